@@ -1,0 +1,2 @@
+//! The `tileas` command.
+fn main() {}

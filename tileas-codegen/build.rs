@@ -1,0 +1,4 @@
+//! Build script.
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+}

@@ -1,0 +1,1 @@
+//! Definitions behind the compiler, as data, and the generators that build scripts call.
