@@ -1,1 +1,11 @@
-//! Compiler library.
+//! `tileas-codegen`: an embeddable compiler backend for GPU tile programs.
+//!
+//! A kernel made of tiles goes in (text or builder calls), software-pipelined and warp-specialised PTX with
+//! launch metadata comes out, with an explanation of the schedule. No global state, no process to spawn.
+
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+pub mod error;
+
+pub use error::{Code, CodegenError, CodegenResult, Loc};

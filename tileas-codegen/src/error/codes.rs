@@ -1,0 +1,89 @@
+//! The registry of stable codes.
+//!
+//! Ranges: `E00` text, `E01`/`W01` constraints, `E02` IR verifier, `E03` scheduling problem and its JSON,
+//! `E04` schedule generation, `E05` agents and placement, `E06` buffers, `E07` materialisation and its
+//! verifier, `E08` lowering, `E09` thread-level IR and PTX, `E10` options, limits and the driver.
+
+use std::fmt;
+
+/// A stable error or warning code.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Code(&'static str);
+
+impl Code {
+    /// The code as printed: `E0203`.
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+
+    /// Whether this is a warning (`W…`).
+    pub fn is_warning(self) -> bool {
+        self.0.starts_with('W')
+    }
+
+    /// All codes with their one-line meaning, in declaration order.
+    pub fn all() -> &'static [(Code, &'static str)] {
+        ALL
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+macro_rules! codes {
+    ($($code:ident = $meaning:literal;)*) => {
+        #[allow(missing_docs, reason = "the meaning string is the documentation")]
+        impl Code {
+            $(#[doc = $meaning] pub const $code: Code = Code(stringify!($code));)*
+        }
+        static ALL: &[(Code, &str)] = &[$((Code::$code, $meaning),)*];
+    };
+}
+
+codes! {
+    E0001 = "unexpected character";
+    E0002 = "unexpected token";
+    E0003 = "malformed number or string";
+    E0004 = "unknown operation";
+    E0005 = "unknown or duplicate value name";
+    E0006 = "unknown or malformed type";
+    E0007 = "result type missing and not inferable, or wrong number of results";
+    E0008 = "nesting deeper than the limit";
+    E0009 = "duplicate attribute or symbol name";
+    E0010 = "input larger than the limit";
+    // -- E02: IR verifier
+    // -- E03: scheduling problem and JSON
+    // -- E04: schedule generation
+    // -- E05: agents and placement
+    // -- E06: buffers
+    // -- E07: materialisation
+    // -- E08: lowering
+    // -- E09: thread-level IR and PTX
+    // -- E10: options, limits, driver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_well_formed() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (code, meaning) in Code::all() {
+            let s = code.as_str();
+            assert!(seen.insert(s), "{s} twice");
+            assert!(s.len() == 5 && (s.starts_with('E') || s.starts_with('W')), "{s}");
+            assert!(s[1..].bytes().all(|b| b.is_ascii_digit()), "{s}");
+            assert!(!meaning.is_empty());
+        }
+    }
+}

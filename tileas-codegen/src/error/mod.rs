@@ -1,0 +1,113 @@
+//! Errors and warnings: one struct, stable codes, source locations.
+//!
+//! Library code never prints and never panics on what a caller can construct: it fills a
+//! [`CodegenError`] and leaves rendering (source excerpt, colours) to the command line.
+//! Codes are listed in [`codes`]; they never change meaning once released.
+
+pub mod codes;
+
+pub use codes::Code;
+use std::fmt;
+
+/// A byte range of the source text an object came from.
+///
+/// The default ([`Loc::NONE`]) means "no source text" (built through the API or inserted by a pass).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Loc {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte; `start > end` never holds except in [`Loc::NONE`].
+    pub end: u32,
+}
+
+impl Loc {
+    /// No source text.
+    pub const NONE: Loc = Loc { start: u32::MAX, end: 0 };
+
+    /// The byte range `start..end`.
+    pub fn new(start: usize, end: usize) -> Loc {
+        Loc { start: start.min(u32::MAX as usize - 1) as u32, end: end.min(u32::MAX as usize - 1) as u32 }
+    }
+
+    /// Whether this points into source text.
+    pub fn is_some(self) -> bool {
+        self.start <= self.end
+    }
+
+    /// The byte range, if there is one.
+    pub fn range(self) -> Option<std::ops::Range<usize>> {
+        self.is_some().then_some(self.start as usize..self.end as usize)
+    }
+}
+
+impl Default for Loc {
+    fn default() -> Self {
+        Loc::NONE
+    }
+}
+
+impl fmt::Debug for Loc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.range() {
+            Some(r) => write!(f, "{}..{}", r.start, r.end),
+            None => f.write_str("no location"),
+        }
+    }
+}
+
+/// One error or warning, with its place and what else helps to understand it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodegenError {
+    /// Stable code, `E0203` or `W0101`.
+    pub code: Code,
+    /// What is wrong, with both numbers where two disagree.
+    pub message: String,
+    /// Where.
+    pub location: Loc,
+    /// Further places and facts.
+    pub notes: Vec<(Loc, String)>,
+}
+
+/// Result of library calls that report one error.
+pub type CodegenResult<T> = Result<T, CodegenError>;
+
+impl CodegenError {
+    /// A new error without notes.
+    pub fn new(code: Code, location: Loc, message: impl Into<String>) -> Self {
+        CodegenError { code, message: message.into(), location, notes: Vec::new() }
+    }
+
+    /// Adds a note.
+    #[must_use]
+    pub fn note(mut self, location: Loc, text: impl Into<String>) -> Self {
+        self.notes.push((location, text.into()));
+        self
+    }
+
+    /// Line and column (both from 1) of the location in `source`.
+    pub fn line_column(&self, source: &str) -> Option<(usize, usize)> {
+        line_column(source, self.location)
+    }
+}
+
+/// Line and column (both from 1, column in characters) of a location in its source text.
+pub fn line_column(source: &str, loc: Loc) -> Option<(usize, usize)> {
+    let start = loc.range()?.start.min(source.len());
+    let before = source.as_bytes().get(..start)?;
+    let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
+    let line_start = before.iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1);
+    let column = String::from_utf8_lossy(&before[line_start..]).chars().count() + 1;
+    Some((line, column))
+}
+
+impl fmt::Display for CodegenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)?;
+        for (_, note) in &self.notes {
+            write!(f, "\n  {note}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for CodegenError {}
