@@ -1,4 +1,18 @@
-//! Build script.
+//! Generates the operation tables from `tileas-meta`.
+
+use std::path::{Path, PathBuf};
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    op_tables(&out);
+}
+
+fn write(path: PathBuf, text: String) {
+    std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
+}
+
+fn op_tables(out: &Path) {
+    write(out.join("opcodes.rs"), tileas_meta::ops_gen::opcodes());
+    write(out.join("builder_gen.rs"), tileas_meta::ops_gen::builder());
 }

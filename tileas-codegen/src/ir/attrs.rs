@@ -1,0 +1,82 @@
+//! Attribute values and dictionaries.
+
+use super::entities::{Attr, Sym, Type};
+use super::types::Scalar;
+use smallvec::SmallVec;
+
+/// A floating-point attribute, compared by bits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FloatBits(u64);
+
+impl FloatBits {
+    /// Wraps a value; all NaNs become one.
+    pub fn new(value: f64) -> FloatBits {
+        FloatBits(if value.is_nan() { f64::NAN.to_bits() } else { value.to_bits() })
+    }
+
+    /// The value.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+/// An attribute value.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum AttrData {
+    /// Presence alone.
+    Unit,
+    /// An integer, with its written type if there was one.
+    Int(i64, Option<Scalar>),
+    /// A float, with its written type if there was one.
+    Float(FloatBits, Option<Scalar>),
+    /// A quoted string.
+    Str(String),
+    /// A bare name.
+    Name(Sym),
+    /// A list.
+    Array(SmallVec<[Attr; 4]>),
+    /// `name(args)`.
+    Call(Sym, SmallVec<[Attr; 4]>),
+    /// A type.
+    Type(Type),
+}
+
+/// An attribute dictionary in written order. Keys are unique.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct AttrDict(SmallVec<[(Sym, Attr); 2]>);
+
+impl AttrDict {
+    /// The value under `key`.
+    pub fn get(&self, key: Sym) -> Option<Attr> {
+        self.0.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+    }
+
+    /// Sets or replaces the value under `key`.
+    pub fn set(&mut self, key: Sym, value: Attr) {
+        match self.0.iter_mut().find(|(k, _)| *k == key) {
+            Some(slot) => slot.1 = value,
+            None => self.0.push((key, value)),
+        }
+    }
+
+    /// Removes the value under `key`.
+    pub fn remove(&mut self, key: Sym) -> Option<Attr> {
+        let i = self.0.iter().position(|(k, _)| *k == key)?;
+        Some(self.0.remove(i).1)
+    }
+
+    /// Entries in written order.
+    pub fn iter(&self) -> impl Iterator<Item = (Sym, Attr)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}

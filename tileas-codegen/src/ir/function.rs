@@ -1,0 +1,622 @@
+//! One kernel: struct-of-arrays storage of its ops, values, blocks and regions.
+//!
+//! Entities are never reused; removing an op unlinks it from its block. Program order inside a block is a doubly
+//! linked list, so insertion is O(1). Types and attributes are interned here.
+
+use super::attrs::{AttrData, AttrDict, FloatBits};
+use super::entities::{Attr, Block, Op, Region, Sym, Type, Value};
+use super::opcodes::{KNOWN_SYMBOLS, Opcode};
+use super::types::{Scalar, TypeData};
+use crate::error::Loc;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap, SecondaryMap};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Where a value comes from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ValueDef {
+    /// Result number of an op.
+    Result(Op, u32),
+    /// Parameter number of a block.
+    Param(Block, u32),
+}
+
+/// Operands of one op: the values and how many belong to each segment.
+#[derive(Clone, Default)]
+struct Operands {
+    values: EntityList<Value>,
+    segments: SmallVec<[u32; 7]>,
+}
+
+#[derive(Copy, Clone, Default)]
+struct OpLinks {
+    block: PackedOption<Block>,
+    prev: PackedOption<Op>,
+    next: PackedOption<Op>,
+}
+
+#[derive(Clone, Default)]
+struct BlockData {
+    region: PackedOption<Region>,
+    params: EntityList<Value>,
+    first: PackedOption<Op>,
+    last: PackedOption<Op>,
+}
+
+#[derive(Clone, Default)]
+struct RegionData {
+    parent: PackedOption<Op>,
+    block: PackedOption<Block>,
+}
+
+/// One kernel.
+#[derive(Clone)]
+pub struct Function {
+    /// Name without `@`.
+    pub name: String,
+    /// Where its header stands.
+    pub loc: Loc,
+    /// Kernel attributes (`<{…}>` behind the parameter list).
+    pub attrs: AttrDict,
+    opcodes: PrimaryMap<Op, Opcode>,
+    operands: SecondaryMap<Op, Operands>,
+    results: SecondaryMap<Op, EntityList<Value>>,
+    inherent: SecondaryMap<Op, AttrDict>,
+    discardable: SecondaryMap<Op, AttrDict>,
+    op_regions: SecondaryMap<Op, EntityList<Region>>,
+    links: SecondaryMap<Op, OpLinks>,
+    locs: SecondaryMap<Op, Loc>,
+    values: PrimaryMap<Value, (Type, ValueDef)>,
+    value_names: SecondaryMap<Value, PackedOption<Sym>>,
+    blocks: PrimaryMap<Block, BlockData>,
+    regions: PrimaryMap<Region, RegionData>,
+    value_pool: ListPool<Value>,
+    region_pool: ListPool<Region>,
+    types: PrimaryMap<Type, TypeData>,
+    type_ids: FxHashMap<TypeData, Type>,
+    attr_values: PrimaryMap<Attr, AttrData>,
+    attr_ids: FxHashMap<AttrData, Attr>,
+    symbols: Vec<String>,
+    symbol_ids: FxHashMap<String, Sym>,
+    entry: Block,
+    body: Region,
+}
+
+impl Function {
+    /// An empty kernel without parameters.
+    pub fn new(name: impl Into<String>) -> Function {
+        let mut blocks: PrimaryMap<Block, BlockData> = PrimaryMap::new();
+        let mut regions: PrimaryMap<Region, RegionData> = PrimaryMap::new();
+        let body = regions.push(RegionData::default());
+        let entry = blocks.push(BlockData { region: body.into(), ..BlockData::default() });
+        regions[body].block = entry.into();
+        Function {
+            name: name.into(),
+            loc: Loc::NONE,
+            attrs: AttrDict::default(),
+            opcodes: PrimaryMap::new(),
+            operands: SecondaryMap::new(),
+            results: SecondaryMap::new(),
+            inherent: SecondaryMap::new(),
+            discardable: SecondaryMap::new(),
+            op_regions: SecondaryMap::new(),
+            links: SecondaryMap::new(),
+            locs: SecondaryMap::new(),
+            values: PrimaryMap::new(),
+            value_names: SecondaryMap::new(),
+            blocks,
+            regions,
+            value_pool: ListPool::new(),
+            region_pool: ListPool::new(),
+            types: PrimaryMap::new(),
+            type_ids: FxHashMap::default(),
+            attr_values: PrimaryMap::new(),
+            attr_ids: FxHashMap::default(),
+            symbols: Vec::new(),
+            symbol_ids: FxHashMap::default(),
+            entry,
+            body,
+        }
+    }
+
+    // ---- interning
+
+    /// Interns a type.
+    pub fn intern_type(&mut self, data: TypeData) -> Type {
+        if let Some(&t) = self.type_ids.get(&data) {
+            return t;
+        }
+        let t = self.types.push(data.clone());
+        self.type_ids.insert(data, t);
+        t
+    }
+
+    /// Interns a scalar type.
+    pub fn scalar(&mut self, s: Scalar) -> Type {
+        self.intern_type(TypeData::Scalar(s))
+    }
+
+    /// What a type stands for.
+    pub fn type_data(&self, t: Type) -> &TypeData {
+        &self.types[t]
+    }
+
+    /// Interns an attribute value.
+    pub fn intern_attr(&mut self, data: AttrData) -> Attr {
+        if let Some(&a) = self.attr_ids.get(&data) {
+            return a;
+        }
+        let a = self.attr_values.push(data.clone());
+        self.attr_ids.insert(data, a);
+        a
+    }
+
+    /// What an attribute stands for.
+    pub fn attr_data(&self, a: Attr) -> &AttrData {
+        &self.attr_values[a]
+    }
+
+    /// Interns a name.
+    pub fn intern_symbol(&mut self, name: &str) -> Sym {
+        if let Ok(i) = KNOWN_SYMBOLS.binary_search(&name) {
+            return Sym::known(i as u32);
+        }
+        if let Some(&s) = self.symbol_ids.get(name) {
+            return s;
+        }
+        let s = Sym::new(KNOWN_SYMBOLS.len() + self.symbols.len());
+        self.symbols.push(name.to_string());
+        self.symbol_ids.insert(name.to_string(), s);
+        s
+    }
+
+    /// The text of a name.
+    pub fn symbol(&self, s: Sym) -> &str {
+        let i = s.index();
+        KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| &self.symbols[i - KNOWN_SYMBOLS.len()])
+    }
+
+    // ---- structure
+
+    /// The kernel's body.
+    pub fn body(&self) -> Region {
+        self.body
+    }
+
+    /// The body's block.
+    pub fn entry(&self) -> Block {
+        self.entry
+    }
+
+    /// Kernel parameters.
+    pub fn params(&self) -> &[Value] {
+        self.block_params(self.entry)
+    }
+
+    /// Parameters of a block.
+    pub fn block_params(&self, b: Block) -> &[Value] {
+        self.blocks[b].params.as_slice(&self.value_pool)
+    }
+
+    /// Adds a parameter to a block.
+    pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
+        let n = self.blocks[b].params.len(&self.value_pool) as u32;
+        let v = self.values.push((ty, ValueDef::Param(b, n)));
+        self.blocks[b].params.push(v, &mut self.value_pool);
+        v
+    }
+
+    /// The region a block belongs to.
+    pub fn block_region(&self, b: Block) -> Region {
+        self.blocks[b].region.expand().unwrap_or(self.body)
+    }
+
+    /// The block of a region.
+    pub fn region_block(&self, r: Region) -> Block {
+        self.regions[r].block.expand().unwrap_or(self.entry)
+    }
+
+    /// The op that owns a region; `None` for the kernel body.
+    pub fn region_parent(&self, r: Region) -> Option<Op> {
+        self.regions[r].parent.expand()
+    }
+
+    /// The op whose region contains this block; `None` at kernel level.
+    pub fn block_parent(&self, b: Block) -> Option<Op> {
+        self.region_parent(self.block_region(b))
+    }
+
+    /// The op around `op`; `None` at kernel level or when unlinked.
+    pub fn op_parent(&self, op: Op) -> Option<Op> {
+        self.block_parent(self.op_block(op)?)
+    }
+
+    /// Regions of an op.
+    pub fn regions(&self, op: Op) -> &[Region] {
+        self.op_regions[op].as_slice(&self.region_pool)
+    }
+
+    /// The block of region number `n` of an op.
+    pub fn op_block_at(&self, op: Op, n: usize) -> Option<Block> {
+        self.regions(op).get(n).map(|&r| self.region_block(r))
+    }
+
+    /// Adds a region with an empty block to an op.
+    pub fn add_region(&mut self, op: Op) -> Block {
+        let r = self.regions.push(RegionData { parent: op.into(), block: None.into() });
+        let b = self.blocks.push(BlockData { region: r.into(), ..BlockData::default() });
+        self.regions[r].block = b.into();
+        self.op_regions[op].push(r, &mut self.region_pool);
+        b
+    }
+
+    // ---- ops
+
+    /// Number of ops ever made (entities, also unlinked ones).
+    pub fn num_ops(&self) -> usize {
+        self.opcodes.len()
+    }
+
+    /// Number of values ever made.
+    pub fn num_values(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Makes an unlinked op. `segments` must sum to the number of operands.
+    pub fn make_op(
+        &mut self,
+        opcode: Opcode,
+        operands: &[Value],
+        segments: &[u32],
+        result_types: &[Type],
+        loc: Loc,
+    ) -> Op {
+        let op = self.opcodes.push(opcode);
+        self.operands[op] = Operands {
+            values: EntityList::from_slice(operands, &mut self.value_pool),
+            segments: segments.into(),
+        };
+        for &ty in result_types {
+            self.add_result(op, ty);
+        }
+        self.locs[op] = loc;
+        op
+    }
+
+    /// Adds a result to an op.
+    pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
+        let n = self.results[op].len(&self.value_pool) as u32;
+        let v = self.values.push((ty, ValueDef::Result(op, n)));
+        self.results[op].push(v, &mut self.value_pool);
+        v
+    }
+
+    /// Appends an unlinked op to a block.
+    pub fn append_op(&mut self, b: Block, op: Op) {
+        let last = self.blocks[b].last;
+        self.links[op] = OpLinks { block: b.into(), prev: last, next: None.into() };
+        match last.expand() {
+            Some(l) => self.links[l].next = op.into(),
+            None => self.blocks[b].first = op.into(),
+        }
+        self.blocks[b].last = op.into();
+    }
+
+    /// Links an unlinked op directly before `at`.
+    pub fn insert_before(&mut self, at: Op, op: Op) {
+        let OpLinks { block, prev, .. } = self.links[at];
+        self.links[op] = OpLinks { block, prev, next: at.into() };
+        self.links[at].prev = op.into();
+        match prev.expand() {
+            Some(p) => self.links[p].next = op.into(),
+            None => {
+                if let Some(b) = block.expand() {
+                    self.blocks[b].first = op.into();
+                }
+            }
+        }
+    }
+
+    /// Links an unlinked op directly after `at`.
+    pub fn insert_after(&mut self, at: Op, op: Op) {
+        match self.links[at].next.expand() {
+            Some(next) => self.insert_before(next, op),
+            None => {
+                if let Some(b) = self.op_block(at) {
+                    self.append_op(b, op);
+                }
+            }
+        }
+    }
+
+    /// Unlinks an op from its block; its entities stay.
+    pub fn remove_op(&mut self, op: Op) {
+        let OpLinks { block, prev, next } = self.links[op];
+        let Some(b) = block.expand() else { return };
+        match prev.expand() {
+            Some(p) => self.links[p].next = next,
+            None => self.blocks[b].first = next,
+        }
+        match next.expand() {
+            Some(n) => self.links[n].prev = prev,
+            None => self.blocks[b].last = prev,
+        }
+        self.links[op] = OpLinks::default();
+    }
+
+    /// The opcode.
+    pub fn opcode(&self, op: Op) -> Opcode {
+        self.opcodes[op]
+    }
+
+    /// The block an op is linked into.
+    pub fn op_block(&self, op: Op) -> Option<Block> {
+        self.links[op].block.expand()
+    }
+
+    /// The next op of the block.
+    pub fn next_op(&self, op: Op) -> Option<Op> {
+        self.links[op].next.expand()
+    }
+
+    /// The previous op of the block.
+    pub fn prev_op(&self, op: Op) -> Option<Op> {
+        self.links[op].prev.expand()
+    }
+
+    /// The first op of a block.
+    pub fn first_op(&self, b: Block) -> Option<Op> {
+        self.blocks[b].first.expand()
+    }
+
+    /// The last op of a block: its terminator in a complete block.
+    pub fn last_op(&self, b: Block) -> Option<Op> {
+        self.blocks[b].last.expand()
+    }
+
+    /// Ops of a block in program order.
+    pub fn block_ops(&self, b: Block) -> impl Iterator<Item = Op> + '_ {
+        std::iter::successors(self.first_op(b), move |&op| self.next_op(op))
+    }
+
+    /// All operands.
+    pub fn operands(&self, op: Op) -> &[Value] {
+        self.operands[op].values.as_slice(&self.value_pool)
+    }
+
+    /// Number of values in each segment.
+    pub fn segments(&self, op: Op) -> &[u32] {
+        &self.operands[op].segments
+    }
+
+    /// Values of segment number `n` (empty when there is no such segment).
+    pub fn segment(&self, op: Op, n: usize) -> &[Value] {
+        let segs = self.segments(op);
+        let start: u32 = segs.iter().take(n).sum();
+        let len = segs.get(n).copied().unwrap_or(0);
+        self.operands(op).get(start as usize..(start + len) as usize).unwrap_or(&[])
+    }
+
+    /// Values of the segment of that name; empty when the op has none.
+    pub fn named_segment(&self, op: Op, name: &str) -> &[Value] {
+        match self.opcode(op).def().operands.iter().position(|s| s.name == name) {
+            Some(n) => self.segment(op, n),
+            None => &[],
+        }
+    }
+
+    /// The first value of the segment of that name.
+    pub fn named_operand(&self, op: Op, name: &str) -> Option<Value> {
+        self.named_segment(op, name).first().copied()
+    }
+
+    /// Replaces operand number `n`.
+    pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
+        if let Some(slot) = self.operands[op].values.as_mut_slice(&mut self.value_pool).get_mut(n) {
+            *slot = v;
+        }
+    }
+
+    /// Replaces all operands; `segments` must sum to their number.
+    pub fn set_operands(&mut self, op: Op, operands: &[Value], segments: &[u32]) {
+        let list = &mut self.operands[op];
+        list.values.clear(&mut self.value_pool);
+        list.values.extend(operands.iter().copied(), &mut self.value_pool);
+        list.segments = segments.into();
+    }
+
+    /// Results.
+    pub fn results(&self, op: Op) -> &[Value] {
+        self.results[op].as_slice(&self.value_pool)
+    }
+
+    /// The first result.
+    pub fn result(&self, op: Op) -> Option<Value> {
+        self.results(op).first().copied()
+    }
+
+    /// Where the op stands in the source.
+    pub fn op_loc(&self, op: Op) -> Loc {
+        self.locs[op]
+    }
+
+    /// Sets where the op stands.
+    pub fn set_op_loc(&mut self, op: Op, loc: Loc) {
+        self.locs[op] = loc;
+    }
+
+    // ---- values
+
+    /// A value's type.
+    pub fn value_type(&self, v: Value) -> Type {
+        self.values[v].0
+    }
+
+    /// What a value's type stands for.
+    pub fn value_data(&self, v: Value) -> &TypeData {
+        &self.types[self.values[v].0]
+    }
+
+    /// Changes a value's type (placement does).
+    pub fn set_value_type(&mut self, v: Value, ty: Type) {
+        self.values[v].0 = ty;
+    }
+
+    /// Where a value comes from.
+    pub fn value_def(&self, v: Value) -> ValueDef {
+        self.values[v].1
+    }
+
+    /// The op that defines a value, unless it is a parameter.
+    pub fn defining_op(&self, v: Value) -> Option<Op> {
+        match self.values[v].1 {
+            ValueDef::Result(op, _) => Some(op),
+            ValueDef::Param(..) => None,
+        }
+    }
+
+    /// The written name of a value, without `%`.
+    pub fn value_name(&self, v: Value) -> Option<&str> {
+        self.value_names[v].expand().map(|s| self.symbol(s))
+    }
+
+    /// Names a value.
+    pub fn set_value_name(&mut self, v: Value, name: &str) {
+        let s = self.intern_symbol(name);
+        self.value_names[v] = s.into();
+    }
+
+    // ---- attributes
+
+    /// The inherent dictionary.
+    pub fn inherent(&self, op: Op) -> &AttrDict {
+        &self.inherent[op]
+    }
+
+    /// The discardable dictionary.
+    pub fn discardable(&self, op: Op) -> &AttrDict {
+        &self.discardable[op]
+    }
+
+    /// The inherent dictionary, to change.
+    pub fn inherent_mut(&mut self, op: Op) -> &mut AttrDict {
+        &mut self.inherent[op]
+    }
+
+    /// The discardable dictionary, to change.
+    pub fn discardable_mut(&mut self, op: Op) -> &mut AttrDict {
+        &mut self.discardable[op]
+    }
+
+    /// Sets an inherent attribute.
+    pub fn set_attr(&mut self, op: Op, key: Sym, data: AttrData) {
+        let a = self.intern_attr(data);
+        self.inherent[op].set(key, a);
+    }
+
+    /// Sets an inherent integer attribute.
+    pub fn set_int(&mut self, op: Op, key: Sym, value: i64) {
+        self.set_attr(op, key, AttrData::Int(value, None));
+    }
+
+    /// Sets an inherent array of integers.
+    pub fn set_ints(&mut self, op: Op, key: Sym, values: &[i64]) {
+        let list = values.iter().map(|&v| self.intern_attr(AttrData::Int(v, None))).collect();
+        self.set_attr(op, key, AttrData::Array(list));
+    }
+
+    /// An inherent attribute.
+    pub fn attr(&self, op: Op, key: Sym) -> Option<&AttrData> {
+        self.inherent[op].get(key).map(|a| &self.attr_values[a])
+    }
+
+    /// Whether an inherent attribute is present.
+    pub fn has_attr(&self, op: Op, key: Sym) -> bool {
+        self.inherent[op].get(key).is_some()
+    }
+
+    /// An inherent integer.
+    pub fn attr_int(&self, op: Op, key: Sym) -> Option<i64> {
+        match self.attr(op, key)? {
+            AttrData::Int(v, _) => Some(*v),
+            _ => None,
+        }
+    }
+
+    /// An inherent number, integers widened.
+    pub fn attr_number(&self, op: Op, key: Sym) -> Option<f64> {
+        match self.attr(op, key)? {
+            AttrData::Int(v, _) => Some(*v as f64),
+            AttrData::Float(f, _) => Some(f.get()),
+            _ => None,
+        }
+    }
+
+    /// An inherent bare name.
+    pub fn attr_name(&self, op: Op, key: Sym) -> Option<&str> {
+        match self.attr(op, key)? {
+            AttrData::Name(s) => Some(self.symbol(*s)),
+            _ => None,
+        }
+    }
+
+    /// An inherent array of integers.
+    pub fn attr_ints(&self, op: Op, key: Sym) -> Option<SmallVec<[i64; 4]>> {
+        match self.attr(op, key)? {
+            AttrData::Array(list) => list
+                .iter()
+                .map(|&a| match &self.attr_values[a] {
+                    AttrData::Int(v, _) => Some(*v),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        }
+    }
+
+    /// A `name(int, …)` attribute: the name and the integers (a bare name has none).
+    pub fn attr_call(&self, op: Op, key: Sym) -> Option<(&str, SmallVec<[i64; 4]>)> {
+        match self.attr(op, key)? {
+            AttrData::Name(s) => Some((self.symbol(*s), SmallVec::new())),
+            AttrData::Call(s, list) => {
+                let ints = list.iter().filter_map(|&a| match &self.attr_values[a] {
+                    AttrData::Int(v, _) => Some(*v),
+                    _ => None,
+                });
+                Some((self.symbol(*s), ints.collect()))
+            }
+            _ => None,
+        }
+    }
+
+    /// A float attribute value.
+    pub fn float_attr(value: f64) -> AttrData {
+        AttrData::Float(FloatBits::new(value), None)
+    }
+
+    /// The value of a `constant`, as a number.
+    pub fn constant_value(&self, v: Value) -> Option<f64> {
+        let op = self.defining_op(v)?;
+        (self.opcode(op) == Opcode::Constant).then(|| self.attr_number(op, super::keys::VALUE)).flatten()
+    }
+
+    /// Visits every linked op of a block and of nested regions, parents before children, in program order.
+    pub fn walk(&self, b: Block, f: &mut impl FnMut(Op)) {
+        let mut next = self.first_op(b);
+        while let Some(op) = next {
+            f(op);
+            for &r in self.regions(op) {
+                self.walk(self.region_block(r), f);
+            }
+            next = self.next_op(op);
+        }
+    }
+
+    /// All linked ops, parents before children, in program order.
+    pub fn all_ops(&self) -> Vec<Op> {
+        let mut out = Vec::with_capacity(self.num_ops());
+        self.walk(self.entry, &mut |op| out.push(op));
+        out
+    }
+}

@@ -1,0 +1,30 @@
+//! The tile IR: structured, SSA, region-based.
+//!
+//! `kernel` → region → block → ops; `for`, `if` and `agent_switch` own regions. Every object is a `u32` entity;
+//! a [`Function`] owns its arenas and its type and attribute pools, so that passes can intern while the module is
+//! shared. Operations are described once, in `tileas-meta/src/ops.rs`.
+//!
+//! Modules: [`entities`], [`types`], [`attrs`], [`opcodes`] (generated tables), [`function`], [`builder`],
+//! [`layouts`] (register and memory layouts), [`lexer`] and [`parser`] (total, located errors), [`printer`]
+//! (print ∘ parse is the identity on printed text), [`verifier`] (reports all violations).
+
+pub mod attrs;
+pub mod builder;
+pub mod entities;
+pub mod function;
+pub mod layouts;
+pub mod lexer;
+pub mod module;
+pub mod opcodes;
+pub mod parser;
+pub mod printer;
+pub mod types;
+pub mod verifier;
+
+pub use attrs::{AttrData, AttrDict};
+pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
+pub use function::{Function, ValueDef};
+pub use layouts::{Layout, LinearLayout, Swizzle};
+pub use module::Module;
+pub use opcodes::{OpDef, Opcode, keys};
+pub use types::{Dim, Scalar, Space, TypeData};

@@ -1,0 +1,24 @@
+//! A module: kernels and the target they are for.
+
+use super::function::Function;
+
+/// A list of kernels.
+#[derive(Clone, Default)]
+pub struct Module {
+    /// The cpu name the text asked for (`target "sm_100a"`), if any.
+    pub target: Option<String>,
+    /// Kernels in source order; names are unique.
+    pub functions: Vec<Function>,
+}
+
+impl Module {
+    /// An empty module.
+    pub fn new() -> Module {
+        Module::default()
+    }
+
+    /// The kernel of that name.
+    pub fn function(&self, name: &str) -> Option<&Function> {
+        self.functions.iter().find(|f| f.name == name)
+    }
+}

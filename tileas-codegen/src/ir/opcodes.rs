@@ -1,0 +1,200 @@
+//! The operation table: `Opcode`, symbols and per-opcode definitions, generated from `tileas-meta/src/ops.rs`.
+
+use super::entities::Sym;
+
+/// How many values an operand segment holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Arity {
+    /// Exactly one.
+    One,
+    /// None or one.
+    Opt,
+    /// Any number.
+    Many,
+}
+
+/// How many results an op has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Results {
+    /// Exactly one.
+    One,
+    /// Exactly two.
+    Two,
+    /// None or one.
+    Opt,
+    /// Any number.
+    Many,
+}
+
+/// Class of types a segment accepts; see the row documentation in `tileas-meta`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+pub enum TyClass {
+    Any,
+    Int,
+    Bool,
+    Scalar,
+    Num,
+    IntNum,
+    FloatNum,
+    Tile,
+    View,
+    Desc,
+    Producer,
+    Consumer,
+    Iter,
+    Async,
+    Mem,
+    Stage,
+}
+
+/// Kinds of attribute values.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum AttrKind {
+    /// Presence alone.
+    Unit,
+    /// Integer.
+    Int,
+    /// Integer or float.
+    Number,
+    /// One of these names.
+    Enum(&'static [&'static str]),
+    /// Array of integers.
+    Ints,
+    /// String.
+    Str,
+    /// One of these names, bare or with integer arguments.
+    Call(&'static [&'static str]),
+    /// Anything.
+    Any,
+}
+
+/// How result types follow from operand types.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+pub enum Rule {
+    None,
+    Same,
+    Compare,
+    Select,
+    Convert,
+    I32,
+    Dot,
+    Custom,
+}
+
+/// One operand segment.
+#[derive(Copy, Clone, Debug)]
+pub struct Segment {
+    /// Name for docs and errors.
+    pub name: &'static str,
+    /// How many values.
+    pub arity: Arity,
+    /// Accepted types.
+    pub ty: TyClass,
+    /// Printed in brackets behind the segment before it.
+    pub bracket: bool,
+    /// Printed as `keyword(%v)`.
+    pub keyword: Option<&'static str>,
+}
+
+/// One inherent attribute.
+#[derive(Copy, Clone, Debug)]
+pub struct AttrDef {
+    /// Key.
+    pub key: Sym,
+    /// Kind of value.
+    pub kind: AttrKind,
+    /// Whether it must be there.
+    pub required: bool,
+}
+
+/// A set of traits.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Traits(pub u16);
+
+#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+impl Traits {
+    pub const PURE: u16 = 1;
+    pub const UNIFORM: u16 = 2;
+    pub const ELEMENTWISE: u16 = 4;
+    pub const ASYNC: u16 = 8;
+    pub const READS_GLOBAL: u16 = 16;
+    pub const WRITES_GLOBAL: u16 = 32;
+    pub const TERMINATOR: u16 = 64;
+    pub const SCHEDULABLE: u16 = 128;
+    pub const PIPELINE: u16 = 256;
+    pub const SHAPE: u16 = 512;
+
+    /// Whether all of `bits` are set.
+    pub fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+}
+
+/// The definition of one opcode.
+#[derive(Debug)]
+pub struct OpDef {
+    /// Full name.
+    pub name: &'static str,
+    /// Operand segments in order.
+    pub operands: &'static [Segment],
+    /// Results.
+    pub results: Results,
+    /// Inherent attributes.
+    pub attrs: &'static [AttrDef],
+    /// Number of regions; 255 = any number.
+    pub regions: u8,
+    /// Traits.
+    pub traits: Traits,
+    /// Typing rule.
+    pub rule: Rule,
+    /// Slot class by name; `by-space` where it depends on the spaces moved between.
+    pub class: &'static str,
+    /// Semantics.
+    pub doc: &'static str,
+}
+
+include!(concat!(env!("OUT_DIR"), "/opcodes.rs"));
+
+impl Opcode {
+    /// The definition.
+    pub fn def(self) -> &'static OpDef {
+        &OP_DEFS[self as usize]
+    }
+
+    /// The full name.
+    pub fn name(self) -> &'static str {
+        self.def().name
+    }
+
+    /// The opcode of that name. Linear in the table only on a miss of the length test; parsing is the only caller.
+    pub fn from_name(name: &str) -> Option<Opcode> {
+        Opcode::ALL.iter().copied().find(|o| o.name() == name)
+    }
+
+    /// Whether all of these traits hold.
+    pub fn has(self, traits: u16) -> bool {
+        self.def().traits.has(traits)
+    }
+
+    /// Ends a block.
+    pub fn is_terminator(self) -> bool {
+        self.has(Traits::TERMINATOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_matches_enum() {
+        for (i, &op) in Opcode::ALL.iter().enumerate() {
+            assert_eq!(op as usize, i);
+            assert_eq!(Opcode::from_name(op.name()), Some(op));
+        }
+        assert_eq!(OP_DEFS.len(), Opcode::ALL.len());
+        assert_eq!(KNOWN_SYMBOLS[keys::TRANSPOSE_B.as_u32() as usize], "transpose_b");
+    }
+}

@@ -1,0 +1,762 @@
+//! The operations of the tile IR: one row each.
+//!
+//! A row fixes an operation's name, operand segments, results, attributes, regions, traits and slot class.
+//! [`crate::ops_gen`] turns the rows into the `Opcode` enum, builder methods, parser/printer tables,
+//! structural verifier checks and the reference page `docs/ops.md`.
+//!
+//! Names follow the specification pages and, for arithmetic, conversion, math, shape and control ops, the
+//! CUDA Tile IR operation set, so that a front end for that bytecode maps one to one.
+
+/// How many values a segment or the result list holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Arity {
+    /// Exactly one.
+    One,
+    /// None or one.
+    Opt,
+    /// Any number.
+    Many,
+}
+
+/// What types a segment accepts.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Ty {
+    /// Anything.
+    Any,
+    /// An integer (or index) scalar.
+    Int,
+    /// An `i1` scalar.
+    Bool,
+    /// Any scalar.
+    Scalar,
+    /// A scalar or tile.
+    Num,
+    /// A scalar or tile with integer elements.
+    IntNum,
+    /// A scalar or tile with floating-point elements.
+    FloatNum,
+    /// A tile.
+    Tile,
+    /// A view of memory.
+    View,
+    /// A TMA descriptor.
+    Desc,
+    /// The producer end of a pipeline, or ownership obtained through it.
+    Producer,
+    /// The consumer end of a pipeline, or ownership obtained through it.
+    Consumer,
+    /// A pipeline iterator.
+    Iter,
+    /// An asynchronous completion token.
+    Async,
+    /// A memory-order token.
+    Mem,
+    /// Integer scalar or pipeline iterator (a stage index).
+    Stage,
+}
+
+/// One operand segment.
+#[derive(Copy, Clone, Debug)]
+pub struct Operand {
+    /// Name used in docs, errors and accessors.
+    pub name: &'static str,
+    /// How many values.
+    pub arity: Arity,
+    /// Accepted types.
+    pub ty: Ty,
+    /// Printed in brackets right behind the segment before it.
+    pub bracket: bool,
+    /// Printed as `keyword(%v)`; needed where an optional segment could be confused with the next one.
+    pub keyword: Option<&'static str>,
+}
+
+/// Kinds of attribute values.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum AttrKind {
+    /// Presence alone.
+    Unit,
+    /// Integer.
+    Int,
+    /// Float or integer number.
+    Number,
+    /// Identifier out of a fixed set.
+    Enum(&'static [&'static str]),
+    /// Array of integers.
+    Ints,
+    /// String.
+    Str,
+    /// `name(int, …)` or a bare name.
+    Call(&'static [&'static str]),
+    /// Anything.
+    Any,
+}
+
+/// One inherent attribute.
+#[derive(Copy, Clone, Debug)]
+pub struct AttrRow {
+    /// Key.
+    pub name: &'static str,
+    /// Kind of value.
+    pub kind: AttrKind,
+    /// Whether the verifier insists on it.
+    pub required: bool,
+}
+
+/// How result types follow from operands; also selects the hand-written part of the verifier.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Rule {
+    /// No rule: result types are written out.
+    None,
+    /// All operands and the result have one type.
+    Same,
+    /// Two operands of one type, result `i1` of the same shape.
+    Compare,
+    /// `i1` condition, two operands of one type, result of that type.
+    Select,
+    /// Same shape, different element type, written out.
+    Convert,
+    /// Result is the `i32` scalar.
+    I32,
+    /// Result equals the third operand's type (`dot` in value form).
+    Dot,
+    /// Custom checks in the verifier.
+    Custom,
+}
+
+/// Facts passes ask for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Trait {
+    /// No side effect; may be cloned and removed.
+    Pure,
+    /// Uniform over the CTA when its operands are: cloned into every agent that needs it.
+    Uniform,
+    /// Element-wise over its operands.
+    Elementwise,
+    /// Completes later than it issues.
+    Async,
+    /// Reads global memory.
+    ReadsGlobal,
+    /// Writes global memory.
+    WritesGlobal,
+    /// Ends a block.
+    Terminator,
+    /// Reserves the nine scheduling keys as inherent attributes.
+    Schedulable,
+    /// One of the pipeline operations.
+    Pipeline,
+    /// Rearranges or selects elements without arithmetic.
+    Shape,
+}
+
+/// One operation.
+#[derive(Copy, Clone, Debug)]
+pub struct OpRow {
+    /// Full name.
+    pub name: &'static str,
+    /// Operand segments in order.
+    pub operands: &'static [Operand],
+    /// Results.
+    pub results: Arity,
+    /// Two results instead of one (`create_pipeline`).
+    pub two_results: bool,
+    /// Inherent attributes.
+    pub attrs: &'static [AttrRow],
+    /// Number of regions; 255 = any number.
+    pub regions: u8,
+    /// Traits.
+    pub traits: &'static [Trait],
+    /// Typing rule.
+    pub rule: Rule,
+    /// Slot class, by the name of its row in the machine tables; `by-space` for copies.
+    pub class: &'static str,
+    /// Reference text: semantics and rounding.
+    pub doc: &'static str,
+}
+
+const fn one(name: &'static str, ty: Ty) -> Operand {
+    Operand { name, arity: Arity::One, ty, bracket: false, keyword: None }
+}
+const fn opt(name: &'static str, ty: Ty) -> Operand {
+    Operand { name, arity: Arity::Opt, ty, bracket: false, keyword: None }
+}
+const fn many(name: &'static str, ty: Ty) -> Operand {
+    Operand { name, arity: Arity::Many, ty, bracket: false, keyword: None }
+}
+const fn index(name: &'static str, ty: Ty) -> Operand {
+    Operand { name, arity: Arity::Many, ty, bracket: true, keyword: None }
+}
+const fn keyed(name: &'static str, ty: Ty, keyword: &'static str) -> Operand {
+    Operand { name, arity: Arity::Opt, ty, bracket: false, keyword: Some(keyword) }
+}
+const fn need(name: &'static str, kind: AttrKind) -> AttrRow {
+    AttrRow { name, kind, required: true }
+}
+const fn may(name: &'static str, kind: AttrKind) -> AttrRow {
+    AttrRow { name, kind, required: false }
+}
+
+const BASE: OpRow = OpRow {
+    name: "",
+    operands: &[],
+    results: Arity::One,
+    two_results: false,
+    attrs: &[],
+    regions: 0,
+    traits: &[],
+    rule: Rule::None,
+    class: "Uniform",
+    doc: "",
+};
+
+use AttrKind::{Any, Call, Enum, Int, Ints, Number, Unit};
+use Trait::{
+    Async, Elementwise, Pipeline, Pure, ReadsGlobal, Schedulable, Shape, Terminator, Uniform, WritesGlobal,
+};
+
+const EW: &[Trait] = &[Pure, Uniform, Elementwise, Schedulable];
+const EWS: &[Trait] = &[Pure, Uniform, Shape, Schedulable];
+
+const fn binary(name: &'static str, ty: Ty, class: &'static str, doc: &'static str) -> OpRow {
+    const FLOAT: &[Operand] = &[one("lhs", Ty::FloatNum), one("rhs", Ty::FloatNum)];
+    const INT: &[Operand] = &[one("lhs", Ty::IntNum), one("rhs", Ty::IntNum)];
+    let operands = if matches!(ty, Ty::FloatNum) { FLOAT } else { INT };
+    OpRow { name, operands, traits: EW, rule: Rule::Same, class, doc, ..BASE }
+}
+const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static str) -> OpRow {
+    const FLOAT: &[Operand] = &[one("source", Ty::FloatNum)];
+    const INT: &[Operand] = &[one("source", Ty::IntNum)];
+    let operands = if matches!(ty, Ty::FloatNum) { FLOAT } else { INT };
+    OpRow { name, operands, traits: EW, rule: Rule::Same, class, doc, ..BASE }
+}
+const SIGN: AttrRow = may("unsigned", Unit);
+const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
+const PREDICATES: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
+
+/// Keys of the nine scheduling attributes, in the order of the specification's table; `true` marks unit keys.
+pub const SCHEDULE_KEYS: &[(&str, bool)] = &[
+    ("tileas.schedule.constraint.gid", false),
+    ("tileas.schedule.constraint.leader_gid", false),
+    ("tileas.schedule.constraint.max_depth", false),
+    ("tileas.schedule.constraint.force_serial_execution", true),
+    ("tileas.preferred_atom_size", false),
+    ("tileas.max_num_slices_for_non_reduce_axis", false),
+    ("tileas.max_num_of_recomputations", false),
+    ("tileas.enable_defusion_if_fusion_extending_liveness", true),
+    ("tileas.recomputable", true),
+];
+
+/// All operations, grouped as in `docs/ops.md`.
+pub const OPS: &[OpRow] = &[
+    // -- constants and program structure
+    OpRow {
+        name: "constant",
+        attrs: &[need("value", Number)],
+        traits: EWS,
+        class: "Uniform",
+        doc: "A scalar, or a tile with every element equal to `value`. Floats round to nearest even into the element type.",
+        ..BASE
+    },
+    OpRow {
+        name: "program_id",
+        attrs: &[need("axis", Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::I32,
+        doc: "Index of this CTA along `axis` of the grid.",
+        ..BASE
+    },
+    OpRow {
+        name: "num_programs",
+        attrs: &[need("axis", Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::I32,
+        doc: "Number of CTAs along `axis` of the grid.",
+        ..BASE
+    },
+    OpRow {
+        name: "dim",
+        operands: &[one("view", Ty::View)],
+        attrs: &[need("axis", Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::I32,
+        doc: "Extent of `view` along `axis`, in elements.",
+        ..BASE
+    },
+    // -- integer arithmetic
+    binary("addi", Ty::IntNum, "IntAlu", "Sum, wrapping."),
+    binary("subi", Ty::IntNum, "IntAlu", "Difference, wrapping."),
+    binary("muli", Ty::IntNum, "FmaHeavy", "Product, wrapping."),
+    OpRow {
+        attrs: &[SIGN],
+        ..binary(
+            "divi",
+            Ty::IntNum,
+            "FmaHeavy",
+            "Quotient, truncated; signed unless `unsigned`. Division by zero is undefined.",
+        )
+    },
+    OpRow {
+        attrs: &[SIGN],
+        ..binary(
+            "remi",
+            Ty::IntNum,
+            "FmaHeavy",
+            "Remainder of the truncated division; signed unless `unsigned`.",
+        )
+    },
+    OpRow {
+        attrs: &[SIGN],
+        ..binary("maxi", Ty::IntNum, "MinMax", "Larger value; signed unless `unsigned`.")
+    },
+    OpRow {
+        attrs: &[SIGN],
+        ..binary("mini", Ty::IntNum, "MinMax", "Smaller value; signed unless `unsigned`.")
+    },
+    binary("andi", Ty::IntNum, "IntAlu", "Bitwise and."),
+    binary("ori", Ty::IntNum, "IntAlu", "Bitwise or."),
+    binary("xori", Ty::IntNum, "IntAlu", "Bitwise exclusive or."),
+    binary("shli", Ty::IntNum, "IntAlu", "Left shift; amounts of the width or more give 0."),
+    OpRow {
+        attrs: &[SIGN],
+        ..binary("shri", Ty::IntNum, "IntAlu", "Right shift; arithmetic unless `unsigned`.")
+    },
+    unary("negi", Ty::IntNum, "IntAlu", "Two's complement negation."),
+    OpRow {
+        name: "cmpi",
+        operands: &[one("lhs", Ty::IntNum), one("rhs", Ty::IntNum)],
+        attrs: &[need("predicate", Enum(PREDICATES)), SIGN],
+        traits: EW,
+        rule: Rule::Compare,
+        class: "IntAlu",
+        doc: "Integer comparison; signed unless `unsigned`.",
+        ..BASE
+    },
+    // -- floating-point arithmetic and math
+    binary("addf", Ty::FloatNum, "FpAlu", "Sum, rounded to nearest even."),
+    binary("subf", Ty::FloatNum, "FpAlu", "Difference, rounded to nearest even."),
+    binary("mulf", Ty::FloatNum, "FpAlu", "Product, rounded to nearest even."),
+    binary("divf", Ty::FloatNum, "Transcendental", "Quotient, rounded to nearest even (`div.rn`)."),
+    OpRow {
+        attrs: &[may("propagate_nan", Unit)],
+        ..binary("maxf", Ty::FloatNum, "MinMax", "Larger value; a NaN operand loses unless `propagate_nan`.")
+    },
+    OpRow {
+        attrs: &[may("propagate_nan", Unit)],
+        ..binary("minf", Ty::FloatNum, "MinMax", "Smaller value; a NaN operand loses unless `propagate_nan`.")
+    },
+    OpRow {
+        name: "fma",
+        operands: &[one("a", Ty::FloatNum), one("b", Ty::FloatNum), one("c", Ty::FloatNum)],
+        traits: EW,
+        rule: Rule::Same,
+        class: "FpAlu",
+        doc: "a·b + c with one rounding to nearest even.",
+        ..BASE
+    },
+    unary("negf", Ty::FloatNum, "FpAlu", "Sign flip, exact."),
+    unary("absf", Ty::FloatNum, "FpAlu", "Absolute value, exact."),
+    unary(
+        "exp",
+        Ty::FloatNum,
+        "Transcendental",
+        "e^x as 2^(x·log2 e): product rounded to nearest, then `ex2.approx` (2 ulp).",
+    ),
+    unary("exp2", Ty::FloatNum, "Transcendental", "2^x by `ex2.approx` (2 ulp)."),
+    unary("log", Ty::FloatNum, "Transcendental", "Natural logarithm as `lg2.approx` times ln 2."),
+    unary("log2", Ty::FloatNum, "Transcendental", "Binary logarithm by `lg2.approx`."),
+    unary("sqrt", Ty::FloatNum, "Transcendental", "Square root, rounded to nearest even (`sqrt.rn`)."),
+    unary("rsqrt", Ty::FloatNum, "Transcendental", "Reciprocal square root by `rsqrt.approx`."),
+    unary("tanh", Ty::FloatNum, "Transcendental", "Hyperbolic tangent by `tanh.approx`."),
+    OpRow {
+        name: "cmpf",
+        operands: &[one("lhs", Ty::FloatNum), one("rhs", Ty::FloatNum)],
+        attrs: &[need("predicate", Enum(PREDICATES))],
+        traits: EW,
+        rule: Rule::Compare,
+        class: "IntAlu",
+        doc: "Ordered comparison: false with a NaN operand, except `ne`, which is then true.",
+        ..BASE
+    },
+    OpRow {
+        name: "select",
+        operands: &[one("condition", Ty::Num), one("if_true", Ty::Num), one("if_false", Ty::Num)],
+        traits: EW,
+        rule: Rule::Select,
+        class: "IntAlu",
+        doc: "Element-wise choice by an `i1` condition of the same shape (or a scalar condition).",
+        ..BASE
+    },
+    // -- conversions
+    OpRow {
+        name: "ftof",
+        operands: &[one("source", Ty::FloatNum)],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "Cvt",
+        doc: "Float to float, rounded to nearest even; overflow gives infinity.",
+        ..BASE
+    },
+    OpRow {
+        name: "itof",
+        operands: &[one("source", Ty::IntNum)],
+        attrs: &[SIGN],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "Cvt",
+        doc: "Integer to float, rounded to nearest even; signed unless `unsigned`.",
+        ..BASE
+    },
+    OpRow {
+        name: "ftoi",
+        operands: &[one("source", Ty::FloatNum)],
+        attrs: &[SIGN],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "Cvt",
+        doc: "Float to integer, truncated and saturated; NaN gives 0.",
+        ..BASE
+    },
+    OpRow {
+        name: "exti",
+        operands: &[one("source", Ty::IntNum)],
+        attrs: &[SIGN],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "Cvt",
+        doc: "Widens an integer; sign-extended unless `unsigned`.",
+        ..BASE
+    },
+    OpRow {
+        name: "trunci",
+        operands: &[one("source", Ty::IntNum)],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "Cvt",
+        doc: "Keeps the low bits of an integer.",
+        ..BASE
+    },
+    // -- shape
+    OpRow {
+        name: "splat",
+        operands: &[one("source", Ty::Scalar)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Uniform",
+        doc: "A tile with every element equal to a scalar.",
+        ..BASE
+    },
+    OpRow {
+        name: "broadcast",
+        operands: &[one("source", Ty::Tile)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "Repeats along dimensions of extent 1; rank is kept.",
+        ..BASE
+    },
+    OpRow {
+        name: "reshape",
+        operands: &[one("source", Ty::Tile)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "Same elements in row-major order, another shape.",
+        ..BASE
+    },
+    OpRow {
+        name: "iota",
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Uniform",
+        doc: "0, 1, 2, … along the only dimension.",
+        ..BASE
+    },
+    OpRow {
+        name: "extract_slice",
+        operands: &[one("source", Ty::Tile)],
+        attrs: &[need("offsets", Ints), need("sizes", Ints)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`.",
+        ..BASE
+    },
+    OpRow {
+        name: "convert_layout",
+        operands: &[one("source", Ty::Tile)],
+        traits: &[Pure, Shape, Schedulable],
+        rule: Rule::Custom,
+        class: "CopySmemToRmem",
+        doc: "The same tile in another register layout.",
+        ..BASE
+    },
+    // -- memory
+    OpRow {
+        name: "tiled_load",
+        operands: &[one("view", Ty::View), index("coords", Ty::Int)],
+        attrs: &[may("padding", Number)],
+        traits: &[ReadsGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalLoad",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element). Out of bounds elements read as `padding` (default 0).",
+        ..BASE
+    },
+    OpRow {
+        name: "tiled_store",
+        operands: &[one("value", Ty::Tile), one("view", Ty::View), index("coords", Ty::Int)],
+        results: Arity::Many,
+        traits: &[WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalStore",
+        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped.",
+        ..BASE
+    },
+    OpRow {
+        name: "make_tiled_tma_desc",
+        operands: &[one("view", Ty::View)],
+        attrs: &[need("box", Ints), need("swizzle", Enum(SWIZZLES)), may("oob", Enum(&["zero", "nan"]))],
+        traits: &[Pure, Uniform],
+        rule: Rule::Custom,
+        doc: "A TMA descriptor for boxes of `view`; coordinates count boxes.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.tiled_tma_load",
+        operands: &[
+            one("desc", Ty::Desc),
+            index("coords", Ty::Int),
+            opt("buffer", Ty::Tile),
+            index("stage", Ty::Stage),
+            opt("barrier", Ty::Producer),
+        ],
+        traits: &[Async, ReadsGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "TmaLoad",
+        doc: "Loads a box through TMA. Value form: the result is the tile. Destination form: writes slot `stage` of `buffer`, completes on `barrier`, the result is a token.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.tiled_tma_store",
+        operands: &[
+            one("desc", Ty::Desc),
+            index("coords", Ty::Int),
+            one("source", Ty::Tile),
+            index("stage", Ty::Stage),
+        ],
+        results: Arity::Opt,
+        traits: &[Async, WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "TmaStore",
+        doc: "Stores a shared-memory tile through TMA; out of bounds elements are dropped. In destination form the result is a token.",
+        ..BASE
+    },
+    OpRow {
+        name: "copy",
+        operands: &[
+            one("source", Ty::Tile),
+            index("source_stage", Ty::Stage),
+            opt("dest", Ty::Tile),
+            index("dest_stage", Ty::Stage),
+            keyed("when", Ty::Bool, "when"),
+        ],
+        results: Arity::Opt,
+        attrs: &[may("offsets", Ints), may("otherwise", Number)],
+        traits: &[Schedulable],
+        rule: Rule::Custom,
+        class: "by-space",
+        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. `when` false: the result is `otherwise` in every element and the source is not read.",
+        ..BASE
+    },
+    OpRow {
+        name: "alloc_tensor",
+        attrs: &[may("offset", Int), may("align", Int), may("column", Int), may("owner_warp", Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::Custom,
+        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column.",
+        ..BASE
+    },
+    // -- matrix multiply
+    OpRow {
+        name: "async.dot",
+        operands: &[
+            one("a", Ty::Tile),
+            index("a_stage", Ty::Stage),
+            one("b", Ty::Tile),
+            index("b_stage", Ty::Stage),
+            one("acc", Ty::Tile),
+            index("acc_stage", Ty::Stage),
+            opt("accumulate", Ty::Bool),
+        ],
+        attrs: &[may("transpose_a", Unit), may("transpose_b", Unit), may("atom", Any)],
+        traits: &[Async, Schedulable],
+        rule: Rule::Dot,
+        class: "Dot",
+        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token.",
+        ..BASE
+    },
+    OpRow {
+        name: "dot",
+        operands: &[one("a", Ty::Tile), one("b", Ty::Tile), one("acc", Ty::Tile)],
+        attrs: &[may("transpose_a", Unit), may("transpose_b", Unit)],
+        traits: &[Pure, Schedulable],
+        rule: Rule::Dot,
+        class: "Dot",
+        doc: "`async.dot` in value form, written by front ends that do not care.",
+        ..BASE
+    },
+    // -- control
+    OpRow {
+        name: "for",
+        operands: &[
+            one("lower", Ty::Int),
+            one("upper", Ty::Int),
+            one("step", Ty::Int),
+            many("inits", Ty::Any),
+        ],
+        results: Arity::Many,
+        regions: 1,
+        traits: &[Schedulable],
+        rule: Rule::Custom,
+        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0).",
+        ..BASE
+    },
+    OpRow {
+        name: "if",
+        operands: &[one("condition", Ty::Bool)],
+        results: Arity::Many,
+        regions: 2,
+        traits: &[Schedulable],
+        rule: Rule::Custom,
+        doc: "Runs one of two regions; both yield the results.",
+        ..BASE
+    },
+    OpRow {
+        name: "yield",
+        operands: &[many("values", Ty::Any)],
+        results: Arity::Many,
+        traits: &[Terminator],
+        rule: Rule::Custom,
+        doc: "Ends a `for` or `if` region.",
+        ..BASE
+    },
+    OpRow {
+        name: "return",
+        results: Arity::Many,
+        traits: &[Terminator],
+        rule: Rule::Custom,
+        doc: "Ends a kernel.",
+        ..BASE
+    },
+    // -- pipelines
+    OpRow {
+        name: "async.pipeline.create_pipeline",
+        operands: &[many("buffers", Ty::Tile)],
+        two_results: true,
+        attrs: &[
+            need("numStages", Int),
+            need("producerGroupId", Int),
+            need("consumerGroupId", Int),
+            may("distance", Int),
+            need("full", Call(&["tx", "commit", "arrive", "none"])),
+            need("empty", Call(&["commit", "arrive", "bulk", "none"])),
+            may("publish", Enum(&["none", "proxy", "tmem"])),
+            may("full_at", Int),
+            may("empty_at", Int),
+            may("channel", Int),
+        ],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.create_iterator",
+        operands: &[one("pipeline", Ty::Any)],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "Slot and phase of the next use, starting at (0, 0).",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.inc_iter",
+        operands: &[one("iter", Ty::Iter)],
+        traits: &[Pipeline],
+        rule: Rule::Same,
+        doc: "The following slot; the phase flips on wrap.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.producer_acquire",
+        operands: &[one("pipeline", Ty::Producer), one("iter", Ty::Iter)],
+        attrs: &[may("drain", Unit), may("issuer", Unit)],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "Waits until the slot is free.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.producer_commit",
+        operands: &[one("owned", Ty::Producer)],
+        attrs: &[may("tx", Int)],
+        traits: &[Pipeline],
+        rule: Rule::Same,
+        doc: "Announces the slot as full (with `tx`: expects that many bytes, before the copies).",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.consumer_wait",
+        operands: &[one("pipeline", Ty::Consumer), one("iter", Ty::Iter)],
+        attrs: &[may("consumer_idx", Int), may("issuer", Unit)],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "Waits until the slot is full. `issuer`: only the issuing lane waits.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.consumer_release",
+        operands: &[one("owned", Ty::Consumer), opt("completes", Ty::Async)],
+        attrs: &[may("bulk_pending", Int), may("issuer", Unit)],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "Frees the slot, when `completes` (if given) has completed. `bulk_pending`: bulk groups that may stay in flight.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.agent_switch",
+        attrs: &[
+            need("num_warps", Ints),
+            need("warp_id", Ints),
+            need("lanes", Any),
+            need("max_regs", Ints),
+            may("num_agents_per_group", Int),
+        ],
+        results: Arity::Many,
+        regions: 255,
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "Each region runs on its own warps.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.pipeline.yield",
+        results: Arity::Many,
+        traits: &[Pipeline, Terminator],
+        rule: Rule::Custom,
+        doc: "Ends an agent's region.",
+        ..BASE
+    },
+];
+
+/// Attribute names that no operation row mentions but passes use, so that they have constant symbols.
+pub const EXTRA_SYMBOLS: &[&str] = &[
+    "local",
+    "origin",
+    "num_threads",
+    "dynamic_smem",
+    "tmem_columns",
+    "tmem_base_at",
+    "target",
+    "all",
+    "elect",
+    "slot",
+    "name",
+];
