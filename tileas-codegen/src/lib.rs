@@ -7,5 +7,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod nvvm;
+pub mod ptx;
+pub mod regalloc;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};
