@@ -27,9 +27,10 @@ pub const SM_110A: u16 = 16;
 pub const ALL: u16 = SM_90A | BLACKWELL;
 /// The tensor-memory family.
 pub const BLACKWELL: u16 = SM_100A | SM_100F | SM_103A | SM_110A;
-/// What the tensor-memory family has in its architecture- and family-specific targets; kept apart from
-/// [`BLACKWELL`] so that a plain target can be added without revisiting rows.
-pub const BLACKWELL_A: u16 = BLACKWELL;
+/// The architecture-specific targets of that family: block-scaled tensor instructions in `scale_vec` spelling.
+pub const BLACKWELL_A: u16 = SM_100A | SM_103A | SM_110A;
+/// Warp-wide f32 minimum and maximum.
+pub const BLACKWELL_REDUX: u16 = SM_100A | SM_100F | SM_103A;
 /// Integer tensor instructions.
 pub const BLACKWELL_I8: u16 = SM_100A | SM_110A;
 
@@ -91,12 +92,14 @@ pub enum Kind {
         /// Number of elements.
         len: u32,
     },
-    /// A register or an immediate power of two in the range.
-    RegOrPow2 {
+    /// A 32-bit register or an immediate, as in [`Kind::Imm`].
+    RegOrImm {
         /// Least value.
-        lo: u32,
+        lo: i64,
         /// Greatest value.
-        hi: u32,
+        hi: i64,
+        /// As in [`Kind::Imm`].
+        step: u32,
     },
     /// An immediate; `step` 0 means power of two.
     Imm {
@@ -193,6 +196,17 @@ fn number(text: &str, what: &str) -> i64 {
     text.parse().unwrap_or_else(|_| panic!("{what}: `{text}` is not a number"))
 }
 
+/// `lo..hi`, `lo..hi/step`, `lo..hi^` (step 0).
+fn parse_range(range: &str, token: &str) -> (i64, i64, u32) {
+    let (range, step) = match (range.strip_suffix('^'), range.split_once('/')) {
+        (Some(r), _) => (r, 0),
+        (None, Some((r, s))) => (r, number(s, token) as u32),
+        (None, None) => (range, 1),
+    };
+    let (lo, hi) = range.split_once("..").expect("a range has two ends");
+    (number(lo, token), number(hi, token), step)
+}
+
 fn operand(token: &str, picks: &[&str]) -> Operand {
     let (def, body) = match token.strip_prefix('=') {
         Some(rest) => (true, rest),
@@ -206,24 +220,15 @@ fn operand(token: &str, picks: &[&str]) -> Operand {
         return Operand { def, kind: Kind::Addr(space.chars().next().expect("an address names its space")) };
     }
     if let Some(range) = body.strip_prefix("imm") {
-        let (mut lo, mut hi, mut step) = (i64::from(i32::MIN), i64::from(u32::MAX), 1);
-        if let Some(range) = range.strip_prefix(':') {
-            let (range, s) = match (range.strip_suffix('^'), range.split_once('/')) {
-                (Some(r), _) => (r, 0),
-                (None, Some((r, s))) => (r, number(s, token) as u32),
-                (None, None) => (range, 1),
-            };
-            let (l, h) = range.split_once("..").expect("a range has two ends");
-            (lo, hi, step) = (number(l, token), number(h, token), s);
-        }
+        let (lo, hi, step) = match range.strip_prefix(':') {
+            Some(range) => parse_range(range, token),
+            None => (i64::from(i32::MIN), i64::from(u32::MAX), 1),
+        };
         return Operand { def, kind: Kind::Imm { lo, hi, step } };
     }
     if let Some(range) = body.strip_prefix("b32i:") {
-        let (lo, hi) = range.trim_end_matches('^').split_once("..").expect("a range has two ends");
-        return Operand {
-            def,
-            kind: Kind::RegOrPow2 { lo: number(lo, token) as u32, hi: number(hi, token) as u32 },
-        };
+        let (lo, hi, step) = parse_range(range, token);
+        return Operand { def, kind: Kind::RegOrImm { lo, hi, step } };
     }
     match body {
         "sreg" => return Operand { def, kind: Kind::Special(32) },
@@ -335,7 +340,7 @@ fn class(op: &Operand) -> String {
     let kind = match &op.kind {
         Kind::Reg { ty: t, imm } => format!("Kind::Reg {{ ty: Ty::{}, imm: {imm} }}", ty(t)),
         Kind::Vec { ty: t, imm, len } => format!("Kind::Vec {{ ty: Ty::{}, imm: {imm}, len: {len} }}", ty(t)),
-        Kind::RegOrPow2 { lo, hi } => format!("Kind::RegOrPow2 {{ lo: {lo}, hi: {hi} }}"),
+        Kind::RegOrImm { lo, hi, step } => format!("Kind::RegOrImm {{ lo: {lo}, hi: {hi}, step: {step} }}"),
         Kind::Imm { lo, hi, step } => format!("Kind::Imm {{ lo: {lo}, hi: {hi}, step: {step} }}"),
         Kind::Addr(space) => {
             let space = match space {

@@ -118,12 +118,14 @@ pub enum Kind {
         /// Number of elements.
         len: u16,
     },
-    /// A 32-bit register or a power of two in the range.
-    RegOrPow2 {
+    /// A 32-bit register or an immediate as in [`Kind::Imm`].
+    RegOrImm {
         /// Least value.
-        lo: u32,
+        lo: i64,
         /// Greatest value.
-        hi: u32,
+        hi: i64,
+        /// As in [`Kind::Imm`].
+        step: u32,
     },
     /// An immediate.
     Imm {

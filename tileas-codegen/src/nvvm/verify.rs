@@ -82,6 +82,22 @@ fn check_name(name: &str, what: &str, names: &mut BTreeSet<String>, out: &mut Ve
     }
 }
 
+fn in_range(v: i64, lo: i64, hi: i64, step: u32) -> Result<(), (Code, String)> {
+    let on_grid = match step {
+        0 => v > 0 && (v as u64).is_power_of_two(),
+        s => v.wrapping_sub(lo) % i64::from(s) == 0,
+    };
+    if v >= lo && v <= hi && on_grid {
+        return Ok(());
+    }
+    let grid = match step {
+        0 => " (a power of two)".to_string(),
+        1 => String::new(),
+        s => format!(" in steps of {s}"),
+    };
+    Err((Code::E0903, format!("{v} is not in {lo} to {hi}{grid}")))
+}
+
 struct FuncVerifier<'a> {
     module: &'a Module,
     func: &'a Function,
@@ -296,33 +312,12 @@ impl FuncVerifier<'_> {
                 }
                 Ok(())
             }
-            Kind::RegOrPow2 { lo, hi } => match operand {
-                Operand::Imm(v) => {
-                    let fits = v >= i64::from(lo) && v <= i64::from(hi) && (v as u64).is_power_of_two();
-                    if fits {
-                        Ok(())
-                    } else {
-                        Err((Code::E0903, format!("{v} is not a power of two from {lo} to {hi}")))
-                    }
-                }
+            Kind::RegOrImm { lo, hi, step } => match operand {
+                Operand::Imm(v) => in_range(v, lo, hi, step),
                 other => self.scalar(other, Ty::B32, false),
             },
             Kind::Imm { lo, hi, step } => match operand {
-                Operand::Imm(v) => {
-                    let on_grid = match step {
-                        0 => v > 0 && (v as u64).is_power_of_two(),
-                        s => v.wrapping_sub(lo) % i64::from(s) == 0,
-                    };
-                    if v < lo || v > hi || !on_grid {
-                        let grid = match step {
-                            0 => " (a power of two)".to_string(),
-                            1 => String::new(),
-                            s => format!(" in steps of {s}"),
-                        };
-                        return Err((Code::E0903, format!("{v} is not in {lo} to {hi}{grid}")));
-                    }
-                    Ok(())
-                }
+                Operand::Imm(v) => in_range(v, lo, hi, step),
                 _ => wrong("an immediate"),
             },
             Kind::Addr(space) => self.address(operand, space),

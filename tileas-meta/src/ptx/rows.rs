@@ -10,7 +10,8 @@
 //! register or immediate, `T*n` a brace list of n (`T*#1` as many as the digits of slot 1 say, `T*#1x4` four times as
 //! many), where T is `pred b16 b32 f32 b64`, `x32` (any 32-bit register) or `$`, `$2`, … (the register type of that
 //! slot's choice). `@s @g @p @t @l @x` are addresses (shared, global, parameter, tensor memory, local, generic).
-//! `imm`, `imm:lo..hi`, `imm:lo..hi/step`, `imm:lo..hi^` (power of two) are immediates. `sreg`, `sreg64`, `sym`,
+//! `imm`, `imm:lo..hi`, `imm:lo..hi/step`, `imm:lo..hi^` (power of two) are immediates;
+//! `b32i:lo..hi…` is a register or such an immediate. `sreg`, `sreg64`, `sym`,
 //! `gsym`, `param`, `label` name things.
 //!
 //! *Effects*: `r` reads memory, `w` writes memory, `s` synchronises, `a` completes asynchronously, `c` convergent
@@ -18,7 +19,7 @@
 //!
 //! *Version*: 8.0 stands for "8.0 or earlier", the least version of any target here.
 
-use super::{ALL, BLACKWELL, BLACKWELL_A, BLACKWELL_I8, PtxRow, Special};
+use super::{ALL, BLACKWELL, BLACKWELL_A, BLACKWELL_I8, BLACKWELL_REDUX, PtxRow, Special};
 
 const fn row(
     name: &'static str,
@@ -138,7 +139,8 @@ pub const ROWS: &[PtxRow] = &[
     row("", "cvt.f32.{f16|bf16}", "=f32, b16", "", V80, ALL, "Data Movement: cvt"),
     row("", "cvt.{rn|rz}.{f16|bf16}.f32", "=b16, f32", "", V80, ALL, "Data Movement: cvt"),
     row("", "cvt.{rn|rz}.relu.{f16|bf16}.f32", "=b16, f32", "", V80, ALL, "Data Movement: cvt"),
-    row("", "cvt.rn.{f16|bf16}.{bf16|f16}", "=b16, b16", "", V80, ALL, "Data Movement: cvt"),
+    row("", "cvt.rn.f16.bf16", "=b16, b16", "", V80, ALL, "Data Movement: cvt"),
+    row("", "cvt.rn.bf16.f16", "=b16, b16", "", V80, ALL, "Data Movement: cvt"),
     row("", "cvt.{rn|rz}{|.relu}.{f16x2|bf16x2}.f32", "=b32, f32, f32", "", V80, ALL, "Data Movement: cvt"),
     row("", "cvt.{rna|rn|rz}.tf32.f32", "=b32, f32", "", V80, ALL, "Data Movement: cvt"),
     row("", "cvt.rn.satfinite{|.relu}.{e4m3x2|e5m2x2}.f32", "=b16, f32, f32", "", V80, ALL, "Data Movement: cvt"),
@@ -222,31 +224,31 @@ pub const ROWS: &[PtxRow] = &[
     row("", "match.any.sync.b32", "=b32, b32, b32i", "c", V80, ALL, "Synchronization: match.sync"),
     row("", "redux.sync.{add|min|max}.{u32|s32}", "=b32, b32, b32i", "c", V80, ALL, "Synchronization: redux.sync"),
     row("", "redux.sync.{and|or|xor}.b32", "=b32, b32, b32i", "c", V80, ALL, "Synchronization: redux.sync"),
-    row("", "redux.sync.{min|max}{|.abs}{|.NaN}.f32", "=f32, f32, b32i", "c", V86, BLACKWELL_A, "Synchronization: redux.sync"),
+    row("", "redux.sync.{min|max}{|.abs}{|.NaN}.f32", "=f32, f32, b32i", "c", V86, BLACKWELL_REDUX, "Synchronization: redux.sync"),
     row("", "activemask.b32", "=b32", "v", V80, ALL, "Synchronization: activemask"),
     row("elect_sync", "elect.sync", "_|=pred, b32i", "c", V80, ALL, "Synchronization: elect.sync"),
     row("elect_sync_lane", "elect.sync", "=b32|=pred, b32i", "c", V80, ALL, "Synchronization: elect.sync"),
     // ---- CTA and cluster barriers
     row("", "bar.warp.sync", "b32i", "sc", V80, ALL, "Synchronization: bar.warp.sync"),
-    row("bar_sync_all", "bar.sync", "b32i", "sc", V80, ALL, "Synchronization: bar"),
-    row("", "bar.sync", "b32i, b32i", "sc", V80, ALL, "Synchronization: bar"),
-    row("", "bar.arrive", "b32i, b32i", "sc", V80, ALL, "Synchronization: bar"),
-    row("barrier_sync_all", "barrier.sync", "b32i", "s", V80, ALL, "Synchronization: barrier"),
-    row("", "barrier.sync", "b32i, b32i", "s", V80, ALL, "Synchronization: barrier"),
-    row("", "barrier.arrive", "b32i, b32i", "s", V80, ALL, "Synchronization: barrier"),
+    row("bar_sync_all", "bar.sync", "b32i:0..15", "sc", V80, ALL, "Synchronization: bar"),
+    row("", "bar.sync", "b32i:0..15, b32i:32..1024/32", "sc", V80, ALL, "Synchronization: bar"),
+    row("", "bar.arrive", "b32i:0..15, b32i:32..1024/32", "sc", V80, ALL, "Synchronization: bar"),
+    row("barrier_sync_all", "barrier.sync", "b32i:0..15", "s", V80, ALL, "Synchronization: barrier"),
+    row("", "barrier.sync", "b32i:0..15, b32i:32..1024/32", "s", V80, ALL, "Synchronization: barrier"),
+    row("", "barrier.arrive", "b32i:0..15, b32i:32..1024/32", "s", V80, ALL, "Synchronization: barrier"),
     row("", "barrier.cluster.arrive.{release|relaxed}.aligned", "", "sc", V80, ALL, "Synchronization: barrier.cluster"),
     row("", "barrier.cluster.wait.acquire.aligned", "", "sc", V80, ALL, "Synchronization: barrier.cluster"),
     row("", "griddepcontrol.{wait|launch_dependents}", "", "s", V80, ALL, "Synchronization: griddepcontrol"),
     // ---- mbarrier
-    row("mbarrier_init", "mbarrier.init.shared::cta.b64", "@s, b32i", "ws", V80, ALL, "mbarrier.init"),
+    row("mbarrier_init", "mbarrier.init.shared::cta.b64", "@s, b32i:1..1048575", "ws", V80, ALL, "mbarrier.init"),
     row("mbarrier_inval", "mbarrier.inval.shared::cta.b64", "@s", "ws", V80, ALL, "mbarrier.inval"),
     row("mbarrier_arrive", "mbarrier.arrive.shared::cta.b64", "_, @s", "rws", V80, ALL, "mbarrier.arrive"),
-    row("mbarrier_arrive_count", "mbarrier.arrive.shared::cta.b64", "_, @s, b32i", "rws", V80, ALL, "mbarrier.arrive"),
+    row("mbarrier_arrive_count", "mbarrier.arrive.shared::cta.b64", "_, @s, b32i:1..1048575", "rws", V80, ALL, "mbarrier.arrive"),
     row("mbarrier_arrive_state", "mbarrier.arrive.shared::cta.b64", "=b64, @s", "rws", V80, ALL, "mbarrier.arrive"),
     row("mbarrier_arrive{}_cluster", "mbarrier.arrive{|.release.cluster}.shared::cluster.b64", "_, @s", "rws", V80, ALL, "mbarrier.arrive"),
-    row("mbarrier_arrive_expect_tx", "mbarrier.arrive.expect_tx.shared::cta.b64", "_, @s, b32i", "rws", V80, ALL, "mbarrier.arrive"),
-    row("mbarrier_arrive_expect_tx_cluster", "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64", "_, @s, b32i", "rws", V80, ALL, "mbarrier.arrive"),
-    row("mbarrier_expect_tx", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64", "@s, b32i", "rws", V80, ALL, "mbarrier.expect_tx"),
+    row("mbarrier_arrive_expect_tx", "mbarrier.arrive.expect_tx.shared::cta.b64", "_, @s, b32i:0..1048575", "rws", V80, ALL, "mbarrier.arrive"),
+    row("mbarrier_arrive_expect_tx_cluster", "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64", "_, @s, b32i:0..1048575", "rws", V80, ALL, "mbarrier.arrive"),
+    row("mbarrier_expect_tx", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64", "@s, b32i:0..1048575", "rws", V80, ALL, "mbarrier.expect_tx"),
     row("mbarrier_try_wait_parity{}", "mbarrier.try_wait.parity{|.acquire.cluster}.shared::cta.b64", "=pred, @s, b32i", "rs", V80, ALL, "mbarrier.try_wait"),
     row("mbarrier_try_wait_parity{}_hint", "mbarrier.try_wait.parity{|.acquire.cluster}.shared::cta.b64", "=pred, @s, b32i, b32i", "rs", V80, ALL, "mbarrier.try_wait"),
     row("mbarrier_test_wait_parity", "mbarrier.test_wait.parity.shared::cta.b64", "=pred, @s, b32i", "rs", V80, ALL, "mbarrier.test_wait"),
@@ -254,8 +256,8 @@ pub const ROWS: &[PtxRow] = &[
     row("fence_mbarrier_init", "fence.mbarrier_init.release.cluster", "", "s", V80, ALL, "membar, fence"),
     row("", "fence.proxy.async{|.global|.shared::cta|.shared::cluster}", "", "s", V80, ALL, "membar, fence"),
     row("", "fence.{acq_rel|sc}.{cta|cluster|gpu|sys}", "", "s", V80, ALL, "membar, fence"),
-    row("", "fence.proxy.tensormap::generic.release.{cta|cluster|gpu|sys}", "", "s", V80, ALL, "membar, fence"),
-    row("", "fence.proxy.tensormap::generic.acquire.{cta|cluster|gpu|sys}", "@x, imm:128..128", "s", V80, ALL, "membar, fence"),
+    row("", "fence.proxy.tensormap::generic.release.{cta|cluster|gpu|sys}", "", "s", (8, 3), ALL, "membar, fence"),
+    row("", "fence.proxy.tensormap::generic.acquire.{cta|cluster|gpu|sys}", "@x, imm:128..128", "s", (8, 3), ALL, "membar, fence"),
     // ---- bulk and tensor copies
     row("tma_load_{}d", "cp.async.bulk.tensor.{1|2|3|4|5}d.shared::cta.global.tile.mbarrier::complete_tx::bytes", "@s, [b64, b32i*#1], @s", "rwa", V86, ALL, "cp.async.bulk.tensor"),
     row("tma_load_{}d_hint", "cp.async.bulk.tensor.{1|2|3|4|5}d.shared::cta.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint", "@s, [b64, b32i*#1], @s, b64i", "rwa", V86, ALL, "cp.async.bulk.tensor"),
@@ -265,8 +267,8 @@ pub const ROWS: &[PtxRow] = &[
     row("tma_store_{}d", "cp.async.bulk.tensor.{1|2|3|4|5}d.global.shared::cta.tile.bulk_group", "[b64, b32i*#1], @s", "rwa", V80, ALL, "cp.async.bulk.tensor"),
     row("tma_reduce_{}d_{}", "cp.reduce.async.bulk.tensor.{1|2|3|4|5}d.global.shared::cta.{add|min|max}.tile.bulk_group", "[b64, b32i*#1], @s", "rwa", V80, ALL, "cp.reduce.async.bulk.tensor"),
     row("tma_prefetch_{}d", "cp.async.bulk.prefetch.tensor.{1|2|3|4|5}d.L2.global.tile", "[b64, b32i*#1]", "a", V80, ALL, "cp.async.bulk.prefetch.tensor"),
-    row("bulk_load", "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes", "@s, @g, b32i, @s", "rwa", V86, ALL, "cp.async.bulk"),
-    row("bulk_store", "cp.async.bulk.global.shared::cta.bulk_group", "@g, @s, b32i", "rwa", V80, ALL, "cp.async.bulk"),
+    row("bulk_load", "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes", "@s, @g, b32i:16..232448/16, @s", "rwa", V86, ALL, "cp.async.bulk"),
+    row("bulk_store", "cp.async.bulk.global.shared::cta.bulk_group", "@g, @s, b32i:16..232448/16", "rwa", V80, ALL, "cp.async.bulk"),
     row("bulk_commit_group", "cp.async.bulk.commit_group", "", "sa", V80, ALL, "cp.async.bulk.commit_group"),
     row("bulk_wait_group{}", "cp.async.bulk.wait_group{|.read}", "imm:0..63", "s", V80, ALL, "cp.async.bulk.wait_group"),
     row("", "prefetch.tensormap", "@x", "s", V80, ALL, "Data Movement: prefetch"),
