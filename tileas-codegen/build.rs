@@ -1,4 +1,4 @@
-//! Generates the operation tables from `tileas-meta`.
+//! Generates the operation tables and the PTX instruction forms from `tileas-meta`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,21 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     op_tables(&out);
+    ptx_tables(&out);
 }
 
 fn write(path: PathBuf, text: String) {
     std::fs::write(&path, text).unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
 }
 
+/// Tile operations: opcodes, symbols, definitions, builder methods.
 fn op_tables(out: &Path) {
     write(out.join("opcodes.rs"), tileas_meta::ops_gen::opcodes());
     write(out.join("builder_gen.rs"), tileas_meta::ops_gen::builder());
+}
+
+/// PTX instruction forms and their builder methods.
+fn ptx_tables(out: &Path) {
+    write(out.join("ptx_forms.rs"), tileas_meta::ptx::generate_forms());
+    write(out.join("ptx_builder.rs"), tileas_meta::ptx::generate_builder());
 }

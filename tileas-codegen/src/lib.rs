@@ -8,5 +8,8 @@
 
 pub mod error;
 pub mod ir;
+pub mod nvvm;
+pub mod ptx;
+pub mod regalloc;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};

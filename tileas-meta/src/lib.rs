@@ -2,3 +2,4 @@
 
 pub mod ops;
 pub mod ops_gen;
+pub mod ptx;

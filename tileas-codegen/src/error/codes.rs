@@ -68,6 +68,18 @@ codes! {
     // -- E07: materialisation
     // -- E08: lowering
     // -- E09: thread-level IR and PTX
+    E0901 = "instruction with the wrong number of operands";
+    E0902 = "operand of the wrong class or type";
+    E0903 = "immediate or offset out of range";
+    E0904 = "branch to a block that is not placed, or a block placed twice";
+    E0905 = "register read but never written";
+    E0906 = "block without terminator, or branch in the middle of a block";
+    E0907 = "instruction form that the target lacks";
+    E0908 = "instruction form that needs a later PTX version than allowed";
+    E0911 = "name that is not a PTX identifier or declared twice";
+    E0912 = "contradictory or out-of-range launch directives";
+    W0901 = "convergent instruction under a guard";
+    W0902 = "register that may be read before it is written";
     // -- E10: options, limits, driver
 }
 

@@ -1,0 +1,269 @@
+//! Metadata of PTX instruction forms.
+//!
+//! The table and the enum [`PtxOp`] are generated from the rows in `tileas-meta`; this file defines what a row says:
+//! operand [`Class`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
+//! ask here and know no mnemonic by heart.
+
+use std::fmt;
+
+include!(concat!(env!("OUT_DIR"), "/ptx_forms.rs"));
+
+/// A PTX target, as in `.target`.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Target {
+    /// Hopper.
+    Sm90a,
+    /// Blackwell, compute capability 10.0.
+    Sm100a,
+    /// Blackwell family target: 10.0 and 10.3.
+    Sm100f,
+    /// Blackwell, compute capability 10.3.
+    Sm103a,
+    /// Blackwell, compute capability 11.0.
+    Sm110a,
+}
+
+impl Target {
+    /// All targets.
+    pub const ALL: [Target; 5] =
+        [Target::Sm90a, Target::Sm100a, Target::Sm100f, Target::Sm103a, Target::Sm110a];
+
+    /// Spelling in `.target`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Target::Sm90a => "sm_90a",
+            Target::Sm100a => "sm_100a",
+            Target::Sm100f => "sm_100f",
+            Target::Sm103a => "sm_103a",
+            Target::Sm110a => "sm_110a",
+        }
+    }
+
+    /// The target of that name.
+    pub fn from_name(name: &str) -> Option<Target> {
+        Target::ALL.into_iter().find(|t| t.as_str() == name)
+    }
+
+    /// Lowest `.version` that knows the target. Source: PTX ISA, release notes.
+    pub fn least_version(self) -> (u8, u8) {
+        match self {
+            Target::Sm90a => (8, 0),
+            Target::Sm100a => (8, 6),
+            Target::Sm100f | Target::Sm103a => (8, 8),
+            Target::Sm110a => (9, 0),
+        }
+    }
+
+    fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What registers an operand accepts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ty {
+    /// Predicate.
+    Pred,
+    /// Any 16-bit register.
+    B16,
+    /// A 32-bit integer register.
+    B32,
+    /// A 32-bit register read as f32 (untyped 32-bit registers are accepted).
+    F32,
+    /// A 64-bit register.
+    B64,
+    /// Any 32-bit register.
+    X32,
+}
+
+/// Address space of an address operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Space {
+    /// Shared memory, 32-bit address.
+    Shared,
+    /// Global memory, 64-bit address.
+    Global,
+    /// Kernel parameter.
+    Param,
+    /// Tensor memory: lane << 16 | column.
+    Tensor,
+    /// The function's local (spill) area.
+    Local,
+    /// Generic 64-bit address.
+    Generic,
+}
+
+/// What may stand in an operand position.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A register, or an immediate where allowed.
+    Reg {
+        /// Accepted registers.
+        ty: Ty,
+        /// Whether an immediate may stand for the register.
+        imm: bool,
+    },
+    /// A brace list.
+    Vec {
+        /// Accepted registers.
+        ty: Ty,
+        /// Whether elements may be immediates.
+        imm: bool,
+        /// Number of elements.
+        len: u16,
+    },
+    /// A 32-bit register or an immediate as in [`Kind::Imm`].
+    RegOrImm {
+        /// Least value.
+        lo: i64,
+        /// Greatest value.
+        hi: i64,
+        /// As in [`Kind::Imm`].
+        step: u32,
+    },
+    /// An immediate.
+    Imm {
+        /// Least value.
+        lo: i64,
+        /// Greatest value.
+        hi: i64,
+        /// `value - lo` is a multiple of it; 0: the value is a power of two.
+        step: u32,
+    },
+    /// An address.
+    Addr(Space),
+    /// A special register of that width.
+    Special(u8),
+    /// A shared-memory symbol.
+    SharedSym,
+    /// A global-memory symbol.
+    GlobalSym,
+    /// A kernel parameter.
+    Param,
+    /// A block.
+    Label,
+}
+
+/// One operand position of a form.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The instruction writes the register(s).
+    pub def: bool,
+    /// What may stand here.
+    pub kind: Kind,
+}
+
+/// What an instruction does besides computing its results.
+#[derive(Copy, Clone, PartialEq, Eq, Hash)]
+pub struct Effects(pub(crate) u16);
+
+impl Effects {
+    /// No effect: may be removed when unused, repeated and reordered.
+    pub fn is_pure(self) -> bool {
+        self.0 == 0
+    }
+    /// Reads memory that others may write.
+    pub fn reads(self) -> bool {
+        self.0 & 1 != 0
+    }
+    /// Writes memory.
+    pub fn writes(self) -> bool {
+        self.0 & 2 != 0
+    }
+    /// Orders or waits for other threads or engines.
+    pub fn syncs(self) -> bool {
+        self.0 & 4 != 0
+    }
+    /// Completes after the instruction itself.
+    pub fn is_async(self) -> bool {
+        self.0 & 8 != 0
+    }
+    /// All lanes of the warp (or of its mask) execute it together.
+    pub fn is_convergent(self) -> bool {
+        self.0 & 16 != 0
+    }
+    /// Ends a block (unless guarded).
+    pub fn is_terminator(self) -> bool {
+        self.0 & 32 != 0
+    }
+    /// Two executions may give different results.
+    pub fn is_volatile(self) -> bool {
+        self.0 & 64 != 0
+    }
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Effects(")?;
+        for (bit, letter) in "rwsactv".chars().enumerate() {
+            if self.0 & (1 << bit) != 0 {
+                write!(f, "{letter}")?;
+            }
+        }
+        f.write_str(")")
+    }
+}
+
+/// Everything known about one form.
+#[derive(Debug)]
+pub struct Form {
+    /// Snake-case name, as of the builder method.
+    pub name: &'static str,
+    /// PTX mnemonic with modifiers.
+    pub mnemonic: &'static str,
+    /// Operand positions, in order of appearance.
+    pub operands: &'static [Class],
+    /// Text before, between and after the operands.
+    pub(crate) syntax: &'static [&'static str],
+    /// Effects.
+    pub effects: Effects,
+    /// Least `.version`.
+    pub version: (u8, u8),
+    pub(crate) targets: u16,
+    /// Section of the PTX ISA manual.
+    pub source: &'static str,
+}
+
+impl Form {
+    /// Whether the target has it.
+    pub fn available_on(&self, target: Target) -> bool {
+        self.targets & target.bit() != 0
+    }
+}
+
+impl PtxOp {
+    /// The form's row.
+    #[inline]
+    pub fn form(self) -> &'static Form {
+        &FORMS[self as usize]
+    }
+
+    /// Effects of the form.
+    #[inline]
+    pub fn effects(self) -> Effects {
+        self.form().effects
+    }
+
+    /// The form of that snake-case name.
+    pub fn from_name(name: &str) -> Option<PtxOp> {
+        PtxOp::ALL.iter().copied().find(|op| op.form().name == name)
+    }
+}
+
+impl fmt::Debug for PtxOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.form().name)
+    }
+}
+
+impl fmt::Display for PtxOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.form().mnemonic)
+    }
+}

@@ -1,0 +1,21 @@
+//! The thread-level IR: a control-flow graph of PTX instructions over typed virtual registers.
+//!
+//! In: what `lower` builds with [`FuncBuilder`]. Out: a [`Module`] that [`verify`] accepts and [`crate::ptx`] emits.
+//! Instructions are forms of the table in `tileas-meta` ([`PtxOp`]); the text form is [`print`](fn@print).
+//!
+//! Elsewhere: pressure and spilling (`regalloc`), PTX text (`ptx`).
+
+mod builder;
+mod forms;
+mod module;
+mod print;
+mod verify;
+
+pub use builder::{FuncBuilder, VecOperand};
+pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
+pub use module::{
+    Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param, ParamData,
+    ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
+};
+pub use print::{print, print_function};
+pub use verify::{Verified, verify};

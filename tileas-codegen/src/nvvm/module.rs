@@ -1,0 +1,713 @@
+//! Modules, functions, blocks, instructions: the data of the thread-level IR.
+//!
+//! Instructions, registers and blocks are entities; their data are struct-of-arrays maps owned by [`Function`].
+//! Operands live in one pool per function; brace lists are sub-ranges of it. Registers are not in SSA form: a loop
+//! variable may be written more than once. A block is a list of instructions that ends in an unguarded terminator;
+//! the only branch before it may be one guarded `bra` directly in front of it.
+
+use super::forms::{PtxOp, Special, Target};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl, packed_option::PackedOption};
+
+/// An instruction.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Inst(u32);
+entity_impl!(Inst, "inst");
+
+/// A virtual register.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg(u32);
+entity_impl!(Reg, "v");
+
+/// A basic block.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bb(u32);
+entity_impl!(Bb, "bb");
+
+/// A parameter of a function.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Param(u32);
+entity_impl!(Param, "param");
+
+/// A module-level variable.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sym(u32);
+entity_impl!(Sym, "sym");
+
+/// Type of a virtual register.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RegTy {
+    /// Predicate.
+    Pred,
+    /// 16 bits: integers, f16, bf16, pairs of 8-bit floats.
+    B16,
+    /// 32 bits: integers, shared addresses, f16x2, bf16x2.
+    #[default]
+    B32,
+    /// 64 bits: integers, pointers, descriptors, f32x2.
+    B64,
+    /// f32.
+    F32,
+}
+
+impl RegTy {
+    /// All types, in declaration order of the emitted registers.
+    pub const ALL: [RegTy; 5] = [RegTy::Pred, RegTy::B16, RegTy::B32, RegTy::B64, RegTy::F32];
+
+    /// 32-bit registers it occupies; predicates have a file of their own.
+    pub fn units(self) -> u32 {
+        match self {
+            RegTy::Pred => 0,
+            RegTy::B16 | RegTy::B32 | RegTy::F32 => 1,
+            RegTy::B64 => 2,
+        }
+    }
+
+    /// PTX type of the declaration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RegTy::Pred => "pred",
+            RegTy::B16 => "b16",
+            RegTy::B32 => "b32",
+            RegTy::B64 => "b64",
+            RegTy::F32 => "f32",
+        }
+    }
+}
+
+/// A contiguous run of virtual registers of one type.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Regs {
+    pub(crate) first: u32,
+    pub(crate) len: u32,
+}
+
+impl Regs {
+    /// Number of registers.
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The `i`th register, if there is one.
+    pub fn get(self, i: usize) -> Option<Reg> {
+        (i < self.len()).then(|| Reg::new(self.first as usize + i))
+    }
+
+    /// The registers in order.
+    pub fn iter(self) -> impl DoubleEndedIterator<Item = Reg> + ExactSizeIterator + Clone {
+        (0..self.len()).map(move |i| Reg::new(self.first as usize + i))
+    }
+
+    /// Registers `from..to` of the run, clipped to it.
+    pub fn slice(self, from: usize, to: usize) -> Regs {
+        let to = to.min(self.len());
+        let from = from.min(to);
+        Regs { first: self.first + from as u32, len: (to - from) as u32 }
+    }
+}
+
+impl IntoIterator for Regs {
+    type Item = Reg;
+    type IntoIter = std::iter::Map<std::ops::Range<u32>, fn(u32) -> Reg>;
+    fn into_iter(self) -> Self::IntoIter {
+        (self.first..self.first + self.len).map(Reg::from_u32)
+    }
+}
+
+/// A brace list: a range of the function's operand pool.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub struct List {
+    pub(crate) start: u32,
+    pub(crate) len: u16,
+}
+
+/// An operand.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A register; in an address position, the address it holds.
+    Reg(Reg),
+    /// An integer immediate (also 0 and 1 for predicates).
+    Imm(i64),
+    /// An f32 immediate, as bits.
+    F32(u32),
+    /// A special register.
+    Special(Special),
+    /// A module-level variable: its address.
+    Sym(Sym),
+    /// A parameter.
+    Param(Param),
+    /// Address: register plus bytes (tensor memory: columns).
+    Addr {
+        /// Register part.
+        base: Reg,
+        /// Constant part.
+        offset: i32,
+    },
+    /// Address: variable plus bytes.
+    SymAddr {
+        /// The variable.
+        sym: Sym,
+        /// Constant part.
+        offset: i32,
+    },
+    /// Address: parameter plus bytes.
+    ParamAddr {
+        /// The parameter.
+        param: Param,
+        /// Constant part.
+        offset: i32,
+    },
+    /// Address: byte offset in the function's local area.
+    Local(u32),
+    /// A brace list of registers or immediates.
+    List(List),
+    /// A branch target.
+    Block(Bb),
+}
+
+impl Operand {
+    /// An f32 immediate.
+    pub fn f32(value: f32) -> Operand {
+        Operand::F32(value.to_bits())
+    }
+
+    /// Address `base + offset`.
+    pub fn addr(base: Reg, offset: i32) -> Operand {
+        Operand::Addr { base, offset }
+    }
+
+    /// The register this operand reads or writes, brace lists apart.
+    #[inline]
+    pub fn reg(self) -> Option<Reg> {
+        match self {
+            Operand::Reg(r) | Operand::Addr { base: r, .. } => Some(r),
+            _ => None,
+        }
+    }
+
+    /// The integer immediate.
+    #[inline]
+    pub fn imm(self) -> Option<i64> {
+        match self {
+            Operand::Imm(v) => Some(v),
+            _ => None,
+        }
+    }
+}
+
+macro_rules! operand_from {
+    ($($t:ty => |$x:ident| $e:expr;)*) => {
+        $(impl From<$t> for Operand {
+            fn from($x: $t) -> Operand {
+                $e
+            }
+        })*
+    };
+}
+operand_from! {
+    Reg => |r| Operand::Reg(r);
+    i32 => |v| Operand::Imm(i64::from(v));
+    u32 => |v| Operand::Imm(i64::from(v));
+    i64 => |v| Operand::Imm(v);
+    u64 => |v| Operand::Imm(v as i64);
+    usize => |v| Operand::Imm(v as i64);
+    bool => |v| Operand::Imm(i64::from(v));
+    f32 => |v| Operand::F32(v.to_bits());
+    Special => |s| Operand::Special(s);
+    Sym => |s| Operand::Sym(s);
+    Param => |p| Operand::Param(p);
+    List => |l| Operand::List(l);
+    Bb => |b| Operand::Block(b);
+    (Reg, i32) => |a| Operand::Addr { base: a.0, offset: a.1 };
+    (Sym, i32) => |a| Operand::SymAddr { sym: a.0, offset: a.1 };
+    (Param, i32) => |a| Operand::ParamAddr { param: a.0, offset: a.1 };
+}
+
+/// The guard of an instruction: it executes only where the predicate has the wanted value.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guard {
+    pub(crate) pred: PackedOption<Reg>,
+    pub(crate) negated: bool,
+}
+
+impl Guard {
+    /// `@pred`, or `@!pred` if `negated`.
+    pub fn new(pred: Reg, negated: bool) -> Guard {
+        Guard { pred: pred.into(), negated }
+    }
+
+    /// The predicate and whether it is negated.
+    pub fn get(self) -> Option<(Reg, bool)> {
+        self.pred.expand().map(|p| (p, self.negated))
+    }
+
+    /// Whether there is a guard.
+    pub fn is_some(self) -> bool {
+        self.pred.is_some()
+    }
+}
+
+/// Operand range of one instruction in the pool.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct OperandRange {
+    pub(crate) start: u32,
+    pub(crate) len: u16,
+}
+
+/// What a parameter is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ParamKind {
+    /// A 128-byte tensor map by value, 64-byte aligned.
+    TensorMap,
+    /// A generic pointer to global memory, with the alignment the host promises (0: unknown).
+    Pointer {
+        /// Bytes, a power of two.
+        align: u32,
+    },
+    /// 16 bits.
+    B16,
+    /// 32-bit integer.
+    U32,
+    /// 64-bit integer.
+    U64,
+    /// f32.
+    F32,
+}
+
+impl ParamKind {
+    /// Size in bytes.
+    pub fn size(self) -> u32 {
+        match self {
+            ParamKind::TensorMap => 128,
+            ParamKind::Pointer { .. } | ParamKind::U64 => 8,
+            ParamKind::U32 | ParamKind::F32 => 4,
+            ParamKind::B16 => 2,
+        }
+    }
+
+    /// Alignment in bytes.
+    pub fn align(self) -> u32 {
+        match self {
+            ParamKind::TensorMap => 64,
+            other => other.size(),
+        }
+    }
+}
+
+/// A parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamData {
+    /// Name, unique in the function.
+    pub name: String,
+    /// Kind.
+    pub kind: ParamKind,
+}
+
+/// Visibility of a function.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Linkage {
+    /// Found by name in the loaded module.
+    #[default]
+    Visible,
+    /// Exported, may be overridden.
+    Weak,
+    /// Private to the module.
+    Local,
+}
+
+/// Launch directives of a kernel. Source: PTX ISA, Performance-Tuning and Cluster Dimension Directives.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchBounds {
+    /// `.reqntid`: the exact block size.
+    pub reqntid: Option<[u32; 3]>,
+    /// `.maxntid`: an upper bound of the block size; excludes `reqntid`.
+    pub maxntid: Option<[u32; 3]>,
+    /// `.minnctapersm`; needs one of the two above.
+    pub minnctapersm: Option<u32>,
+    /// `.maxnreg`; excludes `minnctapersm`.
+    pub maxnreg: Option<u32>,
+    /// `.reqnctapercluster`.
+    pub cluster: Option<[u32; 3]>,
+}
+
+/// A block's data.
+#[derive(Clone, Debug, Default)]
+pub struct BlockData {
+    pub(crate) first: PackedOption<Inst>,
+    pub(crate) last: PackedOption<Inst>,
+    /// A hint for readers; becomes part of the label's comment.
+    pub name: Option<String>,
+    /// `.pragma "nounroll"` at the start of the block (a loop header).
+    pub nounroll: bool,
+}
+
+/// A function: a kernel.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Symbol name.
+    pub name: String,
+    /// Whether it is a kernel (`.entry`).
+    pub is_kernel: bool,
+    /// Visibility.
+    pub linkage: Linkage,
+    /// Launch directives.
+    pub launch: LaunchBounds,
+    /// Parameters, in ABI order.
+    pub params: PrimaryMap<Param, ParamData>,
+    /// Bytes of the local (spill) area, 16-byte aligned.
+    pub local_bytes: u32,
+    /// `.pragma "nounroll"` for the whole function.
+    pub nounroll: bool,
+    pub(crate) ops: PrimaryMap<Inst, PtxOp>,
+    pub(crate) operands: SecondaryMap<Inst, OperandRange>,
+    pub(crate) guards: SecondaryMap<Inst, Guard>,
+    pub(crate) next: SecondaryMap<Inst, PackedOption<Inst>>,
+    pub(crate) prev: SecondaryMap<Inst, PackedOption<Inst>>,
+    pub(crate) pool: Vec<Operand>,
+    pub(crate) reg_ty: PrimaryMap<Reg, RegTy>,
+    /// Blocks by number; see [`Function::layout`] for their order.
+    pub blocks: PrimaryMap<Bb, BlockData>,
+    pub(crate) layout: Vec<Bb>,
+    pub(crate) comments: Vec<(Inst, String)>,
+}
+
+impl Function {
+    /// An empty kernel.
+    pub fn kernel(name: impl Into<String>) -> Function {
+        Function {
+            name: name.into(),
+            is_kernel: true,
+            linkage: Linkage::Visible,
+            launch: LaunchBounds::default(),
+            params: PrimaryMap::new(),
+            local_bytes: 0,
+            nounroll: false,
+            ops: PrimaryMap::new(),
+            operands: SecondaryMap::new(),
+            guards: SecondaryMap::new(),
+            next: SecondaryMap::new(),
+            prev: SecondaryMap::new(),
+            pool: Vec::new(),
+            reg_ty: PrimaryMap::new(),
+            blocks: PrimaryMap::new(),
+            layout: Vec::new(),
+            comments: Vec::new(),
+        }
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: impl Into<String>, kind: ParamKind) -> Param {
+        self.params.push(ParamData { name: name.into(), kind })
+    }
+
+    /// A fresh register.
+    #[inline]
+    pub fn reg(&mut self, ty: RegTy) -> Reg {
+        self.reg_ty.push(ty)
+    }
+
+    /// `n` fresh registers with consecutive numbers.
+    pub fn regs(&mut self, ty: RegTy, n: usize) -> Regs {
+        let first = self.reg_ty.len() as u32;
+        for _ in 0..n {
+            self.reg_ty.push(ty);
+        }
+        Regs { first, len: n as u32 }
+    }
+
+    /// Type of a register.
+    #[inline]
+    pub fn ty(&self, reg: Reg) -> RegTy {
+        self.reg_ty[reg]
+    }
+
+    /// Number of registers ever made.
+    pub fn num_regs(&self) -> usize {
+        self.reg_ty.len()
+    }
+
+    /// Number of instructions ever made.
+    pub fn num_insts(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Blocks in emission order; the first is the entry.
+    pub fn layout(&self) -> &[Bb] {
+        &self.layout
+    }
+
+    /// A new block, not yet in the layout.
+    pub fn block(&mut self) -> Bb {
+        self.blocks.push(BlockData::default())
+    }
+
+    /// Appends a block to the layout.
+    pub fn append_block(&mut self, bb: Bb) {
+        self.layout.push(bb);
+    }
+
+    /// Stores a brace list.
+    pub fn list(&mut self, items: impl IntoIterator<Item = Operand>) -> List {
+        let start = self.pool.len();
+        self.pool.extend(items);
+        List { start: start as u32, len: (self.pool.len() - start) as u16 }
+    }
+
+    /// Elements of a brace list.
+    #[inline]
+    pub fn list_items(&self, list: List) -> &[Operand] {
+        &self.pool[list.start as usize..list.start as usize + list.len as usize]
+    }
+
+    /// A new instruction, not yet in a block.
+    pub fn make_inst(&mut self, op: PtxOp, operands: &[Operand], guard: Guard) -> Inst {
+        let inst = self.ops.push(op);
+        let start = self.pool.len() as u32;
+        self.pool.extend_from_slice(operands);
+        self.operands[inst] = OperandRange { start, len: operands.len() as u16 };
+        if guard.is_some() {
+            self.guards[inst] = guard;
+        }
+        inst
+    }
+
+    /// The instruction's form.
+    #[inline]
+    pub fn op(&self, inst: Inst) -> PtxOp {
+        self.ops[inst]
+    }
+
+    /// Its operands in order of appearance.
+    #[inline]
+    pub fn operands(&self, inst: Inst) -> &[Operand] {
+        let r = self.operands[inst];
+        &self.pool[r.start as usize..r.start as usize + r.len as usize]
+    }
+
+    /// Its operands, to be changed in place.
+    #[inline]
+    pub fn operands_mut(&mut self, inst: Inst) -> &mut [Operand] {
+        let r = self.operands[inst];
+        &mut self.pool[r.start as usize..r.start as usize + r.len as usize]
+    }
+
+    /// Its guard.
+    #[inline]
+    pub fn guard(&self, inst: Inst) -> Guard {
+        self.guards[inst]
+    }
+
+    /// Sets its guard.
+    pub fn set_guard(&mut self, inst: Inst, guard: Guard) {
+        self.guards[inst] = guard;
+    }
+
+    /// Attaches a comment to an instruction.
+    pub fn comment(&mut self, inst: Inst, text: impl Into<String>) {
+        self.comments.push((inst, text.into()));
+    }
+
+    /// Turns the instruction into another one with the same number of operands or fewer.
+    pub fn rewrite(&mut self, inst: Inst, op: PtxOp, operands: &[Operand]) {
+        let old = self.operands[inst];
+        if operands.len() <= old.len as usize {
+            self.pool[old.start as usize..old.start as usize + operands.len()].copy_from_slice(operands);
+            self.operands[inst].len = operands.len() as u16;
+        } else {
+            let start = self.pool.len() as u32;
+            self.pool.extend_from_slice(operands);
+            self.operands[inst] = OperandRange { start, len: operands.len() as u16 };
+        }
+        self.ops[inst] = op;
+    }
+
+    /// Appends an instruction to a block.
+    pub fn append_inst(&mut self, bb: Bb, inst: Inst) {
+        let last = self.blocks[bb].last;
+        match last.expand() {
+            Some(l) => {
+                self.next[l] = inst.into();
+                self.prev[inst] = last;
+            }
+            None => self.blocks[bb].first = inst.into(),
+        }
+        self.blocks[bb].last = inst.into();
+    }
+
+    /// Inserts `inst` before `at`, which is in block `bb`.
+    pub fn insert_before(&mut self, bb: Bb, at: Inst, inst: Inst) {
+        let before = self.prev[at];
+        self.prev[inst] = before;
+        self.next[inst] = at.into();
+        self.prev[at] = inst.into();
+        match before.expand() {
+            Some(b) => self.next[b] = inst.into(),
+            None => self.blocks[bb].first = inst.into(),
+        }
+    }
+
+    /// Takes an instruction out of its block.
+    pub fn remove_inst(&mut self, bb: Bb, inst: Inst) {
+        let (prev, next) = (self.prev[inst], self.next[inst]);
+        match prev.expand() {
+            Some(p) => self.next[p] = next,
+            None => self.blocks[bb].first = next,
+        }
+        match next.expand() {
+            Some(n) => self.prev[n] = prev,
+            None => self.blocks[bb].last = prev,
+        }
+        self.prev[inst] = None.into();
+        self.next[inst] = None.into();
+    }
+
+    /// Instructions of a block in order.
+    pub fn insts(&self, bb: Bb) -> InstIter<'_> {
+        InstIter { func: self, at: self.blocks[bb].first.expand() }
+    }
+
+    /// First instruction of a block.
+    #[inline]
+    pub fn first_inst(&self, bb: Bb) -> Option<Inst> {
+        self.blocks[bb].first.expand()
+    }
+
+    /// Last instruction of a block.
+    #[inline]
+    pub fn last_inst(&self, bb: Bb) -> Option<Inst> {
+        self.blocks[bb].last.expand()
+    }
+
+    /// The instruction after this one in its block.
+    #[inline]
+    pub fn next_inst(&self, inst: Inst) -> Option<Inst> {
+        self.next[inst].expand()
+    }
+
+    /// Calls `f` with each register the instruction mentions; the flag says whether it is written. A guard is a read.
+    #[inline]
+    pub fn visit_regs(&self, inst: Inst, mut f: impl FnMut(Reg, bool)) {
+        if let Some((p, _)) = self.guards[inst].get() {
+            f(p, false);
+        }
+        let classes = self.ops[inst].form().operands;
+        for (i, operand) in self.operands(inst).iter().enumerate() {
+            let def = classes.get(i).is_some_and(|c| c.def);
+            match *operand {
+                Operand::Reg(r) => f(r, def),
+                Operand::Addr { base, .. } => f(base, false),
+                Operand::List(l) => {
+                    for item in self.list_items(l) {
+                        if let Operand::Reg(r) = *item {
+                            f(r, def);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether control leaves the block here for good: an unguarded terminator.
+    #[inline]
+    pub fn ends_block(&self, inst: Inst) -> bool {
+        self.ops[inst].effects().is_terminator() && !self.guards[inst].is_some()
+    }
+
+    /// Targets of the branches that end a block: first the guarded one, then the final one.
+    pub fn successors(&self, bb: Bb) -> [Option<Bb>; 2] {
+        let mut out = [None; 2];
+        let Some(last) = self.last_inst(bb) else { return out };
+        let target = |inst: Inst| match (self.ops[inst], self.operands(inst)) {
+            (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) => Some(*t),
+            _ => None,
+        };
+        out[1] = target(last);
+        if let Some(before) = self.prev[last].expand()
+            && self.guards[before].is_some()
+        {
+            out[0] = target(before);
+        }
+        out
+    }
+}
+
+/// Iterator over the instructions of a block.
+pub struct InstIter<'a> {
+    func: &'a Function,
+    at: Option<Inst>,
+}
+
+impl Iterator for InstIter<'_> {
+    type Item = Inst;
+    fn next(&mut self) -> Option<Inst> {
+        let inst = self.at?;
+        self.at = self.func.next[inst].expand();
+        Some(inst)
+    }
+}
+
+/// Where a module-level variable lives.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum SymKind {
+    /// Dynamic shared memory: size given at launch.
+    DynamicShared,
+    /// Static shared memory of that many bytes.
+    Shared {
+        /// Size.
+        bytes: u32,
+    },
+    /// Global memory of that many bytes, zeroed.
+    Global {
+        /// Size.
+        bytes: u32,
+    },
+}
+
+/// A module-level variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SymData {
+    /// Name, unique in the module.
+    pub name: String,
+    /// Place and size.
+    pub kind: SymKind,
+    /// Alignment in bytes, a power of two.
+    pub align: u32,
+}
+
+/// A module: variables and functions for one target.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// Target of every function.
+    pub target: Target,
+    /// Variables.
+    pub symbols: PrimaryMap<Sym, SymData>,
+    /// Functions in emission order.
+    pub functions: Vec<Function>,
+}
+
+impl Module {
+    /// An empty module.
+    pub fn new(target: Target) -> Module {
+        Module { target, symbols: PrimaryMap::new(), functions: Vec::new() }
+    }
+
+    /// Declares dynamic shared memory.
+    pub fn dynamic_shared(&mut self, name: impl Into<String>, align: u32) -> Sym {
+        self.symbols.push(SymData { name: name.into(), kind: SymKind::DynamicShared, align })
+    }
+
+    /// Declares static shared memory.
+    pub fn shared(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> Sym {
+        self.symbols.push(SymData { name: name.into(), kind: SymKind::Shared { bytes }, align })
+    }
+
+    /// Declares a zeroed variable in global memory.
+    pub fn global(&mut self, name: impl Into<String>, bytes: u32, align: u32) -> Sym {
+        self.symbols.push(SymData { name: name.into(), kind: SymKind::Global { bytes }, align })
+    }
+}

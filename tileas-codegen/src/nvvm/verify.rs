@@ -1,0 +1,454 @@
+//! The verifier of the thread-level IR.
+//!
+//! In: a [`Module`]. Out: a [`Verified`] module, which only this file can make and the emitter requires, or all
+//! violations found: operand counts, classes and types; immediates out of range; branches to unplaced blocks; blocks
+//! without terminator or with one in the middle; registers read but never written; forms the target or the highest
+//! allowed `.version` lacks; names and launch directives. Warnings (`W09…`): a convergent instruction under a guard,
+//! a register that may be read before it is written.
+//!
+//! Cost: one pass over the instructions, plus liveness for the last warning. Source: the forms' rows (PTX ISA manual).
+
+use super::forms::{Class, Kind, PtxOp, Space, Ty};
+use super::module::{Bb, Function, Inst, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
+use crate::error::{Code, CodegenError, Loc};
+use crate::regalloc::Liveness;
+use cranelift_entity::{EntityRef, EntitySet};
+use std::collections::BTreeSet;
+
+/// A module the verifier has accepted.
+#[derive(Copy, Clone)]
+pub struct Verified<'a>(&'a Module);
+
+impl<'a> Verified<'a> {
+    /// The module.
+    pub fn module(self) -> &'a Module {
+        self.0
+    }
+}
+
+/// Checks the module, appending errors and warnings; the module counts as verified if there were no errors.
+pub fn verify<'a>(
+    module: &'a Module,
+    max_version: (u8, u8),
+    diagnostics: &mut Vec<CodegenError>,
+) -> Option<Verified<'a>> {
+    let before = diagnostics.len();
+    let mut names = BTreeSet::new();
+    for sym in module.symbols.values() {
+        check_name(&sym.name, "variable", &mut names, diagnostics);
+        if !sym.align.is_power_of_two() {
+            let message = format!("variable `{}`: alignment {} is not a power of two", sym.name, sym.align);
+            diagnostics.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+        }
+    }
+    if module.target.least_version() > max_version {
+        diagnostics.push(CodegenError::new(
+            Code::E0908,
+            Loc::NONE,
+            format!(
+                "target {} needs PTX {}.{}, at most {}.{} is allowed",
+                module.target,
+                module.target.least_version().0,
+                module.target.least_version().1,
+                max_version.0,
+                max_version.1
+            ),
+        ));
+    }
+    for func in &module.functions {
+        check_name(&func.name, "function", &mut names, diagnostics);
+    }
+    for func in &module.functions {
+        FuncVerifier { module, func, max_version, placed: EntitySet::new(), out: diagnostics }.run(&names);
+    }
+    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified(module))
+}
+
+fn is_identifier(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    let Some(first) = bytes.next() else { return false };
+    let rest_ok = bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'$');
+    // `%` starts registers and `$L` labels in emitted text, so neither may start a name.
+    rest_ok && (first.is_ascii_alphabetic() || (first == b'_' && name.len() > 1)) && !name.starts_with("__")
+}
+
+fn check_name(name: &str, what: &str, names: &mut BTreeSet<String>, out: &mut Vec<CodegenError>) {
+    if !is_identifier(name) {
+        let message = format!("{what} name `{}` is not a PTX identifier", name.escape_default());
+        out.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+    } else if !names.insert(name.to_string()) {
+        let message = format!("the name `{name}` is declared twice");
+        out.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+    }
+}
+
+fn in_range(v: i64, lo: i64, hi: i64, step: u32) -> Result<(), (Code, String)> {
+    let on_grid = match step {
+        0 => v > 0 && (v as u64).is_power_of_two(),
+        s => v.wrapping_sub(lo) % i64::from(s) == 0,
+    };
+    if v >= lo && v <= hi && on_grid {
+        return Ok(());
+    }
+    let grid = match step {
+        0 => " (a power of two)".to_string(),
+        1 => String::new(),
+        s => format!(" in steps of {s}"),
+    };
+    Err((Code::E0903, format!("{v} is not in {lo} to {hi}{grid}")))
+}
+
+struct FuncVerifier<'a> {
+    module: &'a Module,
+    func: &'a Function,
+    max_version: (u8, u8),
+    placed: EntitySet<Bb>,
+    out: &'a mut Vec<CodegenError>,
+}
+
+impl FuncVerifier<'_> {
+    fn error(&mut self, code: Code, message: String) {
+        let message = format!("function `{}`: {message}", self.func.name);
+        self.out.push(CodegenError::new(code, Loc::NONE, message));
+    }
+
+    fn at(&mut self, code: Code, inst: Inst, message: impl std::fmt::Display) {
+        let name = self.func.op(inst).form().name;
+        self.error(code, format!("{inst} ({name}): {message}"));
+    }
+
+    fn run(mut self, globals: &BTreeSet<String>) {
+        let func = self.func;
+        let mut names = globals.clone();
+        for p in func.params.values() {
+            check_name(&p.name, "parameter", &mut names, self.out);
+        }
+        self.launch();
+        if func.layout().is_empty() {
+            self.error(Code::E0906, "has no blocks".into());
+        }
+        for &bb in func.layout() {
+            if !self.placed.insert(bb) {
+                self.error(Code::E0904, format!("{bb} is in the layout twice"));
+                return; // block lists would be walked twice
+            }
+        }
+        let errors_before = self.out.len();
+        let mut written = EntitySet::new();
+        for &bb in func.layout() {
+            for inst in func.insts(bb) {
+                func.visit_regs(inst, |r, def| {
+                    if def {
+                        written.insert(r);
+                    }
+                });
+            }
+        }
+        let mut reported = EntitySet::new();
+        for &bb in func.layout() {
+            self.block(bb);
+            for inst in func.insts(bb) {
+                let mut missing = None;
+                func.visit_regs(inst, |r, def| {
+                    if !def && !written.contains(r) && reported.insert(r) {
+                        missing = Some(r);
+                    }
+                });
+                if let Some(r) = missing {
+                    self.at(Code::E0905, inst, format_args!("reads {r}, which nothing writes"));
+                }
+                self.inst(inst);
+            }
+        }
+        if self.out[errors_before..].iter().any(|d| !d.code.is_warning()) {
+            return; // liveness needs well-formed blocks
+        }
+        let liveness = Liveness::compute(func);
+        if let Some(&entry) = func.layout().first() {
+            let early: Vec<Reg> = liveness.live_in(entry).collect();
+            for r in early {
+                self.error(Code::W0902, format!("{r} may be read before it is written"));
+            }
+        }
+    }
+
+    fn launch(&mut self) {
+        let l = self.func.launch;
+        if l.reqntid.is_some() && l.maxntid.is_some() {
+            self.error(Code::E0912, "has both reqntid and maxntid".into());
+        }
+        if l.minnctapersm.is_some() && l.reqntid.is_none() && l.maxntid.is_none() {
+            self.error(Code::E0912, "minnctapersm needs reqntid or maxntid".into());
+        }
+        if l.minnctapersm.is_some() && l.maxnreg.is_some() {
+            self.error(Code::E0912, "has both minnctapersm and maxnreg".into());
+        }
+        for (name, dims) in [("reqntid", l.reqntid), ("maxntid", l.maxntid)] {
+            if let Some(d) = dims {
+                let threads = d.iter().fold(1u64, |n, &x| n.saturating_mul(u64::from(x)));
+                if threads == 0 || threads > 1024 {
+                    self.error(Code::E0912, format!("{name} asks for {threads} threads, 1 to 1024 are possible"));
+                }
+            }
+        }
+        if let Some(d) = l.cluster {
+            let ctas = d.iter().fold(1u64, |n, &x| n.saturating_mul(u64::from(x)));
+            if ctas == 0 || ctas > 16 {
+                self.error(Code::E0912, format!("a cluster of {ctas} CTAs, 1 to 16 are possible"));
+            }
+        }
+        if let Some(n) = l.maxnreg
+            && !(24..=255).contains(&n)
+        {
+            self.error(Code::E0912, format!("maxnreg {n}, 24 to 255 are possible"));
+        }
+        // Without a known register count at entry ptxas ignores setmaxnreg (advisory C7508).
+        let bounded = l.maxnreg.is_some() || l.minnctapersm.is_some();
+        if !bounded {
+            let func = self.func;
+            let user = func
+                .layout()
+                .iter()
+                .flat_map(|&bb| func.insts(bb))
+                .find(|&i| matches!(func.op(i), PtxOp::SetmaxnregInc | PtxOp::SetmaxnregDec));
+            if let Some(inst) = user {
+                self.at(Code::E0912, inst, "needs maxnreg, or minnctapersm with reqntid or maxntid, to have an effect");
+            }
+        }
+    }
+
+    fn block(&mut self, bb: Bb) {
+        let func = self.func;
+        let Some(last) = func.last_inst(bb) else {
+            self.error(Code::E0906, format!("{bb} is empty"));
+            return;
+        };
+        if !func.ends_block(last) {
+            self.at(Code::E0906, last, format_args!("{bb} ends without a terminator"));
+        }
+        for inst in func.insts(bb) {
+            if inst == last {
+                break;
+            }
+            if func.ends_block(inst) {
+                self.at(Code::E0906, inst, format_args!("terminator in the middle of {bb}"));
+            } else if matches!(func.op(inst), PtxOp::Bra | PtxOp::BraUni) {
+                let next = func.next_inst(inst);
+                let pair = next == Some(last) && matches!(func.op(last), PtxOp::Bra | PtxOp::BraUni);
+                if !pair {
+                    self.at(
+                        Code::E0906,
+                        inst,
+                        format_args!("a guarded branch stands directly before the final branch of its block, not inside {bb}"),
+                    );
+                }
+            }
+        }
+    }
+
+    fn inst(&mut self, inst: Inst) {
+        let func = self.func;
+        let form = func.op(inst).form();
+        if !form.available_on(self.module.target) {
+            self.at(Code::E0907, inst, format_args!("`{}` does not exist on {}", form.mnemonic, self.module.target));
+        }
+        let max = self.max_version;
+        if form.version > max {
+            self.at(
+                Code::E0908,
+                inst,
+                format_args!(
+                    "`{}` needs PTX {}.{}, at most {}.{} is allowed",
+                    form.mnemonic, form.version.0, form.version.1, max.0, max.1
+                ),
+            );
+        }
+        if let Some((p, _)) = func.guard(inst).get() {
+            if !self.is(p, |t| t == RegTy::Pred) {
+                self.at(Code::E0902, inst, format_args!("the guard {p} is not a predicate"));
+            }
+            if form.effects.is_convergent() {
+                self.at(
+                    Code::W0901,
+                    inst,
+                    format_args!("convergent instruction under guard {p}: every lane of the warp must agree on it"),
+                );
+            }
+        }
+        let operands = func.operands(inst);
+        if operands.len() != form.operands.len() {
+            self.at(
+                Code::E0901,
+                inst,
+                format_args!("has {} operands, its form has {}", operands.len(), form.operands.len()),
+            );
+            return;
+        }
+        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate() {
+            if let Err((code, why)) = self.operand(operand, class) {
+                self.at(code, inst, format_args!("operand {i}: {why}"));
+            }
+        }
+    }
+
+    fn is(&self, r: Reg, f: impl Fn(RegTy) -> bool) -> bool {
+        r.index() < self.func.num_regs() && f(self.func.ty(r))
+    }
+
+    fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {
+        let wrong = |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
+        match class.kind {
+            Kind::Reg { ty, imm } => self.scalar(operand, ty, imm && !class.def),
+            Kind::Vec { ty, imm, len } => {
+                let Operand::List(list) = operand else {
+                    return wrong(&format!("a list of {len}"));
+                };
+                let items = self.func.list_items(list);
+                if items.len() != usize::from(len) {
+                    return Err((Code::E0902, format!("a list of {} given, of {len} wanted", items.len())));
+                }
+                for &item in items {
+                    self.scalar(item, ty, imm && !class.def)?;
+                }
+                Ok(())
+            }
+            Kind::RegOrImm { lo, hi, step } => match operand {
+                Operand::Imm(v) => in_range(v, lo, hi, step),
+                other => self.scalar(other, Ty::B32, false),
+            },
+            Kind::Imm { lo, hi, step } => match operand {
+                Operand::Imm(v) => in_range(v, lo, hi, step),
+                _ => wrong("an immediate"),
+            },
+            Kind::Addr(space) => self.address(operand, space),
+            Kind::Special(bits) => match operand {
+                Operand::Special(s) if s.bits() == bits => Ok(()),
+                _ => wrong(&format!("a {bits}-bit special register")),
+            },
+            Kind::SharedSym => match operand {
+                Operand::Sym(s) if self.sym(s).is_some_and(|k| !matches!(k, SymKind::Global { .. })) => Ok(()),
+                _ => wrong("a shared variable"),
+            },
+            Kind::GlobalSym => match operand {
+                Operand::Sym(s) if matches!(self.sym(s), Some(SymKind::Global { .. })) => Ok(()),
+                _ => wrong("a global variable"),
+            },
+            Kind::Param => match operand {
+                Operand::Param(p) if self.func.params.is_valid(p) => Ok(()),
+                _ => wrong("a parameter"),
+            },
+            Kind::Label => match operand {
+                Operand::Block(bb) if self.placed.contains(bb) => Ok(()),
+                Operand::Block(bb) => Err((Code::E0904, format!("{bb} is not in the layout"))),
+                _ => wrong("a block"),
+            },
+        }
+    }
+
+    fn sym(&self, sym: Sym) -> Option<SymKind> {
+        self.module.symbols.get(sym).map(|s| s.kind)
+    }
+
+    fn scalar(&self, operand: Operand, ty: Ty, imm: bool) -> Result<(), (Code, String)> {
+        let want = match ty {
+            Ty::Pred => "a predicate",
+            Ty::B16 => "a b16 register",
+            Ty::B32 => "a b32 register",
+            Ty::F32 => "an f32 register",
+            Ty::B64 => "a b64 register",
+            Ty::X32 => "a 32-bit register",
+        };
+        match operand {
+            Operand::Reg(r) => {
+                let fits = self.is(r, |t| {
+                    matches!(
+                        (ty, t),
+                        (Ty::Pred, RegTy::Pred)
+                            | (Ty::B16, RegTy::B16)
+                            | (Ty::B32 | Ty::X32 | Ty::F32, RegTy::B32)
+                            | (Ty::F32 | Ty::X32, RegTy::F32)
+                            | (Ty::B64, RegTy::B64)
+                    )
+                });
+                if fits { Ok(()) } else { Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand)))) }
+            }
+            Operand::Imm(v) if imm => {
+                let (lo, hi) = match ty {
+                    Ty::Pred => (0, 1),
+                    Ty::B16 => (i64::from(i16::MIN), i64::from(u16::MAX)),
+                    Ty::B32 | Ty::X32 => (i64::from(i32::MIN), i64::from(u32::MAX)),
+                    Ty::B64 => (i64::MIN, i64::MAX),
+                    Ty::F32 => {
+                        return Err((Code::E0902, format!("integer {v} given, an f32 value wanted")));
+                    }
+                };
+                if v < lo || v > hi {
+                    return Err((Code::E0903, format!("{v} is not in {lo} to {hi}")));
+                }
+                Ok(())
+            }
+            Operand::F32(_) if imm && matches!(ty, Ty::F32 | Ty::X32) => Ok(()),
+            _ => Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand)))),
+        }
+    }
+
+    fn address(&self, operand: Operand, space: Space) -> Result<(), (Code, String)> {
+        let wrong = |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
+        let want_reg = match space {
+            Space::Shared | Space::Tensor => RegTy::B32,
+            _ => RegTy::B64,
+        };
+        match (space, operand) {
+            (Space::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => self.param_address(p, operand),
+            (Space::Param, _) => wrong("a parameter address"),
+            (Space::Local, Operand::Local(at)) => {
+                if at < self.func.local_bytes {
+                    Ok(())
+                } else {
+                    Err((Code::E0903, format!("byte {at} of a local area of {} bytes", self.func.local_bytes)))
+                }
+            }
+            (Space::Shared, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
+                if self.sym(s).is_some_and(|k| !matches!(k, SymKind::Global { .. })) =>
+            {
+                Ok(())
+            }
+            (Space::Global, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
+                if matches!(self.sym(s), Some(SymKind::Global { .. })) =>
+            {
+                Ok(())
+            }
+            (_, Operand::Reg(r) | Operand::Addr { base: r, .. }) if self.is(r, |t| t == want_reg) => Ok(()),
+            _ => wrong(&format!("an address of {space:?} memory ({} register)", want_reg.as_str()).to_lowercase()),
+        }
+    }
+
+    fn param_address(&self, p: Param, operand: Operand) -> Result<(), (Code, String)> {
+        let Some(data) = self.func.params.get(p) else {
+            return Err((Code::E0902, format!("{p} is not a parameter of the function")));
+        };
+        let offset = match operand {
+            Operand::ParamAddr { offset, .. } => offset,
+            _ => 0,
+        };
+        if offset < 0 || offset as u32 >= data.kind.size() {
+            return Err((
+                Code::E0903,
+                format!("byte {offset} of parameter `{}` of {} bytes", data.name, data.kind.size()),
+            ));
+        }
+        Ok(())
+    }
+
+    fn describe(&self, operand: Operand) -> String {
+        match operand {
+            Operand::Reg(r) if r.index() < self.func.num_regs() => format!("{r}:{}", self.func.ty(r).as_str()),
+            Operand::Addr { base, offset } if base.index() < self.func.num_regs() => {
+                format!("address {base}:{}+{offset}", self.func.ty(base).as_str())
+            }
+            Operand::Imm(v) => format!("immediate {v}"),
+            Operand::F32(bits) => format!("f32 immediate {}", f32::from_bits(bits)),
+            other => format!("{other:?}"),
+        }
+    }
+}
