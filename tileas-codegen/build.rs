@@ -1,4 +1,4 @@
-//! Generates the operation tables and the PTX instruction forms from `tileas-meta`.
+//! Generates the operation tables, the machine-model enums and the PTX instruction forms from `tileas-meta`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,6 +7,7 @@ fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     op_tables(&out);
     ptx_tables(&out);
+    machine_tables(&out);
 }
 
 fn write(path: PathBuf, text: String) {
@@ -23,4 +24,9 @@ fn op_tables(out: &Path) {
 fn ptx_tables(out: &Path) {
     write(out.join("ptx_forms.rs"), tileas_meta::ptx::generate_forms());
     write(out.join("ptx_builder.rs"), tileas_meta::ptx::generate_builder());
+}
+
+/// Op classes of the machine model.
+fn machine_tables(out: &Path) {
+    write(out.join("op_class.rs"), tileas_meta::machine::op_class_enum(tileas_meta::machine::OP_CLASSES));
 }

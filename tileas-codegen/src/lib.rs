@@ -11,5 +11,6 @@ pub mod ir;
 pub mod nvvm;
 pub mod ptx;
 pub mod regalloc;
+pub mod isa;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};

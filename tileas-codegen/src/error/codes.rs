@@ -67,6 +67,7 @@ codes! {
     // -- E06: buffers
     // -- E07: materialisation
     // -- E08: lowering
+    E0890 = "unknown target: triple or processor not supported";
     // -- E09: thread-level IR and PTX
     E0901 = "instruction with the wrong number of operands";
     E0902 = "operand of the wrong class or type";

@@ -1,0 +1,131 @@
+//! What the compiler knows of a target: one trait and the data behind it.
+//!
+//! A target is three parts, so that a second one copies nothing: [`MachineModel`] (tables: slots, pools,
+//! latencies and resource vectors of op classes, real cycles, limits), [`Atoms`] (data: MMA shapes, operand
+//! spaces, how completion is signalled) and the emission of the few instructions that differ. This module
+//! names no target: ISA crates implement [`TargetIsa`] and passes see `&dyn TargetIsa`.
+//!
+//! Guarantee: everything here is immutable and `Send + Sync`; look-ups are array indexing. Unit: cycles of the
+//! machine model (weights), or real cycles where an item says so; the two are never mixed in one number.
+
+pub mod atoms;
+pub mod describe;
+pub mod machine;
+
+pub use atoms::{
+    AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,
+};
+pub use describe::describe;
+pub use machine::{
+    Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag, Pool,
+    PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId, Use,
+    Work,
+};
+
+use std::fmt;
+use std::sync::Arc;
+pub use target_lexicon::Triple;
+
+/// Something only some processors of a family can do.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Feature {
+    /// Tensor memory accelerator: bulk tensor copies through tensor maps.
+    Tma,
+    /// Tensor memory and the fifth-generation MMA.
+    TensorMemory,
+    /// MMA of 8-bit integers in tensor memory.
+    MmaInt8,
+    /// Minimum or maximum of a row while loading it from tensor memory.
+    TmemLoadReduce,
+    /// Per-warpgroup register budgets (`setmaxnreg`).
+    SetMaxRegisters,
+    /// Code runs on other processors of the family.
+    FamilyPortable,
+}
+
+/// A set of [`Feature`]s.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Features(u32);
+
+impl Features {
+    /// The set of the given features.
+    pub fn of(features: &[Feature]) -> Features {
+        features.iter().fold(Features(0), |set, &f| set.with(f))
+    }
+
+    /// This set and one more.
+    #[must_use]
+    pub const fn with(self, feature: Feature) -> Features {
+        Features(self.0 | 1 << feature as u32)
+    }
+
+    /// Whether the feature is in the set.
+    pub const fn has(self, feature: Feature) -> bool {
+        self.0 >> (feature as u32) & 1 == 1
+    }
+}
+
+/// One processor of a lowering family.
+#[derive(Copy, Clone, Debug)]
+pub struct Cpu {
+    /// Name as in `.target` and `--target`.
+    pub name: &'static str,
+    /// Least PTX version that knows it.
+    pub ptx_version: (u8, u8),
+    /// Features beyond those the whole family has.
+    pub features: &'static [Feature],
+    /// Where the row comes from.
+    pub source: &'static str,
+}
+
+/// Choices about the target that the caller makes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// Debugging aid: shared memory is not limited, so the kernel may not load. Default: off.
+    pub unlimited_smem: bool,
+    /// Takes any two MMAs of one issuing thread as executed in issue order, not only those on one
+    /// accumulator. Public kernels rely on it, the documentation does not promise it. Default: off.
+    pub mma_in_order: bool,
+}
+
+/// A target the compiler can generate code for.
+pub trait TargetIsa: Send + Sync + fmt::Debug {
+    /// Name of the lowering family, such as `blackwell`.
+    fn name(&self) -> &'static str;
+
+    /// The processor: its name is what `.target` says.
+    fn cpu(&self) -> &'static Cpu;
+
+    /// The triple, `nvptx64-nvidia-cuda`.
+    fn triple(&self) -> &Triple;
+
+    /// What the caller chose.
+    fn flags(&self) -> &Flags;
+
+    /// What the processor can do.
+    fn features(&self) -> Features;
+
+    /// The tables of the machine model.
+    fn machine(&self) -> &MachineModel;
+
+    /// The data of the matrix instructions.
+    fn atoms(&self) -> &Atoms;
+
+    /// Shared-memory bytes one CTA may use; `u32::MAX` under [`Flags::unlimited_smem`].
+    fn smem_bytes(&self) -> u32 {
+        if self.flags().unlimited_smem { u32::MAX } else { self.machine().limits.smem_bytes }
+    }
+
+    /// Whether two MMAs that one thread issues, `first` before `second`, run in that order without a wait.
+    fn mma_runs_in_order(&self, kind: &MmaKind, same_accumulator: bool) -> bool {
+        match kind.in_order {
+            InOrder::Always => true,
+            InOrder::SameAccumulator => same_accumulator || self.flags().mma_in_order,
+            InOrder::Never => false,
+        }
+    }
+}
+
+/// A shared target, as ISA crates hand it out.
+pub type SharedIsa = Arc<dyn TargetIsa>;
