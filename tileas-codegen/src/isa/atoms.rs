@@ -223,9 +223,8 @@ impl MmaAtom {
     /// Bytes of A, and of B.
     pub fn operand_bytes(&self) -> (u64, u64) {
         let r = &self.request;
-        let bytes = |rows: u32, ty: AtomType| {
-            (u64::from(rows) * u64::from(r.k) * u64::from(ty.bits())).div_ceil(8)
-        };
+        let bytes =
+            |rows: u32, ty: AtomType| (u64::from(rows) * u64::from(r.k) * u64::from(ty.bits())).div_ceil(8);
         (bytes(r.m, r.a), bytes(r.n, r.b))
     }
 }
@@ -256,7 +255,12 @@ impl Atoms {
         };
         let Some(shape) = kind.shapes.iter().find(|s| u32::from(s.m) == r.m) else {
             let ms: Vec<String> = kind.shapes.iter().map(|s| s.m.to_string()).collect();
-            return Err(format!("M = {} has no instruction of kind {}, M is {}", r.m, kind.kind, ms.join(" or ")));
+            return Err(format!(
+                "M = {} has no instruction of kind {}, M is {}",
+                r.m,
+                kind.kind,
+                ms.join(" or ")
+            ));
         };
         for (operand, ty, transposed, along) in
             [("A", r.a, r.a_m_contiguous, 'M'), ("B", r.b, r.b_n_contiguous, 'N')]
@@ -280,7 +284,10 @@ impl Atoms {
         }
         let k = u32::from(kind.k);
         if r.k == 0 || !r.k.is_multiple_of(k) {
-            return Err(format!("K = {} is not a positive multiple of {k}, the depth of kind {}", r.k, kind.kind));
+            return Err(format!(
+                "K = {} is not a positive multiple of {k}, the depth of kind {}",
+                r.k, kind.kind
+            ));
         }
         Ok(MmaAtom { kind, request: r, k, k_steps: r.k / k })
     }
