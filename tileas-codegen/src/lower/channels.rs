@@ -1,0 +1,215 @@
+//! Pipelines as full/empty mbarrier rings.
+//!
+//! The k-th use of a slot has phase k & 1: the consumer waits for parity `phase` on *full*, the producer for
+//! `phase ^ 1` on *empty* (a fresh barrier lets the first round through). Signals are emitted as the pipeline's
+//! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters.
+
+use super::{Lower, Pipe, Signal, Val};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{Op, Value, keys};
+use crate::nvvm::{Operand, Reg};
+
+impl Lower<'_> {
+    /// Pipeline, slot and phase an op refers to, through (pipeline, iterator) or an owned slot.
+    fn pipe_slot(&self, op: Op) -> CodegenResult<(usize, Operand, Operand)> {
+        let ops = self.f.operands(op);
+        let bad = || self.err(Code::E0803, op, "does not refer to a pipeline slot");
+        match ops.first().map(|&v| &self.vals[v]) {
+            Some(Val::Owned(p, s, ph)) => Ok((*p, *s, *ph)),
+            Some(Val::Pipe(p)) => match ops.get(1).map(|&v| &self.vals[v]) {
+                Some(Val::Iter(s, ph, n)) => {
+                    if *n != self.pipes[*p].slots {
+                        return self.err(Code::E0803, op, format!("iterator of {n} slots on a pipeline of {}", self.pipes[*p].slots));
+                    }
+                    Ok((*p, *s, *ph))
+                }
+                _ => bad(),
+            },
+            _ => bad(),
+        }
+    }
+
+    /// Address of a barrier of slot `slot`.
+    fn barrier(&mut self, at: i32, slot: Operand) -> Operand {
+        let base = self.base();
+        match slot {
+            Operand::Imm(n) => Operand::addr(base, at + 8 * n as i32),
+            s => {
+                let off = self.b.fold_shl(s, 3);
+                let r = self.b.add_u32(base, off);
+                Operand::addr(r, at)
+            }
+        }
+    }
+
+    /// Barrier address of the pipeline's full side, as a destination of transaction bytes.
+    pub(super) fn full_barrier(&mut self, op: Op, owned: Value) -> CodegenResult<Operand> {
+        match self.vals[owned] {
+            Val::Owned(p, slot, _) => {
+                let at = self.pipes[p].full_at;
+                Ok(self.barrier(at, slot))
+            }
+            _ => self.err(Code::E0803, op, "the barrier operand is not an acquired slot"),
+        }
+    }
+
+    fn flip(&mut self, phase: Operand) -> Operand {
+        self.b.fold_xor(phase, 1)
+    }
+
+    fn own(&mut self, op: Op, p: usize, slot: Operand, phase: Operand) {
+        self.set(op, Val::Owned(p, slot, phase));
+    }
+
+    pub(super) fn inc_iter(&mut self, op: Op) -> CodegenResult<()> {
+        let Some(&v) = self.f.operands(op).first() else { return self.err(Code::E0803, op, "needs an iterator") };
+        let Val::Iter(slot, phase, n) = self.vals[v] else { return self.err(Code::E0803, op, "needs an iterator") };
+        let next = if n == 1 {
+            Val::Iter(Operand::Imm(0), self.flip(phase), 1)
+        } else if let (Operand::Imm(s), Operand::Imm(p)) = (slot, phase) {
+            if s + 1 == i64::from(n) { Val::Iter(Operand::Imm(0), Operand::Imm(p ^ 1), n) } else { Val::Iter(Operand::Imm(s + 1), phase, n) }
+        } else {
+            let s = self.b.fold_add(slot, 1);
+            let wrap = self.b.setp_eq_u32(s, n);
+            let s = self.b.selp_b32(0, s, wrap);
+            let ph = self.b.imm(crate::nvvm::RegTy::B32, phase);
+            self.b.on(wrap).xor_b32_to(ph, ph, 1);
+            Val::Iter(s.into(), ph.into(), n)
+        };
+        self.set(op, next);
+        Ok(())
+    }
+
+    pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
+        let (p, slot, phase) = self.pipe_slot(op)?;
+        let Pipe { empty, empty_at, tensor_side, .. } = self.pipes[p];
+        if empty != Signal::None {
+            if self.f.has_attr(op, keys::ISSUER) {
+                self.open_section();
+            }
+            let bar = self.barrier(empty_at, slot);
+            let parity = self.flip(phase);
+            self.wait(bar, parity);
+            if self.agent.tensor && tensor_side {
+                self.b.tcgen05_fence_after();
+            }
+        }
+        self.own(op, p, slot, phase);
+        Ok(())
+    }
+
+    fn wait(&mut self, bar: Operand, parity: Operand) {
+        self.b.mbarrier_wait(bar, parity);
+        if !self.agent.elect && self.section.is_none() {
+            self.b.bar_warp_sync(0xffff_ffffu32);
+        }
+    }
+
+    pub(super) fn producer_commit(&mut self, op: Op) -> CodegenResult<()> {
+        let (p, slot, phase) = self.pipe_slot(op)?;
+        let pipe = self.pipes[p].clone();
+        match pipe.full {
+            Signal::Tx(bytes) => {
+                self.open_section();
+                let bytes = self.f.attr_int(op, keys::TX).unwrap_or(i64::from(bytes));
+                let bar = self.barrier(pipe.full_at, slot);
+                self.b.mbarrier_arrive_expect_tx(bar, bytes);
+            }
+            Signal::Commit => {
+                self.open_section();
+                let bar = self.barrier(pipe.full_at, slot);
+                let bar = self.plain(bar);
+                self.b.tcgen05_commit_cg1(bar);
+            }
+            Signal::Arrive => {
+                if pipe.publish_tmem || self.pending_st {
+                    self.b.tcgen05_wait_st();
+                    self.pending_st = false;
+                }
+                if pipe.publish_proxy {
+                    self.b.fence_proxy_async_shared_cta();
+                }
+                if pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side) {
+                    self.b.tcgen05_fence_before();
+                }
+                let bar = self.barrier(pipe.full_at, slot);
+                self.b.mbarrier_arrive(bar);
+            }
+            Signal::None => {}
+            Signal::Bulk => return self.err(Code::E0803, op, "a full side cannot be signalled by a bulk group"),
+        }
+        self.own(op, p, slot, phase);
+        Ok(())
+    }
+
+    /// The address in one register, where the instruction takes no offset.
+    fn plain(&mut self, addr: Operand) -> Operand {
+        match addr {
+            Operand::Addr { base, offset: 0 } => base.into(),
+            Operand::Addr { base, offset } => self.b.add_u32(base, offset).into(),
+            other => other,
+        }
+    }
+
+    pub(super) fn consumer_wait(&mut self, op: Op) -> CodegenResult<()> {
+        let (p, slot, phase) = self.pipe_slot(op)?;
+        let Pipe { full, full_at, tensor_side, .. } = self.pipes[p];
+        if full != Signal::None {
+            if self.f.has_attr(op, keys::ISSUER) {
+                self.open_section();
+            }
+            let bar = self.barrier(full_at, slot);
+            self.wait(bar, phase);
+            if self.agent.tensor && (tensor_side || self.agent.elect) {
+                self.b.tcgen05_fence_after();
+            }
+        }
+        self.own(op, p, slot, phase);
+        Ok(())
+    }
+
+    pub(super) fn consumer_release(&mut self, op: Op) -> CodegenResult<()> {
+        let (p, slot, phase) = self.pipe_slot(op)?;
+        let pipe = self.pipes[p].clone();
+        if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
+            self.open_section();
+            self.b.bulk_wait_group_read(pending.clamp(0, 63));
+            if pipe.empty != Signal::None {
+                let bar = self.barrier(pipe.empty_at, slot);
+                self.b.mbarrier_arrive(bar);
+            }
+        } else {
+            match pipe.empty {
+                Signal::None => {}
+                Signal::Commit => {
+                    self.open_section();
+                    let bar = self.barrier(pipe.empty_at, slot);
+                    let bar = self.plain(bar);
+                    self.b.tcgen05_commit_cg1(bar);
+                }
+                Signal::Arrive | Signal::Bulk => {
+                    if self.agent.tensor && pipe.tensor_side {
+                        self.b.tcgen05_fence_before();
+                    }
+                    let bar = self.barrier(pipe.empty_at, slot);
+                    self.b.mbarrier_arrive(bar);
+                }
+                Signal::Tx(_) => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
+            }
+        }
+        self.own(op, p, slot, phase);
+        Ok(())
+    }
+
+    /// A 64-bit matrix descriptor of slot 0 of a buffer: its low word, made once per agent.
+    pub(super) fn descriptor_base(&mut self, buf: &super::Buffer) -> Reg {
+        if let Some(r) = self.desc_lo[buf.index as usize] {
+            return r;
+        }
+        let base = self.base();
+        let addr = if buf.at == 0 { base } else { self.b.add_u32(base, buf.at) };
+        let lo = self.b.bfe_u32(addr, 4, 14);
+        self.desc_lo[buf.index as usize] = Some(lo);
+        lo
+    }
+}

@@ -1,0 +1,296 @@
+//! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
+
+use super::{Lower, TileVal, Val, reg_ty};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
+use crate::nvvm::{Operand, Reg, RegTy};
+
+impl Lower<'_> {
+    /// Lowers the ops of a block up to its terminator.
+    pub(super) fn block(&mut self, block: Block) -> CodegenResult<()> {
+        let mut next = self.f.first_op(block);
+        while let Some(op) = next {
+            if !self.f.opcode(op).is_terminator() {
+                self.op(op)?;
+            }
+            next = self.f.next_op(op);
+        }
+        Ok(())
+    }
+
+    /// Lowers one op.
+    pub(super) fn op(&mut self, op: Op) -> CodegenResult<()> {
+        use Opcode as O;
+        let code = self.f.opcode(op);
+        if !self.is_issued(op) {
+            self.close_section();
+        }
+        match code {
+            O::For => self.lower_for(op),
+            O::If => self.lower_if(op),
+            O::MakeTiledTmaDesc => {
+                let map = self.abi.desc_map[op];
+                self.set(op, Val::Desc(map));
+                Ok(())
+            }
+            O::AllocTensor | O::AsyncPipelineCreatePipeline => self.err(Code::E0803, op, "must stand at the top of the kernel"),
+            O::AsyncPipelineCreateIterator => {
+                let Some(TypeData::PipeIter(n)) = self.f.result(op).map(|r| self.f.value_data(r)) else {
+                    return self.err(Code::E0803, op, "an iterator has type pipe_iter");
+                };
+                let n = *n;
+                self.set(op, Val::Iter(Operand::Imm(0), Operand::Imm(0), n));
+                Ok(())
+            }
+            O::AsyncPipelineIncIter => self.inc_iter(op),
+            O::AsyncPipelineProducerAcquire => self.producer_acquire(op),
+            O::AsyncPipelineProducerCommit => self.producer_commit(op),
+            O::AsyncPipelineConsumerWait => self.consumer_wait(op),
+            O::AsyncPipelineConsumerRelease => self.consumer_release(op),
+            O::AsyncTiledTmaLoad => self.tma_load(op),
+            O::AsyncTiledTmaStore => self.tma_store(op),
+            O::AsyncDot => self.async_dot(op),
+            O::Copy => self.copy(op),
+            O::TiledLoad => self.tiled_load(op),
+            O::TiledStore => self.tiled_store(op),
+            _ if self.is_tile_op(op) => self.tile_op(op),
+            _ => self.scalar_op(op),
+        }
+    }
+
+    /// Records the first result.
+    pub(super) fn set(&mut self, op: Op, val: Val) {
+        if let Some(r) = self.f.result(op) {
+            self.vals[r] = val;
+        }
+    }
+
+    /// Whether, in an agent of several lanes, only the issuing lane executes this op.
+    fn is_issued(&self, op: Op) -> bool {
+        use Opcode as O;
+        if self.agent.elect {
+            return false;
+        }
+        match self.f.opcode(op) {
+            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot => true,
+            O::AsyncPipelineConsumerWait | O::AsyncPipelineConsumerRelease | O::AsyncPipelineProducerAcquire => {
+                self.f.has_attr(op, crate::ir::keys::ISSUER) || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+            }
+            O::AsyncPipelineProducerCommit => self.f.has_attr(op, crate::ir::keys::TX),
+            _ => false,
+        }
+    }
+
+    /// Opens a section that only the issuing lane runs, unless one is open or the agent has a single lane.
+    pub(super) fn open_section(&mut self) {
+        if self.agent.elect || self.section.is_some() {
+            return;
+        }
+        if let Some(p) = self.agent.issuer {
+            let end = self.b.block();
+            self.b.br_on_not(p, end);
+            self.section = Some(end);
+        }
+    }
+
+    /// Closes the open single-lane section; the warp reconverges.
+    pub(super) fn close_section(&mut self) {
+        if let Some(end) = self.section.take() {
+            self.b.place(end);
+            self.b.bar_warp_sync(0xffff_ffffu32);
+        }
+    }
+
+    /// Fresh registers for a value that changes over iterations, initialised from `init`.
+    fn loop_value(&mut self, op: Op, ty: &TypeData, init: &Val) -> CodegenResult<Val> {
+        Ok(match init {
+            Val::Scalar(x) => {
+                let Some(rt) = ty.as_scalar().and_then(reg_ty) else { return self.unsupported(op, "carries a value of this type") };
+                let r = self.b.reg(rt);
+                self.b.mov_to(r, *x);
+                Val::Scalar(r.into())
+            }
+            Val::Iter(s, p, n) => {
+                let slot = if *n == 1 {
+                    Operand::Imm(0)
+                } else {
+                    let r = self.b.reg(RegTy::B32);
+                    self.b.mov_to(r, *s);
+                    r.into()
+                };
+                let phase = self.b.reg(RegTy::B32);
+                self.b.mov_to(phase, *p);
+                Val::Iter(slot, phase.into(), *n)
+            }
+            Val::Tile(_) => {
+                let t = self.expand(op, init)?;
+                let rt = element_reg(t.elem);
+                let regs = t
+                    .regs
+                    .iter()
+                    .map(|&x| {
+                        let r = self.b.reg(rt);
+                        self.b.mov_to(r, x);
+                        Operand::Reg(r)
+                    })
+                    .collect();
+                Val::Tile(TileVal { regs, splat: false, ..t })
+            }
+            other => other.clone(),
+        })
+    }
+
+    /// Assigns `values` to the registers of `targets` as if in parallel.
+    fn assign(&mut self, op: Op, targets: &[Val], values: &[Value]) -> CodegenResult<()> {
+        let mut moves: Vec<(Reg, Operand)> = Vec::new();
+        let mut push = |d: &Operand, s: Operand| {
+            if let Operand::Reg(d) = *d
+                && s != Operand::Reg(d)
+            {
+                moves.push((d, s));
+            }
+        };
+        for (t, &v) in targets.iter().zip(values) {
+            match (t, &self.vals[v]) {
+                (Val::Scalar(d), Val::Scalar(s)) => push(d, *s),
+                (Val::Iter(ds, dp, _), Val::Iter(ss, sp, _)) => {
+                    push(ds, *ss);
+                    push(dp, *sp);
+                }
+                (Val::Tile(d), Val::Tile(s)) => {
+                    let s = if s.splat { self.expand(op, &Val::Tile(s.clone()))? } else { s.clone() };
+                    for (x, y) in d.regs.iter().zip(s.regs.iter()) {
+                        if let Operand::Reg(x) = *x
+                            && *y != Operand::Reg(x)
+                        {
+                            moves.push((x, *y));
+                        }
+                    }
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        // A source that an earlier move overwrites is saved first.
+        for i in 0..moves.len() {
+            if let Operand::Reg(s) = moves[i].1
+                && moves[..i].iter().any(|m| m.0 == s)
+            {
+                let t = self.b.reg(self.b.func.ty(s));
+                self.b.mov_to(t, s);
+                moves[i].1 = t.into();
+            }
+        }
+        // Saving happened after nothing was written yet, so the order of the moves is free now.
+        for (d, s) in moves {
+            self.b.mov_to(d, s);
+        }
+        Ok(())
+    }
+
+    fn lower_for(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let [lo, hi, step, inits @ ..] = f.operands(op) else { return self.err(Code::E0803, op, "malformed loop") };
+        let Some(block) = f.op_block_at(op, 0) else { return self.err(Code::E0803, op, "loop without body") };
+        let wide = f.value_data(*lo).as_scalar() == Some(Scalar::I64);
+        let (lo, hi, step) = (self.scalar(op, *lo)?, self.scalar(op, *hi)?, self.scalar(op, *step)?);
+        let params = f.block_params(block).to_vec();
+        let iv = self.b.reg(if wide { RegTy::B64 } else { RegTy::B32 });
+        self.b.mov_to(iv, lo);
+        self.vals[params[0]] = Val::Scalar(iv.into());
+        let mut carried = Vec::new();
+        for (n, &init) in inits.iter().enumerate() {
+            let Some(&p) = params.get(n + 1) else { break };
+            let init = self.vals[init].clone();
+            let v = self.loop_value(op, f.value_data(p), &init)?;
+            self.vals[p] = v.clone();
+            carried.push(v);
+        }
+        let body = self.b.block();
+        let exit = self.b.block();
+        let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
+        self.b.br_on(none, exit);
+        self.b.place(body);
+        self.block(block)?;
+        self.close_section();
+        if let Some(y) = f.last_op(block) {
+            let values = f.operands(y).to_vec();
+            self.assign(op, &carried, &values)?;
+        }
+        let again = if wide {
+            self.b.add_s64_to(iv, iv, step);
+            self.b.setp_lt_s64(iv, hi)
+        } else {
+            self.b.add_s32_to(iv, iv, step);
+            self.b.setp_lt_s32(iv, hi)
+        };
+        self.b.br_if(again, false, body, exit);
+        self.b.place(exit);
+        if !self.agent.elect {
+            self.b.bar_warp_sync(0xffff_ffffu32);
+        }
+        for (&r, v) in f.results(op).iter().zip(carried) {
+            self.vals[r] = v;
+        }
+        Ok(())
+    }
+
+    fn lower_if(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(&c) = f.operands(op).first() else { return self.err(Code::E0803, op, "malformed branch") };
+        let cond = self.scalar(op, c)?;
+        let (Some(then), Some(otherwise)) = (f.op_block_at(op, 0), f.op_block_at(op, 1)) else {
+            return self.err(Code::E0803, op, "a branch has two regions");
+        };
+        if let Operand::Imm(v) = cond {
+            let taken = if v != 0 { then } else { otherwise };
+            self.block(taken)?;
+            self.close_section();
+            if let Some(y) = f.last_op(taken) {
+                for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
+                    self.vals[r] = self.vals[v].clone();
+                }
+            }
+            return Ok(());
+        }
+        let Operand::Reg(p) = cond else { return self.err(Code::E0803, op, "the condition is not a predicate") };
+        let else_bb = self.b.block();
+        let end = self.b.block();
+        self.b.br_on_not(p, else_bb);
+        self.block(then)?;
+        self.close_section();
+        let mut merged = Vec::new();
+        if let Some(y) = f.last_op(then) {
+            for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
+                let init = self.vals[v].clone();
+                merged.push(self.loop_value(op, f.value_data(r), &init)?);
+            }
+        }
+        self.b.bra(end);
+        self.b.place(else_bb);
+        self.block(otherwise)?;
+        self.close_section();
+        if let Some(y) = f.last_op(otherwise) {
+            let values = f.operands(y).to_vec();
+            self.assign(op, &merged, &values)?;
+        }
+        self.b.place(end);
+        if !self.agent.elect {
+            self.b.bar_warp_sync(0xffff_ffffu32);
+        }
+        for (&r, v) in f.results(op).iter().zip(merged) {
+            self.vals[r] = v;
+        }
+        Ok(())
+    }
+}
+
+/// Register type of one unit of a tile.
+pub(super) fn element_reg(elem: Scalar) -> RegTy {
+    match elem {
+        Scalar::F32 | Scalar::TF32 => RegTy::F32,
+        Scalar::I1 => RegTy::Pred,
+        Scalar::I64 | Scalar::F64 => RegTy::B64,
+        _ => RegTy::B32,
+    }
+}

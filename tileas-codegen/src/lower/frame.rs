@@ -1,0 +1,383 @@
+//! What all warps share: parameters, barrier initialisation, tensor-memory allocation, dispatch to agents, exit.
+//!
+//! Named barrier 0 over all threads is the frame barrier: `bar.sync` in the prologue; at the end `bar.arrive` in
+//! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
+//! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier and tcgen05.
+
+use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
+use crate::nvvm::{Operand, Reg, Special};
+
+impl Lower<'_> {
+    /// Lowers the whole kernel.
+    pub(super) fn frame(&mut self) -> CodegenResult<()> {
+        let f = self.f;
+        let entry = f.entry();
+        let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(32).max(32);
+        self.b.func.launch.reqntid = Some([threads, 1, 1]);
+        self.b.func.launch.minnctapersm = Some(1);
+        let switch = f.block_ops(entry).find(|&o| f.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+        for op in f.block_ops(entry).take_while(|&o| Some(o) != switch) {
+            match f.opcode(op) {
+                Opcode::AllocTensor => self.alloc(op)?,
+                Opcode::AsyncPipelineCreatePipeline => self.create_pipeline(op)?,
+                _ => {}
+            }
+        }
+        self.load_params(entry)?;
+        let tid = self.b.special(Special::TidX);
+        let lane = self.b.and_b32(tid, 31);
+        self.lane = Some(lane);
+        let warp = self.b.shr_u32(tid, 5);
+        let warp = self.b.shfl_sync_idx_b32(warp, 0, 31, 0xffff_ffffu32);
+        self.warp = Some(warp);
+        let tmem_cols = self.kernel_int(keys::TMEM_COLUMNS).filter(|&c| c > 0);
+        let owner = self.tmem_owner();
+        if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
+            self.init_barriers(tid);
+        }
+        if let Some(cols) = tmem_cols {
+            self.alloc_tmem(warp, owner, cols)?;
+        } else if !self.pipes.is_empty() {
+            self.b.bar_sync_all(0);
+        }
+        match switch {
+            None => {
+                self.agent.warps = threads / 32;
+                self.agent.warp = warp.into();
+                self.enter_agent_prologue(entry)?;
+                self.block(entry)?;
+                self.close_section();
+                self.leave_agent();
+                self.b.ret();
+            }
+            Some(switch) => {
+                for op in f.block_ops(entry).take_while(|&o| o != switch) {
+                    if !matches!(f.opcode(op), Opcode::AllocTensor | Opcode::AsyncPipelineCreatePipeline) {
+                        self.op(op)?;
+                    }
+                }
+                self.dispatch(switch, warp, owner, tmem_cols, threads)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tmem_owner(&self) -> u32 {
+        let f = self.f;
+        f.block_ops(f.entry())
+            .filter(|&o| f.opcode(o) == Opcode::AllocTensor)
+            .find_map(|o| f.attr_int(o, keys::OWNER_WARP))
+            .map_or(0, |w| w.clamp(0, 31) as u32)
+    }
+
+    /// Takes scalars, pointers, extents and strides out of the parameter space once.
+    fn load_params(&mut self, entry: Block) -> CodegenResult<()> {
+        for i in 0..self.abi.maps.len() {
+            let p = self.nv.maps[i];
+            self.nv.map_addr[i] = Some(self.b.cvta_param_u64(p));
+        }
+        for i in 0..self.abi.views.len() {
+            let v = self.abi.views[i].value;
+            self.vals[v] = Val::View(i);
+            if let Some(p) = self.nv.pointers[i] {
+                let r = self.b.ld_param_b64(p);
+                self.nv.pointer_reg[i] = Some(self.b.cvta_to_global_u64(r));
+            }
+            for d in 0..self.nv.sizes[i].len() {
+                if let Some(p) = self.nv.sizes[i][d] {
+                    self.nv.size_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+                }
+                if let Some(p) = self.nv.strides[i][d] {
+                    self.nv.stride_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+                }
+            }
+        }
+        for i in 0..self.abi.scalars.len() {
+            let (v, _, s) = self.abi.scalars[i].clone();
+            let p = self.nv.scalars[i];
+            use crate::ir::Scalar as S;
+            let r: Operand = match s {
+                S::F32 | S::TF32 => self.b.ld_param_f32(p).into(),
+                S::I64 => self.b.ld_param_b64(p).into(),
+                S::F16 | S::BF16 => {
+                    let h = self.b.ld_param_b16(p);
+                    if s == S::F16 { self.b.cvt_f32_f16(h).into() } else { self.b.cvt_f32_bf16(h).into() }
+                }
+                S::I1 => {
+                    let r = self.b.ld_param_b32(p);
+                    self.b.setp_ne_b32(r, 0).into()
+                }
+                S::I32 | S::Index | S::I16 | S::I8 => self.b.ld_param_b32(p).into(),
+                _ => {
+                    let message = format!("scalar parameters of type {} are unsupported", s.name());
+                    return Err(crate::error::CodegenError::new(Code::E0804, self.f.loc, message));
+                }
+            };
+            self.vals[v] = Val::Scalar(r);
+        }
+        let _ = entry;
+        Ok(())
+    }
+
+    fn alloc(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(result) = f.result(op) else { return Ok(()) };
+        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(result) else {
+            return self.err(Code::E0803, op, "the allocation has no space or layout");
+        };
+        let Some((&cols, outer)) = dims.split_last() else { return self.err(Code::E0803, op, "rank-0 allocation") };
+        let rows: u32 = outer.iter().skip(1).product::<u32>().max(1);
+        let (at, slot) = match space {
+            Space::Smem => (f.attr_int(op, keys::OFFSET), (rows * cols * elem.bits()).div_ceil(8)),
+            Space::Tmem => (f.attr_int(op, keys::COLUMN), cols),
+            _ => return self.err(Code::E0803, op, "only shared and tensor memory can be allocated"),
+        };
+        let Some(at) = at.and_then(|a| u32::try_from(a).ok()) else {
+            return self.err(Code::E0803, op, "the allocation has no address; run buffer assignment first");
+        };
+        let index = self.num_buffers;
+        self.num_buffers += 1;
+        self.desc_lo.push(None);
+        self.vals[result] = Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
+        Ok(())
+    }
+
+    fn create_pipeline(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let slots = f.attr_int(op, keys::NUM_STAGES).unwrap_or(1).clamp(1, 1 << 16) as u32;
+        let side = |key| -> (Signal, u32) {
+            match f.attr_call(op, key) {
+                Some(("tx", a)) => (Signal::Tx(a.get(1).copied().unwrap_or(0) as u32), a.first().copied().unwrap_or(1) as u32),
+                Some(("commit", a)) => (Signal::Commit, a.first().copied().unwrap_or(1) as u32),
+                Some(("arrive", a)) => (Signal::Arrive, a.first().copied().unwrap_or(1) as u32),
+                Some(("bulk", a)) => (Signal::Bulk, a.first().copied().unwrap_or(1) as u32),
+                _ => (Signal::None, 0),
+            }
+        };
+        let (full, full_count) = side(keys::FULL);
+        let (empty, empty_count) = side(keys::EMPTY);
+        let buffers = f.operands(op);
+        let tensor_side = buffers.is_empty() || buffers.iter().any(|&b| f.value_data(b).space() == Some(Space::Tmem));
+        let publish = f.attr_name(op, keys::PUBLISH);
+        let pipe = Pipe {
+            slots,
+            full,
+            full_count,
+            empty,
+            empty_count,
+            full_at: f.attr_int(op, keys::FULL_AT).unwrap_or(0) as i32,
+            empty_at: f.attr_int(op, keys::EMPTY_AT).unwrap_or(0) as i32,
+            publish_proxy: publish == Some("proxy"),
+            publish_tmem: publish == Some("tmem"),
+            tensor_side,
+        };
+        let index = self.pipes.len();
+        self.pipes.push(pipe);
+        for &r in f.results(op) {
+            self.vals[r] = Val::Pipe(index);
+        }
+        Ok(())
+    }
+
+    /// Thread 0 initialises all mbarriers and warms the descriptor cache.
+    fn init_barriers(&mut self, tid: Reg) {
+        let base = self.base();
+        let done = self.b.named_block("INIT_DONE");
+        let p = self.b.setp_ne_u32(tid, 0);
+        self.b.br_on(p, done);
+        for i in 0..self.pipes.len() {
+            let Pipe { slots, full, full_count, empty, empty_count, full_at, empty_at, .. } = self.pipes[i];
+            for (signal, count, at) in [(full, full_count, full_at), (empty, empty_count, empty_at)] {
+                if signal != Signal::None {
+                    for s in 0..slots as i32 {
+                        self.b.mbarrier_init((base, at + 8 * s), count);
+                    }
+                }
+            }
+        }
+        if !self.pipes.is_empty() {
+            self.b.fence_mbarrier_init();
+        }
+        for i in 0..self.abi.maps.len() {
+            if let Some(m) = self.nv.map_addr[i] {
+                self.b.prefetch_tensormap(m);
+            }
+        }
+        self.b.place(done);
+        self.b.bar_warp_sync(0xffff_ffffu32);
+    }
+
+    fn alloc_tmem(&mut self, warp: Reg, owner: u32, cols: u32) -> CodegenResult<()> {
+        let base = self.base();
+        let at = self.kernel_int(keys::TMEM_BASE_AT).unwrap_or(0) as i32;
+        let done = self.b.named_block("ALLOC_DONE");
+        let p = self.b.setp_ne_u32(warp, owner);
+        self.b.br_on(p, done);
+        self.b.tcgen05_alloc_cg1((base, at), cols);
+        self.b.tcgen05_relinquish_cg1();
+        self.b.place(done);
+        self.b.tcgen05_fence_before();
+        self.b.bar_sync_all(0);
+        self.b.tcgen05_fence_after();
+        self.tmem = Some(self.b.ld_shared_b32((base, at)));
+        Ok(())
+    }
+
+    fn dispatch(&mut self, switch: Op, warp: Reg, owner: u32, tmem: Option<u32>, threads: u32) -> CodegenResult<()> {
+        let f = self.f;
+        let first = f.attr_ints(switch, keys::WARP_ID).unwrap_or_default();
+        let counts = f.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
+        let lanes: Vec<bool> = match f.attr(switch, keys::LANES) {
+            Some(AttrData::Array(list)) => list
+                .iter()
+                .map(|&a| matches!(f.attr_data(a), AttrData::Name(s) if f.symbol(*s) == "elect"))
+                .collect(),
+            _ => Vec::new(),
+        };
+        let regions = f.regions(switch).to_vec();
+        if first.len() != regions.len() || counts.len() != regions.len() || lanes.len() != regions.len() {
+            return self.err(Code::E0803, switch, "one entry per agent is needed in num_warps, warp_id and lanes");
+        }
+        let exit = self.b.named_block("JOIN");
+        let blocks: Vec<_> = (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+        for i in 0..regions.len() {
+            let (lo, n) = (first[i] as u32, counts[i] as u32);
+            let p = if n == 1 {
+                self.b.setp_eq_u32(warp, lo)
+            } else if lo == 0 {
+                self.b.setp_lt_u32(warp, n)
+            } else {
+                let ge = self.b.setp_ge_u32(warp, lo);
+                let lt = self.b.setp_lt_u32(warp, lo + n);
+                self.b.and_pred(ge, lt)
+            };
+            self.b.br_on(p, blocks[i]);
+        }
+        self.b.bra(exit);
+        let base_vals = self.vals.clone();
+        for (i, &r) in regions.iter().enumerate() {
+            self.b.place(blocks[i]);
+            self.vals = base_vals.clone();
+            self.desc_lo.iter_mut().for_each(|d| *d = None);
+            let local = if first[i] == 0 { warp.into() } else { self.b.fold_sub(warp, first[i]) };
+            self.agent = AgentCtx {
+                elect: lanes[i],
+                warps: counts[i] as u32,
+                warp: local,
+                issuer: None,
+                tensor: false,
+                tmem_warp: None,
+                thread: None,
+                half: None,
+                stores: false,
+            };
+            self.section = None;
+            let block = f.region_block(r);
+            if lanes[i] {
+                let p = self.b.elect_sync(0xffff_ffffu32);
+                self.b.br_on_not(p, exit);
+            }
+            self.enter_agent_prologue(block)?;
+            self.block(block)?;
+            self.close_section();
+            self.leave_agent();
+            self.b.bra(exit);
+        }
+        self.b.place(exit);
+        self.b.bar_warp_sync(0xffff_ffffu32);
+        if let Some(cols) = tmem {
+            self.b.tcgen05_fence_before();
+            let free = self.b.named_block("FREE");
+            let p = self.b.setp_eq_u32(warp, owner);
+            self.b.br_on(p, free);
+            self.b.bar_arrive(0, threads);
+            self.b.ret();
+            self.b.place(free);
+            self.b.bar_sync(0, threads);
+            self.b.tcgen05_fence_after();
+            let tmem = self.tmem.unwrap_or(warp);
+            self.b.tcgen05_dealloc_cg1(tmem, cols);
+        }
+        self.b.ret();
+        Ok(())
+    }
+
+    /// Values every iteration of an agent needs: thread number, issuer, lane field, descriptor words.
+    fn enter_agent_prologue(&mut self, block: Block) -> CodegenResult<()> {
+        let f = self.f;
+        let mut ops = Vec::new();
+        f.walk(block, &mut |o| ops.push(o));
+        let is_tmem = |v: crate::ir::Value| f.value_data(v).space() == Some(Space::Tmem);
+        let mut issuer = false;
+        let mut half = false;
+        let mut tmem_access = false;
+        let mut dot_buffers = Vec::new();
+        for &op in &ops {
+            match f.opcode(op) {
+                Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore => {
+                    issuer = true;
+                    self.agent.stores |= f.opcode(op) == Opcode::AsyncTiledTmaStore;
+                }
+                Opcode::AsyncDot => {
+                    issuer = true;
+                    self.agent.tensor = true;
+                    for name in ["a", "b"] {
+                        dot_buffers.extend(f.named_operand(op, name));
+                    }
+                }
+                Opcode::Copy => {
+                    tmem_access |= f.operands(op).iter().any(|&v| is_tmem(v));
+                }
+                _ => {}
+            }
+            issuer |= f.has_attr(op, keys::ISSUER);
+            for &v in f.results(op) {
+                let d = f.value_data(v);
+                if d.space() == Some(Space::Rmem) {
+                    half |= d.layout() == Some(crate::ir::Layout::Row) && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < self.agent.warps * 32);
+                }
+            }
+        }
+        self.agent.tensor |= tmem_access;
+        if self.agent.elect {
+            for v in dot_buffers {
+                if let Val::Buffer(b) = self.vals[v] {
+                    self.descriptor_base(&b);
+                }
+            }
+            return Ok(());
+        }
+        let lane = self.lane.unwrap_or_else(|| self.b.special(Special::LaneId));
+        let base = self.b.fold_shl(self.agent.warp, 5);
+        let thread = self.b.fold_add(base, lane);
+        self.agent.thread = Some(self.b.as_reg(crate::nvvm::RegTy::B32, thread));
+        if issuer {
+            let e = self.b.elect_sync(0xffff_ffffu32);
+            let w = self.b.as_reg(crate::nvvm::RegTy::B32, self.agent.warp);
+            self.agent.issuer = Some(self.b.setp_eq_and_s32(w, 0, e));
+        }
+        if tmem_access && let Some(t) = self.tmem {
+            let field = self.b.fold_shl(self.agent.warp, 21);
+            let r = self.b.fold_add(t, field);
+            self.agent.tmem_warp = Some(self.b.as_reg(crate::nvvm::RegTy::B32, r));
+        }
+        if half {
+            self.agent.half = Some(self.b.setp_lt_u32(lane, 16));
+        }
+        Ok(())
+    }
+
+    /// Every lane that stored waits until its sources have been read.
+    fn leave_agent(&mut self) {
+        if !self.agent.stores {
+            return;
+        }
+        if self.agent.elect {
+            self.b.bulk_wait_group_read(0);
+        } else if let Some(p) = self.agent.issuer {
+            self.b.on(p).bulk_wait_group_read(0);
+        }
+    }
+}

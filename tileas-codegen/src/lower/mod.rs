@@ -1,0 +1,339 @@
+//! Materialised tile IR → thread-level IR and launch metadata.
+//!
+//! In: a function in destination form (buffers, pipelines, one region per agent) and the target. Out: an
+//! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
+//!
+//! Steps: [`params`] decides the kernel ABI, [`frame`] emits what all warps share, [`control`] walks regions,
+//! [`channels`] lowers pipelines to mbarriers, [`memory`] TMA and copies, [`scalar`] and [`tile`] arithmetic.
+//! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
+
+mod channels;
+mod control;
+mod frame;
+mod memory;
+mod metadata;
+mod params;
+mod scalar;
+mod tile;
+
+pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
+
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::{Function, Layout, Op, Scalar, Space, TypeData, Value};
+use crate::isa::TargetIsa;
+use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
+use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
+
+/// A lowered kernel.
+#[derive(Debug)]
+pub struct Lowered {
+    /// The module with one kernel.
+    pub module: nvvm::Module,
+    /// What a host needs to launch it.
+    pub metadata: LaunchMetadata,
+}
+
+/// Lowers one materialised kernel.
+///
+/// # Errors
+/// `E08xx` with the op's location for anything that has no lowering on this target.
+pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
+    let target = nvvm::Target::from_name(isa.cpu().name)
+        .ok_or_else(|| CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name)))?;
+    let mut module = nvvm::Module::new(target);
+    let smem = module.dynamic_shared("smem", 1024);
+    let abi = params::Abi::of(func)?;
+    let mut kernel = nvvm::Function::kernel(func.name.clone());
+    let nv_params = abi.declare(&mut kernel);
+    let metadata;
+    {
+        let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params);
+        lw.frame()?;
+        metadata = lw.metadata()?;
+    }
+    module.functions.push(kernel);
+    Ok(Lowered { module, metadata })
+}
+
+/// A tile in registers: one operand per 32-bit unit (two 16-bit elements share one).
+#[derive(Clone, Debug)]
+pub(crate) struct TileVal {
+    /// Elements in register-bit order of the layout; one entry when all are equal.
+    pub regs: SmallVec<[Operand; 4]>,
+    /// Every element equals `regs[0]` (which is not packed).
+    pub splat: bool,
+    /// Extents.
+    pub dims: SmallVec<[u32; 4]>,
+    /// Element type.
+    pub elem: Scalar,
+    /// Register layout.
+    pub layout: Layout,
+}
+
+/// A ring buffer in shared or tensor memory.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Buffer {
+    /// Where.
+    pub space: Space,
+    /// Byte offset from the base, or first column.
+    pub at: u32,
+    /// Bytes (columns) from one slot to the next.
+    pub slot: u32,
+    /// Rows of one slot (product of all extents but the innermost).
+    pub rows: u32,
+    /// Innermost extent.
+    pub cols: u32,
+    /// Element type.
+    pub elem: Scalar,
+    /// Layout of one slot.
+    pub layout: Layout,
+    /// Index among the buffers, for per-agent caches.
+    pub index: u32,
+}
+
+/// What an IR value has become.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Val {
+    /// Nothing: tokens, or not yet defined.
+    #[default]
+    None,
+    /// A scalar (predicate register for `i1`).
+    Scalar(Operand),
+    /// A tile in registers.
+    Tile(TileVal),
+    /// A buffer.
+    Buffer(Buffer),
+    /// A descriptor: index into the ABI's tensor maps.
+    Desc(usize),
+    /// A view parameter: index into the ABI's views.
+    View(usize),
+    /// A pipeline: index into `pipes`.
+    Pipe(usize),
+    /// Ownership of a slot: pipeline, slot, phase.
+    Owned(usize, Operand, Operand),
+    /// Slot and phase, number of slots.
+    Iter(Operand, Operand, u32),
+}
+
+/// How one side of a pipeline is signalled.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    None,
+    Tx(u32),
+    Commit,
+    Arrive,
+    Bulk,
+}
+
+/// A pipeline's lowering data.
+#[derive(Clone, Debug)]
+pub(crate) struct Pipe {
+    pub slots: u32,
+    pub full: Signal,
+    pub full_count: u32,
+    pub empty: Signal,
+    pub empty_count: u32,
+    pub full_at: i32,
+    pub empty_at: i32,
+    pub publish_proxy: bool,
+    pub publish_tmem: bool,
+    /// Its payload is in tensor memory, or it is a token.
+    pub tensor_side: bool,
+}
+
+/// The agent being lowered.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct AgentCtx {
+    /// One elected lane runs everything.
+    pub elect: bool,
+    /// Number of warps.
+    pub warps: u32,
+    /// Warp index within the agent.
+    pub warp: Operand,
+    /// Predicate of the issuing lane (simt agents that issue one-thread ops).
+    pub issuer: Option<Reg>,
+    /// Uses tensor memory.
+    pub tensor: bool,
+    /// `tmem base + lane field` for loads and stores of this warp.
+    pub tmem_warp: Option<Reg>,
+    /// Thread index within the agent.
+    pub thread: Option<Reg>,
+    /// Predicate: this lane holds a row of a 64-row tile.
+    pub half: Option<Reg>,
+    /// Has issued bulk stores.
+    pub stores: bool,
+}
+
+/// State of one lowering.
+pub(crate) struct Lower<'a> {
+    pub f: &'a Function,
+    pub isa: &'a dyn TargetIsa,
+    pub b: FuncBuilder<'a>,
+    pub smem_sym: Sym,
+    pub abi: params::Abi,
+    pub nv: params::NvParams,
+    pub vals: SecondaryMap<Value, Val>,
+    pub pipes: Vec<Pipe>,
+    pub num_buffers: u32,
+    /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
+    pub desc_lo: Vec<Option<Reg>>,
+    pub base: Option<Reg>,
+    pub tmem: Option<Reg>,
+    pub warp: Option<Reg>,
+    pub lane: Option<Reg>,
+    pub agent: AgentCtx,
+    /// Block that closes the open single-lane section.
+    pub section: Option<nvvm::Bb>,
+    pub requires: Vec<String>,
+    /// Reads of tensor memory since the last `wait::ld`.
+    pub pending_st: bool,
+}
+
+impl<'a> Lower<'a> {
+    fn new(
+        f: &'a Function,
+        isa: &'a dyn TargetIsa,
+        kernel: &'a mut nvvm::Function,
+        smem_sym: Sym,
+        abi: params::Abi,
+        nv: params::NvParams,
+    ) -> Self {
+        let agent = AgentCtx {
+            elect: false,
+            warps: 1,
+            warp: Operand::Imm(0),
+            issuer: None,
+            tensor: false,
+            tmem_warp: None,
+            thread: None,
+            half: None,
+            stores: false,
+        };
+        Lower {
+            f,
+            isa,
+            b: FuncBuilder::new(kernel),
+            smem_sym,
+            abi,
+            nv,
+            vals: SecondaryMap::new(),
+            pipes: Vec::new(),
+            num_buffers: 0,
+            desc_lo: Vec::new(),
+            base: None,
+            tmem: None,
+            warp: None,
+            lane: None,
+            agent,
+            section: None,
+            requires: Vec::new(),
+            pending_st: false,
+        }
+    }
+
+    /// An error at an op.
+    pub fn err<T>(&self, code: Code, op: Op, message: impl Into<String>) -> CodegenResult<T> {
+        Err(CodegenError::new(code, self.f.op_loc(op), message))
+    }
+
+    /// "unsupported" at an op.
+    pub fn unsupported<T>(&self, op: Op, what: impl std::fmt::Display) -> CodegenResult<T> {
+        let name = self.f.opcode(op).name();
+        self.err(Code::E0802, op, format!("unsupported on {}: `{name}` {what}", self.isa.cpu().name))
+    }
+
+    /// A scalar operand.
+    pub fn scalar(&self, op: Op, v: Value) -> CodegenResult<Operand> {
+        match &self.vals[v] {
+            Val::Scalar(x) => Ok(*x),
+            _ => self.err(Code::E0803, op, format!("operand {} has no scalar form here", self.name(v))),
+        }
+    }
+
+    /// Name of a value in messages.
+    pub fn name(&self, v: Value) -> String {
+        match self.f.value_name(v) {
+            Some(n) => format!("%{n}"),
+            None => v.to_string(),
+        }
+    }
+
+    /// Slot and phase of the first value of a stage segment; slot 0 without one.
+    pub fn stage(&self, op: Op, values: &[Value]) -> CodegenResult<Operand> {
+        match values.first() {
+            None => Ok(Operand::Imm(0)),
+            Some(&v) => match &self.vals[v] {
+                Val::Iter(slot, _, _) => Ok(*slot),
+                Val::Scalar(x) => Ok(*x),
+                _ => self.err(Code::E0803, op, format!("stage {} is not an iterator", self.name(v))),
+            },
+        }
+    }
+
+    /// A buffer operand.
+    pub fn buffer(&self, op: Op, v: Value) -> CodegenResult<Buffer> {
+        match &self.vals[v] {
+            Val::Buffer(b) => Ok(*b),
+            _ => self.err(Code::E0803, op, format!("{} is not a buffer", self.name(v))),
+        }
+    }
+
+    /// The shared-memory base register.
+    pub fn base(&mut self) -> Reg {
+        match self.base {
+            Some(r) => r,
+            None => {
+                let r = self.b.mov_shared_u32(self.smem_sym);
+                let r = self.b.add_u32(r, 1023);
+                let r = self.b.and_b32(r, 0xffff_fc00u32);
+                self.base = Some(r);
+                r
+            }
+        }
+    }
+
+    /// Address of slot `slot` of a shared-memory buffer, as a register and a constant offset.
+    pub fn slot_addr(&mut self, buf: &Buffer, slot: Operand) -> (Reg, i32) {
+        let base = self.base();
+        match slot {
+            Operand::Imm(n) => (base, (buf.at + n as u32 * buf.slot) as i32),
+            reg => {
+                let off = self.b.fold_mul(reg, buf.slot);
+                let r = self.b.add_u32(base, off);
+                (r, buf.at as i32)
+            }
+        }
+    }
+}
+
+/// 32-bit registers that hold the elements of a tile with `n` elements per thread.
+pub(crate) fn units(elem: Scalar, n: usize) -> usize {
+    match elem.bits() {
+        16 => n.div_ceil(2),
+        _ => n,
+    }
+}
+
+/// Register type of a scalar.
+pub(crate) fn reg_ty(s: Scalar) -> Option<RegTy> {
+    Some(match s {
+        Scalar::I1 => RegTy::Pred,
+        Scalar::F32 | Scalar::TF32 => RegTy::F32,
+        Scalar::I32 | Scalar::Index | Scalar::I16 | Scalar::I8 => RegTy::B32,
+        Scalar::I64 => RegTy::B64,
+        Scalar::F16 | Scalar::BF16 => RegTy::F32,
+        _ => return None,
+    })
+}
+
+/// Kernel parameter handles by ABI index.
+pub(crate) type ParamList = Vec<Param>;
+
+/// Extents and element type of a tile type.
+pub(crate) fn tile_of(data: &TypeData) -> Option<(&[u32], Scalar)> {
+    match data {
+        TypeData::Tile { dims, elem, .. } => Some((dims, *elem)),
+        _ => None,
+    }
+}
