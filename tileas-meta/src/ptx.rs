@@ -314,7 +314,9 @@ pub fn forms() -> Vec<Form> {
                 let mut picked = picks.iter();
                 for (i, piece) in row.name.split("{}").enumerate() {
                     if i > 0 {
-                        name.push_str(&sanitise(picked.next().expect("a name has at most as many `{}` as slots")));
+                        name.push_str(&sanitise(
+                            picked.next().expect("a name has at most as many `{}` as slots"),
+                        ));
                     }
                     name.push_str(piece);
                 }
@@ -428,7 +430,9 @@ pub fn generate_forms() -> String {
     for s in rows::SPECIALS {
         let _ = writeln!(out, "            Special::{} => {:?},", s.name, s.text);
     }
-    out.push_str("        }\n    }\n\n    /// Width in bits.\n    pub fn bits(self) -> u8 {\n        match self {\n");
+    out.push_str(
+        "        }\n    }\n\n    /// Width in bits.\n    pub fn bits(self) -> u8 {\n        match self {\n",
+    );
     for s in rows::SPECIALS.iter().filter(|s| s.bits != 32) {
         let _ = writeln!(out, "            Special::{} => {},", s.name, s.bits);
     }
@@ -478,7 +482,9 @@ pub fn generate_builder() -> String {
         "// Generated from tileas-meta/src/ptx/rows.rs, one method per form.\n\nimpl FuncBuilder<'_> {\n",
     );
     for f in &forms() {
-        if f.operands.iter().any(|o| o.kind == Kind::Name("label".into())) || rows::ROWS[f.row].effects.contains('t') {
+        if f.operands.iter().any(|o| o.kind == Kind::Name("label".into()))
+            || rows::ROWS[f.row].effects.contains('t')
+        {
             continue; // terminators have hand-written methods that also maintain blocks
         }
         let names = operand_names(f);

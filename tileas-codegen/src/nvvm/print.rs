@@ -57,7 +57,9 @@ pub fn print_function(module: &Module, func: &Function, out: &mut String) {
     }
     let _ = write!(out, ") linkage {}", format!("{:?}", func.linkage).to_ascii_lowercase());
     let launch = &func.launch;
-    for (name, dims) in [("reqntid", launch.reqntid), ("maxntid", launch.maxntid), ("cluster", launch.cluster)] {
+    for (name, dims) in
+        [("reqntid", launch.reqntid), ("maxntid", launch.maxntid), ("cluster", launch.cluster)]
+    {
         if let Some([x, y, z]) = dims {
             let _ = write!(out, " {name} [{x}, {y}, {z}]");
         }

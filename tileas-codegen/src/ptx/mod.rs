@@ -128,7 +128,13 @@ impl PtxEmitter {
         PtxInfo { version, functions }
     }
 
-    fn function(&mut self, module: &Module, func: &Function, options: &PtxOptions, out: &mut String) -> FunctionInfo {
+    fn function(
+        &mut self,
+        module: &Module,
+        func: &Function,
+        options: &PtxOptions,
+        out: &mut String,
+    ) -> FunctionInfo {
         self.clear();
         header(func, out);
         let registers = self.number(func);
@@ -267,10 +273,12 @@ fn branch(func: &Function, bb: Bb, inst: crate::nvvm::Inst, next: Option<Bb>) ->
     }
     match (then, last) {
         (Some(t), Some(l)) if t == l && Some(t) == next => Branch::Skip,
-        (Some(t), Some(l)) if Some(t) == next && t != l && func.op(inst) == PtxOp::Bra => match func.guard(inst).get() {
-            Some((p, negated)) => Branch::Inverted { guard: Guard::new(p, !negated), target: l },
-            None => Branch::AsIs,
-        },
+        (Some(t), Some(l)) if Some(t) == next && t != l && func.op(inst) == PtxOp::Bra => {
+            match func.guard(inst).get() {
+                Some((p, negated)) => Branch::Inverted { guard: Guard::new(p, !negated), target: l },
+                None => Branch::AsIs,
+            }
+        }
         _ => Branch::AsIs,
     }
 }

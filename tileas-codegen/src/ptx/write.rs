@@ -80,7 +80,13 @@ fn push_scalar(out: &mut String, func: &Function, s: &impl Spelling, operand: Op
     }
 }
 
-fn push_other(out: &mut String, func: &Function, module: Option<&Module>, s: &impl Spelling, operand: Operand) {
+fn push_other(
+    out: &mut String,
+    func: &Function,
+    module: Option<&Module>,
+    s: &impl Spelling,
+    operand: Operand,
+) {
     match operand {
         Operand::Special(sp) => out.push_str(sp.as_str()),
         Operand::Sym(sym) | Operand::SymAddr { sym, .. } => {
@@ -126,7 +132,14 @@ fn push_other(out: &mut String, func: &Function, module: Option<&Module>, s: &im
     }
 }
 
-fn push_list(out: &mut String, func: &Function, s: &impl Spelling, list: crate::nvvm::List, ty: Ty, def: bool) {
+fn push_list(
+    out: &mut String,
+    func: &Function,
+    s: &impl Spelling,
+    list: crate::nvvm::List,
+    ty: Ty,
+    def: bool,
+) {
     out.push('{');
     for (i, &item) in func.list_items(list).iter().enumerate() {
         if i > 0 {
