@@ -66,21 +66,20 @@ impl PressureScratch {
         for &bb in blocks {
             live.clear();
             let (mut units, mut preds) = (0u32, 0u32);
-            let count =
-                |live: &mut EntitySet<Reg>, r: Reg, add: bool, units: &mut u32, preds: &mut u32| {
-                    let changed = if add { live.insert(r) } else { live.remove(r) };
-                    if changed {
-                        let u = func.ty(r).units();
-                        let p = u32::from(u == 0);
-                        if add {
-                            *units += u;
-                            *preds += p;
-                        } else {
-                            *units -= u;
-                            *preds -= p;
-                        }
+            let count = |live: &mut EntitySet<Reg>, r: Reg, add: bool, units: &mut u32, preds: &mut u32| {
+                let changed = if add { live.insert(r) } else { live.remove(r) };
+                if changed {
+                    let u = func.ty(r).units();
+                    let p = u32::from(u == 0);
+                    if add {
+                        *units += u;
+                        *preds += p;
+                    } else {
+                        *units -= u;
+                        *preds -= p;
                     }
-                };
+                }
+            };
             for r in liveness.live_out(bb) {
                 count(live, r, true, &mut units, &mut preds);
             }
