@@ -176,7 +176,7 @@ fn gemm() -> (Module, Vec<AgentRange>) {
     b.tcgen05_fence_after();
     let step = b.mul_lo_u32(ring.slot, A_BYTES >> 4);
     let la = b.add_u32(lo, step);
-    let lb = b.add_u32(la, STAGES * A_BYTES >> 4);
+    let lb = b.add_u32(la, (STAGES * A_BYTES) >> 4);
     let da = b.pack_b64_b32([Operand::Reg(la), Operand::Imm(0x4000_4040)]);
     let db = b.pack_b64_b32([Operand::Reg(lb), Operand::Imm(0x4000_4040)]);
     let acc = b.setp_ne_u32(k, 0);

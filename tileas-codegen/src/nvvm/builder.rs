@@ -25,7 +25,12 @@
 use super::forms::{PtxOp, Special};
 use super::module::{Bb, Function, Guard, Inst, List, Operand, Reg, RegTy, Regs};
 
-include!(concat!(env!("OUT_DIR"), "/ptx_builder.rs"));
+#[rustfmt::skip]
+mod generated {
+    #![allow(clippy::too_many_arguments, reason = "as many as the instruction has operands")]
+    use super::*;
+    include!(concat!(env!("OUT_DIR"), "/ptx_builder.rs"));
+}
 
 /// What can stand for a brace list.
 pub trait VecOperand {

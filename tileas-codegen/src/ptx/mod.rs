@@ -62,16 +62,20 @@ pub struct PtxEmitter {
 
 #[derive(Default)]
 struct Names {
-    /// Number of a register within its type, plus one; 0 = unused.
-    number: Vec<u32>,
+    /// Whether a register is used, and later the end of its name in `text`; a name starts where the one before
+    /// ends. Registers are printed several times, so their names are spelled once.
+    name_end: Vec<u32>,
+    text: String,
     label: SecondaryMap<Bb, u32>,
 }
 
 impl Spelling for Names {
     #[inline]
     fn reg(&self, out: &mut String, func: &Function, reg: Reg, _def: bool) {
-        out.push_str(prefix(func.ty(reg)));
-        push_u32(out, self.number[reg.index()].wrapping_sub(1));
+        let _ = func;
+        let i = reg.index();
+        let start = if i == 0 { 0 } else { self.name_end[i - 1] as usize };
+        out.push_str(&self.text[start..self.name_end[i] as usize]);
     }
 
     #[inline]
@@ -94,8 +98,9 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { number, label }, targets, comment_order } = self;
-        number.clear();
+        let Self { names: Names { name_end, text, label }, targets, comment_order } = self;
+        name_end.clear();
+        text.clear();
         label.clear();
         targets.clear();
         comment_order.clear();
@@ -152,6 +157,7 @@ impl PtxEmitter {
             self.comment_order.extend(0..func.comments.len() as u32);
             self.comment_order.sort_by_key(|&i| (func.comments[i as usize].0, i));
         }
+        out.reserve(48 * func.num_insts()); // a typical line
         let mut instructions = 0;
         for (position, &bb) in func.layout().iter().enumerate() {
             let next = func.layout().get(position + 1).copied();
@@ -193,8 +199,12 @@ impl PtxEmitter {
                     }
                 }
                 instructions += 1;
+                if !comments {
+                    out.push_str(";\n");
+                    continue;
+                }
                 out.push(';');
-                if comments {
+                {
                     let from = self.comment_order.partition_point(|&i| func.comments[i as usize].0 < inst);
                     for &i in &self.comment_order[from..] {
                         let (of, text) = &func.comments[i as usize];
@@ -214,13 +224,13 @@ impl PtxEmitter {
 
     /// Numbers used registers and labels; returns the counts per type.
     fn number(&mut self, func: &Function) -> [u32; 5] {
-        let Self { names: Names { number, label }, targets, .. } = self;
-        number.resize(func.num_regs(), 0);
+        let Self { names: Names { name_end, text, label }, targets, .. } = self;
+        name_end.resize(func.num_regs(), 0);
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
             for inst in func.insts(bb) {
-                func.visit_regs(inst, |r, _| number[r.index()] = 1);
+                func.visit_regs(inst, |r, _| name_end[r.index()] = 1);
                 match branch(func, bb, inst, next) {
                     Branch::Skip => {}
                     Branch::Inverted { target, .. } => {
@@ -237,12 +247,14 @@ impl PtxEmitter {
             }
         }
         let mut counts = [0; 5];
-        for (i, n) in number.iter_mut().enumerate() {
-            if *n != 0 {
-                let count = &mut counts[func.ty(Reg::new(i)) as usize];
-                *count += 1;
-                *n = *count;
+        for (i, end) in name_end.iter_mut().enumerate() {
+            if *end != 0 {
+                let ty = func.ty(Reg::new(i));
+                text.push_str(prefix(ty));
+                push_u32(text, counts[ty as usize]);
+                counts[ty as usize] += 1;
             }
+            *end = text.len() as u32;
         }
         counts
     }

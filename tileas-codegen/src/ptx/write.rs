@@ -16,28 +16,36 @@ pub(crate) trait Spelling {
     fn block(&self, out: &mut String, bb: Bb);
 }
 
+/// Appends ASCII digits.
+#[inline]
+fn push_ascii(out: &mut String, digits: &[u8]) {
+    // Always valid; the check is cheaper than pushing characters one by one.
+    out.push_str(std::str::from_utf8(digits).unwrap_or("?"));
+}
+
 /// Appends a decimal number.
 #[inline]
 pub(crate) fn push_u32(out: &mut String, mut v: u32) {
-    if v < 10 {
-        out.push((b'0' + v as u8) as char);
-        return;
-    }
     let mut buf = [0u8; 10];
     let mut at = buf.len();
-    while v > 0 {
+    loop {
         at -= 1;
         buf[at] = b'0' + (v % 10) as u8;
         v /= 10;
+        if v == 0 {
+            break;
+        }
     }
-    out.extend(buf[at..].iter().map(|&b| b as char));
+    push_ascii(out, &buf[at..]);
 }
 
 fn push_hex(out: &mut String, v: u64, digits: u32) {
-    let shown = digits.max((64 - v.leading_zeros()).div_ceil(4)).max(1);
-    for i in (0..shown).rev() {
-        out.push(char::from(b"0123456789abcdef"[(v >> (4 * i)) as usize & 15]));
+    let shown = digits.max((64 - v.leading_zeros()).div_ceil(4)).max(1) as usize;
+    let mut buf = [0u8; 16];
+    for (i, b) in buf[16 - shown..].iter_mut().rev().enumerate() {
+        *b = b"0123456789abcdef"[(v >> (4 * i)) as usize & 15];
     }
+    push_ascii(out, &buf[16 - shown..]);
 }
 
 /// Appends an integer immediate: decimal while short, hexadecimal beyond.
@@ -67,6 +75,7 @@ fn push_offset(out: &mut String, offset: i32) {
     }
 }
 
+#[inline]
 fn push_scalar(out: &mut String, func: &Function, s: &impl Spelling, operand: Operand, ty: Ty, def: bool) {
     match operand {
         Operand::Reg(r) => s.reg(out, func, r, def),

@@ -157,8 +157,8 @@ fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Clea
     let op = func.op(inst);
     let classes = op.form().operands;
     let mut sources = 0;
-    for i in 0..func.operands(inst).len().min(classes.len()) {
-        let class = classes[i];
+    let given = func.operands(inst).len();
+    for (i, class) in classes.iter().enumerate().take(given) {
         if class.def {
             continue;
         }
