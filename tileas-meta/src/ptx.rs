@@ -406,11 +406,17 @@ pub fn generate_forms() -> String {
     for f in &forms {
         let row = &rows::ROWS[f.row];
         let classes: Vec<String> = f.operands.iter().map(class).collect();
+        let mut head = f.mnemonic.clone();
+        if !f.operands.is_empty() || !f.literals[0].is_empty() {
+            head.push(' ');
+            head.push_str(&f.literals[0]);
+        }
         let _ = writeln!(
             out,
-            "    Form {{ name: {:?}, mnemonic: {:?}, operands: &[{}], syntax: &{:?}, effects: Effects({}), version: ({}, {}), targets: {}, source: {:?} }}, // {}",
+            "    Form {{ name: {:?}, mnemonic: {:?}, head: {:?}, operands: &[{}], syntax: &{:?}, effects: Effects({}), version: ({}, {}), targets: {}, source: {:?} }}, // {}",
             f.name,
             f.mnemonic,
+            head,
             classes.join(", "),
             f.literals,
             effects(row.effects),

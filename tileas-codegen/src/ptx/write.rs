@@ -170,18 +170,17 @@ pub(crate) fn push_inst(out: &mut String, module: &Module, func: &Function, s: &
         out.push(' ');
     }
     let form = func.op(inst).form();
-    out.push_str(form.mnemonic);
+    out.push_str(form.head);
     let operands = func.operands(inst);
     for (i, &operand) in operands.iter().enumerate() {
-        if i == 0 {
-            out.push(' ');
-        }
         let Some(class) = form.operands.get(i) else {
             out.push_str(" ?"); // more operands than the form has; refused by the verifier
             push_other(out, func, Some(module), s, operand);
             continue;
         };
-        out.push_str(form.syntax[i]);
+        if i > 0 {
+            push_literal(out, form.syntax[i]);
+        }
         match class.kind {
             Kind::Reg { ty, .. } => push_scalar(out, func, s, operand, ty, class.def),
             Kind::Vec { ty, .. } => match operand {
@@ -196,12 +195,18 @@ pub(crate) fn push_inst(out: &mut String, module: &Module, func: &Function, s: &
             _ => push_other(out, func, Some(module), s, operand),
         }
     }
-    if operands.len() == form.operands.len() {
-        let tail = form.syntax[operands.len()];
-        if operands.is_empty() && !tail.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(tail);
+    if operands.len() == form.operands.len() && !operands.is_empty() {
+        push_literal(out, form.syntax[operands.len()]);
+    }
+}
+
+/// Text between operands: nearly always a comma, which as a constant is copied without a call.
+#[inline]
+fn push_literal(out: &mut String, text: &str) {
+    match text {
+        ", " => out.push_str(", "),
+        "" => {}
+        other => out.push_str(other),
     }
 }
 
