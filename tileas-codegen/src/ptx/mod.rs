@@ -15,7 +15,7 @@ use crate::nvvm::{
 };
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use std::fmt::Write;
-use write::{LOCAL_AREA, Spelling, push_comment, push_inst, push_u32};
+use write::{LOCAL_AREA, Spelling, Text, push_comment, push_inst, push_u32};
 
 /// How to print.
 #[derive(Copy, Clone, Debug)]
@@ -58,29 +58,35 @@ pub struct PtxEmitter {
     names: Names,
     targets: EntitySet<Bb>,
     comment_order: Vec<u32>,
+    body: Vec<u8>,
 }
 
 #[derive(Default)]
 struct Names {
-    /// Whether a register is used, and later the end of its name in `text`; a name starts where the one before
-    /// ends. Registers are printed several times, so their names are spelled once.
-    name_end: Vec<u32>,
-    text: String,
+    /// By register, unused ones empty. Registers are printed several times, so their names are spelled once.
+    names: Vec<Name>,
     label: SecondaryMap<Bb, u32>,
+}
+
+/// A register's name, in a fixed size so that copying it takes no call.
+#[derive(Copy, Clone, Default)]
+struct Name {
+    bytes: [u8; 16],
+    len: u8,
 }
 
 impl Spelling for Names {
     #[inline]
-    fn reg(&self, out: &mut String, func: &Function, reg: Reg, _def: bool) {
-        let _ = func;
-        let i = reg.index();
-        let start = if i == 0 { 0 } else { self.name_end[i - 1] as usize };
-        out.push_str(&self.text[start..self.name_end[i] as usize]);
+    fn reg(&self, out: &mut Vec<u8>, _func: &Function, reg: Reg, _def: bool) {
+        let name = &self.names[reg.index()];
+        let len = out.len();
+        out.extend_from_slice(&name.bytes);
+        out.truncate(len + usize::from(name.len));
     }
 
     #[inline]
-    fn block(&self, out: &mut String, bb: Bb) {
-        out.push_str("$L");
+    fn block(&self, out: &mut Vec<u8>, bb: Bb) {
+        out.text("$L");
         push_u32(out, self.label[bb]);
     }
 }
@@ -98,9 +104,9 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { name_end, text, label }, targets, comment_order } = self;
-        name_end.clear();
-        text.clear();
+        let Self { names: Names { names, label }, targets, comment_order, body } = self;
+        body.clear();
+        names.clear();
         label.clear();
         targets.clear();
         comment_order.clear();
@@ -157,6 +163,10 @@ impl PtxEmitter {
             self.comment_order.extend(0..func.comments.len() as u32);
             self.comment_order.sort_by_key(|&i| (func.comments[i as usize].0, i));
         }
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        let out_text = out;
+        let out = &mut body;
         out.reserve(48 * func.num_insts()); // a typical line
         let mut instructions = 0;
         for (position, &bb) in func.layout().iter().enumerate() {
@@ -164,19 +174,19 @@ impl PtxEmitter {
             let data = &func.blocks[bb];
             if self.targets.contains(bb) {
                 self.names.block(out, bb);
-                out.push(':');
+                out.push(b':');
                 if let (true, Some(name)) = (options.comments, &data.name) {
-                    out.push_str(" // ");
+                    out.text(" // ");
                     push_comment(out, name);
                 }
-                out.push('\n');
+                out.push(b'\n');
             } else if let (true, Some(name)) = (options.comments, &data.name) {
-                out.push_str("    // ");
+                out.text("    // ");
                 push_comment(out, name);
-                out.push('\n');
+                out.push(b'\n');
             }
             if data.nounroll {
-                out.push_str("    .pragma \"nounroll\";\n");
+                out.text("    .pragma \"nounroll\";\n");
             }
             let mut at = func.first_inst(bb);
             while let Some(inst) = at {
@@ -184,26 +194,26 @@ impl PtxEmitter {
                 match branch(func, bb, inst, next) {
                     Branch::Skip => continue,
                     Branch::Inverted { guard, target } => {
-                        out.push_str("    ");
+                        out.text("    ");
                         if let Some((p, negated)) = guard.get() {
-                            out.push_str(if negated { "@!" } else { "@" });
+                            out.text(if negated { "@!" } else { "@" });
                             self.names.reg(out, func, p, false);
-                            out.push(' ');
+                            out.push(b' ');
                         }
-                        out.push_str("bra ");
+                        out.text("bra ");
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
-                        out.push_str("    ");
+                        out.text("    ");
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
                 instructions += 1;
                 if !comments {
-                    out.push_str(";\n");
+                    out.text(";\n");
                     continue;
                 }
-                out.push(';');
+                out.push(b';');
                 {
                     let from = self.comment_order.partition_point(|&i| func.comments[i as usize].0 < inst);
                     for &i in &self.comment_order[from..] {
@@ -211,26 +221,32 @@ impl PtxEmitter {
                         if *of != inst {
                             break;
                         }
-                        out.push_str(" // ");
+                        out.text(" // ");
                         push_comment(out, text);
                     }
                 }
-                out.push('\n');
+                out.push(b'\n');
             }
         }
-        out.push_str("}\n");
+        out.text("}\n");
+        match std::str::from_utf8(out) {
+            Ok(text) => out_text.push_str(text),
+            // Unreachable while names are identifiers and comments ASCII, as the verifier and `push_comment` see to.
+            Err(_) => out_text.push_str(&String::from_utf8_lossy(out)),
+        }
+        self.body = body;
         FunctionInfo { name: func.name.clone(), registers, instructions }
     }
 
     /// Numbers used registers and labels; returns the counts per type.
     fn number(&mut self, func: &Function) -> [u32; 5] {
-        let Self { names: Names { name_end, text, label }, targets, .. } = self;
-        name_end.resize(func.num_regs(), 0);
+        let Self { names: Names { names, label }, targets, body: spelled, .. } = self;
+        names.resize(func.num_regs(), Name::default());
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
             for inst in func.insts(bb) {
-                func.visit_regs(inst, |r, _| name_end[r.index()] = 1);
+                func.visit_regs(inst, |r, _| names[r.index()].len = 1);
                 match branch(func, bb, inst, next) {
                     Branch::Skip => {}
                     Branch::Inverted { target, .. } => {
@@ -247,14 +263,16 @@ impl PtxEmitter {
             }
         }
         let mut counts = [0; 5];
-        for (i, end) in name_end.iter_mut().enumerate() {
-            if *end != 0 {
+        for (i, name) in names.iter_mut().enumerate() {
+            if name.len != 0 {
                 let ty = func.ty(Reg::new(i));
-                text.push_str(prefix(ty));
-                push_u32(text, counts[ty as usize]);
+                spelled.clear();
+                spelled.text(prefix(ty));
+                push_u32(spelled, counts[ty as usize]);
                 counts[ty as usize] += 1;
+                name.bytes[..spelled.len()].copy_from_slice(spelled);
+                name.len = spelled.len() as u8;
             }
-            *end = text.len() as u32;
         }
         counts
     }
