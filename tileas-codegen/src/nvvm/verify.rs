@@ -17,12 +17,20 @@ use std::collections::BTreeSet;
 
 /// A module the verifier has accepted.
 #[derive(Copy, Clone)]
-pub struct Verified<'a>(&'a Module);
+pub struct Verified<'a> {
+    module: &'a Module,
+    version: (u8, u8),
+}
 
 impl<'a> Verified<'a> {
     /// The module.
     pub fn module(self) -> &'a Module {
-        self.0
+        self.module
+    }
+
+    /// The lowest PTX `.version` that has the target and every form used.
+    pub fn version(self) -> (u8, u8) {
+        self.version
     }
 }
 
@@ -33,6 +41,7 @@ pub fn verify<'a>(
     diagnostics: &mut Vec<CodegenError>,
 ) -> Option<Verified<'a>> {
     let before = diagnostics.len();
+    let mut version = module.target.least_version();
     let mut names = BTreeSet::new();
     for sym in module.symbols.values() {
         check_name(&sym.name, "variable", &mut names, diagnostics);
@@ -59,9 +68,17 @@ pub fn verify<'a>(
         check_name(&func.name, "function", &mut names, diagnostics);
     }
     for func in &module.functions {
-        FuncVerifier { module, func, max_version, placed: EntitySet::new(), out: diagnostics }.run(&names);
+        FuncVerifier {
+            module,
+            func,
+            max_version,
+            placed: EntitySet::new(),
+            version: &mut version,
+            out: diagnostics,
+        }
+        .run(&names);
     }
-    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified(module))
+    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -103,6 +120,7 @@ struct FuncVerifier<'a> {
     func: &'a Function,
     max_version: (u8, u8),
     placed: EntitySet<Bb>,
+    version: &'a mut (u8, u8),
     out: &'a mut Vec<CodegenError>,
 }
 
@@ -263,6 +281,7 @@ impl FuncVerifier<'_> {
                 format_args!("`{}` does not exist on {}", form.mnemonic, self.module.target),
             );
         }
+        *self.version = form.version.max(*self.version);
         let max = self.max_version;
         if form.version > max {
             self.at(
