@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tileas_codegen::nvvm::{
-    Class, FuncBuilder, Function, Kind, Module, Operand, Param, ParamKind, PtxOp, RegTy, Space, Special, Sym, Target,
-    Ty, verify,
+    Class, FuncBuilder, Function, Kind, Module, Operand, Param, ParamKind, PtxOp, RegTy, Space, Special, Sym,
+    Target, Ty, verify,
 };
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
 
@@ -86,8 +86,9 @@ impl Scratch {
             Kind::Reg { ty, imm: true } if imm_here && uses > 1 && !class.def => value(ty),
             Kind::Reg { ty, .. } => fresh(b, ty),
             Kind::Vec { ty, imm, len } => {
-                let items: Vec<Operand> =
-                    (0..len).map(|i| if imm && imm_here && i > 0 { value(ty) } else { fresh(b, ty) }).collect();
+                let items: Vec<Operand> = (0..len)
+                    .map(|i| if imm && imm_here && i > 0 { value(ty) } else { fresh(b, ty) })
+                    .collect();
                 b.list(&items)
             }
             Kind::RegOrImm { lo, .. } if imm_here => Operand::Imm(lo),
@@ -143,9 +144,10 @@ fn kernel(target: Target, ops: &[PtxOp], variants: &[Variant]) -> Module {
             }
             _ => {
                 let form = op.form();
-                let floats = form.operands.iter().any(|c| {
-                    matches!(c.kind, Kind::Reg { ty: Ty::X32, .. } | Kind::Vec { ty: Ty::X32, .. })
-                });
+                let floats = form
+                    .operands
+                    .iter()
+                    .any(|c| matches!(c.kind, Kind::Reg { ty: Ty::X32, .. } | Kind::Vec { ty: Ty::X32, .. }));
                 for &v in variants.iter().filter(|&&v| v != Variant::Floats || floats) {
                     let mut uses = 0;
                     let operands: Vec<Operand> = form
@@ -206,7 +208,9 @@ fn every_form_is_assembled() {
                     continue;
                 }
                 for &op in chunk {
-                    if let Err(e) = assemble(&ptxas, target, &text(&kernel(target, &[op], ALL_VARIANTS)), &tag) {
+                    if let Err(e) =
+                        assemble(&ptxas, target, &text(&kernel(target, &[op], ALL_VARIANTS)), &tag)
+                    {
                         failures.push(format!("{target} {op:?}: {}", errors(&e)));
                     }
                 }

@@ -359,7 +359,7 @@ const SMEM_PORT: RateRow =
 const FMA: RateRow =
     rate("fma", Basis::Elements, 1, 128, "128 lanes an SM: CUDA programming guide, instruction throughput");
 const ALU: RateRow =
-    rate("alu", Basis::Elements, 1, 64, "64 lanes an SM: CUDA programming guide, instruction throughput");
+    rate("alu", Basis::Elements, 1, 64, "64 lanes an SM: ours, not confirmed for this family");
 const MUFU: RateRow = rate("mufu", Basis::Elements, 1, 16, "16 a clock: attention reference");
 const TMEM_RD: RateRow = rate(
     "tmem_rd",
@@ -399,7 +399,7 @@ pub const REAL: &[RealRow] = &[
     RealRow {
         class: "Dot",
         rates: &[
-            rate("tensor_core", Basis::Macs, 1, 4096, "dense f16 peak of the data sheet per SM and clock"),
+            rate("tensor_core", Basis::Macs, 1, 4096, "4096 f16 multiply-adds a clock: B200 measurement"),
             SMEM_PORT,
         ],
         min_occupancy: 1,

@@ -314,7 +314,9 @@ pub fn forms() -> Vec<Form> {
                 let mut picked = picks.iter();
                 for (i, piece) in row.name.split("{}").enumerate() {
                     if i > 0 {
-                        name.push_str(&sanitise(picked.next().expect("a name has at most as many `{}` as slots")));
+                        name.push_str(&sanitise(
+                            picked.next().expect("a name has at most as many `{}` as slots"),
+                        ));
                     }
                     name.push_str(piece);
                 }
@@ -404,11 +406,17 @@ pub fn generate_forms() -> String {
     for f in &forms {
         let row = &rows::ROWS[f.row];
         let classes: Vec<String> = f.operands.iter().map(class).collect();
+        let mut head = f.mnemonic.clone();
+        if !f.operands.is_empty() || !f.literals[0].is_empty() {
+            head.push(' ');
+            head.push_str(&f.literals[0]);
+        }
         let _ = writeln!(
             out,
-            "    Form {{ name: {:?}, mnemonic: {:?}, operands: &[{}], syntax: &{:?}, effects: Effects({}), version: ({}, {}), targets: {}, source: {:?} }}, // {}",
+            "    Form {{ name: {:?}, mnemonic: {:?}, head: {:?}, operands: &[{}], syntax: &{:?}, effects: Effects({}), version: ({}, {}), targets: {}, source: {:?} }}, // {}",
             f.name,
             f.mnemonic,
+            head,
             classes.join(", "),
             f.literals,
             effects(row.effects),
@@ -428,7 +436,9 @@ pub fn generate_forms() -> String {
     for s in rows::SPECIALS {
         let _ = writeln!(out, "            Special::{} => {:?},", s.name, s.text);
     }
-    out.push_str("        }\n    }\n\n    /// Width in bits.\n    pub fn bits(self) -> u8 {\n        match self {\n");
+    out.push_str(
+        "        }\n    }\n\n    /// Width in bits.\n    pub fn bits(self) -> u8 {\n        match self {\n",
+    );
     for s in rows::SPECIALS.iter().filter(|s| s.bits != 32) {
         let _ = writeln!(out, "            Special::{} => {},", s.name, s.bits);
     }
@@ -478,7 +488,9 @@ pub fn generate_builder() -> String {
         "// Generated from tileas-meta/src/ptx/rows.rs, one method per form.\n\nimpl FuncBuilder<'_> {\n",
     );
     for f in &forms() {
-        if f.operands.iter().any(|o| o.kind == Kind::Name("label".into())) || rows::ROWS[f.row].effects.contains('t') {
+        if f.operands.iter().any(|o| o.kind == Kind::Name("label".into()))
+            || rows::ROWS[f.row].effects.contains('t')
+        {
             continue; // terminators have hand-written methods that also maintain blocks
         }
         let names = operand_names(f);

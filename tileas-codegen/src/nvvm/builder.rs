@@ -25,7 +25,12 @@
 use super::forms::{PtxOp, Special};
 use super::module::{Bb, Function, Guard, Inst, List, Operand, Reg, RegTy, Regs};
 
-include!(concat!(env!("OUT_DIR"), "/ptx_builder.rs"));
+#[rustfmt::skip]
+mod generated {
+    #![allow(clippy::too_many_arguments, reason = "as many as the instruction has operands")]
+    use super::*;
+    include!(concat!(env!("OUT_DIR"), "/ptx_builder.rs"));
+}
 
 /// What can stand for a brace list.
 pub trait VecOperand {
@@ -281,7 +286,9 @@ impl<'f> FuncBuilder<'f> {
             (Operand::Imm(x), Operand::Imm(y)) => Operand::Imm(wrap32(x.wrapping_mul(y))),
             (_, Operand::Imm(0)) | (Operand::Imm(0), _) => Operand::Imm(0),
             (x, Operand::Imm(1)) | (Operand::Imm(1), x) => x,
-            (x, Operand::Imm(y)) | (Operand::Imm(y), x) if y > 0 && (y as u64).is_power_of_two() && y < 1 << 32 => {
+            (x, Operand::Imm(y)) | (Operand::Imm(y), x)
+                if y > 0 && (y as u64).is_power_of_two() && y < 1 << 32 =>
+            {
                 self.shl_b32(x, y.trailing_zeros()).into()
             }
             (x, y) => self.mul_lo_u32(x, y).into(),

@@ -217,6 +217,8 @@ pub struct Form {
     pub name: &'static str,
     /// PTX mnemonic with modifiers.
     pub mnemonic: &'static str,
+    /// Mnemonic and what stands before the first operand.
+    pub(crate) head: &'static str,
     /// Operand positions, in order of appearance.
     pub operands: &'static [Class],
     /// Text before, between and after the operands.

@@ -8,14 +8,15 @@
 mod builder;
 mod forms;
 mod module;
+pub mod passes;
 mod print;
 mod verify;
 
 pub use builder::{FuncBuilder, VecOperand};
 pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
 pub use module::{
-    Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param, ParamData,
-    ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
+    Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param,
+    ParamData, ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
 };
 pub use print::{print, print_function};
 pub use verify::{Verified, verify};

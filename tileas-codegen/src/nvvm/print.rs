@@ -4,26 +4,32 @@
 //! successors. Unlike PTX it shows every branch and works on modules that the verifier refuses.
 
 use super::module::{Bb, Function, Module, ParamKind, Reg, SymKind};
-use crate::ptx::write::{Spelling, push_comment, push_inst};
-use std::fmt::Write;
+use crate::ptx::write::{Spelling, Text, push_comment, push_inst};
+use std::io::Write;
 
 struct Ids;
 
 impl Spelling for Ids {
-    fn reg(&self, out: &mut String, func: &Function, reg: Reg, def: bool) {
+    fn reg(&self, out: &mut Vec<u8>, func: &Function, reg: Reg, def: bool) {
         let _ = write!(out, "%{reg}");
         if def && let Some(ty) = func.reg_ty.get(reg) {
             let _ = write!(out, ":{}", ty.as_str());
         }
     }
 
-    fn block(&self, out: &mut String, bb: Bb) {
+    fn block(&self, out: &mut Vec<u8>, bb: Bb) {
         let _ = write!(out, "{bb}");
     }
 }
 
 /// Appends the module's text to `out`.
 pub fn print(module: &Module, out: &mut String) {
+    let mut bytes = Vec::new();
+    write_module(module, &mut bytes);
+    out.push_str(&String::from_utf8_lossy(&bytes));
+}
+
+fn write_module(module: &Module, out: &mut Vec<u8>) {
     let _ = writeln!(out, "target {}", module.target);
     for sym in module.symbols.values() {
         let (name, align) = (&sym.name, sym.align);
@@ -34,17 +40,23 @@ pub fn print(module: &Module, out: &mut String) {
         };
     }
     for func in &module.functions {
-        out.push('\n');
-        print_function(module, func, out);
+        out.push(b'\n');
+        write_function(module, func, out);
     }
 }
 
 /// Appends one function's text to `out`.
 pub fn print_function(module: &Module, func: &Function, out: &mut String) {
+    let mut bytes = Vec::new();
+    write_function(module, func, &mut bytes);
+    out.push_str(&String::from_utf8_lossy(&bytes));
+}
+
+fn write_function(module: &Module, func: &Function, out: &mut Vec<u8>) {
     let _ = write!(out, "{} @{}(", if func.is_kernel { "kernel" } else { "func" }, func.name);
     for (i, p) in func.params.values().enumerate() {
         if i > 0 {
-            out.push_str(", ");
+            out.text(", ");
         }
         let _ = match p.kind {
             ParamKind::TensorMap => write!(out, "{}: tensor_map", p.name),
@@ -57,7 +69,9 @@ pub fn print_function(module: &Module, func: &Function, out: &mut String) {
     }
     let _ = write!(out, ") linkage {}", format!("{:?}", func.linkage).to_ascii_lowercase());
     let launch = &func.launch;
-    for (name, dims) in [("reqntid", launch.reqntid), ("maxntid", launch.maxntid), ("cluster", launch.cluster)] {
+    for (name, dims) in
+        [("reqntid", launch.reqntid), ("maxntid", launch.maxntid), ("cluster", launch.cluster)]
+    {
         if let Some([x, y, z]) = dims {
             let _ = write!(out, " {name} [{x}, {y}, {z}]");
         }
@@ -71,36 +85,36 @@ pub fn print_function(module: &Module, func: &Function, out: &mut String) {
         let _ = write!(out, " local {}", func.local_bytes);
     }
     if func.nounroll {
-        out.push_str(" nounroll");
+        out.text(" nounroll");
     }
-    out.push_str(" {\n");
+    out.text(" {\n");
     for &bb in func.layout() {
         let data = &func.blocks[bb];
         let _ = write!(out, "{bb}");
         if let Some(name) = &data.name {
-            out.push_str(" \"");
+            out.text(" \"");
             push_comment(out, name);
-            out.push('"');
+            out.push(b'"');
         }
         if data.nounroll {
-            out.push_str(" nounroll");
+            out.text(" nounroll");
         }
-        out.push(':');
+        out.push(b':');
         let mut sep = " ; -> ";
         for s in func.successors(bb).into_iter().flatten() {
             let _ = write!(out, "{sep}{s}");
             sep = ", ";
         }
-        out.push('\n');
+        out.push(b'\n');
         for inst in func.insts(bb) {
-            out.push_str("    ");
+            out.text("    ");
             push_inst(out, module, func, &Ids, inst);
             for (_, text) in func.comments.iter().filter(|(i, _)| *i == inst) {
-                out.push_str(" ; ");
+                out.text(" ; ");
                 push_comment(out, text);
             }
-            out.push('\n');
+            out.push(b'\n');
         }
     }
-    out.push_str("}\n");
+    out.text("}\n");
 }

@@ -17,12 +17,20 @@ use std::collections::BTreeSet;
 
 /// A module the verifier has accepted.
 #[derive(Copy, Clone)]
-pub struct Verified<'a>(&'a Module);
+pub struct Verified<'a> {
+    module: &'a Module,
+    version: (u8, u8),
+}
 
 impl<'a> Verified<'a> {
     /// The module.
     pub fn module(self) -> &'a Module {
-        self.0
+        self.module
+    }
+
+    /// The lowest PTX `.version` that has the target and every form used.
+    pub fn version(self) -> (u8, u8) {
+        self.version
     }
 }
 
@@ -33,6 +41,7 @@ pub fn verify<'a>(
     diagnostics: &mut Vec<CodegenError>,
 ) -> Option<Verified<'a>> {
     let before = diagnostics.len();
+    let mut version = module.target.least_version();
     let mut names = BTreeSet::new();
     for sym in module.symbols.values() {
         check_name(&sym.name, "variable", &mut names, diagnostics);
@@ -59,9 +68,17 @@ pub fn verify<'a>(
         check_name(&func.name, "function", &mut names, diagnostics);
     }
     for func in &module.functions {
-        FuncVerifier { module, func, max_version, placed: EntitySet::new(), out: diagnostics }.run(&names);
+        FuncVerifier {
+            module,
+            func,
+            max_version,
+            placed: EntitySet::new(),
+            version: &mut version,
+            out: diagnostics,
+        }
+        .run(&names);
     }
-    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified(module))
+    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -103,6 +120,7 @@ struct FuncVerifier<'a> {
     func: &'a Function,
     max_version: (u8, u8),
     placed: EntitySet<Bb>,
+    version: &'a mut (u8, u8),
     out: &'a mut Vec<CodegenError>,
 }
 
@@ -187,7 +205,10 @@ impl FuncVerifier<'_> {
             if let Some(d) = dims {
                 let threads = d.iter().fold(1u64, |n, &x| n.saturating_mul(u64::from(x)));
                 if threads == 0 || threads > 1024 {
-                    self.error(Code::E0912, format!("{name} asks for {threads} threads, 1 to 1024 are possible"));
+                    self.error(
+                        Code::E0912,
+                        format!("{name} asks for {threads} threads, 1 to 1024 are possible"),
+                    );
                 }
             }
         }
@@ -212,7 +233,11 @@ impl FuncVerifier<'_> {
                 .flat_map(|&bb| func.insts(bb))
                 .find(|&i| matches!(func.op(i), PtxOp::SetmaxnregInc | PtxOp::SetmaxnregDec));
             if let Some(inst) = user {
-                self.at(Code::E0912, inst, "needs maxnreg, or minnctapersm with reqntid or maxntid, to have an effect");
+                self.at(
+                    Code::E0912,
+                    inst,
+                    "needs maxnreg, or minnctapersm with reqntid or maxntid, to have an effect",
+                );
             }
         }
     }
@@ -250,8 +275,13 @@ impl FuncVerifier<'_> {
         let func = self.func;
         let form = func.op(inst).form();
         if !form.available_on(self.module.target) {
-            self.at(Code::E0907, inst, format_args!("`{}` does not exist on {}", form.mnemonic, self.module.target));
+            self.at(
+                Code::E0907,
+                inst,
+                format_args!("`{}` does not exist on {}", form.mnemonic, self.module.target),
+            );
         }
+        *self.version = form.version.max(*self.version);
         let max = self.max_version;
         if form.version > max {
             self.at(
@@ -271,7 +301,9 @@ impl FuncVerifier<'_> {
                 self.at(
                     Code::W0901,
                     inst,
-                    format_args!("convergent instruction under guard {p}: every lane of the warp must agree on it"),
+                    format_args!(
+                        "convergent instruction under guard {p}: every lane of the warp must agree on it"
+                    ),
                 );
             }
         }
@@ -296,7 +328,8 @@ impl FuncVerifier<'_> {
     }
 
     fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {
-        let wrong = |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
+        let wrong =
+            |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
         match class.kind {
             Kind::Reg { ty, imm } => self.scalar(operand, ty, imm && !class.def),
             Kind::Vec { ty, imm, len } => {
@@ -326,7 +359,9 @@ impl FuncVerifier<'_> {
                 _ => wrong(&format!("a {bits}-bit special register")),
             },
             Kind::SharedSym => match operand {
-                Operand::Sym(s) if self.sym(s).is_some_and(|k| !matches!(k, SymKind::Global { .. })) => Ok(()),
+                Operand::Sym(s) if self.sym(s).is_some_and(|k| !matches!(k, SymKind::Global { .. })) => {
+                    Ok(())
+                }
                 _ => wrong("a shared variable"),
             },
             Kind::GlobalSym => match operand {
@@ -370,7 +405,11 @@ impl FuncVerifier<'_> {
                             | (Ty::B64, RegTy::B64)
                     )
                 });
-                if fits { Ok(()) } else { Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand)))) }
+                if fits {
+                    Ok(())
+                } else {
+                    Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))))
+                }
             }
             Operand::Imm(v) if imm => {
                 let (lo, hi) = match ty {
@@ -393,19 +432,25 @@ impl FuncVerifier<'_> {
     }
 
     fn address(&self, operand: Operand, space: Space) -> Result<(), (Code, String)> {
-        let wrong = |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
+        let wrong =
+            |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
         let want_reg = match space {
             Space::Shared | Space::Tensor => RegTy::B32,
             _ => RegTy::B64,
         };
         match (space, operand) {
-            (Space::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => self.param_address(p, operand),
+            (Space::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => {
+                self.param_address(p, operand)
+            }
             (Space::Param, _) => wrong("a parameter address"),
             (Space::Local, Operand::Local(at)) => {
                 if at < self.func.local_bytes {
                     Ok(())
                 } else {
-                    Err((Code::E0903, format!("byte {at} of a local area of {} bytes", self.func.local_bytes)))
+                    Err((
+                        Code::E0903,
+                        format!("byte {at} of a local area of {} bytes", self.func.local_bytes),
+                    ))
                 }
             }
             (Space::Shared, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
@@ -419,7 +464,9 @@ impl FuncVerifier<'_> {
                 Ok(())
             }
             (_, Operand::Reg(r) | Operand::Addr { base: r, .. }) if self.is(r, |t| t == want_reg) => Ok(()),
-            _ => wrong(&format!("an address of {space:?} memory ({} register)", want_reg.as_str()).to_lowercase()),
+            _ => wrong(
+                &format!("an address of {space:?} memory ({} register)", want_reg.as_str()).to_lowercase(),
+            ),
         }
     }
 
@@ -442,7 +489,9 @@ impl FuncVerifier<'_> {
 
     fn describe(&self, operand: Operand) -> String {
         match operand {
-            Operand::Reg(r) if r.index() < self.func.num_regs() => format!("{r}:{}", self.func.ty(r).as_str()),
+            Operand::Reg(r) if r.index() < self.func.num_regs() => {
+                format!("{r}:{}", self.func.ty(r).as_str())
+            }
             Operand::Addr { base, offset } if base.index() < self.func.num_regs() => {
                 format!("address {base}:{}+{offset}", self.func.ty(base).as_str())
             }

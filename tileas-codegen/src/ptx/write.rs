@@ -1,6 +1,6 @@
 //! Writing one instruction, for PTX and for the thread-level IR's own text.
 //!
-//! Everything is appended to one `String`; no instruction allocates. How registers and blocks are spelled is the
+//! Everything is appended to one buffer; no instruction allocates. How registers and blocks are spelled is the
 //! caller's ([`Spelling`]), the rest follows the form's row.
 
 use crate::nvvm::{Bb, Function, Inst, Kind, Module, Operand, Reg, Ty};
@@ -11,68 +11,84 @@ pub(crate) const LOCAL_AREA: &str = "__local";
 /// How registers and blocks are spelled.
 pub(crate) trait Spelling {
     /// Writes a register; `def` at a position that writes it.
-    fn reg(&self, out: &mut String, func: &Function, reg: Reg, def: bool);
+    fn reg(&self, out: &mut Vec<u8>, func: &Function, reg: Reg, def: bool);
     /// Writes a block label.
-    fn block(&self, out: &mut String, bb: Bb);
+    fn block(&self, out: &mut Vec<u8>, bb: Bb);
+}
+
+/// Appending text to bytes. Bytes and not a `String`, because short fixed-size copies need no call there; the whole
+/// text is checked to be UTF-8 once, at the end.
+pub(crate) trait Text {
+    /// Appends a string.
+    fn text(&mut self, text: &str);
+}
+
+impl Text for Vec<u8> {
+    #[inline]
+    fn text(&mut self, text: &str) {
+        self.extend_from_slice(text.as_bytes());
+    }
 }
 
 /// Appends a decimal number.
 #[inline]
-pub(crate) fn push_u32(out: &mut String, mut v: u32) {
-    if v < 10 {
-        out.push((b'0' + v as u8) as char);
-        return;
-    }
+pub(crate) fn push_u32(out: &mut Vec<u8>, mut v: u32) {
     let mut buf = [0u8; 10];
     let mut at = buf.len();
-    while v > 0 {
+    loop {
         at -= 1;
         buf[at] = b'0' + (v % 10) as u8;
         v /= 10;
+        if v == 0 {
+            break;
+        }
     }
-    out.extend(buf[at..].iter().map(|&b| b as char));
+    out.extend_from_slice(&buf[at..]);
 }
 
-fn push_hex(out: &mut String, v: u64, digits: u32) {
-    let shown = digits.max((64 - v.leading_zeros()).div_ceil(4)).max(1);
-    for i in (0..shown).rev() {
-        out.push(char::from(b"0123456789abcdef"[(v >> (4 * i)) as usize & 15]));
+fn push_hex(out: &mut Vec<u8>, v: u64, digits: u32) {
+    let shown = digits.max((64 - v.leading_zeros()).div_ceil(4)).max(1) as usize;
+    let mut buf = [0u8; 16];
+    for (i, b) in buf[16 - shown..].iter_mut().rev().enumerate() {
+        *b = b"0123456789abcdef"[(v >> (4 * i)) as usize & 15];
     }
+    out.extend_from_slice(&buf[16 - shown..]);
 }
 
 /// Appends an integer immediate: decimal while short, hexadecimal beyond.
-pub(crate) fn push_imm(out: &mut String, v: i64) {
+pub(crate) fn push_imm(out: &mut Vec<u8>, v: i64) {
     if (0..65536).contains(&v) {
         push_u32(out, v as u32);
     } else if (-65536..0).contains(&v) {
-        out.push('-');
+        out.push(b'-');
         push_u32(out, v.unsigned_abs() as u32);
     } else if v < 0 && v >= i64::from(i32::MIN) {
-        out.push('-');
-        out.push_str("0x");
+        out.push(b'-');
+        out.text("0x");
         push_hex(out, v.unsigned_abs(), 1);
     } else {
-        out.push_str("0x");
+        out.text("0x");
         push_hex(out, v as u64, 1);
     }
 }
 
-fn push_offset(out: &mut String, offset: i32) {
+fn push_offset(out: &mut Vec<u8>, offset: i32) {
     if offset > 0 {
-        out.push('+');
+        out.push(b'+');
         push_u32(out, offset as u32);
     } else if offset < 0 {
-        out.push_str("+-");
+        out.text("+-");
         push_u32(out, offset.unsigned_abs());
     }
 }
 
-fn push_scalar(out: &mut String, func: &Function, s: &impl Spelling, operand: Operand, ty: Ty, def: bool) {
+#[inline]
+fn push_scalar(out: &mut Vec<u8>, func: &Function, s: &impl Spelling, operand: Operand, ty: Ty, def: bool) {
     match operand {
         Operand::Reg(r) => s.reg(out, func, r, def),
         Operand::Imm(v) => push_imm(out, v),
         Operand::F32(bits) => {
-            out.push_str(if ty == Ty::F32 { "0f" } else { "0x" });
+            out.text(if ty == Ty::F32 { "0f" } else { "0x" });
             push_hex(out, u64::from(bits), 8);
         }
         // The verifier refuses the rest here; the printer shows it all the same.
@@ -80,14 +96,20 @@ fn push_scalar(out: &mut String, func: &Function, s: &impl Spelling, operand: Op
     }
 }
 
-fn push_other(out: &mut String, func: &Function, module: Option<&Module>, s: &impl Spelling, operand: Operand) {
+fn push_other(
+    out: &mut Vec<u8>,
+    func: &Function,
+    module: Option<&Module>,
+    s: &impl Spelling,
+    operand: Operand,
+) {
     match operand {
-        Operand::Special(sp) => out.push_str(sp.as_str()),
+        Operand::Special(sp) => out.text(sp.as_str()),
         Operand::Sym(sym) | Operand::SymAddr { sym, .. } => {
             match module.and_then(|m| m.symbols.get(sym)) {
-                Some(data) => out.push_str(&data.name),
+                Some(data) => out.text(&data.name),
                 None => {
-                    out.push_str("sym");
+                    out.text("sym");
                     push_u32(out, sym.as_u32());
                 }
             }
@@ -97,9 +119,9 @@ fn push_other(out: &mut String, func: &Function, module: Option<&Module>, s: &im
         }
         Operand::Param(param) | Operand::ParamAddr { param, .. } => {
             match func.params.get(param) {
-                Some(data) => out.push_str(&data.name),
+                Some(data) => out.text(&data.name),
                 None => {
-                    out.push_str("param");
+                    out.text("param");
                     push_u32(out, param.as_u32());
                 }
             }
@@ -112,54 +134,60 @@ fn push_other(out: &mut String, func: &Function, module: Option<&Module>, s: &im
             push_offset(out, offset);
         }
         Operand::Local(offset) => {
-            out.push_str(LOCAL_AREA);
+            out.text(LOCAL_AREA);
             push_offset(out, offset as i32);
         }
         Operand::Block(bb) => s.block(out, bb),
         Operand::Reg(r) => s.reg(out, func, r, false),
         Operand::Imm(v) => push_imm(out, v),
         Operand::F32(bits) => {
-            out.push_str("0f");
+            out.text("0f");
             push_hex(out, u64::from(bits), 8);
         }
         Operand::List(list) => push_list(out, func, s, list, Ty::X32, false),
     }
 }
 
-fn push_list(out: &mut String, func: &Function, s: &impl Spelling, list: crate::nvvm::List, ty: Ty, def: bool) {
-    out.push('{');
+fn push_list(
+    out: &mut Vec<u8>,
+    func: &Function,
+    s: &impl Spelling,
+    list: crate::nvvm::List,
+    ty: Ty,
+    def: bool,
+) {
+    out.push(b'{');
     for (i, &item) in func.list_items(list).iter().enumerate() {
         if i > 0 {
-            out.push_str(", ");
+            out.text(", ");
         }
         match item {
-            Operand::List(_) => out.push('?'), // never nested; refused by the verifier
+            Operand::List(_) => out.push(b'?'), // never nested; refused by the verifier
             item => push_scalar(out, func, s, item, ty, def),
         }
     }
-    out.push('}');
+    out.push(b'}');
 }
 
 /// Appends guard, mnemonic and operands, without the semicolon.
-pub(crate) fn push_inst(out: &mut String, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
+pub(crate) fn push_inst(out: &mut Vec<u8>, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
     if let Some((p, negated)) = func.guard(inst).get() {
-        out.push_str(if negated { "@!" } else { "@" });
+        out.text(if negated { "@!" } else { "@" });
         s.reg(out, func, p, false);
-        out.push(' ');
+        out.push(b' ');
     }
     let form = func.op(inst).form();
-    out.push_str(form.mnemonic);
+    out.text(form.head);
     let operands = func.operands(inst);
     for (i, &operand) in operands.iter().enumerate() {
-        if i == 0 {
-            out.push(' ');
-        }
         let Some(class) = form.operands.get(i) else {
-            out.push_str(" ?"); // more operands than the form has; refused by the verifier
+            out.text(" ?"); // more operands than the form has; refused by the verifier
             push_other(out, func, Some(module), s, operand);
             continue;
         };
-        out.push_str(form.syntax[i]);
+        if i > 0 {
+            push_literal(out, form.syntax[i]);
+        }
         match class.kind {
             Kind::Reg { ty, .. } => push_scalar(out, func, s, operand, ty, class.def),
             Kind::Vec { ty, .. } => match operand {
@@ -167,27 +195,33 @@ pub(crate) fn push_inst(out: &mut String, module: &Module, func: &Function, s: &
                 other => push_other(out, func, Some(module), s, other),
             },
             Kind::Addr(_) => {
-                out.push('[');
+                out.push(b'[');
                 push_other(out, func, Some(module), s, operand);
-                out.push(']');
+                out.push(b']');
             }
             _ => push_other(out, func, Some(module), s, operand),
         }
     }
-    if operands.len() == form.operands.len() {
-        let tail = form.syntax[operands.len()];
-        if operands.is_empty() && !tail.is_empty() {
-            out.push(' ');
-        }
-        out.push_str(tail);
+    if operands.len() == form.operands.len() && !operands.is_empty() {
+        push_literal(out, form.syntax[operands.len()]);
+    }
+}
+
+/// Text between operands: nearly always a comma, which as a constant is copied without a call.
+#[inline]
+fn push_literal(out: &mut Vec<u8>, text: &str) {
+    match text {
+        ", " => out.text(", "),
+        "" => {}
+        other => out.text(other),
     }
 }
 
 /// Appends a comment's text: one line, ASCII.
-pub(crate) fn push_comment(out: &mut String, text: &str) {
+pub(crate) fn push_comment(out: &mut Vec<u8>, text: &str) {
     out.extend(text.chars().map(|c| match c {
-        ' '..='~' => c,
-        c if c.is_ascii() => ' ',
-        _ => '?',
+        ' '..='~' => c as u8,
+        c if c.is_ascii() => b' ',
+        _ => b'?',
     }));
 }

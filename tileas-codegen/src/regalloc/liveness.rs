@@ -4,7 +4,7 @@
 //! sets. A guarded write does not end the old value's life. Cost: O(blocks × registers / 64) per round, and few
 //! rounds, since blocks are visited backwards.
 
-use crate::nvvm::{Bb, Function, Inst, Reg};
+use crate::nvvm::{Bb, Function, Reg};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 /// Which registers are live where.
@@ -26,23 +26,6 @@ fn set(bits: &mut [u64], r: Reg) {
 #[inline]
 fn get(bits: &[u64], r: Reg) -> bool {
     bits[r.index() / 64] & (1 << (r.index() % 64)) != 0
-}
-
-/// Applies an instruction backwards to the set of live registers.
-#[inline]
-pub(crate) fn step_back(func: &Function, inst: Inst, mut kill: impl FnMut(Reg), mut gen_reg: impl FnMut(Reg)) {
-    if !func.guard(inst).is_some() {
-        func.visit_regs(inst, |r, def| {
-            if def {
-                kill(r);
-            }
-        });
-    }
-    func.visit_regs(inst, |r, def| {
-        if !def {
-            gen_reg(r);
-        }
-    });
 }
 
 impl Liveness {

@@ -313,4 +313,3 @@ pub const ROWS: &[PtxRow] = &[
     row("", "trap", "", "t", V80, ALL, "Miscellaneous: trap"),
     row("", "nanosleep.u32", "b32i", "s", V80, ALL, "Miscellaneous: nanosleep"),
 ];
-

@@ -1,0 +1,467 @@
+//! Copies, constants, strength reduction and common sub-expressions, inside blocks.
+//!
+//! Registers are written more than once, so each write starts a new *version* of its register; what is known about
+//! a register (it copies another, it holds a constant, an expression equals it) is known of versions and forgotten
+//! at the end of the block. Constants of registers with a single, unguarded write hold everywhere.
+//!
+//! Immediates are put where the form's class has one, not into the first source (constant folding sees to those).
+
+use super::CleanupStats;
+use crate::nvvm::builder::wrap32;
+use crate::nvvm::forms::{Kind, PtxOp, Ty};
+use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
+use cranelift_entity::SecondaryMap;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Scratch memory.
+#[derive(Default)]
+pub struct LocalScratch {
+    version: SecondaryMap<Reg, u32>,
+    /// What a register was last seen to copy, with both versions.
+    copy: SecondaryMap<Reg, Copy>,
+    /// Number of writes; guarded writes count twice.
+    writes: SecondaryMap<Reg, u32>,
+    constant: SecondaryMap<Reg, Option<Const>>,
+    expressions: FxHashMap<Key, (Reg, u32)>,
+}
+
+#[derive(Copy, Clone, Debug, PartialEq)]
+enum Const {
+    Int(i64),
+    F32(u32),
+}
+
+#[derive(Copy, Clone, Default)]
+struct Copy {
+    /// Version of the register the entry is about; 0 = none (versions start at 1).
+    own: u32,
+    of: Option<(Reg, u32)>,
+    constant: Option<Const>,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    op: PtxOp,
+    sources: SmallVec<[(Operand, u32); 3]>,
+}
+
+fn mov_of(ty: RegTy) -> PtxOp {
+    match ty {
+        RegTy::Pred => PtxOp::MovPred,
+        RegTy::B16 => PtxOp::MovB16,
+        RegTy::B32 => PtxOp::MovB32,
+        RegTy::B64 => PtxOp::MovB64,
+        RegTy::F32 => PtxOp::MovF32,
+    }
+}
+
+fn is_mov(op: PtxOp) -> bool {
+    matches!(op, PtxOp::MovPred | PtxOp::MovB16 | PtxOp::MovB32 | PtxOp::MovB64 | PtxOp::MovF32)
+}
+
+/// Runs the pass.
+pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
+    s.version.clear();
+    s.copy.clear();
+    s.writes.clear();
+    s.constant.clear();
+    for &bb in func.layout() {
+        for inst in func.insts(bb) {
+            let weight = 1 + u32::from(func.guard(inst).is_some());
+            func.visit_regs(inst, |r, def| {
+                if def {
+                    s.writes[r] += weight;
+                }
+            });
+        }
+    }
+    for &bb in func.layout() {
+        for inst in func.insts(bb) {
+            if is_mov(func.op(inst))
+                && let [Operand::Reg(d), source] = *func.operands(inst)
+                && s.writes[d] == 1
+            {
+                s.constant[d] = as_const(source);
+            }
+        }
+    }
+    for b in 0..func.layout().len() {
+        let bb = func.layout()[b];
+        s.expressions.clear();
+        // A new version of everything would be costly; entries of other blocks are invalidated instead.
+        s.copy.clear();
+        let mut at = func.first_inst(bb);
+        while let Some(inst) = at {
+            at = func.next_inst(inst);
+            propagate(func, s, inst, stats);
+            reduce(func, s, inst, stats);
+            share(func, s, inst, stats);
+            // Writes start new versions, then a copy is recorded.
+            func.visit_regs(inst, |r, def| {
+                if def {
+                    s.version[r] += 1;
+                }
+            });
+            if is_mov(func.op(inst))
+                && !func.guard(inst).is_some()
+                && let [Operand::Reg(d), source] = *func.operands(inst)
+            {
+                let of = match source {
+                    Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r])),
+                    _ => None,
+                };
+                s.copy[d] = Copy { own: s.version[d], of, constant: as_const(source) };
+            }
+            record(func, s, inst);
+        }
+    }
+}
+
+fn as_const(operand: Operand) -> Option<Const> {
+    match operand {
+        Operand::Imm(v) => Some(Const::Int(v)),
+        Operand::F32(bits) => Some(Const::F32(bits)),
+        _ => None,
+    }
+}
+
+/// The constant a register holds here.
+fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
+    let copy = s.copy[r];
+    if copy.own != 0 && copy.own == s.version[r] && copy.constant.is_some() {
+        return copy.constant;
+    }
+    s.constant[r]
+}
+
+/// The register this one is a copy of here.
+fn original(s: &LocalScratch, r: Reg) -> Option<Reg> {
+    let copy = s.copy[r];
+    let (of, version) = copy.of?;
+    (copy.own == s.version[r] && s.version[of] == version).then_some(of)
+}
+
+/// The constant as an operand of the type, if it can be one.
+fn constant_for(ty: Ty, c: Const) -> Option<Operand> {
+    Some(match (ty, c) {
+        (Ty::F32, Const::F32(bits)) => Operand::F32(bits),
+        (Ty::F32, Const::Int(v)) => Operand::F32(v as u32),
+        (Ty::B32 | Ty::X32, Const::F32(bits)) => Operand::Imm(i64::from(bits)),
+        (_, Const::Int(v)) => Operand::Imm(v),
+        (_, Const::F32(_)) => return None,
+    })
+}
+
+fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
+    let op = func.op(inst);
+    let classes = op.form().operands;
+    let mut sources = 0;
+    let given = func.operands(inst).len();
+    for (i, class) in classes.iter().enumerate().take(given) {
+        if class.def {
+            continue;
+        }
+        sources += 1;
+        let operand = func.operands(inst)[i];
+        let imm_here = sources > 1 || is_mov(op);
+        let replacement = match (operand, class.kind) {
+            (Operand::Reg(r), Kind::Reg { ty, imm }) => {
+                let constant =
+                    if imm && imm_here { known(s, r).and_then(|c| constant_for(ty, c)) } else { None };
+                constant.or_else(|| original(s, r).map(Operand::Reg))
+            }
+            (Operand::Reg(r), _) => original(s, r).map(Operand::Reg),
+            (Operand::Addr { base, offset }, _) => {
+                original(s, base).map(|base| Operand::Addr { base, offset })
+            }
+            (Operand::List(list), Kind::Vec { ty, imm, .. }) => {
+                for at in list.start as usize..list.start as usize + list.len as usize {
+                    let Operand::Reg(r) = func.pool[at] else { continue };
+                    let constant = if imm { known(s, r).and_then(|c| constant_for(ty, c)) } else { None };
+                    if let Some(new) = constant.or_else(|| original(s, r).map(Operand::Reg)) {
+                        func.pool[at] = new;
+                        stats.propagated += 1;
+                    }
+                }
+                None
+            }
+            _ => None,
+        };
+        if let Some(new) = replacement {
+            func.operands_mut(inst)[i] = new;
+            stats.propagated += 1;
+        }
+    }
+    let mut guard = func.guard(inst);
+    if let Some((p, negated)) = guard.get()
+        && let Some(of) = original(s, p)
+    {
+        guard = crate::nvvm::Guard::new(of, negated);
+        func.set_guard(inst, guard);
+        stats.propagated += 1;
+    }
+}
+
+/// Integer operations that folding knows, by width.
+#[derive(Copy, Clone, PartialEq)]
+enum IntOp {
+    Add,
+    Sub,
+    Mul,
+    DivU,
+    RemU,
+    And,
+    Or,
+    Xor,
+    Shl,
+    ShrU,
+    MinU,
+    MaxU,
+}
+
+fn int_op(op: PtxOp) -> Option<(IntOp, u32)> {
+    use IntOp::*;
+    Some(match op {
+        PtxOp::AddU32 | PtxOp::AddS32 => (Add, 32),
+        PtxOp::AddU64 | PtxOp::AddS64 => (Add, 64),
+        PtxOp::SubU32 | PtxOp::SubS32 => (Sub, 32),
+        PtxOp::SubU64 | PtxOp::SubS64 => (Sub, 64),
+        PtxOp::MulLoU32 | PtxOp::MulLoS32 => (Mul, 32),
+        PtxOp::MulLoU64 | PtxOp::MulLoS64 => (Mul, 64),
+        PtxOp::DivU32 => (DivU, 32),
+        PtxOp::RemU32 => (RemU, 32),
+        PtxOp::AndB32 => (And, 32),
+        PtxOp::AndB64 => (And, 64),
+        PtxOp::OrB32 => (Or, 32),
+        PtxOp::OrB64 => (Or, 64),
+        PtxOp::XorB32 => (Xor, 32),
+        PtxOp::XorB64 => (Xor, 64),
+        PtxOp::ShlB32 => (Shl, 32),
+        PtxOp::ShlB64 => (Shl, 64),
+        PtxOp::ShrU32 | PtxOp::ShrB32 => (ShrU, 32),
+        PtxOp::ShrU64 | PtxOp::ShrB64 => (ShrU, 64),
+        PtxOp::MinU32 => (MinU, 32),
+        PtxOp::MaxU32 => (MaxU, 32),
+        _ => return None,
+    })
+}
+
+fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
+    let mask = if bits == 32 { u64::from(u32::MAX) } else { u64::MAX };
+    let (a, b) = (a as u64 & mask, b as u64 & mask);
+    let v = match op {
+        IntOp::Add => a.wrapping_add(b),
+        IntOp::Sub => a.wrapping_sub(b),
+        IntOp::Mul => a.wrapping_mul(b),
+        IntOp::DivU => a.checked_div(b)?,
+        IntOp::RemU => a.checked_rem(b)?,
+        IntOp::And => a & b,
+        IntOp::Or => a | b,
+        IntOp::Xor => a ^ b,
+        // The shift amount is 32 bits wide and clamps at the operand width.
+        IntOp::Shl => {
+            if b & 0xffff_ffff >= u64::from(bits) {
+                0
+            } else {
+                a << (b as u32)
+            }
+        }
+        IntOp::ShrU => {
+            if b & 0xffff_ffff >= u64::from(bits) {
+                0
+            } else {
+                a >> (b as u32)
+            }
+        }
+        IntOp::MinU => a.min(b),
+        IntOp::MaxU => a.max(b),
+    };
+    Some(if bits == 32 { wrap32(v as i64) } else { v as i64 })
+}
+
+fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
+    let Some((op, bits)) = int_op(func.op(inst)) else { return };
+    let [Operand::Reg(d), mut a, mut b] = *func.operands(inst) else { return };
+    let value = |o: Operand| match o {
+        Operand::Imm(v) => Some(v),
+        Operand::Reg(r) => match known(s, r) {
+            Some(Const::Int(v)) => Some(v),
+            _ => None,
+        },
+        _ => None,
+    };
+    let mov = mov_of(func.ty(d));
+    if let (Some(x), Some(y)) = (value(a), value(b))
+        && let Some(v) = evaluate(op, bits, x, y)
+    {
+        func.rewrite(inst, mov, &[d.into(), v.into()]);
+        stats.folded += 1;
+        return;
+    }
+    use IntOp::*;
+    if value(a).is_some() && matches!(op, Add | Mul | And | Or | Xor | MinU | MaxU) {
+        std::mem::swap(&mut a, &mut b);
+        if let (Operand::Reg(_), Some(v)) = (b, value(b)) {
+            b = Operand::Imm(v);
+        }
+        func.operands_mut(inst)[1] = a;
+        func.operands_mut(inst)[2] = b;
+    }
+    let Some(y) = value(b) else { return };
+    // As the operation sees it: modulo the width (a shift amount has 32 bits).
+    let y = if bits == 32 || matches!(op, Shl | ShrU) { u64::from(y as u32) } else { y as u64 };
+    let power = y.is_power_of_two().then(|| y.trailing_zeros());
+    let copy = [d.into(), a];
+    let zero = [d.into(), Operand::Imm(0)];
+    let (new_op, operands): (PtxOp, SmallVec<[Operand; 3]>) = match (op, y, power) {
+        (Add | Sub | Or | Xor | Shl | ShrU | MaxU, 0, _) | (Mul | DivU, 1, _) => {
+            (mov, SmallVec::from_slice(&copy))
+        }
+        (Mul | And, 0, _) | (RemU, 1, _) => (mov, SmallVec::from_slice(&zero)),
+        (Mul, _, Some(k)) => {
+            let shl = if bits == 32 { PtxOp::ShlB32 } else { PtxOp::ShlB64 };
+            (shl, SmallVec::from_slice(&[d.into(), a, k.into()]))
+        }
+        (DivU, _, Some(k)) => (PtxOp::ShrU32, SmallVec::from_slice(&[d.into(), a, k.into()])),
+        (RemU, _, Some(_)) => {
+            (PtxOp::AndB32, SmallVec::from_slice(&[d.into(), a, Operand::Imm(y as i64 - 1)]))
+        }
+        _ => return,
+    };
+    func.rewrite(inst, new_op, &operands);
+    stats.folded += 1;
+}
+
+/// The expression an instruction computes, if it can be shared, and its result.
+fn key(func: &Function, s: &LocalScratch, inst: Inst) -> Option<(Key, Reg)> {
+    let op = func.op(inst);
+    let form = op.form();
+    if !form.effects.is_pure() || is_mov(op) || func.guard(inst).is_some() {
+        return None;
+    }
+    let (&Operand::Reg(d), rest) = func.operands(inst).split_first()? else { return None };
+    let mut sources = SmallVec::new();
+    for (operand, class) in rest.iter().zip(form.operands.iter().skip(1)) {
+        if class.def || matches!(operand, Operand::List(_)) {
+            return None;
+        }
+        sources.push((*operand, operand.reg().map_or(0, |r| s.version[r])));
+    }
+    Some((Key { op, sources }, d))
+}
+
+fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
+    let Some((key, d)) = key(func, s, inst) else { return };
+    if let Some(&(r, version)) = s.expressions.get(&key)
+        && s.version[r] == version
+        && func.ty(r) == func.ty(d)
+    {
+        let mov = mov_of(func.ty(d));
+        func.rewrite(inst, mov, &[d.into(), r.into()]);
+        stats.shared += 1;
+    }
+}
+
+/// Notes what the instruction, whose write has been counted, computes.
+fn record(func: &Function, s: &mut LocalScratch, inst: Inst) {
+    let Some((key, d)) = key(func, s, inst) else { return };
+    // `add i, i, 1`: the source named in the key is the overwritten one.
+    if key.sources.iter().any(|(o, _)| o.reg() == Some(d)) {
+        return;
+    }
+    let version = s.version[d];
+    s.expressions.insert(key, (d, version));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CleanupScratch, cleanup};
+    use super::*;
+    use crate::nvvm::{FuncBuilder, Module, Special, Target, print_function};
+
+    fn cleaned(build: impl FnOnce(&mut FuncBuilder<'_>)) -> (String, CleanupStats) {
+        let mut f = Function::kernel("k");
+        build(&mut FuncBuilder::new(&mut f));
+        let stats = cleanup(&mut f, &mut CleanupScratch::default());
+        let mut text = String::new();
+        print_function(&Module::new(Target::Sm100a), &f, &mut text);
+        let body =
+            text.lines().filter(|l| l.starts_with("    ")).map(str::trim).collect::<Vec<_>>().join("\n");
+        (body, stats)
+    }
+
+    #[test]
+    fn constants_and_copies_reach_their_uses() {
+        let (text, _) = cleaned(|b| {
+            let t = b.special(Special::TidX);
+            let four = b.imm(RegTy::B32, 4);
+            let copy = b.mov_b32(t);
+            let a = b.mul_lo_u32(copy, four); // shl 2
+            let z = b.add_u32(a, 0); // a
+            b.st_shared_b32((z, 8), four);
+            b.ret();
+        });
+        assert_eq!(text, "mov.u32 %v0:b32, %tid.x\nshl.b32 %v3:b32, %v0, 2\nst.shared.b32 [%v3+8], 4\nret");
+    }
+
+    #[test]
+    fn a_rewritten_register_is_not_confused_with_its_old_value() {
+        let (text, stats) = cleaned(|b| {
+            let x = b.special(Special::TidX);
+            let old = b.mov_b32(x);
+            let first = b.add_u32(x, 5);
+            b.add_u32_to(x, x, 1);
+            let second = b.add_u32(x, 5); // not `first`
+            b.st_shared_b32((old, 0), first);
+            b.st_shared_b32((x, 0), second);
+            b.ret();
+        });
+        assert_eq!(stats.shared, 0);
+        assert!(text.contains("st.shared.b32 [%v1], %v2"), "{text}");
+        assert!(text.contains("add.u32 %v3:b32, %v0, 5"), "{text}");
+    }
+
+    #[test]
+    fn equal_expressions_are_computed_once() {
+        let (text, stats) = cleaned(|b| {
+            let t = b.special(Special::TidX);
+            let x = b.shl_b32(t, 4);
+            let y = b.shl_b32(t, 4);
+            let s = b.xor_b32(x, y);
+            b.st_shared_b32((s, 0), y);
+            b.ret();
+        });
+        assert_eq!(stats.shared, 1);
+        assert_eq!(text.matches("shl.b32").count(), 1);
+        assert!(text.contains("st.shared.b32 [%v3], %v1"), "{text}");
+    }
+
+    #[test]
+    fn loop_variables_keep_their_updates() {
+        let (text, _) = cleaned(|b| {
+            let i = b.imm(RegTy::B32, 0);
+            let (head, done) = (b.block(), b.block());
+            b.place(head);
+            b.st_shared_b32((i, 0), i);
+            b.add_u32_to(i, i, 4);
+            let p = b.setp_lt_u32(i, 64);
+            b.br_if(p, false, head, done);
+            b.place(done);
+            b.ret();
+        });
+        assert!(text.contains("st.shared.b32 [%v0], %v0"), "{text}");
+        assert!(text.contains("add.u32 %v0:b32, %v0, 4"), "{text}");
+    }
+
+    #[test]
+    fn folding_wraps_at_the_width() {
+        assert_eq!(evaluate(IntOp::Add, 32, 0xffff_ffff, 2), Some(1));
+        assert_eq!(evaluate(IntOp::Sub, 32, 0, 1), Some(-1));
+        assert_eq!(evaluate(IntOp::DivU, 32, -2, 2), Some(0x7fff_ffff));
+        assert_eq!(evaluate(IntOp::DivU, 32, 1, 0), None);
+        assert_eq!(evaluate(IntOp::Shl, 32, 1, 32), Some(0));
+        assert_eq!(evaluate(IntOp::ShrU, 64, -1, 63), Some(1));
+        assert_eq!(evaluate(IntOp::MaxU, 32, -1, 1), Some(-1));
+    }
+}

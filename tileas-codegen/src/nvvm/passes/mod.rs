@@ -1,0 +1,49 @@
+//! Light cleanups that keep the code handed to ptxas small: it optimises well, but parse time and live ranges count.
+//!
+//! [`cleanup`] runs, until nothing changes or twice: [`local`] (copies, constants, strength reduction, common
+//! sub-expressions inside a block), [`dce`] (pure instructions nobody reads), [`mod@cfg`] (jumps to jumps, unreachable and
+//! mergeable blocks). Each keeps the function valid. Cost: linear in instructions per round.
+
+pub mod cfg;
+pub mod dce;
+pub mod local;
+
+use super::module::Function;
+
+/// Scratch memory of the cleanups.
+#[derive(Default)]
+pub struct CleanupScratch {
+    local: local::LocalScratch,
+    dce: dce::DceScratch,
+    cfg: cfg::CfgScratch,
+}
+
+/// What the cleanups did.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct CleanupStats {
+    /// Operands replaced by the value they were a copy of.
+    pub propagated: u32,
+    /// Instructions folded or made cheaper.
+    pub folded: u32,
+    /// Instructions replaced by an earlier equal one.
+    pub shared: u32,
+    /// Instructions removed.
+    pub removed: u32,
+    /// Blocks removed.
+    pub blocks_removed: u32,
+}
+
+/// Runs all cleanups on a function.
+pub fn cleanup(func: &mut Function, scratch: &mut CleanupScratch) -> CleanupStats {
+    let mut stats = CleanupStats::default();
+    for _ in 0..2 {
+        let before = stats;
+        cfg::run(func, &mut scratch.cfg, &mut stats);
+        local::run(func, &mut scratch.local, &mut stats);
+        dce::run(func, &mut scratch.dce, &mut stats);
+        if stats == before {
+            break;
+        }
+    }
+    stats
+}

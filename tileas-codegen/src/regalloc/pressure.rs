@@ -1,0 +1,223 @@
+//! Register pressure: how many registers are live at once, where the peak is, and whether budgets hold.
+//!
+//! In: a function, its liveness, block ranges (agents) with budgets. Out: [`Pressure`] per range and [`BudgetReport`].
+//! Unit: 32-bit registers; a 64-bit register counts two, a 16-bit one counts one (ptxas may pack them), predicates
+//! count in a file of their own. At an instruction both what it reads and what it writes are live, except that a
+//! result may take the place of a source that dies there. Cost: linear in instructions.
+
+use super::liveness::Liveness;
+use crate::nvvm::{Bb, Function, Inst, Reg};
+use cranelift_entity::EntitySet;
+
+/// Peak of one range of blocks.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Live 32-bit registers at the peak.
+    pub units: u32,
+    /// The first instruction, in layout order, at which the peak occurs.
+    pub at: Option<Inst>,
+    /// Live predicates at their own peak.
+    pub predicates: u32,
+    /// Where that is.
+    pub predicates_at: Option<Inst>,
+}
+
+/// Blocks of one agent and the registers it may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentRange {
+    /// Name for reports.
+    pub name: String,
+    /// Its blocks.
+    pub blocks: Vec<Bb>,
+    /// Registers per thread: the entry cap, or what `setmaxnreg` gives it.
+    pub max_regs: u32,
+}
+
+/// How one agent stands against its budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetReport {
+    /// Name of the agent.
+    pub name: String,
+    /// Its peak.
+    pub pressure: Pressure,
+    /// Its budget.
+    pub max_regs: u32,
+    /// Registers by which peak plus reserve exceed the budget; 0 = it fits.
+    pub over: u32,
+    /// If it does not fit: registers live at the peak that no instruction of the range from there to the end of the
+    /// peak's block reads, in register order: what would be spilled first.
+    pub candidates: Vec<Reg>,
+}
+
+/// Registers kept free for the assembler's own temporaries (addresses, uniform moves, barrier state).
+pub const PTXAS_RESERVE: u32 = 16;
+
+/// Computes pressure; keeps its memory.
+#[derive(Default)]
+pub struct PressureScratch {
+    live: EntitySet<Reg>,
+}
+
+impl PressureScratch {
+    /// Peak over the blocks given.
+    pub fn peak(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb]) -> Pressure {
+        let live = &mut self.live;
+        let mut peak = Pressure::default();
+        for &bb in blocks {
+            live.clear();
+            let (mut units, mut preds) = (0u32, 0u32);
+            let count = |live: &mut EntitySet<Reg>, r: Reg, add: bool, units: &mut u32, preds: &mut u32| {
+                let changed = if add { live.insert(r) } else { live.remove(r) };
+                if changed {
+                    let u = func.ty(r).units();
+                    let p = u32::from(u == 0);
+                    if add {
+                        *units += u;
+                        *preds += p;
+                    } else {
+                        *units -= u;
+                        *preds -= p;
+                    }
+                }
+            };
+            for r in liveness.live_out(bb) {
+                count(live, r, true, &mut units, &mut preds);
+            }
+            let mut at = func.last_inst(bb);
+            // Backwards, so a later equal peak in the walk is an earlier one in the block.
+            let mut best = Pressure::default();
+            while let Some(inst) = at {
+                at = func.prev[inst].expand();
+                // After the instruction, its results, also unused ones, are live.
+                func.visit_regs(inst, |r, def| {
+                    if def {
+                        count(live, r, true, &mut units, &mut preds);
+                    }
+                });
+                let (after_units, after_preds) = (units, preds);
+                if !func.guard(inst).is_some() {
+                    func.visit_regs(inst, |r, def| {
+                        if def {
+                            count(live, r, false, &mut units, &mut preds);
+                        }
+                    });
+                }
+                func.visit_regs(inst, |r, def| {
+                    if !def {
+                        count(live, r, true, &mut units, &mut preds);
+                    }
+                });
+                let (u, p) = (units.max(after_units), preds.max(after_preds));
+                if u >= best.units {
+                    (best.units, best.at) = (u, Some(inst));
+                }
+                if p >= best.predicates {
+                    (best.predicates, best.predicates_at) = (p, Some(inst));
+                }
+            }
+            if best.units > peak.units || peak.at.is_none() {
+                (peak.units, peak.at) = (best.units, best.at);
+            }
+            if best.predicates > peak.predicates || peak.predicates_at.is_none() {
+                (peak.predicates, peak.predicates_at) = (best.predicates, best.predicates_at);
+            }
+        }
+        peak
+    }
+
+    /// Peak of the whole function.
+    pub fn function(&mut self, func: &Function, liveness: &Liveness) -> Pressure {
+        self.peak(func, liveness, func.layout())
+    }
+
+    /// Compares each agent's peak plus `reserve` with its budget.
+    pub fn plan(
+        &mut self,
+        func: &Function,
+        liveness: &Liveness,
+        agents: &[AgentRange],
+        reserve: u32,
+    ) -> Vec<BudgetReport> {
+        agents
+            .iter()
+            .map(|agent| {
+                let pressure = self.peak(func, liveness, &agent.blocks);
+                let over = (pressure.units + reserve).saturating_sub(agent.max_regs);
+                let candidates =
+                    if over > 0 { candidates(func, liveness, agent, pressure) } else { Vec::new() };
+                BudgetReport {
+                    name: agent.name.clone(),
+                    pressure,
+                    max_regs: agent.max_regs,
+                    over,
+                    candidates,
+                }
+            })
+            .collect()
+    }
+}
+
+/// Registers live across the rest of the peak's block without being read there.
+fn candidates(func: &Function, liveness: &Liveness, agent: &AgentRange, pressure: Pressure) -> Vec<Reg> {
+    let Some(peak) = pressure.at else { return Vec::new() };
+    let Some(&bb) = agent.blocks.iter().find(|&&bb| func.insts(bb).any(|i| i == peak)) else {
+        return Vec::new();
+    };
+    let mut touched = EntitySet::new();
+    for inst in func.insts(bb).skip_while(|&i| i != peak) {
+        func.visit_regs(inst, |r, _| {
+            touched.insert(r);
+        });
+    }
+    liveness.live_out(bb).filter(|&r| !touched.contains(r) && func.ty(r).units() > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvvm::{FuncBuilder, PtxOp, RegTy, Special};
+
+    #[test]
+    fn peak_counts_units_and_names_the_instruction() {
+        let mut f = Function::kernel("k");
+        let mut b = FuncBuilder::new(&mut f);
+        let t = b.special(Special::TidX); // 1
+        let v = b.tcgen05_ld_32x32b_x8((t, 0)); // 8 + t
+        let wide = b.mul_wide_u32(t, 4); // + 2, t dies
+        let mut sum = v.get(0).unwrap();
+        for r in v.into_iter().skip(1) {
+            sum = b.add_u32(sum, r); // shrinks
+        }
+        b.st_global_b32((wide, 0), sum);
+        b.ret();
+        let live = Liveness::compute(&f);
+        let p = PressureScratch::default().function(&f, &live);
+        assert_eq!(p.units, 10);
+        assert_eq!(f.op(p.at.unwrap()), PtxOp::MulWideU32);
+        assert_eq!(p.predicates, 0);
+    }
+
+    #[test]
+    fn loop_carried_values_are_live_around_the_loop_and_budgets_are_compared() {
+        let mut f = Function::kernel("k");
+        let mut b = FuncBuilder::new(&mut f);
+        let kept = b.special(Special::TidX);
+        let i = b.imm(RegTy::B32, 0);
+        let (head, done) = (b.block(), b.block());
+        b.place(head);
+        b.add_u32_to(i, i, 1);
+        let p = b.setp_lt_u32(i, 10);
+        b.br_if(p, false, head, done);
+        b.place(done);
+        b.st_shared_b32((kept, 0), i);
+        b.ret();
+        let live = Liveness::compute(&f);
+        assert!(live.is_live_out(head, kept) && live.is_live_out(head, i));
+        let mut scratch = PressureScratch::default();
+        let agent = |max_regs| AgentRange { name: "a".into(), blocks: vec![head], max_regs };
+        let reports = scratch.plan(&f, &live, &[agent(1), agent(2)], 0);
+        assert_eq!((reports[0].over, reports[0].pressure.units, reports[0].pressure.predicates), (1, 2, 1));
+        assert_eq!(reports[0].candidates, vec![kept]);
+        assert_eq!(reports[1].over, 0);
+    }
+}
