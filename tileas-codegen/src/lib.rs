@@ -12,5 +12,6 @@ pub mod nvvm;
 pub mod ptx;
 pub mod regalloc;
 pub mod isa;
+pub mod lower;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};

@@ -7,11 +7,15 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub mod tables;
+mod emit;
+mod tables;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use tileas_codegen::isa::{Atoms, Cpu, Feature, Features, Flags, MachineModel, SharedIsa, TargetIsa, Triple};
+use tileas_codegen::ir::Swizzle;
+use tileas_codegen::isa::{
+    Atoms, Cpu, Feature, Features, Flags, MachineModel, MmaAtom, MmaEncoding, SharedIsa, TargetIsa, Triple,
+};
 use tileas_codegen::{Code, CodegenError, Loc};
 
 /// The triple of all targets of this crate.
@@ -57,6 +61,14 @@ impl TargetIsa for Blackwell {
 
     fn atoms(&self) -> &Atoms {
         &self.atoms
+    }
+
+    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
+        emit::encode_mma(atom)
+    }
+
+    fn smem_descriptor(&self, swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
+        emit::smem_descriptor(swizzle, rows, mn_major)
     }
 }
 

@@ -67,6 +67,10 @@ codes! {
     // -- E06: buffers
     // -- E07: materialisation
     // -- E08: lowering
+    E0801 = "no PTX target for this processor";
+    E0802 = "operation or form has no lowering on this target";
+    E0803 = "materialised IR is malformed";
+    E0804 = "kernel parameter or view cannot be passed";
     E0890 = "unknown target: triple or processor not supported";
     // -- E09: thread-level IR and PTX
     E0901 = "instruction with the wrong number of operands";

@@ -89,6 +89,15 @@ pub struct Flags {
     pub mma_in_order: bool,
 }
 
+/// How a matrix instruction is written.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MmaEncoding {
+    /// The instruction form.
+    pub form: crate::nvvm::PtxOp,
+    /// Its instruction descriptor.
+    pub descriptor: u32,
+}
+
 /// A target the compiler can generate code for.
 pub trait TargetIsa: Send + Sync + fmt::Debug {
     /// Name of the lowering family, such as `blackwell`.
@@ -111,6 +120,17 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// The data of the matrix instructions.
     fn atoms(&self) -> &Atoms;
+
+    /// The instruction form and instruction descriptor of a matrix instruction.
+    ///
+    /// # Errors
+    /// A reason where the target has no such form.
+    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String>;
+
+    /// The constant parts of a shared-memory matrix descriptor for an operand whose tile has `rows` rows of
+    /// slabs of the swizzle span: leading-dimension offset (in 16-byte units) and the high word. `mn_major`: the
+    /// innermost dimension is M or N.
+    fn smem_descriptor(&self, swizzle: crate::ir::Swizzle, rows: u32, mn_major: bool) -> (u32, u32);
 
     /// Shared-memory bytes one CTA may use; `u32::MAX` under [`Flags::unlimited_smem`].
     fn smem_bytes(&self) -> u32 {

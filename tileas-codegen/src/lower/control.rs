@@ -143,7 +143,7 @@ impl Lower<'_> {
     /// Assigns `values` to the registers of `targets` as if in parallel.
     fn assign(&mut self, op: Op, targets: &[Val], values: &[Value]) -> CodegenResult<()> {
         let mut moves: Vec<(Reg, Operand)> = Vec::new();
-        let mut push = |d: &Operand, s: Operand| {
+        let push = |moves: &mut Vec<(Reg, Operand)>, d: &Operand, s: Operand| {
             if let Operand::Reg(d) = *d
                 && s != Operand::Reg(d)
             {
@@ -152,21 +152,17 @@ impl Lower<'_> {
         };
         for (t, &v) in targets.iter().zip(values) {
             match (t, &self.vals[v]) {
-                (Val::Scalar(d), Val::Scalar(s)) => push(d, *s),
+                (Val::Scalar(d), Val::Scalar(s)) => push(&mut moves, d, *s),
                 (Val::Iter(ds, dp, _), Val::Iter(ss, sp, _)) => {
-                    push(ds, *ss);
-                    push(dp, *sp);
+                    push(&mut moves, ds, *ss);
+                    push(&mut moves, dp, *sp);
                 }
                 (Val::Tile(d), Val::Tile(s)) => {
-                    let s = if s.splat { self.expand(op, &Val::Tile(s.clone()))? } else { s.clone() };
+                    let s = s.clone();
+                    let s = self.expand(op, &Val::Tile(s))?;
                     for (x, y) in d.regs.iter().zip(s.regs.iter()) {
-                        if let Operand::Reg(x) = *x
-                            && *y != Operand::Reg(x)
-                        {
-                            moves.push((x, *y));
-                        }
+                        push(&mut moves, x, *y);
                     }
-                    continue;
                 }
                 _ => {}
             }

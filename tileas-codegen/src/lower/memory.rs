@@ -1,0 +1,437 @@
+//! Tensor copies, copies between spaces, and matrix multiplies.
+//!
+//! A tile wider than the swizzle span is moved by one TMA instruction per slab of that width; slab k lies
+//! `k · rows · span` bytes behind the tile's base. Register tiles move in 16-byte chunks. Source: PTX ISA,
+//! cp.async.bulk.tensor, swizzling modes, tcgen05.ld/st.
+
+use super::{Buffer, Lower, TileVal, Val};
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::{Layout, Op, Scalar, Space, keys};
+use crate::isa::{AtomType, MmaRequest};
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
+use smallvec::SmallVec;
+
+impl Lower<'_> {
+    /// The tensor map register, box extents and swizzle span behind a descriptor operand.
+    fn desc(&mut self, op: Op) -> CodegenResult<(Reg, usize)> {
+        let d = self.f.named_operand(op, "desc");
+        match d.map(|d| &self.vals[d]) {
+            Some(Val::Desc(m)) if *m < self.abi.maps.len() => {
+                let m = *m;
+                match self.nv.map_addr[m] {
+                    Some(r) => Ok((r, m)),
+                    None => self.err(Code::E0803, op, "tensor map without address"),
+                }
+            }
+            _ => self.err(Code::E0803, op, "the descriptor is not a tensor map parameter"),
+        }
+    }
+
+    /// Element coordinates of the tile's origin, innermost first.
+    fn origin(&mut self, op: Op, tile: &[u32]) -> CodegenResult<SmallVec<[Operand; 5]>> {
+        let coords = self.f.named_segment(op, "coords").to_vec();
+        if coords.len() != tile.len() {
+            return self.err(Code::E0803, op, format!("{} coordinates, but got {}", tile.len(), coords.len()));
+        }
+        let mut out = SmallVec::new();
+        for (&c, &n) in coords.iter().zip(tile).rev() {
+            let x = self.scalar(op, c)?;
+            out.push(self.b.fold_mul(x, n));
+        }
+        Ok(out)
+    }
+
+    /// For each slab: its shared-memory offset behind the tile and its innermost coordinate offset.
+    fn slabs(&self, map: usize, tile: &[u32], elem: Scalar) -> Vec<(u32, u32)> {
+        let box_cols = self.abi.maps[map].dims.last().copied().unwrap_or(1).max(1);
+        let cols = tile.last().copied().unwrap_or(1);
+        let rows: u32 = tile.iter().rev().skip(1).product();
+        (0..cols.div_ceil(box_cols)).map(|k| (k * rows * box_cols * elem.bytes(), k * box_cols)).collect()
+    }
+
+    fn box_tile(&self, op: Op) -> Option<(SmallVec<[u32; 4]>, Scalar)> {
+        let d = self.f.named_operand(op, "desc")?;
+        let data = self.f.value_data(d);
+        Some((data.dims()?.into(), data.elem()?))
+    }
+
+    pub(super) fn tma_load(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let (map, m) = self.desc(op)?;
+        let Some((tile, elem)) = self.box_tile(op) else { return self.err(Code::E0803, op, "malformed descriptor") };
+        let (Some(buf), Some(bar)) = (f.named_operand(op, "buffer"), f.named_operand(op, "barrier")) else {
+            return self.err(Code::E0803, op, "value form cannot be lowered; materialise first");
+        };
+        let buf = self.buffer(op, buf)?;
+        self.open_section();
+        let slot = self.stage(op, f.named_segment(op, "stage"))?;
+        let bar = self.full_barrier(op, bar)?;
+        let (addr, off) = self.slot_addr(&buf, slot);
+        let origin = self.origin(op, &tile)?;
+        let form = match origin.len() {
+            1 => PtxOp::TmaLoad1d,
+            2 => PtxOp::TmaLoad2d,
+            3 => PtxOp::TmaLoad3d,
+            4 => PtxOp::TmaLoad4d,
+            5 => PtxOp::TmaLoad5d,
+            _ => return self.unsupported(op, "has rank 1 to 5"),
+        };
+        for (bytes, col) in self.slabs(m, &tile, elem) {
+            let mut c = origin.clone();
+            c[0] = self.b.fold_add(c[0], col);
+            let list = self.b.list(&c.to_vec());
+            self.b.emit(form, &[Operand::addr(addr, off + bytes as i32), map.into(), list, bar]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn tma_store(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let (map, m) = self.desc(op)?;
+        let Some((tile, elem)) = self.box_tile(op) else { return self.err(Code::E0803, op, "malformed descriptor") };
+        let Some(src) = f.named_operand(op, "source") else { return self.err(Code::E0803, op, "store without source") };
+        let buf = self.buffer(op, src)?;
+        self.open_section();
+        let slot = self.stage(op, f.named_segment(op, "stage"))?;
+        let (addr, off) = self.slot_addr(&buf, slot);
+        let origin = self.origin(op, &tile)?;
+        let form = match origin.len() {
+            1 => PtxOp::TmaStore1d,
+            2 => PtxOp::TmaStore2d,
+            3 => PtxOp::TmaStore3d,
+            4 => PtxOp::TmaStore4d,
+            5 => PtxOp::TmaStore5d,
+            _ => return self.unsupported(op, "has rank 1 to 5"),
+        };
+        for (bytes, col) in self.slabs(m, &tile, elem) {
+            let mut c = origin.clone();
+            c[0] = self.b.fold_add(c[0], col);
+            let list = self.b.list(&c.to_vec());
+            self.b.emit(form, &[map.into(), list, Operand::addr(addr, off + bytes as i32)]);
+        }
+        self.b.bulk_commit_group();
+        Ok(())
+    }
+
+    pub(super) fn copy(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(src) = f.named_operand(op, "source") else { return self.err(Code::E0803, op, "copy without source") };
+        if let Some(dst) = f.named_operand(op, "dest") {
+            let buf = self.buffer(op, dst)?;
+            let slot = self.stage(op, f.named_segment(op, "dest_stage"))?;
+            let value = self.vals[src].clone();
+            let t = self.expand(op, &value)?;
+            return match buf.space {
+                Space::Smem => self.reg_to_smem(op, &t, &buf, slot),
+                Space::Tmem => self.reg_to_tmem(op, &t, &buf, slot),
+                _ => self.unsupported(op, "to this space"),
+            };
+        }
+        let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "copy without result and destination") };
+        let buf = self.buffer(op, src)?;
+        let data = f.value_data(result);
+        let (Some(dims), Some(elem), Some(layout)) = (data.dims(), data.elem(), data.layout()) else {
+            return self.err(Code::E0803, op, "the result is not a placed tile");
+        };
+        let slot = self.stage(op, f.named_segment(op, "source_stage"))?;
+        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+        let n = self.elements_per_thread(op, layout, dims)?;
+        let rt = super::control::element_reg(elem);
+        let regs = self.b.regs(rt, super::units(elem, n));
+        let when = match f.named_operand(op, "when") {
+            Some(v) => Some(self.scalar(op, v)?),
+            None => None,
+        };
+        let otherwise = f.attr_number(op, keys::OTHERWISE).unwrap_or(0.0);
+        let join = self.b.block();
+        match when {
+            Some(Operand::Reg(p)) => {
+                let none = self.b.block();
+                self.b.br_on_not(p, none);
+                self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?;
+                self.b.bra(join);
+                self.b.place(none);
+                for r in regs.iter() {
+                    let v = if rt == RegTy::F32 { Operand::f32(otherwise as f32) } else { Operand::Imm(otherwise as i64) };
+                    self.b.mov_to(r, v);
+                }
+                self.b.place(join);
+                self.b.bar_warp_sync(0xffff_ffffu32);
+            }
+            _ => self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?,
+        }
+        let tile = TileVal { regs: regs.iter().map(Operand::Reg).collect(), splat: false, dims: dims.into(), elem, layout };
+        self.vals[result] = Val::Tile(tile);
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one place reads one sub-tile")]
+    fn read(
+        &mut self,
+        op: Op,
+        buf: &Buffer,
+        slot: Operand,
+        offsets: &[i64],
+        dims: &[u32],
+        layout: Layout,
+        elem: Scalar,
+        regs: Regs,
+    ) -> CodegenResult<()> {
+        let col0 = offsets.last().copied().unwrap_or(0).max(0) as u32;
+        if offsets.iter().rev().skip(1).any(|&o| o != 0) || layout != Layout::Row {
+            return self.unsupported(op, format!("reads row slices into layout `row`, not {layout} at {offsets:?}"));
+        }
+        match buf.space {
+            Space::Tmem => {
+                let base = self.tmem_addr(op, buf, slot)?;
+                let cols = dims.last().copied().unwrap_or(0);
+                let mut at = 0;
+                while at < cols {
+                    let n = 1 << (cols - at).ilog2().min(5);
+                    let part = regs.slice(at as usize, (at + n) as usize);
+                    let list = self.b.list(&part);
+                    let addr = Operand::addr(base.0, base.1 + (col0 + at) as i32);
+                    self.b.emit(tmem_ld(n), &[list, addr]);
+                    at += n;
+                }
+                self.b.tcgen05_wait_ld();
+                Ok(())
+            }
+            Space::Smem => {
+                let chunks = self.smem_chunks(op, buf, slot, col0, dims, elem)?;
+                let per = regs.len() / chunks.len().max(1);
+                for (k, addr) in chunks.into_iter().enumerate() {
+                    let part = regs.slice(k * per, (k + 1) * per);
+                    let list = self.b.list(&part);
+                    let form = if elem == Scalar::F32 { PtxOp::LdSharedV4F32 } else { PtxOp::LdSharedV4B32 };
+                    if let Some(p) = self.half_guard(dims) {
+                        self.b.on(p);
+                    }
+                    self.b.emit(form, &[list, addr]);
+                }
+                Ok(())
+            }
+            _ => self.unsupported(op, "from this space"),
+        }
+    }
+
+    fn half_guard(&self, dims: &[u32]) -> Option<Reg> {
+        let rows: u32 = dims.iter().rev().skip(1).product();
+        if rows < self.agent.warps * 32 { self.agent.half } else { None }
+    }
+
+    /// Tensor-memory address of this warp's lanes in slot `slot`.
+    fn tmem_addr(&mut self, op: Op, buf: &Buffer, slot: Operand) -> CodegenResult<(Reg, i32)> {
+        let Some(base) = self.agent.tmem_warp.or(self.tmem) else { return self.err(Code::E0803, op, "no tensor memory is allocated") };
+        Ok(match slot {
+            Operand::Imm(n) => (base, (buf.at + n as u32 * buf.slot) as i32),
+            s => {
+                let off = self.b.fold_mul(s, buf.slot);
+                (self.b.add_u32(base, off), buf.at as i32)
+            }
+        })
+    }
+
+    fn reg_to_tmem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
+        if t.layout != Layout::Row || t.elem.bits() != 32 {
+            return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
+        }
+        let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0) as i32;
+        let base = self.tmem_addr(op, buf, slot)?;
+        let cols = t.regs.len() as u32;
+        let mut at = 0;
+        while at < cols {
+            let n = 1 << (cols - at).ilog2().min(5);
+            let regs: Vec<Operand> =
+                t.regs[at as usize..(at + n) as usize].iter().map(|&x| self.b.as_reg(RegTy::F32, x).into()).collect();
+            let list = self.b.list(&regs);
+            self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
+            at += n;
+        }
+        self.pending_st = true;
+        Ok(())
+    }
+
+    /// Addresses of this thread's 16-byte chunks of a row of a shared-memory tile, in column order.
+    fn smem_chunks(
+        &mut self,
+        op: Op,
+        buf: &Buffer,
+        slot: Operand,
+        col0: u32,
+        dims: &[u32],
+        elem: Scalar,
+    ) -> CodegenResult<Vec<Operand>> {
+        let cols = dims.last().copied().unwrap_or(0);
+        let row_bytes = cols * elem.bits() / 8;
+        let (Some(swizzle), Some(thread)) = (buf.layout.swizzle(), self.agent.thread) else {
+            return self.unsupported(op, "needs a shared-memory layout and an agent of whole warps");
+        };
+        if row_bytes % 16 != 0 || (col0 * elem.bits() / 8) % 16 != 0 {
+            return self.unsupported(op, format!("moves rows in 16-byte chunks, not {row_bytes} bytes"));
+        }
+        let rows: u32 = dims.iter().rev().skip(1).product();
+        let row = if rows < self.agent.warps * 32 {
+            // 64-row tiles: 16 rows per warp, held by lanes 0..15.
+            let lane = self.lane.unwrap_or(thread);
+            let w = self.b.fold_shl(self.agent.warp, 4);
+            let r = self.b.fold_add(w, lane);
+            self.b.as_reg(RegTy::B32, r)
+        } else {
+            thread
+        };
+        let dense = buf.layout == Layout::SmemRow;
+        let span = if dense { (buf.cols * elem.bits() / 8).max(16) } else { swizzle.span() };
+        let (addr, off) = self.slot_addr(buf, slot);
+        let row_off = self.b.fold_mul(row, span);
+        let key = if swizzle.xor_mask() == 0 || dense {
+            Operand::Imm(0)
+        } else {
+            let k = self.b.fold_shr(row_off, 3);
+            self.b.fold_and(k, swizzle.xor_mask())
+        };
+        let start = self.b.fold_add(addr, row_off);
+        let start = self.b.as_reg(RegTy::B32, start);
+        let mut out = Vec::new();
+        for j in 0..row_bytes / 16 {
+            let byte = col0 * elem.bits() / 8 + j * 16;
+            let (slab, within) = (byte / span, byte % span);
+            let x = self.b.fold_xor(key, within);
+            let imm = off + (slab * buf.rows * span) as i32;
+            out.push(match x {
+                Operand::Imm(n) => Operand::addr(start, imm + n as i32),
+                x => Operand::addr(self.b.add_u32(start, x), imm),
+            });
+        }
+        Ok(out)
+    }
+
+    fn reg_to_smem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
+        if t.layout != Layout::Row {
+            return self.unsupported(op, format!("writes layout `row` to shared memory, not {}", t.layout));
+        }
+        let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
+        let chunks = self.smem_chunks(op, buf, slot, col0, &t.dims.clone(), t.elem)?;
+        let per = t.regs.len() / chunks.len().max(1);
+        let rt = super::control::element_reg(t.elem);
+        if per != 4 {
+            return self.unsupported(op, format!("stores elements of 16 or 32 bits, not {}", t.elem.name()));
+        }
+        for (k, addr) in chunks.into_iter().enumerate() {
+            let part: Vec<Operand> = t.regs[k * per..(k + 1) * per].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
+            let list = self.b.list(&part);
+            let form = if rt == RegTy::F32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 };
+            if let Some(p) = self.half_guard(&t.dims) {
+                self.b.on(p);
+            }
+            self.b.emit(form, &[addr, list]);
+        }
+        Ok(())
+    }
+
+    pub(super) fn async_dot(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let operand = |name: &str| f.named_operand(op, name);
+        let (Some(a), Some(b), Some(acc)) = (operand("a"), operand("b"), operand("acc")) else {
+            return self.err(Code::E0803, op, "malformed dot");
+        };
+        let (a, b, d) = (self.buffer(op, a)?, self.buffer(op, b)?, self.buffer(op, acc)?);
+        let ta = f.has_attr(op, keys::TRANSPOSE_A);
+        let tb = f.has_attr(op, keys::TRANSPOSE_B);
+        let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
+        let n = if tb { b.rows } else { b.cols };
+        let kind = |s: Scalar| {
+            Some(match s {
+                Scalar::F16 => AtomType::F16,
+                Scalar::BF16 => AtomType::Bf16,
+                Scalar::TF32 => AtomType::Tf32,
+                Scalar::F32 => AtomType::F32,
+                Scalar::E4M3 => AtomType::E4m3,
+                Scalar::E5M2 => AtomType::E5m2,
+                _ => return None,
+            })
+        };
+        let (Some(xa), Some(xb), Some(xd)) = (kind(a.elem), kind(b.elem), kind(d.elem)) else {
+            return self.unsupported(op, "with these element types");
+        };
+        let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
+        let atom = self.isa.atoms().select_mma(&request).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
+        let enc = self.isa.encode_mma(&atom).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
+        self.open_section();
+        let sa = self.stage(op, f.named_segment(op, "a_stage"))?;
+        let sb = self.stage(op, f.named_segment(op, "b_stage"))?;
+        let sd = self.stage(op, f.named_segment(op, "acc_stage"))?;
+        let da = self.matrix_descriptor(op, &a, sa, ta)?;
+        let db = self.matrix_descriptor(op, &b, sb, !tb)?;
+        let Some(tmem) = self.tmem else { return self.err(Code::E0803, op, "no tensor memory is allocated") };
+        let dst = match sd {
+            Operand::Imm(s) => Operand::addr(tmem, (d.at + s as u32 * d.slot) as i32),
+            s => {
+                let off = self.b.fold_mul(s, d.slot);
+                Operand::addr(self.b.add_u32(tmem, off), d.at as i32)
+            }
+        };
+        let first = match f.named_operand(op, "accumulate") {
+            Some(v) => self.scalar(op, v)?,
+            None => Operand::Imm(1),
+        };
+        for step in 0..atom.k_steps {
+            let xa = self.step_descriptor(&a, da, atom.k, step, ta);
+            let xb = self.step_descriptor(&b, db, atom.k, step, !tb);
+            let enable = if step == 0 { first } else { Operand::Imm(1) };
+            self.b.emit(enc.form, &[dst, xa, xb, Operand::Imm(i64::from(enc.descriptor)), enable]);
+        }
+        Ok(())
+    }
+
+    /// The 64-bit descriptor of a slot's first K step.
+    fn matrix_descriptor(&mut self, op: Op, buf: &Buffer, slot: Operand, mn_major: bool) -> CodegenResult<Reg> {
+        let Some(swizzle) = buf.layout.swizzle() else { return self.unsupported(op, "reads operands from shared memory") };
+        let (lbo, hi) = self.isa.smem_descriptor(swizzle, buf.rows, mn_major);
+        let lo = self.descriptor_base(buf);
+        let lo = match slot {
+            Operand::Imm(0) => Operand::Reg(lo),
+            s => {
+                let off = self.b.fold_mul(s, buf.slot >> 4);
+                self.b.add_u32(lo, off).into()
+            }
+        };
+        let lo = if lbo == 0 { lo } else { self.b.or_b32(lo, lbo << 16).into() };
+        Ok(self.b.pack_b64_b32([lo, Operand::Imm(i64::from(hi))]))
+    }
+
+    /// The descriptor of K step `step`.
+    fn step_descriptor(&mut self, buf: &Buffer, desc: Reg, k: u32, step: u32, mn_major: bool) -> Operand {
+        let swizzle = buf.layout.swizzle().unwrap_or(crate::ir::Swizzle::None);
+        let span = swizzle.span();
+        let bytes = if mn_major {
+            step * k * span
+        } else {
+            let byte = step * k * buf.elem.bits() / 8;
+            (byte / span) * buf.rows * span + byte % span
+        };
+        if bytes == 0 { desc.into() } else { self.b.add_s64(desc, bytes >> 4).into() }
+    }
+}
+
+fn tmem_ld(n: u32) -> PtxOp {
+    match n {
+        1 => PtxOp::Tcgen05Ld32x32bX1,
+        2 => PtxOp::Tcgen05Ld32x32bX2,
+        4 => PtxOp::Tcgen05Ld32x32bX4,
+        8 => PtxOp::Tcgen05Ld32x32bX8,
+        16 => PtxOp::Tcgen05Ld32x32bX16,
+        _ => PtxOp::Tcgen05Ld32x32bX32,
+    }
+}
+
+fn tmem_st(n: u32) -> PtxOp {
+    match n {
+        1 => PtxOp::Tcgen05St32x32bX1,
+        2 => PtxOp::Tcgen05St32x32bX2,
+        4 => PtxOp::Tcgen05St32x32bX4,
+        8 => PtxOp::Tcgen05St32x32bX8,
+        16 => PtxOp::Tcgen05St32x32bX16,
+        _ => PtxOp::Tcgen05St32x32bX32,
+    }
+}

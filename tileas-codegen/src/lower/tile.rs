@@ -1,0 +1,264 @@
+//! Element-wise ops and register renaming on tiles.
+//!
+//! A register tile is a list of 32-bit units; 16-bit floats are packed in pairs and computed through f32, rounded
+//! once when packed. Shape ops move no data: they select, for every register of the result, the register of the
+//! source that holds its element, and refuse layouts where lanes disagree. See [`LinearLayout`].
+
+use super::{Lower, TileVal, Val};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
+use crate::nvvm::{Operand, RegTy};
+use smallvec::{SmallVec, smallvec};
+
+fn packed(elem: Scalar) -> bool {
+    matches!(elem, Scalar::F16 | Scalar::BF16)
+}
+
+/// Strides of row-major `dims`.
+pub(super) fn strides(dims: &[u32]) -> SmallVec<[u64; 4]> {
+    let mut s: SmallVec<[u64; 4]> = smallvec![1; dims.len()];
+    for d in (0..dims.len().saturating_sub(1)).rev() {
+        s[d] = s[d + 1] * u64::from(dims[d + 1]);
+    }
+    s
+}
+
+impl Lower<'_> {
+    /// Whether an op computes or renames a tile in registers.
+    pub(super) fn is_tile_op(&self, op: Op) -> bool {
+        self.f.result(op).is_some_and(|r| self.f.value_data(r).is_tile())
+    }
+
+    /// The register map of a layout for this agent.
+    pub(super) fn linear(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<LinearLayout> {
+        match LinearLayout::of_register(layout, dims, self.agent.warps) {
+            Some(l) => Ok(l),
+            None => self.unsupported(op, format!("cannot hold {dims:?} in layout {layout} over {} warps", self.agent.warps)),
+        }
+    }
+
+    /// Elements per thread.
+    pub(super) fn elements_per_thread(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<usize> {
+        Ok(self.linear(op, layout, dims)?.registers() as usize)
+    }
+
+    /// A tile operand.
+    pub(super) fn tile(&self, op: Op, v: Value) -> CodegenResult<TileVal> {
+        match &self.vals[v] {
+            Val::Tile(t) => Ok(t.clone()),
+            _ => self.err(Code::E0803, op, format!("{} is not in registers", self.name(v))),
+        }
+    }
+
+    /// The tile with one operand per unit.
+    pub(super) fn expand(&mut self, op: Op, v: &Val) -> CodegenResult<TileVal> {
+        let Val::Tile(t) = v else { return self.err(Code::E0803, op, "a register tile is needed here") };
+        if !t.splat {
+            return Ok(t.clone());
+        }
+        let n = self.elements_per_thread(op, t.layout, &t.dims)?;
+        let x = if packed(t.elem) { self.pack(t.regs[0], t.regs[0], t.elem) } else { t.regs[0] };
+        Ok(TileVal { regs: smallvec![x; super::units(t.elem, n)], splat: false, ..t.clone() })
+    }
+
+    /// Two f32 values rounded to a pair.
+    pub(super) fn pack(&mut self, lo: Operand, hi: Operand, elem: Scalar) -> Operand {
+        let (lo, hi) = (self.b.as_reg(RegTy::F32, lo), self.b.as_reg(RegTy::F32, hi));
+        if elem == Scalar::F16 { self.b.cvt_rn_f16x2_f32(hi, lo).into() } else { self.b.cvt_rn_bf16x2_f32(hi, lo).into() }
+    }
+
+    /// One operand per element (16-bit floats widened to f32); a single one for a splat.
+    pub(super) fn elements(&mut self, t: &TileVal) -> SmallVec<[Operand; 4]> {
+        if t.splat || !packed(t.elem) {
+            return t.regs.clone();
+        }
+        let mut out = SmallVec::with_capacity(t.regs.len() * 2);
+        for &r in &t.regs {
+            let r = self.b.as_reg(RegTy::B32, r);
+            for h in self.b.unpack_b32_b16(r).iter() {
+                out.push(if t.elem == Scalar::F16 { self.b.cvt_f32_f16(h).into() } else { self.b.cvt_f32_bf16(h).into() });
+            }
+        }
+        out
+    }
+
+    /// Elements back to units, rounding 16-bit floats.
+    pub(super) fn collect(&mut self, elems: &[Operand], elem: Scalar) -> SmallVec<[Operand; 4]> {
+        if !packed(elem) {
+            return elems.into();
+        }
+        elems.chunks(2).map(|c| self.pack(c[0], *c.last().unwrap_or(&c[0]), elem)).collect()
+    }
+
+    /// Lowers an op whose result is a register tile.
+    pub(super) fn tile_op(&mut self, op: Op) -> CodegenResult<()> {
+        use Opcode as O;
+        let f = self.f;
+        let Some(result) = f.result(op) else { return Ok(()) };
+        let data = f.value_data(result);
+        let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else { return self.unsupported(op, "has no lowering") };
+        let dims: SmallVec<[u32; 4]> = dims.into();
+        if data.space().is_some_and(|s| s != crate::ir::Space::Rmem) {
+            // A value that stands for the initial content of a buffer needs no code.
+            return if f.opcode(op) == O::Constant { Ok(()) } else { self.unsupported(op, "works on register tiles") };
+        }
+        let Some(layout) = data.layout() else { return self.err(Code::E0803, op, "the result has no layout") };
+        let regs = match f.opcode(op) {
+            O::Constant => {
+                let x = self.constant(op, elem)?;
+                self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                return Ok(());
+            }
+            O::Splat => {
+                let Some(&s) = f.operands(op).first() else { return self.err(Code::E0803, op, "splat of nothing") };
+                let x = self.scalar(op, s)?;
+                self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                return Ok(());
+            }
+            O::Iota => {
+                let l = self.linear(op, layout, &dims)?;
+                let thread = self.thread_flat(&l);
+                let list: SmallVec<[Operand; 4]> =
+                    (0..l.registers()).map(|r| self.b.fold_add(thread, l.element(r, 0, 0))).collect();
+                if packed(elem) || elem.bits() != 32 {
+                    return self.unsupported(op, "counts in 32-bit integers");
+                }
+                list
+            }
+            O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => return self.rename(op, result, &dims, elem, layout),
+            _ => return self.elementwise(op, result, dims, elem, layout),
+        };
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims, elem, layout });
+        Ok(())
+    }
+
+    fn elementwise(&mut self, op: Op, result: Value, dims: SmallVec<[u32; 4]>, elem: Scalar, layout: Layout) -> CodegenResult<()> {
+        let f = self.f;
+        if !f.opcode(op).has(crate::ir::opcodes::Traits::ELEMENTWISE) {
+            return self.unsupported(op, "has no lowering");
+        }
+        let n = self.elements_per_thread(op, layout, &dims)?;
+        let mut args: SmallVec<[(SmallVec<[Operand; 4]>, Scalar); 3]> = SmallVec::new();
+        for &v in f.operands(op) {
+            if let Some(s) = f.value_data(v).as_scalar() {
+                args.push((smallvec![self.scalar(op, v)?], s));
+                continue;
+            }
+            let t = self.tile(op, v)?;
+            if t.layout != layout && !t.splat {
+                return self.unsupported(op, format!("mixes layouts {} and {layout}", t.layout));
+            }
+            let s = if packed(t.elem) { Scalar::F32 } else { t.elem };
+            let e = self.elements(&t);
+            args.push((e, s));
+        }
+        let ty = if packed(elem) { Scalar::F32 } else { elem };
+        let splat = args.iter().all(|a| a.0.len() == 1) && n > 1;
+        let count = if splat { 1 } else { n };
+        let mut out: SmallVec<[Operand; 4]> = SmallVec::with_capacity(count);
+        for i in 0..count {
+            let a: SmallVec<[(Operand, Scalar); 3]> =
+                args.iter().map(|(e, s)| (if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s)).collect();
+            out.push(self.arith(op, &a, ty)?);
+        }
+        if splat {
+            let x = self.round(out[0], elem);
+            self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+            return Ok(());
+        }
+        let regs = self.collect(&out, elem);
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims, elem, layout });
+        Ok(())
+    }
+
+    /// Shape ops: every result register names the source register that holds its element.
+    fn rename(&mut self, op: Op, result: Value, dims: &[u32], elem: Scalar, layout: Layout) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(&src) = f.operands(op).first() else { return self.err(Code::E0803, op, "needs a source") };
+        let t = self.tile(op, src)?;
+        if t.splat {
+            self.vals[result] = Val::Tile(TileVal { dims: dims.into(), layout, ..t });
+            return Ok(());
+        }
+        let (sl, dl) = (self.linear(op, t.layout, &t.dims)?, self.linear(op, layout, dims)?);
+        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+        let (ss, ds) = (strides(&t.dims), strides(dims));
+        let code = f.opcode(op);
+        // Linear in the bits of the result index: broadcast drops coordinates, reshape keeps the flat index.
+        let project = |flat: u64| -> u64 {
+            match code {
+                Opcode::Broadcast => dims
+                    .iter()
+                    .zip(&ds)
+                    .zip(t.dims.iter().zip(&ss))
+                    .map(|((&n, &st), (&m, &sst))| if m == 1 { 0 } else { flat / st % u64::from(n) * sst })
+                    .sum(),
+                Opcode::ExtractSlice => dims
+                    .iter()
+                    .zip(&ds)
+                    .zip(&ss)
+                    .map(|((&n, &st), &sst)| flat / st % u64::from(n) * sst)
+                    .sum(),
+                _ => flat,
+            }
+        };
+        let shift: u64 = if code == Opcode::ExtractSlice {
+            offsets.iter().zip(&ss).map(|(&o, &s)| o.max(0) as u64 * s).sum()
+        } else {
+            0
+        };
+        let lanes_agree = dl.lane.iter().zip(&sl.lane).chain(dl.warp.iter().zip(&sl.warp)).all(|(&d, &s)| project(d) == s);
+        if !lanes_agree {
+            return self.unsupported(op, format!("needs data of other threads between layouts {} and {layout}", t.layout));
+        }
+        let mut index: SmallVec<[usize; 4]> = SmallVec::new();
+        for r in 0..dl.registers() {
+            let want = project(dl.element(r, 0, 0)) + shift;
+            match (0..sl.registers()).find(|&s| sl.element(s, 0, 0) == want) {
+                Some(s) => index.push(s as usize),
+                None => return self.unsupported(op, "selects elements that no register of this thread holds"),
+            }
+        }
+        let pairs = packed(elem) && index.len() > 1;
+        let regs = if pairs && index.chunks(2).all(|c| c[0] % 2 == 0 && c[1] == c[0] + 1) {
+            index.chunks(2).map(|c| t.regs[c[0] / 2]).collect()
+        } else {
+            let e = self.elements(&t);
+            let list: SmallVec<[Operand; 4]> = index.iter().map(|&i| e[i]).collect();
+            self.collect(&list, elem)
+        };
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims: dims.into(), elem, layout });
+        Ok(())
+    }
+
+    /// The part of a flat element index that lane and warp contribute.
+    pub(super) fn thread_flat(&mut self, l: &LinearLayout) -> Operand {
+        let lane = self.lane.map_or(Operand::Imm(0), Operand::Reg);
+        let warp = self.agent.warp;
+        let a = self.spread(lane, &l.lane);
+        let b = self.spread(warp, &l.warp);
+        self.b.fold_add(a, b)
+    }
+
+    /// Σ bit b of `x` · maps[b], with runs of doubling maps taken at once.
+    fn spread(&mut self, x: Operand, maps: &[u64]) -> Operand {
+        let mut sum = Operand::Imm(0);
+        let mut b = 0;
+        while b < maps.len() {
+            if maps[b] == 0 {
+                b += 1;
+                continue;
+            }
+            let mut e = b + 1;
+            while e < maps.len() && maps[e] == maps[e - 1] * 2 {
+                e += 1;
+            }
+            let bits = self.b.fold_shr(x, b as u32);
+            let bits = if e == maps.len() && b == 0 { x } else { self.b.fold_and(bits, (1u64 << (e - b)) - 1) };
+            let part = self.b.fold_shl(bits, maps[b].trailing_zeros());
+            sum = self.b.fold_add(sum, part);
+            b = e;
+        }
+        sum
+    }
+}
