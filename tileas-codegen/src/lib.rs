@@ -8,10 +8,10 @@
 
 pub mod error;
 pub mod ir;
+pub mod isa;
+pub mod lower;
 pub mod nvvm;
 pub mod ptx;
 pub mod regalloc;
-pub mod isa;
-pub mod lower;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};

@@ -66,7 +66,8 @@ mod tests {
 
     fn idesc(a: AtomType, m: u32, n: u32, k: u32, b_n_contiguous: bool) -> u32 {
         let isa = crate::isa_for_cpu("sm_100a").expect("a known processor");
-        let request = MmaRequest { a, b: a, acc: AtomType::F32, m, n, k, a_m_contiguous: false, b_n_contiguous };
+        let request =
+            MmaRequest { a, b: a, acc: AtomType::F32, m, n, k, a_m_contiguous: false, b_n_contiguous };
         encode_mma(&isa.atoms().select_mma(&request).expect("legal")).expect("encodable").descriptor
     }
 

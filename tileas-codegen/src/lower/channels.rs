@@ -19,7 +19,11 @@ impl Lower<'_> {
             Some(Val::Pipe(p)) => match ops.get(1).map(|&v| &self.vals[v]) {
                 Some(Val::Iter(s, ph, n)) => {
                     if *n != self.pipes[*p].slots {
-                        return self.err(Code::E0803, op, format!("iterator of {n} slots on a pipeline of {}", self.pipes[*p].slots));
+                        return self.err(
+                            Code::E0803,
+                            op,
+                            format!("iterator of {n} slots on a pipeline of {}", self.pipes[*p].slots),
+                        );
                     }
                     Ok((*p, *s, *ph))
                 }
@@ -62,12 +66,20 @@ impl Lower<'_> {
     }
 
     pub(super) fn inc_iter(&mut self, op: Op) -> CodegenResult<()> {
-        let Some(&v) = self.f.operands(op).first() else { return self.err(Code::E0803, op, "needs an iterator") };
-        let Val::Iter(slot, phase, n) = self.vals[v] else { return self.err(Code::E0803, op, "needs an iterator") };
+        let Some(&v) = self.f.operands(op).first() else {
+            return self.err(Code::E0803, op, "needs an iterator");
+        };
+        let Val::Iter(slot, phase, n) = self.vals[v] else {
+            return self.err(Code::E0803, op, "needs an iterator");
+        };
         let next = if n == 1 {
             Val::Iter(Operand::Imm(0), self.flip(phase), 1)
         } else if let (Operand::Imm(s), Operand::Imm(p)) = (slot, phase) {
-            if s + 1 == i64::from(n) { Val::Iter(Operand::Imm(0), Operand::Imm(p ^ 1), n) } else { Val::Iter(Operand::Imm(s + 1), phase, n) }
+            if s + 1 == i64::from(n) {
+                Val::Iter(Operand::Imm(0), Operand::Imm(p ^ 1), n)
+            } else {
+                Val::Iter(Operand::Imm(s + 1), phase, n)
+            }
         } else {
             let s = self.b.fold_add(slot, 1);
             let wrap = self.b.setp_eq_u32(s, n);
@@ -136,7 +148,9 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
             Signal::None => {}
-            Signal::Bulk => return self.err(Code::E0803, op, "a full side cannot be signalled by a bulk group"),
+            Signal::Bulk => {
+                return self.err(Code::E0803, op, "a full side cannot be signalled by a bulk group");
+            }
         }
         self.own(op, p, slot, phase);
         Ok(())

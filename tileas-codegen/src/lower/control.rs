@@ -33,7 +33,9 @@ impl Lower<'_> {
                 self.set(op, Val::Desc(map));
                 Ok(())
             }
-            O::AllocTensor | O::AsyncPipelineCreatePipeline => self.err(Code::E0803, op, "must stand at the top of the kernel"),
+            O::AllocTensor | O::AsyncPipelineCreatePipeline => {
+                self.err(Code::E0803, op, "must stand at the top of the kernel")
+            }
             O::AsyncPipelineCreateIterator => {
                 let Some(TypeData::PipeIter(n)) = self.f.result(op).map(|r| self.f.value_data(r)) else {
                     return self.err(Code::E0803, op, "an iterator has type pipe_iter");
@@ -73,8 +75,11 @@ impl Lower<'_> {
         }
         match self.f.opcode(op) {
             O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot => true,
-            O::AsyncPipelineConsumerWait | O::AsyncPipelineConsumerRelease | O::AsyncPipelineProducerAcquire => {
-                self.f.has_attr(op, crate::ir::keys::ISSUER) || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+            O::AsyncPipelineConsumerWait
+            | O::AsyncPipelineConsumerRelease
+            | O::AsyncPipelineProducerAcquire => {
+                self.f.has_attr(op, crate::ir::keys::ISSUER)
+                    || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
             }
             O::AsyncPipelineProducerCommit => self.f.has_attr(op, crate::ir::keys::TX),
             _ => false,
@@ -105,7 +110,9 @@ impl Lower<'_> {
     fn loop_value(&mut self, op: Op, ty: &TypeData, init: &Val) -> CodegenResult<Val> {
         Ok(match init {
             Val::Scalar(x) => {
-                let Some(rt) = ty.as_scalar().and_then(reg_ty) else { return self.unsupported(op, "carries a value of this type") };
+                let Some(rt) = ty.as_scalar().and_then(reg_ty) else {
+                    return self.unsupported(op, "carries a value of this type");
+                };
                 let r = self.b.reg(rt);
                 self.b.mov_to(r, *x);
                 Val::Scalar(r.into())
@@ -186,7 +193,9 @@ impl Lower<'_> {
 
     fn lower_for(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
-        let [lo, hi, step, inits @ ..] = f.operands(op) else { return self.err(Code::E0803, op, "malformed loop") };
+        let [lo, hi, step, inits @ ..] = f.operands(op) else {
+            return self.err(Code::E0803, op, "malformed loop");
+        };
         let Some(block) = f.op_block_at(op, 0) else { return self.err(Code::E0803, op, "loop without body") };
         let wide = f.value_data(*lo).as_scalar() == Some(Scalar::I64);
         let (lo, hi, step) = (self.scalar(op, *lo)?, self.scalar(op, *hi)?, self.scalar(op, *step)?);
@@ -249,7 +258,9 @@ impl Lower<'_> {
             }
             return Ok(());
         }
-        let Operand::Reg(p) = cond else { return self.err(Code::E0803, op, "the condition is not a predicate") };
+        let Operand::Reg(p) = cond else {
+            return self.err(Code::E0803, op, "the condition is not a predicate");
+        };
         let else_bb = self.b.block();
         let end = self.b.block();
         self.b.br_on_not(p, else_bb);

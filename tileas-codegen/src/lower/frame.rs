@@ -124,10 +124,13 @@ impl Lower<'_> {
     fn alloc(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let Some(result) = f.result(op) else { return Ok(()) };
-        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(result) else {
+        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(result)
+        else {
             return self.err(Code::E0803, op, "the allocation has no space or layout");
         };
-        let Some((&cols, outer)) = dims.split_last() else { return self.err(Code::E0803, op, "rank-0 allocation") };
+        let Some((&cols, outer)) = dims.split_last() else {
+            return self.err(Code::E0803, op, "rank-0 allocation");
+        };
         let rows: u32 = outer.iter().skip(1).product::<u32>().max(1);
         let (at, slot) = match space {
             Space::Smem => (f.attr_int(op, keys::OFFSET), (rows * cols * elem.bits()).div_ceil(8)),
@@ -140,7 +143,8 @@ impl Lower<'_> {
         let index = self.num_buffers;
         self.num_buffers += 1;
         self.desc_lo.push(None);
-        self.vals[result] = Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
+        self.vals[result] =
+            Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
         Ok(())
     }
 
@@ -149,7 +153,10 @@ impl Lower<'_> {
         let slots = f.attr_int(op, keys::NUM_STAGES).unwrap_or(1).clamp(1, 1 << 16) as u32;
         let side = |key| -> (Signal, u32) {
             match f.attr_call(op, key) {
-                Some(("tx", a)) => (Signal::Tx(a.get(1).copied().unwrap_or(0) as u32), a.first().copied().unwrap_or(1) as u32),
+                Some(("tx", a)) => (
+                    Signal::Tx(a.get(1).copied().unwrap_or(0) as u32),
+                    a.first().copied().unwrap_or(1) as u32,
+                ),
                 Some(("commit", a)) => (Signal::Commit, a.first().copied().unwrap_or(1) as u32),
                 Some(("arrive", a)) => (Signal::Arrive, a.first().copied().unwrap_or(1) as u32),
                 Some(("bulk", a)) => (Signal::Bulk, a.first().copied().unwrap_or(1) as u32),
@@ -159,7 +166,8 @@ impl Lower<'_> {
         let (full, full_count) = side(keys::FULL);
         let (empty, empty_count) = side(keys::EMPTY);
         let buffers = f.operands(op);
-        let tensor_side = buffers.is_empty() || buffers.iter().any(|&b| f.value_data(b).space() == Some(Space::Tmem));
+        let tensor_side =
+            buffers.is_empty() || buffers.iter().any(|&b| f.value_data(b).space() == Some(Space::Tmem));
         let publish = f.attr_name(op, keys::PUBLISH);
         let pipe = Pipe {
             slots,
@@ -225,7 +233,14 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn dispatch(&mut self, switch: Op, warp: Reg, owner: u32, tmem: Option<u32>, threads: u32) -> CodegenResult<()> {
+    fn dispatch(
+        &mut self,
+        switch: Op,
+        warp: Reg,
+        owner: u32,
+        tmem: Option<u32>,
+        threads: u32,
+    ) -> CodegenResult<()> {
         let f = self.f;
         let first = f.attr_ints(switch, keys::WARP_ID).unwrap_or_default();
         let counts = f.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
@@ -238,7 +253,11 @@ impl Lower<'_> {
         };
         let regions = f.regions(switch).to_vec();
         if first.len() != regions.len() || counts.len() != regions.len() || lanes.len() != regions.len() {
-            return self.err(Code::E0803, switch, "one entry per agent is needed in num_warps, warp_id and lanes");
+            return self.err(
+                Code::E0803,
+                switch,
+                "one entry per agent is needed in num_warps, warp_id and lanes",
+            );
         }
         let exit = self.b.named_block("JOIN");
         let blocks: Vec<_> = (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
@@ -336,7 +355,8 @@ impl Lower<'_> {
             for &v in f.results(op) {
                 let d = f.value_data(v);
                 if d.space() == Some(Space::Rmem) {
-                    half |= d.layout() == Some(crate::ir::Layout::Row) && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < self.agent.warps * 32);
+                    half |= d.layout() == Some(crate::ir::Layout::Row)
+                        && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < self.agent.warps * 32);
                 }
             }
         }

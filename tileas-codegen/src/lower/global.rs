@@ -4,8 +4,8 @@
 //! form vectors. A vector is in bounds when its first element is: the launch requirements name the divisibility
 //! of the innermost extent that makes this true.
 
-use super::{Lower, TileVal, Val};
 use super::tile::strides;
+use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, Op, Scalar};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
@@ -20,11 +20,20 @@ struct Access {
 
 impl Lower<'_> {
     /// Addresses and predicates of all vectors of a tile; `vec` elements each.
-    fn accesses(&mut self, op: Op, dims: &[u32], elem: Scalar, layout: Layout, store: bool) -> CodegenResult<(usize, Vec<Access>)> {
+    fn accesses(
+        &mut self,
+        op: Op,
+        dims: &[u32],
+        elem: Scalar,
+        layout: Layout,
+        store: bool,
+    ) -> CodegenResult<(usize, Vec<Access>)> {
         let f = self.f;
         let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
         let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.pointer_reg[view] else { return self.err(Code::E0803, op, "view without pointer") };
+        let Some(ptr) = self.nv.pointer_reg[view] else {
+            return self.err(Code::E0803, op, "view without pointer");
+        };
         let coords = f.named_segment(op, "coords").to_vec();
         let rank = dims.len();
         if coords.len() != rank || self.abi.views[view].dims.len() != rank {
@@ -36,7 +45,11 @@ impl Lower<'_> {
         let elem_bytes = elem.bytes() as usize;
         let inner = *dims.last().unwrap_or(&1) as usize;
         let mut vec = 1;
-        while vec * 2 * elem_bytes <= 16 && vec * 2 <= n && vec * 2 <= inner && l.register[vec.trailing_zeros() as usize] == vec as u64 {
+        while vec * 2 * elem_bytes <= 16
+            && vec * 2 <= n
+            && vec * 2 <= inner
+            && l.register[vec.trailing_zeros() as usize] == vec as u64
+        {
             vec *= 2;
         }
         let name = self.abi.views[view].name.clone();
@@ -108,7 +121,11 @@ impl Lower<'_> {
                 Some(q) => self.b.and_pred(q, p),
                 None => p,
             };
-            out.push(Access { first, addr: Operand::addr(addr, (col as usize * elem_bytes) as i32), guard: Some(guard) });
+            out.push(Access {
+                first,
+                addr: Operand::addr(addr, (col as usize * elem_bytes) as i32),
+                guard: Some(guard),
+            });
         }
         Ok((vec, out))
     }
@@ -204,7 +221,9 @@ impl Lower<'_> {
 
     pub(super) fn tiled_store(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
-        let Some(v) = f.named_operand(op, "value") else { return self.err(Code::E0803, op, "store without value") };
+        let Some(v) = f.named_operand(op, "value") else {
+            return self.err(Code::E0803, op, "store without value");
+        };
         let value = self.vals[v].clone();
         let t = self.expand(op, &value)?;
         if !matches!(t.elem.bits(), 16 | 32) {
@@ -216,7 +235,8 @@ impl Lower<'_> {
             let bytes = vec * t.elem.bytes() as usize;
             let unit = a.first * t.elem.bytes() as usize / 4;
             let count = bytes.div_ceil(4);
-            let src: SmallVec<[Operand; 4]> = t.regs[unit..unit + count].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
+            let src: SmallVec<[Operand; 4]> =
+                t.regs[unit..unit + count].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
             let f32s = rt == RegTy::F32;
             let form = match (bytes, f32s) {
                 (16, true) => PtxOp::StGlobalV4F32,

@@ -31,7 +31,11 @@ impl Lower<'_> {
     fn origin(&mut self, op: Op, tile: &[u32]) -> CodegenResult<SmallVec<[Operand; 5]>> {
         let coords = self.f.named_segment(op, "coords").to_vec();
         if coords.len() != tile.len() {
-            return self.err(Code::E0803, op, format!("{} coordinates, but got {}", tile.len(), coords.len()));
+            return self.err(
+                Code::E0803,
+                op,
+                format!("{} coordinates, but got {}", tile.len(), coords.len()),
+            );
         }
         let mut out = SmallVec::new();
         for (&c, &n) in coords.iter().zip(tile).rev() {
@@ -58,7 +62,9 @@ impl Lower<'_> {
     pub(super) fn tma_load(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let (map, m) = self.desc(op)?;
-        let Some((tile, elem)) = self.box_tile(op) else { return self.err(Code::E0803, op, "malformed descriptor") };
+        let Some((tile, elem)) = self.box_tile(op) else {
+            return self.err(Code::E0803, op, "malformed descriptor");
+        };
         let (Some(buf), Some(bar)) = (f.named_operand(op, "buffer"), f.named_operand(op, "barrier")) else {
             return self.err(Code::E0803, op, "value form cannot be lowered; materialise first");
         };
@@ -88,8 +94,12 @@ impl Lower<'_> {
     pub(super) fn tma_store(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let (map, m) = self.desc(op)?;
-        let Some((tile, elem)) = self.box_tile(op) else { return self.err(Code::E0803, op, "malformed descriptor") };
-        let Some(src) = f.named_operand(op, "source") else { return self.err(Code::E0803, op, "store without source") };
+        let Some((tile, elem)) = self.box_tile(op) else {
+            return self.err(Code::E0803, op, "malformed descriptor");
+        };
+        let Some(src) = f.named_operand(op, "source") else {
+            return self.err(Code::E0803, op, "store without source");
+        };
         let buf = self.buffer(op, src)?;
         self.open_section();
         let slot = self.stage(op, f.named_segment(op, "stage"))?;
@@ -115,7 +125,9 @@ impl Lower<'_> {
 
     pub(super) fn copy(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
-        let Some(src) = f.named_operand(op, "source") else { return self.err(Code::E0803, op, "copy without source") };
+        let Some(src) = f.named_operand(op, "source") else {
+            return self.err(Code::E0803, op, "copy without source");
+        };
         if let Some(dst) = f.named_operand(op, "dest") {
             let buf = self.buffer(op, dst)?;
             let slot = self.stage(op, f.named_segment(op, "dest_stage"))?;
@@ -127,7 +139,9 @@ impl Lower<'_> {
                 _ => self.unsupported(op, "to this space"),
             };
         }
-        let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "copy without result and destination") };
+        let Some(result) = f.result(op) else {
+            return self.err(Code::E0803, op, "copy without result and destination");
+        };
         let buf = self.buffer(op, src)?;
         let data = f.value_data(result);
         let (Some(dims), Some(elem), Some(layout)) = (data.dims(), data.elem(), data.layout()) else {
@@ -152,7 +166,11 @@ impl Lower<'_> {
                 self.b.bra(join);
                 self.b.place(none);
                 for r in regs.iter() {
-                    let v = if rt == RegTy::F32 { Operand::f32(otherwise as f32) } else { Operand::Imm(otherwise as i64) };
+                    let v = if rt == RegTy::F32 {
+                        Operand::f32(otherwise as f32)
+                    } else {
+                        Operand::Imm(otherwise as i64)
+                    };
                     self.b.mov_to(r, v);
                 }
                 self.b.place(join);
@@ -160,7 +178,13 @@ impl Lower<'_> {
             }
             _ => self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?,
         }
-        let tile = TileVal { regs: regs.iter().map(Operand::Reg).collect(), splat: false, dims: dims.into(), elem, layout };
+        let tile = TileVal {
+            regs: regs.iter().map(Operand::Reg).collect(),
+            splat: false,
+            dims: dims.into(),
+            elem,
+            layout,
+        };
         self.vals[result] = Val::Tile(tile);
         Ok(())
     }
@@ -179,7 +203,8 @@ impl Lower<'_> {
     ) -> CodegenResult<()> {
         let col0 = offsets.last().copied().unwrap_or(0).max(0) as u32;
         if offsets.iter().rev().skip(1).any(|&o| o != 0) || layout != Layout::Row {
-            return self.unsupported(op, format!("reads row slices into layout `row`, not {layout} at {offsets:?}"));
+            return self
+                .unsupported(op, format!("reads row slices into layout `row`, not {layout} at {offsets:?}"));
         }
         match buf.space {
             Space::Tmem => {
@@ -222,7 +247,9 @@ impl Lower<'_> {
 
     /// Tensor-memory address of this warp's lanes in slot `slot`.
     fn tmem_addr(&mut self, op: Op, buf: &Buffer, slot: Operand) -> CodegenResult<(Reg, i32)> {
-        let Some(base) = self.agent.tmem_warp.or(self.tmem) else { return self.err(Code::E0803, op, "no tensor memory is allocated") };
+        let Some(base) = self.agent.tmem_warp.or(self.tmem) else {
+            return self.err(Code::E0803, op, "no tensor memory is allocated");
+        };
         Ok(match slot {
             Operand::Imm(n) => (base, (buf.at + n as u32 * buf.slot) as i32),
             s => {
@@ -242,8 +269,10 @@ impl Lower<'_> {
         let mut at = 0;
         while at < cols {
             let n = 1 << (cols - at).ilog2().min(5);
-            let regs: Vec<Operand> =
-                t.regs[at as usize..(at + n) as usize].iter().map(|&x| self.b.as_reg(RegTy::F32, x).into()).collect();
+            let regs: Vec<Operand> = t.regs[at as usize..(at + n) as usize]
+                .iter()
+                .map(|&x| self.b.as_reg(RegTy::F32, x).into())
+                .collect();
             let list = self.b.list(&regs);
             self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
             at += n;
@@ -310,7 +339,8 @@ impl Lower<'_> {
         if t.layout != Layout::Row {
             return self.unsupported(op, format!("writes layout `row` to shared memory, not {}", t.layout));
         }
-        let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
+        let col0 =
+            self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
         let chunks = self.smem_chunks(op, buf, slot, col0, &t.dims.clone(), t.elem)?;
         let per = t.regs.len() / chunks.len().max(1);
         let rt = super::control::element_reg(t.elem);
@@ -318,7 +348,8 @@ impl Lower<'_> {
             return self.unsupported(op, format!("stores elements of 16 or 32 bits, not {}", t.elem.name()));
         }
         for (k, addr) in chunks.into_iter().enumerate() {
-            let part: Vec<Operand> = t.regs[k * per..(k + 1) * per].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
+            let part: Vec<Operand> =
+                t.regs[k * per..(k + 1) * per].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
             let list = self.b.list(&part);
             let form = if rt == RegTy::F32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 };
             if let Some(p) = self.half_guard(&t.dims) {
@@ -355,7 +386,11 @@ impl Lower<'_> {
             return self.unsupported(op, "with these element types");
         };
         let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
-        let atom = self.isa.atoms().select_mma(&request).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
+        let atom = self
+            .isa
+            .atoms()
+            .select_mma(&request)
+            .map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
         let enc = self.isa.encode_mma(&atom).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
         self.open_section();
         let sa = self.stage(op, f.named_segment(op, "a_stage"))?;
@@ -385,8 +420,16 @@ impl Lower<'_> {
     }
 
     /// The 64-bit descriptor of a slot's first K step.
-    fn matrix_descriptor(&mut self, op: Op, buf: &Buffer, slot: Operand, mn_major: bool) -> CodegenResult<Reg> {
-        let Some(swizzle) = buf.layout.swizzle() else { return self.unsupported(op, "reads operands from shared memory") };
+    fn matrix_descriptor(
+        &mut self,
+        op: Op,
+        buf: &Buffer,
+        slot: Operand,
+        mn_major: bool,
+    ) -> CodegenResult<Reg> {
+        let Some(swizzle) = buf.layout.swizzle() else {
+            return self.unsupported(op, "reads operands from shared memory");
+        };
         let (lbo, hi) = self.isa.smem_descriptor(swizzle, buf.rows, mn_major);
         let lo = self.descriptor_base(buf);
         let lo = match slot {

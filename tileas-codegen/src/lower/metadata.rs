@@ -47,10 +47,20 @@ impl ParamMeta {
         ParamMeta { of: Some(view.into()), align: Some(16), ..ParamMeta::new(view.into(), "pointer") }
     }
     pub(super) fn size(view: &str, d: usize) -> ParamMeta {
-        ParamMeta { of: Some(view.into()), dim: Some(d), ty: Some("u32"), ..ParamMeta::new(format!("{view}_d{d}"), "size") }
+        ParamMeta {
+            of: Some(view.into()),
+            dim: Some(d),
+            ty: Some("u32"),
+            ..ParamMeta::new(format!("{view}_d{d}"), "size")
+        }
     }
     pub(super) fn stride(view: &str, d: usize) -> ParamMeta {
-        ParamMeta { of: Some(view.into()), dim: Some(d), ty: Some("u32"), ..ParamMeta::new(format!("{view}_s{d}"), "stride") }
+        ParamMeta {
+            of: Some(view.into()),
+            dim: Some(d),
+            ty: Some("u32"),
+            ..ParamMeta::new(format!("{view}_s{d}"), "stride")
+        }
     }
     pub(super) fn scalar(name: &str, s: Scalar) -> ParamMeta {
         ParamMeta { of: Some(name.into()), ty: Some(s.name()), ..ParamMeta::new(name.into(), "scalar") }

@@ -40,8 +40,9 @@ pub struct Lowered {
 /// # Errors
 /// `E08xx` with the op's location for anything that has no lowering on this target.
 pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    let target = nvvm::Target::from_name(isa.cpu().name)
-        .ok_or_else(|| CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name)))?;
+    let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
+        CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
+    })?;
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
     let abi = params::Abi::of(func)?;

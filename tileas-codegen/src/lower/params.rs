@@ -64,7 +64,10 @@ pub(crate) struct NvParams {
 
 fn value_name(f: &Function, v: Value, n: usize) -> String {
     match f.value_name(v) {
-        Some(s) if s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && !s.as_bytes()[0].is_ascii_digit() => {
+        Some(s)
+            if s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                && !s.as_bytes()[0].is_ascii_digit() =>
+        {
             s.to_string()
         }
         _ => format!("arg{n}"),
@@ -91,7 +94,9 @@ impl Abi {
                     return Err(CodegenError::new(
                         Code::E0804,
                         f.loc,
-                        format!("kernel parameter `{name}` has type {other}; views and scalars can be passed"),
+                        format!(
+                            "kernel parameter `{name}` has type {other}; views and scalars can be passed"
+                        ),
                     ));
                 }
             }
@@ -104,7 +109,11 @@ impl Abi {
                     match view {
                         Some(i) => abi.views[i].direct = true,
                         None => {
-                            return Err(CodegenError::new(Code::E0804, f.op_loc(op), "the view is not a kernel parameter"));
+                            return Err(CodegenError::new(
+                                Code::E0804,
+                                f.op_loc(op),
+                                "the view is not a kernel parameter",
+                            ));
                         }
                     }
                 }
@@ -136,17 +145,24 @@ impl Abi {
         let Some(inner) = dims.last_mut() else { return fail("descriptor of rank 0".into()) };
         let span = (swizzle.span() / elem.bytes()).max(1);
         if *inner * elem.bytes() < 16 || (*inner > span && *inner % span != 0) {
-            return fail(format!("innermost box extent of {inner} elements does not fit 16-byte TMA rows with swizzle {}", swizzle.name()));
+            return fail(format!(
+                "innermost box extent of {inner} elements does not fit 16-byte TMA rows with swizzle {}",
+                swizzle.name()
+            ));
         }
         *inner = (*inner).min(span);
         if let Some(big) = dims.iter().find(|&&d| d > 256) {
             return fail(format!("box extent {big} exceeds 256"));
         }
         let users_load = f.all_ops().into_iter().any(|o| {
-            f.opcode(o) == Opcode::AsyncTiledTmaLoad && f.named_operand(o, "desc").is_some_and(|d| f.defining_op(d) == Some(op))
+            f.opcode(o) == Opcode::AsyncTiledTmaLoad
+                && f.named_operand(o, "desc").is_some_and(|d| f.defining_op(d) == Some(op))
         });
-        let key = MapKey { view, dims, swizzle, nan: f.attr_name(op, keys::OOB) == Some("nan"), loads: users_load };
-        let same = |m: &MapKey| m.view == key.view && m.dims == key.dims && m.swizzle == key.swizzle && m.nan == key.nan;
+        let key =
+            MapKey { view, dims, swizzle, nan: f.attr_name(op, keys::OOB) == Some("nan"), loads: users_load };
+        let same = |m: &MapKey| {
+            m.view == key.view && m.dims == key.dims && m.swizzle == key.swizzle && m.nan == key.nan
+        };
         let index = match self.maps.iter().position(same) {
             Some(i) => {
                 self.maps[i].loads |= key.loads;
@@ -197,7 +213,9 @@ impl Abi {
             nv.sizes.push(sizes);
             nv.size_reg.push(size_regs);
             let strides = (0..rank)
-                .map(|d| (v.direct && d + 1 < rank).then(|| k.param(format!("{}_s{d}", v.name), ParamKind::U32)))
+                .map(|d| {
+                    (v.direct && d + 1 < rank).then(|| k.param(format!("{}_s{d}", v.name), ParamKind::U32))
+                })
                 .collect();
             nv.strides.push(strides);
             nv.stride_reg.push((0..rank).map(|_| None).collect());
@@ -227,7 +245,10 @@ impl Abi {
                 view: v.name.clone(),
                 elem: v.elem.name().into(),
                 dims: (0..rank).rev().map(extent).collect(),
-                strides_bytes: (0..rank.saturating_sub(1)).rev().map(|d| format!("{}.s{d} * {}", v.name, v.elem.bytes())).collect(),
+                strides_bytes: (0..rank.saturating_sub(1))
+                    .rev()
+                    .map(|d| format!("{}.s{d} * {}", v.name, v.elem.bytes()))
+                    .collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
                 swizzle: m.swizzle.name().into(),
@@ -274,7 +295,13 @@ impl Abi {
                 aligned.push(v.name.as_str());
             }
         }
-        for v in self.views.iter().enumerate().filter(|(i, v)| v.direct || self.maps.iter().any(|m| m.view == *i)).map(|x| x.1) {
+        for v in self
+            .views
+            .iter()
+            .enumerate()
+            .filter(|(i, v)| v.direct || self.maps.iter().any(|m| m.view == *i))
+            .map(|x| x.1)
+        {
             out.push(format!("{}.s{} == 1", v.name, v.dims.len().saturating_sub(1)));
         }
         if !aligned.is_empty() {

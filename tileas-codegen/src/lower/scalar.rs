@@ -15,7 +15,9 @@ impl Lower<'_> {
         use Opcode as O;
         let f = self.f;
         let Some(result) = f.result(op) else { return self.unsupported(op, "has no lowering") };
-        let Some(ty) = f.value_data(result).as_scalar() else { return self.unsupported(op, "has no lowering for this type") };
+        let Some(ty) = f.value_data(result).as_scalar() else {
+            return self.unsupported(op, "has no lowering for this type");
+        };
         let axis = || f.attr_int(op, keys::AXIS).unwrap_or(0);
         let x: Operand = match f.opcode(op) {
             O::Constant => self.constant(op, ty)?,
@@ -31,7 +33,9 @@ impl Lower<'_> {
                 let view = f.operands(op).first().and_then(|&v| self.abi.view_index(v));
                 match view.and_then(|v| self.nv.size_reg[v].get(axis().max(0) as usize).copied().flatten()) {
                     Some(x) => x,
-                    None => return self.unsupported(op, "needs a view parameter and an axis within its rank"),
+                    None => {
+                        return self.unsupported(op, "needs a view parameter and an axis within its rank");
+                    }
                 }
             }
             _ => {
@@ -52,9 +56,13 @@ impl Lower<'_> {
 
     /// An immediate of type `ty`.
     pub(super) fn constant(&mut self, op: Op, ty: Scalar) -> CodegenResult<Operand> {
-        let Some(value) = self.f.attr(op, keys::VALUE) else { return self.err(Code::E0803, op, "constant without value") };
+        let Some(value) = self.f.attr(op, keys::VALUE) else {
+            return self.err(Code::E0803, op, "constant without value");
+        };
         let number = match value {
-            AttrData::Int(v, _) if ty.is_int() => return Ok(Operand::Imm(if ty == Scalar::I64 { *v } else { i64::from(*v as i32) })),
+            AttrData::Int(v, _) if ty.is_int() => {
+                return Ok(Operand::Imm(if ty == Scalar::I64 { *v } else { i64::from(*v as i32) }));
+            }
             AttrData::Int(v, _) => *v as f64,
             AttrData::Float(x, _) => x.get(),
             _ => return self.err(Code::E0803, op, "constant value is not a number"),
@@ -267,7 +275,14 @@ impl Lower<'_> {
         }
     }
 
-    fn compare(&mut self, op: Op, a: Operand, b: Operand, ty: Scalar, unsigned: bool) -> CodegenResult<Operand> {
+    fn compare(
+        &mut self,
+        op: Op,
+        a: Operand,
+        b: Operand,
+        ty: Scalar,
+        unsigned: bool,
+    ) -> CodegenResult<Operand> {
         let pred = self.f.attr_name(op, keys::PREDICATE).unwrap_or("eq");
         let i = ["eq", "ne", "lt", "le", "gt", "ge"].iter().position(|p| *p == pred).unwrap_or(0);
         if ty == Scalar::I1 {
@@ -293,11 +308,21 @@ impl Lower<'_> {
             }};
         }
         let r = match (ty.is_float(), ty == Scalar::I64, unsigned) {
-            (true, ..) => table!(RegTy::F32; setp_eq_f32 setp_neu_f32 setp_lt_f32 setp_le_f32 setp_gt_f32 setp_ge_f32),
-            (_, false, false) => table!(RegTy::B32; setp_eq_s32 setp_ne_s32 setp_lt_s32 setp_le_s32 setp_gt_s32 setp_ge_s32),
-            (_, false, true) => table!(RegTy::B32; setp_eq_u32 setp_ne_u32 setp_lt_u32 setp_le_u32 setp_gt_u32 setp_ge_u32),
-            (_, true, false) => table!(RegTy::B64; setp_eq_s64 setp_ne_s64 setp_lt_s64 setp_le_s64 setp_gt_s64 setp_ge_s64),
-            (_, true, true) => table!(RegTy::B64; setp_eq_u64 setp_ne_u64 setp_lt_u64 setp_le_u64 setp_gt_u64 setp_ge_u64),
+            (true, ..) => {
+                table!(RegTy::F32; setp_eq_f32 setp_neu_f32 setp_lt_f32 setp_le_f32 setp_gt_f32 setp_ge_f32)
+            }
+            (_, false, false) => {
+                table!(RegTy::B32; setp_eq_s32 setp_ne_s32 setp_lt_s32 setp_le_s32 setp_gt_s32 setp_ge_s32)
+            }
+            (_, false, true) => {
+                table!(RegTy::B32; setp_eq_u32 setp_ne_u32 setp_lt_u32 setp_le_u32 setp_gt_u32 setp_ge_u32)
+            }
+            (_, true, false) => {
+                table!(RegTy::B64; setp_eq_s64 setp_ne_s64 setp_lt_s64 setp_le_s64 setp_gt_s64 setp_ge_s64)
+            }
+            (_, true, true) => {
+                table!(RegTy::B64; setp_eq_u64 setp_ne_u64 setp_lt_u64 setp_le_u64 setp_gt_u64 setp_ge_u64)
+            }
         };
         Ok(r.into())
     }

@@ -33,7 +33,10 @@ impl Lower<'_> {
     pub(super) fn linear(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<LinearLayout> {
         match LinearLayout::of_register(layout, dims, self.agent.warps) {
             Some(l) => Ok(l),
-            None => self.unsupported(op, format!("cannot hold {dims:?} in layout {layout} over {} warps", self.agent.warps)),
+            None => self.unsupported(
+                op,
+                format!("cannot hold {dims:?} in layout {layout} over {} warps", self.agent.warps),
+            ),
         }
     }
 
@@ -64,7 +67,11 @@ impl Lower<'_> {
     /// Two f32 values rounded to a pair.
     pub(super) fn pack(&mut self, lo: Operand, hi: Operand, elem: Scalar) -> Operand {
         let (lo, hi) = (self.b.as_reg(RegTy::F32, lo), self.b.as_reg(RegTy::F32, hi));
-        if elem == Scalar::F16 { self.b.cvt_rn_f16x2_f32(hi, lo).into() } else { self.b.cvt_rn_bf16x2_f32(hi, lo).into() }
+        if elem == Scalar::F16 {
+            self.b.cvt_rn_f16x2_f32(hi, lo).into()
+        } else {
+            self.b.cvt_rn_bf16x2_f32(hi, lo).into()
+        }
     }
 
     /// One operand per element (16-bit floats widened to f32); a single one for a splat.
@@ -76,7 +83,11 @@ impl Lower<'_> {
         for &r in &t.regs {
             let r = self.b.as_reg(RegTy::B32, r);
             for h in self.b.unpack_b32_b16(r).iter() {
-                out.push(if t.elem == Scalar::F16 { self.b.cvt_f32_f16(h).into() } else { self.b.cvt_f32_bf16(h).into() });
+                out.push(if t.elem == Scalar::F16 {
+                    self.b.cvt_f32_f16(h).into()
+                } else {
+                    self.b.cvt_f32_bf16(h).into()
+                });
             }
         }
         out
@@ -96,23 +107,35 @@ impl Lower<'_> {
         let f = self.f;
         let Some(result) = f.result(op) else { return Ok(()) };
         let data = f.value_data(result);
-        let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else { return self.unsupported(op, "has no lowering") };
+        let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else {
+            return self.unsupported(op, "has no lowering");
+        };
         let dims: SmallVec<[u32; 4]> = dims.into();
         if data.space().is_some_and(|s| s != crate::ir::Space::Rmem) {
             // A value that stands for the initial content of a buffer needs no code.
-            return if f.opcode(op) == O::Constant { Ok(()) } else { self.unsupported(op, "works on register tiles") };
+            return if f.opcode(op) == O::Constant {
+                Ok(())
+            } else {
+                self.unsupported(op, "works on register tiles")
+            };
         }
-        let Some(layout) = data.layout() else { return self.err(Code::E0803, op, "the result has no layout") };
+        let Some(layout) = data.layout() else {
+            return self.err(Code::E0803, op, "the result has no layout");
+        };
         let regs = match f.opcode(op) {
             O::Constant => {
                 let x = self.constant(op, elem)?;
-                self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                self.vals[result] =
+                    Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
                 return Ok(());
             }
             O::Splat => {
-                let Some(&s) = f.operands(op).first() else { return self.err(Code::E0803, op, "splat of nothing") };
+                let Some(&s) = f.operands(op).first() else {
+                    return self.err(Code::E0803, op, "splat of nothing");
+                };
                 let x = self.scalar(op, s)?;
-                self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                self.vals[result] =
+                    Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
                 return Ok(());
             }
             O::Iota => {
@@ -125,14 +148,23 @@ impl Lower<'_> {
                 }
                 list
             }
-            O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => return self.rename(op, result, &dims, elem, layout),
+            O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => {
+                return self.rename(op, result, &dims, elem, layout);
+            }
             _ => return self.elementwise(op, result, dims, elem, layout),
         };
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims, elem, layout });
         Ok(())
     }
 
-    fn elementwise(&mut self, op: Op, result: Value, dims: SmallVec<[u32; 4]>, elem: Scalar, layout: Layout) -> CodegenResult<()> {
+    fn elementwise(
+        &mut self,
+        op: Op,
+        result: Value,
+        dims: SmallVec<[u32; 4]>,
+        elem: Scalar,
+        layout: Layout,
+    ) -> CodegenResult<()> {
         let f = self.f;
         if !f.opcode(op).has(crate::ir::opcodes::Traits::ELEMENTWISE) {
             return self.unsupported(op, "has no lowering");
@@ -157,8 +189,10 @@ impl Lower<'_> {
         let count = if splat { 1 } else { n };
         let mut out: SmallVec<[Operand; 4]> = SmallVec::with_capacity(count);
         for i in 0..count {
-            let a: SmallVec<[(Operand, Scalar); 3]> =
-                args.iter().map(|(e, s)| (if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s)).collect();
+            let a: SmallVec<[(Operand, Scalar); 3]> = args
+                .iter()
+                .map(|(e, s)| (if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s))
+                .collect();
             out.push(self.arith(op, &a, ty)?);
         }
         if splat {
@@ -172,7 +206,14 @@ impl Lower<'_> {
     }
 
     /// Shape ops: every result register names the source register that holds its element.
-    fn rename(&mut self, op: Op, result: Value, dims: &[u32], elem: Scalar, layout: Layout) -> CodegenResult<()> {
+    fn rename(
+        &mut self,
+        op: Op,
+        result: Value,
+        dims: &[u32],
+        elem: Scalar,
+        layout: Layout,
+    ) -> CodegenResult<()> {
         let f = self.f;
         let Some(&src) = f.operands(op).first() else { return self.err(Code::E0803, op, "needs a source") };
         let t = self.tile(op, src)?;
@@ -207,16 +248,22 @@ impl Lower<'_> {
         } else {
             0
         };
-        let lanes_agree = dl.lane.iter().zip(&sl.lane).chain(dl.warp.iter().zip(&sl.warp)).all(|(&d, &s)| project(d) == s);
+        let lanes_agree =
+            dl.lane.iter().zip(&sl.lane).chain(dl.warp.iter().zip(&sl.warp)).all(|(&d, &s)| project(d) == s);
         if !lanes_agree {
-            return self.unsupported(op, format!("needs data of other threads between layouts {} and {layout}", t.layout));
+            return self.unsupported(
+                op,
+                format!("needs data of other threads between layouts {} and {layout}", t.layout),
+            );
         }
         let mut index: SmallVec<[usize; 4]> = SmallVec::new();
         for r in 0..dl.registers() {
             let want = project(dl.element(r, 0, 0)) + shift;
             match (0..sl.registers()).find(|&s| sl.element(s, 0, 0) == want) {
                 Some(s) => index.push(s as usize),
-                None => return self.unsupported(op, "selects elements that no register of this thread holds"),
+                None => {
+                    return self.unsupported(op, "selects elements that no register of this thread holds");
+                }
             }
         }
         let pairs = packed(elem) && index.len() > 1;
@@ -254,7 +301,8 @@ impl Lower<'_> {
                 e += 1;
             }
             let bits = self.b.fold_shr(x, b as u32);
-            let bits = if e == maps.len() && b == 0 { x } else { self.b.fold_and(bits, (1u64 << (e - b)) - 1) };
+            let bits =
+                if e == maps.len() && b == 0 { x } else { self.b.fold_and(bits, (1u64 << (e - b)) - 1) };
             let part = self.b.fold_shl(bits, maps[b].trailing_zeros());
             sum = self.b.fold_add(sum, part);
             b = e;
