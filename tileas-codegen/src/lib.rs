@@ -7,5 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod schedule;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};
