@@ -132,7 +132,7 @@ impl CostBased {
             self.attempts += 1;
             match self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left)) {
                 Outcome::Placed => return self.finish(p, g, o, ii),
-                Outcome::Exhausted if full >= left => {
+                Outcome::Exhausted if self.ims.placements >= o.step_limit => {
                     self.out_of_steps = true;
                     return false;
                 }

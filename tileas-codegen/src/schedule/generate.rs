@@ -30,8 +30,8 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
     for i in 0..u.int_in_range(0..=3u32)? {
         pools.push(p.add_pool(i, &format!("p{i}"), u.int_in_range(1..=6)?));
     }
-    let large = u.ratio(1, 16)?;
-    let count = if u.ratio(1, 4)? { u.int_in_range(1..=200u32)? } else { u.int_in_range(1..=24)? };
+    let large = u.ratio(1, 24)?;
+    let count = if u.ratio(1, 8)? { u.int_in_range(1..=200u32)? } else { u.int_in_range(1..=24)? };
     let with_groups = u.ratio(1, 3)?;
     let mut nodes: Vec<Node> = Vec::new();
     for i in 0..count {

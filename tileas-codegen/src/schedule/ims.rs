@@ -18,6 +18,8 @@ use super::rrt::Rrt;
 /// No deadline.
 pub(super) const NEVER: i64 = 1 << 60;
 const UNPLACED: i64 = i64::MIN;
+/// Placements per op without progress before an attempt ends.
+const PATIENCE: u64 = 3;
 /// Rounds of tightening windows through groups; windows are sound after any number of them.
 const GROUP_ROUNDS: u32 = 256;
 
@@ -218,6 +220,9 @@ impl Ims {
         }
         let mut left = budget;
         let mut word = 0;
+        // Thrashing shows early: stop when the number of seated ops has not grown for a while.
+        let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
+        let patient = PATIENCE * u64::from(g.n) + 16;
         loop {
             while word < self.unplaced.len() && self.unplaced[word] == 0 {
                 word += 1;
@@ -228,7 +233,7 @@ impl Ims {
             let rank = word as u32 * 64 + self.unplaced[word].trailing_zeros();
             let u = self.by_rank[rank as usize];
             let (lo, hi) = self.window(g, ii, u);
-            if left == 0 {
+            if left == 0 || patience > patient {
                 self.stuck = Some(Stuck { node: Node::from_u32(u), window: (lo, hi), rank });
                 return Outcome::Exhausted;
             }
@@ -240,6 +245,9 @@ impl Ims {
                 let scan = self.force(g, rrt, ii, u, lo);
                 left = left.saturating_sub(scan);
             }
+            seated += 1 - self.victims.len() as i64;
+            patience = if seated > most { 0 } else { patience + 1 };
+            most = most.max(seated);
             for &v in &self.victims {
                 word = word.min(self.rank[v as usize] as usize / 64);
             }

@@ -21,7 +21,7 @@ mod ims;
 pub mod json;
 pub mod options;
 pub mod problem;
-// render
+pub mod render;
 mod rrt;
 pub mod select;
 mod serial;

@@ -7,6 +7,7 @@
 //! Cost: O(edges + uses · log uses). Used by tests, fuzzing and, when the setting is on, after the scheduler.
 
 use super::analysis::{Generator, RegionSchedule};
+use super::options::Limits;
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;
@@ -56,6 +57,14 @@ pub fn verify(p: &Problem, s: &RegionSchedule) -> Vec<Violation> {
     let mut bad = |rule, message: String| out.push(Violation { rule, message });
     if s.start.len() != n || s.stage.len() != n || s.order.len() != n {
         bad(Rule::Complete, format!("{n} ops, {} starts", s.start.len()));
+        return out;
+    }
+    // Out-of-range numbers in an unchecked problem would be met below.
+    let limits = Limits { max_ops: usize::MAX, max_edges: usize::MAX };
+    let mut errors = Vec::new();
+    p.check_structure(&limits, &mut errors);
+    if let Some(e) = errors.first() {
+        bad(Rule::Complete, format!("the problem itself is wrong: {}", e.message));
         return out;
     }
     if s.ii == 0 || s.ii > MAX_QUANTITY {
@@ -246,5 +255,119 @@ fn check_occupancy(p: &Problem, s: &RegionSchedule, out: &mut Vec<Violation>) {
             let message = format!("{kind} {id} `{name}` holds {held} of {cap} in cycle {cycle}");
             out.push(Violation { rule, message });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::{NodeDef, PoolUse, Use};
+    use super::*;
+
+    /// Two loads that share a unit, a group of two, a carried edge, a pool; one legal schedule.
+    fn case() -> (Problem, RegionSchedule) {
+        let mut p = Problem::new("t");
+        let slot = p.add_slot(12, "tma", 1);
+        let pool = p.add_pool(3, "bank", 1);
+        let uses = [Use { slot, offset: 0, duration: 4, occupancy: 1 }];
+        let load = NodeDef { id: "a", latency: 4, uses: &uses, ..NodeDef::default() };
+        let a = p.add_node(&load);
+        let b = p.add_node(&NodeDef { id: "b", ..load });
+        let charge = [PoolUse { pool, count: 1, duration: 5 }];
+        let dot = NodeDef {
+            id: "c",
+            latency: 8,
+            pools: &charge,
+            group: Some(1),
+            max_depth: 2,
+            ..NodeDef::default()
+        };
+        let c = p.add_node(&dot);
+        let d = p.add_node(&NodeDef {
+            id: "d",
+            latency: 1,
+            group: Some(1),
+            force_serial: true,
+            ..NodeDef::default()
+        });
+        p.add_edge(a, c, 4, 0);
+        p.add_edge(b, c, 4, 0);
+        p.add_edge(c, d, 0, 0);
+        p.add_edge(c, c, 8, 1);
+        let mut s = RegionSchedule { generator: Generator::CostBased, ii: 8, ..RegionSchedule::default() };
+        s.start.extend([0, 4, 8, 8]);
+        s.stage.extend([0, 0, 1, 1]);
+        s.order.extend([0, 1, 2, 3]);
+        s.stage_count = 3; // ceil((8 + 8 + 1) / 8)
+        s.bounds.resource = 8;
+        (p, s)
+    }
+
+    fn broken(change: impl FnOnce(&mut Problem, &mut RegionSchedule)) -> Vec<Rule> {
+        let (mut p, mut s) = case();
+        change(&mut p, &mut s);
+        let mut rules: Vec<Rule> = verify(&p, &s).iter().map(|v| v.rule).collect();
+        rules.dedup();
+        rules
+    }
+
+    #[test]
+    fn the_case_is_legal() {
+        assert_eq!(broken(|_, _| {}), []);
+    }
+
+    #[test]
+    fn one_wrong_schedule_per_rule() {
+        let n = Node::from_u32;
+        let rule = |r: Rule, change: &dyn Fn(&mut Problem, &mut RegionSchedule)| {
+            assert_eq!(broken(change), [r], "{r:?}");
+        };
+        rule(Rule::Complete, &|_, s| s.ii = 0);
+        rule(Rule::Complete, &|p, _| _ = p.add_node(&NodeDef::default()));
+        rule(Rule::Complete, &|p, _| _ = p.add_edge(n(0), n(77), 0, 0));
+        rule(Rule::Stage, &|_, s| s.stage[n(3)] = 0);
+        rule(Rule::StageCount, &|_, s| s.stage_count = 2);
+        rule(Rule::OrderUnique, &|_, s| s.order[n(1)] = 0);
+        rule(Rule::OrderRank, &|_, s| (s.order[n(0)], s.order[n(1)]) = (1, 0));
+        rule(Rule::OrderRank, &|_, s| (s.order[n(2)], s.order[n(3)]) = (3, 2));
+        rule(Rule::Dependence, &|p, _| _ = p.add_edge(n(1), n(2), 5, 0));
+        rule(Rule::Dependence, &|p, _| _ = p.add_edge(n(2), n(0), 1, 1));
+        rule(Rule::Slot, &|_, s| s.start[n(1)] = 3);
+        rule(Rule::Pool, &|p, s| {
+            let pool = super::super::Pool::from_u32(0);
+            let charge = [PoolUse { pool, count: 1, duration: 4 }];
+            p.add_node(&NodeDef { id: "e", pools: &charge, ..NodeDef::default() });
+            (s.start.push(9), s.stage.push(1), s.order.push(4));
+        });
+        rule(Rule::Group, &|p, s| {
+            p.add_node(&NodeDef { id: "e", group: Some(1), ..NodeDef::default() });
+            (s.start.push(16), s.stage.push(2), s.order.push(4));
+            s.stage_count = 3;
+        });
+        rule(Rule::MaxDepth, &|p, s| {
+            p.add_node(&NodeDef { id: "e", max_depth: 1, ..NodeDef::default() });
+            (s.start.push(16), s.stage.push(2), s.order.push(4));
+        });
+        rule(Rule::ForceSerial, &|p, s| {
+            p.add_node(&NodeDef { id: "e", latency: 9, force_serial: true, ..NodeDef::default() });
+            (s.start.push(9), s.stage.push(1), s.order.push(4));
+            s.stage_count = 3;
+        });
+        rule(Rule::Bound, &|_, s| s.bounds.recurrence = 9);
+    }
+
+    #[test]
+    fn an_op_longer_than_the_interval_meets_itself() {
+        let mut p = Problem::new("t");
+        let slot = p.add_slot(1, "x", 2);
+        let uses = [Use { slot, offset: 3, duration: 9, occupancy: 1 }];
+        p.add_node(&NodeDef { id: "a", uses: &uses, ..NodeDef::default() });
+        let mut s =
+            RegionSchedule { generator: Generator::CostBased, ii: 4, stage_count: 1, ..Default::default() };
+        (s.start.push(0), s.stage.push(0), s.order.push(0));
+        let found = verify(&p, &s);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].message, "slot 1 `x` holds 3 of 2 in cycle 3");
+        s.ii = 5;
+        assert_eq!(verify(&p, &s), []);
     }
 }
