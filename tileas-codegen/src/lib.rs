@@ -13,5 +13,6 @@ pub mod lower;
 pub mod nvvm;
 pub mod ptx;
 pub mod regalloc;
+pub mod schedule;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};

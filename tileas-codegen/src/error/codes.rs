@@ -62,7 +62,20 @@ codes! {
     E0010 = "input larger than the limit";
     // -- E02: IR verifier
     // -- E03: scheduling problem and JSON
+    E0301 = "malformed schedule document: syntax, type or missing field";
+    E0302 = "unknown schema name";
+    E0303 = "unknown slot, pool or op";
+    E0304 = "duplicate slot, pool or op id";
+    E0305 = "one op demands more of a slot or pool than its capacity";
+    E0306 = "dependence cycle of distance zero";
+    E0307 = "number out of range";
+    E0308 = "more ops or edges than the limit";
     // -- E04: schedule generation
+    E0401 = "failed to find a schedule";
+    E0402 = "schedule longer than the largest cycle number";
+    W0401 = "unknown scheduler name";
+    W0402 = "constraint the serial generator does not consult";
+    W0403 = "serial schedule used as fallback";
     // -- E05: agents and placement
     // -- E06: buffers
     // -- E07: materialisation

@@ -1,0 +1,266 @@
+//! The cost-based generator: search for the smallest II at which all ops can be placed.
+//!
+//! In: a problem, its graph, a proven lower bound and a cap. Out: starts and II, or the six facts of
+//! [`FailureReport`]. At each II the ops are placed by [`Ims`] with one priority after the other; a success is compacted
+//! (fewest stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then
+//! down again, since feasibility of a heuristic is not monotone.
+//!
+//! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
+//! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
+
+use super::analysis::{ConflictRow, FailureReport, ResourceRef};
+use super::compact::{self, Compact};
+use super::graph::Graph;
+use super::ims::{Ims, Outcome, Priority};
+use super::options::{IiSearch, ScheduleOptions};
+use super::problem::{MAX_QUANTITY, Node, Problem};
+use super::rrt::Rrt;
+
+/// Up to here II is searched one by one.
+const LINEAR_LIMIT: u32 = 256;
+/// How often a success at a smaller II is tried for after galloping.
+const DOWNWARD_FAILURES: u32 = 2;
+
+/// Memory of the generator.
+#[derive(Default)]
+pub(super) struct CostBased {
+    rrt: Rrt,
+    pub ims: Ims,
+    compact: Compact,
+    saved: Vec<i64>,
+    best: Vec<i64>,
+    pub attempts: u32,
+    pub out_of_steps: bool,
+}
+
+impl CostBased {
+    /// Searches II in `bound..=cap`. The starts of a success are in [`CostBased::starts`].
+    pub fn search(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        options: &ScheduleOptions,
+        bound: u32,
+        cap: u32,
+    ) -> Option<u32> {
+        self.attempts = 0;
+        self.out_of_steps = false;
+        (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
+        let linear_end = match options.ii_search {
+            IiSearch::Linear => cap,
+            IiSearch::Auto => cap.min(LINEAR_LIMIT),
+            IiSearch::Gallop => 0,
+        };
+        let mut ii = bound;
+        while ii <= linear_end {
+            if self.try_ii(p, g, options, ii) {
+                return Some(ii);
+            }
+            if self.out_of_steps {
+                return None;
+            }
+            ii += 1;
+        }
+        self.gallop(p, g, options, ii, cap)
+    }
+
+    /// Starts of the last success, by op.
+    pub fn starts(&self) -> &[i64] {
+        &self.best
+    }
+
+    fn gallop(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, from: u32, cap: u32) -> Option<u32> {
+        let (mut step, mut failed, mut ii) = (1u32, from.saturating_sub(1), from);
+        let mut found = loop {
+            if ii > cap {
+                return None;
+            }
+            if self.try_ii(p, g, o, ii) {
+                break ii;
+            }
+            if self.out_of_steps {
+                return None;
+            }
+            failed = ii;
+            if ii == cap {
+                return None;
+            }
+            ii = ii.saturating_add(step).min(cap);
+            step = step.saturating_mul(2);
+        };
+        // Halve the gap, then walk down while that works.
+        while found - failed > 1 && !self.out_of_steps {
+            let middle = failed + (found - failed) / 2;
+            if self.try_ii(p, g, o, middle) {
+                found = middle;
+            } else {
+                failed = middle;
+            }
+        }
+        let (mut failures, mut ii) = (0, found.saturating_sub(2));
+        while ii >= from && failures < DOWNWARD_FAILURES && !self.out_of_steps {
+            if self.try_ii(p, g, o, ii) {
+                found = ii;
+            } else {
+                failures += 1;
+            }
+            ii -= 1;
+        }
+        Some(found)
+    }
+
+    /// All attempts at one II; a success is left in `best`.
+    fn try_ii(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        let wide = i64::from(ii);
+        if !self.ims.prepare(p, g, wide, o.max_stages) {
+            return false;
+        }
+        for k in 0..o.attempts.max(1) {
+            if let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) {
+                let window = (0, wide - 1);
+                self.ims.stuck = Some(super::ims::Stuck { node, window, rank: 0 });
+                return false;
+            }
+            let priority = match k {
+                0 => Priority::Height,
+                1 => Priority::Slack,
+                2 => Priority::Early,
+                k => Priority::Sampled(o.seed.wrapping_add(u64::from(k))),
+            };
+            let left = o.step_limit.saturating_sub(self.ims.placements);
+            let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
+            self.attempts += 1;
+            match self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left)) {
+                Outcome::Placed => return self.finish(p, g, o, ii),
+                Outcome::Exhausted if self.ims.placements >= o.step_limit => {
+                    self.out_of_steps = true;
+                    return false;
+                }
+                Outcome::Exhausted => {}
+            }
+        }
+        false
+    }
+
+    /// Compacts a success and moves it to `best`. `false`: its cycles do not fit 31 bits.
+    fn finish(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        let wide = i64::from(ii);
+        compact::pull(g, &mut self.rrt, &mut self.ims, wide);
+        self.fewer_stages(p, g, o, ii);
+        self.compact.push(p, g, &mut self.rrt, &mut self.ims, wide);
+        compact::settle(g, &mut self.ims, wide);
+        if self.ims.start.iter().any(|&t| t > i64::from(MAX_QUANTITY)) {
+            return false;
+        }
+        self.best.clear();
+        self.best.extend_from_slice(&self.ims.start);
+        true
+    }
+
+    /// One short attempt with a stage less, where the dependences do not rule it out.
+    fn fewer_stages(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) {
+        let wide = i64::from(ii);
+        let stages = |starts: &[i64]| starts.iter().max().map_or(1, |&t| t / wide + 1);
+        let now = stages(&self.ims.start);
+        if now <= stages(&self.ims.early) || now < 3 {
+            return;
+        }
+        self.saved.clear();
+        self.saved.extend_from_slice(&self.ims.start);
+        let limit = o.max_stages.unwrap_or(u32::MAX).min((now - 1) as u32);
+        // Deadlines of `max_stages` include the last latency; here only the starts count, so this asks for more.
+        let mut better =
+            self.ims.prepare(p, g, wide, Some(limit)) && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+        if better {
+            let budget = 2 * u64::from(g.n);
+            let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, Priority::Height, budget);
+            better = outcome == Outcome::Placed;
+        }
+        if better {
+            compact::pull(g, &mut self.rrt, &mut self.ims, wide);
+            return;
+        }
+        // Back to the saved starts, with their windows and table.
+        self.ims.prepare(p, g, wide, o.max_stages);
+        let reset = self.rrt.reset(p, ii, o.rrt_size_threshold);
+        debug_assert!(reset.is_ok(), "the same II was reset before");
+        self.ims.start.clear();
+        self.ims.start.extend_from_slice(&self.saved);
+        for (u, &t) in self.saved.iter().enumerate() {
+            self.rrt.place(Node::from_u32(u as u32), t);
+        }
+    }
+
+    /// Explains the last failed II.
+    pub fn report(&self, p: &Problem, ii: u32) -> FailureReport {
+        const ROWS: usize = 16;
+        let mut report = FailureReport {
+            ii,
+            node: None,
+            duration: 0,
+            rows: Vec::new(),
+            window: (0, -1),
+            pool: None,
+            group: None,
+            stage: 0,
+            order: 0,
+        };
+        let Some(stuck) = self.ims.stuck else { return report };
+        let (node, ii) = (stuck.node, i64::from(ii));
+        report.node = Some(node);
+        let slot_end = p.uses(node).iter().map(|u| u.offset.saturating_add(u.duration));
+        report.duration = slot_end.chain(p.pool_uses(node).iter().map(|u| u.duration)).max().unwrap_or(0);
+        report.window = stuck.window;
+        report.group = p.group(node);
+        report.stage = stuck.window.0.div_euclid(ii);
+        report.order = stuck.rank;
+        let t = stuck.window.0;
+        let slots = p.uses(node).iter().map(|u| (ResourceRef::Slot(u.slot), u.offset, u.duration));
+        let pools = p.pool_uses(node).iter().map(|u| (ResourceRef::Pool(u.pool), 0, u.duration));
+        for (resource, offset, duration) in slots.chain(pools) {
+            let capacity = match resource {
+                ResourceRef::Slot(s) => p.slots()[s].capacity,
+                ResourceRef::Pool(q) => p.pools()[q].capacity,
+            };
+            for k in 0..i64::from(duration).min(ii).min(1024) {
+                let cycle = (t + i64::from(offset) + k).rem_euclid(ii);
+                let wanted = demand(p, node, t, resource, cycle, ii);
+                let placed = self.ims.start.iter().enumerate().filter(|(_, at)| **at >= 0);
+                let held: u64 = placed
+                    .map(|(v, &at)| (Node::from_u32(v as u32), at))
+                    .filter(|&(v, _)| v != node)
+                    .map(|(v, at)| demand(p, v, at, resource, cycle, ii))
+                    .sum();
+                if held + wanted > u64::from(capacity) {
+                    if let (ResourceRef::Pool(q), None) = (resource, report.pool) {
+                        report.pool = Some(q);
+                    }
+                    report.rows.push(ConflictRow { cycle: cycle as u32, resource, held, wanted, capacity });
+                }
+                if report.rows.len() == ROWS {
+                    return report;
+                }
+            }
+        }
+        report
+    }
+}
+
+/// Units of `resource` the op, started at `at`, holds in a cycle modulo II.
+fn demand(p: &Problem, node: Node, at: i64, resource: ResourceRef, cycle: i64, ii: i64) -> u64 {
+    let turns = |offset: u32, duration: u32| {
+        let k = (cycle - at - i64::from(offset)).rem_euclid(ii);
+        let duration = i64::from(duration);
+        if k < duration { ((duration - 1 - k) / ii + 1) as u64 } else { 0 }
+    };
+    match resource {
+        ResourceRef::Slot(s) => {
+            let uses = p.uses(node).iter().filter(|u| u.slot == s);
+            uses.map(|u| turns(u.offset, u.duration) * u64::from(u.occupancy)).sum()
+        }
+        ResourceRef::Pool(q) => {
+            let uses = p.pool_uses(node).iter().filter(|u| u.pool == q);
+            uses.map(|u| turns(0, u.duration) * u64::from(u.count)).sum()
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! Iterative modulo scheduling with eviction, for one candidate II.
+//!
+//! In: a problem, its graph, a reservation table reset to the II. Out: a legal start for every op, or the reason to
+//! give up. Ops are placed by priority (height: the longest path to the end under this II). Each goes to the first
+//! free start of its dependence window [earliest, earliest + II - 1], preferably one that leaves its placed
+//! successors where they are. If there is none it is forced in, later than the last time, and what it contradicts is
+//! evicted and placed again. Groups narrow the window to the stage of the members placed; depth limits give every op
+//! a latest start, propagated through the dependences.
+//!
+//! Guarantee: what it returns is legal; an empty window is a proof that none exists, running out of budget is not. Budget in placements, so that a
+//! rerun gives the same answer. Cost: O(placements · (II + degree)). Elsewhere: choosing II (`cost_based`), shorter
+//! lifetimes (`compact`). Source: B. R. Rau, "Iterative modulo scheduling", 1994; spec page 4.
+
+use super::graph::Graph;
+use super::problem::{NO_GROUP, Node, Problem};
+use super::rrt::Rrt;
+
+/// No deadline.
+pub(super) const NEVER: i64 = 1 << 60;
+const UNPLACED: i64 = i64::MIN;
+/// Placements per op without progress before an attempt ends.
+const PATIENCE: u64 = 3;
+/// Rounds of tightening windows through groups; windows are sound after any number of them.
+const GROUP_ROUNDS: u32 = 256;
+
+/// How an attempt ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Every op has a legal start.
+    Placed,
+    /// The budget ran out; a schedule may exist.
+    Exhausted,
+}
+
+/// Priority of the ops in one attempt.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Priority {
+    /// Longest path to the end first.
+    Height,
+    /// Least slack between earliest and latest start first.
+    Slack,
+    /// Earliest start first.
+    Early,
+    /// Height, perturbed with this seed.
+    Sampled(u64),
+}
+
+/// The op an attempt gave up on.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Stuck {
+    pub node: Node,
+    pub window: (i64, i64),
+    pub rank: u32,
+}
+
+/// Memory of the placement, kept from one loop to the next.
+#[derive(Default)]
+pub(super) struct Ims {
+    /// Start of each op; valid after `Outcome::Placed`.
+    pub start: Vec<i64>,
+    /// Earliest and latest start under any schedule at this II.
+    pub early: Vec<i64>,
+    pub late: Vec<i64>,
+    /// Group of an op, [`NO_GROUP`] if it is alone.
+    pub group: Vec<u32>,
+    height: Vec<i64>,
+    last_try: Vec<i64>,
+    by_rank: Vec<u32>,
+    rank: Vec<u32>,
+    keys: Vec<(i64, i64, u32, u32)>,
+    unplaced: Vec<u64>,
+    group_count: Vec<u32>,
+    group_stage: Vec<i64>,
+    victims: Vec<u32>,
+    pub placements: u64,
+    pub evictions: u64,
+    pub stuck: Option<Stuck>,
+}
+
+impl Ims {
+    /// Computes windows and heights for a new II. `false`: some window is empty, so no schedule exists.
+    ///
+    /// `max_stages` bounds the cycle in which every op must have finished.
+    pub fn prepare(&mut self, p: &Problem, g: &Graph, ii: i64, max_stages: Option<u32>) -> bool {
+        let n = g.n as usize;
+        self.group.clear();
+        self.group.extend(p.nodes().map(|u| if p.group_size(u) > 1 { p.group_index(u) } else { NO_GROUP }));
+        self.early.clear();
+        self.early.resize(n, 0);
+        self.late.clear();
+        let mut bounded = false;
+        for u in p.nodes() {
+            let mut late = NEVER;
+            if p.max_depth(u) > 0 {
+                late = (i64::from(p.max_depth(u)) + 1) * ii - 1;
+            }
+            if let Some(stages) = max_stages {
+                late = late.min(i64::from(stages) * ii - i64::from(p.latency(u).max(1)));
+            }
+            bounded |= late < NEVER;
+            self.late.push(late);
+        }
+        self.tighten_early(g, ii);
+        if bounded {
+            self.tighten_late(g, ii);
+        }
+        if let Some(u) = (0..n).find(|&u| self.early[u] > self.late[u]) {
+            let window = (self.early[u], self.late[u]);
+            self.stuck = Some(Stuck { node: Node::from_u32(u as u32), window, rank: 0 });
+            return false;
+        }
+        self.height.clear();
+        self.height.extend(p.nodes().map(|u| i64::from(p.latency(u))));
+        loop {
+            let mut changed = false;
+            for &u in g.topo.iter().rev() {
+                let mut h = self.height[u as usize];
+                for a in g.succ.of(u) {
+                    h = h.max(self.height[a.node as usize] + a.weight(ii));
+                }
+                changed |= h > self.height[u as usize];
+                self.height[u as usize] = h;
+            }
+            if !changed || !g.has_carried {
+                return true;
+            }
+        }
+    }
+
+    fn tighten_early(&mut self, g: &Graph, ii: i64) {
+        let mut rounds = 0;
+        loop {
+            let mut changed = false;
+            for &u in &g.topo {
+                let at = self.early[u as usize];
+                for a in g.succ.of(u) {
+                    let v = &mut self.early[a.node as usize];
+                    if at + a.weight(ii) > *v {
+                        *v = at + a.weight(ii);
+                        changed = true;
+                    }
+                }
+            }
+            if g.has_groups {
+                for k in 0..g.group_first.len() as u32 - 2 {
+                    let latest = g.group(k).iter().map(|&m| self.early[m as usize]).max().unwrap_or(0);
+                    let floor = latest.div_euclid(ii) * ii;
+                    for &m in g.group(k) {
+                        changed |= self.early[m as usize] < floor;
+                        self.early[m as usize] = self.early[m as usize].max(floor);
+                    }
+                }
+                rounds += 1;
+            }
+            if !changed || !(g.has_carried || g.has_groups) || rounds == GROUP_ROUNDS {
+                return;
+            }
+        }
+    }
+
+    fn tighten_late(&mut self, g: &Graph, ii: i64) {
+        let mut rounds = 0;
+        loop {
+            let mut changed = false;
+            for &u in g.topo.iter().rev() {
+                for a in g.succ.of(u) {
+                    let bound = self.late[a.node as usize].saturating_sub(a.weight(ii));
+                    if bound < self.late[u as usize] {
+                        self.late[u as usize] = bound;
+                        changed = true;
+                    }
+                }
+            }
+            if g.has_groups {
+                for k in 0..g.group_first.len() as u32 - 2 {
+                    let first = g.group(k).iter().map(|&m| self.late[m as usize]).min().unwrap_or(NEVER);
+                    if first >= NEVER {
+                        continue;
+                    }
+                    let ceiling = (first.div_euclid(ii) + 1) * ii - 1;
+                    for &m in g.group(k) {
+                        changed |= self.late[m as usize] > ceiling;
+                        self.late[m as usize] = self.late[m as usize].min(ceiling);
+                    }
+                }
+                rounds += 1;
+            }
+            // Once a window is empty, tightening could go on without end.
+            let empty = (0..self.late.len()).any(|u| self.late[u] < self.early[u]);
+            if !changed || !(g.has_carried || g.has_groups) || rounds == GROUP_ROUNDS || empty {
+                return;
+            }
+        }
+    }
+
+    /// One attempt at placing all ops, within `budget` placements. `rrt` is freshly reset to `ii`.
+    pub fn attempt(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        rrt: &mut Rrt,
+        ii: i64,
+        priority: Priority,
+        budget: u64,
+    ) -> Outcome {
+        let n = g.n as usize;
+        self.rank_ops(g, ii, priority);
+        self.start.clear();
+        self.start.resize(n, UNPLACED);
+        self.last_try.clear();
+        self.last_try.resize(n, UNPLACED);
+        self.group_count.clear();
+        self.group_count.resize(p.num_groups(), 0);
+        self.group_stage.clear();
+        self.group_stage.resize(p.num_groups(), 0);
+        self.unplaced.clear();
+        self.unplaced.resize(n.div_ceil(64), u64::MAX);
+        if n % 64 != 0 {
+            self.unplaced[n / 64] = (1 << (n % 64)) - 1;
+        }
+        let mut left = budget;
+        let mut word = 0;
+        // Thrashing shows early: stop when the number of seated ops has not grown for a while.
+        let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
+        let patient = PATIENCE * u64::from(g.n) + 16;
+        loop {
+            while word < self.unplaced.len() && self.unplaced[word] == 0 {
+                word += 1;
+            }
+            if word == self.unplaced.len() {
+                return Outcome::Placed;
+            }
+            let rank = word as u32 * 64 + self.unplaced[word].trailing_zeros();
+            let u = self.by_rank[rank as usize];
+            let (lo, hi) = self.window(g, ii, u);
+            if left == 0 || patience > patient {
+                self.stuck = Some(Stuck { node: Node::from_u32(u), window: (lo, hi), rank });
+                return Outcome::Exhausted;
+            }
+            left -= 1;
+            self.placements += 1;
+            if let Some(t) = self.find_seat(g, rrt, ii, u, lo, hi) {
+                self.seat(g, rrt, ii, u, t);
+            } else {
+                let scan = self.force(g, rrt, ii, u, lo);
+                left = left.saturating_sub(scan);
+            }
+            seated += 1 - self.victims.len() as i64;
+            patience = if seated > most { 0 } else { patience + 1 };
+            most = most.max(seated);
+            for &v in &self.victims {
+                word = word.min(self.rank[v as usize] as usize / 64);
+            }
+            self.victims.clear();
+        }
+    }
+
+    fn rank_ops(&mut self, g: &Graph, ii: i64, priority: Priority) {
+        let longest = (0..g.n as usize).map(|u| self.early[u] + self.height[u]).max().unwrap_or(0);
+        let mut random = match priority {
+            Priority::Sampled(seed) => seed ^ 0x9e37_79b9_7f4a_7c15,
+            _ => 0,
+        };
+        self.keys.clear();
+        for u in 0..g.n {
+            let (early, late) = (self.early[u as usize], self.late[u as usize]);
+            let height = self.height[u as usize];
+            let (first, second) = match priority {
+                Priority::Height => (-height, 0),
+                Priority::Slack => ((longest - height).min(late) - early, early),
+                Priority::Early => (early, -height),
+                Priority::Sampled(_) => {
+                    // SplitMix64.
+                    random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                    let mut z = random;
+                    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                    (-height - ((z >> 33) as i64 % (ii / 2 + 2)), 0)
+                }
+            };
+            self.keys.push((first, second, g.topo_pos[u as usize], u));
+        }
+        self.keys.sort_unstable();
+        self.by_rank.clear();
+        self.by_rank.extend(self.keys.iter().map(|k| k.3));
+        self.rank.clear();
+        self.rank.resize(g.n as usize, 0);
+        for (i, &u) in self.by_rank.iter().enumerate() {
+            self.rank[u as usize] = i as u32;
+        }
+    }
+
+    /// First and last start that placed predecessors, the op's own bounds and II candidates leave.
+    fn window(&self, g: &Graph, ii: i64, u: u32) -> (i64, i64) {
+        let mut lo = self.early[u as usize];
+        for a in g.pred.of(u) {
+            let at = self.start[a.node as usize];
+            if at != UNPLACED {
+                lo = lo.max(at + a.weight(ii));
+            }
+        }
+        (lo, (lo + ii - 1).min(self.late[u as usize]))
+    }
+
+    fn find_seat(&self, g: &Graph, rrt: &Rrt, ii: i64, u: u32, lo: i64, hi: i64) -> Option<i64> {
+        let (mut lo, mut hi) = (lo, hi);
+        let group = self.group[u as usize];
+        if group != NO_GROUP && self.group_count[group as usize] > 0 {
+            let first = self.group_stage[group as usize] * ii;
+            (lo, hi) = (lo.max(first), hi.min(first + ii - 1));
+        }
+        let mut keep = hi;
+        for a in g.succ.of(u) {
+            let at = self.start[a.node as usize];
+            if at != UNPLACED {
+                keep = keep.min(at - a.weight(ii));
+            }
+        }
+        let node = Node::from_u32(u);
+        rrt.first_fit(node, lo, keep).or_else(|| rrt.first_fit(node, lo.max(keep + 1), hi))
+    }
+
+    /// Seats `u` at `t`, evicting the ops whose dependences that breaks.
+    fn seat(&mut self, g: &Graph, rrt: &mut Rrt, ii: i64, u: u32, t: i64) {
+        for a in g.succ.of(u) {
+            let at = self.start[a.node as usize];
+            if at != UNPLACED && at < t + a.weight(ii) {
+                self.evict(rrt, a.node);
+            }
+        }
+        for a in g.pred.of(u) {
+            let at = self.start[a.node as usize];
+            if at != UNPLACED && t < at + a.weight(ii) {
+                self.evict(rrt, a.node);
+            }
+        }
+        rrt.place(Node::from_u32(u), t);
+        self.start[u as usize] = t;
+        self.last_try[u as usize] = t;
+        let rank = self.rank[u as usize] as usize;
+        self.unplaced[rank / 64] &= !(1 << (rank % 64));
+        let group = self.group[u as usize];
+        if group != NO_GROUP {
+            self.group_count[group as usize] += 1;
+            self.group_stage[group as usize] = t.div_euclid(ii);
+        }
+    }
+
+    fn evict(&mut self, rrt: &mut Rrt, v: u32) {
+        rrt.remove(Node::from_u32(v), self.start[v as usize]);
+        self.start[v as usize] = UNPLACED;
+        let rank = self.rank[v as usize] as usize;
+        self.unplaced[rank / 64] |= 1 << (rank % 64);
+        let group = self.group[v as usize];
+        if group != NO_GROUP {
+            self.group_count[group as usize] -= 1;
+        }
+        self.evictions += 1;
+        self.victims.push(v);
+    }
+
+    /// Seats `u` although nothing is free, one cycle later than the last time. Returns the extra work in placements.
+    fn force(&mut self, g: &Graph, rrt: &mut Rrt, ii: i64, u: u32, lo: i64) -> u64 {
+        let i = u as usize;
+        let mut t =
+            if self.last_try[i] == UNPLACED || lo > self.last_try[i] { lo } else { self.last_try[i] + 1 };
+        if t > self.late[i] {
+            // Past the deadline: begin again at the earliest start, predecessors have to move.
+            t = if self.last_try[i] == self.late[i] { self.early[i] } else { self.late[i] };
+        }
+        let group = self.group[i];
+        if group != NO_GROUP
+            && self.group_count[group as usize] > 0
+            && self.group_stage[group as usize] != t.div_euclid(ii)
+        {
+            for &m in g.group(group) {
+                if m != u && self.start[m as usize] != UNPLACED {
+                    self.evict(rrt, m);
+                }
+            }
+        }
+        let node = Node::from_u32(u);
+        let mut scan = 0;
+        if !rrt.fits(node, t) {
+            // Least important first: with capacity above 1 not all that meet it have to go.
+            for k in (0..g.n as usize).rev() {
+                let v = self.by_rank[k];
+                let at = self.start[v as usize];
+                if at != UNPLACED && rrt.meet(node, t, Node::from_u32(v), at) {
+                    self.evict(rrt, v);
+                    if rrt.fits(node, t) {
+                        break;
+                    }
+                }
+            }
+            scan = u64::from(g.n) / 32;
+        }
+        self.seat(g, rrt, ii, u, t);
+        scan
+    }
+}

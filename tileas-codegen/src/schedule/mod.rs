@@ -1,0 +1,187 @@
+//! Modulo scheduling of one loop body: when does each op start, and how often does an iteration begin.
+//!
+//! In: a [`Problem`] (built from IR or read from JSON). Out: a [`RegionSchedule`]. The recipe of
+//! [`Scheduler::schedule_into`]: check → graph → serial schedule (always exists, gives the cap) → bounds → generator
+//! chosen by [`select()`] → stages and order. Every step is one file.
+//!
+//! Guarantee: the result is legal in the sense of `tileas-schedule/1` (checked independently by [`verify`]),
+//! deterministic, never worse than the serial schedule, and of II ≥ every bound. Cost: tens of microseconds for loops
+//! of some fifty ops; the second schedule of a problem on one [`Scheduler`] allocates nothing. Elsewhere: what travels
+//! between agents (`buffers`), code (`materialize`). Source: spec pages 3 and 4.
+
+pub mod analysis;
+pub mod bounds;
+mod compact;
+mod cost_based;
+#[cfg(feature = "arbitrary")]
+pub mod generate;
+mod graph;
+mod ims;
+#[cfg(feature = "serde")]
+pub mod json;
+pub mod options;
+pub mod problem;
+pub mod render;
+mod rrt;
+pub mod select;
+mod serial;
+pub mod verify;
+
+pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
+pub use bounds::Bounds;
+pub use options::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
+pub use problem::{Edge, EdgeData, Node, NodeDef, Pool, PoolUse, Problem, Resource, Slot, Use};
+pub use select::{RegionSummary, select};
+
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use problem::{MAX_QUANTITY, NO_GROUP};
+
+/// The scheduler with its memory. One per thread; options and problems are shared.
+#[derive(Default)]
+pub struct Scheduler {
+    graph: graph::Graph,
+    bounds: bounds::BoundsScratch,
+    cost: cost_based::CostBased,
+    serial: Vec<i64>,
+    ranks: Vec<(u32, u32, u32)>,
+}
+
+impl Scheduler {
+    /// A scheduler without memory of anything.
+    pub fn new() -> Scheduler {
+        Scheduler::default()
+    }
+
+    /// Schedules `problem`; see [`Scheduler::schedule_into`].
+    ///
+    /// # Errors
+    /// Those of [`Scheduler::schedule_into`].
+    pub fn schedule(
+        &mut self,
+        problem: &Problem,
+        options: &ScheduleOptions,
+    ) -> CodegenResult<RegionSchedule> {
+        let mut out = RegionSchedule::default();
+        self.schedule_into(problem, options, &mut out)?;
+        Ok(out)
+    }
+
+    /// Schedules `problem` into `out`, whose memory is reused.
+    ///
+    /// # Errors
+    /// The first structural error of the problem (`E0303`…`E0308`), `E0402` if even the serial schedule does not fit
+    /// 31 bits, and `E0401` if pipelining fails and the options require it.
+    pub fn schedule_into(
+        &mut self,
+        problem: &Problem,
+        options: &ScheduleOptions,
+        out: &mut RegionSchedule,
+    ) -> CodegenResult<()> {
+        out.clear();
+        out.name.push_str(problem.name());
+        let mut errors = Vec::new();
+        problem.check_structure(&options.limits, &mut errors);
+        if let Some(e) = errors.first() {
+            return Err(e.to_codegen(problem));
+        }
+        if !self.graph.build(problem) {
+            let error = problem.zero_distance_cycle().map(|e| e.to_codegen(problem));
+            let unknown = || CodegenError::new(Code::E0306, Loc::NONE, "zero-distance dependence cycle");
+            return Err(error.unwrap_or_else(unknown));
+        }
+        let Some(serial_ii) = serial::serial_schedule(problem, &self.graph, &mut self.serial) else {
+            let text = format!("the serial schedule of `{}` does not fit 31 bits", problem.name());
+            return Err(CodegenError::new(Code::E0402, Loc::NONE, text));
+        };
+        self.bounds.compute(problem, &self.graph, options.max_stages, &mut out.bounds);
+        record_exclusions(problem, out);
+        out.status.converged = true;
+        out.generator = select(problem.summary.as_ref(), options);
+        if out.generator == Generator::Serial {
+            warn_dropped(problem, out);
+            self.publish_serial(serial_ii, out);
+            return Ok(());
+        }
+        let cap = options.ii_cap.unwrap_or(serial_ii).min(serial_ii);
+        let found = self.cost.search(problem, &self.graph, options, out.bounds.max(), cap);
+        out.stats.attempts = self.cost.attempts;
+        out.stats.placements = self.cost.ims.placements;
+        out.stats.evictions = self.cost.ims.evictions;
+        out.status.budget_exceeded = self.cost.out_of_steps;
+        if let Some(ii) = found {
+            let longest = problem.nodes().zip(self.cost.starts());
+            let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
+            out.ii = ii;
+            out.stage_count = (finish + 1).div_ceil(ii.into()).min(MAX_QUANTITY.into()) as u32;
+            publish(&self.graph, self.cost.starts(), &mut self.ranks, out);
+            out.stats.ii_is_optimal = ii == out.bounds.max();
+            return Ok(());
+        }
+        let report = self.cost.report(problem, cap.max(1));
+        if options.require_pipelining {
+            let mut error = CodegenError::new(Code::E0401, Loc::NONE, "failed to find a schedule");
+            if let Some(n) = report.node {
+                error.location = problem.loc(n);
+            }
+            error.notes.extend(report.lines(problem).into_iter().map(|line| (Loc::NONE, line)));
+            return Err(error);
+        }
+        let text = format!("no II from {} to {cap} works, using the serial schedule", out.bounds.max());
+        out.warnings.push(CodegenError::new(Code::W0403, Loc::NONE, text));
+        out.failure = Some(report);
+        out.generator = Generator::Serial;
+        out.status.serial_fallback = true;
+        self.publish_serial(serial_ii, out);
+        Ok(())
+    }
+
+    fn publish_serial(&mut self, ii: u32, out: &mut RegionSchedule) {
+        out.ii = ii;
+        out.stage_count = 1;
+        publish(&self.graph, &self.serial, &mut self.ranks, out);
+        out.stats.ii_is_optimal = ii == out.bounds.max();
+    }
+}
+
+/// Writes starts, stages and order.
+fn publish(g: &graph::Graph, starts: &[i64], ranks: &mut Vec<(u32, u32, u32)>, out: &mut RegionSchedule) {
+    ranks.clear();
+    for (u, &t) in starts.iter().enumerate() {
+        // Generators hand over cycles of 31 bits.
+        let t = t as u32;
+        out.start.push(t);
+        out.stage.push(t / out.ii);
+        out.order.push(0);
+        // The stage follows from the start: sorting by start sorts by stage.
+        ranks.push((t, g.topo_pos[u], u as u32));
+    }
+    ranks.sort_unstable();
+    for (i, &(_, _, u)) in ranks.iter().enumerate() {
+        out.order[Node::from_u32(u)] = i as u32;
+    }
+}
+
+fn record_exclusions(p: &Problem, out: &mut RegionSchedule) {
+    for node in p.nodes().filter(|&n| p.force_serial(n)) {
+        out.exclusions.push(Exclusion { node, with: node });
+        if p.group_index(node) == NO_GROUP {
+            continue;
+        }
+        let same = p.nodes().filter(|&w| w != node && p.group_index(w) == p.group_index(node));
+        // A pair of two forced-serial ops is listed once.
+        let same = same.filter(|&w| !(p.force_serial(w) && w < node));
+        out.exclusions.extend(same.map(|with| Exclusion { node, with }));
+    }
+}
+
+/// The serial generator consults no constraint but forced serialisation; what it drops is said.
+fn warn_dropped(p: &Problem, out: &mut RegionSchedule) {
+    let groups = p.nodes().filter(|&n| p.group_size(n) > 1).count();
+    let depths = p.nodes().filter(|&n| p.max_depth(n) > 0).count();
+    for (count, what) in [(groups, "group"), (depths, "max_depth")] {
+        if count > 0 {
+            let text = format!("the serial generator does not consult `{what}` ({count} ops)");
+            out.warnings.push(CodegenError::new(Code::W0402, Loc::NONE, text));
+        }
+    }
+}

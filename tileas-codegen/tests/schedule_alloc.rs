@@ -1,0 +1,53 @@
+//! A warm scheduler allocates nothing.
+#![expect(unsafe_code, reason = "counting allocations takes a global allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tileas_codegen::schedule::{RegionSchedule, ScheduleOptions, Scheduler};
+
+#[path = "schedule_data/loops.rs"]
+mod loops;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system allocator unchanged; counting touches a thread-local without a destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(ptr, layout) }
+    }
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        COUNT.with(|c| c.set(c.get() + 1));
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn the_second_schedule_allocates_nothing() {
+    let options = ScheduleOptions::default();
+    let problems = [loops::synthetic(200), loops::synthetic(48), loops::synthetic(3)];
+    let mut scheduler = Scheduler::new();
+    let mut out = RegionSchedule::default();
+    for p in &problems {
+        let before = COUNT.get();
+        scheduler.schedule_into(p, &options, &mut out).unwrap();
+        let first = COUNT.get() - before;
+        let answer = out.clone();
+        let before = COUNT.get();
+        scheduler.schedule_into(p, &options, &mut out).unwrap();
+        let second = COUNT.get() - before;
+        assert_eq!(second, 0, "{} ops", p.num_nodes());
+        assert!(first > 0 || p.num_nodes() < 200, "the counter counts");
+        assert_eq!(out, answer);
+    }
+}
