@@ -6,10 +6,13 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
+pub mod buffers;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
+pub mod materialize;
 pub mod nvvm;
 pub mod ptx;
 pub mod regalloc;
