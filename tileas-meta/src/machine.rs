@@ -323,11 +323,7 @@ pub const OP_CLASSES: &[OpClassRow] = &[
         text: "tma_store",
         doc: "Tensor-map store of a box from shared to global memory.",
     },
-    OpClassRow {
-        name: "Dot",
-        text: "dot",
-        doc: "Matrix multiply-accumulate of tiles by the target's MMA.",
-    },
+    OpClassRow { name: "Dot", text: "dot", doc: "Matrix multiply-accumulate of tiles by the target's MMA." },
     OpClassRow {
         name: "CopyRmemToSmem",
         text: "copy_rmem_to_smem",
@@ -415,7 +411,11 @@ pub const OP_CLASSES: &[OpClassRow] = &[
         text: "scalar",
         doc: "Scalar that one agent computes: loaded, atomic or cancelled program id.",
     },
-    OpClassRow { name: "Barrier", text: "barrier", doc: "Synchronisation inside an agent or between agents." },
+    OpClassRow {
+        name: "Barrier",
+        text: "barrier",
+        doc: "Synchronisation inside an agent or between agents.",
+    },
 ];
 
 /// The `OpClass` enum of the compiler crate.

@@ -1,2 +1,169 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: `cargo xtask <task>`.
+//!
+//! `test` runs every test with the outside tools they need; `ptxas` prints the assembler the tests use. Tools
+//! are looked for first and fetched once into `target/tools` otherwise (see [`tools`]). The library crates need none of
+//! this: plain `cargo test` runs what needs no outside tool.
+
+mod tools;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Developer tasks of tileas")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run all tests, with ptxas and numpy at hand (fetched into target/tools if need be).
+    Test {
+        /// Arguments for `cargo test`, such as a test's name.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Print the path of the ptxas that tests use, fetching it if need be.
+    Ptxas,
+}
+
+/// Set for the children of `cargo xtask test`, so that a test that calls it again is refused.
+const GUARD: &str = "TILEAS_XTASK_TEST";
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let result = match args.task {
+        Task::Test { args } => test(&args),
+        Task::Ptxas => tools::ptxas(&Places::new()).map(|path| println!("{}", path.display())),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Directories the tasks use.
+struct Places {
+    /// Root of the workspace.
+    root: PathBuf,
+    /// Where fetched tools go: `target/tools`.
+    tools: PathBuf,
+}
+
+impl Places {
+    fn new() -> Places {
+        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let target =
+            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
+        Places { root, tools: target.join("tools") }
+    }
+}
+
+/// One step of `cargo xtask test`.
+struct Step {
+    name: &'static str,
+    /// Arguments of cargo.
+    cargo: &'static [&'static str],
+    /// Whether the user's arguments go to this step; the other steps are skipped when there are any.
+    takes_args: bool,
+}
+
+/// All steps, in order. A new kind of check (examples, a further feature set) is a row here.
+const STEPS: &[Step] = &[Step {
+    name: "tests of all crates",
+    cargo: &["test", "--workspace", "--no-fail-fast"],
+    takes_args: true,
+}];
+
+/// Runs all steps, prints a summary, and fails when any step failed.
+fn test(args: &[String]) -> Result<()> {
+    if std::env::var_os(GUARD).is_some() {
+        bail!("`cargo xtask test` was called by one of its own tests");
+    }
+    let places = Places::new();
+    let tools = tools::all(&places)?;
+    eprintln!("xtask: ptxas {}", tools.ptxas.display());
+    let mut outcomes: Vec<(&str, Duration, Result<()>)> = Vec::new();
+    for step in STEPS.iter().filter(|step| args.is_empty() || step.takes_args) {
+        eprintln!("xtask: {}", step.name);
+        let begin = Instant::now();
+        let mut command = cargo(&places);
+        command
+            .args(step.cargo)
+            .args(if step.takes_args { args } else { &[] })
+            .env(GUARD, "1")
+            .env("PTXAS", &tools.ptxas)
+            .env("TILEAS_REQUIRE_PTXAS", "1")
+            .env("TILEAS_PYTHON", &tools.python)
+            .env("PYTHONPATH", &tools.python_path);
+        let outcome = run(&mut command);
+        outcomes.push((step.name, begin.elapsed(), outcome));
+    }
+    println!("\nsummary");
+    let mut failed = 0;
+    for (name, time, outcome) in &outcomes {
+        match outcome {
+            Ok(()) => println!("  ok      {:>6.1} s  {name}", time.as_secs_f64()),
+            Err(error) => {
+                failed += 1;
+                println!("  FAILED  {:>6.1} s  {name}: {error:#}", time.as_secs_f64());
+            }
+        }
+    }
+    if failed > 0 {
+        bail!("{failed} of {} steps failed", outcomes.len());
+    }
+    Ok(())
+}
+
+/// The cargo that runs us, in the workspace root, without what it told us about this package: build scripts
+/// that watch such a variable would run again.
+fn cargo(places: &Places) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    command.current_dir(&places.root).stdin(Stdio::null());
+    for (key, _) in std::env::vars_os() {
+        let name = key.to_string_lossy();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&key);
+        }
+    }
+    command
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{status}");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Args::command().debug_assert();
+        let args = Args::try_parse_from(["xtask", "test", "--", "--test", "x"]).expect("parses");
+        assert!(matches!(args.task, Task::Test { args } if args == ["--test", "x"]));
+    }
+
+    #[test]
+    fn tools_are_inside_the_target_directory() {
+        let places = Places::new();
+        assert!(places.tools.ends_with("tools"));
+        assert!(places.root.join("Cargo.toml").is_file());
+    }
+}

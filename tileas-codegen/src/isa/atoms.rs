@@ -4,7 +4,7 @@
 //! has none, worded for a diagnostic. Legality only: layouts, descriptors and the instructions themselves are
 //! chosen by `place` and by the emission of an ISA crate. Cost: a scan of a handful of rows.
 
-use super::{Feature, Features};
+use super::{Feature, Features, Work};
 use std::fmt;
 
 /// An element type as matrix instructions know it.
@@ -215,7 +215,18 @@ impl MmaAtom {
         (self.request.k * self.request.a.bits()).div_ceil(32)
     }
 
-    /// Multiply-adds of the whole tile.
+    /// Work of the whole tile for the real-cycle model; `a_in_smem` tells where A is read from.
+    pub fn work(&self, a_in_smem: bool) -> Work {
+        let (a, b) = self.operand_bytes();
+        let r = &self.request;
+        Work {
+            bytes: b + if a_in_smem { a } else { 0 },
+            elements: u64::from(r.m) * u64::from(r.n),
+            macs: (self.macs() * u64::from(r.a.bits().max(r.b.bits()))).div_ceil(16),
+        }
+    }
+
+    /// Multiply-adds of the whole tile, whatever the operand type.
     pub fn macs(&self) -> u64 {
         u64::from(self.request.m) * u64::from(self.request.n) * u64::from(self.request.k)
     }
@@ -223,9 +234,8 @@ impl MmaAtom {
     /// Bytes of A, and of B.
     pub fn operand_bytes(&self) -> (u64, u64) {
         let r = &self.request;
-        let bytes = |rows: u32, ty: AtomType| {
-            (u64::from(rows) * u64::from(r.k) * u64::from(ty.bits())).div_ceil(8)
-        };
+        let bytes =
+            |rows: u32, ty: AtomType| (u64::from(rows) * u64::from(r.k) * u64::from(ty.bits())).div_ceil(8);
         (bytes(r.m, r.a), bytes(r.n, r.b))
     }
 }
@@ -256,7 +266,12 @@ impl Atoms {
         };
         let Some(shape) = kind.shapes.iter().find(|s| u32::from(s.m) == r.m) else {
             let ms: Vec<String> = kind.shapes.iter().map(|s| s.m.to_string()).collect();
-            return Err(format!("M = {} has no instruction of kind {}, M is {}", r.m, kind.kind, ms.join(" or ")));
+            return Err(format!(
+                "M = {} has no instruction of kind {}, M is {}",
+                r.m,
+                kind.kind,
+                ms.join(" or ")
+            ));
         };
         for (operand, ty, transposed, along) in
             [("A", r.a, r.a_m_contiguous, 'M'), ("B", r.b, r.b_n_contiguous, 'N')]
@@ -280,7 +295,10 @@ impl Atoms {
         }
         let k = u32::from(kind.k);
         if r.k == 0 || !r.k.is_multiple_of(k) {
-            return Err(format!("K = {} is not a positive multiple of {k}, the depth of kind {}", r.k, kind.kind));
+            return Err(format!(
+                "K = {} is not a positive multiple of {k}, the depth of kind {}",
+                r.k, kind.kind
+            ));
         }
         Ok(MmaAtom { kind, request: r, k, k_steps: r.k / k })
     }

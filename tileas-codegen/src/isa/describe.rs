@@ -11,11 +11,8 @@ pub fn describe(isa: &dyn TargetIsa) -> String {
     let (m, cpu) = (isa.machine(), isa.cpu());
     let _ = writeln!(s, "{} ({}), {}", cpu.name, isa.name(), isa.triple());
     let _ = writeln!(s, "  PTX {}.{} or later, source: {}", cpu.ptx_version.0, cpu.ptx_version.1, cpu.source);
-    let features: Vec<&str> = ALL_FEATURES
-        .iter()
-        .filter(|(f, _)| isa.features().has(*f))
-        .map(|(_, name)| *name)
-        .collect();
+    let features: Vec<&str> =
+        ALL_FEATURES.iter().filter(|(f, _)| isa.features().has(*f)).map(|(_, name)| *name).collect();
     let _ = writeln!(s, "  features: {}", features.join(", "));
     model(&mut s, m);
     section(&mut s, "matrix instructions");
@@ -88,8 +85,15 @@ fn model(s: &mut String, m: &MachineModel) {
     }
     section(s, "op tags (tag, cycles, slots)");
     for t in m.tags {
-        let _ =
-            writeln!(s, "  {:#04x} {:>2} {:<6} {}  ; {}", t.tag, t.latency, slot_list(t.slots), t.family, t.source);
+        let _ = writeln!(
+            s,
+            "  {:#04x} {:>2} {:<6} {}  ; {}",
+            t.tag,
+            t.latency,
+            slot_list(t.slots),
+            t.family,
+            t.source
+        );
     }
     section(s, "resource vectors ((slot, duration, occupancy)…, latency)");
     for v in m.vectors {

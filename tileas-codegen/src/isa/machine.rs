@@ -281,7 +281,7 @@ pub struct Work {
     pub bytes: u64,
     /// Tile elements computed; for a reduction, elements of its input.
     pub elements: u64,
-    /// Multiply-adds, M·N·K.
+    /// Multiply-adds of 16-bit operands, M·N·K: one of 8-bit operands counts half, one of tf32 twice.
     pub macs: u64,
 }
 

@@ -17,9 +17,9 @@ pub use atoms::{
 };
 pub use describe::describe;
 pub use machine::{
-    Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag, Pool,
-    PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId, Use,
-    Work,
+    Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
+    Pool, PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId,
+    Use, Work,
 };
 
 use std::fmt;
