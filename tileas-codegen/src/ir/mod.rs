@@ -22,6 +22,7 @@ pub mod types;
 pub mod verifier;
 
 pub use attrs::{AttrData, AttrDict};
+pub use builder::{FunctionBuilder, infer_result_types};
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
 pub use function::{Function, ValueDef};
 pub use layouts::{Layout, LinearLayout, Swizzle};
