@@ -6,9 +6,11 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod error;
 pub mod ir;
 pub mod nvvm;
+pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod isa;
