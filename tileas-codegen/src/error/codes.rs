@@ -61,7 +61,6 @@ codes! {
     E0009 = "duplicate attribute or symbol name";
     E0010 = "input larger than the limit";
     // -- E01, W01: scheduling constraints
-    E0101 = "leader_gid absent although gid is not 0 (strict mode)";
     E0102 = "leaders of a group disagree (strict mode)";
     E0103 = "inherent and discardable constraint differ (strict mode)";
     E0104 = "unit constraint key with a value (strict mode)";
