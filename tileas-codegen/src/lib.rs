@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod nvvm;

@@ -29,3 +29,4 @@ pub use layouts::{Layout, LinearLayout, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};
 pub use types::{Dim, Scalar, Space, TypeData};
+pub use verifier::{Limits, Verified, verify, verify_function, verify_module};
