@@ -12,9 +12,10 @@
 
 use super::PlaceOptions;
 use super::classify::{self, Class, Classes, DisjointSets};
+use super::operands::MatrixLayouts;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
-use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Value};
+use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
@@ -56,8 +57,10 @@ pub struct ChainInfo {
     pub columns: u32,
     /// Number of slices along the columns.
     pub slices: u32,
-    /// Whether some op mixes columns with another axis, or a region op carries a tile: never sliced.
+    /// Whether some op mixes columns with another axis: never sliced.
     mixed: bool,
+    /// Whether a region op carries a tile: never sliced either.
+    carried: bool,
     vector_length: u32,
     memory: bool,
     spread: bool,
@@ -128,9 +131,10 @@ impl Chains {
     ///
     /// # Errors
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
-    pub fn find(
+    pub(super) fn find(
         func: &Function,
         classes: &Classes,
+        layouts: &MatrixLayouts,
         warps: u32,
         isa: &dyn TargetIsa,
         opts: &PlaceOptions,
@@ -201,7 +205,7 @@ impl Chains {
         let threads = warps * isa.machine().limits.warp_threads;
         chains.survey(func, classes, &writes, threads);
         chains.carried(func, classes, threads);
-        chains.settle(func, warps, isa, opts, classes, &writes)?;
+        chains.settle(func, layouts, warps, isa, opts, classes, &writes)?;
         Ok(chains)
     }
 
@@ -314,7 +318,7 @@ impl Chains {
             if matches!(func.opcode(op), Opcode::For | Opcode::If) {
                 for &v in func.results(op) {
                     if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
-                        self.info[c].mixed = true;
+                        self.info[c].carried = true;
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
                             self.info[c].see(dims, elem, threads);
@@ -329,6 +333,7 @@ impl Chains {
     fn settle(
         &mut self,
         func: &Function,
+        layouts: &MatrixLayouts,
         warps: u32,
         isa: &dyn TargetIsa,
         opts: &PlaceOptions,
@@ -354,6 +359,8 @@ impl Chains {
         }
         let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
+        // A piece of a loaded tile is whole swizzle spans.
+        let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let tiles = self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
             writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
         );
@@ -366,6 +373,10 @@ impl Chains {
                 let (Some(dims), Some(elem)) = (func.value_data(v).dims(), func.value_data(v).elem()) else {
                     continue;
                 };
+                if let (Class::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
+                    let columns = l.swizzle().map_or(1, Swizzle::span) * 8 / elem.bits().max(1);
+                    least[c] = least[c].max(columns);
+                }
                 let layout = self.layout(c, dims, self.vector[v]).0;
                 let Some(regs) = registers_per_thread(layout, dims, elem, warps) else {
                     return Err(CodegenError::new(
@@ -391,7 +402,7 @@ impl Chains {
             if need[c] <= opts.slice_regs {
                 continue;
             }
-            if info.mixed {
+            if info.mixed || info.carried {
                 if need[c] > most {
                     let loc = info.loc_op.expand().map_or(func.loc, |op| func.op_loc(op));
                     return Err(CodegenError::new(
@@ -412,6 +423,7 @@ impl Chains {
             if span[c] > 0 {
                 width = width.min(span[c]);
             }
+            width = width.max(least[c].min(info.columns));
             info.slices = info.columns / width;
         }
         Ok(())
@@ -442,6 +454,7 @@ impl Default for ChainInfo {
             columns: 1,
             slices: 1,
             mixed: false,
+            carried: false,
             vector_length: 1,
             memory: false,
             spread: false,

@@ -87,12 +87,20 @@ pub struct Classes {
     pub ties: Vec<Tie>,
     /// Shared-memory operands, in program order.
     pub operands: Vec<SmemOperand>,
+    /// Per set (by its representative): whether what an iteration reads before the first update shows outside the
+    /// accumulator, so that a zero start must really be stored.
+    shows: Vec<bool>,
 }
 
 impl Classes {
     /// The class of a value.
     pub fn class(&self, v: Value) -> Class {
         self.class[v]
+    }
+
+    fn shows_start(&self, member: Value) -> bool {
+        let mut sets = self.sets.clone();
+        self.shows.get(sets.find(member.index())).copied().unwrap_or(false)
     }
 
     /// Whether two accumulators are tied.
@@ -280,8 +288,45 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     for &op in &ops {
         collect(func, op, &mut c);
     }
+    find_shown(func, &ops, &mut c);
     check_updates(func, &c)?;
     Ok(c)
+}
+
+/// Follows what register ops compute from loop-carried accumulators: whether it reaches anything but the
+/// accumulator it was read from.
+fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
+    c.shows = vec![false; func.num_values()];
+    // Sets whose start a register value depends on; a value of a second set counts as shown at once.
+    let mut from: SecondaryMap<Value, Option<u32>> = SecondaryMap::new();
+    for &op in ops {
+        let opcode = func.opcode(op);
+        let ends = matches!(opcode, Opcode::TiledStore | Opcode::AsyncTiledTmaStore | Opcode::If);
+        let carries = matches!(opcode, Opcode::For | Opcode::Yield);
+        let dot = matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
+        let register = is_register_op(func, op);
+        let mut sources: Option<u32> = None;
+        for (n, &v) in func.operands(op).iter().enumerate() {
+            let argument = c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..));
+            let set = match from[v] {
+                Some(set) => set,
+                None if argument && (register || ends) => c.sets.find(v.index()) as u32,
+                None => continue,
+            };
+            let same = c.ties.iter().find(|t| t.op == op && t.operand == n).map(|t| t.member);
+            let back = same.is_some_and(|m| c.sets.find(m.index()) as u32 == set);
+            let two = sources.is_some_and(|s| s != set);
+            if ends || two || ((carries || dot) && !back) {
+                c.shows[set as usize] = true;
+            }
+            sources = Some(set);
+        }
+        if register && sources.is_some() {
+            for &r in func.results(op) {
+                from[r] = sources;
+            }
+        }
+    }
 }
 
 /// Records the ties and shared-memory operands of one op.
@@ -334,7 +379,11 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
 pub fn tie_needs_write(func: &Function, c: &Classes, tie: &Tie) -> bool {
     match c.class(tie.value) {
         Class::Acc => false,
-        Class::Leaf => func.opcode(tie.op) == Opcode::Yield || func.constant_value(tie.value) != Some(0.0),
+        Class::Leaf => {
+            func.opcode(tie.op) == Opcode::Yield
+                || func.constant_value(tie.value) != Some(0.0)
+                || func.opcode(tie.op) == Opcode::For && c.shows_start(tie.member)
+        }
         _ => true,
     }
 }

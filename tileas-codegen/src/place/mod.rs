@@ -64,7 +64,7 @@ pub fn place(
         .map_or(isa.machine().limits.warpgroup_warps, |a| a.warps)
         .max(1);
     let layouts = operands::matrix_layouts(&func, &classes, isa)?;
-    let chains = chains::Chains::find(&func, &classes, warps, isa, opts)?;
+    let chains = chains::Chains::find(&func, &classes, &layouts, warps, isa, opts)?;
     if let Some(&op) = chains.ops.iter().find(|&&op| plan.op_agent[op].is_none()) {
         return Err(CodegenError::new(
             Code::E0509,

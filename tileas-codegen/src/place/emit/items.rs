@@ -280,7 +280,7 @@ impl Placer<'_> {
                 if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
                     *last += i64::from(k * if parts > 1 { width } else { 0 });
                 }
-                let piece = self.piece(source, &offsets, &dims, agent);
+                let piece = self.piece(source, &offsets, &dims, k, agent);
                 self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent)
             }
             Opcode::TiledLoad => {
@@ -337,7 +337,14 @@ impl Placer<'_> {
     }
 
     /// `extract_slice` of a placed tile, unless the piece is the whole.
-    fn piece(&mut self, v: Value, offsets: &[i64], dims: &[u32], agent: PackedOption<Agent>) -> Value {
+    fn piece(
+        &mut self,
+        v: Value,
+        offsets: &[i64],
+        dims: &[u32],
+        k: u32,
+        agent: PackedOption<Agent>,
+    ) -> Value {
         if self.dims(v).as_slice() == dims {
             return v;
         }
@@ -350,7 +357,7 @@ impl Placer<'_> {
         let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
-        self.name_after(piece, v, "t");
+        self.name_after(piece, v, &format!("t{k}"));
         piece
     }
 
@@ -365,7 +372,7 @@ impl Placer<'_> {
         if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
             *last = i64::from(k) * i64::from(width);
         }
-        let piece = self.piece(v, &offsets, &dims, agent);
+        let piece = self.piece(v, &offsets, &dims, k, agent);
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
         let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent);
         let new = self.first_result(copy);
