@@ -10,7 +10,7 @@ use super::access::{accesses, is_stored, slice_base};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
 use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
 
 /// One storage web.
@@ -426,6 +426,7 @@ fn yields_always(func: &Function, y: Value, l: Op, n: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cranelift_entity::EntityRef;
 
     #[test]
     fn flags_simplify() {

@@ -61,7 +61,6 @@ codes! {
     E0009 = "duplicate attribute or symbol name";
     E0010 = "input larger than the limit";
     // -- E01, W01: scheduling constraints
-    E0101 = "leader_gid absent although gid is not 0 (strict mode)";
     E0102 = "leaders of a group disagree (strict mode)";
     E0103 = "inherent and discardable constraint differ (strict mode)";
     E0104 = "unit constraint key with a value (strict mode)";
@@ -118,6 +117,15 @@ codes! {
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";
     // -- E05: agents and placement
+    E0501 = "the kernel is already placed or materialised";
+    E0502 = "the target has no matrix instruction for a dot";
+    E0503 = "a shared-memory tile is asked for in two different layouts";
+    E0504 = "the swizzle of a descriptor does not fit the tile";
+    E0505 = "an accumulator is updated more than once from the same value";
+    E0506 = "no register layout holds a tile";
+    E0507 = "a register chain needs more registers than a thread has and cannot be sliced";
+    E0508 = "the agents of a kernel need more threads or registers than the target has";
+    E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
     E0601 = "a tied tile is used after its update";
     E0602 = "shared memory does not suffice";

@@ -2,8 +2,8 @@
 //!
 //! In: any [`Function`] the API can build. Out: a list of errors, empty for legal IR, in program order; or a
 //! [`Verified`] reference, which only this module can make. Structure (segments, attributes, regions, terminators,
-//! visibility of values) follows from the operation table; [`typing`] has the typing rules and shapes, [`memory`]
-//! loads, stores, TMA, copies and layouts, [`control`] loops, branches, pipelines and agents.
+//! visibility of values) follows from the operation table; `typing` has the typing rules and shapes, `memory`
+//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents.
 //!
 //! Guarantee: total (no panic, bounded recursion), every violation is reported once, each with its op's location and
 //! both sides of a disagreement. Cost: linear in ops + operands. Elsewhere: what a target supports (place, lower),

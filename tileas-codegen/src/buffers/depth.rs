@@ -1,0 +1,268 @@
+//! Channel depths: how many slots each ring gets, and why.
+//!
+//! R3 gives the least depth at which the schedule's II holds; R4 grows rings, the one short of most cycles first,
+//! until every producer's latency is covered, 8 slots, or memory is full. If even R3 does not fit, the largest rings
+//! shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports.
+//! Unit: model cycles for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
+//! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
+
+use super::channels::{Pipe, PipeData};
+use super::cost;
+use super::memory::{self, MemoryMap};
+use super::webs::Webs;
+use crate::agents::AgentPlan;
+use crate::error::CodegenResult;
+use crate::ir::{Function, Op};
+use crate::isa::TargetIsa;
+use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use cranelift_entity::{PrimaryMap, SecondaryMap};
+
+/// Most slots that R4 gives a ring.
+pub const MAX_DEPTH: u32 = 8;
+
+/// Pipes that share their number of slots: they hand over the same webs in one home.
+struct Ring {
+    pipes: Vec<Pipe>,
+    need: u32,
+    depth: u32,
+    cap: u32,
+    /// Cycles to cover, and cycles per execution of the home.
+    cover: u64,
+    period: u64,
+    shrunk: bool,
+}
+
+/// The schedule of the loop whose body is the pipe's home.
+fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -> Option<&'a LoopSchedule> {
+    sched.loops[func.block_parent(p.home)?].as_deref()
+}
+
+/// R3: the least depth that keeps the schedule's II, and the sentence that says so.
+fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &PipeData) -> (u32, String) {
+    match schedule_of(func, sched, p) {
+        Some(s) if !s.serial && s.ii > 0 => {
+            let first = p.acquires.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+            let last = p
+                .consumers
+                .iter()
+                .flat_map(|c| &c.uses)
+                .map(|&op| s.start[op].saturating_add(cost::hold(func, isa, op)))
+                .max()
+                .unwrap_or(0);
+            let span = last.saturating_sub(first);
+            let d = p.distance + span.div_ceil(s.ii);
+            let d = d.max(1).max(p.distance);
+            (d, format!("R3 {d}: {last} - {first} cycles at II {}", s.ii))
+        }
+        _ => (p.distance + 1, format!("R3 {}: program order", p.distance + 1)),
+    }
+}
+
+/// Chooses the depth of every pipe and the slots of every web, and lays out memory.
+///
+/// # Errors
+/// E0602 and E0603 when memory does not suffice at one slot per ring.
+pub fn choose(
+    func: &Function,
+    plan: &AgentPlan,
+    sched: &ScheduleAnalysis,
+    isa: &dyn TargetIsa,
+    smem_limit: u32,
+    max_depth: u32,
+    webs: &mut Webs,
+    pipes: &mut PrimaryMap<Pipe, PipeData>,
+) -> CodegenResult<MemoryMap> {
+    let mut rings: Vec<Ring> = Vec::new();
+    let ids: Vec<Pipe> = pipes.keys().collect();
+    for id in ids {
+        let (d, why) = need(func, sched, isa, &pipes[id]);
+        let p = &mut pipes[id];
+        if p.in_place {
+            p.depth = 1;
+            p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > 1);
+            p.reason = "in place: 1".into();
+            continue;
+        }
+        p.reason = why;
+        let p = &pipes[id];
+        let latency =
+            p.events.iter().map(|&op| cost::latency(func, plan, isa, p.producer.agent, op)).max().unwrap_or(0);
+        let hold = p
+            .consumers
+            .iter()
+            .map(|c| {
+                let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
+                used.fold(0, u64::saturating_add) + u64::from(isa.machine().hand_off)
+            })
+            .max()
+            .unwrap_or(0);
+        let cover = latency.saturating_add(hold);
+        let period = cost::block_cycles(func, plan, isa, p.home);
+        let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
+        // Rings that share a web become one.
+        let mut ring =
+            Ring { pipes: vec![id], need: d.min(cap), depth: 0, cap: cap.min(max_depth.max(1)), cover, period, shrunk: false };
+        rings.retain_mut(|r| {
+            let shared = r.pipes.iter().any(|&o| pipes[o].webs.iter().any(|w| p.webs.contains(w)));
+            if shared {
+                ring.pipes.extend(r.pipes.drain(..));
+                ring.need = ring.need.max(r.need);
+                ring.cover = ring.cover.max(r.cover);
+            }
+            !shared
+        });
+        ring.pipes.sort_unstable();
+        rings.push(ring);
+    }
+    rings.sort_by_key(|r| r.pipes.first().copied());
+    for r in &mut rings {
+        r.depth = r.need.min(max_depth.max(1));
+    }
+    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
+        apply(func, rings, webs, pipes);
+        memory::lay_out(func, isa, smem_limit, webs, pipes)
+    };
+    // R3 first; what does not fit shrinks, the ring with most slots first.
+    let mut map = fits(&rings, webs, pipes);
+    while map.is_err() {
+        let Some(r) = rings.iter_mut().filter(|r| r.depth > 1).max_by_key(|r| r.depth) else { break };
+        r.depth -= 1;
+        r.shrunk = true;
+        map = fits(&rings, webs, pipes);
+    }
+    map?;
+    let mut full = vec![false; rings.len()];
+    loop {
+        let short = |r: &Ring| i128::from(r.depth) * i128::from(r.period) - i128::from(r.cover);
+        let pick = rings
+            .iter()
+            .enumerate()
+            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth < r.cap.min(MAX_DEPTH) && short(r) < 0)
+            .min_by_key(|(i, r)| (short(r), *i))
+            .map(|(i, _)| i);
+        let Some(i) = pick else { break };
+        rings[i].depth += 1;
+        if fits(&rings, webs, pipes).is_err() {
+            rings[i].depth -= 1;
+            full[i] = true;
+        }
+    }
+    for (i, r) in rings.iter().enumerate() {
+        for &id in &r.pipes {
+            let p = &mut pipes[id];
+            p.reason.push_str(&format!("; R4 {}: {} cycles to cover, {} a turn", r.depth, r.cover, r.period));
+            if full[i] || r.shrunk {
+                p.reason.push_str(", memory full");
+            }
+            if r.cap == 1 && max_depth > 1 {
+                p.reason.push_str(", home runs once");
+            }
+        }
+    }
+    fits(&rings, webs, pipes)
+}
+
+fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>) {
+    for r in rings {
+        for &id in &r.pipes {
+            let p = &mut pipes[id];
+            p.depth = r.depth;
+            p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > u64::from(r.depth));
+            for &w in &p.webs {
+                webs.webs[w].slots = r.depth;
+            }
+        }
+    }
+}
+
+/// The II that a loop reaches with the chosen depths: the maximum cycle ratio, rounded up, of its synchronisation
+/// graph weighted with model cycles.
+pub fn ii_eff(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    s: &LoopSchedule,
+    pipes: &PrimaryMap<Pipe, PipeData>,
+) -> u32 {
+    if s.serial || s.ii == 0 {
+        return s.ii;
+    }
+    let mut index: SecondaryMap<Op, u32> = SecondaryMap::new();
+    for (i, &op) in s.scheduled.iter().enumerate() {
+        index[op] = i as u32 + 1;
+    }
+    let mut edges: Vec<(usize, usize, i64, i64)> = Vec::new();
+    let at = |op: Op| (index[op] as usize).checked_sub(1);
+    for p in pipes.values() {
+        for &e in &p.events {
+            for c in &p.consumers {
+                for &w in &c.waits {
+                    if let (Some(a), Some(b)) = (at(e), at(w)) {
+                        let lat = i64::from(isa.machine().latency(cost::op_class(func, e)));
+                        edges.push((a, b, lat, i64::from(p.distance)));
+                    }
+                }
+                for &u in &c.uses {
+                    for &a in &p.acquires {
+                        if let (Some(u_at), Some(a_at)) = (at(u), at(a)) {
+                            let back = i64::from(p.depth) - i64::from(p.distance);
+                            edges.push((u_at, a_at, i64::from(cost::hold(func, isa, u)), back));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for agent in plan.agents.keys() {
+        let mut mine: Vec<Op> = s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)).collect();
+        let r = mine.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+        mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));
+        let local = |op: Op| i64::from((s.start[op] - r) / s.ii);
+        for (i, &u) in mine.iter().enumerate() {
+            let wrap = i + 1 == mine.len();
+            let v = if wrap { mine[0] } else { mine[i + 1] };
+            let kept = kept_off(func, isa, u, v);
+            if let (Some(a), Some(b)) = (at(u), at(v)) {
+                edges.push((a, b, kept, local(u) - local(v) + i64::from(wrap)));
+            }
+        }
+    }
+    let n = s.scheduled.len();
+    // The least λ with no cycle of weight - λ·distance above 0.
+    let ok = |lambda: i64| {
+        let mut dist = vec![0i64; n];
+        for _ in 0..=n {
+            let mut changed = false;
+            for &(a, b, w, d) in &edges {
+                let x = dist[a] + w - lambda * d;
+                if x > dist[b] {
+                    dist[b] = x;
+                    changed = true;
+                }
+            }
+            if !changed {
+                return true;
+            }
+        }
+        false
+    };
+    let total: i64 = edges.iter().map(|e| e.2).sum::<i64>() + 1;
+    let (mut lo, mut hi) = (0, total);
+    while lo < hi {
+        let mid = (lo + hi) / 2;
+        if ok(mid) { hi = mid } else { lo = mid + 1 }
+    }
+    u32::try_from(lo).unwrap_or(u32::MAX).max(s.ii)
+}
+
+/// Cycles for which `u` keeps `v` off a slot they share.
+fn kept_off(func: &Function, isa: &dyn TargetIsa, u: Op, v: Op) -> i64 {
+    let uses = |op: Op| if func.regions(op).is_empty() { isa.machine().uses(cost::op_class(func, op)) } else { &[] };
+    let mut kept = 0;
+    for a in uses(u) {
+        for b in uses(v).iter().filter(|b| b.slot == a.slot) {
+            kept = kept.max(i64::from(a.offset) + i64::from(a.duration) - i64::from(b.offset));
+        }
+    }
+    kept
+}
