@@ -1,1 +1,325 @@
-//! Materialisation.
+//! Materialisation: one placed, scheduled function becomes one region per agent, joined by pipelines.
+//!
+//! In: the placed function, agents, schedules, buffers. Out: a new [`Function`]: prologue (uniform ops, buffers,
+//! pipelines), then `agent_switch`. Nothing is searched here: starts and depths are taken as they are.
+//!
+//! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by R1 (time, program
+//! order), split into local stages by R2; region ops are one instance each. Uniform ops belong to nobody and are
+//! cloned. Steps: [`needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and [`skew`] (code).
+//! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
+
+pub mod emit;
+pub mod needs;
+pub mod plan;
+pub mod skew;
+pub mod verify;
+
+pub use verify::{SyncReport, verify_materialized};
+
+use crate::agents::AgentPlan;
+use crate::buffers::access::{Class, is_stored};
+use crate::buffers::memory::alignment;
+use crate::buffers::{BufferAssignment, Key, PipeData};
+use crate::error::{CodegenResult, Loc};
+use crate::ir::opcodes::Traits;
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys};
+use crate::schedule::handoff::ScheduleAnalysis;
+use cranelift_entity::{EntitySet, SecondaryMap};
+use emit::{Emit, Shared, internal};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Threads of an agent that arrive when it signals as a whole.
+fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
+    let a = &plan.agents[key.agent];
+    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps) * 32 }
+}
+
+fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
+    let s = out.intern_symbol(name);
+    if args.is_empty() {
+        return AttrData::Name(s);
+    }
+    AttrData::Call(s, args.iter().map(|&v| out.intern_attr(AttrData::Int(v, None))).collect())
+}
+
+/// Builds the materialised function.
+///
+/// # Errors
+/// E0605 where registers cross agents, E0701 for constructs outside what the stage supports.
+pub fn materialize(
+    func: &Function,
+    plan: &AgentPlan,
+    sched: &ScheduleAnalysis,
+    ba: &BufferAssignment,
+) -> CodegenResult<Function> {
+    let mut out = func.clone();
+    let entry = out.entry();
+    while let Some(op) = out.first_op(entry) {
+        out.remove_op(op);
+    }
+    let needs: Vec<needs::Needs> =
+        plan.agents.keys().map(|a| needs::compute(func, plan, a)).collect::<CodegenResult<_>>()?;
+    let mut sh =
+        Shared { src: func, plan, sched, ba, ends: SecondaryMap::new(), buffers: SecondaryMap::new() };
+
+    // Uniform scalars and descriptors that any agent needs stand in the prologue.
+    let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+    let mut emitted: EntitySet<Op> = EntitySet::new();
+    for op in func.block_ops(func.entry()) {
+        let wanted = needs.iter().any(|n| n.ops.contains(op))
+            && plan.op_agent[op].is_none()
+            && func.regions(op).is_empty()
+            && func.results(op).iter().all(|&v| !func.value_data(v).is_tile())
+            && func.operands(op).iter().all(|v| map.contains_key(v) || func.params().contains(v));
+        if !wanted {
+            continue;
+        }
+        let operands: SmallVec<[Value; 4]> =
+            func.operands(op).iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+        let types: SmallVec<[_; 2]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+        let new = out.make_op(func.opcode(op), &operands, func.segments(op), &types, func.op_loc(op));
+        *out.inherent_mut(new) = func.inherent(op).clone();
+        out.append_op(entry, new);
+        emitted.insert(op);
+        for (i, &r) in func.results(op).iter().enumerate() {
+            let v = out.results(new)[i];
+            map.insert(r, v);
+            if let Some(name) = func.value_name(r) {
+                out.set_value_name(v, name);
+            }
+        }
+    }
+    allocate(&mut out, &mut sh);
+    pipelines(&mut out, &mut sh)?;
+    switch(&mut out, &sh, &needs, &map, &emitted)?;
+    let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
+    out.append_op(entry, ret);
+    remove_dead(&mut out);
+    let mut set = |key: Sym, value: u32| {
+        let a = out.intern_attr(AttrData::Int(i64::from(value), None));
+        out.attrs.set(key, a);
+    };
+    set(keys::NUM_THREADS, plan.num_threads);
+    set(keys::DYNAMIC_SMEM, ba.memory.dynamic_smem);
+    set(keys::TMEM_COLUMNS, ba.memory.tmem_columns);
+    if ba.memory.tmem_columns > 0 {
+        set(keys::TMEM_BASE_AT, ba.memory.tmem_base_at);
+    }
+    Ok(out)
+}
+
+/// Buffers of all webs.
+fn allocate(out: &mut Function, sh: &mut Shared<'_>) {
+    let (entry, plan) = (out.entry(), sh.plan);
+    // Whoever issues MMAs owns tensor memory: its first warp allocates and frees.
+    let owner = plan
+        .agents
+        .values()
+        .find(|a| a.kind == crate::agents::AgentKind::Mma)
+        .or_else(|| plan.agents.values().next())
+        .map_or(0, |a| a.first_warp);
+    for (web, d) in sh.ba.webs.webs.iter() {
+        let mut dims: SmallVec<[u32; 4]> = SmallVec::from_slice(&[d.slots]);
+        dims.extend_from_slice(&d.dims);
+        let ty = out.intern_type(TypeData::Tile {
+            dims,
+            elem: d.elem,
+            space: Some(d.space),
+            layout: Some(d.layout),
+        });
+        let loc = sh.src.defining_op(d.root).map_or(Loc::NONE, |op| sh.src.op_loc(op));
+        let op = out.make_op(Opcode::AllocTensor, &[], &[], &[ty], loc);
+        out.append_op(entry, op);
+        if d.space == Space::Tmem {
+            out.set_int(op, keys::COLUMN, i64::from(d.at));
+            out.set_int(op, keys::OWNER_WARP, i64::from(owner));
+        } else {
+            out.set_int(op, keys::OFFSET, i64::from(d.at));
+            out.set_int(op, keys::ALIGN, i64::from(alignment(d.layout)));
+        }
+        let v = out.results(op)[0];
+        out.set_value_name(v, &format!("{web}"));
+        sh.buffers[web] = v.into();
+    }
+}
+
+fn full_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
+    match p.producer.class {
+        Class::Tma => call(out, "tx", &[1, i64::from(p.tx)]),
+        Class::Mma => call(out, "commit", &[1]),
+        Class::Sync | Class::Bulk => {
+            let n = arrivals(plan, p.producer);
+            call(out, "arrive", &[n])
+        }
+    }
+}
+
+fn empty_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
+    if !p.has_empty {
+        return call(out, "none", &[]);
+    }
+    let count = p.consumers.iter().map(|c| arrivals(plan, c.key)).sum();
+    let name = if p.consumers.iter().all(|c| c.key.class == Class::Bulk) {
+        "bulk"
+    } else if p.consumers.iter().any(|c| c.key.class == Class::Mma) {
+        "commit"
+    } else {
+        "arrive"
+    };
+    call(out, name, &[count])
+}
+
+/// All pipelines.
+fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
+    let entry = out.entry();
+    for (id, p) in sh.ba.pipes.iter() {
+        let mut buffers: SmallVec<[Value; 4]> = SmallVec::new();
+        if p.payload {
+            let mut webs = p.webs.clone();
+            webs.sort_unstable();
+            for w in webs {
+                buffers.push(sh.buffers[w].expand().ok_or_else(|| internal("a web without buffer"))?);
+            }
+        }
+        let types = [TypeData::PipeProducer(p.depth), TypeData::PipeConsumer(p.depth)];
+        let types: SmallVec<[_; 2]> = types.into_iter().map(|t| out.intern_type(t)).collect();
+        let loc = p.events.first().map_or(Loc::NONE, |&op| sh.src.op_loc(op));
+        let op = out.make_op(
+            Opcode::AsyncPipelineCreatePipeline,
+            &buffers,
+            &[buffers.len() as u32],
+            &types,
+            loc,
+        );
+        out.append_op(entry, op);
+        let consumer = p.consumers.first().map_or(0, |c| c.key.agent.as_u32());
+        out.set_attr(op, keys::NUM_STAGES, AttrData::Int(i64::from(p.depth), Some(Scalar::I32)));
+        let group = |v: u32| AttrData::Int(i64::from(v), Some(Scalar::I8));
+        out.set_attr(op, keys::PRODUCER_GROUP_ID, group(p.producer.agent.as_u32()));
+        out.set_attr(op, keys::CONSUMER_GROUP_ID, group(consumer));
+        out.set_int(op, keys::DISTANCE, i64::from(p.distance));
+        let full = full_attr(out, sh.plan, p);
+        out.set_attr(op, keys::FULL, full);
+        let empty = empty_attr(out, sh.plan, p);
+        out.set_attr(op, keys::EMPTY, empty);
+        let publish = call(out, p.publish.name(), &[]);
+        out.set_attr(op, keys::PUBLISH, publish);
+        out.set_int(op, keys::FULL_AT, i64::from(p.full_at));
+        if p.has_empty {
+            out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
+        }
+        out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
+        for (side, suffix) in ["p", "c"].into_iter().enumerate() {
+            let v = out.results(op)[side];
+            out.set_value_name(v, &format!("{id}.{suffix}"));
+            sh.ends[id][side] = v.into();
+        }
+    }
+    Ok(())
+}
+
+/// The `agent_switch` with one region per agent.
+fn switch(
+    out: &mut Function,
+    sh: &Shared<'_>,
+    needs: &[needs::Needs],
+    map: &FxHashMap<Value, Value>,
+    emitted: &EntitySet<Op>,
+) -> CodegenResult<()> {
+    let plan = sh.plan;
+    let op = out.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], sh.src.loc);
+    let entry = out.entry();
+    out.append_op(entry, op);
+    out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
+    let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| plan.agents.values().map(f).collect::<Vec<i64>>();
+    out.set_ints(op, keys::NUM_WARPS, &ints(&|a| i64::from(a.warps)));
+    out.set_ints(op, keys::WARP_ID, &ints(&|a| i64::from(a.first_warp)));
+    let lanes: SmallVec<[_; 4]> = plan
+        .agents
+        .values()
+        .map(|a| {
+            let s = out.intern_symbol(if a.elect { "elect" } else { "all" });
+            out.intern_attr(AttrData::Name(s))
+        })
+        .collect();
+    out.set_attr(op, keys::LANES, AttrData::Array(lanes));
+    out.set_ints(op, keys::MAX_REGS, &ints(&|a| i64::from(a.max_regs)));
+    for (agent, need) in plan.agents.keys().zip(needs) {
+        let block = out.add_region(op);
+        let mut e = Emit::new(sh, out, agent, need, block, map.clone(), emitted.clone());
+        for p in e.my_pipes() {
+            let d = &sh.ba.pipes[p];
+            let side = usize::from(d.producer.agent != agent);
+            let end = sh.ends[p][side].expand().ok_or_else(|| internal("a pipe without ends"))?;
+            let ty = e.out.intern_type(TypeData::PipeIter(d.depth));
+            let it = e.simple(Opcode::AsyncPipelineCreateIterator, &[end], ty);
+            e.iters[p] = it.into();
+        }
+        let body = sh.src.entry();
+        let steps = e.plain_plan(body);
+        e.block(body, &steps)?;
+        drain(&mut e)?;
+        e.op(Opcode::AsyncPipelineYield, &[], &[], &[], Loc::NONE);
+    }
+    Ok(())
+}
+
+/// Before the frame barrier, a producer whose slots are freed asynchronously waits until all are free again.
+fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
+    for p in e.my_pipes() {
+        let d = &e.sh.ba.pipes[p];
+        let asynchronous = d.consumers.iter().any(|c| c.key.class == Class::Mma);
+        if d.producer.agent != e.agent || !d.has_empty || !asynchronous {
+            continue;
+        }
+        let ty = e.out.scalar(Scalar::I32);
+        let (lo, hi, step) = (e.const_int(0, ty), e.const_int(i64::from(d.depth), ty), e.const_int(1, ty));
+        let it = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+        let it_ty = e.out.value_type(it);
+        let l = e.op(Opcode::For, &[lo, hi, step, it], &[1, 1, 1, 1], &[it_ty], Loc::NONE);
+        let inner = e.out.add_region(l);
+        let outer = std::mem::replace(&mut e.cur, inner);
+        e.out.add_block_param(inner, ty);
+        let arg = e.out.add_block_param(inner, it_ty);
+        let end = e.sh.ends[p][0].expand().ok_or_else(|| internal("a pipe without ends"))?;
+        let end_ty = e.out.value_type(end);
+        let a = e.op(Opcode::AsyncPipelineProducerAcquire, &[end, arg], &[1, 1], &[end_ty], Loc::NONE);
+        e.out.set_attr(a, keys::DRAIN, AttrData::Unit);
+        let next = e.simple(Opcode::AsyncPipelineIncIter, &[arg], it_ty);
+        e.op(Opcode::Yield, &[next], &[1], &[], Loc::NONE);
+        e.cur = outer;
+    }
+    Ok(())
+}
+
+/// Removes pure ops whose results nobody uses, and region ops that hold nothing and yield nothing.
+pub fn remove_dead(out: &mut Function) {
+    let all = out.all_ops();
+    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    for &op in &all {
+        for &v in out.operands(op) {
+            uses[v] += 1;
+        }
+    }
+    let empty_block = |out: &Function, b: Block| out.first_op(b) == out.last_op(b);
+    for &op in all.iter().rev() {
+        let o = out.opcode(op);
+        let unused = out.results(op).iter().all(|&v| uses[v] == 0);
+        let region = matches!(o, Opcode::For | Opcode::If)
+            && out.regions(op).iter().all(|&r| empty_block(out, out.region_block(r)));
+        let buffer = o == Opcode::AllocTensor && out.results(op).iter().any(|&v| is_stored(out, v));
+        if unused && (region || (o.has(Traits::PURE) && !buffer)) {
+            let mut operands: SmallVec<[Value; 8]> = out.operands(op).into();
+            for &r in out.regions(op) {
+                if let Some(t) = out.last_op(out.region_block(r)) {
+                    operands.extend_from_slice(out.operands(t));
+                }
+            }
+            for v in operands {
+                uses[v] = uses[v].saturating_sub(1);
+            }
+            out.remove_op(op);
+        }
+    }
+}
