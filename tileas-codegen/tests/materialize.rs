@@ -73,9 +73,9 @@ fn build(name: &str) -> (Function, AgentPlan, BufferAssignment, Function) {
     };
     let isa = isa();
     let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default())
-        .unwrap_or_else(|e| panic!("{name}: {e}\n{}", print_function(&func)));
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
     let mat = materialize(&func, &plan, &sched, &ba)
-        .unwrap_or_else(|e| panic!("{name}: {e}\n{}\n{}", print_function(&func), ba.dump(&func, &plan)));
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
     (func, plan, ba, mat)
 }
 
@@ -86,4 +86,32 @@ fn show() {
         println!("{}\n{}\n{}", print_function(&func), ba.dump(&func, &plan), print_function(&mat));
         println!("{:?}\n{:?}", verify_function(&mat), verify_materialized(&mat, &*isa()));
     }
+}
+
+#[test]
+fn all_placed_kernels() {
+    let dir = format!("{}/tests/place", env!("CARGO_MANIFEST_DIR"));
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .expect("kernels")
+        .filter_map(|e| e.ok()?.file_name().to_str()?.strip_suffix(".tileas").map(str::to_string))
+        .collect();
+    names.sort();
+    let mut bad = Vec::new();
+    for name in &names {
+        let r = std::panic::catch_unwind(|| {
+            let (.., mat) = build(name);
+            let errors = verify_function(&mat);
+            let sync = verify_materialized(&mat, &*isa());
+            if !errors.is_empty() || sync.is_err() {
+                return Some(format!("{name}: {:?} {:?}", errors, sync));
+            }
+            None
+        });
+        match r {
+            Ok(None) => {}
+            Ok(Some(e)) => bad.push(e),
+            Err(_) => bad.push(format!("{name} failed")),
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
