@@ -1,5 +1,7 @@
 //! Buffers and materialisation: placed kernels through webs, channels, depths, code and the post-verifier.
 
+mod sim;
+
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::ir::parser::parse_module;
@@ -99,11 +101,21 @@ fn all_placed_kernels() {
     let mut bad = Vec::new();
     for name in &names {
         let r = std::panic::catch_unwind(|| {
-            let (.., mat) = build(name);
+            let (func, _, _, mat) = build(name);
             let errors = verify_function(&mat);
             let sync = verify_materialized(&mat, &*isa());
             if !errors.is_empty() || sync.is_err() {
                 return Some(format!("{name}: {:?} {:?}", errors, sync));
+            }
+            for n in [0, 1, 2, 3, 5] {
+                let ints = [n, 2, 1];
+                let want = sim::reference(&func, &ints);
+                for seed in 0..20 {
+                    let got = sim::run(&mat, &ints, seed);
+                    if got != Ok(want.clone()) {
+                        return Some(format!("{name}: {n} trips, seed {seed}: {got:?} for {want:?}"));
+                    }
+                }
             }
             None
         });

@@ -424,14 +424,26 @@ fn conflicts(
                 let mut path = |from: usize, to: usize| {
                     memo.entry((region, from)).or_insert_with(|| g.distances(from))[to]
                 };
-                let (a, b) = (path(nx.done, ny.issue), path(ny.done, nx.issue));
+                // What threads did is done when they leave the region; engines may go on.
+                let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
+                let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
                 // Turns after which the slot comes again.
                 let turn = match x.ring {
                     Some(p) if homes[p] == region => m.pipes[p].depth,
                     _ => 1,
                 };
                 let within = |d: Option<i64>, most: i64| d.is_some_and(|d| d <= most);
-                let ordered = if used_once(m, region, turn) {
+                // In two arms of one branch they never meet in one turn.
+                let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
+                let apart = match (event(x), event(y)) {
+                    (What::Region(rx), What::Region(ry)) => rx == ry,
+                    _ => false,
+                };
+                let ordered = if apart && !used_once(m, region, turn) {
+                    within(a, turn) && within(b, turn)
+                } else if apart {
+                    true
+                } else if used_once(m, region, turn) {
                     within(a, 0) || within(b, 0)
                 } else {
                     (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
