@@ -2,12 +2,12 @@
 
 mod sim;
 
+use tileas_codegen::Code;
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::ir::parser::parse_module;
 use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
-use tileas_codegen::Code;
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::materialize::{materialize, verify_materialized};
@@ -38,9 +38,7 @@ fn placed(text: &str) -> (Function, AgentPlan) {
 /// Ops of a loop body that belong to an agent or hold a region: what a scheduler places.
 fn nodes(func: &Function, plan: &AgentPlan, l: Op) -> Vec<Op> {
     let body = func.op_block_at(l, 0).expect("a body");
-    func.block_ops(body)
-        .filter(|&op| plan.op_agent[op].is_some() || func.opcode(op) == Opcode::If)
-        .collect()
+    func.block_ops(body).filter(|&op| plan.op_agent[op].is_some() || func.opcode(op) == Opcode::If).collect()
 }
 
 /// Gives the innermost loops hand-written starts.
@@ -77,8 +75,7 @@ fn build(name: &str) -> (Function, AgentPlan, BufferAssignment, Function) {
     let isa = isa();
     let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default())
         .unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mat = materialize(&func, &plan, &sched, &ba)
-        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mat = materialize(&func, &plan, &sched, &ba).unwrap_or_else(|e| panic!("{name}: {e}"));
     (func, plan, ba, mat)
 }
 
@@ -156,7 +153,8 @@ fn random_starts(
                     list.iter().any(|&v| func.value_data(v).space().is_some_and(|s| s.name() != "rmem"))
                 };
                 // Ops of one agent that touch memory, or are regions, keep their order.
-                let ordered = stored(p) && stored(op) || !func.regions(p).is_empty() || !func.regions(op).is_empty();
+                let ordered =
+                    stored(p) && stored(op) || !func.regions(p).is_empty() || !func.regions(op).is_empty();
                 if same && (depends || ordered) {
                     least = least.max(s.start[p]);
                 } else if depends {
@@ -173,8 +171,18 @@ fn random_starts(
 #[test]
 fn verdict_equals_execution() {
     let names = [
-        "simple", "persistent", "two_accumulators", "scaled_accumulator", "computed_operand", "old_accumulator",
-        "if_in_loop", "tma_to_registers", "register_carry", "nonzero_init", "in_place", "arms",
+        "simple",
+        "persistent",
+        "two_accumulators",
+        "scaled_accumulator",
+        "computed_operand",
+        "old_accumulator",
+        "if_in_loop",
+        "tma_to_registers",
+        "register_carry",
+        "nonzero_init",
+        "in_place",
+        "arms",
     ];
     let kernels: Vec<_> = names.iter().map(|n| (n, placed(&source(n)))).collect();
     let isa = isa();
@@ -210,7 +218,8 @@ fn verdict_equals_execution() {
             }
             Err(e) if e.iter().any(|e| e.code == Code::E0702) => {
                 dead += 1;
-                let stuck = (0..20).any(|n| sim::run(&mat, &[n, 2, 1], u64::from(seed)).is_err());
+                let trips = (0..20).flat_map(|n| [[n, 2, 2], [2, n, 2], [2, 2, n]]);
+                let stuck = trips.into_iter().any(|n| sim::run(&mat, &n, u64::from(seed)).is_err());
                 assert!(stuck, "{name}: {}\n{text}", e[0]);
             }
             Err(_) => other += 1,
@@ -219,7 +228,10 @@ fn verdict_equals_execution() {
     })
     .budget_ms(4_000);
     println!("{live} live ({skewed} skewed), {dead} dead, {other} refused for order");
-    assert!(live > 100 && dead > 5 && skewed > 50, "{live} live, {skewed} skewed, {dead} dead, {other} other");
+    assert!(
+        live > 100 && dead > 5 && skewed > 50,
+        "{live} live, {skewed} skewed, {dead} dead, {other} other"
+    );
 }
 
 /// Every channel op is needed, every count is checked: no single change passes.
@@ -227,7 +239,15 @@ fn verdict_equals_execution() {
 fn every_mutation_is_refused() {
     let isa = isa();
     let mut tried = 0;
-    for name in ["simple", "persistent", "two_accumulators", "nonzero_init", "arms", "if_in_loop", "scaled_accumulator"] {
+    for name in [
+        "simple",
+        "persistent",
+        "two_accumulators",
+        "nonzero_init",
+        "arms",
+        "if_in_loop",
+        "scaled_accumulator",
+    ] {
         let (.., mat) = build(name);
         assert!(verify_materialized(&mat, &*isa).is_ok(), "{name}");
         let mut check = |what: &str, op: Op, m: &Function| {
@@ -358,4 +378,25 @@ fn the_deadlock_is_shown() {
     assert!(errors[0].message.contains("stuck: "), "{}", errors[0]);
     assert!(sim::run(&mat, &[2], 1).is_ok() && sim::run(&mat, &[3], 1).is_err());
     assert!(run(3).0.is_ok() && run(4).0.is_ok());
+}
+
+#[test]
+fn too_many_accumulators_are_located() {
+    let mut text = String::from(
+        "kernel @three(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>, %kt: i32) {\n  %0 = constant 0 : i32\n  %1 = constant 1 : i32\n  %da = make_tiled_tma_desc %a <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>\n  %db = make_tiled_tma_desc %b <{box = [256, 64], swizzle = b128}> : tma_desc<256x64xf16>\n  %z = constant 0.0 : tile<128x256xf32>\n",
+    );
+    text.push_str("  %x, %y, %w = for %i = %0 to %kt step %1 iter (%p = %z : tile<128x256xf32>, %q = %z : tile<128x256xf32>, %r = %z : tile<128x256xf32>) {\n    %ta = async.tiled_tma_load %da[%0, %i] : tile<128x64xf16>\n    %tb = async.tiled_tma_load %db[%0, %i] : tile<256x64xf16>\n");
+    for (n, acc) in [("p1", "p"), ("q1", "q"), ("r1", "r")] {
+        text.push_str(&format!(
+            "    %{n} = async.dot %ta, %tb, %{acc} <{{transpose_b}}> : tile<128x256xf32>\n"
+        ));
+    }
+    text.push_str("    yield %p1, %q1, %r1\n  }\n  %s = addf %x, %y : tile<128x256xf32>\n  %t = addf %s, %w : tile<128x256xf32>\n  tiled_store %t, %c[%0, %0]\n  return\n}\n");
+    let (func, plan) = placed(&text);
+    let e = assign_buffers(&func, &plan, &ScheduleAnalysis::default(), &*isa(), &BufferOptions::default())
+        .err()
+        .expect("does not fit");
+    assert_eq!(e.code, Code::E0603);
+    assert!(e.message.contains("768 columns") && e.message.contains("there are 512"), "{e}");
+    assert!(e.location.is_some());
 }

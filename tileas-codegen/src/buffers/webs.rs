@@ -145,7 +145,8 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                     }
                 }
                 Opcode::ExtractSlice => {
-                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first()) {
+                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first())
+                    {
                         tie(s, r, op);
                     }
                 }
@@ -194,8 +195,13 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         if !is_stored(func, v) || is_constant(func, v) {
             continue;
         }
-        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = func.value_data(v) else {
-            return Err(CodegenError::new(Code::E0608, func.op_loc(op), format!("{} has no layout", func.value_data(v))));
+        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = func.value_data(v)
+        else {
+            return Err(CodegenError::new(
+                Code::E0608,
+                func.op_loc(op),
+                format!("{} has no layout", func.value_data(v)),
+            ));
         };
         // Where the value exists: its op's block; an argument exists where its loop stands.
         let block = func.op_block(op).unwrap_or_else(|| func.entry());
@@ -254,9 +260,9 @@ pub fn for_args(func: &Function, op: Op) -> &[Value] {
 
 /// What region `n` of an op yields.
 pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
-    func.op_block_at(op, n).and_then(|b| func.last_op(b)).map_or(&[], |t| {
-        if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] }
-    })
+    func.op_block_at(op, n)
+        .and_then(|b| func.last_op(b))
+        .map_or(&[], |t| if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] })
 }
 
 /// A value overwritten in place must not be used afterwards.
@@ -283,7 +289,8 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
             let base = slice_base(func, v).0;
             for &user in &uses[base] {
-                let after = position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
+                let after =
+                    position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
                 if after && user != op {
                     return Err(CodegenError::new(
                         Code::E0601,
@@ -365,7 +372,9 @@ pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
         Opcode::Copy => {
             let source = func.named_operand(op, "source").filter(|&v| is_stored(func, v))?;
             let (base, mut offsets) = slice_base(func, source);
-            for (o, add) in offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default()) {
+            for (o, add) in
+                offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
+            {
                 *o += add;
             }
             let dims = func.results(op).first().map_or(source, |&r| r);
@@ -411,7 +420,9 @@ fn parts_before(func: &Function, v: Value, at: Op) -> Vec<Part> {
             if base != v {
                 continue;
             }
-            for (x, add) in offsets.iter_mut().zip(func.attr_ints(o, crate::ir::keys::OFFSETS).unwrap_or_default()) {
+            for (x, add) in
+                offsets.iter_mut().zip(func.attr_ints(o, crate::ir::keys::OFFSETS).unwrap_or_default())
+            {
                 *x += add;
             }
             let Some(source) = func.named_operand(o, "source") else { continue };
@@ -437,7 +448,8 @@ fn all_written(func: &Function, v: Value, at: Op) -> bool {
     let size = |d: &[u32]| d.iter().map(|&x| u64::from(x)).product::<u64>();
     let parts = parts_before(func, v, at);
     !parts.is_empty()
-        && parts.iter().map(|p| size(&p.1)).sum::<u64>() >= func.value_data(v).num_elements().unwrap_or(u64::MAX)
+        && parts.iter().map(|p| size(&p.1)).sum::<u64>()
+            >= func.value_data(v).num_elements().unwrap_or(u64::MAX)
 }
 
 /// The flag of a stored value when nothing was written to it in place since its definition.
@@ -469,7 +481,8 @@ fn by_definition(func: &Function, v: Value) -> Flag {
 
 /// The flag of argument or result `n` of a loop; `later` is what a trip adds to the start.
 fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
-    let (Some(&init), Some(&y)) = (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n)) else {
+    let (Some(&init), Some(&y)) = (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
+    else {
         return Flag::Always;
     };
     match flag_of(func, init, op) {
@@ -494,10 +507,12 @@ fn written_always(func: &Function, y: Value, at: Op) -> bool {
         ValueDef::Param(..) => false,
         ValueDef::Result(op, n) => match func.opcode(op) {
             Opcode::Constant => false,
-            Opcode::If => (0..2).all(|r| match (region_yields(func, op, r).get(n as usize), terminator(func, op, r)) {
-                (Some(&y), Some(t)) => written_always(func, y, t),
-                _ => false,
-            }),
+            Opcode::If => {
+                (0..2).all(|r| match (region_yields(func, op, r).get(n as usize), terminator(func, op, r)) {
+                    (Some(&y), Some(t)) => written_always(func, y, t),
+                    _ => false,
+                })
+            }
             // A nested loop may make no trip; its init decides then.
             Opcode::For => {
                 func.named_segment(op, "inits").get(n as usize).is_some_and(|&i| written_always(func, i, op))

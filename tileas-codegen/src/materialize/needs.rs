@@ -201,7 +201,9 @@ impl Walk<'_> {
                         if let Some(&init) = func.named_segment(op, "inits").get(n) {
                             self.flag(init, op);
                         }
-                        if let (Some(&y), Some(t)) = (region_yields(func, op, 0).get(n), terminator(func, op, 0)) {
+                        if let (Some(&y), Some(t)) =
+                            (region_yields(func, op, 0).get(n), terminator(func, op, 0))
+                        {
                             self.flag(y, t);
                         }
                     }

@@ -114,7 +114,8 @@ fn pure(f: &Function, op: Op, args: &[Val]) -> Option<Val> {
         Some(Val::Int(v)) => *v,
         _ => panic!("{} takes an integer", f.opcode(op).name()),
     };
-    let result_is_int = f.results(op).first().is_some_and(|&v| f.value_data(v).as_scalar().is_some_and(|s| s.is_int()));
+    let result_is_int =
+        f.results(op).first().is_some_and(|&v| f.value_data(v).as_scalar().is_some_and(|s| s.is_int()));
     if f.opcode(op) == Opcode::Constant {
         let v = f.attr_number(op, keys::VALUE).expect("a value");
         return Some(if result_is_int {
@@ -293,7 +294,12 @@ impl Reference<'_> {
                 Opcode::ExtractSlice if is_stored(f, f.results(op)[0]) => {
                     let (s, r) = (f.operands(op)[0], f.results(op)[0]);
                     let offsets = f.attr_ints(op, keys::OFFSETS).unwrap();
-                    let v = slice(self.tile(s), f.value_data(s).dims().unwrap(), f.value_data(r).dims().unwrap(), &offsets);
+                    let v = slice(
+                        self.tile(s),
+                        f.value_data(s).dims().unwrap(),
+                        f.value_data(r).dims().unwrap(),
+                        &offsets,
+                    );
                     self.env.insert(r, Val::Tile(v));
                 }
                 Opcode::Copy => match f.named_operand(op, "dest") {
@@ -304,7 +310,13 @@ impl Reference<'_> {
                         let s = f.named_operand(op, "source").unwrap();
                         let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
                         let full = f.value_data(d).dims().unwrap();
-                        let v = insert(self.tile(d), full, f.value_data(s).dims().unwrap(), &offsets, self.tile(s));
+                        let v = insert(
+                            self.tile(d),
+                            full,
+                            f.value_data(s).dims().unwrap(),
+                            &offsets,
+                            self.tile(s),
+                        );
                         self.env.insert(d, Val::Tile(v));
                     }
                 },
@@ -378,13 +390,16 @@ struct AgentState {
     threads: i64,
 }
 
+/// A load under way: tile, cell, pipe, slot, bytes.
+type Load = (u64, (Value, u32), usize, u32, i64);
+
 struct Machine<'a> {
     f: &'a Function,
     pipes: Vec<Pipe>,
     pipe_of: HashMap<Value, usize>,
     memory: HashMap<(Value, u32), u64>,
     agents: Vec<AgentState>,
-    loads: Vec<(u64, (Value, u32), usize, u32, i64)>,
+    loads: Vec<Load>,
     out: Outputs,
 }
 
@@ -593,7 +608,9 @@ impl Machine<'_> {
                 return true;
             }
             Opcode::For => {
-                let (Val::Int(i), Val::Int(hi), Val::Int(step)) = (args[0], args[1], args[2]) else { panic!("bounds") };
+                let (Val::Int(i), Val::Int(hi), Val::Int(step)) = (args[0], args[1], args[2]) else {
+                    panic!("bounds")
+                };
                 self.enter(a, op, i, hi, step, &args[3..]);
                 return true;
             }
@@ -611,7 +628,12 @@ impl Machine<'_> {
             Opcode::AsyncPipelineIncIter => {
                 let Val::Iter(p, s, ph) = args[0] else { panic!("an iterator") };
                 let depth = self.pipes[p].full.len() as u32;
-                self.set(a, op, 0, if s + 1 == depth { Val::Iter(p, 0, ph ^ 1) } else { Val::Iter(p, s + 1, ph) });
+                self.set(
+                    a,
+                    op,
+                    0,
+                    if s + 1 == depth { Val::Iter(p, 0, ph ^ 1) } else { Val::Iter(p, s + 1, ph) },
+                );
             }
             Opcode::AsyncPipelineProducerAcquire => {
                 let Val::Iter(p, s, ph) = args[1] else { panic!("an iterator") };
@@ -665,7 +687,9 @@ impl Machine<'_> {
                 let coords = f.named_segment(op, "coords").len();
                 let v = h(&[8, store_key(args[0], &args[1..=coords])]);
                 let at = self.at(a, op, "buffer", "stage");
-                let Val::Own(p, s) = self.get(a, f.named_operand(op, "barrier").unwrap()) else { panic!("a barrier") };
+                let Val::Own(p, s) = self.get(a, f.named_operand(op, "barrier").unwrap()) else {
+                    panic!("a barrier")
+                };
                 let slots = f.value_data(at.0).dims().unwrap()[0];
                 let bytes = f.value_data(at.0).num_bytes().unwrap() as i64 / i64::from(slots);
                 self.loads.push((v, at, p, s, bytes));
@@ -678,7 +702,8 @@ impl Machine<'_> {
                 self.set(a, op, 0, Val::Token);
             }
             Opcode::AsyncDot => {
-                let accumulate = f.named_operand(op, "accumulate").is_none_or(|v| self.get(a, v) != Val::Int(0));
+                let accumulate =
+                    f.named_operand(op, "accumulate").is_none_or(|v| self.get(a, v) != Val::Int(0));
                 let job = Job::Dot {
                     a: self.at(a, op, "a", "a_stage"),
                     b: self.at(a, op, "b", "b_stage"),
@@ -752,7 +777,11 @@ impl Machine<'_> {
         let body = f.op_block_at(op, 0).unwrap();
         self.bind_params(a, body, i, carried);
         self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
-        self.agents[a].frames.push(Frame { next: f.first_op(body), looping: Some((op, i, hi, step)), owner: Some(op) });
+        self.agents[a].frames.push(Frame {
+            next: f.first_op(body),
+            looping: Some((op, i, hi, step)),
+            owner: Some(op),
+        });
     }
 
     fn bind_params(&mut self, a: usize, body: Block, i: i64, carried: &[Val]) {

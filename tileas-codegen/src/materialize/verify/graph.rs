@@ -170,9 +170,9 @@ impl Graph {
                 Some(_) => {
                     for (j, x) in list.iter().enumerate() {
                         let store = match &x.what {
-                            What::Access(Engine::Store, t, _) => {
-                                t.iter().any(|t| t.ring == Some(*p) || m.pipes[*p].buffers.contains(&t.buffer))
-                            }
+                            What::Access(Engine::Store, t, _) => t
+                                .iter()
+                                .any(|t| t.ring == Some(*p) || m.pipes[*p].buffers.contains(&t.buffer)),
                             What::Region(inner) => inner.iter().any(|&r| stores_in(m, r, a)),
                             _ => false,
                         };
@@ -182,7 +182,9 @@ impl Graph {
                         }
                     }
                 }
-                None if list.iter().any(|x| uses_mma(m, a, &x.what)) => self.engine(list, a, i, to.done, repeats),
+                None if list.iter().any(|x| uses_mma(m, a, &x.what)) => {
+                    self.engine(list, a, i, to.done, repeats)
+                }
                 None => {}
             },
             _ => {}
@@ -251,8 +253,10 @@ impl Graph {
                         if rx != ry {
                             continue;
                         }
-                        let joined = (0..m.pipes.len())
-                            .find(|&p| rx.iter().any(|&r| takes_part(m, r, a, p)) && ry.iter().any(|&r| takes_part(m, r, b, p)));
+                        let joined = (0..m.pipes.len()).find(|&p| {
+                            rx.iter().any(|&r| takes_part(m, r, a, p))
+                                && ry.iter().any(|&r| takes_part(m, r, b, p))
+                        });
                         if let Some(p) = joined {
                             let (u, v) = (self.nodes[&(a, i)].issue, self.nodes[&(b, j)].leave);
                             self.edge(u, v, 0, Why::Inner(p));
@@ -327,7 +331,8 @@ impl Graph {
     pub fn explain(&self, cycle: &[usize], m: &Model<'_>, kinds: &[&str]) -> String {
         let sum: i64 = cycle.iter().map(|&k| self.edges[k].distance).sum();
         let mut s = format!("deadlock: channel cycle with distance sum {sum}");
-        let agent = |a: usize| kinds.get(a).map_or_else(|| format!("agent {a}"), |k| format!("agent {a} ({k})"));
+        let agent =
+            |a: usize| kinds.get(a).map_or_else(|| format!("agent {a}"), |k| format!("agent {a} ({k})"));
         for &k in cycle {
             let e = &self.edges[k];
             let why = match &e.why {
@@ -341,7 +346,10 @@ impl Graph {
                 Why::Order(a, lu, lv) => format!("   order in {}: local {lu} - local {lv}", agent(*a)),
                 Why::Inner(p) => format!("   Pipe_{p} inside"),
             };
-            s.push_str(&format!("\n  {} -> {}  {:>3}{why}", self.names[e.from], self.names[e.to], e.distance));
+            s.push_str(&format!(
+                "\n  {} -> {}  {:>3}{why}",
+                self.names[e.from], self.names[e.to], e.distance
+            ));
         }
         let mut stuck: Vec<String> = Vec::new();
         for &k in cycle {
@@ -389,15 +397,18 @@ fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
 fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {
     match what {
         What::Access(Engine::Mma, ..) => true,
-        What::Region(inner) => inner
-            .iter()
-            .any(|&r| any_event(m, r, agent, &|w| matches!(w, What::Access(Engine::Mma, ..)))),
+        What::Region(inner) => {
+            inner.iter().any(|&r| any_event(m, r, agent, &|w| matches!(w, What::Access(Engine::Mma, ..))))
+        }
         _ => false,
     }
 }
 
 fn takes_part(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
-    any_event(m, region, agent, &|w| {
-        matches!(w, What::Acquire(p) | What::Commit(p, _) | What::Wait(p, _) | What::Release(p, ..) if *p == pipe)
-    })
+    any_event(
+        m,
+        region,
+        agent,
+        &|w| matches!(w, What::Acquire(p) | What::Commit(p, _) | What::Wait(p, _) | What::Release(p, ..) if *p == pipe),
+    )
 }

@@ -66,7 +66,7 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
     // (agent, region, local, index) of each use.
     type Use = (usize, usize, i64, usize);
     let mut homes = vec![0; m.pipes.len()];
-    for p in 0..m.pipes.len() {
+    for (p, home_of) in homes.iter_mut().enumerate() {
         let mut acquire: Vec<Use> = Vec::new();
         let mut commit: Vec<Use> = Vec::new();
         let mut wait: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
@@ -95,7 +95,11 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
         let home = match (acquire.as_slice(), commit.as_slice()) {
             ([a], [c]) if in_order(a, c) => a.1,
             (a, c) => {
-                complaints.push(format!("{} acquires and {} commits, in order one each is needed", a.len(), c.len()));
+                complaints.push(format!(
+                    "{} acquires and {} commits, in order one each is needed",
+                    a.len(),
+                    c.len()
+                ));
                 0
             }
         };
@@ -130,7 +134,7 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
                 }
             }
         }
-        homes[p] = home;
+        *home_of = home;
         for c in complaints {
             m.error(Code::E0703, op, format!("Pipe_{p}: {c}"));
         }
@@ -192,13 +196,17 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                             found.push((
                                 Code::E0704,
                                 e.op,
-                                format!("Pipe_{p}: full counts {} arrivals, the commit makes {want}", full.count),
+                                format!(
+                                    "Pipe_{p}: full counts {} arrivals, the commit makes {want}",
+                                    full.count
+                                ),
                             ));
                         }
                         let announced = tx.unwrap_or(0);
                         let owed: i64 = m.pipes[p].buffers.iter().map(|&b| slot_bytes(m.func, b)).sum();
                         let is_tx = full.name == "tx";
-                        if bytes != Some(announced) || full.bytes != announced || (is_tx && owed != announced) {
+                        if bytes != Some(announced) || full.bytes != announced || (is_tx && owed != announced)
+                        {
                             found.push((
                                 Code::E0704,
                                 e.op,
@@ -210,7 +218,11 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                             ));
                         }
                         if i64::from(limits.mbarrier_count_max) < announced {
-                            found.push((Code::E0704, e.op, format!("Pipe_{p}: {announced} bytes exceed a barrier")));
+                            found.push((
+                                Code::E0704,
+                                e.op,
+                                format!("Pipe_{p}: {announced} bytes exceed a barrier"),
+                            ));
                         }
                     }
                     What::Release(p, _, Some(pending)) => {
@@ -275,7 +287,8 @@ struct Place {
 
 fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
     let graphs: Vec<Graph> = (0..m.regions.len()).map(|r| Graph::build(m, r)).collect();
-    let lanes: Vec<&str> = m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
+    let lanes: Vec<&str> =
+        m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
     for (r, g) in graphs.iter().enumerate() {
         report.nodes += g.names.len();
@@ -338,7 +351,9 @@ fn reverse_paths(
                     info.op,
                     match d {
                         Some(d) => format!("Pipe_{p}: the way back takes {d} iterations, {back} are allowed"),
-                        None => format!("Pipe_{p}: nothing orders its consumer before the producer's next turn"),
+                        None => {
+                            format!("Pipe_{p}: nothing orders its consumer before the producer's next turn")
+                        }
                     },
                 ));
             }
@@ -410,7 +425,8 @@ fn conflicts(
                 }
                 report.ordered_pairs += 1;
                 // The innermost region that holds both.
-                let Some(depth) = (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
+                let Some(depth) =
+                    (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
                 else {
                     continue;
                 };
@@ -425,7 +441,8 @@ fn conflicts(
                     memo.entry((region, from)).or_insert_with(|| g.distances(from))[to]
                 };
                 // What threads did is done when they leave the region; engines may go on.
-                let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
+                let end =
+                    |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
                 let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
                 // Turns after which the slot comes again.
                 let turn = match x.ring {
@@ -449,7 +466,8 @@ fn conflicts(
                     (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
                 };
                 if !ordered {
-                    let show = |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
+                    let show =
+                        |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
                     found.push((
                         Code::E0706,
                         y.op,

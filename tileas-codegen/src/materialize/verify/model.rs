@@ -4,7 +4,7 @@
 //! the placed function (`origin`); branches without origin are the guards of a rolled loop and are looked through.
 //! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
 
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use rustc_hash::FxHashMap;
 
@@ -93,8 +93,6 @@ pub struct Event {
 pub struct RegionInfo {
     /// The region around it.
     pub parent: Option<usize>,
-    /// Number of the op it stems from; -1 for the kernel body.
-    pub origin: i64,
     /// Upper bound on its executions per execution of the parent; `None` = unknown.
     pub trips: Option<i64>,
     /// Events of each agent.
@@ -141,11 +139,8 @@ impl<'a> Model<'a> {
         for op in func.block_ops(func.entry()) {
             match func.opcode(op) {
                 Opcode::AsyncPipelineCreatePipeline => m.pipe(op),
-                Opcode::AsyncPipelineAgentSwitch => {
-                    if switch.replace(op).is_some() {
-                        m.error(Code::E0708, op, "a second agent_switch");
-                    }
-                }
+                Opcode::AsyncPipelineAgentSwitch if switch.is_none() => switch = Some(op),
+                Opcode::AsyncPipelineAgentSwitch => m.error(Code::E0708, op, "a second agent_switch"),
                 _ => {}
             }
         }
@@ -156,9 +151,10 @@ impl<'a> Model<'a> {
         let agents = func.regions(switch).len();
         let warps = func.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
         let lanes: Vec<bool> = match func.attr(switch, keys::LANES) {
-            Some(AttrData::Array(list)) => {
-                list.iter().map(|&a| matches!(func.attr_data(a), AttrData::Name(s) if func.symbol(*s) == "elect")).collect()
-            }
+            Some(AttrData::Array(list)) => list
+                .iter()
+                .map(|&a| matches!(func.attr_data(a), AttrData::Name(s) if func.symbol(*s) == "elect"))
+                .collect(),
             _ => Vec::new(),
         };
         if warps.len() != agents || lanes.len() != agents {
@@ -166,7 +162,7 @@ impl<'a> Model<'a> {
             return m;
         }
         m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
-        m.regions.push(RegionInfo { parent: None, origin: -1, trips: Some(1), events: vec![Vec::new(); agents] });
+        m.regions.push(RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); agents] });
         for a in 0..agents {
             if let Some(b) = func.op_block_at(switch, a) {
                 m.walk(a, b, 0, 0);
@@ -219,7 +215,11 @@ impl<'a> Model<'a> {
         for &b in func.operands(op) {
             let slots = func.value_data(b).dims().and_then(|d| d.first().copied()).map_or(-1, i64::from);
             if slots != depth {
-                self.error(Code::E0705, op, format!("Pipe_{n} has numStages {depth}, a buffer has {slots} slots"));
+                self.error(
+                    Code::E0705,
+                    op,
+                    format!("Pipe_{n} has numStages {depth}, a buffer has {slots} slots"),
+                );
             }
         }
     }
@@ -232,9 +232,10 @@ impl<'a> Model<'a> {
                 let first = func.operands(op).first().copied();
                 match func.opcode(op) {
                     Opcode::AsyncPipelineCreatePipeline => Some((*self.pipe_of.get(&op)?, None)),
-                    Opcode::AsyncPipelineConsumerWait => {
-                        Some((self.trace(first?, fuel)?.0, Some(func.attr_int(op, keys::CONSUMER_IDX).unwrap_or(0))))
-                    }
+                    Opcode::AsyncPipelineConsumerWait => Some((
+                        self.trace(first?, fuel)?.0,
+                        Some(func.attr_int(op, keys::CONSUMER_IDX).unwrap_or(0)),
+                    )),
                     Opcode::AsyncPipelineProducerAcquire
                     | Opcode::AsyncPipelineProducerCommit
                     | Opcode::AsyncPipelineConsumerRelease
@@ -269,12 +270,7 @@ impl<'a> Model<'a> {
         if let Some(&r) = self.by_key.get(&key) {
             return r;
         }
-        self.regions.push(RegionInfo {
-            parent: Some(parent),
-            origin: key.0,
-            trips,
-            events: vec![Vec::new(); agents],
-        });
+        self.regions.push(RegionInfo { parent: Some(parent), trips, events: vec![Vec::new(); agents] });
         self.by_key.insert(key, self.regions.len() - 1);
         self.regions.len() - 1
     }
@@ -302,7 +298,11 @@ impl<'a> Model<'a> {
                     for n in 0..func.regions(op).len() {
                         let r = self.region((origin, n), region, trips);
                         if self.regions[r].parent != Some(region) {
-                            self.error(Code::E0708, op, "a region stands in different regions in different agents");
+                            self.error(
+                                Code::E0708,
+                                op,
+                                "a region stands in different regions in different agents",
+                            );
                         }
                         if !self.regions[r].events[agent].is_empty() {
                             self.error(Code::E0708, op, "a region stands twice in one agent");
@@ -383,7 +383,11 @@ impl<'a> Model<'a> {
                 self.error(Code::E0705, op, format!("an iterator of {n} slots on Pipe_{p} of {depth}"));
             }
             if self.trace(v, 64).map(|t| t.0) != Some(p) {
-                self.error(Code::E0705, op, format!("Pipe_{p} is used with the iterator of another pipeline"));
+                self.error(
+                    Code::E0705,
+                    op,
+                    format!("Pipe_{p} is used with the iterator of another pipeline"),
+                );
             }
         }
     }
@@ -398,7 +402,9 @@ impl<'a> Model<'a> {
         let list: &[(&str, &str, bool)] = match func.opcode(op) {
             Opcode::AsyncTiledTmaLoad => &[("buffer", "stage", true)],
             Opcode::AsyncTiledTmaStore => &[("source", "stage", false)],
-            Opcode::AsyncDot => &[("a", "a_stage", false), ("b", "b_stage", false), ("acc", "acc_stage", true)],
+            Opcode::AsyncDot => {
+                &[("a", "a_stage", false), ("b", "b_stage", false), ("acc", "acc_stage", true)]
+            }
             Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
             _ => return None,
         };
@@ -422,7 +428,9 @@ impl<'a> Model<'a> {
                     op,
                     format!("a buffer of {slots} slots is indexed by Pipe_{p} of {}", self.pipes[p].depth),
                 ),
-                None if slots != 1 => self.error(Code::E0705, op, "a ring buffer is indexed without an iterator"),
+                None if slots != 1 => {
+                    self.error(Code::E0705, op, "a ring buffer is indexed without an iterator")
+                }
                 _ => {}
             }
             touches.push(Touch { buffer, writes, ring });
@@ -452,12 +460,7 @@ impl<'a> Model<'a> {
     pub fn op_name(&self, op: Op) -> String {
         match note(self.func, op, keys::ORIGIN) {
             Some(n) => format!("op{n}"),
-            None => format!("{}", self.func.opcode(op).name().rsplit('.').next().unwrap_or("op")),
+            None => self.func.opcode(op).name().rsplit('.').next().unwrap_or("op").to_string(),
         }
-    }
-
-    /// Where a message about a region points.
-    pub fn loc(&self, op: Op) -> Loc {
-        self.func.op_loc(op)
     }
 }
