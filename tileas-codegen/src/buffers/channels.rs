@@ -423,8 +423,9 @@ fn wrap(
         // Whoever waits at the end of the block knows what came before that event.
         for e in events.iter() {
             for &(c, _) in e.consumers.iter().filter(|c| c.1 == usize::MAX) {
-                for j in 0..nk {
-                    clocks[c][j] = clocks[c][j].max(first_snaps[e.node][e.key][j]);
+                let known = &first_snaps[e.node][e.key];
+                for (mine, theirs) in clocks[c].iter_mut().zip(known) {
+                    *mine = (*mine).max(*theirs);
                 }
                 clocks[c][e.key] = clocks[c][e.key].max(e.node as i64);
             }
@@ -454,11 +455,11 @@ fn wrap(
                         }
                     }
                 }
-                for j in 0..nk {
+                for (j, &known) in clocks[k].iter().enumerate() {
                     let prior =
                         (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
                     if let Some(m) = prior
-                        && clocks[k][j] < m as i64
+                        && known < m as i64
                     {
                         missing = Some((k, j));
                         break 'walk;
