@@ -19,5 +19,5 @@ fn main() {
     let mut out = String::new();
     ptx::PtxEmitter::default().emit(v, &ptx::PtxOptions::default(), &mut out);
     println!("{out}");
-    eprintln!("{:#?}", l.metadata);
+    eprintln!("{}", l.metadata.to_json());
 }
