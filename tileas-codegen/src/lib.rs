@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod isa;
