@@ -6,14 +6,20 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod constraints;
+pub mod driver;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
 pub mod nvvm;
+pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
+pub mod settings;
 
+pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
 pub use error::{Code, CodegenError, CodegenResult, Loc};
+pub use settings::Settings;
