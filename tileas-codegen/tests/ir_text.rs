@@ -313,7 +313,7 @@ fn limits_are_kept() {
     assert_eq!(code("kernel @f() <{a = [[[[1]]]]}> {}"), Err(Code::E0008));
     assert!(code("kernel @f() <{a = [[1]]}> {}").is_ok());
     assert_eq!(code(&" ".repeat(121)), Err(Code::E0010));
-    expect_error("kernel @f(%t: tile<«65536x65536x65536xf32»>) {}", Code::E0010, "too many elements");
+    expect_error("kernel @f(%t: tile<«65536x65536x65537xf32»>) {}", Code::E0010, "too many elements");
 }
 
 #[test]

@@ -7,7 +7,8 @@
 //! result types that follow from the operands; a missing terminator; a missing empty `else`.
 //!
 //! Parts: this file has tokens, kernels, regions and names; `types` has types and attributes; `ops` operations.
-//! Guarantee: total, no panic. Recursion is bounded by [`ParseLimits::max_nesting`]. Cost: linear in the text.
+//! Guarantee: total, no panic. Regions are read without recursion; that of attribute values is bounded by
+//! [`ParseLimits::max_nesting`]. Cost: linear in the text.
 
 mod ops;
 mod types;
@@ -29,7 +30,7 @@ pub struct ParseLimits {
     /// Ops of the whole module, those the parser adds included. Default 1 000 000.
     pub max_ops: usize,
     /// Depth of regions, and of arrays and calls in attributes. Default 64; values above 256 count as 256, since
-    /// this is what bounds the stack.
+    /// this is what bounds the stack of everything that walks regions.
     pub max_nesting: usize,
     /// Bytes of text. Default 64 MiB.
     pub max_bytes: usize,
@@ -43,7 +44,7 @@ impl Default for ParseLimits {
     }
 }
 
-/// Depth no setting exceeds: parser, printer and walks recurse once per level.
+/// Depth no setting exceeds: the parser's attribute values, the printer and walks recurse once per level.
 const DEEPEST: usize = 256;
 /// Rank no type exceeds.
 const MAX_RANK: usize = 16;
@@ -72,7 +73,7 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Modu
         last_end: 0,
         limits,
         num_ops: 0,
-        depth: 0,
+        stack: Vec::new(),
         f: Function::new(""),
         names: FxHashMap::default(),
         visible: Vec::new(),
@@ -107,6 +108,27 @@ struct Named {
     visible: bool,
 }
 
+/// An op whose regions are being read.
+struct Owner<'a> {
+    op: Op,
+    start: usize,
+    /// Result names; they are defined behind the op.
+    names: Names<'a>,
+}
+
+/// A region being read.
+struct Open<'a> {
+    /// `None` for a kernel's body.
+    owner: Option<Owner<'a>>,
+    block: Block,
+    /// How many names are visible around it.
+    outer: usize,
+    /// What a missing terminator becomes; `None` where it must be written.
+    close: Option<Opcode>,
+    /// Whether a terminator was read.
+    closed: bool,
+}
+
 struct Parser<'a, 'l> {
     lex: Lexer<'a>,
     tok: Token<'a>,
@@ -114,7 +136,8 @@ struct Parser<'a, 'l> {
     last_end: usize,
     limits: &'l ParseLimits,
     num_ops: usize,
-    depth: usize,
+    /// The open regions, outermost first. A stack of our own, so that nesting costs no call frames.
+    stack: Vec<Open<'a>>,
     f: Function,
     names: FxHashMap<&'a str, Named>,
     /// Visible names in order of definition; a region's are dropped at its end.
@@ -255,12 +278,34 @@ impl<'a> Parser<'a, '_> {
             self.f.attrs = self.dict("}>")?;
         }
         self.f.loc = Loc::new(start, self.last_end);
-        self.body(entry, &[], Some(Opcode::Return))
+        self.regions(entry)
     }
 
-    /// `{ ops }`; `params` are named inside. A missing terminator becomes `close`, if that may be left out.
-    fn body(
+    /// Everything from `{` on, to the end of the kernel: ops, and the regions inside one another.
+    fn regions(&mut self, entry: Block) -> CodegenResult<()> {
+        self.open(None, entry, &[], Some(Opcode::Return))?;
+        while let Some(top) = self.stack.last() {
+            let (block, closed) = (top.block, top.closed);
+            if self.at("}") {
+                self.close()?;
+                continue;
+            }
+            if closed {
+                return Err(self.unexpected("`}` behind the terminator"));
+            }
+            if !matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
+                return Err(self.unexpected("an operation or `}`"));
+            }
+            self.op(block)?;
+        }
+        Ok(())
+    }
+
+    /// `{`: the ops that follow go to `block`, with `params` named there. A missing terminator becomes `close`, if
+    /// that may be left out.
+    fn open(
         &mut self,
+        owner: Option<Owner<'a>>,
         block: Block,
         params: &[(&'a str, Loc, Value)],
         close: Option<Opcode>,
@@ -268,36 +313,31 @@ impl<'a> Parser<'a, '_> {
         if !self.at("{") {
             return Err(self.unexpected("`{`"));
         }
-        self.depth += 1;
-        self.check_depth(self.depth)?;
+        self.check_depth(self.stack.len() + 1)?;
         self.bump()?;
-        let outer = self.visible.len();
-        for &(name, loc, v) in params {
-            self.define(name, loc, v)?;
-        }
-        let mut closed = false;
-        while !self.at("}") {
-            if closed {
-                return Err(self.unexpected("`}` behind the terminator"));
-            }
-            if !matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
-                return Err(self.unexpected("an operation or `}`"));
-            }
-            let op = self.op(block)?;
-            closed = self.f.opcode(op).is_terminator();
-        }
-        if !closed {
-            let Some(opcode) = close else { return Err(self.unexpected("a terminator with the results")) };
-            self.new_op(block, opcode, &[], &[], &[], self.tok.loc())?;
+        self.stack.push(Open { owner, block, outer: self.visible.len(), close, closed: false });
+        params.iter().try_for_each(|&(name, loc, v)| self.define(name, loc, v))
+    }
+
+    /// `}` of the innermost region; the op that owns it goes on or ends.
+    fn close(&mut self) -> CodegenResult<()> {
+        let Some(top) = self.stack.pop() else { return Ok(()) };
+        if !top.closed {
+            let Some(opcode) = top.close else {
+                return Err(self.unexpected("a terminator with the results"));
+            };
+            self.new_op(top.block, opcode, &[], &[], &[], self.tok.loc())?;
         }
         self.bump()?;
-        self.depth -= 1;
-        for name in self.visible.drain(outer..) {
+        for name in self.visible.drain(top.outer..) {
             if let Some(named) = self.names.get_mut(name) {
                 named.visible = false;
             }
         }
-        Ok(())
+        match top.owner {
+            Some(owner) => self.next_region(owner, top.close),
+            None => Ok(()),
+        }
     }
 
     fn define(&mut self, name: &'a str, loc: Loc, value: Value) -> CodegenResult<()> {

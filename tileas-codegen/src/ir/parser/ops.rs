@@ -1,6 +1,6 @@
 //! Operations: operands, literals, result types, and the three forms with regions.
 
-use super::{Names, Number, Parser, Types};
+use super::{Names, Number, Owner, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::AttrDict;
 use crate::ir::entities::{Block, Op, Type, Value};
@@ -25,7 +25,8 @@ struct Operands {
 }
 
 impl<'a> Parser<'a, '_> {
-    pub(super) fn op(&mut self, block: Block) -> CodegenResult<Op> {
+    /// One op; one with regions is read up to the inside of its first.
+    pub(super) fn op(&mut self, block: Block) -> CodegenResult<()> {
         let start = self.tok.start;
         let mut names = Names::new();
         if matches!(self.tok.tok, Tok::Value(_)) {
@@ -45,19 +46,29 @@ impl<'a> Parser<'a, '_> {
             return Err(CodegenError::new(Code::E0004, self.tok.loc(), message));
         };
         self.bump()?;
-        let op = match opcode {
-            Opcode::For => self.for_op(block, start, &names)?,
-            Opcode::If => self.if_op(block, start, &names)?,
-            Opcode::AsyncPipelineAgentSwitch => self.agent_switch(block, start, &names)?,
-            _ => self.plain_op(block, opcode, start, &names)?,
-        };
-        self.f.set_op_loc(op, Loc::new(start, self.last_end));
-        for (i, &(name, loc)) in names.iter().enumerate() {
-            if let Some(&v) = self.f.results(op).get(i) {
+        match opcode {
+            Opcode::For => self.for_op(block, start, names),
+            Opcode::If => self.if_op(block, start, names),
+            Opcode::AsyncPipelineAgentSwitch => self.agent_switch(block, start, names),
+            _ => {
+                let op = self.plain_op(block, opcode, start, &names)?;
+                if let (true, Some(top)) = (opcode.is_terminator(), self.stack.last_mut()) {
+                    top.closed = true;
+                }
+                self.finish(Owner { op, start, names })
+            }
+        }
+    }
+
+    /// The end of an op: its range is known and its results get their names.
+    fn finish(&mut self, owner: Owner<'a>) -> CodegenResult<()> {
+        self.f.set_op_loc(owner.op, Loc::new(owner.start, self.last_end));
+        for (i, &(name, loc)) in owner.names.iter().enumerate() {
+            if let Some(&v) = self.f.results(owner.op).get(i) {
                 self.define(name, loc, v)?;
             }
         }
-        Ok(op)
+        Ok(())
     }
 
     fn plain_op(&mut self, block: Block, opcode: Opcode, start: usize, names: &Names) -> CodegenResult<Op> {
@@ -351,7 +362,7 @@ impl<'a> Parser<'a, '_> {
         Ok((inherent, self.dict("}")?))
     }
 
-    fn for_op(&mut self, block: Block, start: usize, names: &Names) -> CodegenResult<Op> {
+    fn for_op(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
         let iv = self.new_name()?;
         self.expect("=")?;
         let mut bounds = [self.operand()?; 3];
@@ -415,8 +426,8 @@ impl<'a> Parser<'a, '_> {
         for (&(name, loc), &ty) in iters.iter().zip(&types) {
             params.push((name, loc, self.f.add_block_param(body, ty)));
         }
-        self.body(body, &params, types.is_empty().then_some(Opcode::Yield))?;
-        Ok(op)
+        let close = types.is_empty().then_some(Opcode::Yield);
+        self.open(Some(Owner { op, start, names }), body, &params, close)
     }
 
     /// `: types`, checked against the number of names.
@@ -429,51 +440,65 @@ impl<'a> Parser<'a, '_> {
         Err(self.result_error(opcode.def(), Loc::new(start, self.last_end), &what))
     }
 
-    fn if_op(&mut self, block: Block, start: usize, names: &Names) -> CodegenResult<Op> {
+    fn if_op(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
         let condition = self.value()?;
         let (inherent, discardable) = self.region_dicts()?;
-        let types = self.region_types(Opcode::If, start, names)?;
+        let types = self.region_types(Opcode::If, start, &names)?;
         let loc = Loc::new(start, self.last_end);
         let op = self.new_op(block, Opcode::If, &[condition], &[1], &types, loc)?;
         *self.f.inherent_mut(op) = inherent;
         *self.f.discardable_mut(op) = discardable;
         let close = types.is_empty().then_some(Opcode::Yield);
         let then = self.f.add_region(op);
-        self.body(then, &[], close)?;
-        let other = self.f.add_region(op);
-        if self.eat_word("else")? {
-            self.body(other, &[], close)?;
-        } else if let Some(opcode) = close {
-            let end = self.last_end;
-            self.new_op(other, opcode, &[], &[], &[], Loc::new(end, end))?;
-        } else {
-            return Err(self.unexpected("`else`, as the `if` has results"));
-        }
-        Ok(op)
+        self.open(Some(Owner { op, start, names }), then, &[], close)
     }
 
-    fn agent_switch(&mut self, block: Block, start: usize, names: &Names) -> CodegenResult<Op> {
+    /// Behind a region's `}`: the op's next region, or its end. `close` as for the region before.
+    pub(super) fn next_region(&mut self, owner: Owner<'a>, close: Option<Opcode>) -> CodegenResult<()> {
+        match self.f.opcode(owner.op) {
+            Opcode::AsyncPipelineAgentSwitch => return self.agent(owner),
+            Opcode::If if self.f.regions(owner.op).len() == 1 => {
+                let other = self.f.add_region(owner.op);
+                if self.eat_word("else")? {
+                    return self.open(Some(owner), other, &[], close);
+                }
+                let Some(opcode) = close else {
+                    return Err(self.unexpected("`else`, as the `if` has results"));
+                };
+                let end = self.last_end;
+                self.new_op(other, opcode, &[], &[], &[], Loc::new(end, end))?;
+            }
+            _ => {}
+        }
+        self.finish(owner)
+    }
+
+    fn agent_switch(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
         let opcode = Opcode::AsyncPipelineAgentSwitch;
         let (inherent, discardable) = self.region_dicts()?;
-        let types = self.region_types(opcode, start, names)?;
+        let types = self.region_types(opcode, start, &names)?;
         let loc = Loc::new(start, self.last_end);
         let op = self.new_op(block, opcode, &[], &[], &types, loc)?;
         *self.f.inherent_mut(op) = inherent;
         *self.f.discardable_mut(op) = discardable;
         self.expect("{")?;
-        let mut agents = 0i64;
-        while !self.eat("}")? {
-            if !self.eat_word("agent")? {
-                return Err(self.unexpected("`agent` or `}`"));
-            }
-            if self.tok.tok != Tok::Int(agents) {
-                return Err(self.unexpected(&format!("agent number {agents}")));
-            }
-            self.bump()?;
-            agents += 1;
-            let region = self.f.add_region(op);
-            self.body(region, &[], Some(Opcode::AsyncPipelineYield))?;
+        self.agent(Owner { op, start, names })
+    }
+
+    /// `agent N`, or the `}` behind the last one.
+    fn agent(&mut self, owner: Owner<'a>) -> CodegenResult<()> {
+        if self.eat("}")? {
+            return self.finish(owner);
         }
-        Ok(op)
+        if !self.eat_word("agent")? {
+            return Err(self.unexpected("`agent` or `}`"));
+        }
+        let number = self.f.regions(owner.op).len();
+        if self.tok.tok != Tok::Int(number as i64) {
+            return Err(self.unexpected(&format!("agent number {number}")));
+        }
+        self.bump()?;
+        let region = self.f.add_region(owner.op);
+        self.open(Some(owner), region, &[], Some(Opcode::AsyncPipelineYield))
     }
 }

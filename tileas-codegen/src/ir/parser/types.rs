@@ -223,7 +223,7 @@ impl<'a> Parser<'a, '_> {
             }
             self.bump()?;
             let value = if self.eat("=")? {
-                self.attr_value(self.depth)?
+                self.attr_value(self.stack.len())?
             } else {
                 self.f.intern_attr(AttrData::Unit)
             };
