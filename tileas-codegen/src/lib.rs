@@ -6,12 +6,14 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
 pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
 pub mod nvvm;
+pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
