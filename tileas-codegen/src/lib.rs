@@ -9,10 +9,12 @@
 pub mod agents;
 pub mod constraints;
 pub mod driver;
+pub mod buffers;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
+pub mod materialize;
 pub mod nvvm;
 pub mod place;
 pub mod ptx;
