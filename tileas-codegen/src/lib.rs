@@ -9,7 +9,6 @@
 pub mod agents;
 pub mod constraints;
 pub mod driver;
-pub mod buffers;
 pub mod error;
 pub mod ir;
 pub mod isa;

@@ -274,6 +274,10 @@ settings! {
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
 
+    /// Most slots of a ring buffer.
+    pipeline_depth: u32 = 8, "pipeline-depth", Allowed::Int(1, 64);
+    /// Shared-memory bytes a kernel may ask for; `target` is what the target has.
+    smem_bytes: Option<u32> = None, "smem-bytes", Allowed::IntOr(1, 0x7fff_ffff, "target");
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
     /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
@@ -286,6 +290,8 @@ settings! {
     /// Comments in the PTX.
     ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
 
+    /// The IR verifier runs after every pass that rewrites the IR.
+    verify_passes: bool = true, "verify-passes", Allowed::Flag;
     /// Ops directly in one region of the source.
     max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);
     /// Regions inside regions.
@@ -355,7 +361,12 @@ impl Settings {
 
     /// Limits of the parser.
     pub fn parse_limits(&self) -> ParseLimits {
-        ParseLimits { max_ops: self.max_module_ops, max_nesting: self.max_nesting, max_bytes: self.max_bytes }
+        ParseLimits {
+            max_ops: self.max_module_ops,
+            max_nesting: self.max_nesting,
+            max_bytes: self.max_bytes,
+            ..ParseLimits::default()
+        }
     }
 
     /// Limits of the verifier.
@@ -410,8 +421,8 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false \
-             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true max-region-ops=65536 max-nesting=64 \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 pipeline-depth=8 smem-bytes=target unlimited-smem=false mma-in-order=false \
+             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );
     }
