@@ -8,7 +8,11 @@
 
 pub mod error;
 pub mod ir;
+pub mod agents;
+pub mod buffers;
 pub mod isa;
+pub mod materialize;
+pub mod place;
 pub mod lower;
 pub mod nvvm;
 pub mod ptx;

@@ -77,8 +77,25 @@ codes! {
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";
     // -- E05: agents and placement
+    E0501 = "the kernel is already placed or materialised";
+    E0502 = "the target has no matrix instruction for a dot";
+    E0503 = "a shared-memory tile is asked for in two different layouts";
+    E0504 = "the swizzle of a descriptor does not fit the tile";
+    E0505 = "an accumulator is updated more than once from the same value";
+    E0506 = "no register layout holds a tile";
+    E0507 = "a register chain needs more registers than a thread has and cannot be sliced";
+    E0508 = "the agents of a kernel need more threads or registers than the target has";
+    E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
+    E0601 = "values tied to one storage differ in shape";
+    E0602 = "storage is read but never written";
+    E0603 = "hand-over between agents has no channel form";
+    E0605 = "shared memory exceeded";
+    E0606 = "tensor memory exceeded";
     // -- E07: materialisation
+    E0701 = "placed IR cannot be materialised";
+    E0702 = "a value computed by another agent has no channel";
+    E0703 = "first update of a constant-initialised accumulator is conditional";
     // -- E08: lowering
     E0801 = "no PTX target for this processor";
     E0802 = "operation or form has no lowering on this target";
