@@ -6,6 +6,8 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
+pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod agents;
@@ -15,6 +17,7 @@ pub mod materialize;
 pub mod place;
 pub mod lower;
 pub mod nvvm;
+pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
