@@ -7,15 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod buffers;
 pub mod constraints;
 pub mod error;
 pub mod ir;
-pub mod agents;
-pub mod buffers;
 pub mod isa;
-pub mod materialize;
-pub mod place;
 pub mod lower;
+pub mod materialize;
 pub mod nvvm;
 pub mod place;
 pub mod ptx;

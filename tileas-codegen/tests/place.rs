@@ -49,12 +49,8 @@ fn check_properties(name: &str, func: &Function, plan: &AgentPlan) {
             };
             assert!(fits, "{name}: {data}");
             if space == Space::Rmem {
-                let regs = layouts::registers_per_thread(
-                    layout,
-                    data.dims().unwrap(),
-                    data.elem().unwrap(),
-                    warps,
-                );
+                let regs =
+                    layouts::registers_per_thread(layout, data.dims().unwrap(), data.elem().unwrap(), warps);
                 assert!(regs.is_some_and(|r| r <= 64), "{name}: {data} takes {regs:?}");
             }
         }

@@ -228,7 +228,11 @@ pub fn find(f: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Vec<Bu
         let (writes, reads) = (&writes[id.0 as usize], &reads[id.0 as usize]);
         if writes.is_empty() {
             if let Some(r) = reads.first() {
-                return Err(CodegenError::new(Code::E0602, f.op_loc(r.op), "reads storage that nothing writes"));
+                return Err(CodegenError::new(
+                    Code::E0602,
+                    f.op_loc(r.op),
+                    "reads storage that nothing writes",
+                ));
             }
             continue;
         }
@@ -293,7 +297,9 @@ fn one_web(
             return fail(p.op, "storage is written by two agents without a hand-over between them".into());
         }
         let by_dots = is_dot(first);
-        let feeds_dots = consumers.iter().all(|c| is_dot(c) && producers.iter().all(|p| !is_dot(p)) && writes.iter().any(|x| x.op == c.op));
+        let feeds_dots = consumers.iter().all(|c| {
+            is_dot(c) && producers.iter().all(|p| !is_dot(p)) && writes.iter().any(|x| x.op == c.op)
+        });
         let home = if by_dots {
             let value = consumers[0].value;
             if let Some(c) = consumers.iter().find(|c| c.value != value) {
@@ -301,7 +307,11 @@ fn one_web(
             }
             match f.defining_op(value).and_then(|op| f.op_block(op)) {
                 Some(b) => b,
-                None => return fail(consumers[0].op, "an accumulator is read inside the loop that updates it; this hand-over is unsupported".into()),
+                None => return fail(
+                    consumers[0].op,
+                    "an accumulator is read inside the loop that updates it; this hand-over is unsupported"
+                        .into(),
+                ),
             }
         } else {
             let Some(b) = f.op_block(first.op) else { continue };
@@ -329,7 +339,12 @@ fn one_web(
             };
             match list.iter_mut().find(|x| x.agent == c.agent) {
                 Some(x) if x.free == free => x.ops.push(c.op),
-                Some(_) => return fail(c.op, "one agent reads the tile both with registers and with an asynchronous engine".into()),
+                Some(_) => {
+                    return fail(
+                        c.op,
+                        "one agent reads the tile both with registers and with an asynchronous engine".into(),
+                    );
+                }
                 None => list.push(Consumer { agent: c.agent, ops: vec![c.op], free }),
             }
         }

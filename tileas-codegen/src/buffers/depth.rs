@@ -34,7 +34,7 @@ pub fn real_class(f: &Function, op: Op) -> OpClass {
         };
     }
     let name = code.def().class;
-    OpClass::ALL.iter().copied().find(|c| c.name() == name).unwrap_or(OpClass::Uniform)
+    OpClass::ALL.iter().copied().find(|c| format!("{c:?}") == name).unwrap_or(OpClass::Uniform)
 }
 
 /// Size of an op's work.
@@ -47,7 +47,8 @@ pub fn work(f: &Function, op: Op) -> Work {
         .map(|&v| data(v))
         .filter(|d| d.is_tile())
         .max_by_key(|d| d.num_bytes());
-    let (bytes, elements) = tile.map_or((0, 0), |d| (d.num_bytes().unwrap_or(0), d.num_elements().unwrap_or(0)));
+    let (bytes, elements) =
+        tile.map_or((0, 0), |d| (d.num_bytes().unwrap_or(0), d.num_elements().unwrap_or(0)));
     let mut w = Work { bytes: bytes as _, elements: elements as _, macs: 0 };
     if f.opcode(op) == Opcode::AsyncDot {
         let n = |name: &str| f.named_operand(op, name).and_then(|v| data(v).num_elements());
@@ -72,7 +73,8 @@ fn block_cycles(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Bloc
 fn add_busy(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block, times: u64, busy: &mut [u64]) {
     for op in f.block_ops(block) {
         if let Some(a) = plan.op_agent[op].expand() {
-            busy[a.index()] += times * u64::from(isa.machine().real_occupancy(real_class(f, op), &work(f, op)));
+            busy[a.index()] +=
+                times * u64::from(isa.machine().real_occupancy(real_class(f, op), &work(f, op)));
         }
         let inner = if f.opcode(op) == Opcode::For { times.saturating_mul(trips(f, op)) } else { times };
         for &r in f.regions(op) {
@@ -85,7 +87,9 @@ fn add_busy(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block, t
 fn trips(f: &Function, op: Op) -> u64 {
     let c = |n: usize| f.operands(op).get(n).and_then(|&v| f.constant_value(v));
     match (c(0), c(1), c(2)) {
-        (Some(lo), Some(hi), Some(st)) if st > 0.0 => (((hi - lo) / st).ceil().max(0.0) as u64).clamp(1, 1 << 20),
+        (Some(lo), Some(hi), Some(st)) if st > 0.0 => {
+            (((hi - lo) / st).ceil().max(0.0) as u64).clamp(1, 1 << 20)
+        }
         _ => ASSUMED_TRIPS,
     }
 }
@@ -132,7 +136,12 @@ fn rates(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, b: &Bundle) -> Rat
     let hold = b
         .consumers
         .iter()
-        .map(|c| c.ops.iter().map(|&op| scaled(op, occ(op)) + if c.free == super::Free::Commit { 0 } else { lat(op) }).sum())
+        .map(|c| {
+            c.ops
+                .iter()
+                .map(|&op| scaled(op, occ(op)) + if c.free == super::Free::Commit { 0 } else { lat(op) })
+                .sum()
+        })
         .max()
         .unwrap_or(0);
     Rates { latency, hold, period: block_cycles(f, plan, isa, b.home) }
@@ -277,18 +286,23 @@ fn overflow(f: &Function, isa: &dyn TargetIsa, webs: &Webs, bundles: &[Bundle]) 
     let (bytes, columns) = demand(webs, bundles);
     let worst = |space: Space| {
         let w = webs.iter().filter(|(_, w)| w.space == space).max_by_key(|(id, w)| {
-            u64::from(slots(bundles, *id)) * if space == Space::Smem { u64::from(w.slot_bytes()) } else { u64::from(w.cols) }
+            u64::from(slots(bundles, *id))
+                * if space == Space::Smem { u64::from(w.slot_bytes()) } else { u64::from(w.cols) }
         });
         w.and_then(|(_, w)| w.op).map_or(f.loc, |op| f.op_loc(op))
     };
     let cap = u64::from(isa.smem_bytes());
     if bytes > cap {
-        let m = format!("the kernel needs {bytes} bytes of shared memory, the target has {cap}; this is the largest part");
+        let m = format!(
+            "the kernel needs {bytes} bytes of shared memory, the target has {cap}; this is the largest part"
+        );
         return Some(CodegenError::new(Code::E0605, worst(Space::Smem), m));
     }
     let cols = u64::from(isa.machine().limits.tmem_columns);
     if columns > cols {
-        let m = format!("the kernel needs {columns} columns of tensor memory, the target has {cols}; this is the largest part");
+        let m = format!(
+            "the kernel needs {columns} columns of tensor memory, the target has {cols}; this is the largest part"
+        );
         return Some(CodegenError::new(Code::E0606, worst(Space::Tmem), m));
     }
     None

@@ -11,7 +11,7 @@ pub mod depth;
 pub mod memory;
 pub mod webs;
 
-pub use channels::{Bundle, Consumer, Full, Free};
+pub use channels::{Bundle, Consumer, Free, Full};
 pub use webs::{Init, Web, WebId};
 
 use crate::agents::AgentPlan;
@@ -60,7 +60,8 @@ impl BufferAssignment {
     pub fn dump(&self, func: &Function) -> String {
         let mut s = String::new();
         for (id, w) in self.webs.iter() {
-            let names: Vec<String> = w.values.iter().filter_map(|&v| func.value_name(v)).map(|n| format!("%{n}")).collect();
+            let names: Vec<String> =
+                w.values.iter().filter_map(|&v| func.value_name(v)).map(|n| format!("%{n}")).collect();
             let at = match w.space {
                 crate::ir::Space::Tmem => format!("column {}", w.at),
                 _ => format!("offset {}", w.at),
@@ -94,7 +95,11 @@ impl BufferAssignment {
                 b.reason
             );
         }
-        let _ = writeln!(s, "dynamic shared memory {} B, tensor memory {} columns", self.dynamic_smem, self.tmem_columns);
+        let _ = writeln!(
+            s,
+            "dynamic shared memory {} B, tensor memory {} columns",
+            self.dynamic_smem, self.tmem_columns
+        );
         s
     }
 }

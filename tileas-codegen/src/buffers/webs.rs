@@ -49,7 +49,9 @@ pub struct Web {
 impl Web {
     /// Bytes of one slot in shared memory.
     pub fn slot_bytes(&self) -> u32 {
-        (self.dims.iter().map(|&d| u64::from(d)).product::<u64>() * u64::from(self.elem.bits())).div_ceil(8).min(u64::from(u32::MAX)) as u32
+        (self.dims.iter().map(|&d| u64::from(d)).product::<u64>() * u64::from(self.elem.bits()))
+            .div_ceil(8)
+            .min(u64::from(u32::MAX)) as u32
     }
 }
 
@@ -119,7 +121,8 @@ impl Webs {
                     let inits = f.operands(op).get(3..).unwrap_or(&[]).to_vec();
                     let yields = f.last_op(body).map(|y| f.operands(y).to_vec()).unwrap_or_default();
                     for i in 0..args.len() {
-                        for other in [inits.get(i), yields.get(i), f.results(op).get(i)].into_iter().flatten() {
+                        for other in [inits.get(i), yields.get(i), f.results(op).get(i)].into_iter().flatten()
+                        {
                             tie(&mut sets, args[i], *other);
                         }
                     }
@@ -142,7 +145,10 @@ impl Webs {
                 return Ok(());
             }
             let root = Value::new(sets.find(v.index()));
-            let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(v) else { return Ok(()) };
+            let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(v)
+            else {
+                return Ok(());
+            };
             let op = match f.value_def(v) {
                 ValueDef::Result(op, _) => Some(op),
                 ValueDef::Param(b, _) => f.block_parent(b),
@@ -167,7 +173,12 @@ impl Webs {
             let slice = op.is_some_and(|o| f.opcode(o) == Opcode::ExtractSlice);
             if !slice && (w.dims != dims.as_slice() || w.elem != *elem) {
                 let loc = op.map_or(f.loc, |o| f.op_loc(o));
-                let m = format!("a value of {dims:?} {} is tied to storage of {:?} {}", elem.name(), w.dims, w.elem.name());
+                let m = format!(
+                    "a value of {dims:?} {} is tied to storage of {:?} {}",
+                    elem.name(),
+                    w.dims,
+                    w.elem.name()
+                );
                 return Err(CodegenError::new(Code::E0601, loc, m));
             }
             w.values.push(v);

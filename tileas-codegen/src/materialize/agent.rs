@@ -62,7 +62,8 @@ impl Region<'_, '_> {
             }
             let ty = self.m.out.intern_type(TypeData::PipeIter(b.depth));
             let end = if b.producer == self.agent { self.m.pipe[n].0 } else { self.m.pipe[n].1 };
-            let op = self.m.out.make_op(Opcode::AsyncPipelineCreateIterator, &[end], &[1], &[ty], self.m.src.loc);
+            let op =
+                self.m.out.make_op(Opcode::AsyncPipelineCreateIterator, &[end], &[1], &[ty], self.m.src.loc);
             self.m.out.append_op(block, op);
             self.iters[n] = Some(self.m.out.results(op)[0]);
         }
@@ -83,7 +84,8 @@ impl Region<'_, '_> {
             let hi = self.int(block, i64::from(depth));
             let one = self.int(block, 1);
             let ity = self.m.out.value_type(start);
-            let op = self.m.out.make_op(Opcode::For, &[lo, hi, one, start], &[1, 1, 1, 1], &[ity], self.m.src.loc);
+            let op =
+                self.m.out.make_op(Opcode::For, &[lo, hi, one, start], &[1, 1, 1, 1], &[ity], self.m.src.loc);
             self.m.out.append_op(block, op);
             let body = self.m.out.add_region(op);
             self.m.out.add_block_param(body, i32t);
@@ -111,7 +113,13 @@ impl Region<'_, '_> {
     fn acquire(&mut self, block: Block, n: usize, it: Value) -> Op {
         let p = self.m.pipe[n].0;
         let ty = self.m.out.value_type(p);
-        let op = self.m.out.make_op(Opcode::AsyncPipelineProducerAcquire, &[p, it], &[1, 1], &[ty], self.m.src.loc);
+        let op = self.m.out.make_op(
+            Opcode::AsyncPipelineProducerAcquire,
+            &[p, it],
+            &[1, 1],
+            &[ty],
+            self.m.src.loc,
+        );
         self.m.out.append_op(block, op);
         op
     }
@@ -131,7 +139,9 @@ impl Region<'_, '_> {
     fn order(&self, block: Block) -> Vec<Op> {
         let f = self.m.src;
         let ops: Vec<Op> = f.block_ops(block).filter(|&o| !f.opcode(o).is_terminator()).collect();
-        let Some(s) = f.block_parent(block).and_then(|l| self.m.analysis.loops[l].as_deref()) else { return ops };
+        let Some(s) = f.block_parent(block).and_then(|l| self.m.analysis.loops[l].as_deref()) else {
+            return ops;
+        };
         if s.serial {
             return ops;
         }
@@ -216,7 +226,8 @@ impl Region<'_, '_> {
             }
         }
         // Releases of bulk stores, in issue order, at the end of the home.
-        let mut stores: Vec<(usize, usize)> = consuming.iter().filter(|c| c.3 == Free::Bulk).map(|c| (c.2, c.0)).collect();
+        let mut stores: Vec<(usize, usize)> =
+            consuming.iter().filter(|c| c.3 == Free::Bulk).map(|c| (c.2, c.0)).collect();
         stores.sort_unstable();
         for (k, &(z, n)) in stores.iter().enumerate() {
             self.end_consume(dst, n, ops[z], Some((stores.len() - 1 - k) as i64));
@@ -256,7 +267,13 @@ impl Region<'_, '_> {
     fn commit(&mut self, dst: Block, n: usize, at: Op) -> Option<Op> {
         let owned = self.owned_p[n]?;
         let ty = self.m.out.value_type(owned);
-        let op = self.m.out.make_op(Opcode::AsyncPipelineProducerCommit, &[owned], &[1], &[ty], self.m.src.op_loc(at));
+        let op = self.m.out.make_op(
+            Opcode::AsyncPipelineProducerCommit,
+            &[owned],
+            &[1],
+            &[ty],
+            self.m.src.op_loc(at),
+        );
         self.m.out.append_op(dst, op);
         self.owned_p[n] = self.m.out.result(op);
         Some(op)
@@ -272,8 +289,15 @@ impl Region<'_, '_> {
         let Some(it) = self.iters[n] else { return };
         let c = self.m.pipe[n].1;
         let ty = self.m.out.value_type(c);
-        let op = self.m.out.make_op(Opcode::AsyncPipelineConsumerWait, &[c, it], &[1, 1], &[ty], self.m.src.op_loc(at));
-        let index = self.m.buffers.bundles[n].consumers.iter().position(|c| c.agent == self.agent).unwrap_or(0);
+        let op = self.m.out.make_op(
+            Opcode::AsyncPipelineConsumerWait,
+            &[c, it],
+            &[1, 1],
+            &[ty],
+            self.m.src.op_loc(at),
+        );
+        let index =
+            self.m.buffers.bundles[n].consumers.iter().position(|c| c.agent == self.agent).unwrap_or(0);
         self.m.out.set_int(op, keys::CONSUMER_IDX, index as i64);
         if free == Free::Bulk && !self.m.plan.agents[self.agent].elect {
             self.m.out.set_attr(op, keys::ISSUER, AttrData::Unit);
@@ -310,8 +334,12 @@ impl Region<'_, '_> {
             _ => {}
         }
         if is_uniform(f, self.m.plan, op) {
-            let in_prologue = f.op_block(op) == Some(f.entry()) && f.results(op).iter().all(|&r| self.m.prologue[r].is_some());
-            let stored = f.results(op).iter().any(|&r| matches!(f.value_data(r).space(), Some(Space::Smem | Space::Tmem)));
+            let in_prologue = f.op_block(op) == Some(f.entry())
+                && f.results(op).iter().all(|&r| self.m.prologue[r].is_some());
+            let stored = f
+                .results(op)
+                .iter()
+                .any(|&r| matches!(f.value_data(r).space(), Some(Space::Smem | Space::Tmem)));
             let ready = f.operands(op).iter().all(|&v| self.map[v].is_some());
             if !in_prologue && !stored && ready {
                 self.cloned(op, dst)?;
@@ -326,7 +354,11 @@ impl Region<'_, '_> {
             Opcode::AsyncTiledTmaStore => self.tma_store(op, dst),
             Opcode::AsyncDot => self.dot(op, dst),
             Opcode::Copy => self.copy(op, dst),
-            Opcode::ExtractSlice if f.operands(op).first().is_some_and(|&v| self.m.buffers.webs.of(v).is_some()) => Ok(()),
+            Opcode::ExtractSlice
+                if f.operands(op).first().is_some_and(|&v| self.m.buffers.webs.of(v).is_some()) =>
+            {
+                Ok(())
+            }
             _ => self.cloned(op, dst),
         }
     }
@@ -352,7 +384,14 @@ impl Region<'_, '_> {
             None => {
                 let f = self.m.src;
                 let name = f.value_name(v).map_or_else(|| v.to_string(), |n| format!("%{n}"));
-                self.err(Code::E0702, op, format!("`{}` needs {name}, which another agent computes; this hand-over is unsupported", f.opcode(op).name()))
+                self.err(
+                    Code::E0702,
+                    op,
+                    format!(
+                        "`{}` needs {name}, which another agent computes; this hand-over is unsupported",
+                        f.opcode(op).name()
+                    ),
+                )
             }
         }
     }
@@ -363,8 +402,12 @@ impl Region<'_, '_> {
 
     /// The ring and current slot of the storage of `v`, as `op` reads (or writes) it.
     fn slot(&self, op: Op, v: Value, write: bool) -> CodegenResult<(Value, Option<Value>, WebId)> {
-        let Some(web) = self.m.buffers.webs.of(v) else { return self.err(Code::E0701, op, "the tile has no storage") };
-        let Some(ring) = self.m.ring(web) else { return self.err(Code::E0701, op, "the storage has no buffer") };
+        let Some(web) = self.m.buffers.webs.of(v) else {
+            return self.err(Code::E0701, op, "the tile has no storage");
+        };
+        let Some(ring) = self.m.ring(web) else {
+            return self.err(Code::E0701, op, "the storage has no buffer");
+        };
         let mut best = None;
         for (n, b) in self.m.buffers.bundles.iter().enumerate() {
             if !b.webs.contains(&web) {
@@ -382,7 +425,15 @@ impl Region<'_, '_> {
         Ok((ring, best, web))
     }
 
-    fn push(&mut self, dst: Block, src: Op, code: Opcode, operands: &[Value], segments: &[u32], types: &[crate::ir::Type]) -> Op {
+    fn push(
+        &mut self,
+        dst: Block,
+        src: Op,
+        code: Opcode,
+        operands: &[Value],
+        segments: &[u32],
+        types: &[crate::ir::Type],
+    ) -> Op {
         let op = self.m.out.make_op(code, operands, segments, types, self.m.src.op_loc(src));
         self.m.out.append_op(dst, op);
         self.tag(op, src);
@@ -393,7 +444,8 @@ impl Region<'_, '_> {
         let f = self.m.src;
         let Some(result) = f.result(op) else { return self.err(Code::E0701, op, "load without result") };
         let (ring, it, web) = self.slot(op, result, true)?;
-        let n = self.m.buffers.bundles.iter().position(|b| b.webs.contains(&web) && b.produce_ops.contains(&op));
+        let n =
+            self.m.buffers.bundles.iter().position(|b| b.webs.contains(&web) && b.produce_ops.contains(&op));
         let Some((n, barrier)) = n.and_then(|n| Some((n, self.owned_p[n]?))) else {
             return Ok(()); // nobody reads the tile
         };
@@ -406,13 +458,22 @@ impl Region<'_, '_> {
         operands.extend(it);
         operands.push(barrier);
         let token = self.m.out.intern_type(TypeData::AsyncToken);
-        self.push(dst, op, Opcode::AsyncTiledTmaLoad, &operands, &[1, coords.len() as u32, 1, u32::from(it.is_some()), 1], &[token]);
+        self.push(
+            dst,
+            op,
+            Opcode::AsyncTiledTmaLoad,
+            &operands,
+            &[1, coords.len() as u32, 1, u32::from(it.is_some()), 1],
+            &[token],
+        );
         Ok(())
     }
 
     fn tma_store(&mut self, op: Op, dst: Block) -> CodegenResult<()> {
         let f = self.m.src;
-        let Some(source) = f.named_operand(op, "source") else { return self.err(Code::E0701, op, "store without source") };
+        let Some(source) = f.named_operand(op, "source") else {
+            return self.err(Code::E0701, op, "store without source");
+        };
         let (ring, it, _) = self.slot(op, source, false)?;
         let mut operands = self.all_mapped(op, f.named_segment(op, "desc"))?;
         let coords = self.all_mapped(op, f.named_segment(op, "coords"))?;
@@ -420,7 +481,14 @@ impl Region<'_, '_> {
         operands.push(ring);
         operands.extend(it);
         let token = self.m.out.intern_type(TypeData::AsyncToken);
-        let new = self.push(dst, op, Opcode::AsyncTiledTmaStore, &operands, &[1, coords.len() as u32, 1, u32::from(it.is_some())], &[token]);
+        let new = self.push(
+            dst,
+            op,
+            Opcode::AsyncTiledTmaStore,
+            &operands,
+            &[1, coords.len() as u32, 1, u32::from(it.is_some())],
+            &[token],
+        );
         self.tokens[op] = self.m.out.result(new);
         Ok(())
     }
@@ -430,7 +498,9 @@ impl Region<'_, '_> {
         let mut operands = Vec::new();
         let mut segments = Vec::new();
         for name in ["a", "b"] {
-            let Some(v) = f.named_operand(op, name) else { return self.err(Code::E0701, op, "malformed dot") };
+            let Some(v) = f.named_operand(op, name) else {
+                return self.err(Code::E0701, op, "malformed dot");
+            };
             let (ring, it, _) = self.slot(op, v, false)?;
             operands.push(ring);
             operands.extend(it);
@@ -462,7 +532,9 @@ impl Region<'_, '_> {
 
     fn copy(&mut self, op: Op, dst: Block) -> CodegenResult<()> {
         let f = self.m.src;
-        let Some(source) = f.named_operand(op, "source") else { return self.err(Code::E0701, op, "copy without source") };
+        let Some(source) = f.named_operand(op, "source") else {
+            return self.err(Code::E0701, op, "copy without source");
+        };
         let stored = |v: Value| self.m.buffers.webs.of(v).is_some();
         let target = f.named_operand(op, "dest").or_else(|| f.result(op)).filter(|&v| stored(v));
         if let Some(target) = target {
@@ -470,7 +542,8 @@ impl Region<'_, '_> {
             let value = self.mapped(op, source)?;
             let mut operands = vec![value, ring];
             operands.extend(it);
-            let new = self.push(dst, op, Opcode::Copy, &operands, &[1, 0, 1, u32::from(it.is_some()), 0], &[]);
+            let new =
+                self.push(dst, op, Opcode::Copy, &operands, &[1, 0, 1, u32::from(it.is_some()), 0], &[]);
             if let Some(o) = f.attr_ints(op, keys::OFFSETS) {
                 self.m.out.set_ints(new, keys::OFFSETS, &o);
             }
@@ -591,7 +664,11 @@ impl Region<'_, '_> {
                     let Some(&s) = f.operands(op).first() else { return Ok(Written::Always) };
                     self.written(at, s, dst)
                 }
-                Opcode::If => self.err(Code::E0703, op, "an accumulator that starts from a constant is updated under a condition"),
+                Opcode::If => self.err(
+                    Code::E0703,
+                    op,
+                    "an accumulator that starts from a constant is updated under a condition",
+                ),
                 _ => Ok(Written::Always),
             },
         }
@@ -606,7 +683,11 @@ impl Region<'_, '_> {
         if direct {
             return Ok(());
         }
-        self.err(Code::E0703, l, "an accumulator that starts from a constant is not updated in every iteration")
+        self.err(
+            Code::E0703,
+            l,
+            "an accumulator that starts from a constant is not updated in every iteration",
+        )
     }
 
     /// Bundles whose iterator changes inside the regions of `op`.
@@ -638,7 +719,8 @@ impl Region<'_, '_> {
         let params = f.block_params(body).to_vec();
         let inits = f.operands(op)[3..].to_vec();
         let stored = |v: Value| matches!(f.value_data(v).space(), Some(Space::Smem | Space::Tmem));
-        let kept: Vec<usize> = (0..inits.len()).filter(|&i| !stored(params[i + 1]) && self.map[inits[i]].is_some()).collect();
+        let kept: Vec<usize> =
+            (0..inits.len()).filter(|&i| !stored(params[i + 1]) && self.map[inits[i]].is_some()).collect();
         let carried = self.carried(op);
         let mut types = Vec::new();
         for &i in &kept {
@@ -711,8 +793,9 @@ impl Region<'_, '_> {
             arms.push((block, values, carried.iter().map(|&n| self.iters[n]).collect()));
         }
         self.iters = before;
-        let kept: Vec<usize> =
-            (0..f.results(op).len()).filter(|&i| arms.iter().all(|a| a.1.get(i).is_some_and(Option::is_some))).collect();
+        let kept: Vec<usize> = (0..f.results(op).len())
+            .filter(|&i| arms.iter().all(|a| a.1.get(i).is_some_and(Option::is_some)))
+            .collect();
         for (block, values, iters) in &arms {
             let mut ys: Vec<Value> = kept.iter().filter_map(|&i| values[i]).collect();
             ys.extend(iters.iter().flatten());

@@ -74,7 +74,12 @@ impl Materializer<'_> {
     }
 
     /// Clones an op with mapped operands; inherent attributes survive, results keep their names.
-    pub fn clone_op(&mut self, block: Block, op: Op, map: &dyn Fn(Value) -> Option<Value>) -> CodegenResult<Op> {
+    pub fn clone_op(
+        &mut self,
+        block: Block,
+        op: Op,
+        map: &dyn Fn(Value) -> Option<Value>,
+    ) -> CodegenResult<Op> {
         let f = self.src;
         let mut operands = Vec::with_capacity(f.operands(op).len());
         for &v in f.operands(op) {
@@ -82,7 +87,10 @@ impl Materializer<'_> {
                 Some(x) => operands.push(x),
                 None => {
                     let name = f.value_name(v).map_or_else(|| v.to_string(), |n| format!("%{n}"));
-                    let m = format!("`{}` needs {name}, which another agent computes; this hand-over is unsupported", f.opcode(op).name());
+                    let m = format!(
+                        "`{}` needs {name}, which another agent computes; this hand-over is unsupported",
+                        f.opcode(op).name()
+                    );
                     return Err(CodegenError::new(Code::E0702, f.op_loc(op), m));
                 }
             }
@@ -153,7 +161,10 @@ impl Materializer<'_> {
             self.prologue[p] = Some(v);
         }
         for op in f.block_ops(f.entry()) {
-            let scalar = f.results(op).iter().all(|&r| matches!(f.value_data(r), TypeData::Scalar(_) | TypeData::TmaDesc { .. }));
+            let scalar = f
+                .results(op)
+                .iter()
+                .all(|&r| matches!(f.value_data(r), TypeData::Scalar(_) | TypeData::TmaDesc { .. }));
             let ready = f.operands(op).iter().all(|&v| self.prologue[v].is_some());
             if is_uniform(f, self.plan, op) && scalar && ready && f.opcode(op) != Opcode::AllocTensor {
                 let map = self.prologue.clone();
@@ -185,7 +196,12 @@ impl Materializer<'_> {
             let mut dims: smallvec::SmallVec<[u32; 4]> = smallvec::smallvec![w.slots];
             dims.extend(w.dims.iter().copied());
             let layout: Layout = w.layout;
-            let ty = self.out.intern_type(TypeData::Tile { dims, elem: w.elem, space: Some(w.space), layout: Some(layout) });
+            let ty = self.out.intern_type(TypeData::Tile {
+                dims,
+                elem: w.elem,
+                space: Some(w.space),
+                layout: Some(layout),
+            });
             let loc = w.op.map_or(self.src.loc, |o| self.src.op_loc(o));
             let op = self.out.make_op(Opcode::AllocTensor, &[], &[], &[ty], loc);
             if w.space == Space::Tmem {
@@ -217,7 +233,13 @@ impl Materializer<'_> {
                 self.out.intern_type(TypeData::PipeConsumer(b.depth)),
             ];
             let loc = b.produce_ops.first().map_or(self.src.loc, |&o| self.src.op_loc(o));
-            let op = self.out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);
+            let op = self.out.make_op(
+                Opcode::AsyncPipelineCreatePipeline,
+                &buffers,
+                &[buffers.len() as u32],
+                &types,
+                loc,
+            );
             self.out.set_int(op, keys::NUM_STAGES, i64::from(b.depth));
             self.out.set_int(op, keys::PRODUCER_GROUP_ID, b.producer.index() as i64);
             let consumer = b.consumers.first().map_or(0, |c| c.agent.index());
@@ -270,7 +292,9 @@ impl Materializer<'_> {
         let entry = self.out.entry();
         let op = self.out.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], self.src.loc);
         let agents: Vec<_> = self.plan.agents.iter().map(|(a, i)| (a, *i)).collect();
-        let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> u32| agents.iter().map(|(_, i)| i64::from(f(i))).collect::<Vec<_>>();
+        let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> u32| {
+            agents.iter().map(|(_, i)| i64::from(f(i))).collect::<Vec<_>>()
+        };
         self.out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
         self.out.set_ints(op, keys::NUM_WARPS, &ints(&|i| i.warps));
         self.out.set_ints(op, keys::WARP_ID, &ints(&|i| i.first_warp));
@@ -335,7 +359,8 @@ fn sweep(f: &mut Function) {
         }
         let keep = |f: &Function, op: Op| {
             let code = f.opcode(op);
-            let pure = code.has(Traits::PURE) || matches!(code, Opcode::AsyncPipelineCreateIterator | Opcode::AsyncPipelineIncIter);
+            let pure = code.has(Traits::PURE)
+                || matches!(code, Opcode::AsyncPipelineCreateIterator | Opcode::AsyncPipelineIncIter);
             !pure || code == Opcode::AllocTensor || f.results(op).iter().any(|&r| used[r])
         };
         let dead: Vec<Op> = ops.into_iter().filter(|&op| !keep(f, op)).collect();
