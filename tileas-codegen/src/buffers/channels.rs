@@ -89,6 +89,8 @@ pub struct Bundle {
     pub need: u32,
     /// Why it has that depth.
     pub reason: String,
+    /// Both sides are whole warps of one agent: this named barrier replaces the mbarriers.
+    pub named: Option<u32>,
     /// Offset of the full barriers.
     pub full_at: u32,
     /// Offset of the empty barriers; `None`: slots are never reused.
@@ -111,13 +113,16 @@ impl Bundle {
         match self.full {
             Full::Tx => "by transaction bytes".into(),
             Full::Commit => "by commit".into(),
-            Full::Arrive(n) => format!("by {n} arrivals"),
+            Full::Arrive(n) => match self.named {
+                Some(id) => format!("by named barrier {id} over {n} threads"),
+                None => format!("by {n} arrivals"),
+            },
         }
     }
 
     /// `empty` for people.
     pub fn free_text(&self) -> String {
-        if self.empty_at.is_none() {
+        if self.once {
             return "never (the home runs once)".into();
         }
         let parts: Vec<String> = self
@@ -297,9 +302,6 @@ fn one_web(
             return fail(p.op, "storage is written by two agents without a hand-over between them".into());
         }
         let by_dots = is_dot(first);
-        let feeds_dots = consumers.iter().all(|c| {
-            is_dot(c) && producers.iter().all(|p| !is_dot(p)) && writes.iter().any(|x| x.op == c.op)
-        });
         let home = if by_dots {
             let value = consumers[0].value;
             if let Some(c) = consumers.iter().find(|c| c.value != value) {
@@ -361,7 +363,11 @@ fn one_web(
             (Full::Arrive(_), _) => Publish::Proxy,
             _ => Publish::None,
         };
-        let _ = feeds_dots;
+        // A hand-over between threads of one agent, such as a staging tile that its issuing lane stores.
+        let inside = matches!(full, Full::Arrive(_))
+            && !plan.agents[first.agent].elect
+            && list.iter().all(|c| c.agent == first.agent);
+        let named = inside.then(|| 1 + first.agent.as_u32()).filter(|&n| n < 16);
         found.push(Bundle {
             webs: SmallVec::from_slice(&[id]),
             home,
@@ -374,6 +380,7 @@ fn one_web(
             depth: 1,
             need: 1,
             reason: String::new(),
+            named,
             full_at: 0,
             empty_at: None,
         });

@@ -274,7 +274,7 @@ pub fn demand(webs: &Webs, bundles: &[Bundle]) -> (u64, u64) {
             _ => {}
         }
     }
-    let barriers: u64 = bundles.iter().map(|b| u64::from(b.depth) * 16).sum();
+    let barriers: u64 = bundles.iter().filter(|b| b.named.is_none()).map(|b| u64::from(b.depth) * 16).sum();
     (bytes.next_multiple_of(8) + barriers + 4 + 1024 + 16, columns)
 }
 

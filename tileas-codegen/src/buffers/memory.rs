@@ -34,6 +34,9 @@ pub fn place(f: &Function, isa: &dyn TargetIsa, out: &mut BufferAssignment) -> C
     }
     at = at.next_multiple_of(8);
     for b in &mut out.bundles {
+        if b.named.is_some() {
+            continue;
+        }
         b.full_at = at;
         at += 8 * b.depth;
         b.empty_at = None;

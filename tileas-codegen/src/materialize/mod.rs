@@ -251,9 +251,9 @@ impl Materializer<'_> {
                 Full::Arrive(n) => self.call("arrive", &[i64::from(n)]),
             };
             self.out.set_attr(op, keys::FULL, full);
-            let empty = match b.empty_at {
-                None => AttrData::Name(self.out.intern_symbol("none")),
-                Some(_) => {
+            let empty = match b.once {
+                true => AttrData::Name(self.out.intern_symbol("none")),
+                false => {
                     let kind = match b.consumers.as_slice() {
                         [c] => match c.free {
                             crate::buffers::Free::Commit => "commit",
@@ -270,7 +270,10 @@ impl Materializer<'_> {
                 let s = self.out.intern_symbol(if b.publish == Publish::Proxy { "proxy" } else { "tmem" });
                 self.out.set_attr(op, keys::PUBLISH, AttrData::Name(s));
             }
-            self.out.set_int(op, keys::FULL_AT, i64::from(b.full_at));
+            match b.named {
+                Some(id) => self.out.set_int(op, keys::NAMED, i64::from(id)),
+                None => self.out.set_int(op, keys::FULL_AT, i64::from(b.full_at)),
+            }
             if let Some(at) = b.empty_at {
                 self.out.set_int(op, keys::EMPTY_AT, i64::from(at));
             }
