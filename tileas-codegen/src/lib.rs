@@ -10,10 +10,10 @@ pub mod agents;
 pub mod constraints;
 pub mod error;
 pub mod ir;
+pub mod isa;
 pub mod nvvm;
 pub mod place;
 pub mod ptx;
 pub mod regalloc;
-pub mod isa;
 
 pub use error::{Code, CodegenError, CodegenResult, Loc};
