@@ -30,6 +30,14 @@ impl DisjointSets {
         i
     }
 
+    /// The representative, without shortening the path.
+    pub fn root(&self, mut i: usize) -> usize {
+        while self.0[i] as usize != i {
+            i = self.0[i] as usize;
+        }
+        i
+    }
+
     /// Joins two sets.
     pub fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
@@ -98,14 +106,12 @@ impl Classes {
     }
 
     fn shows_start(&self, member: Value) -> bool {
-        let mut sets = self.sets.clone();
-        self.shows.get(sets.find(member.index())).copied().unwrap_or(false)
+        self.shows.get(self.sets.root(member.index())).copied().unwrap_or(false)
     }
 
     /// Whether two accumulators are tied.
     pub fn same_set(&self, a: Value, b: Value) -> bool {
-        let mut sets = self.sets.clone();
-        sets.find(a.index()) == sets.find(b.index())
+        self.sets.root(a.index()) == self.sets.root(b.index())
     }
 }
 

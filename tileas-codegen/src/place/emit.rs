@@ -408,10 +408,11 @@ impl<'a> Placer<'a> {
         let mut block = inner;
         // Outermost wins: a value overwritten before a region must be read before that.
         loop {
-            if let Some(at) = ancestor_in(self.func, block, user) {
-                if let Some(k) = self.first_kill(v, block).filter(|&k| self.position[k] < self.position[at]) {
-                    found = (block, k, true);
-                }
+            if let Some(at) = ancestor_in(self.func, block, user)
+                && let Some(k) = self.first_kill(v, block)
+                && self.position[k] < self.position[at]
+            {
+                found = (block, k, true);
             }
             if Some(block) == top {
                 return found;

@@ -194,7 +194,8 @@ impl Placer<'_> {
         let mut list = Vec::with_capacity(parts as usize);
         if let Some(value) = self.func.constant_value(coord) {
             for n in 0..parts {
-                let v = constant(self, value as i64 * i64::from(parts) + i64::from(n));
+                let v =
+                    constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
                 self.name_after(v, coord, &n.to_string());
                 list.push(v);
             }
@@ -469,7 +470,7 @@ impl Placer<'_> {
             self.copy_attributes(op, new);
             return Ok(());
         }
-        let swizzle = Swizzle::widest(columns * elem.bytes());
+        let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
         let desc = self.store_descriptor(view, &dims, elem, swizzle);
         let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
         let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
