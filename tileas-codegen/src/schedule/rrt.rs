@@ -220,6 +220,11 @@ impl Rrt {
         self.cells.resize((u64::from(self.rows) * tables) as usize, 0);
     }
 
+    /// Rows of the table: what one probe may have to look at.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
     #[inline]
     fn segments(&self, node: Node) -> &[Segment] {
         let (a, b) = self.ranges[node.index()];
@@ -320,7 +325,7 @@ impl Rrt {
             if tight.clone().any(|s| self.abuts(s, base)) {
                 return Some(t);
             }
-            match self.first_fit(node, t + 1, hi) {
+            match self.first_fit(node, t + i64::from(self.step), hi) {
                 Some(next) => t = next,
                 None => return Some(first),
             }
