@@ -207,7 +207,9 @@ impl CostBased {
         let mut better =
             self.ims.prepare(p, g, wide, Some(limit)) && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
         if better {
-            let budget = 2 * u64::from(g.n);
+            // The other way of choosing seats is more likely to succeed where this one used a stage too many.
+            self.ims.snug = !self.ims.snug;
+            let budget = 2 * u64::from(g.n) + 16;
             let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, Priority::Height, budget);
             better = outcome == Outcome::Placed;
         }

@@ -25,7 +25,7 @@ pub enum Rule {
     OrderUnique,
     /// `order` ranks by (stage, start, zero-distance edges, program order).
     OrderRank,
-    /// start[to] ≥ start[from] + latency - II · distance.
+    /// `start[to] >= start[from] + latency - ii * distance`.
     Dependence,
     /// Occupancy of a slot in a cycle modulo II.
     Slot,
