@@ -194,7 +194,7 @@ pub fn find(f: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Vec<Bu
     let mut reads: Vec<Vec<Access>> = webs.iter().map(|_| Vec::new()).collect();
     for &op in &ops {
         let Some(agent) = plan.op_agent[op].expand() else { continue };
-        let mut add = |list: &mut Vec<Vec<Access>>, v: Value| {
+        let add = |list: &mut Vec<Vec<Access>>, v: Value| {
             if let Some(w) = webs.of(v) {
                 list[w.0 as usize].push(Access { op, agent, value: root(f, v) });
             }

@@ -120,10 +120,10 @@ impl Webs {
                     let args = f.block_params(body).get(1..).unwrap_or(&[]).to_vec();
                     let inits = f.operands(op).get(3..).unwrap_or(&[]).to_vec();
                     let yields = f.last_op(body).map(|y| f.operands(y).to_vec()).unwrap_or_default();
-                    for i in 0..args.len() {
+                    for (i, &arg) in args.iter().enumerate() {
                         for other in [inits.get(i), yields.get(i), f.results(op).get(i)].into_iter().flatten()
                         {
-                            tie(&mut sets, args[i], *other);
+                            tie(&mut sets, arg, *other);
                         }
                     }
                 }

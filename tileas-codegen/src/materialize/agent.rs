@@ -779,7 +779,9 @@ impl Region<'_, '_> {
         let carried = self.carried(op);
         let new = self.push(dst, op, Opcode::If, &[cond], &[1], &[]);
         let before: Vec<Option<Value>> = self.iters.clone();
-        let mut arms: Vec<(Block, Vec<Option<Value>>, Vec<Option<Value>>)> = Vec::new();
+        // Per arm: its block, its yields, its iterators.
+        type Arm = (Block, Vec<Option<Value>>, Vec<Option<Value>>);
+        let mut arms: Vec<Arm> = Vec::new();
         for n in 0..2 {
             self.iters.clone_from(&before);
             let block = self.m.out.add_region(new);
