@@ -3,8 +3,8 @@
 //! In: a function in destination form (buffers, pipelines, one region per agent) and the target. Out: an
 //! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
-//! Steps: [`params`] decides the kernel ABI, [`frame`] emits what all warps share, [`control`] walks regions,
-//! [`channels`] lowers pipelines to mbarriers, [`memory`] TMA and copies, [`global`] direct loads and stores, [`scalar`] and [`tile`] arithmetic.
+//! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
+//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `scalar` and `tile` arithmetic.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
