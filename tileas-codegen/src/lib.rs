@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod buffers;
 pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
+pub mod materialize;
 pub mod nvvm;
 pub mod place;
 pub mod ptx;

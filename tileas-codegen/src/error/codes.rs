@@ -127,7 +127,15 @@ codes! {
     E0508 = "the agents of a kernel need more threads or registers than the target has";
     E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
+    E0601 = "values tied to one storage differ in shape";
+    E0602 = "storage is read but never written";
+    E0603 = "hand-over between agents has no channel form";
+    E0605 = "shared memory exceeded";
+    E0606 = "tensor memory exceeded";
     // -- E07: materialisation
+    E0701 = "placed IR cannot be materialised";
+    E0702 = "a value computed by another agent has no channel";
+    E0703 = "first update of a constant-initialised accumulator is conditional";
     // -- E08: lowering
     E0801 = "no PTX target for this processor";
     E0802 = "operation or form has no lowering on this target";

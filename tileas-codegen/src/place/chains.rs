@@ -354,9 +354,10 @@ impl Chains {
         }
         let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
-        let tiles = self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
-            writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
-        );
+        let tiles =
+            self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
+                writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
+            );
         for (c, op, only) in tiles {
             let all = func.operands(op).iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
@@ -406,7 +407,10 @@ impl Chains {
                 continue;
             }
             let mut width = info.columns;
-            while width > 1 && u64::from(need[c]) * u64::from(width) > u64::from(opts.slice_regs) * u64::from(info.columns) {
+            while width > 1
+                && u64::from(need[c]) * u64::from(width)
+                    > u64::from(opts.slice_regs) * u64::from(info.columns)
+            {
                 width /= 2;
             }
             if span[c] > 0 {

@@ -352,7 +352,8 @@ pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
 
 /// Blocks from that of `op` outwards.
 fn blocks_out(func: &Function, op: Op) -> Vec<Block> {
-    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p))).collect()
+    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
+        .collect()
 }
 
 /// Whether at most one of two ops runs in one execution of what contains both: they are in two arms of an `if`.

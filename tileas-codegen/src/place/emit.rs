@@ -251,7 +251,10 @@ impl<'a> Placer<'a> {
                     && self.chains.of_write[ties + a].is_some()
                     && self.write_block(ties + a) == self.write_block(ties + b);
                 // Stores and dots free their copies at different times: only dots share.
-                if same && self.func.opcode(x.op) == Opcode::AsyncDot && self.func.opcode(y.op) == Opcode::AsyncDot {
+                if same
+                    && self.func.opcode(x.op) == Opcode::AsyncDot
+                    && self.func.opcode(y.op) == Opcode::AsyncDot
+                {
                     self.shared_with[ties + a] = self.shared_with[ties + b];
                     break;
                 }
@@ -444,7 +447,11 @@ impl<'a> Placer<'a> {
             let alone = requests.iter().filter(|q| (q.chain, q.block) == (r.chain, r.block)).count() == 1;
             let mut anchor = r.anchor;
             if alone && !r.fixed {
-                let after = match self.func.defining_op(r.value).filter(|_| home(self.func, r.value) == Some(r.block)) {
+                let after = match self
+                    .func
+                    .defining_op(r.value)
+                    .filter(|_| home(self.func, r.value) == Some(r.block))
+                {
                     Some(def) => self.position[def],
                     None => 0,
                 };

@@ -115,7 +115,8 @@ impl Placer<'_> {
 
     /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
     fn get(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> CodegenResult<Value> {
-        let pick = |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
+        let pick =
+            |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
         let found = match self.classes.class(v) {
             Class::None => Some(v),
             Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
@@ -478,7 +479,8 @@ impl Placer<'_> {
 
     /// The descriptor of a store, one per view, box and swizzle, at the top of the kernel.
     fn store_descriptor(&mut self, view: Value, dims: &[u32], elem: Scalar, swizzle: Swizzle) -> Value {
-        let known = self.descs.iter().find(|(v, d, s, _)| *v == view && d.as_slice() == dims && *s == swizzle);
+        let known =
+            self.descs.iter().find(|(v, d, s, _)| *v == view && d.as_slice() == dims && *s == swizzle);
         if let Some((.., desc)) = known {
             return *desc;
         }
