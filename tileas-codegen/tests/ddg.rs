@@ -27,7 +27,8 @@ fn isa() -> SharedIsa {
 
 /// Register work on agent 0, TMA loads on 1, dots on 2.
 fn plan_of(func: &Function) -> AgentPlan {
-    let info = |kind, first_warp, warps| AgentInfo { kind, first_warp, warps, elect: warps == 1, max_regs: 0 };
+    let info =
+        |kind, first_warp, warps| AgentInfo { kind, first_warp, warps, elect: warps == 1, max_regs: 0 };
     let mut plan = AgentPlan {
         agents: [info(AgentKind::Simt, 0, 4), info(AgentKind::Load, 4, 1), info(AgentKind::Mma, 5, 1)]
             .into_iter()
@@ -192,8 +193,7 @@ fn two_accumulators_do_not_order_each_other() {
   }",
     );
     let analysis = schedule(&func);
-    let want =
-        ["m -> m 8 1", "n -> n 8 1", "ta -> m 8 0", "ta -> n 8 0", "tb -> m 8 0", "tb -> n 8 0"];
+    let want = ["m -> m 8 1", "n -> n 8 1", "ta -> m 8 0", "ta -> n 8 0", "tb -> m 8 0", "tb -> n 8 0"];
     assert_eq!(edges(&func, only(&analysis)), want);
     assert_eq!(only(&analysis).schedule.ii, 16);
 }
@@ -253,7 +253,15 @@ fn slices_of_an_accumulator_are_ordered_one_by_one() {
     let analysis = schedule(&func);
     let all = edges(&func, only(&analysis));
     // op4 and op8 are the copies into the accumulator.
-    for want in ["v0 -> op4 7 0", "v1 -> op8 7 0", "op4 -> n 7 0", "op8 -> n 7 0", "n -> v0 16 1", "n -> v1 16 1", "n -> n 8 1"] {
+    for want in [
+        "v0 -> op4 7 0",
+        "v1 -> op8 7 0",
+        "op4 -> n 7 0",
+        "op8 -> n 7 0",
+        "n -> v0 16 1",
+        "n -> v1 16 1",
+        "n -> n 8 1",
+    ] {
         assert!(all.iter().any(|e| e == want), "{want} is missing: {all:#?}");
     }
     // Different columns.
@@ -296,8 +304,7 @@ fn fresh_accumulators_are_not_tied_to_the_next_iteration() {
   }",
     );
     let analysis = schedule(&func);
-    let want =
-        ["m -> w 16 0", "n -> m 8 0", "n -> v 16 0", "ta -> m 8 0", "ta -> n 8 0", "v -> m 7 0"];
+    let want = ["m -> w 16 0", "n -> m 8 0", "n -> v 16 0", "ta -> m 8 0", "ta -> n 8 0", "v -> m 7 0"];
     assert_eq!(edges(&func, only(&analysis)), want);
 }
 
@@ -366,7 +373,12 @@ fn assembled_operands_are_written_before_they_are_read() {
 
 #[test]
 fn loops_are_numbered_and_only_inner_ones_scheduled() {
-    let gemm = |n: u32, outer: &str| GEMM_LOOP.replace("%acc", &format!("%acc{n}")).replace("%bm", outer);
+    // Names are unique over the kernel.
+    let gemm = |n: u32, outer: &str| {
+        let text = GEMM_LOOP.replace("%bm", outer);
+        let names = ["%acc", "%i", "%s", "%ta", "%tb", "%n"];
+        names.iter().fold(text, |text, name| text.replace(name, &format!("{name}{n}")))
+    };
     let nested = format!("\n  for %t = %zero to %kt step %one {{{}\n    yield\n  }}", gemm(1, "%t"));
     let func = kernel("many", &format!("{}{nested}", gemm(0, "%bm")));
     let analysis = schedule(&func);
@@ -427,11 +439,7 @@ fn a_conditional_is_one_node() {
 
 #[test]
 fn a_forced_loop_is_serial() {
-    let forced = GEMM_LOOP.replacen(
-        ") {",
-        ") <{tileas.schedule.constraint.force_serial_execution}> {",
-        1,
-    );
+    let forced = GEMM_LOOP.replacen(") {", ") <{tileas.schedule.constraint.force_serial_execution}> {", 1);
     let analysis = schedule(&kernel("forced", &forced));
     let region = only(&analysis);
     assert_eq!(region.schedule.generator, Generator::Serial);

@@ -349,7 +349,9 @@ impl<'a> Builder<'a> {
     fn web_edges(&mut self, body: Block) {
         let mut events = std::mem::take(&mut self.events);
         for (node, &op) in self.ops.iter() {
-            for_each_nested(self.func, op, &mut |inner| self.webs.events(self.func, inner, node, &mut events));
+            for_each_nested(self.func, op, &mut |inner| {
+                self.webs.events(self.func, inner, node, &mut events)
+            });
         }
         self.webs.enter_loop(self.func, body);
         // Events of one web stay in program order.
@@ -425,9 +427,9 @@ impl<'a> Builder<'a> {
                 self.edges.add(from, to, self.latency(from, e.accumulates), distance);
             } else if order.frees(distance) {
                 // Whoever read in between stands between the two writes already.
-                let read = reads.iter().any(|&(r, k)| {
-                    (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e)
-                });
+                let read = reads
+                    .iter()
+                    .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
                 if !read {
                     let both_dots = self.nodes[from].is_dot && e.is_dot;
                     self.edges.add(from, to, self.latency(from, both_dots), distance);

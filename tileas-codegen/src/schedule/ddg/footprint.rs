@@ -129,11 +129,8 @@ impl Footprint {
         let acc = func.named_operand(op, "acc").and_then(|v| func.value_data(v).space());
         let in_tmem = acc.is_none_or(|s| s == Space::Tmem);
         let pools = machine.pool_uses(class).iter().filter(|p| p.pool != PoolId::TMEM_BANK || in_tmem);
-        let pools = pools.map(|p| PoolCharge {
-            pool: p.pool,
-            count: p.count.into(),
-            duration: p.duration.into(),
-        });
+        let pools =
+            pools.map(|p| PoolCharge { pool: p.pool, count: p.count.into(), duration: p.duration.into() });
         Ok(Footprint { uses: uses.collect(), pools: pools.collect(), latency: machine.latency(class) })
     }
 
@@ -152,9 +149,7 @@ impl Footprint {
             }
             let one = Footprint::of(func, plan, machine, op)?;
             let at = all.latency;
-            all.uses.extend(
-                one.uses.iter().map(|u| SlotUse { offset: u.offset.saturating_add(at), ..*u }),
-            );
+            all.uses.extend(one.uses.iter().map(|u| SlotUse { offset: u.offset.saturating_add(at), ..*u }));
             // Pools are charged from the start: up to the end of the last charge.
             for p in &one.pools {
                 all.charge(PoolCharge { duration: p.duration.saturating_add(at), ..*p });

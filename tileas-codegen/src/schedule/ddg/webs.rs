@@ -56,9 +56,7 @@ impl Event {
     /// Whether the two touch something in common.
     pub fn meets(&self, other: &Event) -> bool {
         match (&self.part, &other.part) {
-            (Some(a), Some(b)) if a.len() == b.len() => {
-                a.iter().zip(b).all(|(x, y)| x.0 < y.1 && y.0 < x.1)
-            }
+            (Some(a), Some(b)) if a.len() == b.len() => a.iter().zip(b).all(|(x, y)| x.0 < y.1 && y.0 < x.1),
             _ => true,
         }
     }
@@ -252,7 +250,8 @@ impl Webs {
 /// The space of a value that occupies shared or tensor memory.
 fn stored(func: &Function, v: Value) -> Option<Space> {
     let space = func.value_data(v).space().filter(|s| matches!(s, Space::Smem | Space::Tmem))?;
-    let made = func.value_data(v).is_tile() && !func.defining_op(v).is_some_and(|op| is_leaf(func.opcode(op)));
+    let made =
+        func.value_data(v).is_tile() && !func.defining_op(v).is_some_and(|op| is_leaf(func.opcode(op)));
     made.then_some(space)
 }
 
