@@ -61,7 +61,7 @@ fn kernels(args: &Args, file: &str) -> Result<(), Failure> {
     if args.format == Format::Table {
         return write_output(&args.output, &run.text(Stage::Schedule));
     }
-    let reports = run.kernels.into_iter().flat_map(|k| k.loops);
+    let reports = run.kernels.into_iter().filter_map(|k| k.schedule).flat_map(|s| s.regions);
     let (regions, schedules) = reports.map(|r| (Document::of(r.problem), r.schedule)).unzip();
     let documents = Documents { regions, is_array: true };
     write_output(&args.output, &show(args.format, &documents, &schedules))

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agents;
+pub mod buffers;
 pub mod constraints;
 pub mod driver;
 pub mod error;

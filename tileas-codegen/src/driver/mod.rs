@@ -13,7 +13,7 @@ mod wiring;
 
 
 pub use stage::{Form, KernelState, Stage, agents_text};
-pub use wiring::{Buffers, LoopReport};
+pub use wiring::Buffers;
 
 use crate::agents::plan_agents;
 use crate::constraints::ConstraintMap;
@@ -288,10 +288,9 @@ impl Context {
         // Inherent attributes travel with clones: the placed ops have keys of their own.
         self.constraints.parse(placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
         let constraints = &self.constraints;
-        let (analysis, loops) =
+        let analysis =
             wiring::schedule(placed, plan, constraints, &mut self.scheduler, isa, settings).map_err(one)?;
-        warnings.extend(loops.iter().flat_map(|l| l.schedule.warnings.iter().cloned()));
-        state.loops = loops;
+        warnings.extend(analysis.warnings.iter().cloned());
         let analysis = &*state.schedule.insert(analysis);
         let buffers = wiring::buffers(placed, plan, analysis, isa, settings).map_err(one)?;
         let buffers = &*state.buffers.insert(buffers);

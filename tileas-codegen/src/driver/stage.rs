@@ -2,7 +2,7 @@
 //!
 //! In: nothing but names. Out: [`Stage`] and [`KernelState`], which the driver fills stage by stage.
 
-use super::wiring::{Buffers, LoopReport};
+use super::wiring::Buffers;
 use crate::agents::AgentPlan;
 use crate::ir::{Function, Opcode, print_function};
 use crate::lower::LaunchMetadata;
@@ -106,8 +106,6 @@ pub struct KernelState {
     pub placed: Option<Function>,
     /// Starts of all scheduled loops.
     pub schedule: Option<ScheduleAnalysis>,
-    /// The problem and the full schedule of each loop, in program order.
-    pub loops: Vec<LoopReport>,
     /// Storage and channels.
     pub buffers: Option<Buffers>,
     /// The materialised function.
@@ -146,13 +144,13 @@ impl KernelState {
 
     fn schedule_text(&self) -> String {
         let mut text = self.plan.as_ref().map(agents_text).unwrap_or_default();
-        for report in &self.loops {
+        for region in self.schedule.iter().flat_map(|s| &s.regions) {
             text.push('\n');
-            text.push_str(&render::table(&report.problem, &report.schedule));
+            text.push_str(&render::table(&region.problem, &region.schedule));
         }
-        if let (Some(buffers), Some(func), Some(plan)) = (&self.buffers, &self.placed, &self.plan) {
+        if let (Some(buffers), Some(func)) = (&self.buffers, &self.placed) {
             text.push('\n');
-            text.push_str(&buffers.dump(func, plan));
+            text.push_str(&buffers.dump(func));
         }
         text
     }
