@@ -148,9 +148,9 @@ impl KernelState {
             text.push('\n');
             text.push_str(&render::table(&region.problem, &region.schedule));
         }
-        if let (Some(buffers), Some(func)) = (&self.buffers, &self.placed) {
+        if let (Some(buffers), Some(func), Some(plan)) = (&self.buffers, &self.placed, &self.plan) {
             text.push('\n');
-            text.push_str(&buffers.dump(func));
+            text.push_str(&buffers.dump(func, plan));
         }
         text
     }

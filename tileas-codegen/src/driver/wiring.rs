@@ -36,7 +36,7 @@ pub(super) fn buffers(
     isa: &dyn TargetIsa,
     _settings: &Settings,
 ) -> CodegenResult<Buffers> {
-    assign_buffers(func, plan, schedule, isa)
+    assign_buffers(func, plan, schedule, isa, &crate::buffers::BufferOptions::default())
 }
 
 /// The function with pipelines and agents.
