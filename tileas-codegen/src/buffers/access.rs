@@ -103,7 +103,9 @@ pub fn slice_base(func: &Function, mut v: Value) -> (Value, SmallVec<[i64; 4]>) 
     let mut offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, rank);
     while let Some(op) = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
         let Some(base) = func.named_operand(op, "source") else { break };
-        for (o, add) in offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default()) {
+        for (o, add) in
+            offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
+        {
             *o += add;
         }
         v = base;

@@ -253,7 +253,11 @@ fn block_channels(
     for &op in &data.ops {
         let Some(item) = ancestor_in(func, op, block) else { continue };
         let Some(agent) = plan.op_agent[op].expand() else {
-            return Err(CodegenError::new(Code::E0608, func.op_loc(op), "an access to a stored tile has no agent"));
+            return Err(CodegenError::new(
+                Code::E0608,
+                func.op_loc(op),
+                "an access to a stored tile has no agent",
+            ));
         };
         let key = Key { agent, class: class_of(func, plan, op) };
         let k = keys.iter().position(|x| *x == key).unwrap_or_else(|| {
@@ -302,7 +306,9 @@ fn block_channels(
         for t in nodes[n].touches.clone() {
             // Latest conflicting node of each engine, the latest first: it may imply the others.
             let mut needs: Vec<(usize, usize)> = (0..nk)
-                .filter_map(|j| (0..n).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, t))).map(|m| (m, j)))
+                .filter_map(|j| {
+                    (0..n).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, t))).map(|m| (m, j))
+                })
                 .collect();
             needs.sort_unstable_by(|a, b| b.cmp(a));
             for (m, j) in needs {
@@ -339,7 +345,11 @@ fn block_channels(
             ));
         }
         if producer.class == Class::Mma && e.consumers.iter().any(|c| c.0 == e.key) {
-            return Err(CodegenError::new(Code::E0607, loc, "the matrix engine reads an operand that it wrote"));
+            return Err(CodegenError::new(
+                Code::E0607,
+                loc,
+                "the matrix engine reads an operand that it wrote",
+            ));
         }
         let written: Vec<usize> = of_key(e.key).filter(|&n| n <= e.node).collect();
         let payload = !in_place && written.iter().any(|&n| touch(n, e.key).is_some_and(|t| t.writes));
@@ -436,7 +446,8 @@ fn wrap(
                     }
                 }
                 for j in 0..nk {
-                    let prior = (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
+                    let prior =
+                        (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
                     if let Some(m) = prior
                         && clocks[k][j] < m as i64
                     {

@@ -40,8 +40,10 @@ pub fn work(func: &Function, op: Op) -> Work {
     let bytes = largest.clone().filter_map(|t| t.num_bytes()).max().unwrap_or(0);
     let elements = largest.filter_map(|t| t.num_elements()).max().unwrap_or(0);
     if func.opcode(op) == Opcode::AsyncDot {
-        let dims = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims().map(<[u32]>::to_vec));
-        let operand = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
+        let dims =
+            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims().map(<[u32]>::to_vec));
+        let operand =
+            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
         let acc = func.results(op).first().and_then(|&v| func.value_data(v).num_elements()).unwrap_or(0);
         let k = dims("a").map_or(0, |d| {
             let k = if func.has_attr(op, crate::ir::keys::TRANSPOSE_A) { d.first() } else { d.last() };
@@ -78,8 +80,9 @@ pub fn executions(func: &Function, block: Block) -> Option<u64> {
 /// Real cycles that an agent is kept busy by one op and its regions.
 pub fn busy(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Agent, op: Op) -> u64 {
     let region = |n: usize| {
-        func.op_block_at(op, n)
-            .map_or(0, |b| func.block_ops(b).map(|o| busy(func, plan, isa, agent, o)).fold(0, u64::saturating_add))
+        func.op_block_at(op, n).map_or(0, |b| {
+            func.block_ops(b).map(|o| busy(func, plan, isa, agent, o)).fold(0, u64::saturating_add)
+        })
     };
     match func.opcode(op) {
         Opcode::For => region(0).saturating_mul(static_trips(func, op).unwrap_or(ASSUMED_TRIPS)),
@@ -105,7 +108,9 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
     if func.regions(op).is_empty() {
         match class_of(func, plan, op) {
             // A store's slot is free when it has been read; a register copy is complete when it was issued.
-            super::access::Class::Sync => u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op))),
+            super::access::Class::Sync => {
+                u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
+            }
             _ => u64::from(isa.machine().real_latency(op_class(func, op), &work(func, op))),
         }
     } else {

@@ -85,8 +85,12 @@ pub fn choose(
         }
         p.reason = why;
         let p = &pipes[id];
-        let latency =
-            p.events.iter().map(|&op| cost::latency(func, plan, isa, p.producer.agent, op)).max().unwrap_or(0);
+        let latency = p
+            .events
+            .iter()
+            .map(|&op| cost::latency(func, plan, isa, p.producer.agent, op))
+            .max()
+            .unwrap_or(0);
         let hold = p
             .consumers
             .iter()
@@ -100,8 +104,15 @@ pub fn choose(
         let period = cost::block_cycles(func, plan, isa, p.home);
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
         // Rings that share a web become one.
-        let mut ring =
-            Ring { pipes: vec![id], need: d.min(cap), depth: 0, cap: cap.min(max_depth.max(1)), cover, period, shrunk: false };
+        let mut ring = Ring {
+            pipes: vec![id],
+            need: d.min(cap),
+            depth: 0,
+            cap: cap.min(max_depth.max(1)),
+            cover,
+            period,
+            shrunk: false,
+        };
         rings.retain_mut(|r| {
             let shared = r.pipes.iter().any(|&o| pipes[o].webs.iter().any(|w| p.webs.contains(w)));
             if shared {
@@ -214,7 +225,8 @@ pub fn ii_eff(
         }
     }
     for agent in plan.agents.keys() {
-        let mut mine: Vec<Op> = s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)).collect();
+        let mut mine: Vec<Op> =
+            s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)).collect();
         let r = mine.iter().map(|&op| s.start[op]).min().unwrap_or(0);
         mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));
         let local = |op: Op| i64::from((s.start[op] - r) / s.ii);
@@ -257,7 +269,8 @@ pub fn ii_eff(
 
 /// Cycles for which `u` keeps `v` off a slot they share.
 fn kept_off(func: &Function, isa: &dyn TargetIsa, u: Op, v: Op) -> i64 {
-    let uses = |op: Op| if func.regions(op).is_empty() { isa.machine().uses(cost::op_class(func, op)) } else { &[] };
+    let uses =
+        |op: Op| if func.regions(op).is_empty() { isa.machine().uses(cost::op_class(func, op)) } else { &[] };
     let mut kept = 0;
     for a in uses(u) {
         for b in uses(v).iter().filter(|b| b.slot == a.slot) {

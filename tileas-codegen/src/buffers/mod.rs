@@ -111,7 +111,8 @@ impl BufferAssignment {
             let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);
         }
         let m = &self.memory;
-        let _ = writeln!(s, "smem {} bytes ({} dynamic), tmem {} columns", m.end, m.dynamic_smem, m.tmem_columns);
+        let _ =
+            writeln!(s, "smem {} bytes ({} dynamic), tmem {} columns", m.end, m.dynamic_smem, m.tmem_columns);
         s
     }
 }

@@ -145,7 +145,8 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                     }
                 }
                 Opcode::ExtractSlice => {
-                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first()) {
+                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first())
+                    {
                         tie(s, r, op);
                     }
                 }
@@ -194,8 +195,13 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         if !is_stored(func, v) || is_constant(func, v) {
             continue;
         }
-        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = func.value_data(v) else {
-            return Err(CodegenError::new(Code::E0608, func.op_loc(op), format!("{} has no layout", func.value_data(v))));
+        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = func.value_data(v)
+        else {
+            return Err(CodegenError::new(
+                Code::E0608,
+                func.op_loc(op),
+                format!("{} has no layout", func.value_data(v)),
+            ));
         };
         // Where the value exists: its op's block; an argument exists where its loop stands.
         let block = func.op_block(op).unwrap_or_else(|| func.entry());
@@ -254,9 +260,9 @@ pub fn for_args(func: &Function, op: Op) -> &[Value] {
 
 /// What region `n` of an op yields.
 pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
-    func.op_block_at(op, n).and_then(|b| func.last_op(b)).map_or(&[], |t| {
-        if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] }
-    })
+    func.op_block_at(op, n)
+        .and_then(|b| func.last_op(b))
+        .map_or(&[], |t| if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] })
 }
 
 /// A value overwritten in place must not be used afterwards.
@@ -283,7 +289,8 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
             let base = slice_base(func, v).0;
             for &user in &uses[base] {
-                let after = position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
+                let after =
+                    position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
                 if after && user != op {
                     return Err(CodegenError::new(
                         Code::E0601,
@@ -388,7 +395,8 @@ pub fn flag_of(func: &Function, v: Value) -> Flag {
         ValueDef::Param(b, n) => {
             let Some(op) = func.block_parent(b) else { return Flag::Always };
             let Some(n) = (n as usize).checked_sub(1) else { return Flag::Always };
-            let (Some(&init), Some(&y)) = (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
+            let (Some(&init), Some(&y)) =
+                (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
             else {
                 return Flag::Always;
             };
@@ -411,7 +419,9 @@ fn yields_always(func: &Function, y: Value, l: Op, n: usize) -> bool {
         ValueDef::Result(op, n) => match func.opcode(op) {
             Opcode::Constant => false,
             Opcode::If => (0..2).all(|r| {
-                region_yields(func, op, r).get(n as usize).is_some_and(|&y| yields_always(func, y, l, usize::MAX))
+                region_yields(func, op, r)
+                    .get(n as usize)
+                    .is_some_and(|&y| yields_always(func, y, l, usize::MAX))
             }),
             // A nested loop may make no trip; its init decides then.
             Opcode::For => func

@@ -8,9 +8,9 @@ use crate::constraints::ConstraintMap;
 use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
+use crate::schedule::Scheduler;
 use crate::schedule::ddg::schedule_function;
 use crate::schedule::handoff::ScheduleAnalysis;
-use crate::schedule::Scheduler;
 use crate::settings::Settings;
 
 /// Storage and channels of a kernel.

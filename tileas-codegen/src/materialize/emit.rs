@@ -206,7 +206,8 @@ impl<'a, 'b> Emit<'a, 'b> {
                 self.cmp("ne", iv, lo)
             }
             Flag::Trips(l) => {
-                let (Some(lo), Some(hi)) = (src.named_operand(*l, "lower"), src.named_operand(*l, "upper")) else {
+                let (Some(lo), Some(hi)) = (src.named_operand(*l, "lower"), src.named_operand(*l, "upper"))
+                else {
                     return Err(internal("a loop without bounds"));
                 };
                 let (lo, hi) = (self.get(lo)?, self.get(hi)?);
@@ -333,7 +334,11 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let op = self.op(Opcode::AsyncPipelineProducerCommit, &[w], &[1], &[ty], Loc::NONE);
                 self.local(op, local);
                 if step == Step::CommitTx(p) {
-                    self.out.set_attr(op, keys::TX, AttrData::Int(i64::from(ba.pipes[p].tx), Some(Scalar::I32)));
+                    self.out.set_attr(
+                        op,
+                        keys::TX,
+                        AttrData::Int(i64::from(ba.pipes[p].tx), Some(Scalar::I32)),
+                    );
                     let v = self.out.results(op)[0];
                     self.owned.insert(Own::Announced(p), v);
                 }
@@ -354,7 +359,8 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let u = self.own(Own::Waited(p, n))?;
                 let ty = self.out.value_type(u);
                 let class = ba.pipes[p].consumers[n].key.class;
-                let token = last.filter(|_| class != Class::Sync).and_then(|op| self.tokens.get(&op).copied());
+                let token =
+                    last.filter(|_| class != Class::Sync).and_then(|op| self.tokens.get(&op).copied());
                 let operands: SmallVec<[Value; 2]> = [Some(u), token].into_iter().flatten().collect();
                 let segs = [1, u32::from(token.is_some())];
                 let op = self.op(Opcode::AsyncPipelineConsumerRelease, &operands, &segs, &[ty], Loc::NONE);
@@ -411,7 +417,8 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     fn set_offsets(&mut self, new: Op, old: Op, v: Value) {
         let (_, mut offsets) = slice_base(self.sh.src, v);
-        for (o, add) in offsets.iter_mut().zip(self.sh.src.attr_ints(old, keys::OFFSETS).unwrap_or_default()) {
+        for (o, add) in offsets.iter_mut().zip(self.sh.src.attr_ints(old, keys::OFFSETS).unwrap_or_default())
+        {
             *o += add;
         }
         self.out.set_ints(new, keys::OFFSETS, &offsets);
@@ -429,7 +436,8 @@ impl<'a, 'b> Emit<'a, 'b> {
             return self.plain(old, local);
         }
         let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
-        let named = |n: &str| src.named_operand(old, n).ok_or_else(|| internal(format!("operand {n} is missing")));
+        let named =
+            |n: &str| src.named_operand(old, n).ok_or_else(|| internal(format!("operand {n} is missing")));
         let new = match src.opcode(old) {
             Opcode::AsyncTiledTmaLoad => {
                 let web = self.web_of(src.results(old)[0])?;
@@ -467,7 +475,10 @@ impl<'a, 'b> Emit<'a, 'b> {
                 for n in ["a", "b"] {
                     let v = named(n)?;
                     if slice_base(src, v).1.iter().any(|&o| o != 0) {
-                        return Err(unsupported(loc, "a dot of a slice that does not start at its tile's origin"));
+                        return Err(unsupported(
+                            loc,
+                            "a dot of a slice that does not start at its tile's origin",
+                        ));
                     }
                     let web = self.web_of(v)?;
                     let (buffer, slot) = self.slot(web)?;
@@ -641,7 +652,8 @@ impl<'a, 'b> Emit<'a, 'b> {
         if let Some(&old) = old_args.first() {
             self.bind(old, iv);
         }
-        let params: SmallVec<[Value; 8]> = types.iter().map(|&t| self.out.add_block_param(inner, t)).collect();
+        let params: SmallVec<[Value; 8]> =
+            types.iter().map(|&t| self.out.add_block_param(inner, t)).collect();
         let mut next = params.iter().copied();
         for &i in &args {
             if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
@@ -696,8 +708,10 @@ impl<'a, 'b> Emit<'a, 'b> {
         let cond = src.named_operand(op, "condition").ok_or_else(|| internal("an if without condition"))?;
         let cond = self.get(cond)?;
         let results = src.results(op);
-        let values: Vec<usize> = (0..results.len()).filter(|&i| self.needs.values.contains(results[i])).collect();
-        let flags: Vec<usize> = (0..results.len()).filter(|&i| self.needs.flags.contains(results[i])).collect();
+        let values: Vec<usize> =
+            (0..results.len()).filter(|&i| self.needs.values.contains(results[i])).collect();
+        let flags: Vec<usize> =
+            (0..results.len()).filter(|&i| self.needs.flags.contains(results[i])).collect();
         let arms: SmallVec<[Block; 2]> = (0..2).filter_map(|n| src.op_block_at(op, n)).collect();
         let mut pipes: Vec<Pipe> = arms.iter().flat_map(|&b| self.pipes_below(b)).collect();
         pipes.sort_unstable();

@@ -185,13 +185,8 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
         let types = [TypeData::PipeProducer(p.depth), TypeData::PipeConsumer(p.depth)];
         let types: SmallVec<[_; 2]> = types.into_iter().map(|t| out.intern_type(t)).collect();
         let loc = p.events.first().map_or(Loc::NONE, |&op| sh.src.op_loc(op));
-        let op = out.make_op(
-            Opcode::AsyncPipelineCreatePipeline,
-            &buffers,
-            &[buffers.len() as u32],
-            &types,
-            loc,
-        );
+        let op =
+            out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);
         out.append_op(entry, op);
         let consumer = p.consumers.first().map_or(0, |c| c.key.agent.as_u32());
         out.set_attr(op, keys::NUM_STAGES, AttrData::Int(i64::from(p.depth), Some(Scalar::I32)));
@@ -232,7 +227,8 @@ fn switch(
     let entry = out.entry();
     out.append_op(entry, op);
     out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
-    let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| plan.agents.values().map(f).collect::<Vec<i64>>();
+    let ints =
+        |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| plan.agents.values().map(f).collect::<Vec<i64>>();
     out.set_ints(op, keys::NUM_WARPS, &ints(&|a| i64::from(a.warps)));
     out.set_ints(op, keys::WARP_ID, &ints(&|a| i64::from(a.first_warp)));
     let lanes: SmallVec<[_; 4]> = plan

@@ -163,7 +163,8 @@ pub fn block_plan(
     out.steps.extend(incs);
     // Within the tail, one group per local stage.
     let from = out.steps[..releases].iter().rposition(|s| matches!(s.1, Step::Item(_))).map_or(0, |i| i + 1);
-    let bulk_from = (from..releases).find(|&i| matches!(out.steps[i].1, Step::Release(_, _, _, _)) && is_tail(&out.steps[i].1, ba));
+    let bulk_from = (from..releases)
+        .find(|&i| matches!(out.steps[i].1, Step::Release(_, _, _, _)) && is_tail(&out.steps[i].1, ba));
     let sort_from = bulk_from.unwrap_or(releases);
     out.steps[sort_from..].sort_by_key(|s| s.0);
     out

@@ -94,7 +94,10 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
     let sh = e.sh;
     let loc = src.op_loc(op);
     if !e.carried_flags(op).is_empty() {
-        return Err(unsupported(loc, "a conditional first update of an accumulator in a loop with local stages"));
+        return Err(unsupported(
+            loc,
+            "a conditional first update of an accumulator in a loop with local stages",
+        ));
     }
     let first = recurrent_uniforms(e, op, body);
     let sched = sh.sched.loops[op].as_deref();
@@ -104,7 +107,9 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
     let group_of = |step: Step| groups.iter().position(|g| g.steps.contains(&step));
     let bounds: SmallVec<[Value; 3]> = ["lower", "upper", "step"]
         .into_iter()
-        .map(|n| src.named_operand(op, n).ok_or_else(|| internal("a loop without bounds")).and_then(|v| e.get(v)))
+        .map(|n| {
+            src.named_operand(op, n).ok_or_else(|| internal("a loop without bounds")).and_then(|v| e.get(v))
+        })
         .collect::<CodegenResult<_>>()?;
     let (lo, hi, stride) = (bounds[0], bounds[1], bounds[2]);
     let ity = e.out.value_type(lo);
@@ -144,7 +149,14 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
         };
         locals.dedup();
         for k in locals {
-            vars.push(VarData { var: Var::Iter(p, k), chain: 1, ty, init, current: init, args: SmallVec::new() });
+            vars.push(VarData {
+                var: Var::Iter(p, k),
+                chain: 1,
+                ty,
+                init,
+                current: init,
+                args: SmallVec::new(),
+            });
         }
     }
     // Ownership values that leave their group.
@@ -174,7 +186,8 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
         let pipe = match own {
             Own::Acquired(p) | Own::Announced(p) | Own::Waited(p, _) => p,
         };
-        let init = sh.ends[pipe][usize::from(!producer)].expand().ok_or_else(|| internal("a pipe without ends"))?;
+        let init =
+            sh.ends[pipe][usize::from(!producer)].expand().ok_or_else(|| internal("a pipe without ends"))?;
         need_var(&mut vars, Var::Owned(own), delay, e.out.value_type(init), init);
     }
     // Values of the body and arguments, by use.
@@ -193,7 +206,12 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
         match defs.iter().find(|d| d.0 == yields[i]) {
             Some(d) => arg_local[i] = Some(d.1),
             None if yields[i] == body_args[i] => {}
-            None => return Err(unsupported(loc, "a recurrence that is not computed in the loop, with local stages")),
+            None => {
+                return Err(unsupported(
+                    loc,
+                    "a recurrence that is not computed in the loop, with local stages",
+                ));
+            }
         }
         need_var(&mut vars, Var::Arg(i), 1, e.out.value_type(init), init);
     }
@@ -266,7 +284,8 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
             let i1 = e.out.value_type(guard);
             guard = e.simple(Opcode::Andi, &[ge, guard], i1);
         }
-        let assigned: Vec<usize> = (0..vars.len()).filter(|&i| assigns(src, &vars[i].var, group, yields)).collect();
+        let assigned: Vec<usize> =
+            (0..vars.len()).filter(|&i| assigns(src, &vars[i].var, group, yields)).collect();
         let result_types: SmallVec<[Type; 8]> = assigned.iter().map(|&i| vars[i].ty).collect();
         let branch = e.op(Opcode::If, &[guard], &[1], &result_types, Loc::NONE);
         e.local(branch, group.local);
@@ -297,7 +316,9 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
                     group_of(def).and_then(|g| group.local.checked_sub(groups[g].local)).and_then(at)
                 }
                 Var::Value(x) => match src.value_def(x) {
-                    ValueDef::Result(o, _) => local_of(o).and_then(|k| group.local.checked_sub(k)).and_then(at),
+                    ValueDef::Result(o, _) => {
+                        local_of(o).and_then(|k| group.local.checked_sub(k)).and_then(at)
+                    }
                     ValueDef::Param(..) => None,
                 },
                 Var::Arg(i) => match arg_local[i] {
@@ -333,8 +354,12 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
         let mut out: SmallVec<[Value; 8]> = SmallVec::new();
         for &i in &assigned {
             out.push(match vars[i].var {
-                Var::Iter(p, _) => e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?,
-                Var::Owned(o) => e.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?,
+                Var::Iter(p, _) => {
+                    e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?
+                }
+                Var::Owned(o) => {
+                    e.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?
+                }
                 Var::Value(x) => e.get(x)?,
                 Var::Arg(n) => e.get(yields[n])?,
             });
@@ -383,16 +408,14 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
 fn assigns(src: &Function, var: &Var, group: &Group, yields: &[Value]) -> bool {
     let defines = |e: &dyn Fn(&Step) -> bool| group.steps.iter().any(e);
     match *var {
-        Var::Iter(p, k) => {
-            k == group.local && defines(&|s| *s == Step::Inc(p) || matches!(s, Step::Item(_)))
-        }
+        Var::Iter(p, k) => k == group.local && defines(&|s| *s == Step::Inc(p) || matches!(s, Step::Item(_))),
         Var::Owned(Own::Acquired(p)) => defines(&|s| *s == Step::Acquire(p)),
         Var::Owned(Own::Announced(p)) => defines(&|s| *s == Step::CommitTx(p)),
         Var::Owned(Own::Waited(p, n)) => defines(&|s| *s == Step::Wait(p, n)),
         Var::Value(v) => defines(&|s| matches!(s, Step::Item(o) if src.results(*o).contains(&v))),
-        Var::Arg(i) => {
-            defines(&|s| matches!(s, Step::Item(o) if yields.get(i).is_some_and(|y| src.results(*o).contains(y))))
-        }
+        Var::Arg(i) => defines(
+            &|s| matches!(s, Step::Item(o) if yields.get(i).is_some_and(|y| src.results(*o).contains(y))),
+        ),
     }
 }
 
