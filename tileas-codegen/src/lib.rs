@@ -6,11 +6,16 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
+pub mod buffers;
+pub mod constraints;
 pub mod error;
 pub mod ir;
 pub mod isa;
 pub mod lower;
+pub mod materialize;
 pub mod nvvm;
+pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod schedule;

@@ -60,7 +60,47 @@ codes! {
     E0008 = "nesting deeper than the limit";
     E0009 = "duplicate attribute or symbol name";
     E0010 = "input larger than the limit";
+    // -- E01, W01: scheduling constraints
+    E0102 = "leaders of a group disagree (strict mode)";
+    E0103 = "inherent and discardable constraint differ (strict mode)";
+    E0104 = "unit constraint key with a value (strict mode)";
+    E0105 = "constraint integer outside 32 bits (strict mode)";
+    E0106 = "integer constraint key without an integer (strict mode)";
+    E0107 = "group number in the reserved range (strict mode)";
+    W0101 = "leader_gid absent although gid is not 0: the op joins group 0";
+    W0102 = "leaders of a group disagree";
+    W0103 = "inherent and discardable constraint differ: the inherent one holds";
+    W0104 = "unit constraint key with a value: presence counts";
+    W0105 = "constraint integer narrowed to 32 bits";
+    W0106 = "integer constraint key without an integer: ignored";
+    W0107 = "group number in the reserved range: ignored";
     // -- E02: IR verifier
+    E0201 = "wrong number of operands";
+    E0202 = "operand of the wrong kind of type";
+    E0203 = "wrong number of results";
+    E0204 = "required attribute missing";
+    E0205 = "attribute with a value of the wrong kind or out of range";
+    E0206 = "unknown inherent attribute";
+    E0207 = "wrong number of regions";
+    E0208 = "region without terminator, or terminator in the middle";
+    E0209 = "terminator that does not belong to its region";
+    E0210 = "value used where it is not defined";
+    E0211 = "illegal tile dimensions";
+    E0212 = "types or element types disagree";
+    E0213 = "result or part of a wrong shape";
+    E0214 = "matrix multiply with shapes that do not fit";
+    E0215 = "matrix multiply with illegal element types";
+    E0216 = "wrong number of coordinates or stage indices";
+    E0217 = "illegal TMA box or descriptor";
+    E0218 = "value form and destination form mixed";
+    E0219 = "loop whose bounds, arguments, yields or results disagree";
+    E0220 = "branch whose arms and results disagree";
+    E0221 = "tile in a space the operation cannot reach";
+    E0222 = "layout that does not fit space, extents or element type";
+    E0223 = "pipeline slot counts or token types disagree";
+    E0224 = "agents whose lists, warps or registers are inconsistent";
+    E0225 = "kernel that does not end in return";
+    E0226 = "kernel name defined twice";
     // -- E03: scheduling problem and JSON
     E0301 = "malformed schedule document: syntax, type or missing field";
     E0302 = "unknown schema name";
@@ -77,8 +117,25 @@ codes! {
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";
     // -- E05: agents and placement
+    E0501 = "the kernel is already placed or materialised";
+    E0502 = "the target has no matrix instruction for a dot";
+    E0503 = "a shared-memory tile is asked for in two different layouts";
+    E0504 = "the swizzle of a descriptor does not fit the tile";
+    E0505 = "an accumulator is updated more than once from the same value";
+    E0506 = "no register layout holds a tile";
+    E0507 = "a register chain needs more registers than a thread has and cannot be sliced";
+    E0508 = "the agents of a kernel need more threads or registers than the target has";
+    E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
+    E0601 = "values tied to one storage differ in shape";
+    E0602 = "storage is read but never written";
+    E0603 = "hand-over between agents has no channel form";
+    E0605 = "shared memory exceeded";
+    E0606 = "tensor memory exceeded";
     // -- E07: materialisation
+    E0701 = "placed IR cannot be materialised";
+    E0702 = "a value computed by another agent has no channel";
+    E0703 = "first update of a constant-initialised accumulator is conditional";
     // -- E08: lowering
     E0801 = "no PTX target for this processor";
     E0802 = "operation or form has no lowering on this target";
@@ -99,6 +156,7 @@ codes! {
     W0901 = "convergent instruction under a guard";
     W0902 = "register that may be read before it is written";
     // -- E10: options, limits, driver
+    E1001 = "region with more operations than the limit";
 }
 
 #[cfg(test)]

@@ -557,6 +557,7 @@ include!(concat!(env!("OUT_DIR"), "/builder_gen.rs"));
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::verifier::verify_function;
 
     /// The kernel of the worked example: C = relu(A · Bᵀ + bias), value form.
     fn gemm() -> (Function, Op) {
@@ -618,6 +619,7 @@ mod tests {
         assert_eq!(f.attr_int(dot, keys::LEADER_GID), Some(1));
         assert_eq!(f.op_parent(dot), Some(f.all_ops()[8]));
         assert_eq!(f.value_data(f.result(dot).unwrap()).to_string(), "tile<128x128xf32>");
+        assert_eq!(verify_function(&f), []);
     }
 
     #[test]
@@ -699,5 +701,6 @@ mod tests {
         let first = func.op_block_at(switch, 0).unwrap();
         let iter = func.first_op(first).and_then(|op| func.result(op)).unwrap();
         assert_eq!(func.value_data(iter).to_string(), "pipe_iter<4>");
+        assert_eq!(verify_function(&func), []);
     }
 }

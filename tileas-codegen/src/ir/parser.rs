@@ -1,882 +1,401 @@
-//! Text → [`Module`]. Total: any text gives a module or an `E00xx` error with its place and what was expected.
+//! Parser of the text form.
 //!
-//! Driven by the operation table; only `for`, `if`, `agent_switch` and kernels have a syntax of their own.
-//! Literals where an operand is expected are input sugar for a `constant` before the op; printed text has none.
-//! Values are visible from their definition to the end of their region; a name may be reused where the old value is
-//! not visible. A missing final `yield`, `return` or `async.pipeline.yield` without operands is supplied.
+//! In: text. Out: a [`Module`] or the first error, with its byte range, the offending text and what was expected.
+//! Structure, names and result types are checked here; all other typing is the verifier's.
+//!
+//! Sugar that never prints: `func` for `kernel`; number literals as operands (a `constant` is put before the op);
+//! result types that follow from the operands; a missing terminator; a missing empty `else`.
+//!
+//! Parts: this file has tokens, kernels, regions and names; `types` has types and attributes; `ops` operations.
+//! Guarantee: total, no panic. Regions are read without recursion; that of attribute values is bounded by
+//! [`ParseLimits::max_nesting`]. Cost: linear in the text.
 
-use super::attrs::{AttrData, AttrDict, FloatBits};
-use super::builder::infer_result_types;
-use super::entities::{Attr, Block, Op, Type, Value};
+mod ops;
+mod types;
+
+use super::attrs::{AttrData, FloatBits};
+use super::entities::{Block, Op, Type, Value};
 use super::function::Function;
-use super::layouts::Layout;
-use super::lexer::{Lexer, Token};
+use super::lexer::{Lexer, Tok, Token, quote, unescape};
 use super::module::Module;
-use super::opcodes::{Arity, Opcode, Rule};
-use super::types::{Dim, Scalar, Shape, Space, TypeData};
+use super::opcodes::Opcode;
+use super::types::Scalar;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-/// What the parser accepts at most.
-#[derive(Copy, Clone, Debug)]
+/// What a text may cost; beyond a limit parsing ends with E0008 (nesting) or E0010 (the others).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseLimits {
-    /// Ops in a module. Default 1 000 000.
+    /// Ops of the whole module, those the parser adds included. Default 1 000 000.
     pub max_ops: usize,
-    /// Nested regions, arrays and calls. Default 64.
+    /// Depth of regions, and of arrays and calls in attributes. Default 64; values above 256 count as 256, since
+    /// this is what bounds the stack of everything that walks regions.
     pub max_nesting: usize,
     /// Bytes of text. Default 64 MiB.
     pub max_bytes: usize,
+    /// Elements of one tile type. Default: none beyond what keeps sizes in 64 bits (2^48).
+    pub max_tile_elements: Option<u64>,
 }
 
 impl Default for ParseLimits {
-    fn default() -> Self {
-        ParseLimits { max_ops: 1_000_000, max_nesting: 64, max_bytes: 64 << 20 }
+    fn default() -> ParseLimits {
+        ParseLimits { max_ops: 1_000_000, max_nesting: 64, max_bytes: 64 << 20, max_tile_elements: None }
     }
 }
 
-/// Parses a module with the default limits.
-///
-/// # Errors
-/// The first `E00xx` error.
-pub fn parse_module(src: &str) -> CodegenResult<Module> {
-    parse_module_with(src, &ParseLimits::default())
+/// Depth no setting exceeds: the parser's attribute values, the printer and walks recurse once per level.
+const DEEPEST: usize = 256;
+/// Rank no type exceeds.
+const MAX_RANK: usize = 16;
+/// Elements no tile exceeds, so that sizes in bits fit 64 bits.
+const MAX_ELEMENTS: u64 = 1 << 48;
+/// Entries of one dictionary; keys are looked up linearly.
+const MAX_ATTRS: usize = 256;
+
+/// Parses a module with default limits.
+pub fn parse_module(text: &str) -> CodegenResult<Module> {
+    parse_module_with(text, &ParseLimits::default())
 }
 
 /// Parses a module.
-///
-/// # Errors
-/// The first `E00xx` error.
-pub fn parse_module_with(src: &str, limits: &ParseLimits) -> CodegenResult<Module> {
-    if src.len() > limits.max_bytes {
-        let m =
-            format!("{} bytes of text, more than the limit `max-bytes` of {}", src.len(), limits.max_bytes);
-        return Err(CodegenError::new(Code::E0010, Loc::NONE, m));
+pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Module> {
+    if text.len() > limits.max_bytes || text.len() >= u32::MAX as usize {
+        let max = limits.max_bytes.min(u32::MAX as usize - 1);
+        let message = format!("text of {} bytes, expected at most {max}", text.len());
+        return Err(CodegenError::new(Code::E0010, Loc::new(max, text.len()), message));
     }
+    let mut lex = Lexer::new(text);
+    let tok = lex.next_token()?;
     let mut p = Parser {
-        lx: Lexer::new(src),
+        lex,
+        tok,
+        last_end: 0,
         limits,
-        ops: 0,
-        depth: 0,
+        num_ops: 0,
+        stack: Vec::new(),
         f: Function::new(""),
         names: FxHashMap::default(),
-        scope: Vec::new(),
+        visible: Vec::new(),
     };
-    let mut module = Module::new();
-    loop {
-        let (t, loc) = p.lx.peek()?;
-        match (t, p.lx.text(loc)) {
-            (Token::End, _) => return Ok(module),
-            (Token::Ident, "target") if module.functions.is_empty() && module.target.is_none() => {
-                p.lx.next()?;
-                module.target = Some(p.string()?);
-            }
-            (Token::Ident, "kernel" | "func") => {
-                let f = p.kernel()?;
-                if module.functions.iter().any(|g| g.name == f.name) {
-                    return Err(CodegenError::new(
-                        Code::E0009,
-                        f.loc,
-                        format!("kernel `@{}` is defined twice", f.name),
-                    ));
-                }
-                module.functions.push(f);
-            }
-            _ => return p.expected(loc, "`kernel`"),
+    p.module()
+}
+
+type Names<'a> = SmallVec<[(&'a str, Loc); 2]>;
+type Types = SmallVec<[Type; 2]>;
+
+/// A number in the text.
+#[derive(Copy, Clone)]
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    fn attr(self, ty: Option<Scalar>) -> AttrData {
+        match self {
+            Number::Int(v) => AttrData::Int(v, ty),
+            Number::Float(v) => AttrData::Float(FloatBits::new(v), ty),
         }
     }
+}
+
+/// What a name stands for in the kernel being read.
+struct Named {
+    value: Value,
+    loc: Loc,
+    /// Whether the region that defines it is still open.
+    visible: bool,
+}
+
+/// An op whose regions are being read.
+struct Owner<'a> {
+    op: Op,
+    start: usize,
+    /// Result names; they are defined behind the op.
+    names: Names<'a>,
+}
+
+/// A region being read.
+struct Open<'a> {
+    /// `None` for a kernel's body.
+    owner: Option<Owner<'a>>,
+    block: Block,
+    /// How many names are visible around it.
+    outer: usize,
+    /// What a missing terminator becomes; `None` where it must be written.
+    close: Option<Opcode>,
+    /// Whether a terminator was read.
+    closed: bool,
 }
 
 struct Parser<'a, 'l> {
-    lx: Lexer<'a>,
+    lex: Lexer<'a>,
+    tok: Token<'a>,
+    /// End of the token before `tok`.
+    last_end: usize,
     limits: &'l ParseLimits,
-    ops: usize,
-    depth: usize,
+    num_ops: usize,
+    /// The open regions, outermost first. A stack of our own, so that nesting costs no call frames.
+    stack: Vec<Open<'a>>,
     f: Function,
-    names: FxHashMap<&'a str, Value>,
-    scope: Vec<&'a str>,
+    names: FxHashMap<&'a str, Named>,
+    /// Visible names in order of definition; a region's are dropped at its end.
+    visible: Vec<&'a str>,
 }
 
-/// An operand as written: a value or a literal whose type is not known yet.
-#[derive(Copy, Clone)]
-enum Written {
-    Value(Value),
-    Int(i64, Loc),
-    Float(f64, Loc),
-}
-
-type ResultNames<'a> = SmallVec<[(&'a str, Loc); 2]>;
+// ---- tokens
 
 impl<'a> Parser<'a, '_> {
-    fn expected<T>(&self, loc: Loc, what: &str) -> CodegenResult<T> {
-        let text = self.lx.text(loc);
-        let got = if text.is_empty() {
-            "the end of the text".to_string()
-        } else {
-            format!("`{}`", text.escape_debug())
+    fn bump(&mut self) -> CodegenResult<()> {
+        self.last_end = self.tok.end;
+        self.tok = self.lex.next_token()?;
+        Ok(())
+    }
+
+    /// E0002 at the current token.
+    fn unexpected(&self, wanted: &str) -> CodegenError {
+        let found = match self.tok.tok {
+            Tok::Eof => "end of text".to_string(),
+            _ => quote(self.lex.slice(self.tok.start, self.tok.end)),
         };
-        Err(CodegenError::new(Code::E0002, loc, format!("expected {what}, found {got}")))
+        let message = format!("unexpected {found}, expected {wanted}");
+        CodegenError::new(Code::E0002, self.tok.loc(), message)
     }
 
-    fn eat(&mut self, c: u8) -> CodegenResult<bool> {
-        if self.lx.peek()?.0 == Token::Punct(c) {
-            self.lx.next()?;
-            return Ok(true);
+    fn at(&self, punct: &str) -> bool {
+        matches!(self.tok.tok, Tok::Punct(p) if p == punct)
+    }
+
+    fn eat(&mut self, punct: &str) -> CodegenResult<bool> {
+        let found = self.at(punct);
+        if found {
+            self.bump()?;
         }
-        Ok(false)
+        Ok(found)
     }
 
-    fn expect(&mut self, c: u8) -> CodegenResult<()> {
-        let (t, loc) = self.lx.next()?;
-        if t == Token::Punct(c) { Ok(()) } else { self.expected(loc, &format!("`{}`", c as char)) }
+    fn expect(&mut self, punct: &str) -> CodegenResult<()> {
+        if self.eat(punct)? { Ok(()) } else { Err(self.unexpected(&format!("`{punct}`"))) }
     }
 
-    fn at_word(&mut self, word: &str) -> CodegenResult<bool> {
-        let (t, loc) = self.lx.peek()?;
-        Ok(t == Token::Ident && self.lx.text(loc) == word)
+    fn at_word(&self, word: &str) -> bool {
+        self.tok.tok == Tok::Word(word)
     }
 
     fn eat_word(&mut self, word: &str) -> CodegenResult<bool> {
-        let yes = self.at_word(word)?;
-        if yes {
-            self.lx.next()?;
+        let found = self.at_word(word);
+        if found {
+            self.bump()?;
         }
-        Ok(yes)
+        Ok(found)
     }
 
     fn expect_word(&mut self, word: &str) -> CodegenResult<()> {
-        if self.eat_word(word)? {
-            return Ok(());
-        }
-        let loc = self.lx.peek()?.1;
-        self.expected(loc, &format!("`{word}`"))
+        if self.eat_word(word)? { Ok(()) } else { Err(self.unexpected(&format!("`{word}`"))) }
     }
 
-    fn ident(&mut self, what: &str) -> CodegenResult<(&'a str, Loc)> {
-        let (t, loc) = self.lx.next()?;
-        if t == Token::Ident { Ok((self.lx.text(loc), loc)) } else { self.expected(loc, what) }
+    /// The token after the current one, if it is well-formed.
+    fn peek(&self) -> Option<Tok<'a>> {
+        let mut ahead = self.lex;
+        ahead.next_token().ok().map(|t| t.tok)
     }
 
-    fn string(&mut self) -> CodegenResult<String> {
-        let (t, loc) = self.lx.next()?;
-        if t != Token::Str {
-            return self.expected(loc, "a string");
-        }
-        let text = self.lx.text(loc);
-        let mut out = String::new();
-        let mut chars = text[1..text.len() - 1].chars();
-        while let Some(c) = chars.next() {
-            if c != '\\' {
-                out.push(c);
-                continue;
-            }
-            match chars.next() {
-                Some('n') => out.push('\n'),
-                Some('t') => out.push('\t'),
-                Some(c @ ('"' | '\\')) => out.push(c),
-                _ => {
-                    return Err(CodegenError::new(
-                        Code::E0003,
-                        loc,
-                        "unknown escape in string; known are \\n \\t \\\" \\\\",
-                    ));
-                }
-            }
-        }
-        Ok(out)
+    /// `%name` that is being defined.
+    fn new_name(&mut self) -> CodegenResult<(&'a str, Loc)> {
+        let Tok::Value(name) = self.tok.tok else { return Err(self.unexpected("a value name `%…`")) };
+        let loc = self.tok.loc();
+        self.bump()?;
+        Ok((name, loc))
     }
 
-    fn value_token(&mut self) -> CodegenResult<(&'a str, Loc)> {
-        let (t, loc) = self.lx.next()?;
-        if t == Token::Value {
-            Ok((&self.lx.text(loc)[1..], loc))
-        } else {
-            self.expected(loc, "a value `%name`")
+    /// The number the token stands for.
+    fn number_of(tok: Tok<'_>) -> Option<Number> {
+        match tok {
+            Tok::Int(v) => Some(Number::Int(v)),
+            Tok::Float(v) => Some(Number::Float(v)),
+            Tok::Word("inf") => Some(Number::Float(f64::INFINITY)),
+            Tok::Word("nan") => Some(Number::Float(f64::NAN)),
+            _ => None,
         }
     }
 
-    fn lookup(&self, name: &str, loc: Loc) -> CodegenResult<Value> {
-        match self.names.get(name) {
-            Some(&v) => Ok(v),
-            None => Err(CodegenError::new(Code::E0005, loc, format!("`%{name}` is not defined here"))),
+    fn too_large(&self, loc: Loc, what: &str, max: u64) -> CodegenError {
+        CodegenError::new(Code::E0010, loc, format!("{what}, expected at most {max}"))
+    }
+}
+
+// ---- module, kernels, regions
+
+impl<'a> Parser<'a, '_> {
+    fn module(&mut self) -> CodegenResult<Module> {
+        let mut module = Module::new();
+        if self.eat_word("target")? {
+            let Tok::Str(raw) = self.tok.tok else { return Err(self.unexpected("a target in quotes")) };
+            module.target = Some(unescape(raw));
+            self.bump()?;
         }
+        let mut seen: FxHashSet<&'a str> = FxHashSet::default();
+        while self.tok.tok != Tok::Eof {
+            let start = self.tok.start;
+            if !self.eat_word("kernel")? && !self.eat_word("func")? {
+                return Err(self.unexpected("`kernel`"));
+            }
+            let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a kernel name `@…`")) };
+            if !seen.insert(name) {
+                let message = format!("kernel {} defined twice, expected another name", quote(name));
+                return Err(CodegenError::new(Code::E0009, self.tok.loc(), message));
+            }
+            self.bump()?;
+            self.kernel(name, start)?;
+            module.functions.push(std::mem::replace(&mut self.f, Function::new("")));
+        }
+        Ok(module)
     }
 
-    fn define(&mut self, name: &'a str, loc: Loc, v: Value) -> CodegenResult<()> {
-        if self.names.insert(name, v).is_some() {
-            return Err(CodegenError::new(Code::E0005, loc, format!("`%{name}` is already defined here")));
-        }
-        self.scope.push(name);
-        if !name.bytes().all(|b| b.is_ascii_digit()) {
-            self.f.set_value_name(v, name);
-        }
-        Ok(())
-    }
-
-    fn leave_scope(&mut self, mark: usize) {
-        for name in self.scope.drain(mark..) {
-            self.names.remove(name);
-        }
-    }
-
-    fn enter(&mut self, loc: Loc) -> CodegenResult<()> {
-        self.depth += 1;
-        if self.depth > self.limits.max_nesting {
-            let m = format!("nested deeper than the limit `max-nesting` of {}", self.limits.max_nesting);
-            return Err(CodegenError::new(Code::E0008, loc, m));
-        }
-        Ok(())
-    }
-
-    // ---- types
-
-    fn ty(&mut self) -> CodegenResult<Type> {
-        let (word, loc) = self.lx.word();
-        let bad = |what: String| CodegenError::new(Code::E0006, loc, what);
-        let data = match word {
-            "mem_token" => TypeData::MemToken,
-            "async_token" => TypeData::AsyncToken,
-            "pipe_producer" | "pipe_consumer" | "pipe_iter" => {
-                self.expect(b'<')?;
-                let (t, nloc) = self.lx.next()?;
-                let Token::Int(n @ 1..=65536) = t else {
-                    return self.expected(nloc, "a slot count from 1 to 65536");
-                };
-                self.expect(b'>')?;
-                match word {
-                    "pipe_producer" => TypeData::PipeProducer(n as u32),
-                    "pipe_consumer" => TypeData::PipeConsumer(n as u32),
-                    _ => TypeData::PipeIter(n as u32),
-                }
-            }
-            "ptr" => {
-                self.expect(b'<')?;
-                let (e, eloc) = self.ident("an element type")?;
-                let elem = Scalar::from_name(e).ok_or_else(|| {
-                    CodegenError::new(Code::E0006, eloc, format!("unknown element type `{e}`"))
-                })?;
-                self.expect(b',')?;
-                let space = self.space()?;
-                self.expect(b'>')?;
-                TypeData::Ptr { elem, space }
-            }
-            "view" => {
-                self.expect(b'<')?;
-                let space = self.space()?;
-                self.expect(b',')?;
-                let (dims, elem) = self.dims()?;
-                self.expect(b'>')?;
-                TypeData::View { space, dims, elem }
-            }
-            "tma_desc" => {
-                self.expect(b'<')?;
-                let (dims, elem) = self.static_dims()?;
-                self.expect(b'>')?;
-                TypeData::TmaDesc { dims, elem }
-            }
-            "tile" => {
-                self.expect(b'<')?;
-                let (dims, elem) = self.static_dims()?;
-                let (mut space, mut layout) = (None, None);
-                if self.eat(b',')? {
-                    space = Some(self.space()?);
-                    if self.eat(b',')? {
-                        let (l, lloc) = self.ident("a layout name")?;
-                        layout = Some(Layout::from_name(l).ok_or_else(|| {
-                            CodegenError::new(Code::E0006, lloc, format!("unknown layout `{l}`"))
-                        })?);
-                    }
-                }
-                self.expect(b'>')?;
-                TypeData::Tile { dims, elem, space, layout }
-            }
-            _ => match Scalar::from_name(word) {
-                Some(s) => TypeData::Scalar(s),
-                None if word.is_empty() => {
-                    let loc = self.lx.peek()?.1;
-                    return self.expected(loc, "a type");
-                }
-                None => return Err(bad(format!("unknown type `{word}`"))),
-            },
-        };
-        Ok(self.f.intern_type(data))
-    }
-
-    fn space(&mut self) -> CodegenResult<Space> {
-        let (s, loc) = self.ident("a memory space")?;
-        Space::from_name(s).ok_or_else(|| {
-            CodegenError::new(
-                Code::E0006,
-                loc,
-                format!("unknown memory space `{s}`; known are gmem, rmem, smem, tmem"),
-            )
-        })
-    }
-
-    fn dims(&mut self) -> CodegenResult<(SmallVec<[Dim; 4]>, Scalar)> {
-        let (word, loc) = self.lx.word();
-        let bad = |why: &str| CodegenError::new(Code::E0006, loc, format!("`{word}` {why}"));
-        let mut rest = word;
-        let mut dims = SmallVec::new();
-        loop {
-            if let Some(s) = Scalar::from_name(rest) {
-                if dims.is_empty() {
-                    return Err(bad("needs at least one extent"));
-                }
-                return Ok((dims, s));
-            }
-            let Some(x) = rest.find('x') else {
-                return Err(bad("must look like 128x64xf16: extents and an element type"));
-            };
-            let (d, tail) = (&rest[..x], &rest[x + 1..]);
-            dims.push(if d == "?" {
-                Dim::Dynamic
-            } else {
-                match d.parse::<u32>() {
-                    Ok(n) if d.bytes().all(|b| b.is_ascii_digit()) && (d == "0" || !d.starts_with('0')) => {
-                        Dim::Static(n)
-                    }
-                    _ => return Err(bad("has a malformed extent or element type")),
-                }
-            });
-            if dims.len() > 8 {
-                return Err(bad("has more than 8 extents"));
-            }
-            rest = tail;
-        }
-    }
-
-    fn static_dims(&mut self) -> CodegenResult<(Shape, Scalar)> {
-        let start = self.lx.peek()?.1;
-        let (dims, elem) = self.dims()?;
-        let dims = dims
-            .into_iter()
-            .map(|d| match d {
-                Dim::Static(n) => Ok(n),
-                Dim::Dynamic => Err(CodegenError::new(
-                    Code::E0006,
-                    start,
-                    "all dimensions must be positive constants, got ?",
-                )),
-            })
-            .collect::<CodegenResult<_>>()?;
-        Ok((dims, elem))
-    }
-
-    // ---- attributes
-
-    fn attr_value(&mut self) -> CodegenResult<Attr> {
-        let (t, loc) = self.lx.peek()?;
-        self.enter(loc)?;
-        let data = match t {
-            Token::Int(v) => {
-                self.lx.next()?;
-                AttrData::Int(v, self.attr_type()?)
-            }
-            Token::Float(v) => {
-                self.lx.next()?;
-                AttrData::Float(FloatBits::new(v), self.attr_type()?)
-            }
-            Token::Punct(b'-') => {
-                self.lx.next()?;
-                self.expect_word("inf")?;
-                AttrData::Float(FloatBits::new(f64::NEG_INFINITY), self.attr_type()?)
-            }
-            Token::Str => AttrData::Str(self.string()?),
-            Token::Punct(b'[') => {
-                self.lx.next()?;
-                AttrData::Array(self.attr_list(b']')?)
-            }
-            Token::Ident => {
-                let word = self.lx.text(loc);
-                match word {
-                    "inf" | "nan" => {
-                        self.lx.next()?;
-                        let v = if word == "inf" { f64::INFINITY } else { f64::NAN };
-                        AttrData::Float(FloatBits::new(v), self.attr_type()?)
-                    }
-                    "tile" | "view" | "ptr" | "tma_desc" | "pipe_iter" | "pipe_producer"
-                    | "pipe_consumer" | "mem_token" | "async_token" => AttrData::Type(self.ty()?),
-                    _ => {
-                        self.lx.next()?;
-                        let s = self.f.intern_symbol(word);
-                        if self.eat(b'(')? {
-                            AttrData::Call(s, self.attr_list(b')')?)
-                        } else {
-                            AttrData::Name(s)
-                        }
-                    }
-                }
-            }
-            _ => return self.expected(loc, "an attribute value"),
-        };
-        self.depth -= 1;
-        Ok(self.f.intern_attr(data))
-    }
-
-    fn attr_type(&mut self) -> CodegenResult<Option<Scalar>> {
-        if !self.eat(b':')? {
-            return Ok(None);
-        }
-        let (w, loc) = self.lx.word();
-        match Scalar::from_name(w) {
-            Some(s) => Ok(Some(s)),
-            None if matches!(w, "u8" | "u16" | "u32") => Ok(Some(if w == "u8" {
-                Scalar::I8
-            } else if w == "u16" {
-                Scalar::I16
-            } else {
-                Scalar::I32
-            })),
-            None => Err(CodegenError::new(Code::E0006, loc, format!("unknown scalar type `{w}`"))),
-        }
-    }
-
-    fn attr_list(&mut self, close: u8) -> CodegenResult<SmallVec<[Attr; 4]>> {
-        let mut list = SmallVec::new();
-        if self.eat(close)? {
-            return Ok(list);
-        }
-        loop {
-            list.push(self.attr_value()?);
-            if self.eat(close)? {
-                return Ok(list);
-            }
-            self.expect(b',')?;
-        }
-    }
-
-    /// Entries up to the closing brace.
-    fn dict(&mut self) -> CodegenResult<AttrDict> {
-        let mut dict = AttrDict::default();
-        if self.eat(b'}')? {
-            return Ok(dict);
-        }
-        loop {
-            let (key, loc) = self.ident("an attribute name")?;
-            let sym = self.f.intern_symbol(key);
-            if dict.get(sym).is_some() {
-                return Err(CodegenError::new(Code::E0009, loc, format!("attribute `{key}` is given twice")));
-            }
-            let value = if self.eat(b'=')? { self.attr_value()? } else { self.f.intern_attr(AttrData::Unit) };
-            dict.set(sym, value);
-            if self.eat(b'}')? {
-                return Ok(dict);
-            }
-            self.expect(b',')?;
-        }
-    }
-
-    /// `<{…}>`, if it is there.
-    fn inherent(&mut self) -> CodegenResult<AttrDict> {
-        if !self.eat(b'<')? {
-            return Ok(AttrDict::default());
-        }
-        self.expect(b'{')?;
-        let d = self.dict()?;
-        self.expect(b'>')?;
-        Ok(d)
-    }
-
-    // ---- kernels and regions
-
-    fn kernel(&mut self) -> CodegenResult<Function> {
-        let start = self.lx.next()?.1;
-        let (t, loc) = self.lx.next()?;
-        if t != Token::Symbol {
-            return self.expected(loc, "a kernel name `@name`");
-        }
-        let name = &self.lx.text(loc)[1..];
+    fn kernel(&mut self, name: &str, start: usize) -> CodegenResult<()> {
         self.f = Function::new(name);
-        self.f.loc = loc;
         self.names.clear();
-        self.scope.clear();
-        self.expect(b'(')?;
+        self.visible.clear();
         let entry = self.f.entry();
-        if !self.eat(b')')? {
+        self.expect("(")?;
+        if !self.eat(")")? {
             loop {
-                let (n, nloc) = self.value_token()?;
-                self.expect(b':')?;
+                let (name, loc) = self.new_name()?;
+                self.expect(":")?;
                 let ty = self.ty()?;
                 let v = self.f.add_block_param(entry, ty);
-                self.define(n, nloc, v)?;
-                if self.eat(b')')? {
+                self.define(name, loc, v)?;
+                if !self.eat(",")? {
                     break;
                 }
-                self.expect(b',')?;
+            }
+            if !self.eat(")")? {
+                return Err(self.unexpected("`,` or `)`"));
             }
         }
-        self.f.attrs = self.inherent()?;
-        self.region(entry, Opcode::Return)?;
-        let _ = start;
-        Ok(std::mem::replace(&mut self.f, Function::new("")))
+        if self.eat("<{")? {
+            self.f.attrs = self.dict("}>")?;
+        }
+        self.f.loc = Loc::new(start, self.last_end);
+        self.regions(entry)
     }
 
-    /// `{ ops }`; supplies a missing terminator without operands.
-    fn region(&mut self, block: Block, terminator: Opcode) -> CodegenResult<()> {
-        let open = self.lx.peek()?.1;
-        self.expect(b'{')?;
-        self.enter(open)?;
-        let mark = self.scope.len();
-        loop {
-            let (t, loc) = self.lx.peek()?;
-            if t == Token::Punct(b'}') {
-                self.lx.next()?;
-                break;
+    /// Everything from `{` on, to the end of the kernel: ops, and the regions inside one another.
+    fn regions(&mut self, entry: Block) -> CodegenResult<()> {
+        self.open(None, entry, &[], Some(Opcode::Return))?;
+        while let Some(top) = self.stack.last() {
+            let (block, closed) = (top.block, top.closed);
+            if self.at("}") {
+                self.close()?;
+                continue;
             }
-            if t == Token::End {
-                return self.expected(loc, "`}`");
+            if closed {
+                return Err(self.unexpected("`}` behind the terminator"));
+            }
+            if !matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
+                return Err(self.unexpected("an operation or `}`"));
             }
             self.op(block)?;
         }
-        if !self.f.last_op(block).is_some_and(|o| self.f.opcode(o).is_terminator()) {
-            let loc = Loc::new(self.lx.last_end.saturating_sub(1), self.lx.last_end);
-            let op = self.f.make_op(terminator, &[], &vec![0; terminator.def().operands.len()], &[], loc);
-            self.f.append_op(block, op);
-        }
-        self.leave_scope(mark);
-        self.depth -= 1;
         Ok(())
     }
 
-    fn op(&mut self, block: Block) -> CodegenResult<()> {
-        self.ops += 1;
-        let start = self.lx.peek()?.1;
-        if self.ops > self.limits.max_ops {
-            return Err(CodegenError::new(
-                Code::E0010,
-                start,
-                format!("more ops than the limit `max-ops` of {}", self.limits.max_ops),
-            ));
+    /// `{`: the ops that follow go to `block`, with `params` named there. A missing terminator becomes `close`, if
+    /// that may be left out.
+    fn open(
+        &mut self,
+        owner: Option<Owner<'a>>,
+        block: Block,
+        params: &[(&'a str, Loc, Value)],
+        close: Option<Opcode>,
+    ) -> CodegenResult<()> {
+        if !self.at("{") {
+            return Err(self.unexpected("`{`"));
         }
-        let mut results: ResultNames<'a> = SmallVec::new();
-        if start.is_some() && self.lx.peek()?.0 == Token::Value {
-            loop {
-                results.push(self.value_token()?);
-                if self.eat(b'=')? {
-                    break;
-                }
-                self.expect(b',')?;
+        self.check_depth(self.stack.len() + 1)?;
+        self.bump()?;
+        self.stack.push(Open { owner, block, outer: self.visible.len(), close, closed: false });
+        params.iter().try_for_each(|&(name, loc, v)| self.define(name, loc, v))
+    }
+
+    /// `}` of the innermost region; the op that owns it goes on or ends.
+    fn close(&mut self) -> CodegenResult<()> {
+        let Some(top) = self.stack.pop() else { return Ok(()) };
+        if !top.closed {
+            let Some(opcode) = top.close else {
+                return Err(self.unexpected("a terminator with the results"));
+            };
+            self.new_op(top.block, opcode, &[], &[], &[], self.tok.loc())?;
+        }
+        self.bump()?;
+        for name in self.visible.drain(top.outer..) {
+            if let Some(named) = self.names.get_mut(name) {
+                named.visible = false;
             }
         }
-        let (name, name_loc) = self.ident("an operation name")?;
-        let Some(opcode) = Opcode::from_name(name) else {
-            return Err(CodegenError::new(Code::E0004, name_loc, format!("unknown operation `{name}`")));
-        };
-        match opcode {
-            Opcode::For => self.for_op(block, start, results),
-            Opcode::If => self.if_op(block, start, results),
-            Opcode::AsyncPipelineAgentSwitch => self.agent_switch(block, start),
-            _ => self.plain_op(block, start, results, opcode),
+        match top.owner {
+            Some(owner) => self.next_region(owner, top.close),
+            None => Ok(()),
         }
     }
 
-    fn written(&mut self) -> CodegenResult<Written> {
-        let (t, loc) = self.lx.next()?;
-        match t {
-            Token::Value => self.lookup(&self.lx.text(loc)[1..], loc).map(Written::Value),
-            Token::Int(v) => Ok(Written::Int(v, loc)),
-            Token::Float(v) => Ok(Written::Float(v, loc)),
-            _ => self.expected(loc, "a value `%name` or a number"),
+    fn define(&mut self, name: &'a str, loc: Loc, value: Value) -> CodegenResult<()> {
+        if let Some(first) = self.names.get(name) {
+            let message = format!("value name `%{name}` defined twice, expected a new name");
+            return Err(CodegenError::new(Code::E0005, loc, message).note(first.loc, "first defined here"));
         }
-    }
-
-    fn starts_operand(&mut self) -> CodegenResult<bool> {
-        Ok(matches!(self.lx.peek()?.0, Token::Value | Token::Int(_) | Token::Float(_)))
-    }
-
-    /// Turns a literal into a `constant` of type `ty`.
-    fn materialise(&mut self, block: Block, w: Written, ty: Option<Type>) -> CodegenResult<Value> {
-        let (data, loc) = match w {
-            Written::Value(v) => return Ok(v),
-            Written::Int(v, loc) => (AttrData::Int(v, None), loc),
-            Written::Float(v, loc) => (AttrData::Float(FloatBits::new(v), None), loc),
-        };
-        let Some(ty) = ty else {
-            return Err(CodegenError::new(
-                Code::E0007,
-                loc,
-                "the type of this literal cannot be inferred; use a `constant`",
-            ));
-        };
-        let op = self.f.make_op(Opcode::Constant, &[], &[], &[ty], loc);
-        self.f.set_attr(op, super::keys::VALUE, data);
-        self.f.append_op(block, op);
-        match self.f.result(op) {
-            Some(v) => Ok(v),
-            None => Err(CodegenError::new(Code::E0007, loc, "constant without result")),
+        self.names.insert(name, Named { value, loc, visible: true });
+        self.visible.push(name);
+        // All-digit names are what unnamed values print as.
+        if !name.bytes().all(|b| b.is_ascii_digit()) {
+            self.f.set_value_name(value, name);
         }
+        Ok(())
     }
 
-    fn plain_op(
+    /// `%name` that is used.
+    fn value(&mut self) -> CodegenResult<Value> {
+        let Tok::Value(name) = self.tok.tok else { return Err(self.unexpected("a value `%…`")) };
+        let loc = self.tok.loc();
+        let value = match self.names.get(name) {
+            Some(named) if named.visible => named.value,
+            Some(named) => {
+                let message =
+                    format!("value `%{name}` is not visible here, expected one of this region or around it");
+                let error = CodegenError::new(Code::E0005, loc, message);
+                return Err(error.note(named.loc, "defined here, inside another region"));
+            }
+            None => {
+                let message = format!("unknown value `%{name}`, expected one that is defined before");
+                return Err(CodegenError::new(Code::E0005, loc, message));
+            }
+        };
+        self.bump()?;
+        Ok(value)
+    }
+
+    fn new_op(
         &mut self,
         block: Block,
-        start: Loc,
-        results: ResultNames<'a>,
         opcode: Opcode,
-    ) -> CodegenResult<()> {
-        let def = opcode.def();
-        let mut written: SmallVec<[(Written, bool); 8]> = SmallVec::new();
-        let mut segments: SmallVec<[u32; 8]> = SmallVec::new();
-        let mut first = true;
-        for seg in def.operands {
-            let mut n = 0;
-            if seg.bracket {
-                if self.eat(b'[')? {
-                    loop {
-                        written.push((self.written()?, true));
-                        n += 1;
-                        if self.eat(b']')? {
-                            break;
-                        }
-                        self.expect(b',')?;
-                    }
-                }
-                segments.push(n);
-                continue;
-            }
-            let present = match seg.arity {
-                Arity::One => {
-                    if !first {
-                        self.expect(b',')?;
-                    }
-                    true
-                }
-                _ if first => self.starts_operand()?,
-                _ => self.lx.peek()?.0 == Token::Punct(b','),
-            };
-            if present {
-                if seg.arity != Arity::One && !first {
-                    if let Some(k) = seg.keyword {
-                        self.expect(b',')?;
-                        self.expect_word(k)?;
-                        self.expect(b'(')?;
-                        written.push((self.written()?, false));
-                        self.expect(b')')?;
-                        segments.push(1);
-                        continue;
-                    }
-                    // An optional segment gives way to a keyword segment behind it.
-                    let save = self.lx.peek()?;
-                    self.expect(b',')?;
-                    if !self.starts_operand()? {
-                        let later = def
-                            .operands
-                            .iter()
-                            .position(|s| s.keyword.is_some_and(|k| self.at_word(k).unwrap_or(false)));
-                        let Some(later) = later else { return self.expected(save.1, "an operand after `,`") };
-                        while segments.len() < later {
-                            segments.push(0);
-                        }
-                        self.lx.next()?;
-                        self.expect(b'(')?;
-                        written.push((self.written()?, false));
-                        self.expect(b')')?;
-                        segments.push(1);
-                        break;
-                    }
-                }
-                loop {
-                    written.push((self.written()?, false));
-                    n += 1;
-                    if seg.arity != Arity::Many || !self.eat(b',')? {
-                        break;
-                    }
-                }
-            }
-            first = false;
-            segments.push(n);
+        operands: &[Value],
+        segments: &[u32],
+        results: &[Type],
+        loc: Loc,
+    ) -> CodegenResult<Op> {
+        if self.num_ops >= self.limits.max_ops {
+            return Err(self.too_large(loc, "too many operations", self.limits.max_ops as u64));
         }
-        while segments.len() < def.operands.len() {
-            segments.push(0);
-        }
-        let inherent = self.inherent()?;
-        let discardable = if self.eat(b'{')? { self.dict()? } else { AttrDict::default() };
-        let mut types: SmallVec<[Type; 2]> = SmallVec::new();
-        let typed = self.eat(b':')?;
-        if typed {
-            loop {
-                types.push(self.ty()?);
-                if !self.eat(b',')? {
-                    break;
-                }
-            }
-        }
-        // Literal operands: indices are i32, operands of same-typed ops take the type of their siblings.
-        let sibling = written.iter().find_map(|(w, _)| match w {
-            Written::Value(v) => Some(self.f.value_type(*v)),
-            _ => None,
-        });
-        let sibling = sibling.or_else(|| types.first().copied().filter(|_| def.rule == Rule::Same));
-        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
-        for (w, index) in written {
-            let ty = if index {
-                Some(self.f.scalar(Scalar::I32))
-            } else if matches!(def.rule, Rule::Same | Rule::Compare) {
-                sibling
-            } else {
-                None
-            };
-            operands.push(self.materialise(block, w, ty)?);
-        }
-        let loc = Loc::new(start.start as usize, self.lx.last_end);
-        if !typed {
-            match infer_result_types(&mut self.f, opcode, &operands) {
-                Some(t) if t.len() == results.len() => types.extend(t),
-                _ if results.is_empty() => {}
-                _ => {
-                    let m = format!("the result type of `{}` must be written: `: type`", def.name);
-                    return Err(CodegenError::new(Code::E0007, loc, m));
-                }
-            }
-        }
-        if types.len() != results.len() {
-            let m = format!("{} results are named, but {} types are given", results.len(), types.len());
-            return Err(CodegenError::new(Code::E0007, loc, m));
-        }
-        let op = self.f.make_op(opcode, &operands, &segments, &types, loc);
-        *self.f.inherent_mut(op) = inherent;
-        *self.f.discardable_mut(op) = discardable;
-        self.f.append_op(block, op);
-        self.name_results(op, results)
-    }
-
-    fn name_results(&mut self, op: Op, names: ResultNames<'a>) -> CodegenResult<()> {
-        for (i, (name, loc)) in names.into_iter().enumerate() {
-            let v = self.f.results(op)[i];
-            self.define(name, loc, v)?;
-        }
-        Ok(())
-    }
-
-    fn for_op(&mut self, block: Block, start: Loc, results: ResultNames<'a>) -> CodegenResult<()> {
-        let (iv, iv_loc) = self.value_token()?;
-        self.expect(b'=')?;
-        let lo = self.written()?;
-        self.expect_word("to")?;
-        let hi = self.written()?;
-        self.expect_word("step")?;
-        let step = self.written()?;
-        let ty = [lo, hi, step].iter().find_map(|w| match w {
-            Written::Value(v) => Some(self.f.value_type(*v)),
-            _ => None,
-        });
-        let ty = ty.unwrap_or_else(|| self.f.scalar(Scalar::I32));
-        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
-        for w in [lo, hi, step] {
-            operands.push(self.materialise(block, w, Some(ty))?);
-        }
-        let mut args: SmallVec<[(&'a str, Loc, Type); 4]> = SmallVec::new();
-        if self.eat_word("iter")? {
-            self.expect(b'(')?;
-            loop {
-                let (n, nloc) = self.value_token()?;
-                self.expect(b'=')?;
-                let init = self.written()?;
-                self.expect(b':')?;
-                let ty = self.ty()?;
-                let init = self.materialise(block, init, Some(ty))?;
-                operands.push(init);
-                args.push((n, nloc, ty));
-                if self.eat(b')')? {
-                    break;
-                }
-                self.expect(b',')?;
-            }
-        }
-        let inherent = self.inherent()?;
-        let discardable = self.keyed_discardable()?;
-        let loc = Loc::new(start.start as usize, self.lx.last_end);
-        if results.len() > args.len() || (!results.is_empty() && results.len() != args.len()) {
-            return Err(CodegenError::new(
-                Code::E0007,
-                loc,
-                format!("{} results are named, but the loop carries {}", results.len(), args.len()),
-            ));
-        }
-        let types: SmallVec<[Type; 4]> = args.iter().map(|a| a.2).collect();
-        let iv_ty = self.f.value_type(operands[0]);
-        let op = self.f.make_op(Opcode::For, &operands, &[1, 1, 1, args.len() as u32], &types, loc);
-        *self.f.inherent_mut(op) = inherent;
-        *self.f.discardable_mut(op) = discardable;
-        self.f.append_op(block, op);
-        let body = self.f.add_region(op);
-        let mark = self.scope.len();
-        let v = self.f.add_block_param(body, iv_ty);
-        self.define(iv, iv_loc, v)?;
-        for (n, nloc, ty) in args {
-            let v = self.f.add_block_param(body, ty);
-            self.define(n, nloc, v)?;
-        }
-        self.region(body, Opcode::Yield)?;
-        self.leave_scope(mark);
-        self.name_results(op, results)
-    }
-
-    fn keyed_discardable(&mut self) -> CodegenResult<AttrDict> {
-        if !self.eat_word("attributes")? {
-            return Ok(AttrDict::default());
-        }
-        self.expect(b'{')?;
-        self.dict()
-    }
-
-    fn if_op(&mut self, block: Block, start: Loc, results: ResultNames<'a>) -> CodegenResult<()> {
-        let (name, nloc) = self.value_token()?;
-        let cond = self.lookup(name, nloc)?;
-        let inherent = self.inherent()?;
-        let discardable = self.keyed_discardable()?;
-        let mut types: SmallVec<[Type; 2]> = SmallVec::new();
-        if self.eat(b':')? {
-            loop {
-                types.push(self.ty()?);
-                if !self.eat(b',')? {
-                    break;
-                }
-            }
-        }
-        let loc = Loc::new(start.start as usize, self.lx.last_end);
-        if types.len() != results.len() {
-            return Err(CodegenError::new(
-                Code::E0007,
-                loc,
-                format!("{} results are named, but {} types are given", results.len(), types.len()),
-            ));
-        }
-        let op = self.f.make_op(Opcode::If, &[cond], &[1], &types, loc);
-        *self.f.inherent_mut(op) = inherent;
-        *self.f.discardable_mut(op) = discardable;
-        self.f.append_op(block, op);
-        let then = self.f.add_region(op);
-        self.region(then, Opcode::Yield)?;
-        let otherwise = self.f.add_region(op);
-        if self.eat_word("else")? {
-            self.region(otherwise, Opcode::Yield)?;
+        self.num_ops += 1;
+        // An op without written operands still has one (empty) entry per segment, as from the builder.
+        let segments: SmallVec<[u32; 7]> = if segments.is_empty() {
+            opcode.def().operands.iter().map(|_| 0).collect()
         } else {
-            let y = self.f.make_op(Opcode::Yield, &[], &[0], &[], loc);
-            self.f.append_op(otherwise, y);
-        }
-        self.name_results(op, results)
-    }
-
-    fn agent_switch(&mut self, block: Block, start: Loc) -> CodegenResult<()> {
-        let inherent = self.inherent()?;
-        let loc = Loc::new(start.start as usize, self.lx.last_end);
-        let op = self.f.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], loc);
-        *self.f.inherent_mut(op) = inherent;
+            segments.into()
+        };
+        let op = self.f.make_op(opcode, operands, &segments, results, loc);
         self.f.append_op(block, op);
-        self.expect(b'{')?;
-        let mut n = 0;
-        while !self.eat(b'}')? {
-            self.expect_word("agent")?;
-            let (t, nloc) = self.lx.next()?;
-            if t != Token::Int(n) {
-                return self.expected(nloc, &format!("agent number {n}"));
-            }
-            let body = self.f.add_region(op);
-            self.region(body, Opcode::AsyncPipelineYield)?;
-            n += 1;
-        }
-        Ok(())
+        Ok(op)
     }
 }

@@ -1,364 +1,378 @@
-//! [`Module`] → text. print ∘ parse is the identity on printed text.
+//! Text form of modules.
 //!
-//! Unnamed values print as `%0`, `%1`, … in order of definition over the kernel; a name that is visible already gets a
-//! numeric suffix. Result types are always written.
+//! In: any module, also one the verifier rejects. Out: text; what [`super::parse_module`] made of some text prints
+//! to a fixed point: parsing and printing it again gives the same bytes.
+//!
+//! Rules: two spaces per level, one op per line, result types always written. Unnamed values (and those with an
+//! all-digit name) are numbered in order of definition; clashing names get a suffix. Not printed, since the parser
+//! puts it back: a bare `yield` at the end of a `for` or `if` without results, and an `else` that holds nothing else.
+//! Cost: linear in ops and values. No op is special but `for`, `if` and `agent_switch`; the rest follows the table.
 
 use super::attrs::{AttrData, AttrDict};
-use super::entities::{Attr, Block, Op, Value};
+use super::entities::{Attr, Block, Op, Sym, Value};
 use super::function::Function;
+use super::lexer::{escape_into, is_name_byte, is_word};
 use super::module::Module;
-use super::opcodes::Opcode;
+use super::opcodes::{AttrKind, OpDef, Opcode};
 use cranelift_entity::SecondaryMap;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use std::fmt::Write;
 
-/// Prints a module.
-pub fn print_module(m: &Module) -> String {
+/// The text of a module.
+pub fn print_module(module: &Module) -> String {
     let mut out = String::new();
-    if let Some(t) = &m.target {
-        let _ = write!(out, "target ");
-        write_str(&mut out, t);
-        out.push_str("\n\n");
+    if let Some(target) = &module.target {
+        out.push_str("target ");
+        escape_into(&mut out, target);
+        out.push('\n');
     }
-    for (i, f) in m.functions.iter().enumerate() {
-        if i > 0 {
+    for f in &module.functions {
+        if !out.is_empty() {
             out.push('\n');
         }
-        out.push_str(&print_function(f));
+        print_into(&mut out, f);
     }
     out
 }
 
-/// Prints one kernel.
+/// The text of one kernel.
 pub fn print_function(f: &Function) -> String {
-    let mut p = Printer {
-        f,
-        out: String::new(),
-        names: SecondaryMap::new(),
-        used: FxHashSet::default(),
-        taken: Vec::new(),
-        next: 0,
-    };
-    p.kernel();
-    p.out
+    let mut out = String::new();
+    print_into(&mut out, f);
+    out
 }
 
-/// Prints one op on one line, with the names it would have in the whole kernel; nested regions are left out.
-pub fn print_op(f: &Function, op: Op) -> String {
-    let mut p = Printer {
-        f,
-        out: String::new(),
-        names: SecondaryMap::new(),
-        used: FxHashSet::default(),
-        taken: Vec::new(),
-        next: 0,
-    };
-    p.kernel();
-    p.out.clear();
-    p.head(op);
-    p.out
+/// One op on one line, without its regions, for messages. `names` as in the print of the whole kernel.
+pub fn print_op_line(f: &Function, names: &ValueNames, op: Op) -> String {
+    let mut out = String::new();
+    Printer { f, names, out: &mut out }.op_head(op);
+    out
+}
+
+/// The position of the attribute that an op shows as a bare literal: a required number of an op without operands.
+pub(super) fn literal_attr(def: &OpDef) -> Option<usize> {
+    if !def.operands.is_empty() {
+        return None;
+    }
+    def.attrs.iter().position(|a| a.required && a.kind == AttrKind::Number)
+}
+
+/// Whether an op is a `yield` that says nothing: no operands, results or attributes.
+fn is_bare_yield(f: &Function, op: Op) -> bool {
+    f.opcode(op) == Opcode::Yield
+        && f.operands(op).is_empty()
+        && f.results(op).is_empty()
+        && f.inherent(op).is_empty()
+        && f.discardable(op).is_empty()
+}
+
+/// The names values print with, without `%`; unique in the kernel.
+pub struct ValueNames {
+    names: SecondaryMap<Value, String>,
+}
+
+impl ValueNames {
+    /// Names all values that are linked into the kernel.
+    pub fn new(f: &Function) -> ValueNames {
+        let mut order = Vec::with_capacity(f.num_values());
+        collect_values(f, f.entry(), &mut order);
+        let mut names: SecondaryMap<Value, String> = SecondaryMap::with_capacity(f.num_values());
+        // How often a name was asked for; the count is the next suffix to try.
+        let mut seen: FxHashMap<String, u32> = FxHashMap::default();
+        let mut number = 0u32;
+        for v in order {
+            let wanted = f.value_name(v).unwrap_or("");
+            if wanted.bytes().all(|b| b.is_ascii_digit()) {
+                names[v] = number.to_string();
+                number += 1;
+                continue;
+            }
+            let base = clean(wanted);
+            let mut name = base.clone();
+            while seen.contains_key(&name) {
+                let count = seen.entry(base.clone()).or_insert(0);
+                *count += 1;
+                name = format!("{base}_{count}");
+            }
+            seen.insert(name.clone(), 0);
+            names[v] = name;
+        }
+        ValueNames { names }
+    }
+
+    /// The name of a value; empty when it is not linked into the kernel.
+    pub fn get(&self, v: Value) -> &str {
+        &self.names[v]
+    }
+}
+
+/// A name with every byte that cannot stand in one replaced.
+fn clean(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii() && is_name_byte(c as u8) { c } else { '_' }).collect()
+}
+
+/// Values in the order their definitions are written.
+fn collect_values(f: &Function, b: Block, out: &mut Vec<Value>) {
+    out.extend_from_slice(f.block_params(b));
+    for op in f.block_ops(b) {
+        out.extend_from_slice(f.results(op));
+        for &r in f.regions(op) {
+            collect_values(f, f.region_block(r), out);
+        }
+    }
+}
+
+fn print_into(out: &mut String, f: &Function) {
+    let names = ValueNames::new(f);
+    let mut p = Printer { f, names: &names, out };
+    p.text("kernel @");
+    p.text(&clean(&f.name));
+    p.text("(");
+    for (i, &v) in f.params().iter().enumerate() {
+        p.comma(i);
+        p.value(v);
+        p.text(": ");
+        p.type_of(v);
+    }
+    p.text(")");
+    p.inherent(&f.attrs, None);
+    p.text(" {\n");
+    p.block(f.entry(), 1, false);
+    p.text("}\n");
 }
 
 struct Printer<'a> {
     f: &'a Function,
-    out: String,
-    names: SecondaryMap<Value, String>,
-    used: FxHashSet<String>,
-    taken: Vec<String>,
-    next: usize,
-}
-
-fn write_str(out: &mut String, s: &str) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
+    names: &'a ValueNames,
+    out: &'a mut String,
 }
 
 impl Printer<'_> {
-    fn define(&mut self, v: Value) {
-        let name = match self.f.value_name(v) {
-            None => {
-                self.next += 1;
-                (self.next - 1).to_string()
-            }
-            Some(n) => {
-                let mut name = n.to_string();
-                let mut i = 0;
-                while self.used.contains(&name) {
-                    i += 1;
-                    name = format!("{n}_{i}");
-                }
-                name
-            }
-        };
-        self.used.insert(name.clone());
-        self.taken.push(name.clone());
-        self.names[v] = name;
+    fn text(&mut self, s: &str) {
+        self.out.push_str(s);
     }
 
-    fn leave(&mut self, mark: usize) {
-        for n in self.taken.drain(mark..) {
-            self.used.remove(&n);
+    fn comma(&mut self, index: usize) {
+        if index > 0 {
+            self.text(", ");
         }
     }
 
+    fn indent(&mut self, depth: usize) {
+        for _ in 0..depth {
+            self.text("  ");
+        }
+    }
+
+    /// A value; one that is not linked into the kernel prints as what no parser takes for a name.
     fn value(&mut self, v: Value) {
-        self.out.push('%');
-        let name = &self.names[v];
-        if name.is_empty() {
-            let _ = write!(self.out, "undefined.{v}");
-        } else {
-            self.out.push_str(name);
-        }
+        let name = self.names.get(v);
+        let done = if name.is_empty() { write!(self.out, "%<{v}>") } else { write!(self.out, "%{name}") };
+        debug_assert!(done.is_ok(), "writing to a string cannot fail");
     }
 
-    fn ty(&mut self, v: Value) {
-        let _ = write!(self.out, "{}", self.f.value_data(v));
-    }
-
-    fn kernel(&mut self) {
-        let _ = write!(self.out, "kernel @{}(", self.f.name);
-        for (i, &v) in self.f.params().iter().enumerate() {
-            if i > 0 {
-                self.out.push_str(", ");
-            }
-            self.define(v);
+    fn values(&mut self, values: &[Value]) {
+        for (i, &v) in values.iter().enumerate() {
+            self.comma(i);
             self.value(v);
-            self.out.push_str(": ");
-            self.ty(v);
-        }
-        self.out.push(')');
-        self.inherent(&self.f.attrs.clone());
-        self.out.push_str(" {\n");
-        self.block(self.f.entry(), 1);
-        self.out.push_str("}\n");
-    }
-
-    fn indent(&mut self, n: usize) {
-        for _ in 0..n {
-            self.out.push_str("  ");
         }
     }
 
-    fn block(&mut self, b: Block, depth: usize) {
-        let mark = self.taken.len();
-        let mut next = self.f.first_op(b);
-        while let Some(op) = next {
-            next = self.f.next_op(op);
-            let bare_yield = self.f.opcode(op) == Opcode::Yield
-                && self.f.operands(op).is_empty()
-                && self.f.inherent(op).is_empty()
-                && self.f.discardable(op).is_empty()
-                && next.is_none();
-            if bare_yield {
-                continue;
+    fn type_of(&mut self, v: Value) {
+        let ty = self.f.value_data(v).to_string();
+        self.text(&ty);
+    }
+
+    fn block(&mut self, b: Block, depth: usize, hide_yield: bool) {
+        for op in self.f.block_ops(b) {
+            if !(hide_yield && self.hidden(op)) {
+                self.op(op, depth);
             }
-            self.indent(depth);
-            self.op(op, depth);
-            self.out.push('\n');
         }
-        self.leave(mark);
+    }
+
+    /// Whether `op` is the closing `yield` the parser would add by itself.
+    fn hidden(&self, op: Op) -> bool {
+        let f = self.f;
+        f.next_op(op).is_none()
+            && is_bare_yield(f, op)
+            && f.prev_op(op).is_none_or(|before| !f.opcode(before).is_terminator())
     }
 
     fn op(&mut self, op: Op, depth: usize) {
         let f = self.f;
+        self.indent(depth);
+        self.op_head(op);
+        let hide_yield = f.results(op).is_empty();
         match f.opcode(op) {
             Opcode::For => {
-                self.results(op);
-                let mark = self.taken.len();
-                let results = f.results(op).len();
-                let Some(body) = f.op_block_at(op, 0) else { return };
-                let params = f.block_params(body).to_vec();
-                let operands = f.operands(op).to_vec();
-                let inner = self.taken.split_off(mark - results.min(mark));
-                for n in &inner {
-                    self.used.remove(n);
-                }
-                let mark = self.taken.len();
-                for &p in &params {
-                    self.define(p);
-                }
-                self.out.push_str("for ");
-                let Some((&iv, args)) = params.split_first() else { return };
-                self.value(iv);
-                self.out.push_str(" = ");
-                for (i, sep) in [" to ", " step ", ""].into_iter().enumerate() {
-                    if let Some(&v) = operands.get(i) {
-                        self.value(v);
-                    }
-                    self.out.push_str(sep);
-                }
-                if !args.is_empty() {
-                    self.out.push_str(" iter (");
-                    for (i, (&a, &init)) in args.iter().zip(operands.get(3..).unwrap_or(&[])).enumerate() {
-                        if i > 0 {
-                            self.out.push_str(", ");
-                        }
-                        self.value(a);
-                        self.out.push_str(" = ");
-                        self.value(init);
-                        self.out.push_str(" : ");
-                        self.ty(a);
-                    }
-                    self.out.push(')');
-                }
-                self.region_attrs(op);
-                self.out.push_str(" {\n");
-                self.block(body, depth + 1);
-                self.leave(mark);
-                for n in inner {
-                    self.used.insert(n.clone());
-                    self.taken.push(n);
+                self.text(" {\n");
+                if let Some(b) = f.op_block_at(op, 0) {
+                    self.block(b, depth + 1, hide_yield);
                 }
                 self.indent(depth);
-                self.out.push('}');
+                self.text("}");
             }
             Opcode::If => {
-                self.head(op);
-                let (Some(a), Some(b)) = (f.op_block_at(op, 0), f.op_block_at(op, 1)) else { return };
-                // Results are not visible inside the arms.
-                let n = f.results(op).len();
-                let inner = self.taken.split_off(self.taken.len() - n);
-                for x in &inner {
-                    self.used.remove(x);
+                self.text(" {\n");
+                if let Some(b) = f.op_block_at(op, 0) {
+                    self.block(b, depth + 1, hide_yield);
                 }
-                self.out.push_str(" {\n");
-                self.block(a, depth + 1);
                 self.indent(depth);
-                self.out.push('}');
-                let empty = f.first_op(b) == f.last_op(b)
-                    && f.last_op(b).is_some_and(|y| f.operands(y).is_empty() && f.opcode(y) == Opcode::Yield);
-                if !empty {
-                    self.out.push_str(" else {\n");
-                    self.block(b, depth + 1);
+                self.text("}");
+                let other = f.op_block_at(op, 1);
+                let empty = |b| f.first_op(b).is_none_or(|first| self.hidden(first));
+                if let Some(b) = other.filter(|&b| !(hide_yield && empty(b))) {
+                    self.text(" else {\n");
+                    self.block(b, depth + 1, hide_yield);
                     self.indent(depth);
-                    self.out.push('}');
-                }
-                for x in inner {
-                    self.used.insert(x.clone());
-                    self.taken.push(x);
+                    self.text("}");
                 }
             }
             Opcode::AsyncPipelineAgentSwitch => {
-                self.out.push_str(f.opcode(op).name());
-                self.inherent(&f.inherent(op).clone());
-                self.out.push_str(" {\n");
-                for (i, &r) in f.regions(op).iter().enumerate() {
-                    self.indent(depth);
-                    let _ = writeln!(self.out, "agent {i} {{");
-                    self.block(f.region_block(r), depth + 1);
-                    self.indent(depth);
-                    self.out.push_str("}\n");
+                self.text(" {\n");
+                for (n, &r) in f.regions(op).iter().enumerate() {
+                    self.indent(depth + 1);
+                    self.text("agent ");
+                    self.text(&n.to_string());
+                    self.text(" {\n");
+                    self.block(f.region_block(r), depth + 2, false);
+                    self.indent(depth + 1);
+                    self.text("}\n");
                 }
                 self.indent(depth);
-                self.out.push('}');
+                self.text("}");
             }
-            _ => self.head(op),
+            _ => {}
         }
+        self.text("\n");
     }
 
-    fn results(&mut self, op: Op) {
-        for (i, &r) in self.f.results(op).iter().enumerate() {
-            if i > 0 {
-                self.out.push_str(", ");
-            }
-            if self.names[r].is_empty() {
-                self.define(r);
-            }
-            self.value(r);
-        }
-        if !self.f.results(op).is_empty() {
-            self.out.push_str(" = ");
-        }
-    }
-
-    /// Everything of an op but its regions.
-    fn head(&mut self, op: Op) {
+    /// All of an op but its regions and indentation.
+    fn op_head(&mut self, op: Op) {
         let f = self.f;
         let opcode = f.opcode(op);
-        self.results(op);
-        self.out.push_str(opcode.name());
+        let def = opcode.def();
+        if !f.results(op).is_empty() {
+            self.values(f.results(op));
+            self.text(" = ");
+        }
+        self.text(def.name);
+        let mut shown = None;
+        if opcode == Opcode::For {
+            self.for_head(op);
+        } else {
+            shown = self.literal(op);
+            self.operands(op);
+        }
+        self.inherent(f.inherent(op), shown);
+        if !f.discardable(op).is_empty() {
+            self.text(if def.regions > 0 { " attributes {" } else { " {" });
+            self.entries(f.discardable(op), None);
+            self.text("}");
+        }
+        if opcode != Opcode::For && !f.results(op).is_empty() {
+            self.text(" : ");
+            for (i, &v) in f.results(op).iter().enumerate() {
+                self.comma(i);
+                self.type_of(v);
+            }
+        }
+    }
+
+    /// Prints the bare literal of a `constant`-like op and says which key it was.
+    fn literal(&mut self, op: Op) -> Option<Sym> {
+        let def = self.f.opcode(op).def();
+        let key = def.attrs.get(literal_attr(def)?)?.key;
+        let value = self.f.inherent(op).get(key)?;
+        // A literal with a written type keeps it, and then it cannot stand in front of the result type.
+        let bare = matches!(self.f.attr_data(value), AttrData::Int(_, None) | AttrData::Float(_, None));
+        bare.then(|| {
+            self.text(" ");
+            self.attr(value);
+            key
+        })
+    }
+
+    fn for_head(&mut self, op: Op) {
+        let f = self.f;
+        let params = f.op_block_at(op, 0).map_or(&[][..], |b| f.block_params(b));
+        self.text(" ");
+        self.values(params.get(..1).unwrap_or(&[]));
+        for (word, n) in [(" = ", 0), (" to ", 1), (" step ", 2)] {
+            self.text(word);
+            self.values(f.segment(op, n));
+        }
+        let inits = f.segment(op, 3);
+        if inits.is_empty() {
+            return;
+        }
+        self.text(" iter (");
+        for (i, &init) in inits.iter().enumerate() {
+            self.comma(i);
+            let Some(&param) = params.get(i + 1) else {
+                self.value(init);
+                continue;
+            };
+            self.value(param);
+            self.text(" = ");
+            self.value(init);
+            self.text(" : ");
+            self.type_of(param);
+        }
+        self.text(")");
+    }
+
+    fn operands(&mut self, op: Op) {
+        let f = self.f;
         let mut first = true;
-        for (n, seg) in opcode.def().operands.iter().enumerate() {
-            let values = f.segment(op, n).to_vec();
+        for (n, seg) in f.opcode(op).def().operands.iter().enumerate() {
+            let values = f.segment(op, n);
             if values.is_empty() {
                 continue;
             }
             if seg.bracket {
-                self.out.push('[');
-            } else if first {
-                self.out.push(' ');
-            } else {
-                self.out.push_str(", ");
+                self.text("[");
+                self.values(values);
+                self.text("]");
+                continue;
             }
-            if let Some(k) = seg.keyword {
-                self.out.push_str(k);
-                self.out.push('(');
-            }
-            for (i, v) in values.into_iter().enumerate() {
-                if i > 0 {
-                    self.out.push_str(", ");
-                }
-                self.value(v);
-            }
-            if seg.bracket {
-                self.out.push(']');
-            }
-            if seg.keyword.is_some() {
-                self.out.push(')');
-            }
+            self.text(if first { " " } else { ", " });
             first = false;
-        }
-        if matches!(opcode, Opcode::If | Opcode::For) {
-            self.region_attrs(op);
-        } else {
-            self.inherent(&f.inherent(op).clone());
-            if !f.discardable(op).is_empty() {
-                self.out.push_str(" {");
-                self.dict(&f.discardable(op).clone());
-                self.out.push('}');
+            match seg.keyword {
+                Some(word) => {
+                    self.text(word);
+                    self.text("(");
+                    self.values(values);
+                    self.text(")");
+                }
+                None => self.values(values),
             }
         }
-        for (i, &r) in f.results(op).iter().enumerate() {
-            self.out.push_str(if i == 0 { " : " } else { ", " });
-            self.ty(r);
+    }
+
+    /// ` <{…}>` unless it would be empty; `shown` is the key whose value is already printed as a literal.
+    fn inherent(&mut self, dict: &AttrDict, shown: Option<Sym>) {
+        if dict.len() > usize::from(shown.is_some()) {
+            self.text(" <{");
+            self.entries(dict, shown);
+            self.text("}>");
         }
     }
 
-    fn region_attrs(&mut self, op: Op) {
-        self.inherent(&self.f.inherent(op).clone());
-        if !self.f.discardable(op).is_empty() {
-            self.out.push_str(" attributes {");
-            self.dict(&self.f.discardable(op).clone());
-            self.out.push('}');
-        }
-    }
-
-    fn inherent(&mut self, d: &AttrDict) {
-        if !d.is_empty() {
-            self.out.push_str(" <{");
-            self.dict(d);
-            self.out.push_str("}>");
-        }
-    }
-
-    fn dict(&mut self, d: &AttrDict) {
-        for (i, (k, v)) in d.iter().enumerate() {
-            if i > 0 {
-                self.out.push_str(", ");
+    fn entries(&mut self, dict: &AttrDict, skip: Option<Sym>) {
+        let mut printed = 0;
+        for (key, value) in dict.iter() {
+            if skip == Some(key) {
+                continue;
             }
-            self.out.push_str(self.f.symbol(k));
-            if *self.f.attr_data(v) != AttrData::Unit {
-                self.out.push_str(" = ");
-                self.attr(v);
+            self.comma(printed);
+            printed += 1;
+            let name = clean(self.f.symbol(key));
+            self.text(&name);
+            if *self.f.attr_data(value) != AttrData::Unit {
+                self.text(" = ");
+                self.attr(value);
             }
         }
     }
@@ -366,51 +380,55 @@ impl Printer<'_> {
     fn attr(&mut self, a: Attr) {
         let f = self.f;
         match f.attr_data(a) {
-            AttrData::Unit => self.out.push_str("unit"),
+            AttrData::Unit => self.text("unit"),
             AttrData::Int(v, ty) => {
-                let _ = write!(self.out, "{v}");
-                if let Some(t) = ty {
-                    let _ = write!(self.out, " : {}", t.name());
-                }
+                self.text(&v.to_string());
+                self.scalar_suffix(*ty);
             }
             AttrData::Float(v, ty) => {
-                let v = v.get();
-                if v.is_nan() {
-                    self.out.push_str("nan");
-                } else if v.is_infinite() {
-                    self.out.push_str(if v > 0.0 { "inf" } else { "-inf" });
+                self.text(&float_text(v.get()));
+                self.scalar_suffix(*ty);
+            }
+            AttrData::Str(s) => escape_into(self.out, s),
+            AttrData::Name(s) => {
+                let name = f.symbol(*s);
+                if is_word(name) {
+                    self.text(name);
                 } else {
-                    let _ = write!(self.out, "{v:?}");
-                }
-                if let Some(t) = ty {
-                    let _ = write!(self.out, " : {}", t.name());
+                    escape_into(self.out, name);
                 }
             }
-            AttrData::Str(s) => write_str(&mut self.out, s),
-            AttrData::Name(s) => self.out.push_str(f.symbol(*s)),
             AttrData::Array(list) => {
-                self.out.push('[');
-                self.list(list);
-                self.out.push(']');
+                self.text("[");
+                self.attrs(list);
+                self.text("]");
             }
             AttrData::Call(s, list) => {
-                self.out.push_str(f.symbol(*s));
-                self.out.push('(');
-                self.list(list);
-                self.out.push(')');
+                self.text(&clean(f.symbol(*s)));
+                self.text("(");
+                self.attrs(list);
+                self.text(")");
             }
-            AttrData::Type(t) => {
-                let _ = write!(self.out, "{}", f.type_data(*t));
-            }
+            AttrData::Type(t) => self.text(&f.type_data(*t).to_string()),
         }
     }
 
-    fn list(&mut self, list: &[Attr]) {
+    fn attrs(&mut self, list: &[Attr]) {
         for (i, &a) in list.iter().enumerate() {
-            if i > 0 {
-                self.out.push_str(", ");
-            }
+            self.comma(i);
             self.attr(a);
         }
     }
+
+    fn scalar_suffix(&mut self, ty: Option<super::types::Scalar>) {
+        if let Some(s) = ty {
+            self.text(" : ");
+            self.text(s.name());
+        }
+    }
+}
+
+/// The shortest text that reads back as the same float.
+fn float_text(v: f64) -> String {
+    if v.is_nan() { "nan".to_string() } else { format!("{v:?}") }
 }

@@ -138,6 +138,8 @@ pub(crate) struct Pipe {
     pub empty_count: u32,
     pub full_at: i32,
     pub empty_at: i32,
+    /// Named barrier instead of mbarriers.
+    pub named: Option<u32>,
     pub publish_proxy: bool,
     pub publish_tmem: bool,
     /// Its payload is in tensor memory, or it is a token.

@@ -129,6 +129,7 @@ impl CostBased {
             };
             let left = o.step_limit.saturating_sub(self.ims.placements);
             let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
+            self.ims.snug = k % 2 == 0;
             self.attempts += 1;
             match self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left)) {
                 Outcome::Placed => return self.finish(p, g, o, ii),

@@ -16,6 +16,7 @@ mod cost_based;
 #[cfg(feature = "arbitrary")]
 pub mod generate;
 mod graph;
+pub mod handoff;
 mod ims;
 #[cfg(feature = "serde")]
 pub mod json;
@@ -29,6 +30,7 @@ pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
 pub use bounds::Bounds;
+pub use handoff::{LoopSchedule, ScheduleAnalysis};
 pub use options::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
 pub use problem::{Edge, EdgeData, Node, NodeDef, Pool, PoolUse, Problem, Resource, Slot, Use};
 pub use select::{RegionSummary, select};

@@ -1,0 +1,261 @@
+//! Who runs what: assigns every op of a kernel to an agent and every agent to warps.
+//!
+//! In: a function in value form and the target. Out: an [`AgentPlan`]. TMA loads go to the *load* agent, matrix
+//! multiplies to the *mma* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
+//! TMA stores of tiles that never pass through registers to a *store* agent. Uniform ops, region ops and
+//! terminators belong to nobody. No cycles and no start times are looked at here.
+//!
+//! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts at a
+//! warp that is a multiple of four (it may read tensor memory). `setmaxnreg` is planned only where the registers
+//! a thread has at kernel entry are too few, and only then are warps padded to whole warpgroups.
+//! Cost: linear in the ops, but for the near-constant factor of union-find.
+
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Function, Op, Opcode, Value};
+use crate::isa::{Feature, TargetIsa};
+use crate::place::classify::{self, Class, Classes, DisjointSets};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+
+/// One agent: a group of warps that runs its own part of the kernel.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Agent(u32);
+entity_impl!(Agent, "agent");
+
+/// What an agent is for.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum AgentKind {
+    /// Register tiles.
+    Simt,
+    /// TMA loads.
+    Load,
+    /// Matrix multiplies.
+    Mma,
+    /// TMA stores of tiles that come straight from TMA loads.
+    Store,
+}
+
+impl AgentKind {
+    /// The name as printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            AgentKind::Simt => "simt",
+            AgentKind::Load => "load",
+            AgentKind::Mma => "mma",
+            AgentKind::Store => "store",
+        }
+    }
+}
+
+/// Warps and registers of one agent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct AgentInfo {
+    /// What it is for.
+    pub kind: AgentKind,
+    /// Index of its first warp in the CTA.
+    pub first_warp: u32,
+    /// Number of warps.
+    pub warps: u32,
+    /// Whether one elected lane runs everything.
+    pub elect: bool,
+    /// Registers per thread asked for with `setmaxnreg`; 0 = none is executed.
+    pub max_regs: u32,
+}
+
+/// The agents of a kernel and who runs each op.
+#[derive(Clone, Debug)]
+pub struct AgentPlan {
+    /// The agents in warp order.
+    pub agents: PrimaryMap<Agent, AgentInfo>,
+    /// The agent of an op; `None` for uniform ops, region ops and terminators.
+    pub op_agent: SecondaryMap<Op, PackedOption<Agent>>,
+    /// Threads of the CTA.
+    pub num_threads: u32,
+    /// Registers a thread has at kernel entry.
+    pub entry_reg_cap: u32,
+}
+
+impl AgentPlan {
+    /// The first agent of a kind.
+    pub fn first(&self, kind: AgentKind) -> Option<Agent> {
+        self.agents.iter().find(|(_, info)| info.kind == kind).map(|(a, _)| a)
+    }
+}
+
+/// Choices of [`plan_agents`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct AgentOptions {
+    /// Warps of a simt agent; a power of two, a multiple of four where tensor memory is read. Default: 4.
+    pub simt_warps: u32,
+    /// Most simt agents. Components of register ops that share no tile and no written view may go to different
+    /// agents; with fewer agents than components they are dealt out in program order. Default: 1.
+    pub max_simt_agents: u32,
+    /// Registers per thread a slice of a register chain may take, see [`crate::place::PlaceOptions`]. Default: 64.
+    pub slice_regs: u32,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        AgentOptions { simt_warps: 4, max_simt_agents: 1, slice_regs: 64 }
+    }
+}
+
+/// Registers kept by warps that only issue asynchronous work, when `setmaxnreg` is used.
+const ISSUER_REGS: u32 = 40;
+
+/// The role of an op, if it has one.
+fn role(func: &Function, classes: &Classes, op: Op) -> Option<AgentKind> {
+    match func.opcode(op) {
+        Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Mma),
+        Opcode::AsyncTiledTmaLoad => Some(AgentKind::Load),
+        Opcode::AsyncTiledTmaStore => {
+            let from_load = func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Smem);
+            Some(if from_load { AgentKind::Store } else { AgentKind::Simt })
+        }
+        opcode if classify::is_register_op(func, op) && !opcode.has(Traits::TERMINATOR) => {
+            Some(AgentKind::Simt)
+        }
+        _ => None,
+    }
+}
+
+/// Components of simt ops: those that share a register tile, or a view that one of them writes.
+fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (DisjointSets, usize) {
+    let base = func.num_values();
+    let mut sets = DisjointSets::new(base + func.num_ops());
+    let mut views: Vec<(Value, usize, bool)> = Vec::new();
+    classify::join_register_ties(func, classes, &mut sets);
+    for &op in simt {
+        let node = base + op.index();
+        for &v in func.operands(op).iter().chain(func.results(op)) {
+            if matches!(classes.class(v), Class::Reg | Class::Acc | Class::Smem) {
+                sets.union(node, v.index());
+            }
+        }
+        if let Some(touch) = classify::touches(func, op) {
+            for &(view, other, write) in &views {
+                if view == touch.view && (write || touch.write) {
+                    sets.union(node, other);
+                }
+            }
+            views.push((touch.view, node, touch.write));
+        }
+    }
+    (sets, base)
+}
+
+/// Assigns ops to agents and agents to warps.
+///
+/// # Errors
+/// `E0501` for a kernel that is materialised already, `E0505` for contradictory accumulators, `E0508` where the
+/// target has too few threads or registers.
+pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
+    let classes = classify::classify(func)?;
+    let ops = func.all_ops();
+    let has = |kind| ops.iter().any(|&op| role(func, &classes, op) == Some(kind));
+    let simt: Vec<Op> =
+        ops.iter().copied().filter(|&op| role(func, &classes, op) == Some(AgentKind::Simt)).collect();
+
+    // Component number of each simt op, in program order of the first op.
+    let (mut sets, base) = simt_components(func, &classes, &simt);
+    let mut roots: Vec<usize> = Vec::new();
+    for &op in &simt {
+        let root = sets.find(base + op.index());
+        if !roots.contains(&root) {
+            roots.push(root);
+        }
+    }
+    // An accumulator that starts from registers needs someone to write it, even without any register op.
+    let writes = classes.ties.iter().any(|t| classify::tie_needs_write(func, &classes, t));
+    let simt_count = if simt.is_empty() {
+        usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != Class::Smem))
+    } else {
+        roots.len().min(opts.max_simt_agents.max(1) as usize)
+    };
+    let mut kinds = vec![AgentKind::Simt; simt_count];
+    kinds.extend([AgentKind::Load, AgentKind::Mma, AgentKind::Store].into_iter().filter(|&k| has(k)));
+    if kinds.is_empty() {
+        // Nothing to run, but a launch needs a thread.
+        kinds.push(AgentKind::Simt);
+    }
+
+    let mut plan = AgentPlan {
+        agents: PrimaryMap::new(),
+        op_agent: SecondaryMap::new(),
+        num_threads: 0,
+        entry_reg_cap: 0,
+    };
+    let mut warp = 0_u32;
+    for kind in kinds {
+        let warps = if kind == AgentKind::Simt { opts.simt_warps.max(1) } else { 1 };
+        if kind == AgentKind::Simt {
+            warp = warp.next_multiple_of(4);
+        }
+        plan.agents.push(AgentInfo {
+            kind,
+            first_warp: warp,
+            warps,
+            elect: kind != AgentKind::Simt,
+            max_regs: 0,
+        });
+        warp += warps;
+    }
+    budget(&mut plan, warp, isa, opts, func.loc)?;
+
+    for &op in &ops {
+        let Some(kind) = role(func, &classes, op) else { continue };
+        let agent = if kind == AgentKind::Simt {
+            let root = sets.find(base + op.index());
+            let number = roots.iter().position(|&r| r == root).unwrap_or(0);
+            Some(Agent::new(number % simt_count.max(1)))
+        } else {
+            plan.first(kind)
+        };
+        plan.op_agent[op] = agent.into();
+    }
+    Ok(plan)
+}
+
+/// Threads, the register cap at entry and, where that is too small, the `setmaxnreg` budgets.
+fn budget(
+    plan: &mut AgentPlan,
+    warps: u32,
+    isa: &dyn TargetIsa,
+    opts: &AgentOptions,
+    loc: Loc,
+) -> CodegenResult<()> {
+    let limits = &isa.machine().limits;
+    let group = limits.warpgroup_warps.max(1);
+    plan.num_threads = warps * limits.warp_threads;
+    plan.entry_reg_cap = isa.machine().entry_registers(plan.num_threads);
+    let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).count() as u32;
+    // Two slices' worth of tiles in flight and what addresses and loop control take.
+    let need = (2 * opts.slice_regs + 40).next_multiple_of(8).min(limits.regs_per_thread / 8 * 8);
+    let pads = opts.simt_warps.is_multiple_of(group) && isa.features().has(Feature::SetMaxRegisters);
+    if simt > 0 && plan.entry_reg_cap < need && pads {
+        let padded = warps.next_multiple_of(group);
+        let issuers = padded - simt * opts.simt_warps;
+        let threads = |w: u32| w * limits.warp_threads;
+        let rest = limits.regs_per_sm.saturating_sub(threads(issuers) * ISSUER_REGS);
+        let simt_regs = (rest / threads(simt * opts.simt_warps) / 8 * 8).min(232);
+        plan.num_threads = threads(padded);
+        plan.entry_reg_cap = isa.machine().entry_registers(plan.num_threads);
+        if simt_regs > plan.entry_reg_cap {
+            for info in plan.agents.values_mut() {
+                info.max_regs = if info.kind == AgentKind::Simt { simt_regs } else { ISSUER_REGS };
+            }
+        }
+    }
+    if plan.num_threads > limits.max_threads || plan.entry_reg_cap < 16 {
+        return Err(CodegenError::new(
+            Code::E0508,
+            loc,
+            format!(
+                "the agents need {} threads with {} registers each at entry; the target has {} threads (options simt-warps, max-simt-agents)",
+                plan.num_threads, plan.entry_reg_cap, limits.max_threads
+            ),
+        ));
+    }
+    Ok(())
+}

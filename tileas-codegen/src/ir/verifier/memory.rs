@@ -1,0 +1,435 @@
+//! Loads, stores, TMA, copies between spaces, and whether a layout fits its space.
+
+use super::{Checker, shape};
+use crate::error::Code;
+use crate::ir::entities::Op;
+use crate::ir::layouts::{Layout, Swizzle};
+use crate::ir::opcodes::{Opcode, keys};
+use crate::ir::types::{Scalar, Space, TypeData};
+
+/// Most elements of a TMA box along one dimension.
+const MAX_BOX_DIM: i64 = 256;
+/// Most dimensions of a tensor map.
+const MAX_TMA_RANK: usize = 5;
+
+/// Why a tile of these extents cannot live in that space and layout.
+pub(super) fn placement_fault(
+    dims: &[u32],
+    elem: Scalar,
+    space: Option<Space>,
+    layout: Option<Layout>,
+) -> Option<String> {
+    if space == Some(Space::Gmem) {
+        return Some("expected a tile in rmem, smem or tmem".into());
+    }
+    let layout = layout?;
+    let Some(space) = space else {
+        return Some("expected a space in front of the layout".into());
+    };
+    let home = match layout {
+        Layout::SmemK(_) | Layout::SmemMn(_) | Layout::SmemRow => Space::Smem,
+        Layout::Tmem128 | Layout::Tmem64 => Space::Tmem,
+        Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) => Space::Rmem,
+    };
+    if home != space {
+        return Some(format!("layout {layout} belongs to {}, not {}", home.name(), space.name()));
+    }
+    let inner = dims.last().copied().unwrap_or(1);
+    match layout {
+        Layout::SmemK(s) | Layout::SmemMn(s) => {
+            let bits = u64::from(inner) * u64::from(elem.bits());
+            let span = u64::from(s.span());
+            (!bits.is_multiple_of(8 * span))
+                .then(|| format!("layout {layout} expects rows of a multiple of {span} bytes"))
+        }
+        Layout::Tmem128 | Layout::Tmem64 => {
+            let want = if layout == Layout::Tmem128 { 128 } else { 64 };
+            let rows = dims.len().checked_sub(2).and_then(|n| dims.get(n)).copied();
+            (rows != Some(want)).then(|| format!("layout {layout} expects {want} rows"))
+        }
+        _ => None,
+    }
+}
+
+/// Whether tiles can be copied from one space to the other.
+pub fn is_legal_copy(from: Space, to: Space) -> bool {
+    use Space::{Gmem, Rmem, Smem, Tmem};
+    matches!(
+        (from, to),
+        (Gmem, Rmem)
+            | (Gmem, Smem)
+            | (Rmem, Gmem)
+            | (Rmem, Smem)
+            | (Rmem, Tmem)
+            | (Smem, Gmem)
+            | (Smem, Rmem)
+            | (Smem, Tmem)
+            | (Tmem, Rmem)
+    )
+}
+
+impl Checker<'_> {
+    pub(super) fn memory(&mut self, op: Op) {
+        match self.func.opcode(op) {
+            Opcode::TiledLoad => self.tiled(op, 0, 1),
+            Opcode::TiledStore => self.tiled(op, 1, 2),
+            Opcode::MakeTiledTmaDesc => self.tma_desc(op),
+            Opcode::AsyncTiledTmaLoad => self.tma_load(op),
+            Opcode::AsyncTiledTmaStore => self.tma_store(op),
+            Opcode::Copy => self.copy(op),
+            Opcode::AllocTensor => self.alloc(op),
+            _ => {}
+        }
+    }
+
+    fn coordinates(&mut self, op: Op, segment: usize, want: usize) {
+        let have = self.func.segment(op, segment).len();
+        if have != want {
+            self.err(op, Code::E0216, format_args!("{want} coordinates, but got {have}"));
+        }
+    }
+
+    /// `tiled_load` and `tiled_store`: numbers of the view's and the coordinates' segment.
+    fn tiled(&mut self, op: Op, view: usize, coords: usize) {
+        let Some(v) = self.seg(op, view) else { return };
+        let TypeData::View { dims, elem, .. } = self.data(v) else { return };
+        self.coordinates(op, coords, dims.len());
+        let load = self.func.opcode(op) == Opcode::TiledLoad;
+        let tile = if load { self.func.result(op) } else { self.seg(op, 0) };
+        if !load && !self.func.results(op).is_empty() {
+            let have = self.func.results(op).len();
+            self.err(op, Code::E0203, format_args!("expected 0 results, but got {have}"));
+        }
+        let Some(tile) = tile.map(|t| self.data(t)) else { return };
+        let TypeData::Tile { dims: tile_dims, elem: tile_elem, space, .. } = tile else {
+            self.err(op, Code::E0213, format_args!("expected a tile, but got {tile}"));
+            return;
+        };
+        if tile_dims.len() != dims.len() {
+            self.err(
+                op,
+                Code::E0213,
+                format_args!(
+                    "requires the same size for tileSize and tensor: expected {} dimensions, but got {}",
+                    dims.len(),
+                    tile_dims.len()
+                ),
+            );
+        }
+        self.view_elements(op, *elem, *tile_elem);
+        if let Some(s) = space
+            && *s != Space::Rmem
+        {
+            self.err(op, Code::E0221, format_args!("expected a tile in rmem, but got {}", s.name()));
+        }
+    }
+
+    fn view_elements(&mut self, op: Op, view: Scalar, tile: Scalar) {
+        if view != tile {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!(
+                    "view elementType not equal with tensor element type: expected {}, but got {}",
+                    view.name(),
+                    tile.name()
+                ),
+            );
+        }
+    }
+
+    fn tma_desc(&mut self, op: Op) {
+        let func = self.func;
+        let Some(v) = self.seg(op, 0) else { return };
+        let TypeData::View { dims, elem, .. } = self.data(v) else { return };
+        let Some(result) = self.result_data(op) else { return };
+        let TypeData::TmaDesc { dims: desc_dims, elem: desc_elem } = result else {
+            self.err(op, Code::E0217, format_args!("expected a TMA descriptor as result, but got {result}"));
+            return;
+        };
+        self.view_elements(op, *elem, *desc_elem);
+        if dims.is_empty() || dims.len() > MAX_TMA_RANK {
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected a view of 1 to {MAX_TMA_RANK} dimensions, but got {}", dims.len()),
+            );
+        }
+        if elem.bits() < 8 || *elem == Scalar::UE8M0 {
+            let have = elem.name();
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected elements of whole bytes with a tensor-map type, but got {have}"),
+            );
+            return;
+        }
+        let Some(extents) = func.attr_ints(op, keys::BOX) else { return };
+        if extents.len() != dims.len() {
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected a box of {} dimensions, but got {}", dims.len(), extents.len()),
+            );
+            return;
+        }
+        if desc_dims.len() != extents.len()
+            || desc_dims.iter().zip(&extents).any(|(&d, &b)| i64::from(d) != b)
+        {
+            let want = extents.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected a descriptor of {want}, but got {}", shape(desc_dims)),
+            );
+        }
+        let Some(swizzle) = func.attr_name(op, keys::SWIZZLE).and_then(Swizzle::from_name) else { return };
+        self.box_extents(op, &extents, *elem, swizzle);
+        if func.attr_name(op, keys::OOB) == Some("nan") && elem.is_int() {
+            let have = elem.name();
+            self.err(
+                op,
+                Code::E0217,
+                format_args!("expected floating-point elements for `oob = nan`, but got {have}"),
+            );
+        }
+    }
+
+    /// A tile wider than the swizzle span is transferred in boxes of one span each, so the innermost extent is
+    /// bounded only through the span; the others are box extents as they stand.
+    fn box_extents(&mut self, op: Op, extents: &[i64], elem: Scalar, swizzle: Swizzle) {
+        let Some((&inner, outer)) = extents.split_last() else { return };
+        let span = i64::from(swizzle.span());
+        let bytes = inner.saturating_mul(i64::from(elem.bytes()));
+        for (n, &e) in outer.iter().enumerate() {
+            if !(1..=MAX_BOX_DIM).contains(&e) {
+                self.err(
+                    op,
+                    Code::E0217,
+                    format_args!("expected 1 to {MAX_BOX_DIM} in box dimension {n}, but got {e}"),
+                );
+            }
+        }
+        if bytes <= 0 || bytes % span != 0 {
+            self.err(
+                op,
+                Code::E0217,
+                format_args!(
+                    "expected inner box rows of a multiple of {span} bytes for swizzle {}, but got {bytes}",
+                    swizzle.name()
+                ),
+            );
+        }
+    }
+
+    /// Compares a tile or slot with a descriptor's box.
+    fn against_box(&mut self, op: Op, desc: &TypeData, dims: &[u32], elem: Option<Scalar>) {
+        let (Some(want), Some(want_elem)) = (desc.dims(), desc.elem()) else { return };
+        if dims != want {
+            self.err(
+                op,
+                Code::E0213,
+                format_args!("expected a tile of {} as the box, but got {}", shape(want), shape(dims)),
+            );
+        }
+        if let Some(elem) = elem {
+            self.view_elements(op, want_elem, elem);
+        }
+    }
+
+    fn in_smem(&mut self, op: Op, what: &str, data: &TypeData) {
+        if let Some(s) = data.space()
+            && s != Space::Smem
+        {
+            self.err(op, Code::E0221, format_args!("expected {what} in smem, but got {}", s.name()));
+        }
+    }
+
+    fn tma_load(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(desc), Some(result)) = (self.seg(op, 0), self.result_data(op)) else { return };
+        let desc = self.data(desc);
+        self.coordinates(op, 1, desc.dims().map_or(0, <[u32]>::len));
+        let (stage, barrier) = (func.segment(op, 3), self.seg(op, 4));
+        let Some(buffer) = self.seg(op, 2) else {
+            if !stage.is_empty() || barrier.is_some() {
+                self.err(op, Code::E0218, "a stage or barrier needs a buffer (destination form)");
+            } else if let TypeData::Tile { dims, elem, .. } = result {
+                self.against_box(op, desc, dims, Some(*elem));
+                self.in_smem(op, "the tile", result);
+            } else {
+                self.err(
+                    op,
+                    Code::E0218,
+                    format_args!("expected a tile as result of the value form, but got {result}"),
+                );
+            }
+            return;
+        };
+        if *result != TypeData::AsyncToken {
+            self.err(
+                op,
+                Code::E0218,
+                format_args!("expected async_token as result of the destination form, but got {result}"),
+            );
+        }
+        match barrier {
+            None => self.err(op, Code::E0218, "the destination form expects a barrier, but got none"),
+            Some(barrier) => {
+                if let (TypeData::PipeProducer(n), [stage]) = (self.data(barrier), stage)
+                    && let TypeData::PipeIter(m) = self.data(*stage)
+                    && n != m
+                {
+                    self.err(
+                        op,
+                        Code::E0223,
+                        format_args!("barrier has {n} slots, but the stage counts {m}"),
+                    );
+                }
+            }
+        }
+        let data = self.data(buffer);
+        if let Some(dims) = self.slot_dims(op, buffer, stage) {
+            self.against_box(op, desc, &dims, data.elem());
+        }
+        self.in_smem(op, "the buffer", data);
+    }
+
+    fn tma_store(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(desc), Some(source)) = (self.seg(op, 0), self.seg(op, 2)) else { return };
+        let desc = self.data(desc);
+        let stage = func.segment(op, 3);
+        self.coordinates(op, 1, desc.dims().map_or(0, <[u32]>::len));
+        let data = self.data(source);
+        if let Some(dims) = self.slot_dims(op, source, stage) {
+            self.against_box(op, desc, &dims, data.elem());
+        }
+        self.in_smem(op, "the source", data);
+        match (stage.is_empty(), self.result_data(op)) {
+            (true, None) | (false, Some(TypeData::AsyncToken)) => {}
+            (true, Some(have)) => {
+                self.err(op, Code::E0218, format_args!("the value form has no result, but got {have}"));
+            }
+            (false, have) => {
+                let have = have.map_or_else(|| "none".to_string(), TypeData::to_string);
+                self.err(
+                    op,
+                    Code::E0218,
+                    format_args!("expected async_token as result of the destination form, but got {have}"),
+                );
+            }
+        }
+    }
+
+    fn copy(&mut self, op: Op) {
+        let func = self.func;
+        let Some(source) = self.seg(op, 0) else { return };
+        let from = self.data(source);
+        let from_dims = self.slot_dims(op, source, func.segment(op, 1));
+        let dest = self.seg(op, 2);
+        let (to, to_dims) = match (dest, self.result_data(op)) {
+            (None, Some(tile @ TypeData::Tile { dims, .. })) => {
+                if !func.segment(op, 3).is_empty() {
+                    self.err(op, Code::E0218, "a destination stage needs a destination");
+                }
+                (tile, Some(dims.clone()))
+            }
+            (None, have) => {
+                let have = have.map_or_else(|| "none".to_string(), TypeData::to_string);
+                self.err(
+                    op,
+                    Code::E0218,
+                    format_args!("expected a tile as result of the value form, but got {have}"),
+                );
+                return;
+            }
+            (Some(dest), result) => {
+                if let Some(have) = result.filter(|r| **r != TypeData::AsyncToken) {
+                    self.err(
+                        op,
+                        Code::E0218,
+                        format_args!("expected no result or async_token in destination form, but got {have}"),
+                    );
+                }
+                (self.data(dest), self.slot_dims(op, dest, func.segment(op, 3)))
+            }
+        };
+        if from.elem() != to.elem() {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!("expected one element type on both sides, but got {from} and {to}"),
+            );
+        }
+        if let (Some(a), Some(b)) = (from_dims, to_dims) {
+            // Offsets select a part of the buffer: of the source when reading, of the destination when writing.
+            let (big, small) = if dest.is_none() { (&a, &b) } else { (&b, &a) };
+            if func.has_attr(op, keys::OFFSETS) {
+                self.sub_tile(op, big, small, keys::OFFSETS);
+            } else if a != b {
+                self.err(
+                    op,
+                    Code::E0213,
+                    format_args!("expected a destination of {}, but got {}", shape(&a), shape(&b)),
+                );
+            }
+        }
+        if let (Some(a), Some(b)) = (from.space(), to.space())
+            && !is_legal_copy(a, b)
+        {
+            self.err(op, Code::E0221, format_args!("no copy leads from {} to {}", a.name(), b.name()));
+        }
+        let when = self.seg(op, 4).is_some();
+        let otherwise = func.has_attr(op, keys::OTHERWISE);
+        if dest.is_none() && when && !otherwise {
+            self.err(op, Code::E0204, "attribute `otherwise` is required next to `when`");
+        }
+        if otherwise && (!when || dest.is_some()) {
+            self.err(op, Code::E0218, "`otherwise` needs `when` and the value form");
+        }
+    }
+
+    fn alloc(&mut self, op: Op) {
+        let func = self.func;
+        let Some(result) = self.result_data(op) else { return };
+        if !result.is_tile() {
+            self.err(op, Code::E0213, format_args!("expected a tile as result, but got {result}"));
+            return;
+        }
+        if let Some(s) = result.space()
+            && !matches!(s, Space::Smem | Space::Tmem)
+        {
+            self.err(
+                op,
+                Code::E0221,
+                format_args!("expected a buffer in smem or tmem, but got {}", s.name()),
+            );
+        }
+        for key in [keys::OFFSET, keys::COLUMN, keys::OWNER_WARP] {
+            if let Some(v) = func.attr_int(op, key)
+                && v < 0
+            {
+                let name = func.symbol(key);
+                self.err(op, Code::E0205, format_args!("expected `{name}` of at least 0, but got {v}"));
+            }
+        }
+        if let Some(align) = func.attr_int(op, keys::ALIGN) {
+            if align <= 0 || !(align as u64).is_power_of_two() {
+                self.err(
+                    op,
+                    Code::E0205,
+                    format_args!("expected a power of two for `align`, but got {align}"),
+                );
+            } else if let Some(offset) = func.attr_int(op, keys::OFFSET)
+                && offset % align != 0
+            {
+                self.err(
+                    op,
+                    Code::E0205,
+                    format_args!("expected `offset` to be a multiple of {align}, but got {offset}"),
+                );
+            }
+        }
+    }
+}

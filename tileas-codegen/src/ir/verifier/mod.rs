@@ -1,0 +1,505 @@
+//! Says whether a function is legal IR, and reports everything that is not.
+//!
+//! In: any [`Function`] the API can build. Out: a list of errors, empty for legal IR, in program order; or a
+//! [`Verified`] reference, which only this module can make. Structure (segments, attributes, regions, terminators,
+//! visibility of values) follows from the operation table; `typing` has the typing rules and shapes, `memory`
+//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents.
+//!
+//! Guarantee: total (no panic, bounded recursion), every violation is reported once, each with its op's location and
+//! both sides of a disagreement. Cost: linear in ops + operands. Elsewhere: what a target supports (place, lower),
+//! whether barriers match (the materialised-schedule verifier).
+
+mod control;
+mod memory;
+mod typing;
+
+#[cfg(test)]
+mod tests;
+
+use super::attrs::AttrData;
+use super::entities::{Block, Op, Sym, Type, Value};
+use super::function::Function;
+use super::module::Module;
+use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
+use super::types::{Dim, Scalar, Shape, TypeData};
+use crate::error::{Code, CodegenError, Loc};
+use cranelift_entity::EntitySet;
+use smallvec::SmallVec;
+use std::fmt::Display;
+
+/// Sizes above which a function is refused rather than processed slowly.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Ops directly in one region: the option `max-region-ops`.
+    pub max_region_ops: usize,
+    /// Regions inside regions.
+    pub max_nesting: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_region_ops: 65_536, max_nesting: 256 }
+    }
+}
+
+/// Elements a tile must stay below.
+const MAX_TILE_ELEMENTS: u64 = 0x100_0000;
+
+/// A function that the verifier found legal.
+#[derive(Copy, Clone)]
+pub struct Verified<'a>(&'a Function);
+
+impl<'a> Verified<'a> {
+    /// The function.
+    pub fn function(self) -> &'a Function {
+        self.0
+    }
+}
+
+impl std::ops::Deref for Verified<'_> {
+    type Target = Function;
+
+    fn deref(&self) -> &Function {
+        self.0
+    }
+}
+
+/// All violations of a function, with the default limits.
+pub fn verify_function(func: &Function) -> Vec<CodegenError> {
+    verify_function_with(func, &Limits::default())
+}
+
+/// All violations of a function.
+pub fn verify_function_with(func: &Function, limits: &Limits) -> Vec<CodegenError> {
+    let mut c = Checker { func, limits, errors: Vec::new(), visible: EntitySet::new() };
+    c.block(func.entry(), None, 0);
+    c.errors
+}
+
+/// All violations of all kernels, and names used twice.
+pub fn verify_module(module: &Module) -> Vec<CodegenError> {
+    let mut errors = Vec::new();
+    let mut names = std::collections::BTreeMap::new();
+    for f in &module.functions {
+        if let Some(first) = names.insert(f.name.as_str(), f.loc) {
+            errors.push(
+                CodegenError::new(Code::E0226, f.loc, format!("kernel @{} is defined twice", f.name))
+                    .note(first, "first defined here"),
+            );
+        }
+        errors.append(&mut verify_function(f));
+    }
+    errors
+}
+
+/// The function as a verified one, or all its violations.
+pub fn verify(func: &Function) -> Result<Verified<'_>, Vec<CodegenError>> {
+    verify_with(func, &Limits::default())
+}
+
+/// As [`verify`], with other limits.
+pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Vec<CodegenError>> {
+    let errors = verify_function_with(func, limits);
+    if errors.is_empty() { Ok(Verified(func)) } else { Err(errors) }
+}
+
+struct Checker<'f> {
+    func: &'f Function,
+    limits: &'f Limits,
+    errors: Vec<CodegenError>,
+    /// Values that the op under inspection may use.
+    visible: EntitySet<Value>,
+}
+
+impl<'f> Checker<'f> {
+    fn err(&mut self, op: Op, code: Code, message: impl Display) {
+        let text = format!("{}: {message}", self.func.opcode(op).name());
+        self.errors.push(CodegenError::new(code, self.func.op_loc(op), text));
+    }
+
+    fn data(&self, v: Value) -> &'f TypeData {
+        self.func.value_data(v)
+    }
+
+    /// A value for messages: `%name` or its number.
+    fn show(&self, v: Value) -> String {
+        match self.func.value_name(v) {
+            Some(name) => format!("%{name}"),
+            None => v.to_string(),
+        }
+    }
+
+    /// The only or first value of segment number `n`.
+    fn seg(&self, op: Op, n: usize) -> Option<Value> {
+        self.func.segment(op, n).first().copied()
+    }
+
+    // ---- structure
+
+    fn block(&mut self, b: Block, parent: Option<Op>, depth: usize) {
+        let func = self.func;
+        let loc = parent.map_or(func.loc, |op| func.op_loc(op));
+        if depth > self.limits.max_nesting {
+            let text = format!("regions nest deeper than {}", self.limits.max_nesting);
+            self.errors.push(CodegenError::new(Code::E0008, loc, text));
+            return;
+        }
+        for &p in func.block_params(b) {
+            self.visible.insert(p);
+            self.value_type(p, None, loc);
+        }
+        for (n, op) in func.block_ops(b).enumerate() {
+            if n == self.limits.max_region_ops {
+                let text =
+                    format!("region has more than {n} operations, the limit of the option `max-region-ops`");
+                self.errors.push(CodegenError::new(Code::E1001, func.op_loc(op), text));
+            }
+            self.op(op, b, parent, depth);
+        }
+        if func.last_op(b).is_none_or(|op| !func.opcode(op).is_terminator()) {
+            let (code, what) = match parent {
+                None => (Code::E0225, "kernel does not end in `return`".to_string()),
+                Some(p) => (Code::E0208, format!("region of {} has no terminator", func.opcode(p).name())),
+            };
+            self.errors.push(CodegenError::new(
+                code,
+                func.last_op(b).map_or(loc, |op| func.op_loc(op)),
+                what,
+            ));
+        }
+        for op in func.block_ops(b) {
+            for &r in func.results(op) {
+                self.visible.remove(r);
+            }
+        }
+        for &p in func.block_params(b) {
+            self.visible.remove(p);
+        }
+    }
+
+    fn op(&mut self, op: Op, b: Block, parent: Option<Op>, depth: usize) {
+        let func = self.func;
+        let def = func.opcode(op).def();
+        let before = self.errors.len();
+        for &v in func.operands(op) {
+            if !self.visible.contains(v) {
+                let shown = self.show(v);
+                self.err(op, Code::E0210, format_args!("operand {shown} is not defined here"));
+            }
+        }
+        self.segments(op);
+        self.attributes(op);
+        let have = func.results(op).len();
+        let (ok, want) = match def.results {
+            Results::One => (have == 1, "1"),
+            Results::Two => (have == 2, "2"),
+            Results::Opt => (have <= 1, "0 or 1"),
+            Results::Many => (true, ""),
+        };
+        if !ok {
+            self.err(op, Code::E0203, format_args!("expected {want} results, but got {have}"));
+        }
+        let regions = func.regions(op).len();
+        if def.regions != u8::MAX && regions != usize::from(def.regions) {
+            self.err(op, Code::E0207, format_args!("expected {} regions, but got {regions}", def.regions));
+        }
+        if func.opcode(op).is_terminator() {
+            self.terminator(op, b, parent);
+        }
+        for &v in func.results(op) {
+            self.value_type(v, Some(op), func.op_loc(op));
+        }
+        // The checks below rely on sound structure and would repeat what was just said.
+        if self.errors.len() == before {
+            self.typing(op);
+            self.memory(op);
+            self.control(op);
+        }
+        for &r in func.regions(op) {
+            self.block(func.region_block(r), Some(op), depth + 1);
+        }
+        for &r in func.results(op) {
+            self.visible.insert(r);
+        }
+    }
+
+    fn segments(&mut self, op: Op) {
+        let func = self.func;
+        let def = func.opcode(op).def();
+        let segs = func.segments(op);
+        let sum = segs.iter().map(|&n| n as usize).sum::<usize>();
+        if segs.len() != def.operands.len() || sum != func.operands(op).len() {
+            self.err(
+                op,
+                Code::E0201,
+                format_args!(
+                    "expected {} operand segments over {} operands, but got {} segments over {sum}",
+                    def.operands.len(),
+                    func.operands(op).len(),
+                    segs.len(),
+                ),
+            );
+            return;
+        }
+        for (n, s) in def.operands.iter().enumerate() {
+            let have = segs[n];
+            let (ok, want) = match s.arity {
+                Arity::One => (have == 1, "1 operand"),
+                Arity::Opt => (have <= 1, "at most 1 operand"),
+                Arity::Many => (true, ""),
+            };
+            if !ok {
+                self.err(op, Code::E0201, format_args!("expected {want} for `{}`, but got {have}", s.name));
+                continue;
+            }
+            for &v in func.segment(op, n) {
+                if !accepts(s.ty, self.data(v)) {
+                    let want = class_name(s.ty);
+                    let have = self.data(v);
+                    self.err(
+                        op,
+                        Code::E0202,
+                        format_args!("`{}` expects {want}, but {} is {have}", s.name, self.show(v)),
+                    );
+                }
+            }
+        }
+    }
+
+    fn attributes(&mut self, op: Op) {
+        let func = self.func;
+        let def = func.opcode(op).def();
+        for a in def.attrs {
+            match func.attr(op, a.key) {
+                None if a.required => {
+                    self.err(op, Code::E0204, format_args!("attribute `{}` is required", func.symbol(a.key)));
+                }
+                Some(data) if !self.attr_fits(data, a.kind) => {
+                    let want = kind_name(a.kind);
+                    self.err(
+                        op,
+                        Code::E0205,
+                        format_args!("attribute `{}` expects {want}", func.symbol(a.key)),
+                    );
+                }
+                _ => {}
+            }
+        }
+        for (key, _) in func.inherent(op).iter() {
+            let known = def.attrs.iter().any(|a| a.key == key) || keys::SCHEDULE.iter().any(|k| k.0 == key);
+            if !known {
+                self.err(op, Code::E0206, format_args!("unknown attribute `{}`", func.symbol(key)));
+            }
+        }
+    }
+
+    fn attr_fits(&self, data: &AttrData, kind: AttrKind) -> bool {
+        let named = |s: Sym, names: &[&str]| names.contains(&self.func.symbol(s));
+        let int = |a: &super::Attr| matches!(self.func.attr_data(*a), AttrData::Int(..));
+        match kind {
+            AttrKind::Unit => matches!(data, AttrData::Unit),
+            AttrKind::Int => matches!(data, AttrData::Int(..)),
+            AttrKind::Number => matches!(data, AttrData::Int(..) | AttrData::Float(..)),
+            AttrKind::Enum(names) => matches!(data, AttrData::Name(s) if named(*s, names)),
+            AttrKind::Ints => matches!(data, AttrData::Array(l) if l.iter().all(int)),
+            AttrKind::Str => matches!(data, AttrData::Str(_)),
+            AttrKind::Call(names) => match data {
+                AttrData::Name(s) => named(*s, names),
+                AttrData::Call(s, args) => named(*s, names) && args.iter().all(int),
+                _ => false,
+            },
+            AttrKind::Any => true,
+        }
+    }
+
+    fn terminator(&mut self, op: Op, b: Block, parent: Option<Op>) {
+        let func = self.func;
+        if func.last_op(b) != Some(op) {
+            self.err(op, Code::E0208, "terminator in the middle of a block");
+        }
+        let parent_code = parent.map(|p| func.opcode(p));
+        let want = match parent_code {
+            None => Opcode::Return,
+            Some(Opcode::AsyncPipelineAgentSwitch) => Opcode::AsyncPipelineYield,
+            Some(_) => Opcode::Yield,
+        };
+        let have = func.opcode(op);
+        if have != want {
+            let place = parent_code.map_or("a kernel", Opcode::name);
+            let text = match parent_code {
+                Some(Opcode::AsyncPipelineAgentSwitch) => {
+                    format!("pipeline regions must end with '{}'", want.name())
+                }
+                _ => format!("{place} must end in `{}`", want.name()),
+            };
+            self.err(op, Code::E0209, text);
+        }
+    }
+
+    /// Checks on a type wherever a value of it comes into being.
+    fn value_type(&mut self, v: Value, def: Option<Op>, loc: Loc) {
+        let func = self.func;
+        let data = self.data(v);
+        let who = def.map_or_else(|| self.show(v), |op| func.opcode(op).name().to_string());
+        let mut report = |code: Code, text: String| {
+            self.errors.push(CodegenError::new(code, loc, format!("{who}: {text}")));
+        };
+        match data {
+            TypeData::Tile { dims, elem, space, layout } => {
+                // The leading extent of a ring buffer counts slots, any number of them.
+                let ring = def.is_some_and(|op| func.opcode(op) == Opcode::AllocTensor);
+                let shape: &[u32] = if ring { dims.get(1..).unwrap_or(&[]) } else { dims };
+                if dims.contains(&0) {
+                    report(Code::E0211, format!("all dimensions must be positive constants, got {data}"));
+                } else if !shape.iter().all(|d| d.is_power_of_two()) {
+                    report(Code::E0211, format!("all dimensions must be powers of two, got {data}"));
+                } else if product(shape) >= MAX_TILE_ELEMENTS {
+                    let most = MAX_TILE_ELEMENTS - 1;
+                    report(
+                        Code::E0211,
+                        format!("tile would exceed the maximum of {most} elements, got {}", product(shape)),
+                    );
+                }
+                if let Some(text) = memory::placement_fault(dims, *elem, *space, *layout) {
+                    report(Code::E0222, format!("{text}, got {data}"));
+                }
+            }
+            TypeData::View { dims, .. } if dims.contains(&Dim::Static(0)) => {
+                report(Code::E0211, format!("all dimensions must be positive constants, got {data}"));
+            }
+            TypeData::TmaDesc { dims, .. } if dims.contains(&0) => {
+                report(Code::E0211, format!("all dimensions must be positive constants, got {data}"));
+            }
+            TypeData::PipeProducer(0) | TypeData::PipeConsumer(0) | TypeData::PipeIter(0) => {
+                report(Code::E0223, format!("a pipeline needs at least 1 slot, got {data}"));
+            }
+            _ => {}
+        }
+    }
+
+    // ---- shared by the families
+
+    /// Reports unless two types are equal.
+    fn same_type(&mut self, op: Op, code: Code, what: &str, have: Type, want: Type) {
+        if have != want {
+            let (have, want) = (self.func.type_data(have), self.func.type_data(want));
+            self.err(op, code, format_args!("expected {what} of type {want}, but got {have}"));
+        }
+    }
+
+    /// Reports unless two numbers are equal.
+    fn same_count(&mut self, op: Op, code: Code, what: &str, have: usize, want: usize) {
+        if have != want {
+            self.err(op, code, format_args!("expected {want} {what}, but got {have}"));
+        }
+    }
+
+    fn result_type(&self, op: Op) -> Option<Type> {
+        self.func.result(op).map(|v| self.func.value_type(v))
+    }
+
+    fn result_data(&self, op: Op) -> Option<&'f TypeData> {
+        self.func.result(op).map(|v| self.data(v))
+    }
+
+    /// Extents of what `tile[stage]` denotes: without a stage the tile, with one the slot behind the leading
+    /// dimension. Reports stages that do not fit.
+    fn slot_dims(&mut self, op: Op, tile: Value, stage: &[Value]) -> Option<Shape> {
+        let dims = self.data(tile).dims()?;
+        match stage {
+            [] => Some(dims.into()),
+            [stage] => {
+                let Some((&slots, rest)) = dims.split_first() else {
+                    self.err(op, Code::E0216, "a stage index needs a buffer with a leading slot dimension");
+                    return None;
+                };
+                if let TypeData::PipeIter(n) = *self.data(*stage)
+                    && n != slots
+                {
+                    self.err(
+                        op,
+                        Code::E0223,
+                        format_args!("iterator counts {n} slots, but buffer {} has {slots}", self.show(tile)),
+                    );
+                }
+                Some(rest.into())
+            }
+            more => {
+                self.err(
+                    op,
+                    Code::E0216,
+                    format_args!("expected at most 1 stage index, but got {}", more.len()),
+                );
+                None
+            }
+        }
+    }
+}
+
+fn product(dims: &[u32]) -> u64 {
+    dims.iter().fold(1u64, |acc, &d| acc.saturating_mul(u64::from(d)))
+}
+
+/// `128x64` for messages.
+fn shape(dims: &[u32]) -> String {
+    let parts: SmallVec<[String; 4]> = dims.iter().map(u32::to_string).collect();
+    if parts.is_empty() { "no dimensions".into() } else { parts.join("x") }
+}
+
+fn accepts(class: TyClass, data: &TypeData) -> bool {
+    let num = matches!(data, TypeData::Scalar(_) | TypeData::Tile { .. });
+    let elem = data.elem();
+    let int_scalar = matches!(data, TypeData::Scalar(s) if s.is_int() && *s != Scalar::I1);
+    match class {
+        TyClass::Any => true,
+        TyClass::Int => int_scalar,
+        TyClass::Bool => *data == TypeData::Scalar(Scalar::I1),
+        TyClass::Scalar => matches!(data, TypeData::Scalar(_)),
+        TyClass::Num => num,
+        TyClass::IntNum => num && elem.is_some_and(Scalar::is_int),
+        TyClass::FloatNum => num && elem.is_some_and(Scalar::is_float),
+        TyClass::Tile => data.is_tile(),
+        TyClass::View => matches!(data, TypeData::View { .. }),
+        TyClass::Desc => matches!(data, TypeData::TmaDesc { .. }),
+        TyClass::Producer => matches!(data, TypeData::PipeProducer(_)),
+        TyClass::Consumer => matches!(data, TypeData::PipeConsumer(_)),
+        TyClass::Iter => matches!(data, TypeData::PipeIter(_)),
+        TyClass::Async => *data == TypeData::AsyncToken,
+        TyClass::Mem => *data == TypeData::MemToken,
+        TyClass::Stage => int_scalar || matches!(data, TypeData::PipeIter(_)),
+    }
+}
+
+fn class_name(class: TyClass) -> &'static str {
+    match class {
+        TyClass::Any => "any type",
+        TyClass::Int => "an integer scalar",
+        TyClass::Bool => "an i1 scalar",
+        TyClass::Scalar => "a scalar",
+        TyClass::Num => "a scalar or tile",
+        TyClass::IntNum => "an integer scalar or tile",
+        TyClass::FloatNum => "a floating-point scalar or tile",
+        TyClass::Tile => "a tile",
+        TyClass::View => "a view",
+        TyClass::Desc => "a TMA descriptor",
+        TyClass::Producer => "the producer end of a pipeline",
+        TyClass::Consumer => "the consumer end of a pipeline",
+        TyClass::Iter => "a pipeline iterator",
+        TyClass::Async => "an async token",
+        TyClass::Mem => "a memory token",
+        TyClass::Stage => "an integer scalar or a pipeline iterator",
+    }
+}
+
+fn kind_name(kind: AttrKind) -> String {
+    match kind {
+        AttrKind::Unit => "no value".into(),
+        AttrKind::Int => "an integer".into(),
+        AttrKind::Number => "a number".into(),
+        AttrKind::Enum(names) => format!("one of {}", names.join(", ")),
+        AttrKind::Ints => "a list of integers".into(),
+        AttrKind::Str => "a string".into(),
+        AttrKind::Call(names) => format!("one of {}, with integer arguments", names.join(", ")),
+        AttrKind::Any => "any value".into(),
+    }
+}

@@ -1,0 +1,327 @@
+//! Typing rules of the operation table, shapes of rearranging ops, and matrix multiply.
+
+use super::{Checker, shape};
+use crate::error::Code;
+use crate::ir::attrs::AttrData;
+use crate::ir::entities::{Op, Sym, Value};
+use crate::ir::opcodes::{Opcode, Rule, keys};
+use crate::ir::types::{Scalar, TypeData};
+
+impl Checker<'_> {
+    pub(super) fn typing(&mut self, op: Op) {
+        match self.func.opcode(op).def().rule {
+            Rule::Same => self.rule_same(op),
+            Rule::Compare => self.rule_compare(op),
+            Rule::Select => self.rule_select(op),
+            Rule::Convert => self.rule_convert(op),
+            Rule::I32 => {
+                if let Some(have) = self.result_data(op)
+                    && *have != TypeData::Scalar(Scalar::I32)
+                {
+                    self.err(op, Code::E0212, format_args!("expected a result of type i32, but got {have}"));
+                }
+            }
+            Rule::Dot => self.dot(op),
+            Rule::None | Rule::Custom => {}
+        }
+        match self.func.opcode(op) {
+            Opcode::Constant => self.constant(op),
+            Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
+            Opcode::Dim => {
+                if let Some(rank) = self.view_rank(op, 0) {
+                    self.axis_below(op, rank);
+                }
+            }
+            Opcode::Splat | Opcode::Broadcast | Opcode::Reshape | Opcode::Iota | Opcode::ConvertLayout => {
+                self.reshaping(op);
+            }
+            Opcode::ExtractSlice => self.extract_slice(op),
+            _ => {}
+        }
+    }
+
+    fn rule_same(&mut self, op: Op) {
+        let func = self.func;
+        let Some(want) = self.result_type(op) else { return };
+        for (n, &v) in func.operands(op).iter().enumerate() {
+            self.same_type(op, Code::E0212, &format!("operand {n}"), func.value_type(v), want);
+        }
+    }
+
+    fn rule_compare(&mut self, op: Op) {
+        let func = self.func;
+        let &[lhs, rhs] = func.operands(op) else { return };
+        self.same_type(op, Code::E0212, "operand 1", func.value_type(rhs), func.value_type(lhs));
+        let Some(have) = self.result_data(op) else { return };
+        let want = with_elem(self.data(lhs), Scalar::I1);
+        if *have != want {
+            self.err(op, Code::E0212, format_args!("expected a result of type {want}, but got {have}"));
+        }
+    }
+
+    fn rule_select(&mut self, op: Op) {
+        let func = self.func;
+        let &[condition, yes, no] = func.operands(op) else { return };
+        let Some(result) = self.result_type(op) else { return };
+        self.same_type(op, Code::E0212, "operand 1", func.value_type(yes), result);
+        self.same_type(op, Code::E0212, "operand 2", func.value_type(no), result);
+        let have = self.data(condition);
+        let want = with_elem(func.type_data(result), Scalar::I1);
+        if *have != want && *have != TypeData::Scalar(Scalar::I1) {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!("expected a condition of type i1 or {want}, but got {have}"),
+            );
+        }
+    }
+
+    fn rule_convert(&mut self, op: Op) {
+        let Some(source) = self.func.operands(op).first().map(|&v| self.data(v)) else { return };
+        let Some(result) = self.result_data(op) else { return };
+        let (Some(from), Some(to)) = (source.elem(), result.elem()) else { return };
+        if with_elem(source, to) != *result {
+            let want = with_elem(source, to);
+            self.err(op, Code::E0212, format_args!("expected a result of type {want}, but got {result}"));
+        }
+        let (ok, want) = match self.func.opcode(op) {
+            Opcode::Ftof => (to.is_float(), "a floating-point result"),
+            Opcode::Itof => (to.is_float(), "a floating-point result"),
+            Opcode::Ftoi => (to.is_int(), "an integer result"),
+            Opcode::Exti => (to.is_int() && to.bits() > from.bits(), "a wider integer result"),
+            Opcode::Trunci => (to.is_int() && to.bits() < from.bits(), "a narrower integer result"),
+            _ => (true, ""),
+        };
+        if !ok {
+            let (from, to) = (from.name(), to.name());
+            self.err(op, Code::E0212, format_args!("expected {want} for {from}, but got {to}"));
+        }
+    }
+
+    fn constant(&mut self, op: Op) {
+        let Some(result) = self.result_data(op) else { return };
+        let elem = match result {
+            TypeData::Scalar(s) => *s,
+            TypeData::Tile { elem, .. } => *elem,
+            other => {
+                self.err(op, Code::E0213, format_args!("expected a scalar or tile, but got {other}"));
+                return;
+            }
+        };
+        if elem.is_float() {
+            return;
+        }
+        let name = elem.name();
+        match self.func.attr(op, keys::VALUE) {
+            Some(AttrData::Float(f, _)) => {
+                let f = f.get();
+                self.err(op, Code::E0205, format_args!("expected an integer for {name}, but got {f:?}"));
+            }
+            Some(&AttrData::Int(v, _)) if elem.bits() < 64 => {
+                // Both readings of the bit pattern are accepted.
+                let (low, high) = (-(1i64 << (elem.bits() - 1)), (1i64 << elem.bits()) - 1);
+                if !(low..=high).contains(&v) {
+                    self.err(
+                        op,
+                        Code::E0205,
+                        format_args!("expected {low} to {high} for {name}, but got {v}"),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn axis_below(&mut self, op: Op, rank: usize) {
+        if let Some(axis) = self.func.attr_int(op, keys::AXIS)
+            && !(0..rank as i64).contains(&axis)
+        {
+            self.err(op, Code::E0205, format_args!("expected an axis below {rank}, but got {axis}"));
+        }
+    }
+
+    pub(super) fn view_rank(&self, op: Op, segment: usize) -> Option<usize> {
+        match self.data(self.seg(op, segment)?) {
+            TypeData::View { dims, .. } => Some(dims.len()),
+            _ => None,
+        }
+    }
+
+    fn reshaping(&mut self, op: Op) {
+        let Some(result) = self.result_data(op) else { return };
+        let TypeData::Tile { dims: to, elem: to_elem, .. } = result else {
+            self.err(op, Code::E0213, format_args!("expected a tile as result, but got {result}"));
+            return;
+        };
+        let opcode = self.func.opcode(op);
+        let source = self.func.operands(op).first().map(|&v| self.data(v));
+        if let Some(elem) = source.and_then(TypeData::elem)
+            && elem != *to_elem
+        {
+            let (have, want) = (to_elem.name(), elem.name());
+            self.err(op, Code::E0212, format_args!("expected element type {want}, but got {have}"));
+        }
+        let from = source.and_then(TypeData::dims).unwrap_or(&[]);
+        let fault = match opcode {
+            Opcode::Iota if to.len() != 1 || !to_elem.is_int() => {
+                Some("one dimension of integers".to_string())
+            }
+            Opcode::Broadcast
+                if from.len() != to.len() || from.iter().zip(to.iter()).any(|(&a, &b)| a != b && a != 1) =>
+            {
+                Some(format!("a shape that {} broadcasts to", shape(from)))
+            }
+            Opcode::Reshape if super::product(from) != super::product(to) => {
+                Some(format!("{} elements", super::product(from)))
+            }
+            Opcode::ConvertLayout if from != to.as_slice() => Some(format!("shape {}", shape(from))),
+            _ => None,
+        };
+        if let Some(want) = fault {
+            self.err(op, Code::E0213, format_args!("expected {want}, but got {}", shape(to)));
+        }
+    }
+
+    fn extract_slice(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(&source), Some(result)) = (func.operands(op).first(), self.result_data(op)) else { return };
+        let Some(sizes) = func.attr_ints(op, keys::SIZES) else { return };
+        let Some(dims) = result.dims().filter(|_| result.is_tile()) else {
+            self.err(op, Code::E0213, format_args!("expected a tile as result, but got {result}"));
+            return;
+        };
+        if sizes.len() != dims.len() || sizes.iter().zip(dims).any(|(&s, &d)| s != i64::from(d)) {
+            let want = sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+            self.err(op, Code::E0213, format_args!("expected a result of {want}, but got {}", shape(dims)));
+        }
+        let source = self.data(source);
+        if source.elem() != result.elem() || source.space() != result.space() {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!("expected element type and space of {source}, but got {result}"),
+            );
+        }
+        self.sub_tile(op, source.dims().unwrap_or(&[]), dims, keys::OFFSETS);
+    }
+
+    /// Checks that the part of extents `small` at the offsets of the attribute `key` (0 if absent) lies in `big`.
+    pub(super) fn sub_tile(&mut self, op: Op, big: &[u32], small: &[u32], key: Sym) {
+        let Some(offsets) = self.func.attr_ints(op, key) else { return };
+        if offsets.len() != big.len() || small.len() != big.len() {
+            let (have, part) = (offsets.len(), small.len());
+            self.err(
+                op,
+                Code::E0213,
+                format_args!("expected {} offsets and extents, but got {have} and {part}", big.len()),
+            );
+            return;
+        }
+        for (n, &offset) in offsets.iter().enumerate() {
+            let end = offset.saturating_add(i64::from(small[n]));
+            if offset < 0 || end > i64::from(big[n]) {
+                self.err(
+                    op,
+                    Code::E0213,
+                    format_args!(
+                        "expected a slice within 0..{} of dimension {n}, but got {offset}..{end}",
+                        big[n]
+                    ),
+                );
+            }
+        }
+    }
+
+    // ---- matrix multiply
+
+    fn dot(&mut self, op: Op) {
+        let func = self.func;
+        let staged = func.opcode(op) == Opcode::AsyncDot;
+        let part = |c: &mut Self, n: usize| -> Option<(Value, crate::ir::types::Shape)> {
+            let v = c.seg(op, if staged { 2 * n } else { n })?;
+            let stage = if staged { func.segment(op, 2 * n + 1) } else { &[] };
+            Some((v, c.slot_dims(op, v, stage)?))
+        };
+        let (Some(a), Some(b), Some(acc)) = (part(self, 0), part(self, 1), part(self, 2)) else { return };
+        let rank_fault =
+            [("A", &a.1), ("B", &b.1), ("accumulator", &acc.1)].into_iter().find(|m| m.1.len() != 2);
+        if let Some((name, dims)) = rank_fault {
+            self.err(
+                op,
+                Code::E0214,
+                format_args!("expected {name} with 2 dimensions, but got {}", shape(dims)),
+            );
+        } else {
+            let order = |dims: &[u32], swap: bool| if swap { (dims[1], dims[0]) } else { (dims[0], dims[1]) };
+            let (m, k) = order(&a.1, func.has_attr(op, keys::TRANSPOSE_A));
+            let (kb, n) = order(&b.1, func.has_attr(op, keys::TRANSPOSE_B));
+            if k != kb {
+                self.err(op, Code::E0214, format_args!("A has K = {k}, but B has K = {kb}"));
+            }
+            if acc.1.as_slice() != [m, n] {
+                self.err(
+                    op,
+                    Code::E0214,
+                    format_args!("expected an accumulator of {m}x{n}, but got {}", shape(&acc.1)),
+                );
+            }
+        }
+        self.dot_elements(op, a.0, b.0, acc.0);
+        let stages = staged && (0..3).any(|n| !func.segment(op, 2 * n + 1).is_empty());
+        let Some(result) = self.result_type(op) else { return };
+        if stages {
+            if *func.type_data(result) != TypeData::AsyncToken {
+                let have = func.type_data(result);
+                self.err(
+                    op,
+                    Code::E0218,
+                    format_args!("expected async_token as result of the destination form, but got {have}"),
+                );
+            }
+        } else {
+            self.same_type(op, Code::E0218, "a result of the value form", result, func.value_type(acc.0));
+            if staged && !func.segment(op, 6).is_empty() {
+                self.err(op, Code::E0218, "`accumulate` belongs to the destination form");
+            }
+        }
+    }
+
+    fn dot_elements(&mut self, op: Op, a: Value, b: Value, acc: Value) {
+        let (Some(ea), Some(eb), Some(ec)) =
+            (self.data(a).elem(), self.data(b).elem(), self.data(acc).elem())
+        else {
+            return;
+        };
+        let eight = |s: Scalar| matches!(s, Scalar::E4M3 | Scalar::E5M2);
+        let legal = |s: Scalar| eight(s) || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32);
+        for (name, s) in [("A", ea), ("B", eb)] {
+            if !legal(s) {
+                let have = s.name();
+                self.err(
+                    op,
+                    Code::E0215,
+                    format_args!("expected {name} of f16, bf16, tf32, e4m3 or e5m2, but got {have}"),
+                );
+            }
+        }
+        // The two 8-bit formats may be mixed.
+        if ea != eb && !(eight(ea) && eight(eb)) {
+            let (ea, eb) = (ea.name(), eb.name());
+            self.err(op, Code::E0215, format_args!("expected B of {ea} as A, but got {eb}"));
+        }
+        if ec != Scalar::F32 {
+            let have = ec.name();
+            self.err(op, Code::E0215, format_args!("expected an accumulator of f32, but got {have}"));
+        }
+    }
+}
+
+/// The same scalar or tile with another element type.
+fn with_elem(data: &TypeData, elem: Scalar) -> TypeData {
+    match data {
+        TypeData::Tile { dims, space, layout, .. } => {
+            TypeData::Tile { dims: dims.clone(), elem, space: *space, layout: *layout }
+        }
+        _ => TypeData::Scalar(elem),
+    }
+}

@@ -1,0 +1,493 @@
+//! Register chains: which register ops hang together, the layout of each of their tiles, and how they are sliced.
+//!
+//! In: a function and its [`Classes`]. Out: [`Chains`]: for each register value, register op and copy into shared
+//! or tensor memory the chain it belongs to, and per chain one layout family, one column extent and one number of
+//! slices. A chain is a maximal set of register ops connected by register tiles; copies out of shared and tensor
+//! memory do not connect, since every chain reads for itself.
+//!
+//! Layouts follow demand. Whatever meets tensor or shared memory, or broadcasts, has one row per thread (`row`),
+//! its row vectors (1×N, or rank 1 reshaped to it) are in every thread (`cols`), its column vectors (M×1) hold one
+//! element per row (`rowvec`). Plain element-wise chains are `row` where the rows fill the threads, else coalesced.
+//! Cost: linear but for union-find.
+
+use super::PlaceOptions;
+use super::classify::{self, Class, Classes, DisjointSets};
+use super::operands::MatrixLayouts;
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::layouts::registers_per_thread;
+use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
+use crate::isa::{Feature, TargetIsa};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+
+/// A register chain.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Chain(u32);
+entity_impl!(Chain, "chain");
+
+/// What the layouts of a chain are made of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Family {
+    /// One row per thread, row vectors everywhere, column vectors one element per row.
+    Rows,
+    /// Every thread holds everything: too few rows for a thread each.
+    Everywhere,
+    /// Coalesced runs.
+    Blocked(u8),
+}
+
+/// What a rank-1 tile stands for in a chain of matrices.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Vector {
+    /// Nothing says.
+    #[default]
+    Unknown,
+    /// One element per column.
+    OfColumns,
+    /// One element per row.
+    OfRows,
+}
+
+/// Facts of one chain.
+#[derive(Clone, Debug)]
+pub struct ChainInfo {
+    /// Its layouts.
+    pub family: Family,
+    /// Columns of its widest tile.
+    pub columns: u32,
+    /// Number of slices along the columns.
+    pub slices: u32,
+    /// Whether some op mixes columns with another axis: never sliced.
+    mixed: bool,
+    /// Whether a region op carries a tile: never sliced either.
+    carried: bool,
+    vector_length: u32,
+    memory: bool,
+    spread: bool,
+    matrices: bool,
+    least_rows: u32,
+    rows_fill: bool,
+    widest_elem: u32,
+    loc_op: PackedOption<Op>,
+}
+
+/// All chains of a function.
+#[derive(Debug)]
+pub struct Chains {
+    /// Facts.
+    pub info: PrimaryMap<Chain, ChainInfo>,
+    /// The chain of a register value.
+    pub of_value: SecondaryMap<Value, PackedOption<Chain>>,
+    /// The chain of a register op.
+    pub of_op: SecondaryMap<Op, PackedOption<Chain>>,
+    /// The chain of each write: ties first, then shared-memory operands, as in [`Classes`].
+    pub of_write: Vec<Option<Chain>>,
+    /// What rank-1 register values stand for.
+    pub vector: SecondaryMap<Value, Vector>,
+    /// Register ops in program order.
+    pub ops: Vec<Op>,
+}
+
+/// What chains are found from.
+#[derive(Copy, Clone)]
+pub(super) struct Inputs<'a> {
+    pub(super) func: &'a Function,
+    pub(super) classes: &'a Classes,
+    pub(super) layouts: &'a MatrixLayouts,
+    /// Warps of the simt agent.
+    pub(super) warps: u32,
+    pub(super) isa: &'a dyn TargetIsa,
+    pub(super) opts: &'a PlaceOptions,
+}
+
+/// Rows (product of all extents but the last) and columns of a shape.
+pub fn rows_columns(dims: &[u32]) -> (u32, u32) {
+    match dims.split_last() {
+        Some((&cols, rest)) => (rest.iter().fold(1, |n: u32, &d| n.saturating_mul(d)), cols),
+        None => (1, 1),
+    }
+}
+
+/// Whether a store of a tile can go through TMA, given the columns of one slice.
+pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) -> bool {
+    let (Some(value), Some(view)) = (func.named_operand(op, "value"), func.named_operand(op, "view")) else {
+        return false;
+    };
+    let (Some(dims), Some(elem)) = (func.value_data(value).dims(), func.value_data(value).elem()) else {
+        return false;
+    };
+    let crate::ir::TypeData::View { dims: view_dims, elem: view_elem, .. } = func.value_data(view) else {
+        return false;
+    };
+    let limits = &isa.machine().limits;
+    let row_bytes = columns.saturating_mul(elem.bytes());
+    isa.features().has(Feature::Tma)
+        && func.results(op).is_empty()
+        && *view_elem == elem
+        && !matches!(elem, Scalar::I1 | Scalar::E2M1)
+        && dims.len() >= 2
+        && dims.len() == view_dims.len()
+        && dims.len() <= limits.tma_rank_max as usize
+        && dims[..dims.len() - 1].iter().all(|&d| d <= limits.tma_box_max)
+        && row_bytes >= limits.tma_align
+        && row_bytes.is_multiple_of(16)
+        // A static row must itself be a multiple of the alignment, else no dense tensor meets the requirement.
+        && view_dims.last().is_none_or(|d| match d {
+            Dim::Static(n) => n.saturating_mul(elem.bytes()).is_multiple_of(limits.tma_align),
+            Dim::Dynamic => true,
+        })
+}
+
+impl Chains {
+    /// Finds the chains of a function.
+    ///
+    /// # Errors
+    /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
+    pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
+        let &Inputs { func, classes, warps, isa, .. } = from;
+        let ops: Vec<Op> =
+            func.all_ops().into_iter().filter(|&op| classify::is_register_op(func, op)).collect();
+        let writes: Vec<(Value, Op)> = classes
+            .ties
+            .iter()
+            .map(|t| (t.value, t.op))
+            .chain(classes.operands.iter().map(|o| (o.value, o.op)))
+            .collect();
+        let (op_base, write_base) = (func.num_values(), func.num_values() + func.num_ops());
+        let mut sets = DisjointSets::new(write_base + writes.len());
+        classify::join_register_ties(func, classes, &mut sets);
+        let reg = |v: &&Value| classes.class(**v) == Class::Reg;
+        for &op in &ops {
+            // A piece of an accumulator or loaded tile is read anew: only its result belongs to the chain.
+            for &v in func.operands(op).iter().chain(func.results(op)).filter(reg) {
+                sets.union(op_base + op.index(), v.index());
+            }
+        }
+        let mut needs = vec![false; writes.len()];
+        for (n, &(value, _)) in writes.iter().enumerate() {
+            needs[n] = match n.checked_sub(classes.ties.len()) {
+                None => classify::tie_needs_write(func, classes, &classes.ties[n]),
+                Some(_) => classes.class(value) != Class::Smem,
+            };
+            if classes.class(value) == Class::Reg {
+                sets.union(write_base + n, value.index());
+            }
+        }
+        let mut chains = Chains {
+            info: PrimaryMap::new(),
+            of_value: SecondaryMap::new(),
+            of_op: SecondaryMap::new(),
+            of_write: vec![None; writes.len()],
+            vector: SecondaryMap::new(),
+            ops,
+        };
+        let mut numbers: SecondaryMap<Value, PackedOption<Chain>> = SecondaryMap::new();
+        let mut chain_at = |chains: &mut Chains, root: usize| {
+            // Set members are dense indices; a value entity serves as the index type here.
+            let slot = Value::new(root);
+            if let Some(c) = numbers[slot].expand() {
+                return c;
+            }
+            let c = chains.info.push(ChainInfo::default());
+            numbers[slot] = c.into();
+            c
+        };
+        for i in 0..chains.ops.len() {
+            let op = chains.ops[i];
+            let c = chain_at(&mut chains, sets.find(op_base + op.index()));
+            chains.of_op[op] = c.into();
+        }
+        for (n, _) in writes.iter().enumerate().filter(|&(n, _)| needs[n]) {
+            chains.of_write[n] = Some(chain_at(&mut chains, sets.find(write_base + n)));
+        }
+        for i in 0..func.num_values() {
+            let v = Value::new(i);
+            if classes.class(v) == Class::Reg {
+                let c = chain_at(&mut chains, sets.find(i));
+                chains.of_value[v] = c.into();
+            }
+        }
+        chains.vectors(func, classes);
+        let threads = warps * isa.machine().limits.warp_threads;
+        chains.survey(func, classes, &writes, threads);
+        chains.carried(func, classes, threads);
+        chains.settle(from, &writes)?;
+        Ok(chains)
+    }
+
+    /// Spreads what rank-1 tiles stand for from reshapes over element-wise ops.
+    fn vectors(&mut self, func: &Function, classes: &Classes) {
+        let mut same = DisjointSets::new(func.num_values());
+        let rank = |v: Value| func.value_data(v).dims().map_or(0, <[u32]>::len);
+        for &op in self.ops.iter().filter(|&&op| {
+            func.opcode(op).has(crate::ir::opcodes::Traits::ELEMENTWISE)
+                || func.opcode(op) == Opcode::ConvertLayout
+        }) {
+            let Some(result) = func.result(op) else { continue };
+            for &v in func.operands(op) {
+                if classes.class(v) == Class::Reg {
+                    same.union(v.index(), result.index());
+                }
+            }
+        }
+        classify::join_register_ties(func, classes, &mut same);
+        let mut kinds = vec![Vector::Unknown; func.num_values()];
+        let mut both: Vec<usize> = Vec::new();
+        for &op in self.ops.iter().filter(|&&op| func.opcode(op) == Opcode::Reshape) {
+            let (Some(source), Some(result)) = (func.named_operand(op, "source"), func.result(op)) else {
+                continue;
+            };
+            for (vector, matrix) in [(source, result), (result, source)] {
+                if rank(vector) != 1 || rank(matrix) < 2 {
+                    continue;
+                }
+                let (rows, columns) = rows_columns(func.value_data(matrix).dims().unwrap_or(&[]));
+                let kind = match (rows, columns) {
+                    (1, _) => Vector::OfColumns,
+                    (_, 1) => Vector::OfRows,
+                    _ => continue,
+                };
+                let root = same.find(vector.index());
+                // A vector used both ways is kept everywhere and converted where it stands for rows.
+                if kinds[root] != Vector::Unknown && kinds[root] != kind {
+                    both.push(vector.index());
+                }
+                if kinds[root] != Vector::OfColumns {
+                    kinds[root] = kind;
+                }
+            }
+        }
+        for i in 0..func.num_values() {
+            self.vector[Value::new(i)] = kinds[same.find(i)];
+        }
+        for i in both {
+            if let Some(c) = self.of_value[Value::new(i)].expand() {
+                self.info[c].mixed = true;
+            }
+        }
+    }
+
+    /// Collects per chain what decides its family and width.
+    fn survey(&mut self, func: &Function, classes: &Classes, writes: &[(Value, Op)], threads: u32) {
+        for i in 0..self.ops.len() {
+            let op = self.ops[i];
+            let Some(c) = self.of_op[op].expand() else { continue };
+            let info = &mut self.info[c];
+            info.loc_op = info.loc_op.expand().unwrap_or(op).into();
+            for &v in func.operands(op).iter().chain(func.results(op)) {
+                let data = func.value_data(v);
+                let (Some(dims), Some(elem)) = (data.dims().filter(|_| data.is_tile()), data.elem()) else {
+                    continue;
+                };
+                let stored = matches!(classes.class(v), Class::Acc | Class::Smem);
+                info.memory |= stored && dims.len() > 1;
+                // Of what lies in memory, a slice reads its own part only.
+                if !(stored && func.opcode(op) == Opcode::ExtractSlice) {
+                    info.see(dims, elem, threads);
+                }
+            }
+            match func.opcode(op) {
+                Opcode::Broadcast => info.spread = true,
+                Opcode::Reshape => {
+                    let shape = |v: Option<Value>| v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
+                    let (a, b) = (shape(func.named_operand(op, "source")), shape(func.result(op)));
+                    let ((ra, ca), (rb, cb)) = (rows_columns(a), rows_columns(b));
+                    let vector = |a: &[u32], rows: u32, cols: u32| a.len() == 1 && (rows == 1 || cols == 1);
+                    if vector(a, rb, cb) || vector(b, ra, ca) {
+                        info.spread = true;
+                    } else if (ra, ca) != (rb, cb) {
+                        info.mixed = true;
+                    }
+                }
+                Opcode::ExtractSlice
+                    if func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Reg) =>
+                {
+                    info.mixed = true;
+                }
+                _ => {}
+            }
+        }
+        for (n, &(value, op)) in writes.iter().enumerate() {
+            let Some(c) = self.of_write[n] else { continue };
+            let info = &mut self.info[c];
+            info.loc_op = info.loc_op.expand().unwrap_or(op).into();
+            info.memory = true;
+            if let (Some(dims), Some(elem)) = (func.value_data(value).dims(), func.value_data(value).elem()) {
+                info.see(dims, elem, threads);
+            }
+        }
+    }
+
+    /// Tiles that loops and conditionals carry in registers keep their chain whole.
+    fn carried(&mut self, func: &Function, classes: &Classes, threads: u32) {
+        for op in func.all_ops() {
+            if matches!(func.opcode(op), Opcode::For | Opcode::If) {
+                for &v in func.results(op) {
+                    if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
+                        self.info[c].carried = true;
+                        let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
+                        if let (Some(dims), Some(elem)) = (dims, elem) {
+                            self.info[c].see(dims, elem, threads);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decides family and slices of every chain.
+    fn settle(&mut self, from: &Inputs<'_>, writes: &[(Value, Op)]) -> CodegenResult<()> {
+        let &Inputs { func, classes, layouts, warps, isa, opts } = from;
+        for c in self.info.keys() {
+            let info = &mut self.info[c];
+            if !info.matrices {
+                info.columns = info.vector_length;
+            }
+            let rows_family = info.matrices
+                && (info.memory || info.spread || (info.rows_fill && !info.mixed))
+                && info.least_rows >= warps;
+            info.family = if rows_family {
+                Family::Rows
+            } else if info.spread && info.matrices {
+                Family::Everywhere
+            } else {
+                let run = 16 / info.widest_elem.max(1);
+                Family::Blocked(run.max(1).min(info.columns).ilog2() as u8)
+            };
+        }
+        let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
+        let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
+<<<<<<< HEAD
+=======
+        // A piece of a loaded tile is whole swizzle spans.
+        let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
+>>>>>>> place
+        let tiles =
+            self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
+                writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
+            );
+        for (c, op, only) in tiles {
+            let all = func.operands(op).iter().chain(func.results(op)).copied();
+            for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
+                if classes.class(v) != Class::Reg && func.opcode(op) == Opcode::ExtractSlice {
+                    continue;
+                }
+                let (Some(dims), Some(elem)) = (func.value_data(v).dims(), func.value_data(v).elem()) else {
+                    continue;
+                };
+                if let (Class::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
+                    let columns = l.swizzle().map_or(1, Swizzle::span) * 8 / elem.bits().max(1);
+                    least[c] = least[c].max(columns);
+                }
+                let layout = self.layout(c, dims, self.vector[v]).0;
+                let Some(regs) = registers_per_thread(layout, dims, elem, warps) else {
+                    return Err(CodegenError::new(
+                        Code::E0506,
+                        func.op_loc(op),
+                        format!("no layout `{layout}` of {} over {warps} warps", func.value_data(v)),
+                    ));
+                };
+                need[c] = need[c].max(regs);
+            }
+            if func.opcode(op) == Opcode::TiledStore && self.info[c].family == Family::Rows {
+                let elem = func.named_operand(op, "value").and_then(|v| func.value_data(v).elem());
+                if let Some(elem) = elem.filter(|_| tma_storable(func, op, self.info[c].columns, isa)) {
+                    let columns = 128 / elem.bytes();
+                    span[c] = if span[c] == 0 { columns } else { span[c].min(columns) };
+                }
+            }
+        }
+        let most = isa.machine().limits.regs_per_thread;
+        for c in self.info.keys() {
+            let info = &mut self.info[c];
+            info.slices = 1;
+            if need[c] <= opts.slice_regs {
+                continue;
+            }
+            if info.mixed || info.carried {
+                if need[c] > most {
+                    let loc = info.loc_op.expand().map_or(func.loc, |op| func.op_loc(op));
+                    return Err(CodegenError::new(
+                        Code::E0507,
+                        loc,
+                        format!(
+                            "a tile of this chain takes {} registers per thread of at most {most}, and the chain cannot be sliced along its columns",
+                            need[c]
+                        ),
+                    ));
+                }
+                continue;
+            }
+            let mut width = info.columns;
+            while width > 1
+                && u64::from(need[c]) * u64::from(width)
+                    > u64::from(opts.slice_regs) * u64::from(info.columns)
+            {
+                width /= 2;
+            }
+            if span[c] > 0 {
+                width = width.min(span[c]);
+            }
+            width = width.max(least[c].min(info.columns));
+            info.slices = info.columns / width;
+        }
+        Ok(())
+    }
+
+    /// Layout of a tile in a chain, and whether it is sliced along its last axis when the chain is.
+    pub fn layout(&self, c: Chain, dims: &[u32], vector: Vector) -> (Layout, bool) {
+        let info = &self.info[c];
+        let (rows, columns) = rows_columns(dims);
+        let along = columns == info.columns && columns > 1;
+        match info.family {
+            Family::Blocked(n) => (Layout::Blocked(n), along),
+            Family::Everywhere => (Layout::Cols, along && (dims.len() > 1 || vector != Vector::OfRows)),
+            Family::Rows if dims.len() == 1 => match vector {
+                Vector::OfRows => (Layout::RowVec, false),
+                _ => (Layout::Cols, along),
+            },
+            Family::Rows if rows == 1 => (Layout::Cols, along),
+            Family::Rows => (Layout::Row, along),
+        }
+    }
+}
+
+impl Default for ChainInfo {
+    fn default() -> Self {
+        ChainInfo {
+            family: Family::Blocked(0),
+            columns: 1,
+            slices: 1,
+            mixed: false,
+            carried: false,
+            vector_length: 1,
+            memory: false,
+            spread: false,
+            matrices: false,
+            least_rows: u32::MAX,
+            rows_fill: true,
+            widest_elem: 1,
+            loc_op: None.into(),
+        }
+    }
+}
+
+impl ChainInfo {
+    /// Takes one tile into account.
+    fn see(&mut self, dims: &[u32], elem: Scalar, threads: u32) {
+        let (rows, columns) = rows_columns(dims);
+        self.widest_elem = self.widest_elem.max(elem.bytes());
+        if dims.len() < 2 {
+            self.vector_length = self.vector_length.max(columns);
+            return;
+        }
+        self.matrices = true;
+        if rows > 1 {
+            self.least_rows = self.least_rows.min(rows);
+            self.rows_fill &= rows.is_multiple_of(threads);
+        }
+        // Two different widths besides 1: slices along one would cut the other elsewhere.
+        self.mixed |= columns > 1 && self.columns > 1 && self.columns != columns;
+        self.columns = self.columns.max(columns);
+    }
+}

@@ -1,0 +1,459 @@
+//! What each tile value is before it has a place: accumulator, shared-memory tile, register tile or leaf.
+//!
+//! In: a function in value form. Out: [`Classes`]. Accumulators are found by ties: a dot ties its accumulator to
+//! its result, a `for` ties initial value, argument, yielded value and result, an `if` ties what its arms yield to
+//! its results; every tied set that meets a dot is an accumulator. Values that a register op or a leaf puts into
+//! such a set stay what they are and are written into tensor memory where they enter it.
+//! Cost: linear but for union-find.
+
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Block, Function, Op, Opcode, Value};
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+/// Disjoint sets of dense indices with path halving.
+#[derive(Clone, Debug, Default)]
+pub struct DisjointSets(Vec<u32>);
+
+impl DisjointSets {
+    /// `n` sets of one member.
+    pub fn new(n: usize) -> DisjointSets {
+        DisjointSets((0..n as u32).collect())
+    }
+
+    /// The representative: the smallest member, so that results do not depend on the order of unions.
+    pub fn find(&mut self, mut i: usize) -> usize {
+        while self.0[i] as usize != i {
+            self.0[i] = self.0[self.0[i] as usize];
+            i = self.0[i] as usize;
+        }
+        i
+    }
+
+    /// The representative, without shortening the path.
+    pub fn root(&self, mut i: usize) -> usize {
+        while self.0[i] as usize != i {
+            i = self.0[i] as usize;
+        }
+        i
+    }
+
+    /// Joins two sets.
+    pub fn union(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.0[a.max(b)] = a.min(b) as u32;
+    }
+}
+
+/// What a value is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Class {
+    /// Not a tile.
+    #[default]
+    None,
+    /// A tile that costs nothing to make again: constant, splat, iota.
+    Leaf,
+    /// An accumulator in tensor memory.
+    Acc,
+    /// The result of a TMA load.
+    Smem,
+    /// A register tile.
+    Reg,
+}
+
+/// A value entering an accumulator set.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Tie {
+    /// The value.
+    pub value: Value,
+    /// The dot, `for` or `yield` that takes it.
+    pub op: Op,
+    /// Which operand of it.
+    pub operand: usize,
+    /// A member of the set: the dot's result, the loop argument, the op result.
+    pub member: Value,
+}
+
+/// A matrix or TMA-store operand that must be in shared memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct SmemOperand {
+    /// The value.
+    pub value: Value,
+    /// The op that takes it.
+    pub op: Op,
+    /// Which operand of it.
+    pub operand: usize,
+}
+
+/// The classes of all values and where they meet.
+#[derive(Clone, Debug, Default)]
+pub struct Classes {
+    class: SecondaryMap<Value, Class>,
+    /// Tied sets of accumulators.
+    pub sets: DisjointSets,
+    /// Values that enter accumulator sets, in program order.
+    pub ties: Vec<Tie>,
+    /// Shared-memory operands, in program order.
+    pub operands: Vec<SmemOperand>,
+    /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
+    shows: Vec<bool>,
+}
+
+impl Classes {
+    /// The class of a value.
+    pub fn class(&self, v: Value) -> Class {
+        self.class[v]
+    }
+
+    fn shows_start(&self, member: Value) -> bool {
+        self.shows.get(self.sets.root(member.index())).copied().unwrap_or(false)
+    }
+
+    /// Whether two accumulators are tied.
+    pub fn same_set(&self, a: Value, b: Value) -> bool {
+        self.sets.root(a.index()) == self.sets.root(b.index())
+    }
+}
+
+/// Whether the op works on register tiles: element-wise, shape and plain memory ops with a tile among operands or
+/// results, leaves excepted.
+pub fn is_register_op(func: &Function, op: Op) -> bool {
+    let opcode = func.opcode(op);
+    if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
+        return true;
+    }
+    let tile = func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile());
+    tile && opcode.has(Traits::PURE)
+        && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE))
+        && !is_leaf(opcode)
+}
+
+/// Whether an op of this kind makes a leaf (if its result is a tile).
+pub fn is_leaf(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::Constant | Opcode::Splat | Opcode::Iota)
+}
+
+/// One access to a view.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// The view.
+    pub view: Value,
+    /// Whether it is written.
+    pub write: bool,
+}
+
+/// The view an op reads or writes, through a descriptor or directly; nested regions are not looked at.
+pub fn touches(func: &Function, op: Op) -> Option<Touch> {
+    let write = match func.opcode(op) {
+        Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad => false,
+        Opcode::TiledStore | Opcode::AsyncTiledTmaStore => true,
+        _ => return None,
+    };
+    let view = match func.named_operand(op, "view") {
+        Some(view) => view,
+        None => {
+            let desc = func.named_operand(op, "desc")?;
+            func.defining_op(desc).and_then(|d| func.named_operand(d, "view")).unwrap_or(desc)
+        }
+    };
+    Some(Touch { view, write })
+}
+
+/// The tied operands of a `for` or of the `yield` that ends a region of `owner`: `(operand, argument, result)`.
+fn for_carried(func: &Function, op: Op) -> impl Iterator<Item = (usize, Value, Value, Option<Value>)> + '_ {
+    let body = func.op_block_at(op, 0);
+    let yields = body.and_then(|b| func.last_op(b));
+    func.results(op).iter().enumerate().filter_map(move |(n, &result)| {
+        let arg = *func.block_params(body?).get(n + 1)?;
+        let y = yields.and_then(|y| func.operands(y).get(n).copied());
+        Some((n, arg, result, y))
+    })
+}
+
+/// Joins register tiles that loops and conditionals carry.
+pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut DisjointSets) {
+    let reg = |v: Value| classes.class(v) == Class::Reg;
+    for op in func.all_ops() {
+        match func.opcode(op) {
+            Opcode::For => {
+                let inits = func.named_segment(op, "inits").to_vec();
+                for (n, arg, result, y) in for_carried(func, op) {
+                    if reg(arg) {
+                        sets.union(arg.index(), result.index());
+                        for v in inits.get(n).copied().into_iter().chain(y).filter(|&v| reg(v)) {
+                            sets.union(arg.index(), v.index());
+                        }
+                    }
+                }
+            }
+            Opcode::If => {
+                for (n, &result) in func.results(op).iter().enumerate() {
+                    for v in arm_yields(func, op, n) {
+                        if reg(result) && reg(v.1) {
+                            sets.union(result.index(), v.1.index());
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the arms of an `if` yield for result `n`, with the yields.
+pub fn arm_yields(func: &Function, op: Op, n: usize) -> Vec<(Op, Value)> {
+    (0..func.regions(op).len())
+        .filter_map(|r| {
+            let y = func.last_op(func.op_block_at(op, r)?)?;
+            Some((y, *func.operands(y).get(n)?))
+        })
+        .collect()
+}
+
+/// Finds the classes of all values.
+///
+/// # Errors
+/// `E0501` if the function holds pipeline ops or placed tiles, `E0505` if an accumulator value is updated twice.
+pub fn classify(func: &Function) -> CodegenResult<Classes> {
+    let mut c = Classes { sets: DisjointSets::new(func.num_values()), ..Classes::default() };
+    let ops = func.all_ops();
+    let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
+    for &op in &ops {
+        let opcode = func.opcode(op);
+        if opcode.has(Traits::PIPELINE) || matches!(opcode, Opcode::Copy | Opcode::AllocTensor) {
+            return Err(CodegenError::new(
+                Code::E0501,
+                func.op_loc(op),
+                format!("`{}` belongs to placed or materialised code", opcode.name()),
+            ));
+        }
+        for &v in func.results(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
+            c.class[v] = match opcode {
+                Opcode::AsyncTiledTmaLoad => Class::Smem,
+                o if is_leaf(o) => Class::Leaf,
+                _ => Class::Reg,
+            };
+            carrier[v] = matches!(opcode, Opcode::Dot | Opcode::AsyncDot | Opcode::For | Opcode::If);
+        }
+        for r in 0..func.regions(op).len() {
+            let Some(block) = func.op_block_at(op, r) else { continue };
+            for &v in func.block_params(block).iter().filter(|&&v| func.value_data(v).is_tile()) {
+                c.class[v] = Class::Reg;
+                carrier[v] = true;
+            }
+        }
+    }
+    // Tied sets, over carriers only: what register ops and leaves put in is written there.
+    let mut starts: Vec<Value> = Vec::new();
+    for &op in &ops {
+        match func.opcode(op) {
+            Opcode::Dot | Opcode::AsyncDot => {
+                let (Some(result), Some(acc)) = (func.result(op), func.named_operand(op, "acc")) else {
+                    continue;
+                };
+                starts.push(result);
+                if carrier[acc] {
+                    c.sets.union(result.index(), acc.index());
+                }
+            }
+            Opcode::For => {
+                let inits = func.named_segment(op, "inits");
+                for (n, arg, result, y) in for_carried(func, op) {
+                    if carrier[arg] {
+                        c.sets.union(arg.index(), result.index());
+                        for v in inits.get(n).copied().into_iter().chain(y).filter(|&v| carrier[v]) {
+                            c.sets.union(arg.index(), v.index());
+                        }
+                    }
+                }
+            }
+            Opcode::If => {
+                for (n, &result) in func.results(op).iter().enumerate() {
+                    for (_, v) in arm_yields(func, op, n) {
+                        if carrier[result] && carrier[v] {
+                            c.sets.union(result.index(), v.index());
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut is_acc = vec![false; func.num_values()];
+    for v in starts {
+        let root = c.sets.find(v.index());
+        is_acc[root] = true;
+    }
+    for i in 0..func.num_values() {
+        let v = Value::new(i);
+        if carrier[v] && is_acc[c.sets.find(i)] {
+            c.class[v] = Class::Acc;
+        }
+    }
+    for &op in &ops {
+        collect(func, op, &mut c);
+    }
+    find_shown(func, &ops, &mut c);
+    check_updates(func, &c)?;
+    Ok(c)
+}
+
+/// Finds the accumulators whose zero start somebody may see. "The first update overwrites" is enough for one loop
+/// whose body updates the accumulator by dots alone; it is not where registers read or write a carried value, where
+/// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
+fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
+    c.shows = vec![false; func.num_values()];
+    let mut loops = vec![0_u32; func.num_values()];
+    for &op in ops {
+        let opcode = func.opcode(op);
+        let carried = |v: Value| {
+            c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
+        };
+        let mut shown: Vec<Value> = Vec::new();
+        if is_register_op(func, op) || opcode == Opcode::AsyncTiledTmaStore {
+            shown.extend(func.operands(op).iter().filter(|&&v| carried(v)));
+        }
+        if matches!(opcode, Opcode::For | Opcode::If) {
+            for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
+                let set = c.sets.find(r.index());
+                loops[set] += 1;
+                if opcode == Opcode::If || loops[set] > 1 {
+                    shown.push(r);
+                }
+            }
+        }
+        for v in shown {
+            let set = c.sets.find(v.index());
+            c.shows[set] = true;
+        }
+    }
+    for i in 0..c.ties.len() {
+        let tie = c.ties[i];
+        if func.opcode(tie.op) != Opcode::For && tie_needs_write(func, c, &tie) {
+            let set = c.sets.find(tie.member.index());
+            c.shows[set] = true;
+        }
+    }
+}
+
+/// Records the ties and shared-memory operands of one op.
+fn collect(func: &Function, op: Op, c: &mut Classes) {
+    let position = |v: Value, from: usize| func.operands(op).iter().skip(from).position(|&x| x == v);
+    match func.opcode(op) {
+        Opcode::Dot | Opcode::AsyncDot => {
+            let (Some(a), Some(b), Some(acc), Some(member)) = (
+                func.named_operand(op, "a"),
+                func.named_operand(op, "b"),
+                func.named_operand(op, "acc"),
+                func.result(op),
+            ) else {
+                return;
+            };
+            c.operands.push(SmemOperand { value: a, op, operand: 0 });
+            let second = position(b, 1).unwrap_or(0) + 1;
+            c.operands.push(SmemOperand { value: b, op, operand: second });
+            let third = position(acc, second + 1).unwrap_or(0) + second + 1;
+            c.ties.push(Tie { value: acc, op, operand: third, member });
+        }
+        Opcode::AsyncTiledTmaStore => {
+            if let Some(value) = func.named_operand(op, "source") {
+                let operand = 1 + func.named_segment(op, "coords").len();
+                c.operands.push(SmemOperand { value, op, operand });
+            }
+        }
+        Opcode::For => {
+            for (n, &value) in func.named_segment(op, "inits").iter().enumerate() {
+                let arg = func.op_block_at(op, 0).and_then(|b| func.block_params(b).get(n + 1).copied());
+                if let Some(member) = arg.filter(|&a| c.class[a] == Class::Acc) {
+                    c.ties.push(Tie { value, op, operand: n + 3, member });
+                }
+            }
+        }
+        Opcode::Yield => {
+            let Some(parent) = func.op_parent(op) else { return };
+            for (n, &value) in func.operands(op).iter().enumerate() {
+                if let Some(&member) = func.results(parent).get(n).filter(|&&r| c.class[r] == Class::Acc) {
+                    c.ties.push(Tie { value, op, operand: n, member });
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether a tied value must be written into tensor memory: everything but accumulators, and but a zero that a dot
+/// or a loop starts from (the first update then overwrites).
+pub fn tie_needs_write(func: &Function, c: &Classes, tie: &Tie) -> bool {
+    match c.class(tie.value) {
+        Class::Acc => false,
+        Class::Leaf => {
+            func.opcode(tie.op) == Opcode::Yield
+                || func.constant_value(tie.value) != Some(0.0)
+                || func.opcode(tie.op) == Opcode::For && c.shows_start(tie.member)
+        }
+        _ => true,
+    }
+}
+
+/// The op of `block` that is `op` or contains it.
+pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
+    loop {
+        let at = func.op_block(op)?;
+        if at == block {
+            return Some(op);
+        }
+        op = func.block_parent(at)?;
+    }
+}
+
+/// Blocks from that of `op` outwards.
+fn blocks_out(func: &Function, op: Op) -> Vec<Block> {
+    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
+        .collect()
+}
+
+/// Whether at most one of two ops runs in one execution of what contains both: they are in two arms of an `if`.
+fn exclusive(func: &Function, a: Op, b: Op) -> bool {
+    let (up_a, up_b) = (blocks_out(func, a), blocks_out(func, b));
+    let Some(common) = up_a.iter().find(|x| up_b.contains(x)) else { return true };
+    match (ancestor_in(func, *common, a), ancestor_in(func, *common, b)) {
+        (Some(x), Some(y)) => x == y && x != a && x != b && func.opcode(x) == Opcode::If,
+        _ => false,
+    }
+}
+
+/// The block a value is defined in.
+pub fn home(func: &Function, v: Value) -> Option<Block> {
+    match func.value_def(v) {
+        crate::ir::ValueDef::Result(op, _) => func.op_block(op),
+        crate::ir::ValueDef::Param(b, _) => Some(b),
+    }
+}
+
+fn check_updates(func: &Function, c: &Classes) -> CodegenResult<()> {
+    let mut by_value: SecondaryMap<Value, Vec<Op>> = SecondaryMap::new();
+    for tie in c.ties.iter().filter(|t| c.class(t.value) == Class::Acc) {
+        let loops = blocks_out(func, tie.op);
+        let outside = loops
+            .iter()
+            .take_while(|&&b| Some(b) != home(func, tie.value))
+            .any(|&b| func.block_parent(b).is_some_and(|p| func.opcode(p) == Opcode::For));
+        let others = &mut by_value[tie.value];
+        let twice = others.iter().find(|&&o| !exclusive(func, o, tie.op));
+        if outside || twice.is_some() {
+            let name = func.value_name(tie.value).unwrap_or("accumulator");
+            let what = if outside {
+                "is updated in every iteration of a loop it is defined outside of; carry it as an iteration argument"
+            } else {
+                "is taken over twice; each accumulator value has one successor"
+            };
+            let mut e = CodegenError::new(Code::E0505, func.op_loc(tie.op), format!("%{name} {what}"));
+            if let Some(&first) = twice {
+                e = e.note(func.op_loc(first), "taken over here first");
+            }
+            return Err(e);
+        }
+        others.push(tie.op);
+    }
+    Ok(())
+}

@@ -1,0 +1,591 @@
+//! Rewrites a function: register chains slice by slice, copies between spaces, TMA stores.
+//!
+//! Every register op, every copy out of shared or tensor memory ([`ItemKind::Read`]) and into it
+//! ([`ItemKind::Write`]) is an *item* anchored at an op of the original program. One walk in program order emits
+//! slice 0 of an item before its anchor and keeps it pending; the pending items of a chain are emitted for all
+//! further slices (a *flush*) after the chain's last item of the block, and earlier before any op that takes what
+//! the chain writes, overwrites what it reads, contains more of the chain, or touches memory in conflict.
+
+use super::chains::{Chain, Chains};
+use super::classify::{self, Class, Classes, ancestor_in, home};
+use super::operands::MatrixLayouts;
+use crate::agents::{Agent, AgentKind, AgentPlan};
+use crate::error::{CodegenResult, Loc};
+use crate::ir::types::Shape;
+use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Type, Value, ValueDef};
+use crate::isa::TargetIsa;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, SecondaryMap};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+mod items;
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum ItemKind {
+    /// A register op.
+    Op(Op),
+    /// A whole tile out of shared or tensor memory.
+    Read(Value),
+    /// A tile into shared or tensor memory; the number counts ties, then shared-memory operands.
+    Write(usize),
+    /// A register tile that a region op or `yield` carries: op, operand, value carried, value it becomes.
+    Carry(Op, usize, Value, Value),
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Item {
+    chain: Chain,
+    kind: ItemKind,
+    block: Block,
+}
+
+/// A value read by a chain, to be placed at the earliest op that wants it.
+struct ReadRequest {
+    value: Value,
+    chain: Chain,
+    block: Block,
+    anchor: Op,
+    /// The anchor overwrites the value: it cannot move.
+    fixed: bool,
+}
+
+type LeafKey = (Value, Chain, Block, u32, bool);
+
+pub(super) struct Placer<'a> {
+    func: &'a mut Function,
+    plan: &'a mut AgentPlan,
+    classes: &'a Classes,
+    chains: &'a Chains,
+    layouts: &'a MatrixLayouts,
+    isa: &'a dyn TargetIsa,
+    position: SecondaryMap<Op, u32>,
+    items: Vec<Item>,
+    items_at: SecondaryMap<Op, SmallVec<[u32; 2]>>,
+    flush_at: SecondaryMap<Op, SmallVec<[Chain; 1]>>,
+    remaining: FxHashMap<(Block, Chain), u32>,
+    pending: SecondaryMap<Chain, Vec<u32>>,
+    active: Vec<Chain>,
+    chain_agent: SecondaryMap<Chain, PackedOption<Agent>>,
+    /// The accumulator a write goes onto, where one is live.
+    targets: Vec<Option<Value>>,
+    /// The write whose copy another one shares.
+    shared_with: Vec<usize>,
+    write_dest: Vec<Option<Value>>,
+    kills: FxHashMap<Value, SmallVec<[Op; 2]>>,
+    slices: SecondaryMap<Value, SmallVec<[Value; 2]>>,
+    reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 2]>>,
+    leaves: FxHashMap<LeafKey, Value>,
+    coords: FxHashMap<(Value, u32), Vec<Value>>,
+    descs: Vec<(Value, Shape, Swizzle, Value)>,
+    names: FxHashSet<String>,
+    at: Op,
+    loc: Loc,
+}
+
+impl<'a> Placer<'a> {
+    pub(super) fn new(
+        func: &'a mut Function,
+        plan: &'a mut AgentPlan,
+        classes: &'a Classes,
+        chains: &'a Chains,
+        layouts: &'a MatrixLayouts,
+        isa: &'a dyn TargetIsa,
+    ) -> Placer<'a> {
+        let writes = chains.of_write.len();
+        Placer {
+            func,
+            plan,
+            classes,
+            chains,
+            layouts,
+            isa,
+            position: SecondaryMap::new(),
+            items: Vec::new(),
+            items_at: SecondaryMap::new(),
+            flush_at: SecondaryMap::new(),
+            remaining: FxHashMap::default(),
+            pending: SecondaryMap::new(),
+            active: Vec::new(),
+            chain_agent: SecondaryMap::new(),
+            targets: vec![None; writes],
+            shared_with: (0..writes).collect(),
+            write_dest: vec![None; writes],
+            kills: FxHashMap::default(),
+            slices: SecondaryMap::new(),
+            reads: FxHashMap::default(),
+            leaves: FxHashMap::default(),
+            coords: FxHashMap::default(),
+            descs: Vec::new(),
+            names: FxHashSet::default(),
+            at: Op::new(0),
+            loc: Loc::NONE,
+        }
+    }
+
+    pub(super) fn run(mut self) -> CodegenResult<()> {
+        let ops = self.func.all_ops();
+        for (n, &op) in ops.iter().enumerate() {
+            self.position[op] = n as u32;
+            for &v in self.func.results(op) {
+                self.names.extend(self.func.value_name(v).map(str::to_string));
+            }
+            for r in 0..self.func.regions(op).len() {
+                let block = self.func.op_block_at(op, r);
+                for &v in block.map_or(&[][..], |b| self.func.block_params(b)) {
+                    self.names.extend(self.func.value_name(v).map(str::to_string));
+                }
+            }
+        }
+        for &v in self.func.params() {
+            self.names.extend(self.func.value_name(v).map(str::to_string));
+        }
+        let simt = self.plan.first(AgentKind::Simt);
+        for c in self.chains.info.keys() {
+            self.chain_agent[c] = simt.into();
+        }
+        for &op in self.chains.ops.iter().rev() {
+            if let Some(c) = self.chains.of_op[op].expand() {
+                self.chain_agent[c] = self.plan.op_agent[op];
+            }
+        }
+        self.type_values(&ops);
+        self.zero_starts();
+        self.find_writes();
+        self.find_items(&ops);
+        let entry = self.func.entry();
+        self.walk(entry)
+    }
+
+    // ---- preparation
+
+    /// Gives accumulators, loads and carried register tiles their types.
+    fn type_values(&mut self, ops: &[Op]) {
+        let mut values: Vec<Value> = Vec::new();
+        for &op in ops {
+            values.extend_from_slice(self.func.results(op));
+            for r in 0..self.func.regions(op).len() {
+                if let Some(b) = self.func.op_block_at(op, r) {
+                    values.extend_from_slice(self.func.block_params(b));
+                }
+            }
+        }
+        for v in values {
+            let carried = match self.func.value_def(v) {
+                ValueDef::Param(..) => true,
+                ValueDef::Result(op, _) => matches!(self.func.opcode(op), Opcode::For | Opcode::If),
+            };
+            match (self.classes.class(v), self.layouts.of_value[v]) {
+                (Class::Acc, Some(l)) => self.set_place(v, Space::Tmem, l),
+                (Class::Smem, Some(l)) => self.set_place(v, Space::Smem, l),
+                (Class::Reg, _) if carried => {
+                    if let Some(c) = self.chains.of_value[v].expand() {
+                        let l = self.register_layout(c, v, self.chains.vector[v]).0;
+                        self.set_place(v, Space::Rmem, l);
+                        self.slices[v] = SmallVec::from_slice(&[v]);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn set_place(&mut self, v: Value, space: Space, layout: Layout) {
+        let data = self.func.value_data(v).placed(space, layout);
+        let ty = self.func.intern_type(data);
+        self.func.set_value_type(v, ty);
+    }
+
+    /// Zeros that a dot or loop starts from become tensor-memory constants: they occupy nothing.
+    fn zero_starts(&mut self) {
+        let mut made: FxHashMap<(Value, Type), Value> = FxHashMap::default();
+        for i in 0..self.classes.ties.len() {
+            let tie = self.classes.ties[i];
+            if self.classes.class(tie.value) != Class::Leaf
+                || classify::tie_needs_write(self.func, self.classes, &tie)
+            {
+                continue;
+            }
+            let (Some(def), Some(layout)) =
+                (self.func.defining_op(tie.value), self.layouts.of_value[tie.member])
+            else {
+                continue;
+            };
+            let data = self.func.value_data(tie.value).placed(Space::Tmem, layout);
+            let ty = self.func.intern_type(data);
+            let v = match made.get(&(tie.value, ty)) {
+                Some(&v) => v,
+                None => {
+                    let op = self.func.make_op(Opcode::Constant, &[], &[], &[ty], self.func.op_loc(def));
+                    *self.func.inherent_mut(op) = self.func.inherent(def).clone();
+                    self.func.insert_after(def, op);
+                    let v = self.func.results(op)[0];
+                    self.keep_name(v, tie.value);
+                    made.insert((tie.value, ty), v);
+                    v
+                }
+            };
+            self.func.set_operand(tie.op, tie.operand, v);
+        }
+    }
+
+    /// Who overwrites which accumulator, and where writes go.
+    fn find_writes(&mut self) {
+        let ties = self.classes.ties.len();
+        for (n, tie) in self.classes.ties.iter().enumerate() {
+            if self.classes.class(tie.value) == Class::Acc {
+                self.kills.entry(tie.value).or_default().push(tie.op);
+            } else if self.chains.of_write[n].is_some() {
+                let target = self.live_accumulator(tie.op, tie.member);
+                self.targets[n] = target;
+                if let Some(t) = target {
+                    self.kills.entry(t).or_default().push(tie.op);
+                }
+            }
+        }
+        for a in 0..self.classes.operands.len() {
+            for b in 0..a {
+                let (x, y) = (self.classes.operands[a], self.classes.operands[b]);
+                let same = x.value == y.value
+                    && self.layouts.of_operand[a] == self.layouts.of_operand[b]
+                    && self.chains.of_write[ties + a].is_some()
+                    && self.write_block(ties + a) == self.write_block(ties + b);
+                // Stores and dots free their copies at different times: only dots share.
+                if same
+                    && self.func.opcode(x.op) == Opcode::AsyncDot
+                    && self.func.opcode(y.op) == Opcode::AsyncDot
+                {
+                    self.shared_with[ties + a] = self.shared_with[ties + b];
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The latest value of the accumulator set of `member` that is live directly before `at`.
+    fn live_accumulator(&self, at: Op, member: Value) -> Option<Value> {
+        let fits = |v: &Value| self.classes.class(*v) == Class::Acc && self.classes.same_set(*v, member);
+        let mut at = at;
+        loop {
+            while let Some(prev) = self.func.prev_op(at) {
+                if let Some(&v) = self.func.results(prev).iter().find(|v| fits(v)) {
+                    return Some(v);
+                }
+                at = prev;
+            }
+            let block = self.func.op_block(at)?;
+            let parent = self.func.block_parent(block)?;
+            if self.func.opcode(parent) == Opcode::For {
+                return self.func.block_params(block).iter().copied().find(|v| fits(v));
+            }
+            at = parent;
+        }
+    }
+
+    fn write_value(&self, n: usize) -> (Value, Op, usize) {
+        match n.checked_sub(self.classes.ties.len()) {
+            None => {
+                let t = self.classes.ties[n];
+                (t.value, t.op, t.operand)
+            }
+            Some(i) => {
+                let o = self.classes.operands[i];
+                (o.value, o.op, o.operand)
+            }
+        }
+    }
+
+    /// A computed matrix operand is copied where it is computed, an accumulator where it is taken.
+    fn write_block(&self, n: usize) -> Option<Block> {
+        let (v, op, _) = self.write_value(n);
+        if n >= self.classes.ties.len() && self.classes.class(v) == Class::Reg {
+            home(self.func, v)
+        } else {
+            self.func.op_block(op)
+        }
+    }
+
+    fn find_items(&mut self, ops: &[Op]) {
+        let mut requests: Vec<ReadRequest> = Vec::new();
+        let mut later: Vec<(Op, Item)> = Vec::new();
+        for i in 0..self.chains.ops.len() {
+            let op = self.chains.ops[i];
+            let (Some(chain), Some(block)) = (self.chains.of_op[op].expand(), self.func.op_block(op)) else {
+                continue;
+            };
+            let operands = self.func.operands(op).to_vec();
+            if self.func.opcode(op) == Opcode::ExtractSlice {
+                // Reads its piece itself, if need be where the whole is overwritten.
+                let (block, anchor, _) = self.read_place(operands[0], op);
+                if let Some(k) = self.first_kill(operands[0], block) {
+                    self.flush_at[k].push(chain);
+                }
+                later.push((anchor, Item { chain, kind: ItemKind::Op(op), block }));
+                continue;
+            }
+            for v in operands {
+                self.request(&mut requests, v, chain, op);
+            }
+            later.push((op, Item { chain, kind: ItemKind::Op(op), block }));
+        }
+        for n in 0..self.chains.of_write.len() {
+            let (Some(chain), Some(block)) = (self.chains.of_write[n], self.write_block(n)) else { continue };
+            let (v, op, _) = self.write_value(n);
+            let Some(anchor) = ancestor_in(self.func, block, op) else { continue };
+            if self.shared_with[n] == n {
+                self.request(&mut requests, v, chain, anchor);
+                later.push((anchor, Item { chain, kind: ItemKind::Write(n), block }));
+            }
+            self.flush_at[anchor].push(chain);
+        }
+        for &op in ops {
+            for (operand, becomes) in self.carried_operands(op) {
+                let value = self.func.operands(op)[operand];
+                let (Some(chain), Some(block)) =
+                    (self.chains.of_value[becomes].expand(), self.func.op_block(op))
+                else {
+                    continue;
+                };
+                self.request(&mut requests, value, chain, op);
+                let kind = ItemKind::Carry(op, operand, value, becomes);
+                later.push((op, Item { chain, kind, block }));
+            }
+        }
+        self.settle_reads(requests);
+        later.sort_by_key(|(anchor, _)| self.position[*anchor]);
+        for (anchor, item) in later {
+            self.add_item(anchor, item);
+        }
+    }
+
+    /// Operands of region ops and yields that carry register tiles, with what they become.
+    fn carried_operands(&self, op: Op) -> Vec<(usize, Value)> {
+        let reg = |v: &Value| self.classes.class(*v) == Class::Reg;
+        let mut out = Vec::new();
+        match self.func.opcode(op) {
+            Opcode::For => {
+                let params = self.func.op_block_at(op, 0).map_or(&[][..], |b| self.func.block_params(b));
+                for (n, &arg) in params.iter().enumerate().skip(1) {
+                    if reg(&arg) {
+                        out.push((n + 2, arg));
+                    }
+                }
+            }
+            Opcode::Yield => {
+                let results = self.func.op_parent(op).map_or(&[][..], |p| self.func.results(p));
+                for (n, &r) in results.iter().enumerate() {
+                    if reg(&r) {
+                        out.push((n, r));
+                    }
+                }
+            }
+            _ => {}
+        }
+        out
+    }
+
+    fn add_item(&mut self, anchor: Op, item: Item) {
+        *self.remaining.entry((item.block, item.chain)).or_default() += 1;
+        self.items_at[anchor].push(self.items.len() as u32);
+        self.items.push(item);
+        // Whatever the chain has pending outside must be complete before a region with more of it.
+        let mut block = item.block;
+        while let Some(parent) = self.func.block_parent(block) {
+            self.flush_at[parent].push(item.chain);
+            let Some(b) = self.func.op_block(parent) else { break };
+            block = b;
+        }
+    }
+
+    /// Where a chain reads `v` for `user`: block, anchor, and whether the anchor overwrites it.
+    fn read_place(&self, v: Value, user: Op) -> (Block, Op, bool) {
+        let inner = self.func.op_block(user).unwrap_or_else(|| self.func.entry());
+        let mut found = (inner, user, false);
+        if !self.kills.contains_key(&v) {
+            return found;
+        }
+        let top = home(self.func, v);
+        let mut block = inner;
+        // Outermost wins: a value overwritten before a region must be read before that.
+        loop {
+            if let Some(at) = ancestor_in(self.func, block, user)
+                && let Some(k) = self.first_kill(v, block)
+                && self.position[k] < self.position[at]
+            {
+                found = (block, k, true);
+            }
+            if Some(block) == top {
+                return found;
+            }
+            match self.func.block_parent(block).and_then(|p| self.func.op_block(p)) {
+                Some(b) => block = b,
+                None => return found,
+            }
+        }
+    }
+
+    /// The first op of a block that overwrites `v`, itself or in a region.
+    fn first_kill(&self, v: Value, block: Block) -> Option<Op> {
+        let here = self.kills.get(&v)?.iter().filter_map(|&k| ancestor_in(self.func, block, k));
+        here.min_by_key(|&k| self.position[k])
+    }
+
+    fn request(&self, requests: &mut Vec<ReadRequest>, value: Value, chain: Chain, user: Op) {
+        if !matches!(self.classes.class(value), Class::Acc | Class::Smem) {
+            return;
+        }
+        let (block, anchor, fixed) = self.read_place(value, user);
+        let known = requests.iter_mut().find(|r| (r.value, r.chain, r.block) == (value, chain, block));
+        match known {
+            Some(r) => {
+                if self.position[anchor] < self.position[r.anchor] {
+                    r.anchor = anchor;
+                }
+                r.fixed |= fixed;
+            }
+            None => requests.push(ReadRequest { value, chain, block, anchor, fixed }),
+        }
+    }
+
+    /// Anchors reads. The only read of a chain in a block stands before the chain's arithmetic, so that its wait
+    /// overlaps with loads alone; further reads stand at their first user, which keeps fewer registers alive.
+    fn settle_reads(&mut self, requests: Vec<ReadRequest>) {
+        let mut places: Vec<(Op, Item)> = Vec::new();
+        for r in &requests {
+            let alone = requests.iter().filter(|q| (q.chain, q.block) == (r.chain, r.block)).count() == 1;
+            let mut anchor = r.anchor;
+            if alone && !r.fixed {
+                let after = match self
+                    .func
+                    .defining_op(r.value)
+                    .filter(|_| home(self.func, r.value) == Some(r.block))
+                {
+                    Some(def) => self.position[def],
+                    None => 0,
+                };
+                let first = self.chains.ops.iter().copied().find(|&op| {
+                    self.chains.of_op[op].expand() == Some(r.chain)
+                        && self.func.op_block(op) == Some(r.block)
+                        && self.func.opcode(op) != Opcode::TiledLoad
+                        && self.position[op] > after
+                });
+                if let Some(op) = first.filter(|&op| self.position[op] < self.position[anchor]) {
+                    anchor = op;
+                }
+            }
+            let kill = self.first_kill(r.value, r.block);
+            if let Some(k) = kill {
+                self.flush_at[k].push(r.chain);
+            }
+            let item = Item { chain: r.chain, kind: ItemKind::Read(r.value), block: r.block };
+            places.push((anchor, item));
+        }
+        places.sort_by_key(|(anchor, _)| self.position[*anchor]);
+        for (anchor, item) in places {
+            self.add_item(anchor, item);
+        }
+    }
+
+    // ---- the walk
+
+    fn walk(&mut self, block: Block) -> CodegenResult<()> {
+        let mut next = self.func.first_op(block);
+        while let Some(op) = next {
+            next = self.func.next_op(op);
+            self.at = op;
+            self.flush_conflicts(op)?;
+            let items = std::mem::take(&mut self.items_at[op]);
+            for &i in &items {
+                self.emit_first(i)?;
+            }
+            for c in std::mem::take(&mut self.flush_at[op]) {
+                self.flush(c)?;
+            }
+            for &i in &items {
+                let Item { chain, block, .. } = self.items[i as usize];
+                let left = self.remaining.entry((block, chain)).or_default();
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.flush(chain)?;
+                }
+            }
+            if self.chains.of_op[op].is_some() {
+                self.func.remove_op(op);
+                continue;
+            }
+            for r in 0..self.func.regions(op).len() {
+                if let Some(b) = self.func.op_block_at(op, r) {
+                    self.walk(b)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn emit_first(&mut self, i: u32) -> CodegenResult<()> {
+        let item = self.items[i as usize];
+        self.emit(item, 0)?;
+        if self.is_sliced(item) {
+            if self.pending[item.chain].is_empty() {
+                self.active.push(item.chain);
+            }
+            self.pending[item.chain].push(i);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, c: Chain) -> CodegenResult<()> {
+        let pending = std::mem::take(&mut self.pending[c]);
+        if pending.is_empty() {
+            return Ok(());
+        }
+        self.active.retain(|&a| a != c);
+        for k in 1..self.chains.info[c].slices {
+            for &i in &pending {
+                self.emit(self.items[i as usize], k)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes chains whose pending memory accesses conflict with what `op` (with its regions) touches.
+    fn flush_conflicts(&mut self, op: Op) -> CodegenResult<()> {
+        if self.active.is_empty() {
+            return Ok(());
+        }
+        let mut touched: SmallVec<[(Op, classify::Touch); 2]> = SmallVec::new();
+        touched.extend(classify::touches(self.func, op).map(|t| (op, t)));
+        for r in 0..self.func.regions(op).len() {
+            if let Some(b) = self.func.op_block_at(op, r) {
+                self.func.walk(b, &mut |o| touched.extend(classify::touches(self.func, o).map(|t| (o, t))));
+            }
+        }
+        if touched.is_empty() {
+            return Ok(());
+        }
+        for c in self.active.clone() {
+            let conflict = self.pending[c].iter().any(|&i| {
+                let ItemKind::Op(p) = self.items[i as usize].kind else { return false };
+                let Some(before) = classify::touches(self.func, p) else { return false };
+                touched.iter().any(|(o, now)| {
+                    before.view == now.view
+                        && (before.write || now.write)
+                        && !(self.chains.of_op[*o].expand() == Some(c) && self.same_tile(p, *o))
+                })
+            });
+            if conflict {
+                self.flush(c)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether two plain loads or stores access one tile: their different slices are then disjoint.
+    fn same_tile(&self, a: Op, b: Op) -> bool {
+        let dims = |op: Op| {
+            let v = self.func.named_operand(op, "value").or_else(|| self.func.result(op))?;
+            self.func.value_data(v).dims().map(<[u32]>::to_vec)
+        };
+        self.func.named_segment(a, "coords") == self.func.named_segment(b, "coords") && dims(a) == dims(b)
+    }
+}

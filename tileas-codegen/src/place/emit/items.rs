@@ -1,0 +1,519 @@
+//! Emission of one item for one slice.
+
+use super::super::chains::{Chain, Family, Vector, rows_columns, tma_storable};
+use super::super::classify::Class;
+use super::{Item, ItemKind, Placer};
+use crate::agents::Agent;
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::opcodes::{Traits, keys};
+use crate::ir::types::Shape;
+use crate::ir::{
+    AttrData, Block, Layout, Op, Opcode, Scalar, Space, Swizzle, Type, TypeData, Value, ValueDef,
+};
+use cranelift_entity::packed_option::PackedOption;
+use smallvec::SmallVec;
+
+/// Shape with its last extent divided.
+fn cut(dims: &[u32], slices: u32) -> Shape {
+    let mut out: Shape = dims.into();
+    if let Some(last) = out.last_mut() {
+        *last /= slices;
+    }
+    out
+}
+
+impl Placer<'_> {
+    fn dims(&self, v: Value) -> Shape {
+        self.func.value_data(v).dims().unwrap_or(&[]).into()
+    }
+
+    fn elem(&self, v: Value) -> Scalar {
+        self.func.value_data(v).elem().unwrap_or(Scalar::I32)
+    }
+
+    pub(super) fn register_layout(&self, c: Chain, v: Value, vector: Vector) -> (Layout, bool) {
+        let dims = self.func.value_data(v).dims().unwrap_or(&[]);
+        self.chains.layout(c, dims, vector)
+    }
+
+    /// Into how many slices a tile of a chain is cut.
+    fn parts(&self, c: Chain, v: Value, vector: Vector) -> u32 {
+        if self.register_layout(c, v, vector).1 { self.chains.info[c].slices } else { 1 }
+    }
+
+    pub(super) fn is_sliced(&self, item: Item) -> bool {
+        let c = item.chain;
+        let v = match item.kind {
+            ItemKind::Op(op) => match self.func.result(op) {
+                Some(v) if self.func.value_data(v).is_tile() => Some(v),
+                _ => self.func.named_operand(op, "value"),
+            },
+            ItemKind::Read(v) => Some(v),
+            ItemKind::Write(n) => Some(self.write_value(n).0),
+            ItemKind::Carry(..) => None,
+        };
+        v.is_some_and(|v| self.parts(c, v, self.chains.vector[v]) > 1)
+    }
+
+    // ---- small helpers
+
+    fn tile(&mut self, dims: &[u32], elem: Scalar, space: Space, layout: Layout) -> Type {
+        let (space, layout) = (Some(space), Some(layout));
+        self.func.intern_type(TypeData::Tile { dims: dims.into(), elem, space, layout })
+    }
+
+    /// Makes an op and links it before the anchor of the current item.
+    fn op(
+        &mut self,
+        opcode: Opcode,
+        operands: &[Value],
+        segments: &[u32],
+        results: &[Type],
+        agent: PackedOption<Agent>,
+    ) -> Op {
+        let op = self.func.make_op(opcode, operands, segments, results, self.loc);
+        self.func.insert_before(self.at, op);
+        self.plan.op_agent[op] = agent;
+        op
+    }
+
+    fn first_result(&self, op: Op) -> Value {
+        self.func.results(op)[0]
+    }
+
+    pub(super) fn keep_name(&mut self, new: Value, old: Value) {
+        if let Some(name) = self.func.value_name(old).map(str::to_string) {
+            self.func.set_value_name(new, &name);
+        }
+    }
+
+    /// Names `new` after `old` with a suffix, if `old` has a name.
+    fn name_after(&mut self, new: Value, old: Value, suffix: &str) {
+        let Some(base) = self.func.value_name(old).map(|n| format!("{n}_{suffix}")) else { return };
+        self.fresh_name(new, base);
+    }
+
+    fn fresh_name(&mut self, new: Value, base: String) {
+        let mut name = base.clone();
+        let mut n = 1;
+        while !self.names.insert(name.clone()) {
+            n += 1;
+            name = format!("{base}_{n}");
+        }
+        self.func.set_value_name(new, &name);
+    }
+
+    fn name_slice(&mut self, new: Value, old: Value, k: u32, parts: u32) {
+        if parts > 1 {
+            self.name_after(new, old, &k.to_string());
+        } else {
+            self.keep_name(new, old);
+        }
+    }
+
+    // ---- operands
+
+    /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
+    fn get(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> CodegenResult<Value> {
+        let pick =
+            |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
+        let found = match self.classes.class(v) {
+            Class::None => Some(v),
+            Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
+            Class::Reg => pick(&self.slices[v]),
+            Class::Acc | Class::Smem => {
+                let mut at = Some(block);
+                loop {
+                    let Some(b) = at else { break None };
+                    if let Some(list) = self.reads.get(&(v, c, b)) {
+                        break pick(list);
+                    }
+                    at = self.func.block_parent(b).and_then(|p| self.func.op_block(p));
+                }
+            }
+        };
+        found.ok_or_else(|| {
+            let name = self.func.value_name(v).unwrap_or("tile");
+            CodegenError::new(Code::E0507, self.loc, format!("%{name} is used before it is placed"))
+        })
+    }
+
+    /// A constant, splat or iota at the shape of a slice, made in the block that uses it.
+    fn leaf(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> Value {
+        let (layout, along) = self.register_layout(c, v, vector);
+        let parts = if along { self.chains.info[c].slices } else { 1 };
+        let Some(def) = self.func.defining_op(v) else { return v };
+        let opcode = self.func.opcode(def);
+        let k = if opcode == Opcode::Iota && parts > 1 { k } else { 0 };
+        let key = (v, c, block, k, vector == Vector::OfRows);
+        if let Some(&made) = self.leaves.get(&key) {
+            return made;
+        }
+        let (dims, elem) = (cut(&self.dims(v), parts), self.elem(v));
+        let ty = self.tile(&dims, elem, Space::Rmem, layout);
+        let operands = self.func.operands(def).to_vec();
+        let segments = self.func.segments(def).to_vec();
+        let op = self.op(opcode, &operands, &segments, &[ty], None.into());
+        *self.func.inherent_mut(op) = self.func.inherent(def).clone();
+        let mut made = self.first_result(op);
+        if k > 0 {
+            let first = i64::from(k) * i64::from(dims.last().copied().unwrap_or(1));
+            let start = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
+            self.func.set_int(start, keys::VALUE, first);
+            let start = self.first_result(start);
+            let agent = self.chain_agent[c];
+            let add = self.op(Opcode::Addi, &[made, start], &[1, 1], &[ty], agent);
+            made = self.first_result(add);
+        }
+        self.name_after(made, v, "r");
+        self.leaves.insert(key, made);
+        made
+    }
+
+    /// Tile coordinate of slice `k` of `parts` along an axis.
+    fn slice_coordinate(&mut self, coord: Value, parts: u32, k: u32) -> Value {
+        if parts == 1 {
+            return coord;
+        }
+        if let Some(v) = self.coords.get(&(coord, parts)).and_then(|l| l.get(k as usize)) {
+            return *v;
+        }
+        // Behind the definition of the coordinate, so that every block that sees it sees its slices.
+        let anchor = match self.func.value_def(coord) {
+            ValueDef::Result(op, _) => self.func.next_op(op),
+            ValueDef::Param(b, _) => self.func.first_op(b),
+        };
+        let back = self.at;
+        self.at = anchor.unwrap_or(back);
+        let ty = self.func.value_type(coord);
+        let constant = |this: &mut Self, n: i64| {
+            let op = this.op(Opcode::Constant, &[], &[], &[ty], None.into());
+            this.func.set_int(op, keys::VALUE, n);
+            this.first_result(op)
+        };
+        let mut list = Vec::with_capacity(parts as usize);
+        if let Some(value) = self.func.constant_value(coord) {
+            for n in 0..parts {
+                let v =
+                    constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
+                self.name_after(v, coord, &n.to_string());
+                list.push(v);
+            }
+        } else {
+            let factor = constant(self, i64::from(parts));
+            let mul = self.op(Opcode::Muli, &[coord, factor], &[1, 1], &[ty], None.into());
+            let first = self.first_result(mul);
+            self.name_after(first, coord, "0");
+            list.push(first);
+            for n in 1..parts {
+                let offset = constant(self, i64::from(n));
+                let add = self.op(Opcode::Addi, &[first, offset], &[1, 1], &[ty], None.into());
+                let v = self.first_result(add);
+                self.name_after(v, coord, &n.to_string());
+                list.push(v);
+            }
+        }
+        self.at = back;
+        let v = list[k as usize];
+        self.coords.insert((coord, parts), list);
+        v
+    }
+
+    fn slice_coordinates(&mut self, op: Op, parts: u32, k: u32) -> SmallVec<[Value; 4]> {
+        let mut coords: SmallVec<[Value; 4]> = self.func.named_segment(op, "coords").into();
+        if let Some(last) = coords.last_mut() {
+            *last = self.slice_coordinate(*last, parts, k);
+        }
+        coords
+    }
+
+    // ---- items
+
+    pub(super) fn emit(&mut self, item: Item, k: u32) -> CodegenResult<()> {
+        match item.kind {
+            ItemKind::Op(op) => {
+                self.loc = self.func.op_loc(op);
+                self.emit_op(item, op, k)
+            }
+            ItemKind::Read(v) => {
+                self.loc = self.func.op_loc(self.at);
+                self.emit_read(item, v, k);
+                Ok(())
+            }
+            ItemKind::Write(n) => {
+                self.loc = self.func.op_loc(self.write_value(n).1);
+                self.emit_write(item, n, k)
+            }
+            ItemKind::Carry(op, operand, value, becomes) => {
+                self.loc = self.func.op_loc(op);
+                let vector = self.chains.vector[becomes];
+                let v = self.get(value, item.chain, item.block, k, vector)?;
+                self.func.set_operand(op, operand, v);
+                Ok(())
+            }
+        }
+    }
+
+    fn emit_op(&mut self, item: Item, op: Op, k: u32) -> CodegenResult<()> {
+        let Item { chain: c, block, .. } = item;
+        let agent = self.plan.op_agent[op];
+        let Some(result) = self.func.result(op).filter(|&v| self.func.value_data(v).is_tile()) else {
+            return self.emit_store(item, op, k);
+        };
+        let vector = self.chains.vector[result];
+        let (layout, along) = self.register_layout(c, result, vector);
+        let parts = if along { self.chains.info[c].slices } else { 1 };
+        let dims = cut(&self.dims(result), parts);
+        let elem = self.elem(result);
+        let ty = self.tile(&dims, elem, Space::Rmem, layout);
+        let opcode = self.func.opcode(op);
+        let new = match opcode {
+            Opcode::ConvertLayout => {
+                let source = self.func.operands(op)[0];
+                let v = self.get(source, c, block, k, vector)?;
+                self.slices[result].push(v);
+                return Ok(());
+            }
+            Opcode::ExtractSlice
+                if matches!(self.classes.class(self.func.operands(op)[0]), Class::Acc | Class::Smem) =>
+            {
+                let source = self.func.operands(op)[0];
+                let mut offsets = self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+                if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
+                    *last += i64::from(k * if parts > 1 { width } else { 0 });
+                }
+                let piece = self.piece(source, &offsets, &dims, k, agent);
+                self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent)
+            }
+            Opcode::TiledLoad => {
+                let mut operands: SmallVec<[Value; 5]> = self.func.named_segment(op, "view").into();
+                operands.extend(self.slice_coordinates(op, parts, k));
+                let segments = self.func.segments(op).to_vec();
+                let new = self.op(opcode, &operands, &segments, &[ty], agent);
+                self.copy_attributes(op, new);
+                new
+            }
+            _ => {
+                let mut operands: SmallVec<[Value; 4]> = self.func.operands(op).into();
+                for v in &mut operands {
+                    let hint = match opcode {
+                        Opcode::Reshape if dims.len() > 1 && dims.last() == Some(&1) => Vector::OfRows,
+                        Opcode::Reshape => Vector::OfColumns,
+                        _ => vector,
+                    };
+                    *v = self.get(*v, c, block, k, hint)?;
+                }
+                if opcode == Opcode::Reshape && layout == Layout::Row && self.dims(operands[0]).len() == 1 {
+                    operands[0] = self.one_per_row(operands[0], agent);
+                }
+                let segments = self.func.segments(op).to_vec();
+                let new = self.op(opcode, &operands, &segments, &[ty], agent);
+                self.copy_attributes(op, new);
+                if opcode == Opcode::ExtractSlice && parts > 1 {
+                    let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+                    self.func.set_ints(new, keys::SIZES, &sizes);
+                }
+                new
+            }
+        };
+        let v = self.first_result(new);
+        self.name_slice(v, result, k, parts);
+        self.slices[result].push(v);
+        Ok(())
+    }
+
+    /// A rank-1 tile with one element per row; converts where every thread holds all of it.
+    fn one_per_row(&mut self, v: Value, agent: PackedOption<Agent>) -> Value {
+        if self.func.value_data(v).layout() == Some(Layout::RowVec) {
+            return v;
+        }
+        let (dims, elem) = (self.dims(v), self.elem(v));
+        let ty = self.tile(&dims, elem, Space::Rmem, Layout::RowVec);
+        let op = self.op(Opcode::ConvertLayout, &[v], &[1], &[ty], agent);
+        self.first_result(op)
+    }
+
+    fn copy_attributes(&mut self, from: Op, to: Op) {
+        *self.func.inherent_mut(to) = self.func.inherent(from).clone();
+        *self.func.discardable_mut(to) = self.func.discardable(from).clone();
+    }
+
+    /// `extract_slice` of a placed tile, unless the piece is the whole.
+    fn piece(
+        &mut self,
+        v: Value,
+        offsets: &[i64],
+        dims: &[u32],
+        k: u32,
+        agent: PackedOption<Agent>,
+    ) -> Value {
+        if self.dims(v).as_slice() == dims {
+            return v;
+        }
+        let data = self.func.value_data(v);
+        let (Some(space), Some(layout)) = (data.space(), data.layout()) else { return v };
+        let elem = self.elem(v);
+        let ty = self.tile(dims, elem, space, layout);
+        let op = self.op(Opcode::ExtractSlice, &[v], &[1], &[ty], agent);
+        self.func.set_ints(op, keys::OFFSETS, offsets);
+        let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+        self.func.set_ints(op, keys::SIZES, &sizes);
+        let piece = self.first_result(op);
+        self.name_after(piece, v, &format!("t{k}"));
+        piece
+    }
+
+    fn emit_read(&mut self, item: Item, v: Value, k: u32) {
+        let c = item.chain;
+        let agent = self.chain_agent[c];
+        let (layout, along) = self.register_layout(c, v, Vector::Unknown);
+        let parts = if along { self.chains.info[c].slices } else { 1 };
+        let dims = cut(&self.dims(v), parts);
+        let elem = self.elem(v);
+        let mut offsets: SmallVec<[i64; 4]> = dims.iter().map(|_| 0).collect();
+        if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
+            *last = i64::from(k) * i64::from(width);
+        }
+        let piece = self.piece(v, &offsets, &dims, k, agent);
+        let ty = self.tile(&dims, elem, Space::Rmem, layout);
+        let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent);
+        let new = self.first_result(copy);
+        if parts > 1 {
+            self.name_after(new, v, &k.to_string());
+        } else {
+            self.name_after(new, v, "r");
+        }
+        self.reads.entry((v, c, item.block)).or_default().push(new);
+    }
+
+    fn emit_write(&mut self, item: Item, n: usize, k: u32) -> CodegenResult<()> {
+        let c = item.chain;
+        let agent = self.chain_agent[c];
+        let (value, _, _) = self.write_value(n);
+        let ties = self.classes.ties.len();
+        let parts = self.parts(c, value, self.chains.vector[value]);
+        let (dims, elem) = (self.dims(value), self.elem(value));
+        let (space, layout) = match n.checked_sub(ties) {
+            None => {
+                let member = self.classes.ties[n].member;
+                (Space::Tmem, self.layouts.of_value[member].unwrap_or(Layout::Tmem128))
+            }
+            Some(i) => (Space::Smem, self.layouts.of_operand[i]),
+        };
+        let source = self.get(value, c, item.block, k, self.chains.vector[value])?;
+        // A whole tile is a value of its own, except where nothing yet holds the accumulator it starts.
+        if parts == 1 && (space == Space::Smem || self.targets[n].is_some()) {
+            let ty = self.tile(&dims, elem, space, layout);
+            let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
+            let new = self.first_result(copy);
+            self.name_after(new, value, if space == Space::Smem { "s" } else { "t" });
+            self.hand_over(n, new);
+            return Ok(());
+        }
+        let dest = match self.write_dest[n].or(self.targets[n]) {
+            Some(v) => v,
+            None => {
+                let ty = self.tile(&dims, elem, space, layout);
+                let alloc = self.op(Opcode::AllocTensor, &[], &[], &[ty], None.into());
+                let v = self.first_result(alloc);
+                self.name_after(v, value, if space == Space::Smem { "s" } else { "t" });
+                v
+            }
+        };
+        if k == 0 {
+            self.write_dest[n] = Some(dest);
+            self.hand_over(n, dest);
+        }
+        let copy = self.op(Opcode::Copy, &[source, dest], &[1, 0, 1, 0, 0], &[], agent);
+        let mut offsets: SmallVec<[i64; 4]> = dims.iter().map(|_| 0).collect();
+        if let (Some(last), Some(&columns)) = (offsets.last_mut(), dims.last()) {
+            *last = i64::from(k) * i64::from(columns / parts);
+        }
+        self.func.set_ints(copy, keys::OFFSETS, &offsets);
+        Ok(())
+    }
+
+    /// Gives all takers of a write its result.
+    fn hand_over(&mut self, n: usize, new: Value) {
+        for m in 0..self.shared_with.len() {
+            if self.shared_with[m] == n {
+                let (_, op, operand) = self.write_value(m);
+                self.func.set_operand(op, operand, new);
+            }
+        }
+    }
+
+    fn emit_store(&mut self, item: Item, op: Op, k: u32) -> CodegenResult<()> {
+        let Item { chain: c, block, .. } = item;
+        let agent = self.plan.op_agent[op];
+        let (Some(value), Some(view)) =
+            (self.func.named_operand(op, "value"), self.func.named_operand(op, "view"))
+        else {
+            return Ok(());
+        };
+        let vector = self.chains.vector[value];
+        let parts = self.parts(c, value, vector);
+        let source = self.get(value, c, block, k, vector)?;
+        let coords = self.slice_coordinates(op, parts, k);
+        let dims = cut(&self.dims(value), parts);
+        let elem = self.elem(value);
+        let (rows, columns) = rows_columns(&dims);
+        let by_rows = self.chains.info[c].family == Family::Rows && rows > 1;
+        if !by_rows || !tma_storable(self.func, op, columns, self.isa) {
+            let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
+            operands.extend(coords);
+            let segments = self.func.segments(op).to_vec();
+            // A memory token, if asked for, is that of the last slice.
+            let results: SmallVec<[Type; 1]> =
+                self.func.results(op).iter().map(|&v| self.func.value_type(v)).collect();
+            let new = self.op(Opcode::TiledStore, &operands, &segments, &results, agent);
+            self.copy_attributes(op, new);
+            return Ok(());
+        }
+        let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
+        let desc = self.store_descriptor(view, &dims, elem, swizzle);
+        let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
+        let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
+        let staged = self.first_result(copy);
+        self.name_after(staged, source, "s");
+        let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[desc]);
+        operands.extend(coords);
+        operands.push(staged);
+        let segments = [1, operands.len() as u32 - 2, 1, 0];
+        let store = self.op(Opcode::AsyncTiledTmaStore, &operands, &segments, &[], agent);
+        self.copy_attributes(op, store);
+        Ok(())
+    }
+
+    /// The descriptor of a store, one per view, box and swizzle, at the top of the kernel.
+    fn store_descriptor(&mut self, view: Value, dims: &[u32], elem: Scalar, swizzle: Swizzle) -> Value {
+        let known =
+            self.descs.iter().find(|(v, d, s, _)| *v == view && d.as_slice() == dims && *s == swizzle);
+        if let Some((.., desc)) = known {
+            return *desc;
+        }
+        let entry = self.func.entry();
+        let last = self
+            .func
+            .block_ops(entry)
+            .take_while(|&op| self.func.opcode(op).has(Traits::PURE))
+            .filter(|&op| self.func.opcode(op) == Opcode::MakeTiledTmaDesc)
+            .last()
+            .and_then(|op| self.func.next_op(op));
+        let back = self.at;
+        self.at = last.or_else(|| self.func.first_op(entry)).unwrap_or(back);
+        let ty = self.func.intern_type(TypeData::TmaDesc { dims: dims.into(), elem });
+        let op = self.op(Opcode::MakeTiledTmaDesc, &[view], &[1], &[ty], None.into());
+        let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+        self.func.set_ints(op, keys::BOX, &sizes);
+        let name = self.func.intern_symbol(swizzle.name());
+        self.func.set_attr(op, keys::SWIZZLE, AttrData::Name(name));
+        self.at = back;
+        let desc = self.first_result(op);
+        if let Some(base) = self.func.value_name(view).map(|n| format!("d{n}")) {
+            self.fresh_name(desc, base);
+        }
+        self.descs.push((view, dims.into(), swizzle, desc));
+        desc
+    }
+}

@@ -1,0 +1,83 @@
+//! Where every tile value lives: spaces, layouts, explicit copies, slices, TMA stores.
+//!
+//! In: a function in value form and its [`AgentPlan`]. Out: a new function in which every tile has a space and a
+//! layout and every move between spaces is an op, with the plan extended to the new ops.
+//!
+//! - Matrix operands are in shared memory, in the swizzle of the descriptor that loads them; a computed operand is
+//!   copied there. Accumulators are in tensor memory, along loops and conditionals as well.
+//! - Everything else is in registers, in chains (see [`chains`]). A chain over `slice_regs` registers per thread is
+//!   cut along its columns: all ops of slice k precede those of slice k + 1, except where an op in between takes or
+//!   overwrites what the chain writes or reads; there all slices so far are finished first.
+//! - A value that enters an accumulator from registers is copied into tensor memory directly before the op that
+//!   takes it: into a new `alloc_tensor` where no accumulator of the same tied set is live, as a value
+//!   (`%w = copy %x`) where one is and the chain is whole, and onto that accumulator slice by slice
+//!   (`copy %x0, %s <{offsets}>`) where the chain is sliced; the op then takes the accumulator itself.
+//! - A zero that an accumulator starts from stays a `constant` in tensor memory, which occupies nothing, as long as
+//!   one loop updates it by dots alone. Where a register op reads or writes the carried value, an arm may leave it
+//!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
+//! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
+//!   Coalesced chains (no matrix op, rows that do not fill the threads) keep their direct stores.
+//!
+//! Guarantees: source locations and names are kept (`%x` becomes `%x_0`, `%x_1`, … when sliced); dead pure ops are
+//! gone; output depends on the input alone. Cost: linear in the ops of the result.
+
+pub mod chains;
+pub mod classify;
+pub mod dce;
+mod emit;
+mod operands;
+
+use crate::agents::{AgentKind, AgentPlan};
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::{Function, Opcode};
+use crate::isa::TargetIsa;
+
+/// Choices of [`place`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct PlaceOptions {
+    /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
+    pub slice_regs: u32,
+}
+
+impl Default for PlaceOptions {
+    fn default() -> Self {
+        PlaceOptions { slice_regs: 64 }
+    }
+}
+
+/// Places all tiles of a kernel.
+///
+/// # Errors
+/// `E0501` to `E0507` for kernels that cannot be placed, `E0509` for a plan made for another kernel.
+pub fn place(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    opts: &PlaceOptions,
+) -> CodegenResult<(Function, AgentPlan)> {
+    let mut func = func.clone();
+    let mut plan = plan.clone();
+    dce::remove_dead(&mut func);
+    operands::normalise_dots(&mut func, &mut plan);
+    let classes = classify::classify(&func)?;
+    let warps = plan
+        .agents
+        .values()
+        .find(|a| a.kind == AgentKind::Simt)
+        .map_or(isa.machine().limits.warpgroup_warps, |a| a.warps)
+        .max(1);
+    let layouts = operands::matrix_layouts(&func, &classes, isa)?;
+    let inputs = chains::Inputs { func: &func, classes: &classes, layouts: &layouts, warps, isa, opts };
+    let chains = chains::Chains::find(&inputs)?;
+    if let Some(&op) = chains.ops.iter().find(|&&op| plan.op_agent[op].is_none()) {
+        return Err(CodegenError::new(
+            Code::E0509,
+            func.op_loc(op),
+            format!("the plan gives `{}` no agent", func.opcode(op).name()),
+        ));
+    }
+    emit::Placer::new(&mut func, &mut plan, &classes, &chains, &layouts, isa).run()?;
+    dce::remove_dead(&mut func);
+    debug_assert!(func.all_ops().iter().all(|&op| func.opcode(op) != Opcode::Dot));
+    Ok((func, plan))
+}

@@ -1,0 +1,230 @@
+//! Matrix operands: which atom computes a dot, how its operands lie in shared memory and its accumulator in
+//! tensor memory.
+//!
+//! Cost: linear in the dots.
+
+use super::chains::rows_columns;
+use super::classify::{Class, Classes};
+use crate::agents::AgentPlan;
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::opcodes::keys;
+use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
+use crate::isa::{AtomType, MmaRequest, TargetIsa};
+use cranelift_entity::SecondaryMap;
+
+/// Layouts of shared-memory and tensor-memory tiles.
+#[derive(Debug, Default)]
+pub(super) struct MatrixLayouts {
+    /// Of TMA loads and of accumulators.
+    pub(super) of_value: SecondaryMap<Value, Option<Layout>>,
+    /// Of each shared-memory operand, in the order of [`Classes::operands`].
+    pub(super) of_operand: Vec<Layout>,
+}
+
+/// Replaces every `dot` by the `async.dot` it stands for.
+pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
+    let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    let mut any = false;
+    for op in func.all_ops() {
+        if func.opcode(op) != Opcode::Dot {
+            continue;
+        }
+        let operands = func.operands(op).to_vec();
+        let (Some(result), 3) = (func.result(op), operands.len()) else { continue };
+        let ty = func.value_type(result);
+        let new = func.make_op(Opcode::AsyncDot, &operands, &[1, 0, 1, 0, 1, 0, 0], &[ty], func.op_loc(op));
+        *func.inherent_mut(new) = func.inherent(op).clone();
+        *func.discardable_mut(new) = func.discardable(op).clone();
+        func.insert_before(op, new);
+        func.remove_op(op);
+        plan.op_agent[new] = plan.op_agent[op];
+        if let Some(v) = func.result(new) {
+            if let Some(name) = func.value_name(result).map(str::to_string) {
+                func.set_value_name(v, &name);
+            }
+            renamed[result] = Some(v);
+            any = true;
+        }
+    }
+    if !any {
+        return;
+    }
+    for op in func.all_ops() {
+        for n in 0..func.operands(op).len() {
+            if let Some(v) = renamed[func.operands(op)[n]] {
+                func.set_operand(op, n, v);
+            }
+        }
+    }
+}
+
+fn atom_type(s: Scalar) -> Option<AtomType> {
+    Some(match s {
+        Scalar::F16 => AtomType::F16,
+        Scalar::BF16 => AtomType::Bf16,
+        Scalar::TF32 => AtomType::Tf32,
+        Scalar::F32 => AtomType::F32,
+        Scalar::E4M3 => AtomType::E4m3,
+        Scalar::E5M2 => AtomType::E5m2,
+        Scalar::E2M1 => AtomType::E2m1,
+        Scalar::I8 => AtomType::S8,
+        Scalar::I32 => AtomType::S32,
+        _ => return None,
+    })
+}
+
+/// The swizzle of the descriptor an op uses, `none` if it is a parameter's.
+fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
+    func.named_operand(op, "desc")
+        .and_then(|d| func.defining_op(d))
+        .and_then(|d| func.attr_name(d, keys::SWIZZLE))
+        .and_then(Swizzle::from_name)
+        .unwrap_or(Swizzle::None)
+}
+
+/// The widest swizzle for rows of a tile.
+pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
+    let (dims, elem) = (func.value_data(v).dims().unwrap_or(&[]), func.value_data(v).elem());
+    Swizzle::widest(rows_columns(dims).1.saturating_mul(elem.map_or(1, Scalar::bytes)))
+}
+
+/// Finds the layouts of all tiles in shared and tensor memory.
+///
+/// # Errors
+/// `E0502`, `E0503`, `E0504`.
+pub(super) fn matrix_layouts(
+    func: &Function,
+    classes: &Classes,
+    isa: &dyn TargetIsa,
+) -> CodegenResult<MatrixLayouts> {
+    let mut out = MatrixLayouts::default();
+    for op in func.all_ops() {
+        for &v in func.results(op) {
+            match classes.class(v) {
+                Class::Acc => out.of_value[v] = Some(acc_layout(func, v)),
+                Class::Smem => fits(func, op, v, descriptor_swizzle(func, op))?,
+                _ => {}
+            }
+        }
+        for r in 0..func.regions(op).len() {
+            let Some(block) = func.op_block_at(op, r) else { continue };
+            for &v in func.block_params(block) {
+                if classes.class(v) == Class::Acc {
+                    out.of_value[v] = Some(acc_layout(func, v));
+                }
+            }
+        }
+        if func.opcode(op) == Opcode::AsyncDot {
+            check_atom(func, op, isa)?;
+        }
+    }
+    for operand in &classes.operands {
+        let (op, v) = (operand.op, operand.value);
+        let load = func.defining_op(v).filter(|_| classes.class(v) == Class::Smem);
+        let swizzle = match load {
+            Some(load) => descriptor_swizzle(func, load),
+            None if func.opcode(op) == Opcode::AsyncTiledTmaStore => descriptor_swizzle(func, op),
+            None => widest_swizzle(func, v),
+        };
+        let layout = match (func.opcode(op), operand.operand) {
+            (Opcode::AsyncTiledTmaStore, _) => {
+                let wanted = descriptor_swizzle(func, op);
+                fits(func, op, v, wanted)?;
+                if wanted != swizzle {
+                    return Err(two_layouts(func, op, v, Layout::SmemK(swizzle), Layout::SmemK(wanted)));
+                }
+                // A store reads bytes: whichever major order a dot asked for is the same to it.
+                match out.of_value[v] {
+                    Some(l) => l,
+                    None => Layout::SmemK(swizzle),
+                }
+            }
+            (_, 0) if func.has_attr(op, keys::TRANSPOSE_A) => Layout::SmemMn(swizzle),
+            (_, 0) => Layout::SmemK(swizzle),
+            _ if func.has_attr(op, keys::TRANSPOSE_B) => Layout::SmemK(swizzle),
+            _ => Layout::SmemMn(swizzle),
+        };
+        if load.is_some() {
+            let stores_only = func.opcode(op) == Opcode::AsyncTiledTmaStore;
+            match out.of_value[v] {
+                Some(before) if before != layout && !stores_only => {
+                    return Err(two_layouts(func, op, v, before, layout));
+                }
+                Some(_) => {}
+                None if stores_only => {}
+                None => out.of_value[v] = Some(layout),
+            }
+        }
+        out.of_operand.push(layout);
+    }
+    // Loads that only registers or stores read.
+    for op in func.all_ops() {
+        if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op))
+            && out.of_value[v].is_none()
+        {
+            out.of_value[v] = Some(Layout::SmemK(descriptor_swizzle(func, op)));
+        }
+    }
+    Ok(out)
+}
+
+fn acc_layout(func: &Function, v: Value) -> Layout {
+    match func.value_data(v).dims() {
+        Some([64, _]) => Layout::Tmem64,
+        _ => Layout::Tmem128,
+    }
+}
+
+fn two_layouts(func: &Function, op: Op, v: Value, before: Layout, now: Layout) -> CodegenError {
+    CodegenError::new(
+        Code::E0503,
+        func.op_loc(op),
+        format!("%{} is needed as `{before}` and as `{now}`", func.value_name(v).unwrap_or("tile")),
+    )
+    .note(
+        func.defining_op(v).map_or(crate::error::Loc::NONE, |d| func.op_loc(d)),
+        "load it twice, or give both uses the same transposition",
+    )
+}
+
+/// Rows of a swizzled tile are whole spans.
+fn fits(func: &Function, op: Op, v: Value, swizzle: Swizzle) -> CodegenResult<()> {
+    let (dims, elem) = (func.value_data(v).dims().unwrap_or(&[]), func.value_data(v).elem());
+    let bytes = u64::from(rows_columns(dims).1) * u64::from(elem.map_or(8, Scalar::bits)) / 8;
+    if dims.len() > 1 && !bytes.is_multiple_of(u64::from(swizzle.span())) {
+        return Err(CodegenError::new(
+            Code::E0504,
+            func.op_loc(op),
+            format!(
+                "rows of {bytes} bytes do not fill the {}-byte span of swizzle `{}`",
+                swizzle.span(),
+                swizzle.name()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> {
+    let error = |why: String| Err(CodegenError::new(Code::E0502, func.op_loc(op), why));
+    let side = |name: &str| {
+        let data = func.value_data(func.named_operand(op, name)?);
+        let &[rows, cols] = data.dims()? else { return None };
+        Some((rows, cols, atom_type(data.elem()?)?))
+    };
+    let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc"))
+    else {
+        return error("operands of a dot are matrices of a type the target multiplies".to_string());
+    };
+    let (a_t, b_t) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
+    let (am, ak) = if a_t { (a1, a0) } else { (a0, a1) };
+    let (bk, bn) = if b_t { (b1, b0) } else { (b0, b1) };
+    if (am, bn) != (m, n) || ak != bk {
+        return error(format!("A is {am}x{ak}, B is {bk}x{bn}, the accumulator {m}x{n}"));
+    }
+    let request = MmaRequest { a, b, acc, m, n, k: ak, a_m_contiguous: a_t, b_n_contiguous: !b_t };
+    match isa.atoms().select_mma(&request) {
+        Ok(_) => Ok(()),
+        Err(why) => error(why),
+    }
+}
