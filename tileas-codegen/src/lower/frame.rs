@@ -80,7 +80,7 @@ impl Lower<'_> {
         }
         for i in 0..self.abi.views.len() {
             let v = self.abi.views[i].value;
-            self.vals[v] = Val::View(i);
+            self.vals[v] = Val::View;
             if let Some(p) = self.nv.pointers[i] {
                 let r = self.b.ld_param_b64(p);
                 self.nv.pointer_reg[i] = Some(self.b.cvta_to_global_u64(r));

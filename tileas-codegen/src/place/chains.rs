@@ -357,11 +357,8 @@ impl Chains {
         }
         let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
-<<<<<<< HEAD
-=======
         // A piece of a loaded tile is whole swizzle spans.
         let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
->>>>>>> place
         let tiles =
             self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
                 writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
