@@ -48,14 +48,16 @@ impl Source {
         let diagnostic =
             kind.with_code(e.code.as_str()).with_message(&e.message).with_labels(labels).with_notes(notes);
         // Rendering fails only for ranges outside the file, which `range` excludes.
-        term::emit_into_string(&Config::default(), &self.file, &diagnostic).unwrap_or_else(|_| format!("{e}\n"))
+        term::emit_into_string(&Config::default(), &self.file, &diagnostic)
+            .unwrap_or_else(|_| format!("{e}\n"))
     }
 
     /// The part of the text a location means; `None` for locations outside of it.
     fn range(&self, loc: Loc) -> Option<std::ops::Range<usize>> {
         let text = self.text();
         let range = loc.range()?;
-        let inside = range.end <= text.len() && text.is_char_boundary(range.start) && text.is_char_boundary(range.end);
+        let inside =
+            range.end <= text.len() && text.is_char_boundary(range.start) && text.is_char_boundary(range.end);
         (inside && !text.is_empty()).then_some(range)
     }
 }
@@ -72,7 +74,9 @@ mod tests {
             .note(Loc::new(0, 3), "counted here")
             .note(Loc::NONE, "numbers go up");
         let text = s.render(&e);
-        for part in ["error[E0002]: expected four", "a.tileas:2:5", "two three", "counted here", "= numbers go up"] {
+        for part in
+            ["error[E0002]: expected four", "a.tileas:2:5", "two three", "counted here", "= numbers go up"]
+        {
             assert!(text.contains(part), "{part} missing in\n{text}");
         }
     }

@@ -107,13 +107,16 @@ pub fn read_source(file: &str) -> Result<Source, Failure> {
             let column = at - bytes[..at].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1) + 1;
             let byte = bytes.get(at).copied().unwrap_or_default();
             let message = format!("{name}:{line}:{column}: byte 0x{byte:02x} is not UTF-8");
-            let error = tileas_codegen::CodegenError::new(tileas_codegen::Code::E0001, tileas_codegen::Loc::NONE, message);
+            let error = tileas_codegen::CodegenError::new(
+                tileas_codegen::Code::E0001,
+                tileas_codegen::Loc::NONE,
+                message,
+            );
             Source::none().report(&[error]);
             Err(Failure::Diagnostics)
         }
     }
 }
-
 
 /// Writes text to a file, or to standard output for `-`.
 pub fn write_output(file: &str, text: &str) -> Result<(), Failure> {

@@ -124,7 +124,9 @@ mod tests {
 
     #[test]
     fn spills_and_stacks_fail() {
-        let line = |a, b, c| format!("ptxas info\n    {a} bytes stack frame, {b} bytes spill stores, {c} bytes spill loads\n");
+        let line = |a, b, c| {
+            format!("ptxas info\n    {a} bytes stack frame, {b} bytes spill stores, {c} bytes spill loads\n")
+        };
         assert!(judge(&line(0, 0, 0)).is_ok());
         for (a, b, c) in [(8, 0, 0), (0, 4, 0), (0, 0, 4)] {
             assert!(judge(&(line(0, 0, 0) + &line(a, b, c))).is_err());

@@ -125,7 +125,9 @@ impl Header {
             let trimmed = line.trim_start();
             let comment = trimmed.strip_prefix(';');
             if let Some(more) = comment.and_then(|c| c.strip_prefix('+')) {
-                case.as_mut().with_context(|| format!("line {number}: `;+` continues no case"))?.push_str(more);
+                case.as_mut()
+                    .with_context(|| format!("line {number}: `;+` continues no case"))?
+                    .push_str(more);
                 continue;
             }
             h.finish_case(case.take())?;
@@ -199,7 +201,8 @@ impl Header {
 
 /// The line an expectation on line `number` of its own is about: the next one that is not such a line itself.
 fn next_code_line(text: &str, number: usize) -> usize {
-    let is_expectation = |l: &str| l.trim_start().strip_prefix(';').is_some_and(|c| c.trim_start().starts_with("error:"));
+    let is_expectation =
+        |l: &str| l.trim_start().strip_prefix(';').is_some_and(|c| c.trim_start().starts_with("error:"));
     let skipped = text.lines().skip(number).take_while(|l| is_expectation(l)).count();
     number + skipped + 1
 }
@@ -219,13 +222,25 @@ mod tests {
         assert_eq!(h.cases, [serde_json::json!({"x": 1})]);
         assert_eq!(h.directives, ["check: abc"]);
         let got: Vec<_> = h.expected.iter().map(|e| (e.code.as_str(), e.text.as_str(), e.line)).collect();
-        let want = [("E0203", "two", Some(9)), ("E0204", "three", Some(9)), ("W0101", "four", Some(13)), ("E0205", "five", Some(13))];
+        let want = [
+            ("E0203", "two", Some(9)),
+            ("E0204", "three", Some(9)),
+            ("W0101", "four", Some(13)),
+            ("E0205", "five", Some(13)),
+        ];
         assert_eq!(got, want);
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for bad in ["kernel", "; test fly\n", "; test print\n; test print\n", "; test print\n; case: [1]\n", "; test print\n;+ x\n", "; test print\nx ; error: E9999 x\n"] {
+        for bad in [
+            "kernel",
+            "; test fly\n",
+            "; test print\n; test print\n",
+            "; test print\n; case: [1]\n",
+            "; test print\n;+ x\n",
+            "; test print\nx ; error: E9999 x\n",
+        ] {
             assert!(Header::parse(bad).is_err(), "{bad}");
         }
     }

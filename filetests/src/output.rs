@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn directives_decide() {
-        let header = Header::parse("; test print\n; check: two\n; nextln: three\n; not: five\n").expect("parses");
+        let header =
+            Header::parse("; test print\n; check: two\n; nextln: three\n; not: five\n").expect("parses");
         let ok = |output: &str| compare(Path::new("/none"), "", &header, output, false).is_ok();
         assert!(ok("one\ntwo\nthree\nfour\n"));
         assert!(!ok("one\ntwo\nfour\nthree\n"));

@@ -92,7 +92,8 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
     let out = run.text(stage);
     match case.kind {
         TestKind::Compile => {
-            let cold = Context::new().compile(&module, &*isa, &settings).map_err(|e| anyhow::anyhow!("{e:?}"))?;
+            let cold =
+                Context::new().compile(&module, &*isa, &settings).map_err(|e| anyhow::anyhow!("{e:?}"))?;
             ensure!(cold.ptx() == out, "a fresh context compiles to other bytes");
         }
         TestKind::Ptxas => {

@@ -20,7 +20,9 @@ fn main() -> ExitCode {
         let name = case.name.clone();
         let run = move || match missing {
             Some(why) => Err(Failed::from(why)),
-            None => run_file(&case, bless).map_err(|e| Failed::from(format!("{}\n{e:#}", case.path.display()))),
+            None => {
+                run_file(&case, bless).map_err(|e| Failed::from(format!("{}\n{e:#}", case.path.display())))
+            }
         };
         Trial::test(name, run).with_ignored_flag(ignored)
     });

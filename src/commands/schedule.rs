@@ -53,10 +53,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 fn kernels(args: &Args, file: &str) -> Result<(), Failure> {
     let input = args.common.read(file)?;
     let isa = target(&input.settings)?;
-    let run = Context::new().run_to(Stage::Schedule, &input.module, &*isa, &input.settings).map_err(|errors| {
-        input.source.report(&errors);
-        Failure::Diagnostics
-    })?;
+    let run =
+        Context::new().run_to(Stage::Schedule, &input.module, &*isa, &input.settings).map_err(|errors| {
+            input.source.report(&errors);
+            Failure::Diagnostics
+        })?;
     input.source.report(&run.warnings);
     if args.format == Format::Table {
         return write_output(&args.output, &run.text(Stage::Schedule));

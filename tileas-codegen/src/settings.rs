@@ -458,11 +458,16 @@ mod tests {
     #[test]
     fn values_arrive() {
         let mut b = Settings::builder();
-        for pair in ["slice_regs=32", "ii-cap=40", "require-pipelining", "scheduler=Cost", "max-ptx-version=8.7"] {
+        for pair in
+            ["slice_regs=32", "ii-cap=40", "require-pipelining", "scheduler=Cost", "max-ptx-version=8.7"]
+        {
             b.set_pair(pair).unwrap_or_else(|e| panic!("{e}"));
         }
         let s = b.finish();
-        assert_eq!((s.slice_regs, s.ii_cap, s.require_pipelining, s.max_ptx_version), (32, Some(40), true, (8, 7)));
+        assert_eq!(
+            (s.slice_regs, s.ii_cap, s.require_pipelining, s.max_ptx_version),
+            (32, Some(40), true, (8, 7))
+        );
         assert_eq!(s.get("ii-cap").as_deref(), Some("40"));
         assert_eq!((s.scheduler, s.warnings().len()), (SchedulerChoice::CostBased, 1));
         assert!(b.set("scheduler", "serial").map(|b| b.finish().warnings().is_empty()).unwrap_or(false));

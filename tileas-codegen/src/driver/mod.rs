@@ -11,7 +11,6 @@
 mod stage;
 mod wiring;
 
-
 pub use stage::{Form, KernelState, Stage, agents_text};
 pub use wiring::Buffers;
 

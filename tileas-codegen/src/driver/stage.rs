@@ -83,9 +83,9 @@ pub enum Form {
 impl Form {
     /// The form of a kernel: materialised if it switches agents or declares its threads.
     pub fn of(func: &Function) -> Form {
-        let switches = func
-            .block_ops(func.entry())
-            .any(|op| matches!(func.opcode(op), Opcode::AsyncPipelineAgentSwitch | Opcode::AsyncPipelineCreatePipeline));
+        let switches = func.block_ops(func.entry()).any(|op| {
+            matches!(func.opcode(op), Opcode::AsyncPipelineAgentSwitch | Opcode::AsyncPipelineCreatePipeline)
+        });
         let threads = func.attrs.get(crate::ir::keys::NUM_THREADS).is_some();
         if switches || threads { Form::Materialized } else { Form::Value }
     }
@@ -148,9 +148,9 @@ impl KernelState {
             text.push('\n');
             text.push_str(&render::table(&region.problem, &region.schedule));
         }
-        if let (Some(buffers), Some(func)) = (&self.buffers, &self.placed) {
+        if let (Some(buffers), Some(func), Some(plan)) = (&self.buffers, &self.placed, &self.plan) {
             text.push('\n');
-            text.push_str(&buffers.dump(func));
+            text.push_str(&buffers.dump(func, plan));
         }
         text
     }
@@ -181,7 +181,8 @@ pub fn agents_text(plan: &AgentPlan) -> String {
         }
         text.push('\n');
     }
-    let _ = writeln!(text, "; {} threads, at most {} registers at entry", plan.num_threads, plan.entry_reg_cap);
+    let _ =
+        writeln!(text, "; {} threads, at most {} registers at entry", plan.num_threads, plan.entry_reg_cap);
     text
 }
 

@@ -8,9 +8,9 @@ use crate::constraints::ConstraintMap;
 use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
+use crate::schedule::Scheduler;
 use crate::schedule::ddg::schedule_function;
 use crate::schedule::handoff::ScheduleAnalysis;
-use crate::schedule::Scheduler;
 use crate::settings::Settings;
 
 /// Storage and channels of a kernel.
@@ -36,7 +36,7 @@ pub(super) fn buffers(
     isa: &dyn TargetIsa,
     _settings: &Settings,
 ) -> CodegenResult<Buffers> {
-    assign_buffers(func, plan, schedule, isa)
+    assign_buffers(func, plan, schedule, isa, &crate::buffers::BufferOptions::default())
 }
 
 /// The function with pipelines and agents.
