@@ -133,7 +133,7 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
                 sets.union(node, v.index());
             }
         }
-        for touch in classify::touches(func, op) {
+        if let Some(touch) = classify::touches(func, op) {
             for &(view, other, write) in &views {
                 if view == touch.view && (write || touch.write) {
                     sets.union(node, other);

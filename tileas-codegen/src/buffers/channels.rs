@@ -1,382 +1,522 @@
-//! Channels: the hand-overs of storage between agents, and to or from asynchronous engines.
+//! Channels: the hand-offs that order all conflicting accesses to a storage web, and their bundles (pipes).
 //!
-//! A channel has a home block and advances once per execution of it. Its producer ops write a web, its consumer ops read
-//! it; ops nested deeper count as their ancestor in the home. Transaction channels with equal home, producer and
-//! consumers form one bundle. No channel is needed between matrix instructions that one lane issues to one accumulator.
+//! In: webs, agent plan. Out: [`PipeData`] in program order of their commit points. Method: for every web and every
+//! block in which several engines touch it, walk the block's ops with a vector clock per engine; where an access
+//! conflicts with an earlier one that its engine cannot know to be complete, the earlier access becomes an event and
+//! the later engine its consumer. A second walk does the same from one execution of the block to a later one through
+//! the *empty* sides. In the web's home block a channel owns the ring of slots; in blocks below it the web stays in
+//! place and the channel is a token with one slot.
+//!
+//! Guarantee: program order, executed sequentially, satisfies every wait, so an unscheduled region never deadlocks;
+//! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
+//! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
-use super::webs::{Web, WebId, Webs, is_constant};
-use crate::agents::{Agent, AgentPlan};
+use super::access::{Class, Key, accesses, class_of, slice_base};
+use super::webs::{Web, Webs, ancestor_in};
+use crate::agents::AgentPlan;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space, Value};
+use crate::ir::{Block, Function, Op, Opcode, Space};
+use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
 
-/// How *full* is signalled.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Full {
-    /// Transaction bytes of TMA loads.
-    Tx,
-    /// Commit of matrix instructions.
-    Commit,
-    /// Arrival of that many threads.
-    Arrive(u32),
+/// A bundle of channels: one full/empty barrier pair per slot.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pipe(u32);
+entity_impl!(Pipe, "Pipe_");
+
+/// One consumer of a pipe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Consumer {
+    /// Who.
+    pub key: Key,
+    /// Ops of the home block before the first of which it waits; empty: it waits after the last of `uses`.
+    pub waits: Vec<Op>,
+    /// Ops of the home block after the last of which it releases.
+    pub uses: Vec<Op>,
 }
 
-/// How a consumer frees the slot.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Free {
-    /// Commit of matrix instructions.
-    Commit,
-    /// Arrival of that many threads.
-    Arrive(u32),
-    /// The issuing lane, after its bulk group has read the slot.
-    Bulk,
-}
-
-impl Free {
-    /// Arrivals per phase.
-    pub fn count(self) -> u32 {
-        match self {
-            Free::Arrive(n) => n,
-            Free::Commit | Free::Bulk => 1,
-        }
-    }
-}
-
-/// Fence before an arriving commit.
+/// Fence that a commit by threads needs.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Publish {
     /// None.
     None,
-    /// Generic writes read by the asynchronous proxy.
+    /// Shared memory written by threads, read by an asynchronous engine.
     Proxy,
-    /// Tensor-memory stores.
+    /// Tensor memory written by threads.
     Tmem,
 }
 
-/// One consuming agent.
-#[derive(Clone, Debug)]
-pub struct Consumer {
-    /// Who.
-    pub agent: Agent,
-    /// Its reading ops.
-    pub ops: Vec<Op>,
-    /// How it frees the slot.
-    pub free: Free,
+impl Publish {
+    /// Name in the `publish` attribute.
+    pub fn name(self) -> &'static str {
+        match self {
+            Publish::None => "none",
+            Publish::Proxy => "proxy",
+            Publish::Tmem => "tmem",
+        }
+    }
 }
 
-/// A bundle of channels: one barrier pair per slot.
-#[derive(Clone, Debug)]
-pub struct Bundle {
-    /// Payload, one web per member.
-    pub webs: SmallVec<[WebId; 2]>,
-    /// It advances once per execution of this block.
+/// One pipe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PipeData {
+    /// Advances once per execution of this block.
     pub home: Block,
-    /// Producing agent.
-    pub producer: Agent,
-    /// Writing ops.
-    pub produce_ops: Vec<Op>,
-    /// Consumers.
+    /// Iteration distance from producer to consumer.
+    pub distance: u32,
+    /// Webs it orders.
+    pub webs: Vec<Web>,
+    /// Whether it hands over data (its webs are its buffers) or is a token.
+    pub payload: bool,
+    /// Whether the webs stay in place (one slot, `home` lies below their home).
+    pub in_place: bool,
+    /// Who produces.
+    pub producer: Key,
+    /// Ops of the home block before the first of which the producer acquires.
+    pub acquires: Vec<Op>,
+    /// Ops of the home block after the last of which it commits.
+    pub events: Vec<Op>,
+    /// Who consumes.
     pub consumers: Vec<Consumer>,
-    /// How full is signalled.
-    pub full: Full,
-    /// Fence of an arriving commit.
+    /// Bytes of one slot announced by a transaction commit; 0 otherwise.
+    pub tx: u32,
+    /// Fence of the commit.
     pub publish: Publish,
-    /// The home runs at most once per kernel, so slots are never reused.
-    pub once: bool,
-    /// Slots.
+    /// Both sides are whole warps of one agent, whose issuing lane feeds an engine: this named barrier over the
+    /// agent's threads replaces the mbarriers.
+    pub named: Option<u32>,
+    /// Number of slots.
     pub depth: u32,
-    /// Least depth by rule R3.
-    pub need: u32,
-    /// Why it has that depth.
+    /// Whether slots are handed back through barriers (false: the home runs at most `depth` times).
+    pub has_empty: bool,
+    /// Why this depth.
     pub reason: String,
-    /// Offset of the full barriers.
+    /// Shared-memory offset of the full barriers.
     pub full_at: u32,
-    /// Offset of the empty barriers; `None`: slots are never reused.
-    pub empty_at: Option<u32>,
+    /// Shared-memory offset of the empty barriers.
+    pub empty_at: u32,
 }
 
-impl Bundle {
-    /// Arrivals on the empty barrier per phase.
-    pub fn empty_count(&self) -> u32 {
-        self.consumers.iter().map(|c| c.free.count()).sum()
-    }
+/// Positions of ops in program order: where an op begins, and where it (with its regions) ends.
+#[derive(Default)]
+pub struct Positions {
+    /// Preorder number.
+    pub begin: SecondaryMap<Op, u32>,
+    /// Number of the last op inside.
+    pub end: SecondaryMap<Op, u32>,
+}
 
-    /// Bytes of one slot.
-    pub fn slot_bytes(&self, webs: &Webs) -> u32 {
-        self.webs.iter().map(|&w| webs.get(w)).filter(|w| w.space == Space::Smem).map(Web::slot_bytes).sum()
-    }
-
-    /// `full` for people.
-    pub fn full_text(&self) -> String {
-        match self.full {
-            Full::Tx => "by transaction bytes".into(),
-            Full::Commit => "by commit".into(),
-            Full::Arrive(n) => format!("by {n} arrivals"),
+impl Positions {
+    /// Numbers all ops.
+    pub fn compute(func: &Function) -> Positions {
+        let mut p = Positions::default();
+        let mut n = 0;
+        fn walk(func: &Function, b: Block, n: &mut u32, p: &mut Positions) {
+            for op in func.block_ops(b) {
+                *n += 1;
+                p.begin[op] = *n;
+                for &r in func.regions(op) {
+                    walk(func, func.region_block(r), n, p);
+                }
+                *n += 1;
+                p.end[op] = *n;
+            }
         }
-    }
-
-    /// `empty` for people.
-    pub fn free_text(&self) -> String {
-        if self.empty_at.is_none() {
-            return "never (the home runs once)".into();
-        }
-        let parts: Vec<String> = self
-            .consumers
-            .iter()
-            .map(|c| match c.free {
-                Free::Commit => "commit".into(),
-                Free::Arrive(n) => format!("{n} arrivals"),
-                Free::Bulk => "bulk group read".into(),
-            })
-            .collect();
-        format!("by {}", parts.join(" + "))
+        walk(func, func.entry(), &mut n, &mut p);
+        p
     }
 }
 
-/// Whether a block runs at most once per kernel.
-pub fn runs_once(f: &Function, mut b: Block) -> bool {
-    while let Some(op) = f.block_parent(b) {
-        if f.opcode(op) == Opcode::For {
-            return false;
-        }
-        match f.op_block(op) {
-            Some(p) => b = p,
-            None => return true,
-        }
-    }
-    true
+/// One access of one engine at one op of the block under study.
+#[derive(Clone, Copy)]
+struct Touch {
+    key: usize,
+    reads: bool,
+    writes: bool,
 }
 
-/// The op of `block` that is `op` or contains it.
-pub fn ancestor_in(f: &Function, block: Block, op: Op) -> Option<Op> {
-    let mut op = op;
-    loop {
-        let b = f.op_block(op)?;
-        if b == block {
-            return Some(op);
-        }
-        op = f.block_parent(b)?;
-    }
-}
-
-/// A value without the slices taken of it.
-fn root(f: &Function, mut v: Value) -> Value {
-    while let Some(op) = f.defining_op(v) {
-        if f.opcode(op) != Opcode::ExtractSlice {
-            break;
-        }
-        match f.operands(op).first() {
-            Some(&s) => v = s,
-            None => break,
-        }
-    }
-    v
-}
-
-struct Access {
+struct Node {
     op: Op,
-    agent: Agent,
-    value: Value,
+    touches: SmallVec<[Touch; 2]>,
 }
 
-/// Finds all channels and bundles them, in program order of their first producer op.
+/// An event under construction.
+struct Event {
+    key: usize,
+    node: usize,
+    /// (consumer, first node that waits; `usize::MAX`: after its last access)
+    consumers: Vec<(usize, usize)>,
+}
+
+/// Finds all channels and bundles them.
 ///
 /// # Errors
-/// `E0602`–`E0604` for hand-overs that have no channel form.
-pub fn find(f: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Vec<Bundle>> {
-    let ops = f.all_ops();
-    let mut writes: Vec<Vec<Access>> = webs.iter().map(|_| Vec::new()).collect();
-    let mut reads: Vec<Vec<Access>> = webs.iter().map(|_| Vec::new()).collect();
-    for &op in &ops {
-        let Some(agent) = plan.op_agent[op].expand() else { continue };
-        let mut add = |list: &mut Vec<Vec<Access>>, v: Value| {
-            if let Some(w) = webs.of(v) {
-                list[w.0 as usize].push(Access { op, agent, value: root(f, v) });
-            }
-        };
-        match f.opcode(op) {
-            Opcode::AsyncTiledTmaLoad => f.results(op).iter().for_each(|&v| add(&mut writes, v)),
-            Opcode::AsyncDot => {
-                for name in ["a", "b"] {
-                    if let Some(v) = f.named_operand(op, name) {
-                        add(&mut reads, v);
-                    }
+/// See the module documentation.
+pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+    let positions = Positions::compute(func);
+    let mut found: Vec<PipeData> = Vec::new();
+    for (web, data) in webs.webs.iter() {
+        // The home block and every block below it that holds an access.
+        let mut blocks: Vec<Block> = vec![data.home];
+        for &op in &data.ops {
+            let mut b = func.op_block(op);
+            while let Some(block) = b.filter(|&x| x != data.home) {
+                if !blocks.contains(&block) {
+                    blocks.push(block);
                 }
-                f.results(op).iter().for_each(|&v| add(&mut writes, v));
+                b = func.block_parent(block).and_then(|p| func.op_block(p));
             }
-            Opcode::AsyncTiledTmaStore => {
-                if let Some(v) = f.named_operand(op, "source") {
-                    add(&mut reads, v);
-                }
-            }
-            Opcode::Copy => {
-                if let Some(v) = f.named_operand(op, "source")
-                    && !is_constant(f, v)
-                {
-                    add(&mut reads, v);
-                }
-                if let Some(v) = f.named_operand(op, "dest") {
-                    add(&mut writes, v);
-                }
-                f.results(op).iter().for_each(|&v| add(&mut writes, v));
-            }
-            _ => {}
+        }
+        for block in blocks {
+            block_channels(func, plan, webs, web, block, &mut found)?;
         }
     }
-    let mut found: Vec<Bundle> = Vec::new();
-    for (id, w) in webs.iter() {
-        let (writes, reads) = (&writes[id.0 as usize], &reads[id.0 as usize]);
-        if writes.is_empty() {
-            if let Some(r) = reads.first() {
-                return Err(CodegenError::new(
-                    Code::E0602,
-                    f.op_loc(r.op),
-                    "reads storage that nothing writes",
-                ));
+    let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
+    found.sort_by_key(last);
+    let mut pipes: PrimaryMap<Pipe, PipeData> = PrimaryMap::new();
+    for ch in found {
+        let host = pipes.iter().find(|(_, p)| may_bundle(&positions, p, &ch)).map(|(id, _)| id);
+        match host {
+            Some(id) => merge(&mut pipes[id], ch),
+            None => {
+                pipes.push(ch);
             }
-            continue;
-        }
-        one_web(f, plan, id, w, writes, reads, &mut found)?;
-    }
-    let position = |op: Op| ops.iter().position(|&o| o == op).unwrap_or(usize::MAX);
-    found.sort_by_key(|b| b.produce_ops.iter().map(|&o| position(o)).min());
-    // Bundle transaction channels that agree in everything but the payload.
-    let mut out: Vec<Bundle> = Vec::new();
-    for b in found {
-        let same = |x: &Bundle| {
-            x.full == Full::Tx
-                && b.full == Full::Tx
-                && x.home == b.home
-                && x.producer == b.producer
-                && x.consumers.len() == b.consumers.len()
-                && x.consumers.iter().zip(&b.consumers).all(|(p, q)| p.agent == q.agent && p.free == q.free)
-        };
-        match out.iter_mut().find(|x| same(x)) {
-            Some(x) => {
-                x.webs.extend(b.webs);
-                x.produce_ops.extend(b.produce_ops);
-                for (p, q) in x.consumers.iter_mut().zip(b.consumers) {
-                    p.ops.extend(q.ops);
-                    p.ops.sort_unstable();
-                    p.ops.dedup();
-                }
-            }
-            None => out.push(b),
         }
     }
-    Ok(out)
+    Ok(pipes)
 }
 
-fn one_web(
-    f: &Function,
-    plan: &AgentPlan,
-    id: WebId,
-    w: &Web,
-    writes: &[Access],
-    reads: &[Access],
-    found: &mut Vec<Bundle>,
-) -> CodegenResult<()> {
-    let is_dot = |a: &Access| f.opcode(a.op) == Opcode::AsyncDot;
-    let threads = |a: Agent| plan.agents[a].warps * 32;
-    let fail = |op: Op, m: String| Err(CodegenError::new(Code::E0603, f.op_loc(op), m));
-    // A web written by registers first and by matrix instructions then is handed over in between.
-    let (dots, other): (Vec<&Access>, Vec<&Access>) = writes.iter().partition(|a| is_dot(a));
-    let mut groups: Vec<(Vec<&Access>, Vec<&Access>)> = Vec::new();
-    if !dots.is_empty() && !other.is_empty() {
-        groups.push((other, dots.clone()));
-        groups.push((dots, reads.iter().collect()));
-    } else {
-        groups.push((writes.iter().collect(), reads.iter().collect()));
+fn keys_of(p: &PipeData) -> Vec<Key> {
+    let mut k: Vec<Key> = p.consumers.iter().map(|c| c.key).collect();
+    k.sort_unstable();
+    k
+}
+
+/// Channels bundle if they agree in all that a barrier pair fixes and all of their commits precede all waits.
+fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
+    let same = a.home == b.home
+        && a.distance == b.distance
+        && a.in_place == b.in_place
+        && a.payload == b.payload
+        && a.producer == b.producer
+        && a.publish == b.publish
+        && keys_of(a) == keys_of(b)
+        && !a.webs.iter().any(|w| b.webs.contains(w));
+    if !same {
+        return false;
     }
-    for (producers, consumers) in groups {
-        let Some(first) = producers.first() else { continue };
-        if consumers.is_empty() {
-            continue;
+    let commit = a.events.iter().chain(&b.events).map(|&op| positions.end[op]).max();
+    let wait = a
+        .consumers
+        .iter()
+        .chain(&b.consumers)
+        .map(|c| match c.waits.iter().map(|&op| positions.begin[op]).min() {
+            Some(first) => first,
+            None => c.uses.iter().map(|&op| positions.end[op]).max().unwrap_or(0),
+        })
+        .min();
+    commit <= wait
+}
+
+fn merge(into: &mut PipeData, ch: PipeData) {
+    let add = |list: &mut Vec<Op>, more: Vec<Op>| {
+        for op in more {
+            if !list.contains(&op) {
+                list.push(op);
+            }
         }
-        if let Some(p) = producers.iter().find(|p| p.agent != first.agent) {
-            return fail(p.op, "storage is written by two agents without a hand-over between them".into());
+    };
+    into.webs.extend(ch.webs);
+    into.tx = into.tx.saturating_add(ch.tx);
+    add(&mut into.acquires, ch.acquires);
+    add(&mut into.events, ch.events);
+    for c in ch.consumers {
+        if let Some(mine) = into.consumers.iter_mut().find(|m| m.key == c.key) {
+            if mine.waits.is_empty() || c.waits.is_empty() {
+                mine.waits.clear();
+            } else {
+                add(&mut mine.waits, c.waits);
+            }
+            add(&mut mine.uses, c.uses);
         }
-        let by_dots = is_dot(first);
-        let feeds_dots = consumers.iter().all(|c| {
-            is_dot(c) && producers.iter().all(|p| !is_dot(p)) && writes.iter().any(|x| x.op == c.op)
+    }
+}
+
+fn block_channels(
+    func: &Function,
+    plan: &AgentPlan,
+    webs: &Webs,
+    web: Web,
+    block: Block,
+    found: &mut Vec<PipeData>,
+) -> CodegenResult<()> {
+    let data = &webs.webs[web];
+    let mut keys: Vec<Key> = Vec::new();
+    let mut nodes: Vec<Node> = Vec::new();
+    for &op in &data.ops {
+        let Some(item) = ancestor_in(func, op, block) else { continue };
+        let Some(agent) = plan.op_agent[op].expand() else {
+            return Err(CodegenError::new(
+                Code::E0608,
+                func.op_loc(op),
+                "an access to a stored tile has no agent",
+            ));
+        };
+        let key = Key { agent, class: class_of(func, plan, op) };
+        let k = keys.iter().position(|x| *x == key).unwrap_or_else(|| {
+            keys.push(key);
+            keys.len() - 1
         });
-        let home = if by_dots {
-            let value = consumers[0].value;
-            if let Some(c) = consumers.iter().find(|c| c.value != value) {
-                return fail(c.op, "an accumulator is read at two points of its life; only its final value can be handed over".into());
+        if nodes.last().is_none_or(|n| n.op != item) {
+            nodes.push(Node { op: item, touches: SmallVec::new() });
+        }
+        let Some(node) = nodes.last_mut() else { continue };
+        for a in accesses(func, op) {
+            if webs.of[slice_base(func, a.value).0].expand() != Some(web) {
+                continue;
             }
-            match f.defining_op(value).and_then(|op| f.op_block(op)) {
-                Some(b) => b,
-                None => return fail(
-                    consumers[0].op,
-                    "an accumulator is read inside the loop that updates it; this hand-over is unsupported"
-                        .into(),
-                ),
+            match node.touches.iter_mut().find(|t| t.key == k) {
+                Some(t) => (t.reads, t.writes) = (t.reads | a.reads, t.writes | a.writes),
+                None => node.touches.push(Touch { key: k, reads: a.reads, writes: a.writes }),
             }
+        }
+    }
+    let self_ordered = |k: usize| keys[k].class != Class::Sync || data.space != Space::Smem;
+    if keys.is_empty() || (keys.len() == 1 && self_ordered(0)) {
+        return Ok(());
+    }
+    let nk = keys.len();
+    let conflict = |a: Touch, b: Touch| {
+        if a.key == b.key {
+            // Threads of one agent see each other's writes only through a hand-off; parts written one after the
+            // other are disjoint.
+            !self_ordered(a.key) && a.writes != b.writes
         } else {
-            let Some(b) = f.op_block(first.op) else { continue };
-            if let Some(p) = producers.iter().find(|p| f.op_block(p.op) != Some(b)) {
-                return fail(p.op, "the parts of one tile are written in different regions".into());
-            }
-            b
-        };
-        for c in &consumers {
-            if ancestor_in(f, home, c.op).is_none() {
-                return fail(c.op, "the tile is used outside the region that produces it".into());
-            }
+            a.writes || b.writes
         }
-        for p in &producers {
-            if ancestor_in(f, home, p.op).is_none() {
-                return fail(p.op, "the tile is written outside the region that hands it over".into());
-            }
+    };
+    let touch = |n: usize, k: usize| nodes[n].touches.iter().copied().find(|t| t.key == k);
+    let merge_clock = |into: &mut Vec<i64>, from: &[i64]| {
+        for (a, b) in into.iter_mut().zip(from) {
+            *a = (*a).max(*b);
         }
-        let mut list: Vec<Consumer> = Vec::new();
-        for c in &consumers {
-            let free = match f.opcode(c.op) {
-                Opcode::AsyncDot => Free::Commit,
-                Opcode::AsyncTiledTmaStore => Free::Bulk,
-                _ => Free::Arrive(threads(c.agent)),
-            };
-            match list.iter_mut().find(|x| x.agent == c.agent) {
-                Some(x) if x.free == free => x.ops.push(c.op),
-                Some(_) => {
-                    return fail(
-                        c.op,
-                        "one agent reads the tile both with registers and with an asynchronous engine".into(),
-                    );
+    };
+    // clocks[k][j]: the last node of j that k knows complete. snap[n][k]: k's clock when node n is done.
+    let mut clocks = vec![vec![-1i64; nk]; nk];
+    let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
+    let mut events: Vec<Event> = Vec::new();
+    for n in 0..nodes.len() {
+        for t in nodes[n].touches.clone() {
+            // Latest conflicting node of each engine, the latest first: it may imply the others.
+            let mut needs: Vec<(usize, usize)> = (0..nk)
+                .filter_map(|j| {
+                    (0..n).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, t))).map(|m| (m, j))
+                })
+                .collect();
+            needs.sort_unstable_by(|a, b| b.cmp(a));
+            for (m, j) in needs {
+                if clocks[t.key][j] >= m as i64 {
+                    continue;
                 }
-                None => list.push(Consumer { agent: c.agent, ops: vec![c.op], free }),
+                let at = events.iter().position(|e| e.key == j && e.node == m).unwrap_or_else(|| {
+                    events.push(Event { key: j, node: m, consumers: Vec::new() });
+                    events.len() - 1
+                });
+                if !events[at].consumers.iter().any(|c| c.0 == t.key) {
+                    events[at].consumers.push((t.key, n));
+                }
+                let from = snaps[m][j].clone();
+                merge_clock(&mut clocks[t.key], &from);
+                clocks[t.key][j] = clocks[t.key][j].max(m as i64);
             }
         }
-        for c in &mut list {
-            c.ops.dedup();
+        snaps.push(clocks.clone());
+    }
+    if func.block_parent(block).is_some() {
+        wrap(func, &nodes, &keys, &clocks, &conflict, &self_ordered, &mut events)?;
+    }
+    let in_place = block != data.home;
+    for e in events {
+        let producer = keys[e.key];
+        let loc = func.op_loc(nodes[e.node].op);
+        let of_key = |k: usize| (0..nodes.len()).filter(move |&n| touch(n, k).is_some());
+        if producer.class == Class::Bulk || e.consumers.iter().any(|c| keys[c.0].class == Class::Tma) {
+            return Err(CodegenError::new(
+                Code::E0606,
+                loc,
+                "a tile is overwritten by a TMA load, or waits for a TMA store, in place; load into a new tile",
+            ));
         }
-        let full = match f.opcode(first.op) {
-            Opcode::AsyncTiledTmaLoad => Full::Tx,
-            Opcode::AsyncDot => Full::Commit,
-            _ => Full::Arrive(threads(first.agent)),
+        if producer.class == Class::Mma && e.consumers.iter().any(|c| c.0 == e.key) {
+            return Err(CodegenError::new(
+                Code::E0607,
+                loc,
+                "the matrix engine reads an operand that it wrote",
+            ));
+        }
+        let written: Vec<usize> = of_key(e.key).filter(|&n| n <= e.node).collect();
+        let payload = !in_place && written.iter().any(|&n| touch(n, e.key).is_some_and(|t| t.writes));
+        let events_ops: Vec<Op> = written.iter().map(|&n| nodes[n].op).collect();
+        let mut tx = 0u32;
+        if producer.class == Class::Tma {
+            for &op in &events_ops {
+                tx = tx.saturating_add(tx_bytes(func, webs, web, op)?);
+            }
+        }
+        let consumers: Vec<Consumer> = {
+            let mut list = e.consumers.clone();
+            list.sort_by_key(|c| (keys[c.0], c.1));
+            list.iter()
+                .map(|&(k, first)| Consumer {
+                    key: keys[k],
+                    waits: of_key(k).filter(|&n| n >= first).map(|n| nodes[n].op).collect(),
+                    uses: of_key(k).map(|n| nodes[n].op).collect(),
+                })
+                .collect()
         };
-        let publish = match (full, w.space) {
-            (Full::Arrive(_), Space::Tmem) => Publish::Tmem,
-            (Full::Arrive(_), _) => Publish::Proxy,
+        let publish = match (producer.class, data.space) {
+            (Class::Sync, Space::Tmem) => Publish::Tmem,
+            (Class::Sync, _) if consumers.iter().any(|c| c.key.class != Class::Sync) => Publish::Proxy,
             _ => Publish::None,
         };
-        let _ = feeds_dots;
-        found.push(Bundle {
-            webs: SmallVec::from_slice(&[id]),
-            home,
-            producer: first.agent,
-            produce_ops: producers.iter().map(|p| p.op).collect(),
-            consumers: list,
-            full,
+        let agent = producer.agent;
+        let inside = producer.class == Class::Sync
+            && !plan.agents[agent].elect
+            && consumers.iter().all(|c| c.key == Key { agent, class: Class::Bulk });
+        let named = (inside && agent.as_u32() < 15).then(|| 1 + agent.as_u32());
+        found.push(PipeData {
+            home: block,
+            distance: 0,
+            webs: vec![web],
+            payload,
+            in_place,
+            producer,
+            acquires: of_key(e.key).map(|n| nodes[n].op).collect(),
+            events: events_ops,
+            consumers,
+            tx,
             publish,
-            once: runs_once(f, home),
+            named,
             depth: 1,
-            need: 1,
+            has_empty: true,
             reason: String::new(),
             full_at: 0,
-            empty_at: None,
+            empty_at: 0,
         });
     }
     Ok(())
+}
+
+/// Orders the accesses of one execution of the block before the conflicting ones of the next that uses the slot:
+/// whoever comes first acquires what the others release; engines that no acquire covers become consumers.
+fn wrap(
+    func: &Function,
+    nodes: &[Node],
+    keys: &[Key],
+    end: &[Vec<i64>],
+    conflict: &impl Fn(Touch, Touch) -> bool,
+    self_ordered: &impl Fn(usize) -> bool,
+    events: &mut [Event],
+) -> CodegenResult<()> {
+    let nk = keys.len();
+    let touch = |n: usize, k: usize| nodes[n].touches.iter().copied().find(|t| t.key == k);
+    let last = |k: usize| (0..nodes.len()).rev().find(|&n| touch(n, k).is_some()).map_or(-1, |n| n as i64);
+    // Adding a consumer makes the next round know more; each round adds at least one of nk² pairs.
+    for _round in 0..=nk * nk {
+        let mut clocks: Vec<Vec<i64>> = end.to_vec();
+        for (k, c) in clocks.iter_mut().enumerate() {
+            if self_ordered(k) {
+                c[k] = last(k);
+            }
+        }
+        let at_end = clocks.clone();
+        let mut entered = vec![false; nk];
+        let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
+        let mut missing = None;
+        'walk: for n in 0..nodes.len() {
+            for t in &nodes[n].touches {
+                let k = t.key;
+                if !std::mem::replace(&mut entered[k], true) {
+                    for e in events.iter().filter(|e| e.key == k) {
+                        for &(c, _) in &e.consumers {
+                            for j in 0..nk {
+                                clocks[k][j] = clocks[k][j].max(at_end[c][j]);
+                            }
+                            clocks[k][c] = clocks[k][c].max(last(c));
+                        }
+                    }
+                }
+                for e in events.iter() {
+                    if e.node < n && e.consumers.iter().any(|c| c.0 == k && c.1 == n) {
+                        let from = snaps[e.node][e.key].clone();
+                        for (a, b) in clocks[k].iter_mut().zip(&from) {
+                            *a = (*a).max(*b);
+                        }
+                    }
+                }
+                for j in 0..nk {
+                    let prior =
+                        (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
+                    if let Some(m) = prior
+                        && clocks[k][j] < m as i64
+                    {
+                        missing = Some((k, j, n));
+                        break 'walk;
+                    }
+                }
+            }
+            snaps.push(clocks.clone());
+        }
+        let Some((k, j, n)) = missing else { return Ok(()) };
+        let Some(e) = events.iter_mut().find(|e| e.key == k && !e.consumers.iter().any(|c| c.0 == j)) else {
+            return Err(CodegenError::new(
+                Code::E0606,
+                func.op_loc(nodes[n].op),
+                "a stored tile is carried around the loop between agents in a form that has no hand-off",
+            ));
+        };
+        let from = (e.node + 1..nodes.len()).find(|&m| touch(m, j).is_some()).unwrap_or(usize::MAX);
+        e.consumers.push((j, from));
+    }
+    Ok(())
+}
+
+/// Bytes that TMA loads inside `op` write to the web: the same on every path.
+fn tx_bytes(func: &Function, webs: &Webs, web: Web, op: Op) -> CodegenResult<u32> {
+    let block_bytes = |n: usize| -> CodegenResult<u32> {
+        let mut sum = 0u32;
+        if let Some(b) = func.op_block_at(op, n) {
+            for inner in func.block_ops(b) {
+                sum = sum.saturating_add(tx_bytes(func, webs, web, inner)?);
+            }
+        }
+        Ok(sum)
+    };
+    match func.opcode(op) {
+        Opcode::If => {
+            let (a, b) = (block_bytes(0)?, block_bytes(1)?);
+            if a != b {
+                return Err(CodegenError::new(
+                    Code::E0609,
+                    func.op_loc(op),
+                    format!("the arms load {a} and {b} bytes into one tile"),
+                ));
+            }
+            Ok(a)
+        }
+        Opcode::For => match block_bytes(0)? {
+            0 => Ok(0),
+            n => Err(CodegenError::new(
+                Code::E0609,
+                func.op_loc(op),
+                format!("a loop loads {n} bytes a trip into one tile that is handed over after it"),
+            )),
+        },
+        Opcode::AsyncTiledTmaLoad => Ok(accesses(func, op)
+            .iter()
+            .filter(|a| a.writes && webs.of[slice_base(func, a.value).0].expand() == Some(web))
+            .map(|a| func.value_data(a.value).num_bytes().unwrap_or(0).min(u64::from(u32::MAX)) as u32)
+            .sum()),
+        _ => Ok(0),
+    }
 }

@@ -1,314 +1,281 @@
-//! Ring depths: rule R3 (what the schedule needs) and rule R4 (what hides real latency), within memory.
+//! Channel depths: how many slots each ring gets, and why.
 //!
-//! R3: `D = max(1, ceil((start(c) − start(p) + hold(c)) / II))` over the consumers of the home loop; 1 in serial homes.
-//! R4: repeatedly add a slot where `D·T − L − H` is smallest and negative: L the producer's real latency, H the real
-//! cycles the slowest consumer holds the slot, T the real cycles of one execution of the home. Source: architecture page.
+//! R3 gives the least depth at which the schedule's II holds; R4 grows rings, the one short of most cycles first,
+//! until every producer's latency is covered, 8 slots, or memory is full. If even R3 does not fit, the largest rings
+//! shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports.
+//! Unit: model cycles for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
+//! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
-use super::channels::{Bundle, Full, ancestor_in};
-use super::webs::{WebId, Webs};
-use crate::agents::{Agent, AgentPlan};
-use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space, TypeData};
-use crate::isa::{OpClass, TargetIsa, Work};
-use crate::schedule::ScheduleAnalysis;
-use cranelift_entity::EntityRef;
+use super::channels::{Pipe, PipeData};
+use super::cost;
+use super::memory::{self, MemoryMap};
+use super::webs::Webs;
+use crate::agents::AgentPlan;
+use crate::error::CodegenResult;
+use crate::ir::{Function, Op};
+use crate::isa::TargetIsa;
+use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 
-/// Most slots rule R4 gives a ring.
-const MAX_DEPTH: u32 = 8;
-/// Trips assumed for a loop whose trip count is not known.
-const ASSUMED_TRIPS: u64 = 16;
+/// Most slots that R4 gives a ring.
+pub const MAX_DEPTH: u32 = 8;
 
-/// Class of an op for the real-cycle tables.
-pub fn real_class(f: &Function, op: Op) -> OpClass {
-    let code = f.opcode(op);
-    if code == Opcode::Copy {
-        let space = |v| f.value_data(v).space();
-        let src = f.named_operand(op, "source").and_then(space);
-        let dst = f.named_operand(op, "dest").and_then(space).or_else(|| f.result(op).and_then(space));
-        return match (src, dst) {
-            (Some(Space::Tmem), _) => OpClass::CopyTmemToRmem,
-            (Some(Space::Smem), Some(Space::Tmem)) => OpClass::CopySmemToTmem,
-            (Some(Space::Smem), _) => OpClass::CopySmemToRmem,
-            (_, Some(Space::Tmem)) => OpClass::CopyRmemToTmem,
-            _ => OpClass::CopyRmemToSmem,
-        };
-    }
-    let name = code.def().class;
-    OpClass::ALL.iter().copied().find(|c| format!("{c:?}") == name).unwrap_or(OpClass::Uniform)
-}
-
-/// Size of an op's work.
-pub fn work(f: &Function, op: Op) -> Work {
-    let data = |v| f.value_data(v);
-    let tile = f
-        .results(op)
-        .iter()
-        .chain(f.operands(op))
-        .map(|&v| data(v))
-        .filter(|d| d.is_tile())
-        .max_by_key(|d| d.num_bytes());
-    let (bytes, elements) =
-        tile.map_or((0, 0), |d| (d.num_bytes().unwrap_or(0), d.num_elements().unwrap_or(0)));
-    let mut w = Work { bytes: bytes as _, elements: elements as _, macs: 0 };
-    if f.opcode(op) == Opcode::AsyncDot {
-        let n = |name: &str| f.named_operand(op, name).and_then(|v| data(v).num_elements());
-        if let (Some(a), Some(acc), Some(TypeData::Tile { dims, .. })) =
-            (n("a"), n("acc"), f.named_operand(op, "acc").map(data))
-        {
-            let m = u64::from(*dims.first().unwrap_or(&1)).max(1);
-            w.macs = (acc * (a / m)) as _;
-            w.bytes = (a * 2) as _;
-        }
-    }
-    w
-}
-
-/// Real cycles of one execution of a block: its busiest agent's.
-fn block_cycles(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block) -> u64 {
-    let mut busy = vec![0u64; plan.agents.len()];
-    add_busy(f, plan, isa, block, 1, &mut busy);
-    busy.into_iter().max().unwrap_or(0).max(1)
-}
-
-fn add_busy(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block, times: u64, busy: &mut [u64]) {
-    for op in f.block_ops(block) {
-        if let Some(a) = plan.op_agent[op].expand() {
-            busy[a.index()] +=
-                times * u64::from(isa.machine().real_occupancy(real_class(f, op), &work(f, op)));
-        }
-        let inner = if f.opcode(op) == Opcode::For { times.saturating_mul(trips(f, op)) } else { times };
-        for &r in f.regions(op) {
-            add_busy(f, plan, isa, f.region_block(r), inner, busy);
-        }
-    }
-}
-
-/// Trip count of a loop if constant, else the assumed one.
-fn trips(f: &Function, op: Op) -> u64 {
-    let c = |n: usize| f.operands(op).get(n).and_then(|&v| f.constant_value(v));
-    match (c(0), c(1), c(2)) {
-        (Some(lo), Some(hi), Some(st)) if st > 0.0 => {
-            (((hi - lo) / st).ceil().max(0.0) as u64).clamp(1, 1 << 20)
-        }
-        _ => ASSUMED_TRIPS,
-    }
-}
-
-fn loop_of(f: &Function, home: Block) -> Option<Op> {
-    f.block_parent(home).filter(|&op| f.opcode(op) == Opcode::For)
-}
-
-struct Rates {
-    latency: u64,
-    hold: u64,
+/// Pipes that share their number of slots: they hand over the same webs in one home.
+struct Ring {
+    pipes: Vec<Pipe>,
+    need: u32,
+    depth: u32,
+    cap: u32,
+    /// Cycles to cover, and cycles per execution of the home.
+    cover: u64,
     period: u64,
+    shrunk: bool,
 }
 
-fn rates(f: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, b: &Bundle) -> Rates {
-    let m = isa.machine();
-    let occ = |op: Op| u64::from(m.real_occupancy(real_class(f, op), &work(f, op)));
-    let lat = |op: Op| u64::from(m.real_latency(real_class(f, op), &work(f, op)));
-    let scaled = |op: Op, n: u64| {
-        // An op nested in a loop of the home counts once per trip.
-        let mut times = 1;
-        let mut at = f.op_block(op);
-        while let Some(block) = at {
-            if block == b.home {
-                break;
-            }
-            match f.block_parent(block) {
-                Some(p) => {
-                    if f.opcode(p) == Opcode::For {
-                        times *= trips(f, p);
-                    }
-                    at = f.op_block(p);
-                }
-                None => break,
-            }
-        }
-        n * times
-    };
-    let latency = if b.full == Full::Tx {
-        b.produce_ops.iter().map(|&op| lat(op)).max().unwrap_or(0)
-    } else {
-        b.produce_ops.iter().map(|&op| scaled(op, occ(op))).sum()
-    };
-    let hold = b
-        .consumers
-        .iter()
-        .map(|c| {
-            c.ops
+/// The schedule of the loop whose body is the pipe's home.
+fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -> Option<&'a LoopSchedule> {
+    sched.loops[func.block_parent(p.home)?].as_deref()
+}
+
+/// R3: the least depth that keeps the schedule's II, and the sentence that says so.
+fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &PipeData) -> (u32, String) {
+    match schedule_of(func, sched, p) {
+        Some(s) if !s.serial && s.ii > 0 => {
+            let first = p.acquires.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+            let last = p
+                .consumers
                 .iter()
-                .map(|&op| scaled(op, occ(op)) + if c.free == super::Free::Commit { 0 } else { lat(op) })
-                .sum()
-        })
-        .max()
-        .unwrap_or(0);
-    Rates { latency, hold, period: block_cycles(f, plan, isa, b.home) }
+                .flat_map(|c| &c.uses)
+                .map(|&op| s.start[op].saturating_add(cost::hold(func, isa, op)))
+                .max()
+                .unwrap_or(0);
+            let span = last.saturating_sub(first);
+            let d = p.distance + span.div_ceil(s.ii);
+            let d = d.max(1).max(p.distance);
+            (d, format!("R3 {d}: {last} - {first} cycles at II {}", s.ii))
+        }
+        _ => (p.distance + 1, format!("R3 {}: program order", p.distance + 1)),
+    }
 }
 
-/// Footprint duration of an op in the machine model: how long it reads a slot.
-fn hold(f: &Function, isa: &dyn TargetIsa, op: Op) -> i64 {
-    i64::from(isa.machine().duration(real_class(f, op)))
-}
-
-/// Sets the depth of every bundle and the slots of every web.
+/// Chooses the depth of every pipe and the slots of every web, and lays out memory.
 ///
 /// # Errors
-/// `E0605` where the least depths do not fit shared memory, `E0606` tensor memory; located at the op that asks.
-pub fn assign(
-    f: &Function,
+/// E0602 and E0603 when memory does not suffice at one slot per ring.
+pub fn choose(
+    func: &Function,
     plan: &AgentPlan,
-    analysis: &ScheduleAnalysis,
+    sched: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
-    webs: &Webs,
-    bundles: &mut [Bundle],
-) -> CodegenResult<()> {
-    for b in bundles.iter_mut() {
-        b.need = 1;
-        let schedule = loop_of(f, b.home).and_then(|l| analysis.loops[l].as_deref());
-        if let Some(s) = schedule
-            && !s.serial
-            && s.ii > 0
-        {
-            for c in &b.consumers {
-                for &cop in &c.ops {
-                    let Some(cop) = ancestor_in(f, b.home, cop) else { continue };
-                    for &p in &b.produce_ops {
-                        let Some(p) = ancestor_in(f, b.home, p) else { continue };
-                        let span = i64::from(s.start[cop]) - i64::from(s.start[p]) + hold(f, isa, cop);
-                        let d = (span.max(0) as u64).div_ceil(u64::from(s.ii)) as u32;
-                        b.need = b.need.max(d);
+    smem_limit: u32,
+    max_depth: u32,
+    webs: &mut Webs,
+    pipes: &mut PrimaryMap<Pipe, PipeData>,
+) -> CodegenResult<MemoryMap> {
+    let mut rings: Vec<Ring> = Vec::new();
+    let ids: Vec<Pipe> = pipes.keys().collect();
+    for id in ids {
+        let (d, why) = need(func, sched, isa, &pipes[id]);
+        let p = &mut pipes[id];
+        if p.in_place {
+            p.depth = 1;
+            p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > 1);
+            p.reason = "in place: 1".into();
+            continue;
+        }
+        p.reason = why;
+        let p = &pipes[id];
+        let latency = p
+            .events
+            .iter()
+            .map(|&op| cost::latency(func, plan, isa, p.producer.agent, op))
+            .max()
+            .unwrap_or(0);
+        let hold = p
+            .consumers
+            .iter()
+            .map(|c| {
+                let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
+                used.fold(0, u64::saturating_add) + u64::from(isa.machine().hand_off)
+            })
+            .max()
+            .unwrap_or(0);
+        let cover = latency.saturating_add(hold);
+        let period = cost::block_cycles(func, plan, isa, p.home);
+        let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
+        // Rings that share a web become one.
+        let mut ring = Ring {
+            pipes: vec![id],
+            need: d.min(cap),
+            depth: 0,
+            cap: cap.min(max_depth.max(1)),
+            cover,
+            period,
+            shrunk: false,
+        };
+        rings.retain_mut(|r| {
+            let shared = r.pipes.iter().any(|&o| pipes[o].webs.iter().any(|w| p.webs.contains(w)));
+            if shared {
+                ring.pipes.extend(r.pipes.drain(..));
+                ring.need = ring.need.max(r.need);
+                ring.cover = ring.cover.max(r.cover);
+            }
+            !shared
+        });
+        ring.pipes.sort_unstable();
+        rings.push(ring);
+    }
+    rings.sort_by_key(|r| r.pipes.first().copied());
+    for r in &mut rings {
+        r.depth = r.need.min(max_depth.max(1));
+    }
+    let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
+        apply(func, rings, webs, pipes);
+        memory::lay_out(func, isa, smem_limit, webs, pipes)
+    };
+    // R3 first; what does not fit shrinks, the ring with most slots first.
+    let mut map = fits(&rings, webs, pipes);
+    while map.is_err() {
+        let Some(r) = rings.iter_mut().filter(|r| r.depth > 1).max_by_key(|r| r.depth) else { break };
+        r.depth -= 1;
+        r.shrunk = true;
+        map = fits(&rings, webs, pipes);
+    }
+    map?;
+    let mut full = vec![false; rings.len()];
+    loop {
+        let short = |r: &Ring| i128::from(r.depth) * i128::from(r.period) - i128::from(r.cover);
+        let pick = rings
+            .iter()
+            .enumerate()
+            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth < r.cap.min(MAX_DEPTH) && short(r) < 0)
+            .min_by_key(|(i, r)| (short(r), *i))
+            .map(|(i, _)| i);
+        let Some(i) = pick else { break };
+        rings[i].depth += 1;
+        if fits(&rings, webs, pipes).is_err() {
+            rings[i].depth -= 1;
+            full[i] = true;
+        }
+    }
+    for (i, r) in rings.iter().enumerate() {
+        for &id in &r.pipes {
+            let p = &mut pipes[id];
+            p.reason.push_str(&format!("; R4 {}: {} cycles to cover, {} a turn", r.depth, r.cover, r.period));
+            if full[i] || r.shrunk {
+                p.reason.push_str(", memory full");
+            }
+            if r.cap == 1 && max_depth > 1 {
+                p.reason.push_str(", home runs once");
+            }
+        }
+    }
+    fits(&rings, webs, pipes)
+}
+
+fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>) {
+    for r in rings {
+        for &id in &r.pipes {
+            let p = &mut pipes[id];
+            p.depth = r.depth;
+            p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > u64::from(r.depth));
+            for &w in &p.webs {
+                webs.webs[w].slots = r.depth;
+            }
+        }
+    }
+}
+
+/// The II that a loop reaches with the chosen depths: the maximum cycle ratio, rounded up, of its synchronisation
+/// graph weighted with model cycles.
+pub fn ii_eff(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    s: &LoopSchedule,
+    pipes: &PrimaryMap<Pipe, PipeData>,
+) -> u32 {
+    if s.serial || s.ii == 0 {
+        return s.ii;
+    }
+    let mut index: SecondaryMap<Op, u32> = SecondaryMap::new();
+    for (i, &op) in s.scheduled.iter().enumerate() {
+        index[op] = i as u32 + 1;
+    }
+    let mut edges: Vec<(usize, usize, i64, i64)> = Vec::new();
+    let at = |op: Op| (index[op] as usize).checked_sub(1);
+    for p in pipes.values() {
+        for &e in &p.events {
+            for c in &p.consumers {
+                for &w in &c.waits {
+                    if let (Some(a), Some(b)) = (at(e), at(w)) {
+                        let lat = i64::from(isa.machine().latency(cost::op_class(func, e)));
+                        edges.push((a, b, lat, i64::from(p.distance)));
+                    }
+                }
+                for &u in &c.uses {
+                    for &a in &p.acquires {
+                        if let (Some(u_at), Some(a_at)) = (at(u), at(a)) {
+                            let back = i64::from(p.depth) - i64::from(p.distance);
+                            edges.push((u_at, a_at, i64::from(cost::hold(func, isa, u)), back));
+                        }
                     }
                 }
             }
         }
-        b.depth = if b.once { 1 } else { b.need };
-        b.reason = if b.once { "used once".into() } else { format!("R3 needs {}", b.need) };
     }
-    // Webs of several bundles advance together: the same depth.
-    level(bundles);
-    if !fits(f, isa, webs, bundles) {
-        // The schedule's depths do not fit: fall back to the least that is free of deadlock in program order.
-        for b in bundles.iter_mut().filter(|b| b.depth > 1) {
-            b.reason = format!("R3 needs {}, memory allows 1", b.depth);
-            b.depth = 1;
-        }
-        if let Some(e) = overflow(f, isa, webs, bundles) {
-            return Err(e);
-        }
-    }
-    let rates: Vec<Rates> = bundles.iter().map(|b| rates(f, plan, isa, b)).collect();
-    let mut frozen = vec![false; bundles.len()];
-    loop {
-        let lack = |i: usize, b: &Bundle| {
-            let r = &rates[i];
-            (u64::from(b.depth) * r.period) as i64 - r.latency as i64 - r.hold as i64
-        };
-        let next = bundles
-            .iter()
-            .enumerate()
-            .filter(|(i, b)| !frozen[*i] && !b.once && b.depth < MAX_DEPTH && lack(*i, b) < 0)
-            .min_by_key(|(i, b)| (lack(*i, b), *i))
-            .map(|(i, _)| i);
-        let Some(i) = next else { break };
-        let before: Vec<u32> = bundles.iter().map(|b| b.depth).collect();
-        bundles[i].depth += 1;
-        level(bundles);
-        if !fits(f, isa, webs, bundles) {
-            for (b, d) in bundles.iter_mut().zip(before) {
-                b.depth = d;
+    for agent in plan.agents.keys() {
+        let mut mine: Vec<Op> =
+            s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)).collect();
+        let r = mine.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+        mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));
+        let local = |op: Op| i64::from((s.start[op] - r) / s.ii);
+        for (i, &u) in mine.iter().enumerate() {
+            let wrap = i + 1 == mine.len();
+            let v = if wrap { mine[0] } else { mine[i + 1] };
+            let kept = kept_off(func, isa, u, v);
+            if let (Some(a), Some(b)) = (at(u), at(v)) {
+                edges.push((a, b, kept, local(u) - local(v) + i64::from(wrap)));
             }
-            frozen[i] = true;
         }
     }
-    for (i, b) in bundles.iter_mut().enumerate() {
-        if b.once {
-            continue;
-        }
-        let r = &rates[i];
-        b.reason = format!(
-            "{}; R4: latency {} + hold {} against {} cycles per use{}",
-            b.reason,
-            r.latency,
-            r.hold,
-            r.period,
-            if frozen[i] { ", memory is full" } else { "" }
-        );
-    }
-    Ok(())
-}
-
-/// Gives bundles that share a web the larger depth.
-fn level(bundles: &mut [Bundle]) {
-    loop {
-        let mut changed = false;
-        for i in 0..bundles.len() {
-            for j in 0..bundles.len() {
-                let shared = bundles[i].webs.iter().any(|w| bundles[j].webs.contains(w));
-                if shared && bundles[i].depth < bundles[j].depth {
-                    bundles[i].depth = bundles[j].depth;
+    let n = s.scheduled.len();
+    // The least λ with no cycle of weight - λ·distance above 0.
+    let ok = |lambda: i64| {
+        let mut dist = vec![0i64; n];
+        for _ in 0..=n {
+            let mut changed = false;
+            for &(a, b, w, d) in &edges {
+                let x = dist[a] + w - lambda * d;
+                if x > dist[b] {
+                    dist[b] = x;
                     changed = true;
                 }
             }
+            if !changed {
+                return true;
+            }
         }
-        if !changed {
-            return;
-        }
-    }
-}
-
-/// Slots of a web under the current depths.
-pub fn slots(bundles: &[Bundle], w: WebId) -> u32 {
-    bundles.iter().filter(|b| b.webs.contains(&w)).map(|b| b.depth).max().unwrap_or(1)
-}
-
-/// Bytes and columns needed under the current depths.
-pub fn demand(webs: &Webs, bundles: &[Bundle]) -> (u64, u64) {
-    let (mut bytes, mut columns) = (0u64, 0u64);
-    for (id, w) in webs.iter() {
-        let n = u64::from(slots(bundles, id));
-        match w.space {
-            Space::Smem => bytes = bytes.next_multiple_of(1024) + n * u64::from(w.slot_bytes()),
-            Space::Tmem => columns += n * u64::from(w.cols),
-            _ => {}
-        }
-    }
-    let barriers: u64 = bundles.iter().map(|b| u64::from(b.depth) * 16).sum();
-    (bytes.next_multiple_of(8) + barriers + 4 + 1024 + 16, columns)
-}
-
-fn fits(f: &Function, isa: &dyn TargetIsa, webs: &Webs, bundles: &[Bundle]) -> bool {
-    overflow(f, isa, webs, bundles).is_none()
-}
-
-fn overflow(f: &Function, isa: &dyn TargetIsa, webs: &Webs, bundles: &[Bundle]) -> Option<CodegenError> {
-    let (bytes, columns) = demand(webs, bundles);
-    let worst = |space: Space| {
-        let w = webs.iter().filter(|(_, w)| w.space == space).max_by_key(|(id, w)| {
-            u64::from(slots(bundles, *id))
-                * if space == Space::Smem { u64::from(w.slot_bytes()) } else { u64::from(w.cols) }
-        });
-        w.and_then(|(_, w)| w.op).map_or(f.loc, |op| f.op_loc(op))
+        false
     };
-    let cap = u64::from(isa.smem_bytes());
-    if bytes > cap {
-        let m = format!(
-            "the kernel needs {bytes} bytes of shared memory, the target has {cap}; this is the largest part"
-        );
-        return Some(CodegenError::new(Code::E0605, worst(Space::Smem), m));
+    let total: i64 = edges.iter().map(|e| e.2).sum::<i64>() + 1;
+    let (mut lo, mut hi) = (0, total);
+    while lo < hi {
+        let mid = (lo + hi) / 2;
+        if ok(mid) { hi = mid } else { lo = mid + 1 }
     }
-    let cols = u64::from(isa.machine().limits.tmem_columns);
-    if columns > cols {
-        let m = format!(
-            "the kernel needs {columns} columns of tensor memory, the target has {cols}; this is the largest part"
-        );
-        return Some(CodegenError::new(Code::E0606, worst(Space::Tmem), m));
-    }
-    None
+    u32::try_from(lo).unwrap_or(u32::MAX).max(s.ii)
 }
 
-/// The agent that runs an op, for messages.
-pub fn agent_of(plan: &AgentPlan, op: Op) -> Option<Agent> {
-    plan.op_agent[op].expand()
+/// Cycles for which `u` keeps `v` off a slot they share.
+fn kept_off(func: &Function, isa: &dyn TargetIsa, u: Op, v: Op) -> i64 {
+    let uses =
+        |op: Op| if func.regions(op).is_empty() { isa.machine().uses(cost::op_class(func, op)) } else { &[] };
+    let mut kept = 0;
+    for a in uses(u) {
+        for b in uses(v).iter().filter(|b| b.slot == a.slot) {
+            kept = kept.max(i64::from(a.offset) + i64::from(a.duration) - i64::from(b.offset));
+        }
+    }
+    kept
 }

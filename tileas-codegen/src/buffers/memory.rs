@@ -1,52 +1,114 @@
-//! Addresses: shared-memory tiles in web order, then barriers (8 bytes each, full before empty), then the word for the
-//! tensor-memory base; tensor-memory columns in web order.
+//! Where buffers and barriers lie.
+//!
+//! Shared memory, from a 1024-aligned base: tiles in web order, then the full and empty barriers of each pipe
+//! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
+//! webs in order, the allocation a power of two of columns. Errors: E0602, E0603 with need, capacity and the largest
+//! consumer. Cost: linear.
 
-use super::BufferAssignment;
-use super::depth::slots;
-use crate::error::CodegenResult;
+use super::channels::{Pipe, PipeData};
+use super::webs::Webs;
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
+use cranelift_entity::PrimaryMap;
 
-/// Assigns all addresses.
+/// Bytes of one barrier.
+pub const BARRIER_BYTES: u32 = 8;
+/// Slack that aligns the base of dynamic shared memory.
+pub const BASE_ALIGN: u32 = 1024;
+
+/// The result of the layout.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct MemoryMap {
+    /// First byte after everything.
+    pub end: u32,
+    /// Dynamic shared memory to ask for, alignment slack included.
+    pub dynamic_smem: u32,
+    /// Tensor-memory columns to allocate; 0 = none.
+    pub tmem_columns: u32,
+    /// Where the tensor-memory base is written.
+    pub tmem_base_at: u32,
+}
+
+/// Alignment of a web's slots in shared memory.
+pub fn alignment(layout: crate::ir::Layout) -> u32 {
+    layout.swizzle().map_or(128, |s| s.alignment().max(128))
+}
+
+/// Lays out memory, filling `at` of webs and the barrier offsets of pipes.
 ///
 /// # Errors
-/// None beyond what depth assignment has checked already.
-pub fn place(f: &Function, isa: &dyn TargetIsa, out: &mut BufferAssignment) -> CodegenResult<()> {
-    let _ = (f, isa);
-    let (mut at, mut column) = (0u32, 0u32);
-    let ids: Vec<_> = out.webs.iter().map(|(id, _)| id).collect();
-    for id in ids {
-        let n = slots(&out.bundles, id);
-        let w = out.webs.get_mut(id);
-        w.slots = n;
+/// E0602 or E0603 when a limit is exceeded.
+pub fn lay_out(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    smem_limit: u32,
+    webs: &mut Webs,
+    pipes: &mut PrimaryMap<Pipe, PipeData>,
+) -> CodegenResult<MemoryMap> {
+    let mut smem = 0u64;
+    let mut columns = 0u64;
+    let mut largest = [(0u64, Loc::NONE); 2];
+    for w in webs.webs.values_mut() {
+        let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
+        let slots = u64::from(w.slots);
         match w.space {
-            Space::Smem => {
-                at = at.next_multiple_of(w.layout.swizzle().map_or(1024, |s| s.alignment()).max(128));
-                w.at = at;
-                at += n * w.slot_bytes();
-            }
             Space::Tmem => {
-                w.at = column;
-                column += n * w.cols;
+                w.at = u32::try_from(columns).unwrap_or(u32::MAX);
+                let need = slots * u64::from(w.columns());
+                columns += need;
+                if need > largest[1].0 {
+                    largest[1] = (need, loc);
+                }
             }
-            _ => {}
+            _ => {
+                smem = smem.next_multiple_of(u64::from(alignment(w.layout)));
+                w.at = u32::try_from(smem).unwrap_or(u32::MAX);
+                let need = slots * u64::from(w.bytes());
+                smem += need;
+                if need > largest[0].0 {
+                    largest[0] = (need, loc);
+                }
+            }
         }
     }
-    at = at.next_multiple_of(8);
-    for b in &mut out.bundles {
-        b.full_at = at;
-        at += 8 * b.depth;
-        b.empty_at = None;
-        if !b.once {
-            b.empty_at = Some(at);
-            at += 8 * b.depth;
+    let limits = &isa.machine().limits;
+    if columns > u64::from(limits.tmem_columns) {
+        return Err(CodegenError::new(
+            Code::E0603,
+            largest[1].1,
+            format!("{columns} columns of tensor memory are needed, there are {}", limits.tmem_columns),
+        ));
+    }
+    let mut at = smem.next_multiple_of(u64::from(BARRIER_BYTES));
+    for p in pipes.values_mut() {
+        if p.named.is_some() {
+            continue;
+        }
+        let bytes = u64::from(p.depth) * u64::from(BARRIER_BYTES);
+        p.full_at = u32::try_from(at).unwrap_or(u32::MAX);
+        at += bytes;
+        p.empty_at = u32::try_from(at).unwrap_or(u32::MAX);
+        if p.has_empty {
+            at += bytes;
         }
     }
-    out.tmem_columns = if column == 0 { 0 } else { column.next_power_of_two().max(32) };
-    out.tmem_base_at = at;
-    if column > 0 {
+    let tmem_base_at = u32::try_from(at).unwrap_or(u32::MAX);
+    if columns > 0 {
         at += 4;
     }
-    out.dynamic_smem = if at == 0 { 0 } else { at.next_multiple_of(16) + 1024 };
-    Ok(())
+    let dynamic = if at == 0 { 0 } else { at.next_multiple_of(16) + u64::from(BASE_ALIGN) };
+    if dynamic > u64::from(smem_limit) {
+        return Err(CodegenError::new(
+            Code::E0602,
+            largest[0].1,
+            format!("{dynamic} bytes of shared memory are needed, there are {smem_limit}"),
+        ));
+    }
+    let alloc = if columns == 0 {
+        0
+    } else {
+        columns.next_power_of_two().max(u64::from(limits.tmem_alloc_min_columns)) as u32
+    };
+    Ok(MemoryMap { end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
 }

@@ -1,105 +1,119 @@
-//! Storage and channels: where every shared- and tensor-memory tile lives and how its parts are handed over.
+//! Buffers: storage webs, channels and their bundles, depths, memory layout.
 //!
-//! In: a placed function, its agents and its schedules. Out: a [`BufferAssignment`]: storage webs, channel bundles
-//! with depths and the reason for each, shared-memory offsets, tensor-memory columns. Nothing is rewritten here.
-//!
-//! Steps: [`webs`] unions tied values, [`channels`] finds the hand-overs and bundles them, [`depth`] applies rules R3
-//! and R4, [`memory`] places everything. Source: architecture page, "Storage webs", "Channels", R3, R4.
+//! In: the placed function, the agent plan and the schedules. Out: a [`BufferAssignment`], which [`crate::materialize`]
+//! turns into code. Steps: [`webs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
+//! [`BufferAssignment::dump`] prints everything with its reasons.
 
+pub mod access;
 pub mod channels;
+pub mod cost;
 pub mod depth;
 pub mod memory;
 pub mod webs;
 
-pub use channels::{Bundle, Consumer, Free, Full};
-pub use webs::{Init, Web, WebId};
+pub use access::{Class, Key};
+pub use channels::{Consumer, Pipe, PipeData, Publish};
+pub use memory::MemoryMap;
+pub use webs::{Flag, Web, WebData, Webs};
 
 use crate::agents::AgentPlan;
 use crate::error::CodegenResult;
-use crate::ir::Function;
+use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::schedule::ScheduleAnalysis;
+use crate::schedule::handoff::ScheduleAnalysis;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::fmt::Write;
 
-/// Everything the materialiser needs to know of memory.
-#[derive(Clone, Debug, Default)]
-pub struct BufferAssignment {
-    /// Storage webs.
-    pub webs: webs::Webs,
-    /// Channel bundles, in order of creation; `Pipe_n` is bundle n.
-    pub bundles: Vec<Bundle>,
-    /// Dynamic shared memory in bytes, base alignment included.
-    pub dynamic_smem: u32,
-    /// Tensor-memory columns to allocate; 0 = none.
-    pub tmem_columns: u32,
-    /// Shared-memory offset of the word that receives the tensor-memory base.
-    pub tmem_base_at: u32,
+/// Choices of the caller.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub struct BufferOptions {
+    /// Shared-memory bytes the kernel may ask for; default: what the target has.
+    pub smem_bytes: Option<u32>,
+    /// Most slots of a ring; default: 8.
+    pub max_depth: Option<u32>,
 }
 
-/// Plans storage, channels and their depths.
+/// Storage and hand-offs of one function.
+#[derive(Clone, Default)]
+pub struct BufferAssignment {
+    /// Storage webs.
+    pub webs: Webs,
+    /// Bundled channels in program order of their commits.
+    pub pipes: PrimaryMap<Pipe, PipeData>,
+    /// Memory layout.
+    pub memory: MemoryMap,
+    /// The II each scheduled loop reaches with these depths.
+    pub ii_eff: SecondaryMap<Op, u32>,
+}
+
+/// Assigns storage, channels, depths and memory.
 ///
 /// # Errors
-/// `E06xx`, at the op that asks for more than there is.
+/// E06xx, located at the op that needs what there is not.
 pub fn assign_buffers(
     func: &Function,
     plan: &AgentPlan,
-    analysis: &ScheduleAnalysis,
+    sched: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
+    opts: &BufferOptions,
 ) -> CodegenResult<BufferAssignment> {
-    let webs = webs::Webs::compute(func, plan)?;
-    let mut bundles = channels::find(func, plan, &webs)?;
-    let mut out = BufferAssignment { webs, ..BufferAssignment::default() };
-    depth::assign(func, plan, analysis, isa, &out.webs, &mut bundles)?;
-    out.bundles = bundles;
-    memory::place(func, isa, &mut out)?;
-    Ok(out)
+    let mut webs = webs::build(func)?;
+    let mut pipes = channels::build(func, plan, &webs)?;
+    let smem = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
+    let max_depth = opts.max_depth.unwrap_or(depth::MAX_DEPTH);
+    let memory = depth::choose(func, plan, sched, isa, smem, max_depth, &mut webs, &mut pipes)?;
+    let mut ii_eff = SecondaryMap::new();
+    for op in func.all_ops() {
+        if func.opcode(op) == Opcode::For
+            && let Some(s) = &sched.loops[op]
+        {
+            ii_eff[op] = depth::ii_eff(func, plan, isa, s, &pipes);
+        }
+    }
+    Ok(BufferAssignment { webs, pipes, memory, ii_eff })
 }
 
 impl BufferAssignment {
-    /// Webs, channels, depths and reasons, as text.
-    pub fn dump(&self, func: &Function) -> String {
+    /// The webs, channels, depths and memory as text, with reasons.
+    pub fn dump(&self, func: &Function, plan: &AgentPlan) -> String {
         let mut s = String::new();
-        for (id, w) in self.webs.iter() {
-            let names: Vec<String> =
-                w.values.iter().filter_map(|&v| func.value_name(v)).map(|n| format!("%{n}")).collect();
-            let at = match w.space {
-                crate::ir::Space::Tmem => format!("column {}", w.at),
-                _ => format!("offset {}", w.at),
+        let name = |v| func.value_name(v).map_or_else(|| format!("{v}"), |n| format!("%{n}"));
+        for (w, d) in self.webs.webs.iter() {
+            let members: Vec<String> = d.values.iter().map(|&v| name(v)).collect();
+            let size = match d.space {
+                Space::Tmem => format!("tmem {} columns at {}", d.columns(), d.at),
+                _ => format!("smem {} bytes at {}", d.bytes(), d.at),
             };
-            let _ = writeln!(
-                s,
-                "W{}: {} {}x{}x{} {}, {} slot{} at {at}: {}",
-                id.0,
-                w.space.name(),
-                w.rows,
-                w.cols,
-                w.elem.name(),
-                w.layout,
-                w.slots,
-                if w.slots == 1 { "" } else { "s" },
-                names.join(" ")
-            );
+            let _ = writeln!(s, "{w}: {{{}}} {size}, {} slots", members.join(" "), d.slots);
         }
-        for (n, b) in self.bundles.iter().enumerate() {
-            let webs: Vec<String> = b.webs.iter().map(|w| format!("W{}", w.0)).collect();
-            let consumers: Vec<String> = b.consumers.iter().map(|c| c.agent.to_string()).collect();
+        for (id, p) in self.pipes.iter() {
+            let agent = |k: Key| format!("{}{}", plan.agents[k.agent].kind.name(), k.agent.as_u32());
+            let home = match func.block_parent(p.home) {
+                None => "kernel body".to_string(),
+                Some(op) => format!("{} {op}", func.opcode(op).name()),
+            };
+            let webs: Vec<String> = p.webs.iter().map(|w| w.to_string()).collect();
+            let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
+            let kind = if p.payload { "" } else { " token" };
+            let empty = if p.has_empty { "" } else { ", no empty side" };
+            let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));
             let _ = writeln!(
                 s,
-                "Pipe_{n}: {} -> {}, {}, d = 0, D = {}, full {}, freed {}; {}",
-                b.producer,
-                consumers.join(" "),
+                "{id}{kind}: {} in {home}, {} -> {}, distance {}, depth {}{empty}{named} ({})",
                 webs.join(" "),
-                b.depth,
-                b.full_text(),
-                b.free_text(),
-                b.reason
+                agent(p.producer),
+                to.join(" "),
+                p.distance,
+                p.depth,
+                p.reason
             );
         }
-        let _ = writeln!(
-            s,
-            "dynamic shared memory {} B, tensor memory {} columns",
-            self.dynamic_smem, self.tmem_columns
-        );
+        for op in func.all_ops().into_iter().filter(|&op| self.ii_eff[op] > 0) {
+            let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);
+        }
+        let m = &self.memory;
+        let _ =
+            writeln!(s, "smem {} bytes ({} dynamic), tmem {} columns", m.end, m.dynamic_smem, m.tmem_columns);
         s
     }
 }

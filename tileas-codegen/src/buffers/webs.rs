@@ -1,221 +1,448 @@
-//! Storage webs: values that share one piece of shared or tensor memory because ops tie them.
+//! Storage webs: the tile values that share one buffer, updated in place.
 //!
-//! `dot` ties accumulator and result, `for` ties init, argument, yield and result, `if` ties its results to both
-//! yields, a slice belongs to its source. A constant init joins no web: it becomes "accumulate = written before".
+//! In: the placed function. Out: [`Webs`]: a partition of all shared- and tensor-memory values. Ties: a dot's
+//! accumulator and result; a `for`'s init, argument, yield and result; an `if`'s yields and results; slices with
+//! their tile. A constant joins nothing: it occupies no memory, and "not written yet" is a flag ([`Flag`]).
+//! Errors: E0601 a tied value is used after the op that overwrites it, E0604 ties of unequal tiles.
+//! Cost: near-linear in the values.
 
-use crate::agents::AgentPlan;
+use super::access::{accesses, is_stored, slice_base};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
-use cranelift_entity::{EntityRef, SecondaryMap};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
+use smallvec::SmallVec;
 
-/// Number of a web.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct WebId(pub u32);
+/// One storage web.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Web(u32);
+entity_impl!(Web, "W");
 
-/// How a web gets its first content.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Init {
-    /// The first update overwrites (a zero constant stood there).
-    Overwrite,
-    /// Registers or an engine write it.
-    Written,
-}
-
-/// One piece of storage.
+/// What is known of a web.
 #[derive(Clone, Debug)]
-pub struct Web {
-    /// Where.
+pub struct WebData {
+    /// Its values, in order of creation.
+    pub values: Vec<Value>,
+    /// The value that names it.
+    pub root: Value,
+    /// Where it lives.
     pub space: Space,
-    /// Rows of one slot.
-    pub rows: u32,
-    /// Columns of one slot.
-    pub cols: u32,
     /// Extents of one slot.
-    pub dims: Vec<u32>,
+    pub dims: SmallVec<[u32; 4]>,
     /// Element type.
     pub elem: Scalar,
-    /// Layout of one slot.
+    /// Layout.
     pub layout: Layout,
-    /// Its values in order of definition.
-    pub values: Vec<Value>,
-    /// Slots.
+    /// The block one of whose executions uses one slot.
+    pub home: Block,
+    /// Ops that access it, in program order.
+    pub ops: Vec<Op>,
+    /// Slots; 1 until depths are chosen.
     pub slots: u32,
-    /// Byte offset or first column.
+    /// Byte offset (shared memory) or first column (tensor memory).
     pub at: u32,
-    /// The op that first asked for it.
-    pub op: Option<Op>,
 }
 
-impl Web {
-    /// Bytes of one slot in shared memory.
-    pub fn slot_bytes(&self) -> u32 {
-        (self.dims.iter().map(|&d| u64::from(d)).product::<u64>() * u64::from(self.elem.bits()))
-            .div_ceil(8)
-            .min(u64::from(u32::MAX)) as u32
+impl WebData {
+    /// Bytes of one slot.
+    pub fn bytes(&self) -> u32 {
+        let n: u64 = self.dims.iter().map(|&d| u64::from(d)).product();
+        u32::try_from((n * u64::from(self.elem.bits())).div_ceil(8)).unwrap_or(u32::MAX)
+    }
+
+    /// Tensor-memory columns of one slot: 32 bits × lanes each.
+    pub fn columns(&self) -> u32 {
+        let cols = self.dims.last().copied().unwrap_or(1);
+        u32::try_from((u64::from(cols) * u64::from(self.elem.bits())).div_ceil(32)).unwrap_or(u32::MAX)
     }
 }
 
-/// All webs of a function.
-#[derive(Clone, Debug, Default)]
+/// The webs of a function.
+#[derive(Clone, Default)]
 pub struct Webs {
-    webs: Vec<Web>,
-    of: SecondaryMap<Value, u32>,
+    /// All webs, in order of their first value.
+    pub webs: PrimaryMap<Web, WebData>,
+    /// The web of a value.
+    pub of: SecondaryMap<Value, PackedOption<Web>>,
 }
 
-struct Sets(Vec<u32>);
+fn find(parent: &mut SecondaryMap<Value, u32>, v: Value) -> Value {
+    let mut r = v;
+    while parent[r] != 0 {
+        r = Value::from_u32(parent[r] - 1);
+    }
+    let mut c = v;
+    while c != r {
+        let next = Value::from_u32(parent[c] - 1);
+        parent[c] = r.as_u32() + 1;
+        c = next;
+    }
+    r
+}
 
-impl Sets {
-    fn find(&mut self, mut x: usize) -> usize {
-        while self.0[x] as usize != x {
-            let p = self.0[x] as usize;
-            self.0[x] = self.0[p];
-            x = p;
+/// Whether a stored value is a constant: it has no storage.
+pub fn is_constant(func: &Function, v: Value) -> bool {
+    func.defining_op(v).is_some_and(|op| func.opcode(op) == Opcode::Constant)
+}
+
+/// The common block of two blocks: the innermost one that contains both.
+pub fn common_block(func: &Function, a: Block, b: Block) -> Block {
+    let chain = |mut b: Block| {
+        let mut out = vec![b];
+        while let Some(p) = func.block_parent(b).and_then(|op| func.op_block(op)) {
+            out.push(p);
+            b = p;
         }
-        x
+        out
+    };
+    let up = chain(a);
+    chain(b).into_iter().find(|x| up.contains(x)).unwrap_or_else(|| func.entry())
+}
+
+/// The op of `block` that is or contains `op`.
+pub fn ancestor_in(func: &Function, op: Op, block: Block) -> Option<Op> {
+    let mut op = op;
+    while func.op_block(op)? != block {
+        op = func.op_parent(op)?;
     }
-    fn union(&mut self, a: usize, b: usize) {
-        let (a, b) = (self.find(a), self.find(b));
-        let (lo, hi) = (a.min(b), a.max(b));
-        self.0[hi] = lo as u32;
-    }
+    Some(op)
 }
 
-fn stored(f: &Function, v: Value) -> bool {
-    matches!(f.value_data(v).space(), Some(Space::Smem | Space::Tmem)) && f.value_data(v).is_tile()
-}
-
-/// A constant tile: content without storage.
-pub fn is_constant(f: &Function, v: Value) -> bool {
-    f.defining_op(v).is_some_and(|op| f.opcode(op) == Opcode::Constant)
-}
-
-impl Webs {
-    /// Computes the webs.
-    ///
-    /// # Errors
-    /// `E0601` where values tied together have different shapes.
-    pub fn compute(f: &Function, plan: &AgentPlan) -> CodegenResult<Webs> {
-        let _ = plan;
-        let mut sets = Sets((0..f.num_values() as u32).collect());
-        let tie = |sets: &mut Sets, a: Value, b: Value| {
-            if stored(f, a) && stored(f, b) && !is_constant(f, a) && !is_constant(f, b) {
-                sets.union(a.index(), b.index());
+/// Forms the webs.
+///
+/// # Errors
+/// E0601, E0604, E0608; see the module documentation.
+pub fn build(func: &Function) -> CodegenResult<Webs> {
+    let mut parent: SecondaryMap<Value, u32> = SecondaryMap::new();
+    let mut members: Vec<(Value, Op)> = Vec::new();
+    let all = func.all_ops();
+    let mut error = None;
+    {
+        let mut tie = |a: Value, b: Value, op: Op| {
+            if !is_stored(func, a) || !is_stored(func, b) || is_constant(func, a) || is_constant(func, b) {
+                return;
+            }
+            if func.value_data(a).space() != func.value_data(b).space() {
+                error.get_or_insert_with(|| {
+                    CodegenError::new(
+                        Code::E0604,
+                        func.op_loc(op),
+                        format!("{} is tied to {}", func.value_data(a), func.value_data(b)),
+                    )
+                });
+            }
+            let (a, b) = (find(&mut parent, a), find(&mut parent, b));
+            if a != b {
+                let (lo, hi) = if a < b { (a, b) } else { (b, a) };
+                parent[hi] = lo.as_u32() + 1;
             }
         };
-        let ops = f.all_ops();
-        for &op in &ops {
-            match f.opcode(op) {
+        for &op in &all {
+            match func.opcode(op) {
                 Opcode::AsyncDot => {
-                    if let (Some(acc), Some(r)) = (f.named_operand(op, "acc"), f.result(op)) {
-                        tie(&mut sets, acc, r);
+                    if let (Some(acc), Some(&r)) = (func.named_operand(op, "acc"), func.results(op).first()) {
+                        tie(acc, r, op);
                     }
                 }
                 Opcode::ExtractSlice => {
-                    if let (Some(&s), Some(r)) = (f.operands(op).first(), f.result(op)) {
-                        tie(&mut sets, s, r);
+                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first())
+                    {
+                        tie(s, r, op);
                     }
                 }
                 Opcode::For => {
-                    let Some(body) = f.op_block_at(op, 0) else { continue };
-                    let args = f.block_params(body).get(1..).unwrap_or(&[]).to_vec();
-                    let inits = f.operands(op).get(3..).unwrap_or(&[]).to_vec();
-                    let yields = f.last_op(body).map(|y| f.operands(y).to_vec()).unwrap_or_default();
-                    for i in 0..args.len() {
-                        for other in [inits.get(i), yields.get(i), f.results(op).get(i)].into_iter().flatten()
-                        {
-                            tie(&mut sets, args[i], *other);
+                    let (args, yields) = (for_args(func, op), region_yields(func, op, 0));
+                    for (i, &init) in func.named_segment(op, "inits").iter().enumerate() {
+                        let Some(&arg) = args.get(i) else { continue };
+                        tie(init, arg, op);
+                        if let Some(&y) = yields.get(i) {
+                            tie(arg, y, op);
+                        }
+                        if let Some(&r) = func.results(op).get(i) {
+                            tie(arg, r, op);
                         }
                     }
                 }
                 Opcode::If => {
-                    for arm in 0..2 {
-                        let Some(y) = f.op_block_at(op, arm).and_then(|b| f.last_op(b)) else { continue };
-                        for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
-                            tie(&mut sets, r, v);
+                    for n in 0..func.regions(op).len() {
+                        for (&y, &r) in region_yields(func, op, n).iter().zip(func.results(op)) {
+                            tie(y, r, op);
                         }
                     }
                 }
                 _ => {}
             }
         }
-        let mut out = Webs { webs: Vec::new(), of: SecondaryMap::with_default(u32::MAX) };
-        let mut number: SecondaryMap<Value, u32> = SecondaryMap::with_default(u32::MAX);
-        let mut visit = |out: &mut Webs, v: Value| -> CodegenResult<()> {
-            if !stored(f, v) || is_constant(f, v) || out.of[v] != u32::MAX {
-                return Ok(());
-            }
-            let root = Value::new(sets.find(v.index()));
-            let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = f.value_data(v)
-            else {
-                return Ok(());
-            };
-            let op = match f.value_def(v) {
-                ValueDef::Result(op, _) => Some(op),
-                ValueDef::Param(b, _) => f.block_parent(b),
-            };
-            let Some((&cols, outer)) = dims.split_last() else { return Ok(()) };
-            if number[root] == u32::MAX {
-                number[root] = out.webs.len() as u32;
-                out.webs.push(Web {
-                    space: *space,
-                    rows: outer.iter().product(),
-                    cols,
-                    dims: dims.to_vec(),
-                    elem: *elem,
-                    layout: *layout,
-                    values: Vec::new(),
-                    slots: 1,
-                    at: 0,
-                    op,
-                });
-            }
-            let w = &mut out.webs[number[root] as usize];
-            let slice = op.is_some_and(|o| f.opcode(o) == Opcode::ExtractSlice);
-            if !slice && (w.dims != dims.as_slice() || w.elem != *elem) {
-                let loc = op.map_or(f.loc, |o| f.op_loc(o));
-                let m = format!(
-                    "a value of {dims:?} {} is tied to storage of {:?} {}",
-                    elem.name(),
-                    w.dims,
-                    w.elem.name()
-                );
-                return Err(CodegenError::new(Code::E0601, loc, m));
-            }
-            w.values.push(v);
-            out.of[v] = number[root];
-            Ok(())
-        };
-        for &op in &ops {
-            for &r in f.regions(op) {
-                for &p in f.block_params(f.region_block(r)) {
-                    visit(&mut out, p)?;
-                }
-            }
-            for &v in f.results(op) {
-                visit(&mut out, v)?;
+    }
+    if let Some(e) = error {
+        return Err(e);
+    }
+    // Members in program order: results of ops, then arguments of their bodies.
+    for &op in &all {
+        for &v in func.results(op) {
+            members.push((v, op));
+        }
+        for n in 0..func.regions(op).len() {
+            let Some(b) = func.op_block_at(op, n) else { continue };
+            for &v in func.block_params(b) {
+                members.push((v, op));
             }
         }
-        Ok(out)
     }
-
-    /// The web of a value.
-    pub fn of(&self, v: Value) -> Option<WebId> {
-        let n = self.of[v];
-        (n != u32::MAX).then_some(WebId(n))
+    let mut webs = Webs::default();
+    let mut by_root: SecondaryMap<Value, PackedOption<Web>> = SecondaryMap::new();
+    for &(v, op) in &members {
+        if !is_stored(func, v) || is_constant(func, v) {
+            continue;
+        }
+        let TypeData::Tile { dims, elem, space: Some(space), layout: Some(layout) } = func.value_data(v)
+        else {
+            return Err(CodegenError::new(
+                Code::E0608,
+                func.op_loc(op),
+                format!("{} has no layout", func.value_data(v)),
+            ));
+        };
+        // Where the value exists: its op's block; an argument exists where its loop stands.
+        let block = func.op_block(op).unwrap_or_else(|| func.entry());
+        let r = find(&mut parent, v);
+        let web = by_root[r].expand().unwrap_or_else(|| {
+            webs.webs.push(WebData {
+                values: Vec::new(),
+                root: v,
+                space: *space,
+                dims: dims.clone(),
+                elem: *elem,
+                layout: *layout,
+                home: block,
+                ops: Vec::new(),
+                slots: 1,
+                at: 0,
+            })
+        });
+        by_root[r] = web.into();
+        webs.of[v] = web.into();
+        let data = &mut webs.webs[web];
+        data.values.push(v);
+        data.home = common_block(func, data.home, block);
+        let slice = func.defining_op(v).is_some_and(|op| func.opcode(op) == Opcode::ExtractSlice);
+        let size = |d: &[u32]| d.iter().map(|&x| u64::from(x)).product::<u64>();
+        if !slice && size(dims) > size(&data.dims) {
+            (data.root, data.dims, data.elem, data.layout) = (v, dims.clone(), *elem, *layout);
+        }
     }
-
-    /// A web.
-    pub fn get(&self, id: WebId) -> &Web {
-        &self.webs[id.0 as usize]
+    for &op in &all {
+        for a in accesses(func, op) {
+            let base = slice_base(func, a.value).0;
+            let Some(web) = webs.of[base].expand() else {
+                if is_constant(func, base) && !a.writes {
+                    continue; // reading a constant reads no memory
+                }
+                return Err(CodegenError::new(Code::E0608, func.op_loc(op), "a stored tile without storage"));
+            };
+            let data = &mut webs.webs[web];
+            if data.ops.last() != Some(&op) {
+                data.ops.push(op);
+            }
+            if let Some(b) = func.op_block(op) {
+                data.home = common_block(func, data.home, b);
+            }
+        }
     }
+    check_updates(func, &all)?;
+    Ok(webs)
+}
 
-    /// A web, to change.
-    pub fn get_mut(&mut self, id: WebId) -> &mut Web {
-        &mut self.webs[id.0 as usize]
+/// Iteration arguments of a `for`, without the induction variable.
+pub fn for_args(func: &Function, op: Op) -> &[Value] {
+    func.op_block_at(op, 0).map_or(&[], |b| func.block_params(b).get(1..).unwrap_or(&[]))
+}
+
+/// What region `n` of an op yields.
+pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
+    func.op_block_at(op, n)
+        .and_then(|b| func.last_op(b))
+        .map_or(&[], |t| if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] })
+}
+
+/// A value overwritten in place must not be used afterwards.
+fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
+    let mut position: SecondaryMap<Op, u32> = SecondaryMap::new();
+    let mut uses: SecondaryMap<Value, SmallVec<[Op; 4]>> = SecondaryMap::new();
+    for (i, &op) in all.iter().enumerate() {
+        position[op] = i as u32 + 1;
+        for &v in func.operands(op) {
+            if is_stored(func, v) {
+                let base = slice_base(func, v).0;
+                if func.opcode(op) != Opcode::ExtractSlice {
+                    uses[base].push(op);
+                }
+            }
+        }
     }
+    for &op in all {
+        let killed: SmallVec<[Value; 4]> = match func.opcode(op) {
+            Opcode::AsyncDot => func.named_operand(op, "acc").into_iter().collect(),
+            Opcode::For => func.named_segment(op, "inits").into(),
+            _ => continue,
+        };
+        for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
+            let base = slice_base(func, v).0;
+            for &user in &uses[base] {
+                let after =
+                    position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
+                if after && user != op {
+                    return Err(CodegenError::new(
+                        Code::E0601,
+                        func.op_loc(user),
+                        "this tile was overwritten in place before this use; copy it first",
+                    )
+                    .note(func.op_loc(op), "overwritten here"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
 
-    /// All webs in order of first definition.
-    pub fn iter(&self) -> impl Iterator<Item = (WebId, &Web)> {
-        self.webs.iter().enumerate().map(|(i, w)| (WebId(i as u32), w))
+fn contains(func: &Function, outer: Op, inner: Op) -> bool {
+    let mut p = func.op_parent(inner);
+    while let Some(op) = p {
+        if op == outer {
+            return true;
+        }
+        p = func.op_parent(op);
+    }
+    false
+}
+
+/// Whether two ops stand in different arms of one `if`.
+fn exclusive(func: &Function, a: Op, b: Op) -> bool {
+    let arms = |mut op: Op| {
+        let mut out: SmallVec<[(Op, Block); 8]> = SmallVec::new();
+        while let (Some(block), Some(p)) = (func.op_block(op), func.op_parent(op)) {
+            if func.opcode(p) == Opcode::If {
+                out.push((p, block));
+            }
+            op = p;
+        }
+        out
+    };
+    let of_a = arms(a);
+    arms(b).iter().any(|(p, block)| of_a.iter().any(|(q, other)| p == q && block != other))
+}
+
+/// Whether a web has been written when a value of it is current.
+///
+/// Kept symbolic, so that the common cases cost a comparison and nothing is carried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Flag {
+    /// Not written: the value is the zero constant.
+    Never,
+    /// Written.
+    Always,
+    /// Written unless this is the first trip of the loop.
+    NotFirst(Op),
+    /// Written if the loop made a trip.
+    Trips(Op),
+    /// Carried next to the value as an `i1` (an iteration argument or a result).
+    Carried(Value),
+    /// Either.
+    Or(Box<Flag>, Box<Flag>),
+}
+
+impl Flag {
+    fn or(self, other: Flag) -> Flag {
+        match (self, other) {
+            (Flag::Always, _) | (_, Flag::Always) => Flag::Always,
+            (Flag::Never, f) | (f, Flag::Never) => f,
+            (a, b) if a == b => a,
+            (a, b) => Flag::Or(Box::new(a), Box::new(b)),
+        }
+    }
+}
+
+/// The flag of a stored value, by its definition.
+pub fn flag_of(func: &Function, v: Value) -> Flag {
+    match func.value_def(v) {
+        ValueDef::Result(op, n) => match func.opcode(op) {
+            Opcode::Constant => Flag::Never,
+            Opcode::ExtractSlice => flag_of(func, slice_base(func, v).0),
+            Opcode::For => {
+                let n = n as usize;
+                let (Some(&init), Some(&y)) =
+                    (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
+                else {
+                    return Flag::Always;
+                };
+                match flag_of(func, init) {
+                    Flag::Always => Flag::Always,
+                    start if yields_always(func, y, op, n) => start.or(Flag::Trips(op)),
+                    _ => Flag::Carried(v),
+                }
+            }
+            Opcode::If => {
+                let n = n as usize;
+                let arm = |r| region_yields(func, op, r).get(n).map_or(Flag::Always, |&y| flag_of(func, y));
+                match (arm(0), arm(1)) {
+                    (Flag::Always, Flag::Always) => Flag::Always,
+                    (Flag::Never, Flag::Never) => Flag::Never,
+                    _ => Flag::Carried(v),
+                }
+            }
+            _ => Flag::Always,
+        },
+        ValueDef::Param(b, n) => {
+            let Some(op) = func.block_parent(b) else { return Flag::Always };
+            let Some(n) = (n as usize).checked_sub(1) else { return Flag::Always };
+            let (Some(&init), Some(&y)) =
+                (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
+            else {
+                return Flag::Always;
+            };
+            match flag_of(func, init) {
+                Flag::Always => Flag::Always,
+                start if yields_always(func, y, op, n) => start.or(Flag::NotFirst(op)),
+                _ => Flag::Carried(v),
+            }
+        }
+    }
+}
+
+/// Whether what the loop yields is written whatever the argument was.
+fn yields_always(func: &Function, y: Value, l: Op, n: usize) -> bool {
+    if for_args(func, l).get(n) == Some(&y) {
+        return false;
+    }
+    match func.value_def(slice_base(func, y).0) {
+        ValueDef::Param(..) => false,
+        ValueDef::Result(op, n) => match func.opcode(op) {
+            Opcode::Constant => false,
+            Opcode::If => (0..2).all(|r| {
+                region_yields(func, op, r)
+                    .get(n as usize)
+                    .is_some_and(|&y| yields_always(func, y, l, usize::MAX))
+            }),
+            // A nested loop may make no trip; its init decides then.
+            Opcode::For => func
+                .named_segment(op, "inits")
+                .get(n as usize)
+                .is_some_and(|&i| yields_always(func, i, l, usize::MAX)),
+            _ => true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cranelift_entity::EntityRef;
+
+    #[test]
+    fn flags_simplify() {
+        let l = Op::new(3);
+        assert_eq!(Flag::Never.or(Flag::Trips(l)), Flag::Trips(l));
+        assert_eq!(Flag::Always.or(Flag::Trips(l)), Flag::Always);
+        assert_eq!(Flag::Trips(l).or(Flag::Trips(l)), Flag::Trips(l));
     }
 }

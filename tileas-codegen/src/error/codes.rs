@@ -127,15 +127,27 @@ codes! {
     E0508 = "the agents of a kernel need more threads or registers than the target has";
     E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
-    E0601 = "values tied to one storage differ in shape";
-    E0602 = "storage is read but never written";
-    E0603 = "hand-over between agents has no channel form";
-    E0605 = "shared memory exceeded";
-    E0606 = "tensor memory exceeded";
+    // -- E06: buffers
+    E0601 = "a tied tile is used after its update";
+    E0602 = "shared memory does not suffice";
+    E0603 = "tensor memory does not suffice";
+    E0604 = "tied tiles differ in space or size";
+    E0605 = "a register value or scalar crosses agents";
+    E0606 = "an asynchronous engine cannot signal this hand-off";
+    E0607 = "one engine reads as operand what it wrote";
+    E0608 = "an unplaced or malformed operation reached buffer assignment";
+    E0609 = "bytes of a transaction differ between the paths of a region";
     // -- E07: materialisation
-    E0701 = "placed IR cannot be materialised";
-    E0702 = "a value computed by another agent has no channel";
-    E0703 = "first update of a constant-initialised accumulator is conditional";
+    E0701 = "materialisation of a construct that it does not support";
+    E0702 = "deadlock: channel cycle with distance sum not above 0";
+    E0703 = "acquire, commit, wait and release do not match";
+    E0704 = "barrier count or transaction bytes differ from the arrivals";
+    E0705 = "stage count, iterator type and buffer slots differ";
+    E0706 = "conflicting accesses to a slot are not ordered";
+    E0707 = "a channel has no reverse path within its depth";
+    E0708 = "malformed materialised function";
+    // -- E07: materialisation
+    // -- E07: materialisation
     // -- E08: lowering
     E0801 = "no PTX target for this processor";
     E0802 = "operation or form has no lowering on this target";
@@ -157,6 +169,9 @@ codes! {
     W0902 = "register that may be read before it is written";
     // -- E10: options, limits, driver
     E1001 = "region with more operations than the limit";
+    E1002 = "unknown option";
+    E1003 = "option with a value that is not allowed";
+    E1004 = "stage that this input cannot be taken to";
 }
 
 #[cfg(test)]

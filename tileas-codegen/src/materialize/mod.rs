@@ -1,374 +1,324 @@
-//! From one schedule to several agents: a new function with pipelines and one region per agent.
+//! Materialisation: one placed, scheduled function becomes one region per agent, joined by pipelines.
 //!
-//! In: the placed function, the agent plan, the schedules and the buffer assignment. Out: a function in destination
-//! form. Nothing is searched here: no II, no reservation table, no costs.
+//! In: the placed function, agents, schedules, buffers. Out: a new [`Function`]: prologue (uniform ops, buffers,
+//! pipelines), then `agent_switch`. Nothing is searched here: starts and depths are taken as they are.
 //!
-//! An agent's region keeps its own ops and every loop or branch that contains one (projection). Channel ops stand
-//! directly before the first use and after the last; iterators start at (0, 0) at kernel entry, are carried through all
-//! loops and branches and never reset. Ops of a scheduled loop are emitted by increasing start, then program order; an
-//! agent whose ops span more than one II keeps this flat order (legal with any depth, without overlap inside that
-//! agent). Source: architecture page, "Projection", "Frame", "Channels"; specification pages 1 and 5.
+//! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by R1 (time, program
+//! order), split into local stages by R2; region ops are one instance each. Uniform ops belong to nobody and are
+//! cloned. Steps: [`needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and [`skew`] (code).
+//! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
-mod agent;
+pub mod emit;
+pub mod needs;
+pub mod plan;
+pub mod skew;
+pub mod verify;
 
-use crate::agents::{Agent, AgentPlan};
-use crate::buffers::channels::{Full, Publish};
-use crate::buffers::{BufferAssignment, Bundle, WebId};
-use crate::error::{Code, CodegenError, CodegenResult};
+pub use verify::{SyncReport, verify_materialized};
+
+use crate::agents::AgentPlan;
+use crate::buffers::access::{Class, is_stored};
+use crate::buffers::memory::alignment;
+use crate::buffers::{BufferAssignment, Key, PipeData};
+use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
-use crate::ir::{AttrData, Block, Function, Layout, Op, Opcode, Space, TypeData, Value, keys};
-use crate::schedule::ScheduleAnalysis;
-use cranelift_entity::{EntityRef, SecondaryMap};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys};
+use crate::schedule::handoff::ScheduleAnalysis;
+use cranelift_entity::{EntitySet, SecondaryMap};
+use emit::{Emit, Shared, internal};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
-/// Everything the materialiser reads, and the function it builds.
-pub(crate) struct Materializer<'a> {
-    pub src: &'a Function,
-    pub plan: &'a AgentPlan,
-    pub analysis: &'a ScheduleAnalysis,
-    pub buffers: &'a BufferAssignment,
-    pub out: Function,
-    /// Prologue values: kernel parameters and hoisted uniform ops.
-    pub prologue: SecondaryMap<Value, Option<Value>>,
-    /// Buffer value of each web.
-    pub web_value: Vec<Option<Value>>,
-    /// Producer and consumer end of each bundle.
-    pub pipe: Vec<(Value, Value)>,
+/// Threads of an agent that arrive when it signals as a whole.
+fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
+    let a = &plan.agents[key.agent];
+    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps) * 32 }
+}
+
+fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
+    let s = out.intern_symbol(name);
+    if args.is_empty() {
+        return AttrData::Name(s);
+    }
+    AttrData::Call(s, args.iter().map(|&v| out.intern_attr(AttrData::Int(v, None))).collect())
 }
 
 /// Builds the materialised function.
 ///
 /// # Errors
-/// `E07xx`, located, for placed IR that has no multi-agent form.
+/// E0605 where registers cross agents, E0701 for constructs outside what the stage supports.
 pub fn materialize(
     func: &Function,
     plan: &AgentPlan,
-    analysis: &ScheduleAnalysis,
-    buffers: &BufferAssignment,
+    sched: &ScheduleAnalysis,
+    ba: &BufferAssignment,
 ) -> CodegenResult<Function> {
-    let mut out = Function::new(func.name.clone());
-    out.loc = func.loc;
-    let mut m = Materializer {
-        src: func,
-        plan,
-        analysis,
-        buffers,
-        out,
-        prologue: SecondaryMap::new(),
-        web_value: Vec::new(),
-        pipe: Vec::new(),
+    let mut out = func.clone();
+    let entry = out.entry();
+    while let Some(op) = out.first_op(entry) {
+        out.remove_op(op);
+    }
+    let needs: Vec<needs::Needs> =
+        plan.agents.keys().map(|a| needs::compute(func, plan, a)).collect::<CodegenResult<_>>()?;
+    let mut sh =
+        Shared { src: func, plan, sched, ba, ends: SecondaryMap::new(), buffers: SecondaryMap::new() };
+
+    // Uniform scalars and descriptors that any agent needs stand in the prologue.
+    let mut map: FxHashMap<Value, Value> = FxHashMap::default();
+    let mut emitted: EntitySet<Op> = EntitySet::new();
+    for op in func.block_ops(func.entry()) {
+        let wanted = needs.iter().any(|n| n.ops.contains(op))
+            && plan.op_agent[op].is_none()
+            && func.regions(op).is_empty()
+            && func.results(op).iter().all(|&v| !func.value_data(v).is_tile())
+            && func.operands(op).iter().all(|v| map.contains_key(v) || func.params().contains(v));
+        if !wanted {
+            continue;
+        }
+        let operands: SmallVec<[Value; 4]> =
+            func.operands(op).iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+        let types: SmallVec<[_; 2]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+        let new = out.make_op(func.opcode(op), &operands, func.segments(op), &types, func.op_loc(op));
+        *out.inherent_mut(new) = func.inherent(op).clone();
+        out.append_op(entry, new);
+        emitted.insert(op);
+        for (i, &r) in func.results(op).iter().enumerate() {
+            let v = out.results(new)[i];
+            map.insert(r, v);
+            if let Some(name) = func.value_name(r) {
+                out.set_value_name(v, name);
+            }
+        }
+    }
+    allocate(&mut out, &mut sh);
+    pipelines(&mut out, &mut sh)?;
+    switch(&mut out, &sh, &needs, &map, &emitted)?;
+    let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
+    out.append_op(entry, ret);
+    remove_dead(&mut out);
+    let mut set = |key: Sym, value: u32| {
+        let a = out.intern_attr(AttrData::Int(i64::from(value), None));
+        out.attrs.set(key, a);
     };
-    m.prologue()?;
-    m.allocations();
-    m.pipelines();
-    m.switch()?;
-    m.kernel_attrs();
-    sweep(&mut m.out);
-    Ok(m.out)
+    set(keys::NUM_THREADS, plan.num_threads);
+    set(keys::DYNAMIC_SMEM, ba.memory.dynamic_smem);
+    set(keys::TMEM_COLUMNS, ba.memory.tmem_columns);
+    if ba.memory.tmem_columns > 0 {
+        set(keys::TMEM_BASE_AT, ba.memory.tmem_base_at);
+    }
+    Ok(out)
 }
 
-impl Materializer<'_> {
-    /// The same type in the new function.
-    pub fn ty(&mut self, v: Value) -> crate::ir::Type {
-        let data = self.src.value_data(v).clone();
-        self.out.intern_type(data)
+/// Buffers of all webs.
+fn allocate(out: &mut Function, sh: &mut Shared<'_>) {
+    let (entry, plan) = (out.entry(), sh.plan);
+    // Whoever issues MMAs owns tensor memory: its first warp allocates and frees.
+    let owner = plan
+        .agents
+        .values()
+        .find(|a| a.kind == crate::agents::AgentKind::Mma)
+        .or_else(|| plan.agents.values().next())
+        .map_or(0, |a| a.first_warp);
+    for (web, d) in sh.ba.webs.webs.iter() {
+        let mut dims: SmallVec<[u32; 4]> = SmallVec::from_slice(&[d.slots]);
+        dims.extend_from_slice(&d.dims);
+        let ty = out.intern_type(TypeData::Tile {
+            dims,
+            elem: d.elem,
+            space: Some(d.space),
+            layout: Some(d.layout),
+        });
+        let loc = sh.src.defining_op(d.root).map_or(Loc::NONE, |op| sh.src.op_loc(op));
+        let op = out.make_op(Opcode::AllocTensor, &[], &[], &[ty], loc);
+        out.append_op(entry, op);
+        if d.space == Space::Tmem {
+            out.set_int(op, keys::COLUMN, i64::from(d.at));
+            out.set_int(op, keys::OWNER_WARP, i64::from(owner));
+        } else {
+            out.set_int(op, keys::OFFSET, i64::from(d.at));
+            out.set_int(op, keys::ALIGN, i64::from(alignment(d.layout)));
+        }
+        let v = out.results(op)[0];
+        out.set_value_name(v, &format!("{web}"));
+        sh.buffers[web] = v.into();
     }
+}
 
-    /// Clones an op with mapped operands; inherent attributes survive, results keep their names.
-    pub fn clone_op(
-        &mut self,
-        block: Block,
-        op: Op,
-        map: &dyn Fn(Value) -> Option<Value>,
-    ) -> CodegenResult<Op> {
-        let f = self.src;
-        let mut operands = Vec::with_capacity(f.operands(op).len());
-        for &v in f.operands(op) {
-            match map(v) {
-                Some(x) => operands.push(x),
-                None => {
-                    let name = f.value_name(v).map_or_else(|| v.to_string(), |n| format!("%{n}"));
-                    let m = format!(
-                        "`{}` needs {name}, which another agent computes; this hand-over is unsupported",
-                        f.opcode(op).name()
-                    );
-                    return Err(CodegenError::new(Code::E0702, f.op_loc(op), m));
+fn full_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
+    match p.producer.class {
+        Class::Tma => call(out, "tx", &[1, i64::from(p.tx)]),
+        Class::Mma => call(out, "commit", &[1]),
+        Class::Sync | Class::Bulk => {
+            let n = arrivals(plan, p.producer);
+            call(out, "arrive", &[n])
+        }
+    }
+}
+
+fn empty_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
+    if !p.has_empty {
+        return call(out, "none", &[]);
+    }
+    let count = p.consumers.iter().map(|c| arrivals(plan, c.key)).sum();
+    let name = if p.consumers.iter().all(|c| c.key.class == Class::Bulk) {
+        "bulk"
+    } else if p.consumers.iter().any(|c| c.key.class == Class::Mma) {
+        "commit"
+    } else {
+        "arrive"
+    };
+    call(out, name, &[count])
+}
+
+/// All pipelines.
+fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
+    let entry = out.entry();
+    for (id, p) in sh.ba.pipes.iter() {
+        let mut buffers: SmallVec<[Value; 4]> = SmallVec::new();
+        if p.payload {
+            let mut webs = p.webs.clone();
+            webs.sort_unstable();
+            for w in webs {
+                buffers.push(sh.buffers[w].expand().ok_or_else(|| internal("a web without buffer"))?);
+            }
+        }
+        let types = [TypeData::PipeProducer(p.depth), TypeData::PipeConsumer(p.depth)];
+        let types: SmallVec<[_; 2]> = types.into_iter().map(|t| out.intern_type(t)).collect();
+        let loc = p.events.first().map_or(Loc::NONE, |&op| sh.src.op_loc(op));
+        let op =
+            out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);
+        out.append_op(entry, op);
+        let consumer = p.consumers.first().map_or(0, |c| c.key.agent.as_u32());
+        out.set_attr(op, keys::NUM_STAGES, AttrData::Int(i64::from(p.depth), Some(Scalar::I32)));
+        let group = |v: u32| AttrData::Int(i64::from(v), Some(Scalar::I8));
+        out.set_attr(op, keys::PRODUCER_GROUP_ID, group(p.producer.agent.as_u32()));
+        out.set_attr(op, keys::CONSUMER_GROUP_ID, group(consumer));
+        out.set_int(op, keys::DISTANCE, i64::from(p.distance));
+        let full = full_attr(out, sh.plan, p);
+        out.set_attr(op, keys::FULL, full);
+        let empty = empty_attr(out, sh.plan, p);
+        out.set_attr(op, keys::EMPTY, empty);
+        let publish = call(out, p.publish.name(), &[]);
+        out.set_attr(op, keys::PUBLISH, publish);
+        match p.named {
+            Some(id) => out.set_int(op, keys::NAMED, i64::from(id)),
+            None => out.set_int(op, keys::FULL_AT, i64::from(p.full_at)),
+        }
+        if p.has_empty && p.named.is_none() {
+            out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
+        }
+        out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
+        for (side, suffix) in ["p", "c"].into_iter().enumerate() {
+            let v = out.results(op)[side];
+            out.set_value_name(v, &format!("{id}.{suffix}"));
+            sh.ends[id][side] = v.into();
+        }
+    }
+    Ok(())
+}
+
+/// The `agent_switch` with one region per agent.
+fn switch(
+    out: &mut Function,
+    sh: &Shared<'_>,
+    needs: &[needs::Needs],
+    map: &FxHashMap<Value, Value>,
+    emitted: &EntitySet<Op>,
+) -> CodegenResult<()> {
+    let plan = sh.plan;
+    let op = out.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], sh.src.loc);
+    let entry = out.entry();
+    out.append_op(entry, op);
+    out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
+    let ints =
+        |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| plan.agents.values().map(f).collect::<Vec<i64>>();
+    out.set_ints(op, keys::NUM_WARPS, &ints(&|a| i64::from(a.warps)));
+    out.set_ints(op, keys::WARP_ID, &ints(&|a| i64::from(a.first_warp)));
+    let lanes: SmallVec<[_; 4]> = plan
+        .agents
+        .values()
+        .map(|a| {
+            let s = out.intern_symbol(if a.elect { "elect" } else { "all" });
+            out.intern_attr(AttrData::Name(s))
+        })
+        .collect();
+    out.set_attr(op, keys::LANES, AttrData::Array(lanes));
+    out.set_ints(op, keys::MAX_REGS, &ints(&|a| i64::from(a.max_regs)));
+    for (agent, need) in plan.agents.keys().zip(needs) {
+        let block = out.add_region(op);
+        let mut e = Emit::new(sh, out, agent, need, block, map.clone(), emitted.clone());
+        for p in e.my_pipes() {
+            let d = &sh.ba.pipes[p];
+            let side = usize::from(d.producer.agent != agent);
+            let end = sh.ends[p][side].expand().ok_or_else(|| internal("a pipe without ends"))?;
+            let ty = e.out.intern_type(TypeData::PipeIter(d.depth));
+            let it = e.simple(Opcode::AsyncPipelineCreateIterator, &[end], ty);
+            e.iters[p] = it.into();
+        }
+        let body = sh.src.entry();
+        let steps = e.plain_plan(body);
+        e.block(body, &steps)?;
+        drain(&mut e)?;
+        e.op(Opcode::AsyncPipelineYield, &[], &[], &[], Loc::NONE);
+    }
+    Ok(())
+}
+
+/// Before the frame barrier, a producer whose slots are freed asynchronously waits until all are free again.
+fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
+    for p in e.my_pipes() {
+        let d = &e.sh.ba.pipes[p];
+        let asynchronous = d.consumers.iter().any(|c| c.key.class == Class::Mma);
+        if d.producer.agent != e.agent || !d.has_empty || !asynchronous {
+            continue;
+        }
+        let ty = e.out.scalar(Scalar::I32);
+        let (lo, hi, step) = (e.const_int(0, ty), e.const_int(i64::from(d.depth), ty), e.const_int(1, ty));
+        let it = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+        let it_ty = e.out.value_type(it);
+        let l = e.op(Opcode::For, &[lo, hi, step, it], &[1, 1, 1, 1], &[it_ty], Loc::NONE);
+        let inner = e.out.add_region(l);
+        let outer = std::mem::replace(&mut e.cur, inner);
+        e.out.add_block_param(inner, ty);
+        let arg = e.out.add_block_param(inner, it_ty);
+        let end = e.sh.ends[p][0].expand().ok_or_else(|| internal("a pipe without ends"))?;
+        let end_ty = e.out.value_type(end);
+        let a = e.op(Opcode::AsyncPipelineProducerAcquire, &[end, arg], &[1, 1], &[end_ty], Loc::NONE);
+        e.out.set_attr(a, keys::DRAIN, AttrData::Unit);
+        let next = e.simple(Opcode::AsyncPipelineIncIter, &[arg], it_ty);
+        e.op(Opcode::Yield, &[next], &[1], &[], Loc::NONE);
+        e.cur = outer;
+    }
+    Ok(())
+}
+
+/// Removes pure ops whose results nobody uses, and region ops that hold nothing and yield nothing.
+pub fn remove_dead(out: &mut Function) {
+    let all = out.all_ops();
+    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    for &op in &all {
+        for &v in out.operands(op) {
+            uses[v] += 1;
+        }
+    }
+    let empty_block = |out: &Function, b: Block| out.first_op(b) == out.last_op(b);
+    for &op in all.iter().rev() {
+        let o = out.opcode(op);
+        let unused = out.results(op).iter().all(|&v| uses[v] == 0);
+        let region = matches!(o, Opcode::For | Opcode::If)
+            && out.regions(op).iter().all(|&r| empty_block(out, out.region_block(r)));
+        let buffer = o == Opcode::AllocTensor && out.results(op).iter().any(|&v| is_stored(out, v));
+        if unused && (region || (o.has(Traits::PURE) && !buffer)) {
+            let mut operands: SmallVec<[Value; 8]> = out.operands(op).into();
+            for &r in out.regions(op) {
+                if let Some(t) = out.last_op(out.region_block(r)) {
+                    operands.extend_from_slice(out.operands(t));
                 }
             }
-        }
-        let types: Vec<_> = f.results(op).to_vec().into_iter().map(|r| self.ty(r)).collect();
-        let new = self.out.make_op(f.opcode(op), &operands, f.segments(op), &types, f.op_loc(op));
-        self.copy_attrs(op, new);
-        for (i, &r) in f.results(op).iter().enumerate() {
-            if let Some(n) = f.value_name(r) {
-                let v = self.out.results(new)[i];
-                self.out.set_value_name(v, n);
+            for v in operands {
+                uses[v] = uses[v].saturating_sub(1);
             }
-        }
-        self.out.append_op(block, new);
-        Ok(new)
-    }
-
-    /// Copies the inherent attributes.
-    pub fn copy_attrs(&mut self, from: Op, to: Op) {
-        for (k, a) in self.src.inherent(from).iter() {
-            let key = self.out.intern_symbol(self.src.symbol(k));
-            let data = self.translate(self.src.attr_data(a));
-            self.out.set_attr(to, key, data);
-        }
-    }
-
-    fn translate(&mut self, data: &AttrData) -> AttrData {
-        let f = self.src;
-        match data {
-            AttrData::Name(s) => AttrData::Name(self.out.intern_symbol(f.symbol(*s))),
-            AttrData::Array(list) => AttrData::Array(
-                list.iter()
-                    .map(|&a| {
-                        let d = self.translate(f.attr_data(a));
-                        self.out.intern_attr(d)
-                    })
-                    .collect(),
-            ),
-            AttrData::Call(s, list) => {
-                let s = self.out.intern_symbol(f.symbol(*s));
-                let list = list
-                    .iter()
-                    .map(|&a| {
-                        let d = self.translate(f.attr_data(a));
-                        self.out.intern_attr(d)
-                    })
-                    .collect();
-                AttrData::Call(s, list)
-            }
-            AttrData::Type(t) => {
-                let d = f.type_data(*t).clone();
-                AttrData::Type(self.out.intern_type(d))
-            }
-            other => other.clone(),
-        }
-    }
-
-    /// Parameters and the kernel-level uniform ops that depend on nothing else.
-    fn prologue(&mut self) -> CodegenResult<()> {
-        let f = self.src;
-        let entry = self.out.entry();
-        for &p in f.params() {
-            let ty = self.ty(p);
-            let v = self.out.add_block_param(entry, ty);
-            if let Some(n) = f.value_name(p) {
-                self.out.set_value_name(v, n);
-            }
-            self.prologue[p] = Some(v);
-        }
-        for op in f.block_ops(f.entry()) {
-            let scalar = f
-                .results(op)
-                .iter()
-                .all(|&r| matches!(f.value_data(r), TypeData::Scalar(_) | TypeData::TmaDesc { .. }));
-            let ready = f.operands(op).iter().all(|&v| self.prologue[v].is_some());
-            if is_uniform(f, self.plan, op) && scalar && ready && f.opcode(op) != Opcode::AllocTensor {
-                let map = self.prologue.clone();
-                let new = self.clone_op(entry, op, &|v| map[v])?;
-                self.record(op, new, |m, v, n| m.prologue[v] = Some(n));
-            }
-        }
-        Ok(())
-    }
-
-    fn record(&mut self, op: Op, new: Op, mut set: impl FnMut(&mut Self, Value, Value)) {
-        for i in 0..self.src.results(op).len() {
-            let (old, v) = (self.src.results(op)[i], self.out.results(new)[i]);
-            set(self, old, v);
-        }
-    }
-
-    /// One ring per web.
-    fn allocations(&mut self) {
-        let entry = self.out.entry();
-        let owner = self
-            .plan
-            .agents
-            .values()
-            .find(|a| a.kind == crate::agents::AgentKind::Mma)
-            .or_else(|| self.plan.agents.values().next())
-            .map_or(0, |a| a.first_warp);
-        for (id, w) in self.buffers.webs.iter() {
-            let mut dims: smallvec::SmallVec<[u32; 4]> = smallvec::smallvec![w.slots];
-            dims.extend(w.dims.iter().copied());
-            let layout: Layout = w.layout;
-            let ty = self.out.intern_type(TypeData::Tile {
-                dims,
-                elem: w.elem,
-                space: Some(w.space),
-                layout: Some(layout),
-            });
-            let loc = w.op.map_or(self.src.loc, |o| self.src.op_loc(o));
-            let op = self.out.make_op(Opcode::AllocTensor, &[], &[], &[ty], loc);
-            if w.space == Space::Tmem {
-                self.out.set_int(op, keys::COLUMN, i64::from(w.at));
-                self.out.set_int(op, keys::OWNER_WARP, i64::from(owner));
-            } else {
-                self.out.set_int(op, keys::OFFSET, i64::from(w.at));
-                let align = w.layout.swizzle().map_or(1024, |s| s.alignment());
-                self.out.set_int(op, keys::ALIGN, i64::from(align));
-            }
-            self.out.append_op(entry, op);
-            let v = self.out.results(op)[0];
-            let name = match w.space {
-                Space::Tmem => format!("tD{}", id.0),
-                _ => format!("s{}", id.0),
-            };
-            self.out.set_value_name(v, &name);
-            self.web_value.push(Some(v));
-        }
-    }
-
-    /// One `create_pipeline` per bundle.
-    fn pipelines(&mut self) {
-        let entry = self.out.entry();
-        for (n, b) in self.buffers.bundles.iter().enumerate() {
-            let buffers: Vec<Value> = b.webs.iter().filter_map(|w| self.web_value[w.0 as usize]).collect();
-            let types = [
-                self.out.intern_type(TypeData::PipeProducer(b.depth)),
-                self.out.intern_type(TypeData::PipeConsumer(b.depth)),
-            ];
-            let loc = b.produce_ops.first().map_or(self.src.loc, |&o| self.src.op_loc(o));
-            let op = self.out.make_op(
-                Opcode::AsyncPipelineCreatePipeline,
-                &buffers,
-                &[buffers.len() as u32],
-                &types,
-                loc,
-            );
-            self.out.set_int(op, keys::NUM_STAGES, i64::from(b.depth));
-            self.out.set_int(op, keys::PRODUCER_GROUP_ID, b.producer.index() as i64);
-            let consumer = b.consumers.first().map_or(0, |c| c.agent.index());
-            self.out.set_int(op, keys::CONSUMER_GROUP_ID, consumer as i64);
-            self.out.set_int(op, keys::DISTANCE, 0);
-            let full = match b.full {
-                Full::Tx => self.call("tx", &[1, i64::from(b.slot_bytes(&self.buffers.webs))]),
-                Full::Commit => self.call("commit", &[1]),
-                Full::Arrive(n) => self.call("arrive", &[i64::from(n)]),
-            };
-            self.out.set_attr(op, keys::FULL, full);
-            let empty = match b.empty_at {
-                None => AttrData::Name(self.out.intern_symbol("none")),
-                Some(_) => {
-                    let kind = match b.consumers.as_slice() {
-                        [c] => match c.free {
-                            crate::buffers::Free::Commit => "commit",
-                            crate::buffers::Free::Arrive(_) => "arrive",
-                            crate::buffers::Free::Bulk => "bulk",
-                        },
-                        _ => "arrive",
-                    };
-                    self.call(kind, &[i64::from(b.empty_count())])
-                }
-            };
-            self.out.set_attr(op, keys::EMPTY, empty);
-            if b.publish != Publish::None {
-                let s = self.out.intern_symbol(if b.publish == Publish::Proxy { "proxy" } else { "tmem" });
-                self.out.set_attr(op, keys::PUBLISH, AttrData::Name(s));
-            }
-            self.out.set_int(op, keys::FULL_AT, i64::from(b.full_at));
-            if let Some(at) = b.empty_at {
-                self.out.set_int(op, keys::EMPTY_AT, i64::from(at));
-            }
-            self.out.append_op(entry, op);
-            let (p, c) = (self.out.results(op)[0], self.out.results(op)[1]);
-            self.out.set_value_name(p, &format!("Pipe_{n}.p"));
-            self.out.set_value_name(c, &format!("Pipe_{n}.c"));
-            self.pipe.push((p, c));
-        }
-    }
-
-    fn call(&mut self, name: &str, args: &[i64]) -> AttrData {
-        let s = self.out.intern_symbol(name);
-        let args = args.iter().map(|&v| self.out.intern_attr(AttrData::Int(v, None))).collect();
-        AttrData::Call(s, args)
-    }
-
-    fn switch(&mut self) -> CodegenResult<()> {
-        let entry = self.out.entry();
-        let op = self.out.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], self.src.loc);
-        let agents: Vec<_> = self.plan.agents.iter().map(|(a, i)| (a, *i)).collect();
-        let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> u32| {
-            agents.iter().map(|(_, i)| i64::from(f(i))).collect::<Vec<_>>()
-        };
-        self.out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
-        self.out.set_ints(op, keys::NUM_WARPS, &ints(&|i| i.warps));
-        self.out.set_ints(op, keys::WARP_ID, &ints(&|i| i.first_warp));
-        let lanes = agents
-            .iter()
-            .map(|(_, i)| {
-                let s = self.out.intern_symbol(if i.elect { "elect" } else { "all" });
-                self.out.intern_attr(AttrData::Name(s))
-            })
-            .collect();
-        self.out.set_attr(op, keys::LANES, AttrData::Array(lanes));
-        self.out.set_ints(op, keys::MAX_REGS, &ints(&|i| i.max_regs));
-        self.out.append_op(entry, op);
-        for (agent, _) in agents {
-            let block = self.out.add_region(op);
-            self.agent_region(agent, block)?;
-        }
-        let ret = self.out.make_op(Opcode::Return, &[], &[], &[], self.src.loc);
-        self.out.append_op(entry, ret);
-        Ok(())
-    }
-
-    fn kernel_attrs(&mut self) {
-        let b = self.buffers;
-        let mut set = |key, v: u32| {
-            let a = self.out.intern_attr(AttrData::Int(i64::from(v), None));
-            self.out.attrs.set(key, a);
-        };
-        set(keys::NUM_THREADS, self.plan.num_threads);
-        set(keys::DYNAMIC_SMEM, b.dynamic_smem);
-        if b.tmem_columns > 0 {
-            set(keys::TMEM_COLUMNS, b.tmem_columns);
-            set(keys::TMEM_BASE_AT, b.tmem_base_at);
-        }
-    }
-
-    /// Bundles that write or read for an agent, with whether it produces.
-    pub fn takes_part(&self, b: &Bundle, agent: Agent) -> bool {
-        b.producer == agent || b.consumers.iter().any(|c| c.agent == agent)
-    }
-
-    /// The ring buffer of a web.
-    pub fn ring(&self, w: WebId) -> Option<Value> {
-        self.web_value.get(w.0 as usize).copied().flatten()
-    }
-}
-
-/// Uniform ops belong to no agent and may be computed by all.
-pub(crate) fn is_uniform(f: &Function, plan: &AgentPlan, op: Op) -> bool {
-    plan.op_agent[op].is_none() && f.opcode(op).has(Traits::PURE) && f.regions(op).is_empty()
-}
-
-/// Removes pure ops without users, repeatedly.
-fn sweep(f: &mut Function) {
-    loop {
-        let ops = f.all_ops();
-        let mut used: SecondaryMap<Value, bool> = SecondaryMap::new();
-        for &op in &ops {
-            for &v in f.operands(op) {
-                used[v] = true;
-            }
-        }
-        let keep = |f: &Function, op: Op| {
-            let code = f.opcode(op);
-            let pure = code.has(Traits::PURE)
-                || matches!(code, Opcode::AsyncPipelineCreateIterator | Opcode::AsyncPipelineIncIter);
-            !pure || code == Opcode::AllocTensor || f.results(op).iter().any(|&r| used[r])
-        };
-        let dead: Vec<Op> = ops.into_iter().filter(|&op| !keep(f, op)).collect();
-        if dead.is_empty() {
-            return;
-        }
-        for op in dead {
-            f.remove_op(op);
+            out.remove_op(op);
         }
     }
 }

@@ -12,9 +12,10 @@
 
 use super::PlaceOptions;
 use super::classify::{self, Class, Classes, DisjointSets};
+use super::operands::MatrixLayouts;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
-use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Value};
+use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
@@ -56,8 +57,10 @@ pub struct ChainInfo {
     pub columns: u32,
     /// Number of slices along the columns.
     pub slices: u32,
-    /// Whether some op mixes columns with another axis, or a region op carries a tile: never sliced.
+    /// Whether some op mixes columns with another axis: never sliced.
     mixed: bool,
+    /// Whether a region op carries a tile: never sliced either.
+    carried: bool,
     vector_length: u32,
     memory: bool,
     spread: bool,
@@ -85,10 +88,22 @@ pub struct Chains {
     pub ops: Vec<Op>,
 }
 
+/// What chains are found from.
+#[derive(Copy, Clone)]
+pub(super) struct Inputs<'a> {
+    pub(super) func: &'a Function,
+    pub(super) classes: &'a Classes,
+    pub(super) layouts: &'a MatrixLayouts,
+    /// Warps of the simt agent.
+    pub(super) warps: u32,
+    pub(super) isa: &'a dyn TargetIsa,
+    pub(super) opts: &'a PlaceOptions,
+}
+
 /// Rows (product of all extents but the last) and columns of a shape.
 pub fn rows_columns(dims: &[u32]) -> (u32, u32) {
     match dims.split_last() {
-        Some((&cols, rest)) => (rest.iter().product(), cols),
+        Some((&cols, rest)) => (rest.iter().fold(1, |n: u32, &d| n.saturating_mul(d)), cols),
         None => (1, 1),
     }
 }
@@ -105,7 +120,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) 
         return false;
     };
     let limits = &isa.machine().limits;
-    let row_bytes = columns * elem.bytes();
+    let row_bytes = columns.saturating_mul(elem.bytes());
     isa.features().has(Feature::Tma)
         && func.results(op).is_empty()
         && *view_elem == elem
@@ -118,7 +133,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) 
         && row_bytes.is_multiple_of(16)
         // A static row must itself be a multiple of the alignment, else no dense tensor meets the requirement.
         && view_dims.last().is_none_or(|d| match d {
-            Dim::Static(n) => (n * elem.bytes()).is_multiple_of(limits.tma_align),
+            Dim::Static(n) => n.saturating_mul(elem.bytes()).is_multiple_of(limits.tma_align),
             Dim::Dynamic => true,
         })
 }
@@ -128,13 +143,8 @@ impl Chains {
     ///
     /// # Errors
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
-    pub fn find(
-        func: &Function,
-        classes: &Classes,
-        warps: u32,
-        isa: &dyn TargetIsa,
-        opts: &PlaceOptions,
-    ) -> CodegenResult<Chains> {
+    pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
+        let &Inputs { func, classes, warps, isa, .. } = from;
         let ops: Vec<Op> =
             func.all_ops().into_iter().filter(|&op| classify::is_register_op(func, op)).collect();
         let writes: Vec<(Value, Op)> = classes
@@ -201,7 +211,7 @@ impl Chains {
         let threads = warps * isa.machine().limits.warp_threads;
         chains.survey(func, classes, &writes, threads);
         chains.carried(func, classes, threads);
-        chains.settle(func, warps, isa, opts, classes, &writes)?;
+        chains.settle(from, &writes)?;
         Ok(chains)
     }
 
@@ -314,7 +324,7 @@ impl Chains {
             if matches!(func.opcode(op), Opcode::For | Opcode::If) {
                 for &v in func.results(op) {
                     if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
-                        self.info[c].mixed = true;
+                        self.info[c].carried = true;
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
                             self.info[c].see(dims, elem, threads);
@@ -326,15 +336,8 @@ impl Chains {
     }
 
     /// Decides family and slices of every chain.
-    fn settle(
-        &mut self,
-        func: &Function,
-        warps: u32,
-        isa: &dyn TargetIsa,
-        opts: &PlaceOptions,
-        classes: &Classes,
-        writes: &[(Value, Op)],
-    ) -> CodegenResult<()> {
+    fn settle(&mut self, from: &Inputs<'_>, writes: &[(Value, Op)]) -> CodegenResult<()> {
+        let &Inputs { func, classes, layouts, warps, isa, opts } = from;
         for c in self.info.keys() {
             let info = &mut self.info[c];
             if !info.matrices {
@@ -354,6 +357,8 @@ impl Chains {
         }
         let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
+        // A piece of a loaded tile is whole swizzle spans.
+        let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let tiles =
             self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
                 writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
@@ -367,6 +372,10 @@ impl Chains {
                 let (Some(dims), Some(elem)) = (func.value_data(v).dims(), func.value_data(v).elem()) else {
                     continue;
                 };
+                if let (Class::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
+                    let columns = l.swizzle().map_or(1, Swizzle::span) * 8 / elem.bits().max(1);
+                    least[c] = least[c].max(columns);
+                }
                 let layout = self.layout(c, dims, self.vector[v]).0;
                 let Some(regs) = registers_per_thread(layout, dims, elem, warps) else {
                     return Err(CodegenError::new(
@@ -392,7 +401,7 @@ impl Chains {
             if need[c] <= opts.slice_regs {
                 continue;
             }
-            if info.mixed {
+            if info.mixed || info.carried {
                 if need[c] > most {
                     let loc = info.loc_op.expand().map_or(func.loc, |op| func.op_loc(op));
                     return Err(CodegenError::new(
@@ -416,6 +425,7 @@ impl Chains {
             if span[c] > 0 {
                 width = width.min(span[c]);
             }
+            width = width.max(least[c].min(info.columns));
             info.slices = info.columns / width;
         }
         Ok(())
@@ -446,6 +456,7 @@ impl Default for ChainInfo {
             columns: 1,
             slices: 1,
             mixed: false,
+            carried: false,
             vector_length: 1,
             memory: false,
             spread: false,

@@ -30,6 +30,14 @@ impl DisjointSets {
         i
     }
 
+    /// The representative, without shortening the path.
+    pub fn root(&self, mut i: usize) -> usize {
+        while self.0[i] as usize != i {
+            i = self.0[i] as usize;
+        }
+        i
+    }
+
     /// Joins two sets.
     pub fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
@@ -87,6 +95,8 @@ pub struct Classes {
     pub ties: Vec<Tie>,
     /// Shared-memory operands, in program order.
     pub operands: Vec<SmemOperand>,
+    /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
+    shows: Vec<bool>,
 }
 
 impl Classes {
@@ -95,10 +105,13 @@ impl Classes {
         self.class[v]
     }
 
+    fn shows_start(&self, member: Value) -> bool {
+        self.shows.get(self.sets.root(member.index())).copied().unwrap_or(false)
+    }
+
     /// Whether two accumulators are tied.
     pub fn same_set(&self, a: Value, b: Value) -> bool {
-        let mut sets = self.sets.clone();
-        sets.find(a.index()) == sets.find(b.index())
+        self.sets.root(a.index()) == self.sets.root(b.index())
     }
 }
 
@@ -280,8 +293,47 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     for &op in &ops {
         collect(func, op, &mut c);
     }
+    find_shown(func, &ops, &mut c);
     check_updates(func, &c)?;
     Ok(c)
+}
+
+/// Finds the accumulators whose zero start somebody may see. "The first update overwrites" is enough for one loop
+/// whose body updates the accumulator by dots alone; it is not where registers read or write a carried value, where
+/// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
+fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
+    c.shows = vec![false; func.num_values()];
+    let mut loops = vec![0_u32; func.num_values()];
+    for &op in ops {
+        let opcode = func.opcode(op);
+        let carried = |v: Value| {
+            c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
+        };
+        let mut shown: Vec<Value> = Vec::new();
+        if is_register_op(func, op) || opcode == Opcode::AsyncTiledTmaStore {
+            shown.extend(func.operands(op).iter().filter(|&&v| carried(v)));
+        }
+        if matches!(opcode, Opcode::For | Opcode::If) {
+            for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
+                let set = c.sets.find(r.index());
+                loops[set] += 1;
+                if opcode == Opcode::If || loops[set] > 1 {
+                    shown.push(r);
+                }
+            }
+        }
+        for v in shown {
+            let set = c.sets.find(v.index());
+            c.shows[set] = true;
+        }
+    }
+    for i in 0..c.ties.len() {
+        let tie = c.ties[i];
+        if func.opcode(tie.op) != Opcode::For && tie_needs_write(func, c, &tie) {
+            let set = c.sets.find(tie.member.index());
+            c.shows[set] = true;
+        }
+    }
 }
 
 /// Records the ties and shared-memory operands of one op.
@@ -334,7 +386,11 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
 pub fn tie_needs_write(func: &Function, c: &Classes, tie: &Tie) -> bool {
     match c.class(tie.value) {
         Class::Acc => false,
-        Class::Leaf => func.opcode(tie.op) == Opcode::Yield || func.constant_value(tie.value) != Some(0.0),
+        Class::Leaf => {
+            func.opcode(tie.op) == Opcode::Yield
+                || func.constant_value(tie.value) != Some(0.0)
+                || func.opcode(tie.op) == Opcode::For && c.shows_start(tie.member)
+        }
         _ => true,
     }
 }

@@ -85,7 +85,7 @@ fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
 /// The widest swizzle for rows of a tile.
 pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
     let (dims, elem) = (func.value_data(v).dims().unwrap_or(&[]), func.value_data(v).elem());
-    Swizzle::widest(rows_columns(dims).1 * elem.map_or(1, Scalar::bytes))
+    Swizzle::widest(rows_columns(dims).1.saturating_mul(elem.map_or(1, Scalar::bytes)))
 }
 
 /// Finds the layouts of all tiles in shared and tensor memory.
@@ -159,10 +159,10 @@ pub(super) fn matrix_layouts(
     }
     // Loads that only registers or stores read.
     for op in func.all_ops() {
-        if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op)) {
-            if out.of_value[v].is_none() {
-                out.of_value[v] = Some(Layout::SmemK(descriptor_swizzle(func, op)));
-            }
+        if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op))
+            && out.of_value[v].is_none()
+        {
+            out.of_value[v] = Some(Layout::SmemK(descriptor_swizzle(func, op)));
         }
     }
     Ok(out)

@@ -217,7 +217,7 @@ impl Ims {
         self.group_stage.resize(p.num_groups(), 0);
         self.unplaced.clear();
         self.unplaced.resize(n.div_ceil(64), u64::MAX);
-        if n % 64 != 0 {
+        if !n.is_multiple_of(64) {
             self.unplaced[n / 64] = (1 << (n % 64)) - 1;
         }
         let mut left = budget;

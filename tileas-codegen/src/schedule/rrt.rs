@@ -220,6 +220,11 @@ impl Rrt {
         self.cells.resize((u64::from(self.rows) * tables) as usize, 0);
     }
 
+    /// Rows of the table: what one probe may have to look at.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
     #[inline]
     fn segments(&self, node: Node) -> &[Segment] {
         let (a, b) = self.ranges[node.index()];
@@ -310,21 +315,50 @@ impl Rrt {
     /// Like [`Rrt::first_fit`], but on tight resources prefers a start that leaves no gap before or after the op.
     pub fn first_snug_fit(&self, node: Node, lo: i64, hi: i64) -> Option<i64> {
         let first = self.first_fit(node, lo, hi)?;
-        let mut tight = self.segments(node).iter().filter(|s| self.is_tight(s)).peekable();
-        if tight.peek().is_none() {
-            return Some(first);
-        }
+        let tight = || self.segments(node).iter().filter(|s| self.is_tight(s));
         let mut t = first;
         loop {
             let base = self.modulo(t);
-            if tight.clone().any(|s| self.abuts(s, base)) {
+            if tight().any(|s| self.abuts(s, base)) {
                 return Some(t);
             }
-            match self.first_fit(node, t + 1, hi) {
-                Some(next) => t = next,
-                None => return Some(first),
+            // Starts up to the next reservation of a tight resource leave a gap on both sides. None is tight, or none
+            // is reserved: no start is better than the first.
+            let Some(gap) = tight().filter_map(|s| self.gap_after(s, base)).min() else { return Some(first) };
+            t += i64::from(gap.max(1));
+            if t > hi {
+                return Some(first);
+            }
+            if !self.fits(node, t) {
+                match self.first_fit(node, t + 1, hi) {
+                    Some(next) => t = next,
+                    None => return Some(first),
+                }
             }
         }
+    }
+
+    /// Free cycles from the end of the segment to the next taken row of a tight resource.
+    fn gap_after(&self, s: &Segment, base: u32) -> Option<u32> {
+        let s = self.tight_part(s);
+        let (a, _) = self.parts(&s, base);
+        let ii = u64::from(self.ii);
+        let (mut cycle, mut walked) = ((u64::from(a) + u64::from(s.len)) % ii, 0u64);
+        while walked < ii {
+            let row = self.row(cycle as u32);
+            if self.taken(&s, row) {
+                return Some(walked as u32);
+            }
+            let next = (u64::from(row + 1) * u64::from(self.step)).min(ii);
+            walked += next - cycle;
+            cycle = next % ii;
+        }
+        None
+    }
+
+    #[inline]
+    fn tight_part(&self, s: &Segment) -> Segment {
+        if self.masked { Segment { value: s.value & self.tight_mask, ..*s } } else { *s }
     }
 
     #[inline]
@@ -335,7 +369,7 @@ impl Rrt {
     /// Whether the row before or after the segment is taken.
     #[inline]
     fn abuts(&self, s: &Segment, base: u32) -> bool {
-        let s = if self.masked { Segment { value: s.value & self.tight_mask, ..*s } } else { *s };
+        let s = self.tight_part(s);
         let (a, _) = self.parts(&s, base);
         let ii = u64::from(self.ii);
         let before = (u64::from(a) + ii - 1) % ii;

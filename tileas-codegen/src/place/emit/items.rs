@@ -194,7 +194,8 @@ impl Placer<'_> {
         let mut list = Vec::with_capacity(parts as usize);
         if let Some(value) = self.func.constant_value(coord) {
             for n in 0..parts {
-                let v = constant(self, value as i64 * i64::from(parts) + i64::from(n));
+                let v =
+                    constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
                 self.name_after(v, coord, &n.to_string());
                 list.push(v);
             }
@@ -281,7 +282,7 @@ impl Placer<'_> {
                 if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
                     *last += i64::from(k * if parts > 1 { width } else { 0 });
                 }
-                let piece = self.piece(source, &offsets, &dims, agent);
+                let piece = self.piece(source, &offsets, &dims, k, agent);
                 self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent)
             }
             Opcode::TiledLoad => {
@@ -338,7 +339,14 @@ impl Placer<'_> {
     }
 
     /// `extract_slice` of a placed tile, unless the piece is the whole.
-    fn piece(&mut self, v: Value, offsets: &[i64], dims: &[u32], agent: PackedOption<Agent>) -> Value {
+    fn piece(
+        &mut self,
+        v: Value,
+        offsets: &[i64],
+        dims: &[u32],
+        k: u32,
+        agent: PackedOption<Agent>,
+    ) -> Value {
         if self.dims(v).as_slice() == dims {
             return v;
         }
@@ -351,7 +359,7 @@ impl Placer<'_> {
         let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
-        self.name_after(piece, v, "t");
+        self.name_after(piece, v, &format!("t{k}"));
         piece
     }
 
@@ -366,7 +374,7 @@ impl Placer<'_> {
         if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
             *last = i64::from(k) * i64::from(width);
         }
-        let piece = self.piece(v, &offsets, &dims, agent);
+        let piece = self.piece(v, &offsets, &dims, k, agent);
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
         let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent);
         let new = self.first_result(copy);
@@ -462,7 +470,7 @@ impl Placer<'_> {
             self.copy_attributes(op, new);
             return Ok(());
         }
-        let swizzle = Swizzle::widest(columns * elem.bytes());
+        let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
         let desc = self.store_descriptor(view, &dims, elem, swizzle);
         let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
         let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);

@@ -1,0 +1,114 @@
+//! What an op of the placed IR does to shared and tensor memory, and by which engine.
+//!
+//! In: one op and its agent. Out: the tiles it reads or writes ([`Access`]) and the [`Class`] of engine that
+//! carries it out, which decides how its completion can be signalled. Every other stage asks here.
+
+use crate::agents::{Agent, AgentKind, AgentPlan};
+use crate::ir::{Function, Op, Opcode, Space, TypeData, Value};
+use smallvec::SmallVec;
+
+/// The engine that carries out an access.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// Threads of the agent; complete when the threads go on.
+    Sync,
+    /// Matrix engine and its copies: in issue order, signalled by a commit.
+    Mma,
+    /// TMA load: signalled by transaction bytes.
+    Tma,
+    /// TMA store: the issuing lane waits for its bulk groups.
+    Bulk,
+}
+
+/// Who accesses: an agent through one engine.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// Agent.
+    pub agent: Agent,
+    /// Engine.
+    pub class: Class,
+}
+
+/// One access of an op to a tile in shared or tensor memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The tile as the op names it.
+    pub value: Value,
+    /// Reads it.
+    pub reads: bool,
+    /// Writes it.
+    pub writes: bool,
+}
+
+/// Whether a value is a tile in shared or tensor memory.
+pub fn is_stored(func: &Function, v: Value) -> bool {
+    matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Smem | Space::Tmem), .. })
+}
+
+/// The engine an op of that agent uses.
+pub fn class_of(func: &Function, plan: &AgentPlan, op: Op) -> Class {
+    match func.opcode(op) {
+        Opcode::AsyncTiledTmaLoad => Class::Tma,
+        Opcode::AsyncTiledTmaStore => Class::Bulk,
+        Opcode::AsyncDot => Class::Mma,
+        _ => match plan.op_agent[op].expand() {
+            Some(a) if plan.agents[a].kind == AgentKind::Mma => Class::Mma,
+            _ => Class::Sync,
+        },
+    }
+}
+
+/// The accesses of one op (not of its regions) in value form.
+pub fn accesses(func: &Function, op: Op) -> SmallVec<[Access; 4]> {
+    let mut out = SmallVec::new();
+    let mut push = |value: Value, reads: bool, writes: bool| {
+        if is_stored(func, value) {
+            out.push(Access { value, reads, writes });
+        }
+    };
+    match func.opcode(op) {
+        Opcode::AsyncDot => {
+            for name in ["a", "b"] {
+                if let Some(v) = func.named_operand(op, name) {
+                    push(v, true, false);
+                }
+            }
+            // Tied: the result is the accumulator's next version, one access to one web.
+            if let Some(&v) = func.results(op).first() {
+                push(v, true, true);
+            }
+        }
+        Opcode::Copy => {
+            if let Some(v) = func.named_operand(op, "source") {
+                push(v, true, false);
+            }
+            match func.named_operand(op, "dest") {
+                Some(v) => push(v, false, true),
+                None => func.results(op).iter().for_each(|&v| push(v, false, true)),
+            }
+        }
+        Opcode::ExtractSlice | Opcode::AllocTensor | Opcode::Constant | Opcode::For | Opcode::If => {}
+        o if o.is_terminator() => {}
+        _ => {
+            func.operands(op).iter().for_each(|&v| push(v, true, false));
+            func.results(op).iter().for_each(|&v| push(v, false, true));
+        }
+    }
+    out
+}
+
+/// The tile a slice was taken from and the offset of the slice in it, innermost last.
+pub fn slice_base(func: &Function, mut v: Value) -> (Value, SmallVec<[i64; 4]>) {
+    let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
+    let mut offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, rank);
+    while let Some(op) = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
+        let Some(base) = func.named_operand(op, "source") else { break };
+        for (o, add) in
+            offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
+        {
+            *o += add;
+        }
+        v = base;
+    }
+    (v, offsets)
+}

@@ -1,0 +1,126 @@
+//! Machine-model numbers of placed ops: class, footprint, and real cycles of ops, regions and agents.
+//!
+//! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
+
+use super::access::class_of;
+use crate::agents::{Agent, AgentPlan};
+use crate::ir::{Block, Function, Op, Opcode, Space, Value};
+use crate::isa::{OpClass, TargetIsa, Work};
+
+/// Trips assumed for a loop of unknown length.
+pub const ASSUMED_TRIPS: u64 = 16;
+
+/// The machine-model class of an op, by its row or by the spaces it moves between.
+pub fn op_class(func: &Function, op: Op) -> OpClass {
+    let space = |v: Option<Value>| v.and_then(|v| func.value_data(v).space()).unwrap_or(Space::Rmem);
+    if func.opcode(op) == Opcode::Copy {
+        let from = space(func.named_operand(op, "source"));
+        let to = space(func.named_operand(op, "dest").or_else(|| func.results(op).first().copied()));
+        return match (from, to) {
+            (Space::Smem, Space::Tmem) => OpClass::CopySmemToTmem,
+            (Space::Smem, _) => OpClass::CopySmemToRmem,
+            (Space::Tmem, _) => OpClass::CopyTmemToRmem,
+            (_, Space::Tmem) => OpClass::CopyRmemToTmem,
+            (_, Space::Smem) => OpClass::CopyRmemToSmem,
+            _ => OpClass::ConvertLayout,
+        };
+    }
+    let name = func.opcode(op).def().class;
+    let matches = |c: &&OpClass| {
+        let mut parts = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
+        c.name().chars().filter(|c| *c != '_').all(|x| parts.next() == Some(x)) && parts.next().is_none()
+    };
+    OpClass::ALL.iter().find(matches).copied().unwrap_or(OpClass::Uniform)
+}
+
+/// How much one execution of an op does.
+pub fn work(func: &Function, op: Op) -> Work {
+    let tile = |v: Value| func.value_data(v).is_tile().then(|| func.value_data(v));
+    let largest = func.operands(op).iter().chain(func.results(op)).filter_map(|&v| tile(v));
+    let bytes = largest.clone().filter_map(|t| t.num_bytes()).max().unwrap_or(0);
+    let elements = largest.filter_map(|t| t.num_elements()).max().unwrap_or(0);
+    if func.opcode(op) == Opcode::AsyncDot {
+        let dims =
+            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims().map(<[u32]>::to_vec));
+        let operand =
+            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
+        let acc = func.results(op).first().and_then(|&v| func.value_data(v).num_elements()).unwrap_or(0);
+        let k = dims("a").map_or(0, |d| {
+            let k = if func.has_attr(op, crate::ir::keys::TRANSPOSE_A) { d.first() } else { d.last() };
+            u64::from(k.copied().unwrap_or(0))
+        });
+        return Work { bytes: operand("a") + operand("b"), elements: acc, macs: acc * k };
+    }
+    Work { bytes, elements, macs: 0 }
+}
+
+/// The constant trip count of a `for`, if its bounds are constants.
+pub fn static_trips(func: &Function, op: Op) -> Option<u64> {
+    let c = |n: &str| func.named_operand(op, n).and_then(|v| func.constant_value(v));
+    let (lo, hi, step) = (c("lower")? as i64, c("upper")? as i64, c("step")? as i64);
+    if step <= 0 {
+        return None;
+    }
+    Some(hi.checked_sub(lo)?.max(0) as u64).map(|n| n.div_ceil(step as u64))
+}
+
+/// Upper bound on how often a block runs per kernel; `None` if unknown.
+pub fn executions(func: &Function, block: Block) -> Option<u64> {
+    let mut n = 1u64;
+    let mut b = block;
+    while let Some(op) = func.block_parent(b) {
+        if func.opcode(op) == Opcode::For {
+            n = n.saturating_mul(static_trips(func, op)?);
+        }
+        b = func.op_block(op)?;
+    }
+    Some(n)
+}
+
+/// Real cycles that an agent is kept busy by one op and its regions.
+pub fn busy(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Agent, op: Op) -> u64 {
+    let region = |n: usize| {
+        func.op_block_at(op, n).map_or(0, |b| {
+            func.block_ops(b).map(|o| busy(func, plan, isa, agent, o)).fold(0, u64::saturating_add)
+        })
+    };
+    match func.opcode(op) {
+        Opcode::For => region(0).saturating_mul(static_trips(func, op).unwrap_or(ASSUMED_TRIPS)),
+        Opcode::If => region(0).max(region(1)),
+        _ if plan.op_agent[op].expand() == Some(agent) => {
+            u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
+        }
+        _ => 0,
+    }
+}
+
+/// Real cycles of one execution of a block: its busiest agent's.
+pub fn block_cycles(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block) -> u64 {
+    plan.agents
+        .keys()
+        .map(|a| func.block_ops(block).map(|op| busy(func, plan, isa, a, op)).fold(0, u64::saturating_add))
+        .max()
+        .unwrap_or(0)
+}
+
+/// Real cycles from the start of a producer's op until its result may be read.
+pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Agent, op: Op) -> u64 {
+    if func.regions(op).is_empty() {
+        match class_of(func, plan, op) {
+            // A store's slot is free when it has been read; a register copy is complete when it was issued.
+            super::access::Class::Sync => {
+                u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
+            }
+            _ => u64::from(isa.machine().real_latency(op_class(func, op), &work(func, op))),
+        }
+    } else {
+        busy(func, plan, isa, agent, op)
+    }
+}
+
+/// Slot-model cycles for which an op keeps what it reads; the longest of its contents for a region op.
+pub fn hold(func: &Function, isa: &dyn TargetIsa, op: Op) -> u32 {
+    let inner = (0..func.regions(op).len()).filter_map(|n| func.op_block_at(op, n));
+    let nested = inner.flat_map(|b| func.block_ops(b)).map(|o| hold(func, isa, o)).max().unwrap_or(0);
+    if func.regions(op).is_empty() { isa.machine().duration(op_class(func, op)) } else { nested }
+}

@@ -1,0 +1,782 @@
+//! Writes one agent's region: ops in destination form, channel ops, projected loops and branches.
+//!
+//! In: the placed function, pipes and webs with their values in the new function, an agent and its [`Needs`].
+//! Out: ops appended to the agent's block. Values are renamed through a map with an undo log, so that what is cloned
+//! inside a region is not used outside it. Uniform ops are cloned in the block they stand in, before the first item
+//! that follows them. Cost: linear in the ops emitted.
+
+use super::needs::{Needs, canonical, flag_source};
+use super::plan::{BlockPlan, Step, block_plan};
+use crate::agents::{Agent, AgentPlan};
+use crate::buffers::access::{Class, accesses, is_stored, slice_base};
+use crate::buffers::webs::{Flag, flag_of, for_args, is_constant, region_yields};
+use crate::buffers::{BufferAssignment, Pipe, Web};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Type, TypeData, Value, keys};
+use crate::schedule::handoff::ScheduleAnalysis;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntitySet, SecondaryMap};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What all agents share.
+pub struct Shared<'a> {
+    /// The placed function.
+    pub src: &'a Function,
+    /// Agents.
+    pub plan: &'a AgentPlan,
+    /// Schedules.
+    pub sched: &'a ScheduleAnalysis,
+    /// Storage and pipes.
+    pub ba: &'a BufferAssignment,
+    /// Producer and consumer end of each pipe.
+    pub ends: SecondaryMap<Pipe, [PackedOption<Value>; 2]>,
+    /// Buffer of each web.
+    pub buffers: SecondaryMap<Web, PackedOption<Value>>,
+}
+
+/// A value that channel ops hand to each other.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Own {
+    /// Result of the acquire.
+    Acquired(Pipe),
+    /// Result of the transaction commit.
+    Announced(Pipe),
+    /// Result of the wait of consumer n.
+    Waited(Pipe, usize),
+}
+
+/// State of one agent's emission.
+pub struct Emit<'a, 'b> {
+    /// What all agents share.
+    pub sh: &'b Shared<'a>,
+    /// The new function.
+    pub out: &'b mut Function,
+    /// The agent.
+    pub agent: Agent,
+    /// What it needs.
+    pub needs: &'b Needs,
+    /// Where ops go.
+    pub cur: Block,
+    /// Old value → new value.
+    pub map: FxHashMap<Value, Value>,
+    undo: Vec<(Value, Option<Value>)>,
+    /// Carried flags: canonical stored value → `i1`.
+    pub flags: FxHashMap<Value, Value>,
+    /// Current iterators.
+    pub iters: SecondaryMap<Pipe, PackedOption<Value>>,
+    /// Current ownership values.
+    pub owned: FxHashMap<Own, Value>,
+    /// Tokens of emitted ops.
+    pub tokens: FxHashMap<Op, Value>,
+    /// Uniform ops cloned so far in the blocks now open.
+    pub emitted: EntitySet<Op>,
+}
+
+impl<'a, 'b> Emit<'a, 'b> {
+    /// A fresh state; `map` holds what the prologue computed.
+    pub fn new(
+        sh: &'b Shared<'a>,
+        out: &'b mut Function,
+        agent: Agent,
+        needs: &'b Needs,
+        cur: Block,
+        map: FxHashMap<Value, Value>,
+        emitted: EntitySet<Op>,
+    ) -> Emit<'a, 'b> {
+        Emit {
+            sh,
+            out,
+            agent,
+            needs,
+            cur,
+            map,
+            undo: Vec::new(),
+            flags: FxHashMap::default(),
+            iters: SecondaryMap::new(),
+            owned: FxHashMap::default(),
+            tokens: FxHashMap::default(),
+            emitted,
+        }
+    }
+
+    // ---- small builders
+
+    /// Appends an op.
+    pub fn op(&mut self, o: Opcode, operands: &[Value], segs: &[u32], types: &[Type], loc: Loc) -> Op {
+        let op = self.out.make_op(o, operands, segs, types, loc);
+        self.out.append_op(self.cur, op);
+        op
+    }
+
+    /// Appends an op with one operand per segment and one result.
+    pub fn simple(&mut self, o: Opcode, operands: &[Value], ty: Type) -> Value {
+        let segs: SmallVec<[u32; 4]> = operands.iter().map(|_| 1).collect();
+        let op = self.op(o, operands, &segs, &[ty], Loc::NONE);
+        self.out.results(op)[0]
+    }
+
+    /// An integer constant.
+    pub fn const_int(&mut self, value: i64, ty: Type) -> Value {
+        let op = self.op(Opcode::Constant, &[], &[], &[ty], Loc::NONE);
+        self.out.set_int(op, keys::VALUE, value);
+        self.out.results(op)[0]
+    }
+
+    /// An integer comparison.
+    pub fn cmp(&mut self, predicate: &str, a: Value, b: Value) -> Value {
+        let i1 = self.out.scalar(Scalar::I1);
+        let v = self.simple(Opcode::Cmpi, &[a, b], i1);
+        let name = self.out.intern_symbol(predicate);
+        if let Some(op) = self.out.defining_op(v) {
+            self.out.set_attr(op, keys::PREDICATE, AttrData::Name(name));
+        }
+        v
+    }
+
+    /// Binds an old value; undone by [`Emit::leave`].
+    pub fn bind(&mut self, old: Value, new: Value) {
+        let before = self.map.insert(old, new);
+        self.undo.push((old, before));
+        if let Some(name) = self.sh.src.value_name(old).map(str::to_string)
+            && self.out.value_name(new).is_none()
+        {
+            self.out.set_value_name(new, &name);
+        }
+    }
+
+    /// Marks the bindings.
+    pub fn enter(&self) -> usize {
+        self.undo.len()
+    }
+
+    /// Undoes bindings made since the mark.
+    pub fn leave(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            if let Some((old, before)) = self.undo.pop() {
+                match before {
+                    Some(v) => self.map.insert(old, v),
+                    None => self.map.remove(&old),
+                };
+            }
+        }
+    }
+
+    /// The new value of an old one; kernel parameters keep their identity.
+    pub fn get(&self, v: Value) -> CodegenResult<Value> {
+        if let Some(&n) = self.map.get(&v) {
+            return Ok(n);
+        }
+        if self.sh.src.params().contains(&v) {
+            return Ok(v);
+        }
+        Err(internal(format!("{v} is not available in agent {}", self.agent.as_u32())))
+    }
+
+    /// Notes where an op stems from.
+    pub fn origin(&mut self, new: Op, old: Op, local: u32) {
+        let a = self.out.intern_attr(AttrData::Int(i64::from(old.as_u32()), None));
+        self.out.discardable_mut(new).set(keys::ORIGIN, a);
+        self.local(new, local);
+    }
+
+    /// Notes the local stage.
+    pub fn local(&mut self, new: Op, local: u32) {
+        if local > 0 {
+            let a = self.out.intern_attr(AttrData::Int(i64::from(local), None));
+            self.out.discardable_mut(new).set(keys::LOCAL, a);
+        }
+    }
+
+    // ---- flags
+
+    /// The value of a flag; `None` when it is always set.
+    fn flag(&mut self, f: &Flag) -> CodegenResult<Option<Value>> {
+        let src = self.sh.src;
+        let i1 = self.out.scalar(Scalar::I1);
+        Ok(Some(match f {
+            Flag::Always => return Ok(None),
+            Flag::Never => self.const_int(0, i1),
+            Flag::NotFirst(l) => {
+                let iv = src.op_block_at(*l, 0).and_then(|b| src.block_params(b).first().copied());
+                let (Some(iv), Some(lo)) = (iv, src.named_operand(*l, "lower")) else {
+                    return Err(internal("a loop without bounds"));
+                };
+                let (iv, lo) = (self.get(iv)?, self.get(lo)?);
+                self.cmp("ne", iv, lo)
+            }
+            Flag::Trips(l) => {
+                let (Some(lo), Some(hi)) = (src.named_operand(*l, "lower"), src.named_operand(*l, "upper"))
+                else {
+                    return Err(internal("a loop without bounds"));
+                };
+                let (lo, hi) = (self.get(lo)?, self.get(hi)?);
+                self.cmp("gt", hi, lo)
+            }
+            Flag::Or(a, b) => match (self.flag(a)?, self.flag(b)?) {
+                (Some(a), Some(b)) => self.simple(Opcode::Ori, &[a, b], i1),
+                _ => return Ok(None),
+            },
+            Flag::Carried(v) => {
+                let v = canonical(src, *v);
+                *self.flags.get(&v).ok_or_else(|| internal("a carried flag is missing"))?
+            }
+        }))
+    }
+
+    /// The flag of a stored value as an `i1`, also when it is constant.
+    fn flag_value(&mut self, v: Value) -> CodegenResult<Value> {
+        let f = flag_of(self.sh.src, v);
+        match self.flag(&f)? {
+            Some(v) => Ok(v),
+            None => {
+                let i1 = self.out.scalar(Scalar::I1);
+                Ok(self.const_int(1, i1))
+            }
+        }
+    }
+
+    // ---- blocks
+
+    /// Pipes this agent takes part in whose home is `block` or below it.
+    pub fn pipes_below(&self, block: Block) -> Vec<Pipe> {
+        let src = self.sh.src;
+        self.my_pipes()
+            .into_iter()
+            .filter(|&p| {
+                let mut b = Some(self.sh.ba.pipes[p].home);
+                while let Some(x) = b {
+                    if x == block {
+                        return true;
+                    }
+                    b = src.block_parent(x).and_then(|op| src.op_block(op));
+                }
+                false
+            })
+            .collect()
+    }
+
+    /// Pipes this agent takes part in.
+    pub fn my_pipes(&self) -> Vec<Pipe> {
+        let mine = |p: &crate::buffers::PipeData| {
+            p.producer.agent == self.agent || p.consumers.iter().any(|c| c.key.agent == self.agent)
+        };
+        self.sh.ba.pipes.iter().filter(|(_, p)| mine(p)).map(|(id, _)| id).collect()
+    }
+
+    /// Clones the needed uniform ops of `block` up to `until`.
+    pub fn uniforms(&mut self, block: Block, until: Option<Op>) -> CodegenResult<()> {
+        let src = self.sh.src;
+        for op in src.block_ops(block) {
+            if Some(op) == until {
+                break;
+            }
+            let wanted = self.needs.ops.contains(op)
+                && !self.needs.own_regions.contains(op)
+                && !self.emitted.contains(op)
+                && self.sh.plan.op_agent[op].is_none();
+            if wanted {
+                self.emitted.insert(op);
+                self.item(op, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits a block without skew; the caller adds the terminator.
+    pub fn block(&mut self, block: Block, plan: &BlockPlan) -> CodegenResult<()> {
+        for &(local, step) in &plan.steps {
+            if let Step::Item(op) = step {
+                self.uniforms(block, Some(op))?;
+            }
+            self.step(step, local)?;
+        }
+        self.uniforms(block, None)
+    }
+
+    /// The plan of a block that is not scheduled.
+    pub fn plain_plan(&self, block: Block) -> BlockPlan {
+        let sh = self.sh;
+        block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, block, None, &[])
+    }
+
+    fn end(&self, p: Pipe, side: usize) -> CodegenResult<Value> {
+        self.sh.ends[p][side].expand().ok_or_else(|| internal("a pipe without ends"))
+    }
+
+    fn iter(&self, p: Pipe) -> CodegenResult<Value> {
+        self.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))
+    }
+
+    fn own(&self, o: Own) -> CodegenResult<Value> {
+        self.owned.get(&o).copied().ok_or_else(|| internal(format!("{o:?} is not available")))
+    }
+
+    /// Emits one step.
+    pub fn step(&mut self, step: Step, local: u32) -> CodegenResult<()> {
+        let ba = self.sh.ba;
+        match step {
+            Step::Item(op) => return self.item(op, local),
+            Step::Acquire(p) => {
+                let (end, it) = (self.end(p, 0)?, self.iter(p)?);
+                let ty = self.out.value_type(end);
+                let op = self.op(Opcode::AsyncPipelineProducerAcquire, &[end, it], &[1, 1], &[ty], Loc::NONE);
+                if ba.pipes[p].producer.class == Class::Bulk {
+                    self.out.set_attr(op, keys::ISSUER, AttrData::Unit);
+                }
+                self.local(op, local);
+                let v = self.out.results(op)[0];
+                self.owned.insert(Own::Acquired(p), v);
+            }
+            Step::CommitTx(p) | Step::Commit(p) => {
+                let w = self.own(Own::Acquired(p))?;
+                let ty = self.out.value_type(w);
+                let op = self.op(Opcode::AsyncPipelineProducerCommit, &[w], &[1], &[ty], Loc::NONE);
+                self.local(op, local);
+                if step == Step::CommitTx(p) {
+                    self.out.set_attr(
+                        op,
+                        keys::TX,
+                        AttrData::Int(i64::from(ba.pipes[p].tx), Some(Scalar::I32)),
+                    );
+                    let v = self.out.results(op)[0];
+                    self.owned.insert(Own::Announced(p), v);
+                }
+            }
+            Step::Wait(p, n) => {
+                let (end, it) = (self.end(p, 1)?, self.iter(p)?);
+                let ty = self.out.value_type(end);
+                let op = self.op(Opcode::AsyncPipelineConsumerWait, &[end, it], &[1, 1], &[ty], Loc::NONE);
+                self.out.set_int(op, keys::CONSUMER_IDX, n as i64);
+                if ba.pipes[p].consumers[n].key.class == Class::Bulk {
+                    self.out.set_attr(op, keys::ISSUER, AttrData::Unit);
+                }
+                self.local(op, local);
+                let v = self.out.results(op)[0];
+                self.owned.insert(Own::Waited(p, n), v);
+            }
+            Step::Release(p, n, last, pending) => {
+                let u = self.own(Own::Waited(p, n))?;
+                let ty = self.out.value_type(u);
+                let class = ba.pipes[p].consumers[n].key.class;
+                let token =
+                    last.filter(|_| class != Class::Sync).and_then(|op| self.tokens.get(&op).copied());
+                let operands: SmallVec<[Value; 2]> = [Some(u), token].into_iter().flatten().collect();
+                let segs = [1, u32::from(token.is_some())];
+                let op = self.op(Opcode::AsyncPipelineConsumerRelease, &operands, &segs, &[ty], Loc::NONE);
+                if class == Class::Bulk {
+                    self.out.set_int(op, keys::BULK_PENDING, i64::from(pending));
+                }
+                self.local(op, local);
+            }
+            Step::Inc(p) => {
+                let it = self.iter(p)?;
+                let ty = self.out.value_type(it);
+                let op = self.op(Opcode::AsyncPipelineIncIter, &[it], &[1], &[ty], Loc::NONE);
+                self.local(op, local);
+                self.iters[p] = self.out.results(op)[0].into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Emits an op or a region op.
+    pub fn item(&mut self, op: Op, local: u32) -> CodegenResult<()> {
+        match self.sh.src.opcode(op) {
+            Opcode::For => self.for_loop(op, local),
+            Opcode::If => self.if_else(op, local),
+            _ => self.leaf(op, local),
+        }
+    }
+
+    // ---- leaves
+
+    /// Buffer and slot of a web.
+    fn slot(&mut self, web: Web) -> CodegenResult<(Value, Value)> {
+        let buffer = self.sh.buffers[web].expand().ok_or_else(|| internal("a web without buffer"))?;
+        let ba = self.sh.ba;
+        let ring = self.my_pipes().into_iter().find(|&p| {
+            let d = &ba.pipes[p];
+            !d.in_place && d.webs.contains(&web)
+        });
+        let slot = match ring {
+            Some(p) => self.iter(p)?,
+            None if ba.webs.webs[web].slots == 1 => {
+                let i32_ty = self.out.scalar(Scalar::I32);
+                self.const_int(0, i32_ty)
+            }
+            None => return Err(internal(format!("{web} has slots but no ring in this agent"))),
+        };
+        Ok((buffer, slot))
+    }
+
+    fn web_of(&self, v: Value) -> CodegenResult<Web> {
+        let base = slice_base(self.sh.src, v).0;
+        self.sh.ba.webs.of[base].expand().ok_or_else(|| internal(format!("{v} has no storage")))
+    }
+
+    fn set_offsets(&mut self, new: Op, old: Op, v: Value) {
+        let (_, mut offsets) = slice_base(self.sh.src, v);
+        for (o, add) in offsets.iter_mut().zip(self.sh.src.attr_ints(old, keys::OFFSETS).unwrap_or_default())
+        {
+            *o += add;
+        }
+        self.out.set_ints(new, keys::OFFSETS, &offsets);
+    }
+
+    fn token_type(&mut self) -> Type {
+        self.out.intern_type(TypeData::AsyncToken)
+    }
+
+    fn leaf(&mut self, old: Op, local: u32) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let loc = src.op_loc(old);
+        let touched = accesses(src, old);
+        if touched.is_empty() {
+            return self.plain(old, local);
+        }
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
+        let named =
+            |n: &str| src.named_operand(old, n).ok_or_else(|| internal(format!("operand {n} is missing")));
+        let new = match src.opcode(old) {
+            Opcode::AsyncTiledTmaLoad => {
+                let web = self.web_of(src.results(old)[0])?;
+                let ba = self.sh.ba;
+                let pipe = ba.pipes.iter().find(|(_, p)| {
+                    p.payload && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
+                });
+                let Some((pipe, _)) = pipe else {
+                    return Err(unsupported(loc, "a TMA load whose tile nobody reads"));
+                };
+                let barrier = self.own(Own::Announced(pipe))?;
+                operands.push(self.get(named("desc")?)?);
+                let coords = src.named_segment(old, "coords");
+                for &c in coords {
+                    operands.push(self.get(c)?);
+                }
+                let (buffer, slot) = self.slot(web)?;
+                operands.extend([buffer, slot, barrier]);
+                let ty = self.token_type();
+                self.op(Opcode::AsyncTiledTmaLoad, &operands, &[1, coords.len() as u32, 1, 1, 1], &[ty], loc)
+            }
+            Opcode::AsyncTiledTmaStore => {
+                operands.push(self.get(named("desc")?)?);
+                let coords = src.named_segment(old, "coords");
+                for &c in coords {
+                    operands.push(self.get(c)?);
+                }
+                let web = self.web_of(named("source")?)?;
+                let (buffer, slot) = self.slot(web)?;
+                operands.extend([buffer, slot]);
+                let ty = self.token_type();
+                self.op(Opcode::AsyncTiledTmaStore, &operands, &[1, coords.len() as u32, 1, 1], &[ty], loc)
+            }
+            Opcode::AsyncDot => {
+                for n in ["a", "b"] {
+                    let v = named(n)?;
+                    if slice_base(src, v).1.iter().any(|&o| o != 0) {
+                        return Err(unsupported(
+                            loc,
+                            "a dot of a slice that does not start at its tile's origin",
+                        ));
+                    }
+                    let web = self.web_of(v)?;
+                    let (buffer, slot) = self.slot(web)?;
+                    operands.extend([buffer, slot]);
+                }
+                let web = self.web_of(src.results(old)[0])?;
+                let (buffer, slot) = self.slot(web)?;
+                let flag = flag_of(src, named("acc")?);
+                let accumulate = self.flag(&flag)?;
+                operands.extend([buffer, slot]);
+                operands.extend(accumulate);
+                let ty = self.token_type();
+                let segs = [1, 1, 1, 1, 1, 1, u32::from(accumulate.is_some())];
+                self.op(Opcode::AsyncDot, &operands, &segs, &[ty], loc)
+            }
+            Opcode::Copy => return self.copy(old, local),
+            o => return Err(unsupported(loc, format!("{} on a stored tile", o.name()))),
+        };
+        self.copy_attrs(new, old);
+        self.origin(new, old, local);
+        let token = self.out.results(new)[0];
+        self.tokens.insert(old, token);
+        Ok(())
+    }
+
+    fn copy_attrs(&mut self, new: Op, old: Op) {
+        *self.out.inherent_mut(new) = self.sh.src.inherent(old).clone();
+    }
+
+    fn copy(&mut self, old: Op, local: u32) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let loc = src.op_loc(old);
+        let source = src.named_operand(old, "source").ok_or_else(|| internal("a copy without source"))?;
+        let dest = src.named_operand(old, "dest");
+        let result = src.results(old).first().copied();
+        let target = dest.or(result).ok_or_else(|| internal("a copy without target"))?;
+        let reads = is_stored(src, source);
+        let base = slice_base(src, source).0;
+        if reads && is_constant(src, base) {
+            // A constant occupies no memory: reading it is a constant in registers.
+            let (Some(r), Some(c)) = (result, src.defining_op(base)) else {
+                return Err(unsupported(loc, "a copy of a stored constant to a buffer"));
+            };
+            let ty = src.value_type(r);
+            let new = self.op(Opcode::Constant, &[], &[], &[ty], loc);
+            self.copy_attrs(new, c);
+            self.origin(new, old, local);
+            let v = self.out.results(new)[0];
+            self.bind(r, v);
+            return Ok(());
+        }
+        let mut operands: SmallVec<[Value; 5]> = SmallVec::new();
+        let mut segs = [1, 0, 0, 0, 0];
+        let mut types: SmallVec<[Type; 1]> = SmallVec::new();
+        let mut when = None;
+        if reads {
+            let web = self.web_of(source)?;
+            let (buffer, slot) = self.slot(web)?;
+            operands.extend([buffer, slot]);
+            segs[1] = 1;
+            if let Some(v) = flag_source(src, old) {
+                let f = flag_of(src, v);
+                when = self.flag(&f)?;
+            }
+        } else {
+            operands.push(self.get(source)?);
+        }
+        let writes = is_stored(src, target);
+        if writes {
+            let web = self.web_of(target)?;
+            let (buffer, slot) = self.slot(web)?;
+            operands.extend([buffer, slot]);
+            (segs[2], segs[3]) = (1, 1);
+        } else if let Some(r) = result {
+            types.push(src.value_type(r));
+        }
+        operands.extend(when);
+        segs[4] = u32::from(when.is_some());
+        let new = self.op(Opcode::Copy, &operands, &segs, &types, loc);
+        self.copy_attrs(new, old);
+        if reads {
+            self.set_offsets(new, old, source);
+        } else if writes && (src.has_attr(old, keys::OFFSETS) || slice_base(src, target).0 != target) {
+            self.set_offsets(new, old, target);
+        }
+        if when.is_some() {
+            self.out.set_attr(new, keys::OTHERWISE, Function::float_attr(0.0));
+        }
+        self.origin(new, old, local);
+        if let (Some(r), Some(&v)) = (result.filter(|_| !writes), self.out.results(new).first()) {
+            self.bind(r, v);
+        }
+        Ok(())
+    }
+
+    /// Clones an op that touches no buffer.
+    fn plain(&mut self, old: Op, local: u32) -> CodegenResult<()> {
+        let src = self.sh.src;
+        if matches!(src.opcode(old), Opcode::ExtractSlice | Opcode::Constant | Opcode::AllocTensor)
+            && src.results(old).iter().any(|&v| is_stored(src, v))
+        {
+            return Ok(());
+        }
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
+        for &v in src.operands(old) {
+            operands.push(self.get(v)?);
+        }
+        let types: SmallVec<[Type; 2]> = src.results(old).iter().map(|&v| src.value_type(v)).collect();
+        let new = self.op(src.opcode(old), &operands, src.segments(old), &types, src.op_loc(old));
+        self.copy_attrs(new, old);
+        if self.sh.plan.op_agent[old].is_some() {
+            self.origin(new, old, local);
+        }
+        for (i, &r) in src.results(old).iter().enumerate() {
+            let v = self.out.results(new)[i];
+            self.bind(r, v);
+        }
+        Ok(())
+    }
+
+    // ---- regions
+
+    /// Indices of the register arguments this agent carries through a loop.
+    pub fn carried_args(&self, op: Op) -> Vec<usize> {
+        let args = for_args(self.sh.src, op);
+        (0..args.len()).filter(|&i| self.needs.values.contains(args[i])).collect()
+    }
+
+    /// Indices of the arguments whose flag this agent carries through a loop.
+    pub fn carried_flags(&self, op: Op) -> Vec<usize> {
+        let args = for_args(self.sh.src, op);
+        (0..args.len()).filter(|&i| self.needs.flags.contains(args[i])).collect()
+    }
+
+    fn for_loop(&mut self, op: Op, local: u32) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let body = src.op_block_at(op, 0).ok_or_else(|| internal("a loop without body"))?;
+        let sched = self.sh.sched.loops[op].as_deref();
+        let sh = self.sh;
+        let plan = block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, body, sched, &[]);
+        if plan.skew > 0 {
+            return super::skew::skewed_loop(self, op, body, local);
+        }
+        let (args, flags, pipes) = (self.carried_args(op), self.carried_flags(op), self.pipes_below(body));
+        let inits = src.named_segment(op, "inits");
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
+        for name in ["lower", "upper", "step"] {
+            let v = src.named_operand(op, name).ok_or_else(|| internal("a loop without bounds"))?;
+            operands.push(self.get(v)?);
+        }
+        for &i in &args {
+            operands.push(self.get(inits[i])?);
+        }
+        for &i in &flags {
+            let v = self.flag_value(inits[i])?;
+            operands.push(v);
+        }
+        for &p in &pipes {
+            operands.push(self.iter(p)?);
+        }
+        let types: SmallVec<[Type; 8]> = operands[3..].iter().map(|&v| self.out.value_type(v)).collect();
+        let iv_ty = self.out.value_type(operands[0]);
+        let new = self.op(Opcode::For, &operands, &[1, 1, 1, types.len() as u32], &types, src.op_loc(op));
+        self.copy_attrs(new, op);
+        self.origin(new, op, local);
+        let inner = self.out.add_region(new);
+        let outer = std::mem::replace(&mut self.cur, inner);
+        let (mark, emitted) = (self.enter(), self.emitted.clone());
+        let old_args = src.block_params(body);
+        let iv = self.out.add_block_param(inner, iv_ty);
+        if let Some(&old) = old_args.first() {
+            self.bind(old, iv);
+        }
+        let params: SmallVec<[Value; 8]> =
+            types.iter().map(|&t| self.out.add_block_param(inner, t)).collect();
+        let mut next = params.iter().copied();
+        for &i in &args {
+            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
+                self.bind(old, v);
+            }
+        }
+        for &i in &flags {
+            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
+                self.flags.insert(old, v);
+            }
+        }
+        for &p in &pipes {
+            self.iters[p] = next.next().into();
+        }
+        self.block(body, &plan)?;
+        let yields = region_yields(src, op, 0);
+        let mut out: SmallVec<[Value; 8]> = SmallVec::new();
+        for &i in &args {
+            out.push(self.get(yields[i])?);
+        }
+        for &i in &flags {
+            let v = self.flag_value(yields[i])?;
+            out.push(v);
+        }
+        for &p in &pipes {
+            out.push(self.iter(p)?);
+        }
+        self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+        self.leave(mark);
+        self.emitted = emitted;
+        self.cur = outer;
+        let results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let mut next = results.into_iter();
+        for &i in &args {
+            if let (Some(&old), Some(v)) = (src.results(op).get(i), next.next()) {
+                self.bind(old, v);
+            }
+        }
+        for &i in &flags {
+            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
+                self.flags.insert(old, v);
+            }
+        }
+        for &p in &pipes {
+            self.iters[p] = next.next().into();
+        }
+        Ok(())
+    }
+
+    fn if_else(&mut self, op: Op, local: u32) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let cond = src.named_operand(op, "condition").ok_or_else(|| internal("an if without condition"))?;
+        let cond = self.get(cond)?;
+        let results = src.results(op);
+        let values: Vec<usize> =
+            (0..results.len()).filter(|&i| self.needs.values.contains(results[i])).collect();
+        let flags: Vec<usize> =
+            (0..results.len()).filter(|&i| self.needs.flags.contains(results[i])).collect();
+        let arms: SmallVec<[Block; 2]> = (0..2).filter_map(|n| src.op_block_at(op, n)).collect();
+        let mut pipes: Vec<Pipe> = arms.iter().flat_map(|&b| self.pipes_below(b)).collect();
+        pipes.sort_unstable();
+        pipes.dedup();
+        let mut types: SmallVec<[Type; 8]> = values.iter().map(|&i| src.value_type(results[i])).collect();
+        let i1 = self.out.scalar(Scalar::I1);
+        types.extend(flags.iter().map(|_| i1));
+        for &p in &pipes {
+            let v = self.iter(p)?;
+            types.push(self.out.value_type(v));
+        }
+        let new = self.op(Opcode::If, &[cond], &[1], &types, src.op_loc(op));
+        self.copy_attrs(new, op);
+        self.origin(new, op, local);
+        let outer = self.cur;
+        let before = self.iters.clone();
+        for (n, &arm) in arms.iter().enumerate() {
+            self.cur = self.out.add_region(new);
+            self.iters = before.clone();
+            let (mark, emitted) = (self.enter(), self.emitted.clone());
+            let plan = self.plain_plan(arm);
+            self.block(arm, &plan)?;
+            let yields = region_yields(src, op, n);
+            let mut out: SmallVec<[Value; 8]> = SmallVec::new();
+            for &i in &values {
+                out.push(self.get(yields[i])?);
+            }
+            for &i in &flags {
+                let v = self.flag_value(yields[i])?;
+                out.push(v);
+            }
+            for &p in &pipes {
+                out.push(self.iter(p)?);
+            }
+            self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+            self.leave(mark);
+            self.emitted = emitted;
+        }
+        self.cur = outer;
+        self.iters = before;
+        let new_results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let mut next = new_results.into_iter();
+        for &i in &values {
+            if let Some(v) = next.next() {
+                self.bind(results[i], v);
+            }
+        }
+        for &i in &flags {
+            if let Some(v) = next.next() {
+                self.flags.insert(results[i], v);
+            }
+        }
+        for &p in &pipes {
+            self.iters[p] = next.next().into();
+        }
+        Ok(())
+    }
+}
+
+/// An error of our own.
+pub fn internal(message: impl Into<String>) -> CodegenError {
+    CodegenError::new(Code::E0708, Loc::NONE, message)
+}
+
+/// E0701 at a place.
+pub fn unsupported(loc: Loc, message: impl Into<String>) -> CodegenError {
+    CodegenError::new(Code::E0701, loc, message)
+}
