@@ -4,9 +4,9 @@ use crate::Failure;
 use crate::diagnostics::Source;
 use std::io::{Read, Write};
 use std::path::Path;
-use tileas_codegen::ir::{Module, parse_module_with};
+use tileas_codegen::ir::Module;
 use tileas_codegen::isa::{SharedIsa, Triple};
-use tileas_codegen::{Settings, ir};
+use tileas_codegen::{Context, Settings, ir};
 
 /// Options every compiling command takes.
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ impl Common {
     pub fn read(&self, file: &str) -> Result<Input, Failure> {
         let settings = self.settings()?;
         let source = read_source(file)?;
-        let module = parse_module_with(source.text(), &settings.parse_limits()).map_err(|e| {
+        let module = Context::new().parse(source.text(), &settings).map_err(|e| {
             source.report(&[e]);
             Failure::Diagnostics
         })?;

@@ -18,9 +18,10 @@ fn main() {
         eprintln!("{}", ir::print_function(&placed));
     }
     let analysis = schedule::ScheduleAnalysis::default();
-    let bufs = buffers::assign_buffers(&placed, &plan, &analysis, &*isa).unwrap_or_else(|e| fail(e));
+    let bufs = buffers::assign_buffers(&placed, &plan, &analysis, &*isa, &buffers::BufferOptions::default())
+        .unwrap_or_else(|e| fail(e));
     if show("buffers") {
-        eprintln!("{}", bufs.dump(&placed));
+        eprintln!("{}", bufs.dump(&placed, &plan));
     }
     let m = materialize::materialize(&placed, &plan, &analysis, &bufs).unwrap_or_else(|e| fail(e));
     if show("materialized") {

@@ -16,9 +16,9 @@ pub use wiring::Buffers;
 
 use crate::agents::plan_agents;
 use crate::constraints::ConstraintMap;
-use crate::error::{Code, CodegenError};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::verify_function_with;
-use crate::ir::{Function, Module, print_function};
+use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, lower};
 use crate::nvvm::{self, passes::CleanupScratch};
@@ -150,6 +150,18 @@ impl Context {
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
         self.run(module, isa, settings, stage, true, &mut Vec::new())
+    }
+
+    /// Parses a module within the limits of the options; an error about a limit names the option.
+    ///
+    /// # Errors
+    /// The first `E00xx` error.
+    pub fn parse(&mut self, text: &str, settings: &Settings) -> CodegenResult<Module> {
+        parse_module_with(text, &settings.parse_limits()).map_err(|e| match e.code {
+            Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
+            Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
+            _ => e,
+        })
     }
 
     /// Verifies a module and its scheduling constraints, without a target. Returns the warnings.
@@ -328,7 +340,7 @@ impl Context {
             // Symbols are numbered per module: kernels can share a table only if it is the same.
             if module.symbols != all.symbols {
                 let text = "kernels with different shared variables cannot be in one PTX module";
-                return Err(vec![CodegenError::new(Code::E1004, crate::Loc::NONE, text)]);
+                return Err(vec![CodegenError::new(Code::E1004, Loc::NONE, text)]);
             }
             all.functions.extend(module.functions.iter().cloned());
         }
