@@ -17,7 +17,10 @@ impl Counts {
     fn assert_accepted(&self, one_in: u32) {
         let [refused, accepted] = *self.0.borrow();
         println!("{refused} refused, {accepted} accepted");
-        assert!(accepted >= 5 && accepted * one_in >= refused + accepted, "{refused} refused, {accepted} accepted");
+        assert!(
+            accepted >= 5 && accepted * one_in >= refused + accepted,
+            "{refused} refused, {accepted} accepted"
+        );
     }
 }
 

@@ -193,7 +193,11 @@ impl Kernel {
     fn product(&mut self, acc: &str, i: &str) -> String {
         let (a, b, r) = (self.fresh(), self.fresh(), self.fresh());
         let (elem, k, [b0, b1], tile) = (self.elem, self.k, self.b_box, self.tile());
-        let (at, unit) = if self.transpose_b { (format!("%bn, %{i}"), "<{transpose_b}> ") } else { (format!("%{i}, %bn"), "") };
+        let (at, unit) = if self.transpose_b {
+            (format!("%bn, %{i}"), "<{transpose_b}> ")
+        } else {
+            (format!("%{i}, %bn"), "")
+        };
         let _ = write!(
             self.text,
             "%{a} = async.tiled_tma_load %da[%bm, %{i}] : tile<128x{k}x{elem}>\n\
@@ -206,7 +210,10 @@ impl Kernel {
     fn for_loop(&mut self, u: &mut Unstructured<'_>, acc: &str, depth: u32) -> Result<String> {
         let (r, i, s, tile) = (self.fresh(), self.fresh(), self.fresh(), self.tile());
         let (from, step) = (u.int_in_range(0..=2)?, u.int_in_range(1..=2)?);
-        let _ = writeln!(self.text, "%{r} = for %{i} = {from} to %n step {step} iter (%{s} = %{acc} : {tile}) {{");
+        let _ = writeln!(
+            self.text,
+            "%{r} = for %{i} = {from} to %n step {step} iter (%{s} = %{acc} : {tile}) {{"
+        );
         let inner = self.block(u, &s, &i, depth + 1)?;
         let _ = writeln!(self.text, "yield %{inner}\n}}");
         Ok(r)
@@ -214,7 +221,8 @@ impl Kernel {
 
     fn branch(&mut self, u: &mut Unstructured<'_>, acc: &str, i: &str, depth: u32) -> Result<String> {
         let (r, c, tile) = (self.fresh(), self.fresh(), self.tile());
-        let _ = writeln!(self.text, "%{c} = cmpi %{i}, %m <{{predicate = lt}}> : i1\n%{r} = if %{c} : {tile} {{");
+        let _ =
+            writeln!(self.text, "%{c} = cmpi %{i}, %m <{{predicate = lt}}> : i1\n%{r} = if %{c} : {tile} {{");
         let inner = self.block(u, acc, i, depth + 1)?;
         let _ = writeln!(self.text, "yield %{inner}\n}} else {{");
         let other = if u.arbitrary()? { self.block(u, acc, i, depth + 1)? } else { acc.to_owned() };
@@ -232,6 +240,7 @@ impl Kernel {
     fn store(&mut self, acc: &str) {
         let h = self.fresh();
         let (n, elem) = (self.n, self.elem);
-        let _ = writeln!(self.text, "%{h} = ftof %{acc} : tile<128x{n}x{elem}>\ntiled_store %{h}, %c[%bm, %bn]");
+        let _ =
+            writeln!(self.text, "%{h} = ftof %{acc} : tile<128x{n}x{elem}>\ntiled_store %{h}, %c[%bm, %bn]");
     }
 }
