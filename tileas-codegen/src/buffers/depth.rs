@@ -96,7 +96,7 @@ pub fn choose(
             .iter()
             .map(|c| {
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
-                used.fold(0, u64::saturating_add) + u64::from(isa.machine().hand_off)
+                used.fold(0, u64::saturating_add)
             })
             .max()
             .unwrap_or(0);
