@@ -1,2 +1,87 @@
-//! The `tileas` command.
-fn main() {}
+//! `tileas`: compiles GPU tile programs to PTX, and shows every stage on the way.
+//!
+//! In: `.tileas` text (`-` is standard input). Out: PTX, launch metadata, schedules, tables. Exit status: 0 success,
+//! 1 the input has errors, 2 wrong usage (also unknown options and option values), 3 a file cannot be read or
+//! written. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
+
+mod commands;
+mod diagnostics;
+mod input;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Compiles GPU tile programs to PTX.
+#[derive(Parser)]
+#[command(
+    name = "tileas",
+    version,
+    after_help = "Exit status: 0 success, 1 errors in the input, 2 wrong usage, 3 file cannot be read or written.\n\
+                  Log messages: set TILEAS_LOG=debug."
+)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compile kernels to PTX, or show them after any stage.
+    Compile(commands::compile::Args),
+    /// Check the syntax, the types and the scheduling constraints of kernels.
+    Check(commands::check::Args),
+    /// Show who runs what, when each op of a loop starts, and how values travel.
+    Schedule(commands::schedule::Args),
+    /// Show the machine model of a processor.
+    Isa(commands::isa::Args),
+    /// List the compiler options for `--set`.
+    Options(commands::options::Args),
+}
+
+/// Why the program ends without success; the message has been printed.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Failure {
+    /// The input has errors.
+    Diagnostics,
+    /// Wrong usage.
+    Usage,
+    /// A file cannot be read or written.
+    Io,
+}
+
+impl From<Failure> for ExitCode {
+    fn from(failure: Failure) -> ExitCode {
+        ExitCode::from(match failure {
+            Failure::Diagnostics => 1,
+            Failure::Usage => 2,
+            Failure::Io => 3,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    env_logger::Builder::from_env(env_logger::Env::new().filter("TILEAS_LOG")).init();
+    // Clap ends with status 2 on wrong usage.
+    let result = match Args::parse().command {
+        Command::Compile(args) => commands::compile::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Schedule(args) => commands::schedule::run(&args),
+        Command::Isa(args) => commands::isa::run(&args),
+        Command::Options(args) => commands::options::run(&args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -603,10 +603,6 @@ def store_float(w, slot, t, m, value):
     np.copyto(u, out, where=m)
 
 
-def max_number(a, b):
-    return np.fmax(a, b)
-
-
 def float_mods(d, p, allowed):
     only(d, p[1:-1], *allowed)
     if p[-1] not in FLOAT_TYPES:

@@ -383,7 +383,8 @@ def bar(d, ins, p, out, machine):
         n = None if b is None else int(w.u[b][lane])
         if (w.u[a][am] != w.u[a][lane]).any():
             raise MachineError("barrier number differs between lanes")
-        return w.cta.bar_arrive(w, fr, int(w.u[a][lane]), n, lanes, block)
+        r = w.cta.bar_arrive(w, fr, int(w.u[a][lane]), n, lanes, block)
+        return r if r is not None or block else handed_over(w)
     return run
 
 
@@ -491,6 +492,16 @@ def createpolicy(d, ins, p, out, machine):
 
 # ---------------------------------------------------------------- mbarrier
 
+def handed_over(w):
+    """After a signal the others may run first: shows work that should have come before the signal."""
+    c = w.cta
+    if c.mode == "random":
+        if c.rng.random() < 0.5:
+            return None
+        w.frozen = c.rng.randrange(0, 40)
+    return YIELD
+
+
 def mbarrier(d, ins, p, out, machine):
     op = p[1]
     o = ins.operands
@@ -565,6 +576,7 @@ def mbarrier(d, ins, p, out, machine):
                 else:
                     c.mbar_settle(b)
             c.log("mbar.arrive" if arrive else "mbar.expect", w.id, ins.line, mbar=int(w.u[slot][lanes[0]]) + off)
+            return handed_over(w)
         return run
     if op in ("try_wait", "test_wait"):
         d.count(*((3, 4) if op == "try_wait" else (3,)))

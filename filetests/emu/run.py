@@ -31,6 +31,7 @@ import operator
 import struct
 import sys
 import time
+import traceback
 import zlib
 
 import numpy as np
@@ -323,8 +324,9 @@ def attempt(job):
         run_one(case, seed, mode, trace)
     except (EmuError, CaseError, ptxparse.PtxError, MapError) as e:
         message = str(e)
-    except RecursionError as e:
-        message = f"recursion: {e}"
+    except (KeyError, IndexError, TypeError, ValueError, SyntaxError, NameError, OSError) as e:
+        # Malformed cases and metadata; a fault of the machine would show here too.
+        message = f"{type(e).__name__}: {e}\n{traceback.format_exc(limit=-3)}"
     if case.get("fails"):
         if message is None:
             message = f"succeeded; an error with {case['fails']!r} was expected"

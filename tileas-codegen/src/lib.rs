@@ -9,6 +9,7 @@
 pub mod agents;
 pub mod buffers;
 pub mod constraints;
+pub mod driver;
 pub mod error;
 pub mod ir;
 pub mod isa;
@@ -19,5 +20,8 @@ pub mod place;
 pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
+pub mod settings;
 
+pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
 pub use error::{Code, CodegenError, CodegenResult, Loc};
+pub use settings::Settings;

@@ -49,12 +49,8 @@ fn check_properties(name: &str, func: &Function, plan: &AgentPlan) {
             };
             assert!(fits, "{name}: {data}");
             if space == Space::Rmem {
-                let regs = layouts::registers_per_thread(
-                    layout,
-                    data.dims().unwrap(),
-                    data.elem().unwrap(),
-                    warps,
-                );
+                let regs =
+                    layouts::registers_per_thread(layout, data.dims().unwrap(), data.elem().unwrap(), warps);
                 // A vector that is a row and a column at once keeps its chain whole.
                 let most = if name == "vector_both_ways" { 255 } else { 64 };
                 assert!(regs.is_some_and(|r| r <= most), "{name}: {data} takes {regs:?}");
@@ -126,4 +122,107 @@ goldens! {
     simple persistent wide small_m64 f32_output bf16 no_loop two_accumulators nonzero_init elementwise
     if_in_loop scaled_accumulator computed_operand tma_to_registers column_bias vector register_carry
     constant_init in_place old_accumulator tile_copy scaled_small vector_both_ways arms piece
+}
+
+fn code(text: &str) -> String {
+    match run(text) {
+        Ok((f, _)) => panic!("placed:\n{}", print_function(&f)),
+        Err(e) => e.code.as_str().to_string(),
+    }
+}
+
+/// A kernel with one dot; `changes` are replacements in its text.
+fn dot_kernel(changes: &[(&str, &str)]) -> String {
+    let mut text = "kernel @k(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>) {
+  %i0 = constant 0 : i32
+  %da = make_tiled_tma_desc %a <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>
+  %db = make_tiled_tma_desc %b <{box = [64, 64], swizzle = b128}> : tma_desc<64x64xf16>
+  %z = constant 0.0 : tile<128x64xf32>
+  %ta = async.tiled_tma_load %da[%i0, %i0] : tile<128x64xf16>
+  %tb = async.tiled_tma_load %db[%i0, %i0] : tile<64x64xf16>
+  %p = dot %ta, %tb, %z <{transpose_b}> : tile<128x64xf32>
+  tiled_store %p, %c[%i0, %i0]
+  return
+}
+"
+    .to_string();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    text
+}
+
+#[test]
+fn impossible_kernels_are_refused() {
+    // No instruction for 32 rows.
+    let rows = [("[128, 64]", "[32, 64]"), ("<128x64x", "<32x64x")];
+    assert_eq!(code(&dot_kernel(&rows)), "E0502");
+    // One tile as a K-contiguous and as an N-contiguous operand.
+    let twice = [
+        ("  tiled_store", "  %q = dot %ta, %tb, %p : tile<128x64xf32>\n  tiled_store"),
+        ("%p, %c", "%q, %c"),
+    ];
+    assert_eq!(code(&dot_kernel(&twice)), "E0503");
+    // Rows of 64 bytes under a 128-byte swizzle.
+    let narrow = [
+        ("[128, 64]", "[128, 32]"),
+        ("128x64xf16", "128x32xf16"),
+        ("[64, 64]", "[64, 32]"),
+        ("64x64xf16", "64x32xf16"),
+    ];
+    assert_eq!(code(&dot_kernel(&narrow)), "E0504");
+    // Two updates of one accumulator value.
+    let fork = [(
+        "  tiled_store %p, %c[%i0, %i0]",
+        "  %q = dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
+  %r = dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
+  tiled_store %q, %c[%i0, %i0]
+  tiled_store %r, %c[%i0, %i0]",
+    )];
+    assert_eq!(code(&dot_kernel(&fork)), "E0505");
+    // A row mix-up that would need 512 registers.
+    let mixed = "kernel @k(%c: view<gmem, ?x?xf32>, %d: view<gmem, ?x?xf32>) {
+  %i0 = constant 0 : i32
+  %t = tiled_load %c[%i0, %i0] : tile<128x512xf32>
+  %u = reshape %t : tile<256x256xf32>
+  tiled_store %u, %d[%i0, %i0]
+  return
+}
+";
+    assert_eq!(code(mixed), "E0507");
+    // What is placed cannot be placed again.
+    let (placed, _) = run(&dot_kernel(&[])).unwrap();
+    assert_eq!(code(&print_function(&placed)), "E0501");
+}
+
+#[test]
+fn agents_take_the_warps_they_need() {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let two = "kernel @two(%c: view<gmem, ?xf32>, %d: view<gmem, ?xf32>) {
+  %i = program_id <{axis = 0}> : i32
+  %t = tiled_load %c[%i] : tile<1024xf32>
+  tiled_store %t, %d[%i]
+  %u = tiled_load %c[%i] : tile<256xf32>
+  tiled_store %u, %c[%i]
+  return
+}
+";
+    // The second store writes the view both chains read: one component, whatever the options.
+    let many = AgentOptions { max_simt_agents: 4, ..AgentOptions::default() };
+    assert_eq!(plan_agents(&read(two), &*isa, &many).unwrap().num_threads, 128);
+    let apart = two
+        .replace("%u, %c", "%u, %d")
+        .replace("%t, %d", "%t, %e")
+        .replace(") {", ", %e: view<gmem, ?xf32>) {");
+    let plan = plan_agents(&read(&apart), &*isa, &many).unwrap();
+    assert_eq!(plan.agents.values().map(|a| a.first_warp).collect::<Vec<_>>(), [0, 4]);
+    assert_eq!(plan_agents(&read(&apart), &*isa, &AgentOptions::default()).unwrap().num_threads, 128);
+    // Sixteen warps of registers leave 120 registers at entry: budgets are moved to those who compute.
+    let wide = AgentOptions { simt_warps: 16, ..AgentOptions::default() };
+    let plan = plan_agents(&read(&dot_kernel(&[])), &*isa, &wide).unwrap();
+    let threads = |k| plan.agents.values().filter(|a| a.kind == k).map(|a| a.warps * 32).sum::<u32>();
+    let simt = plan.agents[plan.first(AgentKind::Simt).unwrap()];
+    assert_eq!((plan.num_threads, plan.entry_reg_cap), (640, 96));
+    assert!(simt.max_regs > 96 && simt.max_regs * threads(AgentKind::Simt) + 40 * 128 <= 65536);
 }

@@ -63,7 +63,15 @@ impl Machine<'_> {
     }
     fn index(dims: &[i64], flat: i64) -> Vec<i64> {
         let mut rest = flat;
-        let mut at: Vec<i64> = dims.iter().rev().map(|d| { let x = rest % d; rest /= d; x }).collect();
+        let mut at: Vec<i64> = dims
+            .iter()
+            .rev()
+            .map(|d| {
+                let x = rest % d;
+                rest /= d;
+                x
+            })
+            .collect();
         at.reverse();
         at
     }
@@ -126,7 +134,8 @@ impl Machine<'_> {
             Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad => {
                 let (r, view) = (result.unwrap(), self.view(operands[0]));
                 let dims = self.dims(r);
-                let t = (0..dims.iter().product()).map(|n| self.load(&view, &self.position(&dims, &coords, n)));
+                let t =
+                    (0..dims.iter().product()).map(|n| self.load(&view, &self.position(&dims, &coords, n)));
                 let t = t.collect();
                 self.set_tile(r, t);
             }
@@ -193,10 +202,14 @@ impl Machine<'_> {
                 let body = f.op_block_at(op, 0).unwrap();
                 let mut carried: Vec<Datum> =
                     operands[3..].iter().map(|v| self.env[&v.as_u32()].clone()).collect();
-                // A zero accumulator is no storage of its own: each loop starts from fresh zeros.
+                // A zero accumulator is no storage of its own: each loop starts anew.
                 for (d, v) in carried.iter_mut().zip(&operands[3..]) {
                     if let (Datum::Tile(t), Some(_)) = (&*d, f.constant_value(*v)) {
-                        let fresh = t.borrow().clone();
+                        let mut fresh = t.borrow().clone();
+                        if f.value_data(*v).space().is_some_and(|s| s == Space::Tmem) && lo < hi {
+                            // Nothing is stored: only a dot may come first, and it overwrites.
+                            fresh.fill(f64::NAN);
+                        }
                         *d = Datum::Tile(Rc::new(RefCell::new(fresh)));
                     }
                 }
@@ -235,6 +248,9 @@ impl Machine<'_> {
         let k = if ta { da[0] } else { da[1] };
         let placed = f.value_data(acc).space() == Some(Space::Tmem) && f.constant_value(acc).is_none();
         let mut out = self.tile(acc).borrow().clone();
+        if out.iter().all(|x| x.is_nan()) {
+            out.fill(0.0);
+        }
         {
             let (a, b) = (self.tile(a), self.tile(b));
             let (a, b) = (a.borrow(), b.borrow());
@@ -282,7 +298,8 @@ impl Machine<'_> {
             return self.set(r, Datum::Number(apply(&x)));
         }
         let tiles: Vec<Vec<f64>> = operands.iter().map(|&v| self.tile(v).borrow().clone()).collect();
-        let out = (0..tiles[0].len()).map(|n| apply(&tiles.iter().map(|t| t[n]).collect::<Vec<_>>())).collect();
+        let out =
+            (0..tiles[0].len()).map(|n| apply(&tiles.iter().map(|t| t[n]).collect::<Vec<_>>())).collect();
         self.set_tile(r, out);
     }
 }

@@ -8,9 +8,13 @@ fn main() {
     let module = ir::parse_module(&text).unwrap_or_else(|e| {
         panic!("{e} at {:?}", e.line_column(&text));
     });
-    assert_eq!(ir::print_module(&ir::parse_module(&ir::print_module(&module)).expect("reparse")), ir::print_module(&module));
+    assert_eq!(
+        ir::print_module(&ir::parse_module(&ir::print_module(&module)).expect("reparse")),
+        ir::print_module(&module)
+    );
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("isa");
-    let mut l = lower::lower(&module.functions[0], &*isa).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(&text)));
+    let mut l = lower::lower(&module.functions[0], &*isa)
+        .unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(&text)));
     for f in &mut l.module.functions {
         nvvm::passes::cleanup(f, &mut nvvm::passes::CleanupScratch::default());
     }
@@ -19,5 +23,5 @@ fn main() {
     let mut out = String::new();
     ptx::PtxEmitter::default().emit(v, &ptx::PtxOptions::default(), &mut out);
     println!("{out}");
-    eprintln!("{:#?}", l.metadata);
+    eprintln!("{}", l.metadata.to_json());
 }

@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(smem_descriptor(Swizzle::B128, 128, false), (1, 0x4000_4040));
         assert_eq!(smem_descriptor(Swizzle::B64, 128, false), (1, 0x8000_4020));
         assert_eq!(smem_descriptor(Swizzle::B32, 128, false), (1, 0xC000_4010));
-        assert_eq!(smem_descriptor(Swizzle::B128, 64, true), (64 * 128 >> 4, 0x4000_4040));
-        assert_eq!(smem_descriptor(Swizzle::None, 128, false), (128 * 16 >> 4, 0x0000_4008));
-        assert_eq!(smem_descriptor(Swizzle::None, 64, true), (8, 64 * 16 >> 4 | 0x4000));
+        assert_eq!(smem_descriptor(Swizzle::B128, 64, true), ((64 * 128) >> 4, 0x4000_4040));
+        assert_eq!(smem_descriptor(Swizzle::None, 128, false), ((128 * 16) >> 4, 0x0000_4008));
+        assert_eq!(smem_descriptor(Swizzle::None, 64, true), (8, ((64 * 16) >> 4) | 0x4000));
     }
 }

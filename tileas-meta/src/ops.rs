@@ -659,13 +659,14 @@ pub const OPS: &[OpRow] = &[
             need("full", Call(&["tx", "commit", "arrive", "none"])),
             need("empty", Call(&["commit", "arrive", "bulk", "none"])),
             may("publish", Enum(&["none", "proxy", "tmem"])),
+            may("named", Int),
             may("full_at", Int),
             may("empty_at", Int),
             may("channel", Int),
         ],
         traits: &[Pipeline],
         rule: Rule::Custom,
-        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
+        doc: "A channel bundle: one full/empty barrier pair per slot. `full`, `empty`: how the side is signalled and its arrival count (`tx(count, bytes)`). `publish`: fence before an arriving commit. `named`: both sides are whole warps of one agent and this named barrier replaces the mbarriers. `full_at`, `empty_at`: shared-memory byte offsets of the barrier arrays.",
         ..BASE
     },
     OpRow {

@@ -110,8 +110,7 @@ fn role(func: &Function, classes: &Classes, op: Op) -> Option<AgentKind> {
         Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Mma),
         Opcode::AsyncTiledTmaLoad => Some(AgentKind::Load),
         Opcode::AsyncTiledTmaStore => {
-            let from_load =
-                func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Smem);
+            let from_load = func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Smem);
             Some(if from_load { AgentKind::Store } else { AgentKind::Simt })
         }
         opcode if classify::is_register_op(func, op) && !opcode.has(Traits::TERMINATOR) => {

@@ -82,6 +82,9 @@ pub struct PipeData {
     pub tx: u32,
     /// Fence of the commit.
     pub publish: Publish,
+    /// Both sides are whole warps of one agent, whose issuing lane feeds an engine: this named barrier over the
+    /// agent's threads replaces the mbarriers.
+    pub named: Option<u32>,
     /// Number of slots.
     pub depth: u32,
     /// Whether slots are handed back through barriers (false: the home runs at most `depth` times).
@@ -376,6 +379,11 @@ fn block_channels(
             (Class::Sync, _) if consumers.iter().any(|c| c.key.class != Class::Sync) => Publish::Proxy,
             _ => Publish::None,
         };
+        let agent = producer.agent;
+        let inside = producer.class == Class::Sync
+            && !plan.agents[agent].elect
+            && consumers.iter().all(|c| c.key == Key { agent, class: Class::Bulk });
+        let named = (inside && agent.as_u32() < 15).then(|| 1 + agent.as_u32());
         found.push(PipeData {
             home: block,
             distance: 0,
@@ -388,6 +396,7 @@ fn block_channels(
             consumers,
             tx,
             publish,
+            named,
             depth: 1,
             has_empty: true,
             reason: String::new(),

@@ -82,6 +82,9 @@ pub fn lay_out(
     }
     let mut at = smem.next_multiple_of(u64::from(BARRIER_BYTES));
     for p in pipes.values_mut() {
+        if p.named.is_some() {
+            continue;
+        }
         let bytes = u64::from(p.depth) * u64::from(BARRIER_BYTES);
         p.full_at = u32::try_from(at).unwrap_or(u32::MAX);
         at += bytes;

@@ -100,9 +100,10 @@ impl BufferAssignment {
             let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
             let kind = if p.payload { "" } else { " token" };
             let empty = if p.has_empty { "" } else { ", no empty side" };
+            let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));
             let _ = writeln!(
                 s,
-                "{id}{kind}: {} in {home}, {} -> {}, distance {}, depth {}{empty} ({})",
+                "{id}{kind}: {} in {home}, {} -> {}, distance {}, depth {}{empty}{named} ({})",
                 webs.join(" "),
                 agent(p.producer),
                 to.join(" "),

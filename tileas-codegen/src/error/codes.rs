@@ -136,7 +136,6 @@ codes! {
     E0607 = "one engine reads as operand what it wrote";
     E0608 = "an unplaced or malformed operation reached buffer assignment";
     E0609 = "bytes of a transaction differ between the paths of a region";
-    // -- E07: materialisation
     E0701 = "materialisation of a construct that it does not support";
     E0702 = "deadlock: channel cycle with distance sum not above 0";
     E0703 = "acquire, commit, wait and release do not match";
@@ -145,6 +144,10 @@ codes! {
     E0706 = "conflicting accesses to a slot are not ordered";
     E0707 = "a channel has no reverse path within its depth";
     E0708 = "malformed materialised function";
+    // -- E06: buffers
+    // -- E07: materialisation
+    // -- E07: materialisation
+    // -- E07: materialisation
     // -- E08: lowering
     E0801 = "no PTX target for this processor";
     E0802 = "operation or form has no lowering on this target";
@@ -166,6 +169,9 @@ codes! {
     W0902 = "register that may be read before it is written";
     // -- E10: options, limits, driver
     E1001 = "region with more operations than the limit";
+    E1002 = "unknown option";
+    E1003 = "option with a value that is not allowed";
+    E1004 = "stage that this input cannot be taken to";
 }
 
 #[cfg(test)]

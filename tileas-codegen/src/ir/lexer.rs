@@ -219,9 +219,19 @@ impl<'a> Lexer<'a> {
         loop {
             match self.byte(at) {
                 b'"' => break,
-                b'\n' => return Err(self.malformed(start, at, "string without closing quote")),
+                b'\n' => {
+                    return Err(self.malformed(
+                        start,
+                        at,
+                        "string without an end, expected a closing quote on the same line",
+                    ));
+                }
                 0 if at >= self.text.len() => {
-                    return Err(self.malformed(start, at, "string without closing quote"));
+                    return Err(self.malformed(
+                        start,
+                        at,
+                        "string without an end, expected a closing quote on the same line",
+                    ));
                 }
                 b'\\' => {
                     let Some((_, len)) = self.text.get(at..).and_then(escape) else {

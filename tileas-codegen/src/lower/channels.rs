@@ -94,8 +94,12 @@ impl Lower<'_> {
 
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { empty, empty_at, tensor_side, .. } = self.pipes[p];
-        if empty != Signal::None {
+        let Pipe { empty, empty_at, tensor_side, named, .. } = self.pipes[p];
+        if let (Some(id), true) = (named, empty != Signal::None) {
+            // The issuing lane has waited for its bulk reads at the end of the last use.
+            self.close_section();
+            self.b.bar_sync(id, self.agent.warps * 32);
+        } else if empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -144,8 +148,13 @@ impl Lower<'_> {
                 if pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side) {
                     self.b.tcgen05_fence_before();
                 }
-                let bar = self.barrier(pipe.full_at, slot);
-                self.b.mbarrier_arrive(bar);
+                match pipe.named {
+                    Some(id) => self.b.bar_sync(id, self.agent.warps * 32),
+                    None => {
+                        let bar = self.barrier(pipe.full_at, slot);
+                        self.b.mbarrier_arrive(bar);
+                    }
+                }
             }
             Signal::None => {}
             Signal::Bulk => {
@@ -167,8 +176,9 @@ impl Lower<'_> {
 
     pub(super) fn consumer_wait(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { full, full_at, tensor_side, .. } = self.pipes[p];
-        if full != Signal::None {
+        let Pipe { full, full_at, tensor_side, named, .. } = self.pipes[p];
+        // A named barrier: the commit was the wait of every thread.
+        if full != Signal::None && named.is_none() {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -188,12 +198,16 @@ impl Lower<'_> {
         if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
             self.open_section();
             self.b.bulk_wait_group_read(pending.clamp(0, 63));
-            if pipe.empty != Signal::None {
+            if pipe.empty != Signal::None && pipe.named.is_none() {
                 let bar = self.barrier(pipe.empty_at, slot);
                 self.b.mbarrier_arrive(bar);
             }
-        } else {
-            match pipe.empty {
+        } else if pipe.named.is_none() {
+            // The completion token of a matrix instruction says that an engine frees the slot, not this thread.
+            let engine = self.f.named_operand(op, "completes").and_then(|t| self.f.defining_op(t));
+            let engine = engine.is_some_and(|d| self.f.opcode(d) == crate::ir::Opcode::AsyncDot);
+            let signal = if engine && pipe.empty != Signal::None { Signal::Commit } else { pipe.empty };
+            match signal {
                 Signal::None => {}
                 Signal::Commit => {
                     self.open_section();

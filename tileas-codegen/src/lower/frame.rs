@@ -80,7 +80,7 @@ impl Lower<'_> {
         }
         for i in 0..self.abi.views.len() {
             let v = self.abi.views[i].value;
-            self.vals[v] = Val::View(i);
+            self.vals[v] = Val::View;
             if let Some(p) = self.nv.pointers[i] {
                 let r = self.b.ld_param_b64(p);
                 self.nv.pointer_reg[i] = Some(self.b.cvta_to_global_u64(r));
@@ -177,6 +177,7 @@ impl Lower<'_> {
             empty_count,
             full_at: f.attr_int(op, keys::FULL_AT).unwrap_or(0) as i32,
             empty_at: f.attr_int(op, keys::EMPTY_AT).unwrap_or(0) as i32,
+            named: f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()),
             publish_proxy: publish == Some("proxy"),
             publish_tmem: publish == Some("tmem"),
             tensor_side,
@@ -196,6 +197,9 @@ impl Lower<'_> {
         let p = self.b.setp_ne_u32(tid, 0);
         self.b.br_on(p, done);
         for i in 0..self.pipes.len() {
+            if self.pipes[i].named.is_some() {
+                continue;
+            }
             let Pipe { slots, full, full_count, empty, empty_count, full_at, empty_at, .. } = self.pipes[i];
             for (signal, count, at) in [(full, full_count, full_at), (empty, empty_count, empty_at)] {
                 if signal != Signal::None {

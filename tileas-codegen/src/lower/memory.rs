@@ -296,7 +296,7 @@ impl Lower<'_> {
         let (Some(swizzle), Some(thread)) = (buf.layout.swizzle(), self.agent.thread) else {
             return self.unsupported(op, "needs a shared-memory layout and an agent of whole warps");
         };
-        if row_bytes % 16 != 0 || (col0 * elem.bits() / 8) % 16 != 0 {
+        if !row_bytes.is_multiple_of(16) || !(col0 * elem.bits() / 8).is_multiple_of(16) {
             return self.unsupported(op, format!("moves rows in 16-byte chunks, not {row_bytes} bytes"));
         }
         let rows: u32 = dims.iter().rev().skip(1).product();

@@ -200,7 +200,12 @@ impl Lower<'_> {
             grid: self.grid(),
             dynamic_smem: self.kernel_int(keys::DYNAMIC_SMEM).unwrap_or(0),
             tmem_columns: self.kernel_int(keys::TMEM_COLUMNS).unwrap_or(0),
-            named_barriers: 1,
+            named_barriers: 1 + self
+                .pipes
+                .iter()
+                .filter_map(|p| p.named)
+                .collect::<std::collections::BTreeSet<_>>()
+                .len() as u32,
             setmaxnreg: None,
             params,
             tensor_maps,

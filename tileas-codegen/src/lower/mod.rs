@@ -3,8 +3,8 @@
 //! In: a function in destination form (buffers, pipelines, one region per agent) and the target. Out: an
 //! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
-//! Steps: [`params`] decides the kernel ABI, [`frame`] emits what all warps share, [`control`] walks regions,
-//! [`channels`] lowers pipelines to mbarriers, [`memory`] TMA and copies, [`global`] direct loads and stores, [`scalar`] and [`tile`] arithmetic.
+//! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
+//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `scalar` and `tile` arithmetic.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
@@ -20,7 +20,7 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Scalar, Space, TypeData, Value};
+use crate::ir::{Function, Layout, Op, Scalar, Space, Value};
 use crate::isa::TargetIsa;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
 use cranelift_entity::SecondaryMap;
@@ -108,8 +108,8 @@ pub(crate) enum Val {
     Buffer(Buffer),
     /// A descriptor: index into the ABI's tensor maps.
     Desc(usize),
-    /// A view parameter: index into the ABI's views.
-    View(usize),
+    /// A view parameter; the ABI knows it by value.
+    View,
     /// A pipeline: index into `pipes`.
     Pipe(usize),
     /// Ownership of a slot: pipeline, slot, phase.
@@ -138,6 +138,8 @@ pub(crate) struct Pipe {
     pub empty_count: u32,
     pub full_at: i32,
     pub empty_at: i32,
+    /// Named barrier instead of mbarriers.
+    pub named: Option<u32>,
     pub publish_proxy: bool,
     pub publish_tmem: bool,
     /// Its payload is in tensor memory, or it is a token.
@@ -331,11 +333,3 @@ pub(crate) fn reg_ty(s: Scalar) -> Option<RegTy> {
 
 /// Kernel parameter handles by ABI index.
 pub(crate) type ParamList = Vec<Param>;
-
-/// Extents and element type of a tile type.
-pub(crate) fn tile_of(data: &TypeData) -> Option<(&[u32], Scalar)> {
-    match data {
-        TypeData::Tile { dims, elem, .. } => Some((dims, *elem)),
-        _ => None,
-    }
-}

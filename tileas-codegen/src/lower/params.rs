@@ -6,7 +6,7 @@
 use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef, keys};
+use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys};
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -308,13 +308,5 @@ impl Abi {
             out.push(format!("ptr({}) % 16 == 0", aligned.join(", ")));
         }
         out
-    }
-}
-
-/// The kernel parameter a value is, by position.
-pub(crate) fn param_index(f: &Function, v: Value) -> Option<usize> {
-    match f.value_def(v) {
-        ValueDef::Param(b, n) if b == f.entry() => Some(n as usize),
-        _ => None,
     }
 }

@@ -200,8 +200,11 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
         out.set_attr(op, keys::EMPTY, empty);
         let publish = call(out, p.publish.name(), &[]);
         out.set_attr(op, keys::PUBLISH, publish);
-        out.set_int(op, keys::FULL_AT, i64::from(p.full_at));
-        if p.has_empty {
+        match p.named {
+            Some(id) => out.set_int(op, keys::NAMED, i64::from(id)),
+            None => out.set_int(op, keys::FULL_AT, i64::from(p.full_at)),
+        }
+        if p.has_empty && p.named.is_none() {
             out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
         }
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));

@@ -88,10 +88,22 @@ pub struct Chains {
     pub ops: Vec<Op>,
 }
 
+/// What chains are found from.
+#[derive(Copy, Clone)]
+pub(super) struct Inputs<'a> {
+    pub(super) func: &'a Function,
+    pub(super) classes: &'a Classes,
+    pub(super) layouts: &'a MatrixLayouts,
+    /// Warps of the simt agent.
+    pub(super) warps: u32,
+    pub(super) isa: &'a dyn TargetIsa,
+    pub(super) opts: &'a PlaceOptions,
+}
+
 /// Rows (product of all extents but the last) and columns of a shape.
 pub fn rows_columns(dims: &[u32]) -> (u32, u32) {
     match dims.split_last() {
-        Some((&cols, rest)) => (rest.iter().product(), cols),
+        Some((&cols, rest)) => (rest.iter().fold(1, |n: u32, &d| n.saturating_mul(d)), cols),
         None => (1, 1),
     }
 }
@@ -108,7 +120,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) 
         return false;
     };
     let limits = &isa.machine().limits;
-    let row_bytes = columns * elem.bytes();
+    let row_bytes = columns.saturating_mul(elem.bytes());
     isa.features().has(Feature::Tma)
         && func.results(op).is_empty()
         && *view_elem == elem
@@ -121,7 +133,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) 
         && row_bytes.is_multiple_of(16)
         // A static row must itself be a multiple of the alignment, else no dense tensor meets the requirement.
         && view_dims.last().is_none_or(|d| match d {
-            Dim::Static(n) => (n * elem.bytes()).is_multiple_of(limits.tma_align),
+            Dim::Static(n) => n.saturating_mul(elem.bytes()).is_multiple_of(limits.tma_align),
             Dim::Dynamic => true,
         })
 }
@@ -131,14 +143,8 @@ impl Chains {
     ///
     /// # Errors
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
-    pub(super) fn find(
-        func: &Function,
-        classes: &Classes,
-        layouts: &MatrixLayouts,
-        warps: u32,
-        isa: &dyn TargetIsa,
-        opts: &PlaceOptions,
-    ) -> CodegenResult<Chains> {
+    pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
+        let &Inputs { func, classes, warps, isa, .. } = from;
         let ops: Vec<Op> =
             func.all_ops().into_iter().filter(|&op| classify::is_register_op(func, op)).collect();
         let writes: Vec<(Value, Op)> = classes
@@ -205,7 +211,7 @@ impl Chains {
         let threads = warps * isa.machine().limits.warp_threads;
         chains.survey(func, classes, &writes, threads);
         chains.carried(func, classes, threads);
-        chains.settle(func, layouts, warps, isa, opts, classes, &writes)?;
+        chains.settle(from, &writes)?;
         Ok(chains)
     }
 
@@ -330,16 +336,8 @@ impl Chains {
     }
 
     /// Decides family and slices of every chain.
-    fn settle(
-        &mut self,
-        func: &Function,
-        layouts: &MatrixLayouts,
-        warps: u32,
-        isa: &dyn TargetIsa,
-        opts: &PlaceOptions,
-        classes: &Classes,
-        writes: &[(Value, Op)],
-    ) -> CodegenResult<()> {
+    fn settle(&mut self, from: &Inputs<'_>, writes: &[(Value, Op)]) -> CodegenResult<()> {
+        let &Inputs { func, classes, layouts, warps, isa, opts } = from;
         for c in self.info.keys() {
             let info = &mut self.info[c];
             if !info.matrices {
@@ -361,9 +359,10 @@ impl Chains {
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
         // A piece of a loaded tile is whole swizzle spans.
         let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
-        let tiles = self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
-            writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
-        );
+        let tiles =
+            self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
+                writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
+            );
         for (c, op, only) in tiles {
             let all = func.operands(op).iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
@@ -417,7 +416,10 @@ impl Chains {
                 continue;
             }
             let mut width = info.columns;
-            while width > 1 && u64::from(need[c]) * u64::from(width) > u64::from(opts.slice_regs) * u64::from(info.columns) {
+            while width > 1
+                && u64::from(need[c]) * u64::from(width)
+                    > u64::from(opts.slice_regs) * u64::from(info.columns)
+            {
                 width /= 2;
             }
             if span[c] > 0 {

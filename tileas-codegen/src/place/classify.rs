@@ -30,6 +30,14 @@ impl DisjointSets {
         i
     }
 
+    /// The representative, without shortening the path.
+    pub fn root(&self, mut i: usize) -> usize {
+        while self.0[i] as usize != i {
+            i = self.0[i] as usize;
+        }
+        i
+    }
+
     /// Joins two sets.
     pub fn union(&mut self, a: usize, b: usize) {
         let (a, b) = (self.find(a), self.find(b));
@@ -87,8 +95,7 @@ pub struct Classes {
     pub ties: Vec<Tie>,
     /// Shared-memory operands, in program order.
     pub operands: Vec<SmemOperand>,
-    /// Per set (by its representative): whether what an iteration reads before the first update shows outside the
-    /// accumulator, so that a zero start must really be stored.
+    /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
     shows: Vec<bool>,
 }
 
@@ -99,14 +106,12 @@ impl Classes {
     }
 
     fn shows_start(&self, member: Value) -> bool {
-        let mut sets = self.sets.clone();
-        self.shows.get(sets.find(member.index())).copied().unwrap_or(false)
+        self.shows.get(self.sets.root(member.index())).copied().unwrap_or(false)
     }
 
     /// Whether two accumulators are tied.
     pub fn same_set(&self, a: Value, b: Value) -> bool {
-        let mut sets = self.sets.clone();
-        sets.find(a.index()) == sets.find(b.index())
+        self.sets.root(a.index()) == self.sets.root(b.index())
     }
 }
 
@@ -293,38 +298,40 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     Ok(c)
 }
 
-/// Follows what register ops compute from loop-carried accumulators: whether it reaches anything but the
-/// accumulator it was read from.
+/// Finds the accumulators whose zero start somebody may see. "The first update overwrites" is enough for one loop
+/// whose body updates the accumulator by dots alone; it is not where registers read or write a carried value, where
+/// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
 fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
     c.shows = vec![false; func.num_values()];
-    // Sets whose start a register value depends on; a value of a second set counts as shown at once.
-    let mut from: SecondaryMap<Value, Option<u32>> = SecondaryMap::new();
+    let mut loops = vec![0_u32; func.num_values()];
     for &op in ops {
         let opcode = func.opcode(op);
-        let ends = matches!(opcode, Opcode::TiledStore | Opcode::AsyncTiledTmaStore | Opcode::If);
-        let carries = matches!(opcode, Opcode::For | Opcode::Yield);
-        let dot = matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
-        let register = is_register_op(func, op);
-        let mut sources: Option<u32> = None;
-        for (n, &v) in func.operands(op).iter().enumerate() {
-            let argument = c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..));
-            let set = match from[v] {
-                Some(set) => set,
-                None if argument && (register || ends) => c.sets.find(v.index()) as u32,
-                None => continue,
-            };
-            let same = c.ties.iter().find(|t| t.op == op && t.operand == n).map(|t| t.member);
-            let back = same.is_some_and(|m| c.sets.find(m.index()) as u32 == set);
-            let two = sources.is_some_and(|s| s != set);
-            if ends || two || ((carries || dot) && !back) {
-                c.shows[set as usize] = true;
-            }
-            sources = Some(set);
+        let carried = |v: Value| {
+            c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
+        };
+        let mut shown: Vec<Value> = Vec::new();
+        if is_register_op(func, op) || opcode == Opcode::AsyncTiledTmaStore {
+            shown.extend(func.operands(op).iter().filter(|&&v| carried(v)));
         }
-        if register && sources.is_some() {
-            for &r in func.results(op) {
-                from[r] = sources;
+        if matches!(opcode, Opcode::For | Opcode::If) {
+            for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
+                let set = c.sets.find(r.index());
+                loops[set] += 1;
+                if opcode == Opcode::If || loops[set] > 1 {
+                    shown.push(r);
+                }
             }
+        }
+        for v in shown {
+            let set = c.sets.find(v.index());
+            c.shows[set] = true;
+        }
+    }
+    for i in 0..c.ties.len() {
+        let tie = c.ties[i];
+        if func.opcode(tie.op) != Opcode::For && tie_needs_write(func, c, &tie) {
+            let set = c.sets.find(tie.member.index());
+            c.shows[set] = true;
         }
     }
 }
@@ -401,7 +408,8 @@ pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
 
 /// Blocks from that of `op` outwards.
 fn blocks_out(func: &Function, op: Op) -> Vec<Block> {
-    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p))).collect()
+    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
+        .collect()
 }
 
 /// Whether at most one of two ops runs in one execution of what contains both: they are in two arms of an `if`.

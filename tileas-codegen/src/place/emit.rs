@@ -251,7 +251,10 @@ impl<'a> Placer<'a> {
                     && self.chains.of_write[ties + a].is_some()
                     && self.write_block(ties + a) == self.write_block(ties + b);
                 // Stores and dots free their copies at different times: only dots share.
-                if same && self.func.opcode(x.op) == Opcode::AsyncDot && self.func.opcode(y.op) == Opcode::AsyncDot {
+                if same
+                    && self.func.opcode(x.op) == Opcode::AsyncDot
+                    && self.func.opcode(y.op) == Opcode::AsyncDot
+                {
                     self.shared_with[ties + a] = self.shared_with[ties + b];
                     break;
                 }
@@ -314,6 +317,9 @@ impl<'a> Placer<'a> {
             if self.func.opcode(op) == Opcode::ExtractSlice {
                 // Reads its piece itself, if need be where the whole is overwritten.
                 let (block, anchor, _) = self.read_place(operands[0], op);
+                if let Some(k) = self.first_kill(operands[0], block) {
+                    self.flush_at[k].push(chain);
+                }
                 later.push((anchor, Item { chain, kind: ItemKind::Op(op), block }));
                 continue;
             }
@@ -395,19 +401,18 @@ impl<'a> Placer<'a> {
     fn read_place(&self, v: Value, user: Op) -> (Block, Op, bool) {
         let inner = self.func.op_block(user).unwrap_or_else(|| self.func.entry());
         let mut found = (inner, user, false);
-        let Some(kills) = self.kills.get(&v) else { return found };
+        if !self.kills.contains_key(&v) {
+            return found;
+        }
         let top = home(self.func, v);
         let mut block = inner;
         // Outermost wins: a value overwritten before a region must be read before that.
         loop {
-            if let Some(at) = ancestor_in(self.func, block, user) {
-                let kill = kills
-                    .iter()
-                    .filter_map(|&k| ancestor_in(self.func, block, k))
-                    .min_by_key(|&k| self.position[k]);
-                if let Some(k) = kill.filter(|&k| self.position[k] < self.position[at]) {
-                    found = (block, k, true);
-                }
+            if let Some(at) = ancestor_in(self.func, block, user)
+                && let Some(k) = self.first_kill(v, block)
+                && self.position[k] < self.position[at]
+            {
+                found = (block, k, true);
             }
             if Some(block) == top {
                 return found;
@@ -417,6 +422,12 @@ impl<'a> Placer<'a> {
                 None => return found,
             }
         }
+    }
+
+    /// The first op of a block that overwrites `v`, itself or in a region.
+    fn first_kill(&self, v: Value, block: Block) -> Option<Op> {
+        let here = self.kills.get(&v)?.iter().filter_map(|&k| ancestor_in(self.func, block, k));
+        here.min_by_key(|&k| self.position[k])
     }
 
     fn request(&self, requests: &mut Vec<ReadRequest>, value: Value, chain: Chain, user: Op) {
@@ -444,7 +455,11 @@ impl<'a> Placer<'a> {
             let alone = requests.iter().filter(|q| (q.chain, q.block) == (r.chain, r.block)).count() == 1;
             let mut anchor = r.anchor;
             if alone && !r.fixed {
-                let after = match self.func.defining_op(r.value).filter(|_| home(self.func, r.value) == Some(r.block)) {
+                let after = match self
+                    .func
+                    .defining_op(r.value)
+                    .filter(|_| home(self.func, r.value) == Some(r.block))
+                {
                     Some(def) => self.position[def],
                     None => 0,
                 };
@@ -458,10 +473,7 @@ impl<'a> Placer<'a> {
                     anchor = op;
                 }
             }
-            let kill = self.kills.get(&r.value).and_then(|kills| {
-                let here = kills.iter().filter_map(|&k| ancestor_in(self.func, r.block, k));
-                here.min_by_key(|&k| self.position[k])
-            });
+            let kill = self.first_kill(r.value, r.block);
             if let Some(k) = kill {
                 self.flush_at[k].push(r.chain);
             }

@@ -12,6 +12,9 @@
 //!   takes it: into a new `alloc_tensor` where no accumulator of the same tied set is live, as a value
 //!   (`%w = copy %x`) where one is and the chain is whole, and onto that accumulator slice by slice
 //!   (`copy %x0, %s <{offsets}>`) where the chain is sliced; the op then takes the accumulator itself.
+//! - A zero that an accumulator starts from stays a `constant` in tensor memory, which occupies nothing, as long as
+//!   one loop updates it by dots alone. Where a register op reads or writes the carried value, an arm may leave it
+//!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
 //! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
 //!   Coalesced chains (no matrix op, rows that do not fill the threads) keep their direct stores.
 //!
@@ -64,7 +67,8 @@ pub fn place(
         .map_or(isa.machine().limits.warpgroup_warps, |a| a.warps)
         .max(1);
     let layouts = operands::matrix_layouts(&func, &classes, isa)?;
-    let chains = chains::Chains::find(&func, &classes, &layouts, warps, isa, opts)?;
+    let inputs = chains::Inputs { func: &func, classes: &classes, layouts: &layouts, warps, isa, opts };
+    let chains = chains::Chains::find(&inputs)?;
     if let Some(&op) = chains.ops.iter().find(|&&op| plan.op_agent[op].is_none()) {
         return Err(CodegenError::new(
             Code::E0509,

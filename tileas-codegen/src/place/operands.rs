@@ -32,8 +32,7 @@ pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
         let operands = func.operands(op).to_vec();
         let (Some(result), 3) = (func.result(op), operands.len()) else { continue };
         let ty = func.value_type(result);
-        let new =
-            func.make_op(Opcode::AsyncDot, &operands, &[1, 0, 1, 0, 1, 0, 0], &[ty], func.op_loc(op));
+        let new = func.make_op(Opcode::AsyncDot, &operands, &[1, 0, 1, 0, 1, 0, 0], &[ty], func.op_loc(op));
         *func.inherent_mut(new) = func.inherent(op).clone();
         *func.discardable_mut(new) = func.discardable(op).clone();
         func.insert_before(op, new);
@@ -86,7 +85,7 @@ fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
 /// The widest swizzle for rows of a tile.
 pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
     let (dims, elem) = (func.value_data(v).dims().unwrap_or(&[]), func.value_data(v).elem());
-    Swizzle::widest(rows_columns(dims).1 * elem.map_or(1, Scalar::bytes))
+    Swizzle::widest(rows_columns(dims).1.saturating_mul(elem.map_or(1, Scalar::bytes)))
 }
 
 /// Finds the layouts of all tiles in shared and tensor memory.
@@ -160,10 +159,10 @@ pub(super) fn matrix_layouts(
     }
     // Loads that only registers or stores read.
     for op in func.all_ops() {
-        if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op)) {
-            if out.of_value[v].is_none() {
-                out.of_value[v] = Some(Layout::SmemK(descriptor_swizzle(func, op)));
-            }
+        if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op))
+            && out.of_value[v].is_none()
+        {
+            out.of_value[v] = Some(Layout::SmemK(descriptor_swizzle(func, op)));
         }
     }
     Ok(out)
@@ -213,7 +212,8 @@ fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()>
         let &[rows, cols] = data.dims()? else { return None };
         Some((rows, cols, atom_type(data.elem()?)?))
     };
-    let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc")) else {
+    let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc"))
+    else {
         return error("operands of a dot are matrices of a type the target multiplies".to_string());
     };
     let (a_t, b_t) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
@@ -222,8 +222,7 @@ fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()>
     if (am, bn) != (m, n) || ak != bk {
         return error(format!("A is {am}x{ak}, B is {bk}x{bn}, the accumulator {m}x{n}"));
     }
-    let request =
-        MmaRequest { a, b, acc, m, n, k: ak, a_m_contiguous: a_t, b_n_contiguous: !b_t };
+    let request = MmaRequest { a, b, acc, m, n, k: ak, a_m_contiguous: a_t, b_n_contiguous: !b_t };
     match isa.atoms().select_mma(&request) {
         Ok(_) => Ok(()),
         Err(why) => error(why),

@@ -163,13 +163,14 @@ impl BoundsScratch {
         for &(u, a) in g.selfs.iter().filter(|(_, a)| edges.sees(a)) {
             // Self edges have a distance of at least 1 in a checked problem.
             let need = ceil_div(a.latency, a.distance().max(1).into());
-            if need > ii || (from == 0 && witness.is_empty() && need > 0) {
+            if need > ii {
                 ii = need;
                 witness.clear();
                 witness.push(Node::from_u32(u));
             }
         }
-        if !g.has_carried && !(g.has_groups && edges != Edges::Given) {
+        let groups_count = g.has_groups && edges != Edges::Given;
+        if !g.has_carried && !groups_count {
             return clamp(ii as u64);
         }
         // Newton: each round raises II to the ratio of a cycle that refutes it.

@@ -18,6 +18,11 @@ use super::rrt::Rrt;
 
 /// Up to here II is searched one by one.
 const LINEAR_LIMIT: u32 = 256;
+/// Attempts at one II on the way up; every II passed over is visited again from above.
+const GALLOP_ATTEMPTS: u32 = 2;
+/// Largest II, and largest II times ops, for a pass over exact rows where the table is otherwise quantised.
+const EXACT_ROWS: u32 = 1 << 20;
+const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
 
@@ -30,6 +35,7 @@ pub(super) struct CostBased {
     saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
+    steps: u64,
     pub out_of_steps: bool,
 }
 
@@ -44,6 +50,7 @@ impl CostBased {
         cap: u32,
     ) -> Option<u32> {
         self.attempts = 0;
+        self.steps = 0;
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
         let linear_end = match options.ii_search {
@@ -53,7 +60,7 @@ impl CostBased {
         };
         let mut ii = bound;
         while ii <= linear_end {
-            if self.try_ii(p, g, options, ii) {
+            if self.try_ii(p, g, options, ii, options.attempts) {
                 return Some(ii);
             }
             if self.out_of_steps {
@@ -61,7 +68,29 @@ impl CostBased {
             }
             ii += 1;
         }
+        // Quantised rows waste a part of every short op. Many short ops mostly fit in one pass over exact rows.
+        let affordable = ii <= EXACT_ROWS && u64::from(ii) * u64::from(g.n) <= EXACT_WORK;
+        if options.rrt_size_threshold > 0 && ii > options.rrt_size_threshold && affordable {
+            for ii in [ii, ii.saturating_add(ii / 16), ii.saturating_add(ii / 4)] {
+                if ii <= cap && self.try_exact(p, g, options, ii) {
+                    return Some(ii);
+                }
+            }
+        }
         self.gallop(p, g, options, ii, cap)
+    }
+
+    /// One pass on exact rows.
+    fn try_exact(&mut self, p: &Problem, g: &Graph, options: &ScheduleOptions, ii: u32) -> bool {
+        let exact = ScheduleOptions { rrt_size_threshold: 0, ..options.clone() };
+        if !self.ims.prepare(p, g, ii.into(), exact.max_stages) || self.rrt.reset(p, ii, 0).is_err() {
+            return false;
+        }
+        self.attempts += 1;
+        self.ims.snug = true;
+        let budget = u64::from(g.n) + u64::from(g.n) / 4 + 16;
+        let outcome = self.ims.attempt(p, g, &mut self.rrt, ii.into(), Priority::Height, budget);
+        outcome == Outcome::Placed && self.finish(p, g, &exact, ii)
     }
 
     /// Starts of the last success, by op.
@@ -75,7 +104,7 @@ impl CostBased {
             if ii > cap {
                 return None;
             }
-            if self.try_ii(p, g, o, ii) {
+            if self.try_ii(p, g, o, ii, o.attempts.min(GALLOP_ATTEMPTS)) {
                 break ii;
             }
             if self.out_of_steps {
@@ -91,7 +120,7 @@ impl CostBased {
         // Halve the gap, then walk down while that works.
         while found - failed > 1 && !self.out_of_steps {
             let middle = failed + (found - failed) / 2;
-            if self.try_ii(p, g, o, middle) {
+            if self.try_ii(p, g, o, middle, o.attempts) {
                 found = middle;
             } else {
                 failed = middle;
@@ -99,7 +128,7 @@ impl CostBased {
         }
         let (mut failures, mut ii) = (0, found.saturating_sub(2));
         while ii >= from && failures < DOWNWARD_FAILURES && !self.out_of_steps {
-            if self.try_ii(p, g, o, ii) {
+            if self.try_ii(p, g, o, ii, o.attempts) {
                 found = ii;
             } else {
                 failures += 1;
@@ -110,12 +139,12 @@ impl CostBased {
     }
 
     /// All attempts at one II; a success is left in `best`.
-    fn try_ii(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+    fn try_ii(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
         let wide = i64::from(ii);
         if !self.ims.prepare(p, g, wide, o.max_stages) {
             return false;
         }
-        for k in 0..o.attempts.max(1) {
+        for k in 0..attempts.max(1) {
             if let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) {
                 let window = (0, wide - 1);
                 self.ims.stuck = Some(super::ims::Stuck { node, window, rank: 0 });
@@ -127,12 +156,18 @@ impl CostBased {
                 2 => Priority::Early,
                 k => Priority::Sampled(o.seed.wrapping_add(u64::from(k))),
             };
-            let left = o.step_limit.saturating_sub(self.ims.placements);
+            // A probe looks at many rows of a large table: count them in.
+            let weight = 1 + u64::from(self.rrt.rows()) / 256;
+            let left = o.step_limit.saturating_sub(self.steps) / weight;
             let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
+            self.ims.snug = k % 2 == 0;
             self.attempts += 1;
-            match self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left)) {
+            let before = self.ims.placements;
+            let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left));
+            self.steps += (self.ims.placements - before) * weight;
+            match outcome {
                 Outcome::Placed => return self.finish(p, g, o, ii),
-                Outcome::Exhausted if self.ims.placements >= o.step_limit => {
+                Outcome::Exhausted if self.steps + weight > o.step_limit => {
                     self.out_of_steps = true;
                     return false;
                 }
@@ -172,7 +207,9 @@ impl CostBased {
         let mut better =
             self.ims.prepare(p, g, wide, Some(limit)) && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
         if better {
-            let budget = 2 * u64::from(g.n);
+            // The other way of choosing seats is more likely to succeed where this one used a stage too many.
+            self.ims.snug = !self.ims.snug;
+            let budget = 2 * u64::from(g.n) + 16;
             let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, Priority::Height, budget);
             better = outcome == Outcome::Placed;
         }

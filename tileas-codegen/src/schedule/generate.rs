@@ -31,7 +31,7 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
         pools.push(p.add_pool(i, &format!("p{i}"), u.int_in_range(1..=6)?));
     }
     let large = u.ratio(1, 24)?;
-    let count = if u.ratio(1, 8)? { u.int_in_range(1..=200u32)? } else { u.int_in_range(1..=24)? };
+    let count = if u.ratio(1, 12)? { u.int_in_range(1..=200u32)? } else { u.int_in_range(1..=24)? };
     let with_groups = u.ratio(1, 3)?;
     let mut nodes: Vec<Node> = Vec::new();
     for i in 0..count {
@@ -93,6 +93,8 @@ pub fn options(u: &mut Unstructured<'_>) -> Result<ScheduleOptions> {
         ii_search: *u.choose(&[super::IiSearch::Auto, super::IiSearch::Linear, super::IiSearch::Gallop])?,
         ii_cap: if u.ratio(1, 12)? { Some(u.int_in_range(1..=60)?) } else { None },
         seed: u.arbitrary()?,
+        // Small, so that running out is seen as well.
+        step_limit: u.int_in_range(100..=20_000)?,
         ..ScheduleOptions::default()
     })
 }

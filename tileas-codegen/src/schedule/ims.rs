@@ -72,6 +72,8 @@ pub(super) struct Ims {
     group_count: Vec<u32>,
     group_stage: Vec<i64>,
     victims: Vec<u32>,
+    /// Whether seats without gaps are preferred on nearly full resources.
+    pub snug: bool,
     pub placements: u64,
     pub evictions: u64,
     pub stuck: Option<Stuck>,
@@ -215,7 +217,7 @@ impl Ims {
         self.group_stage.resize(p.num_groups(), 0);
         self.unplaced.clear();
         self.unplaced.resize(n.div_ceil(64), u64::MAX);
-        if n % 64 != 0 {
+        if !n.is_multiple_of(64) {
             self.unplaced[n / 64] = (1 << (n % 64)) - 1;
         }
         let mut left = budget;
@@ -317,7 +319,9 @@ impl Ims {
             }
         }
         let node = Node::from_u32(u);
-        rrt.first_fit(node, lo, keep).or_else(|| rrt.first_fit(node, lo.max(keep + 1), hi))
+        let fit =
+            |lo, hi| if self.snug { rrt.first_snug_fit(node, lo, hi) } else { rrt.first_fit(node, lo, hi) };
+        fit(lo, keep).or_else(|| fit(lo.max(keep + 1), hi))
     }
 
     /// Seats `u` at `t`, evicting the ops whose dependences that breaks.

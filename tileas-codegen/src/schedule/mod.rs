@@ -13,6 +13,7 @@ pub mod analysis;
 pub mod bounds;
 mod compact;
 mod cost_based;
+pub mod ddg;
 #[cfg(feature = "arbitrary")]
 pub mod generate;
 mod graph;
@@ -30,7 +31,8 @@ pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
 pub use bounds::Bounds;
-pub use handoff::{LoopSchedule, ScheduleAnalysis};
+pub use ddg::schedule_function;
+pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 pub use options::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
 pub use problem::{Edge, EdgeData, Node, NodeDef, Pool, PoolUse, Problem, Resource, Slot, Use};
 pub use select::{RegionSummary, select};

@@ -66,7 +66,8 @@ pub struct ScheduleOptions {
     pub budget_ratio: u32,
     /// Attempts with different priorities at one initiation interval (`attempts`, default 4).
     pub attempts: u32,
-    /// Placements in all attempts of one region together (`step-limit`, default 4 000 000).
+    /// Placements in all attempts of one region together, each counted once more per 256 rows of the reservation table
+    /// (`step-limit`, default 4 000 000).
     pub step_limit: u64,
     /// Stages the whole iteration must fit in (`max-stages`, default unlimited).
     pub max_stages: Option<u32>,

@@ -26,6 +26,10 @@ struct Segment {
 /// Cells a table may have, whatever the row limit says.
 const MAX_CELLS: u64 = 1 << 24;
 
+/// A resource is tight when less than one part in this many is free.
+const TIGHT: u64 = 8;
+
+/// The table of one candidate II.
 #[derive(Default)]
 pub(super) struct Rrt {
     ii: u32,
@@ -36,10 +40,14 @@ pub(super) struct Rrt {
     pub force_counted: bool,
     cells: Vec<u64>,
     caps: Vec<u64>,
+    /// Resources that are nearly full at this II, where every gap hurts: a mask, or a flag per resource.
+    tight_mask: u64,
+    tight: Vec<bool>,
     ranges: Vec<(u32, u32)>,
     segments: Vec<Segment>,
     // Scratch of `reset`.
     demand: Vec<u64>,
+    area: Vec<u64>,
     compact: Vec<u32>,
     raw: Vec<(u32, u64, u64, u64)>,
     events: Vec<(u32, i64)>,
@@ -63,6 +71,8 @@ impl Rrt {
         };
         self.demand.clear();
         self.demand.resize(all, 0);
+        self.area.clear();
+        self.area.resize(all, 0);
         self.ranges.clear();
         self.segments.clear();
         for node in p.nodes() {
@@ -73,7 +83,10 @@ impl Rrt {
                 let r = self.segments[k].resource;
                 let mut peak = 0;
                 while k < self.segments.len() && self.segments[k].resource == r {
-                    peak = peak.max(self.segments[k].value);
+                    let s = self.segments[k];
+                    peak = peak.max(s.value);
+                    self.area[r as usize] =
+                        self.area[r as usize].saturating_add(s.value.saturating_mul(s.len.into()));
                     k += 1;
                 }
                 if peak > capacity(r as usize) {
@@ -85,10 +98,16 @@ impl Rrt {
         }
         self.compact.clear();
         self.caps.clear();
+        self.tight.clear();
+        self.tight_mask = 0;
         for r in 0..all {
             let binds = self.demand[r] > capacity(r);
             self.compact.push(if binds { self.caps.len() as u32 } else { u32::MAX });
             if binds {
+                let full = capacity(r).saturating_mul(self.ii.into());
+                let tight = self.area[r] >= full - full / TIGHT;
+                self.tight_mask |= u64::from(tight) << (self.caps.len() % 64);
+                self.tight.push(tight);
                 self.caps.push(capacity(r));
             }
         }
@@ -201,6 +220,11 @@ impl Rrt {
         self.cells.resize((u64::from(self.rows) * tables) as usize, 0);
     }
 
+    /// Rows of the table: what one probe may have to look at.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
     #[inline]
     fn segments(&self, node: Node) -> &[Segment] {
         let (a, b) = self.ranges[node.index()];
@@ -286,6 +310,71 @@ impl Rrt {
             return Some(t);
         }
         None
+    }
+
+    /// Like [`Rrt::first_fit`], but on tight resources prefers a start that leaves no gap before or after the op.
+    pub fn first_snug_fit(&self, node: Node, lo: i64, hi: i64) -> Option<i64> {
+        let first = self.first_fit(node, lo, hi)?;
+        let tight = || self.segments(node).iter().filter(|s| self.is_tight(s));
+        let mut t = first;
+        loop {
+            let base = self.modulo(t);
+            if tight().any(|s| self.abuts(s, base)) {
+                return Some(t);
+            }
+            // Starts up to the next reservation of a tight resource leave a gap on both sides. None is tight, or none
+            // is reserved: no start is better than the first.
+            let Some(gap) = tight().filter_map(|s| self.gap_after(s, base)).min() else { return Some(first) };
+            t += i64::from(gap.max(1));
+            if t > hi {
+                return Some(first);
+            }
+            if !self.fits(node, t) {
+                match self.first_fit(node, t + 1, hi) {
+                    Some(next) => t = next,
+                    None => return Some(first),
+                }
+            }
+        }
+    }
+
+    /// Free cycles from the end of the segment to the next taken row of a tight resource.
+    fn gap_after(&self, s: &Segment, base: u32) -> Option<u32> {
+        let s = self.tight_part(s);
+        let (a, _) = self.parts(&s, base);
+        let ii = u64::from(self.ii);
+        let (mut cycle, mut walked) = ((u64::from(a) + u64::from(s.len)) % ii, 0u64);
+        while walked < ii {
+            let row = self.row(cycle as u32);
+            if self.taken(&s, row) {
+                return Some(walked as u32);
+            }
+            let next = (u64::from(row + 1) * u64::from(self.step)).min(ii);
+            walked += next - cycle;
+            cycle = next % ii;
+        }
+        None
+    }
+
+    #[inline]
+    fn tight_part(&self, s: &Segment) -> Segment {
+        if self.masked { Segment { value: s.value & self.tight_mask, ..*s } } else { *s }
+    }
+
+    #[inline]
+    fn is_tight(&self, s: &Segment) -> bool {
+        if self.masked { s.value & self.tight_mask != 0 } else { self.tight[s.resource as usize] }
+    }
+
+    /// Whether the row before or after the segment is taken.
+    #[inline]
+    fn abuts(&self, s: &Segment, base: u32) -> bool {
+        let s = self.tight_part(s);
+        let (a, _) = self.parts(&s, base);
+        let ii = u64::from(self.ii);
+        let before = (u64::from(a) + ii - 1) % ii;
+        let after = (u64::from(a) + u64::from(s.len)) % ii;
+        self.taken(&s, self.row(before as u32)) || self.taken(&s, self.row(after as u32))
     }
 
     /// The greatest start in `lo..=hi` at which `node` fits.

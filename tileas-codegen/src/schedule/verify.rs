@@ -25,7 +25,7 @@ pub enum Rule {
     OrderUnique,
     /// `order` ranks by (stage, start, zero-distance edges, program order).
     OrderRank,
-    /// start[to] ≥ start[from] + latency - II · distance.
+    /// `start[to] >= start[from] + latency - ii * distance`.
     Dependence,
     /// Occupancy of a slot in a cycle modulo II.
     Slot,
@@ -302,6 +302,12 @@ mod tests {
         (p, s)
     }
 
+    fn seat(s: &mut RegionSchedule, start: u32, stage: u32, order: u32) {
+        s.start.push(start);
+        s.stage.push(stage);
+        s.order.push(order);
+    }
+
     fn broken(change: impl FnOnce(&mut Problem, &mut RegionSchedule)) -> Vec<Rule> {
         let (mut p, mut s) = case();
         change(&mut p, &mut s);
@@ -336,20 +342,20 @@ mod tests {
             let pool = super::super::Pool::from_u32(0);
             let charge = [PoolUse { pool, count: 1, duration: 4 }];
             p.add_node(&NodeDef { id: "e", pools: &charge, ..NodeDef::default() });
-            (s.start.push(9), s.stage.push(1), s.order.push(4));
+            seat(s, 9, 1, 4);
         });
         rule(Rule::Group, &|p, s| {
             p.add_node(&NodeDef { id: "e", group: Some(1), ..NodeDef::default() });
-            (s.start.push(16), s.stage.push(2), s.order.push(4));
+            seat(s, 16, 2, 4);
             s.stage_count = 3;
         });
         rule(Rule::MaxDepth, &|p, s| {
             p.add_node(&NodeDef { id: "e", max_depth: 1, ..NodeDef::default() });
-            (s.start.push(16), s.stage.push(2), s.order.push(4));
+            seat(s, 16, 2, 4);
         });
         rule(Rule::ForceSerial, &|p, s| {
             p.add_node(&NodeDef { id: "e", latency: 9, force_serial: true, ..NodeDef::default() });
-            (s.start.push(9), s.stage.push(1), s.order.push(4));
+            seat(s, 9, 1, 4);
             s.stage_count = 3;
         });
         rule(Rule::Bound, &|_, s| s.bounds.recurrence = 9);
@@ -363,7 +369,7 @@ mod tests {
         p.add_node(&NodeDef { id: "a", uses: &uses, ..NodeDef::default() });
         let mut s =
             RegionSchedule { generator: Generator::CostBased, ii: 4, stage_count: 1, ..Default::default() };
-        (s.start.push(0), s.stage.push(0), s.order.push(0));
+        seat(&mut s, 0, 0, 0);
         let found = verify(&p, &s);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].message, "slot 1 `x` holds 3 of 2 in cycle 3");

@@ -2,13 +2,16 @@
 
 use tileas_codegen::schedule::{Node, NodeDef, Problem, Slot, Use};
 
+/// Name, latency, (slot, duration).
+type Kind = (&'static str, u32, &'static [(usize, u32)]);
+
 /// A loop of `ops` ops: blocks of twelve (two loads, an MMA into a carried accumulator, a tensor-memory read, register
 /// math on several units with a carried reduction, a shared-memory write and a store), every block on its own data.
 pub fn synthetic(ops: usize) -> Problem {
     let mut p = Problem::new("synthetic");
     let names = ["xu", "fp32x2", "alu", "dual_alu", "mma", "tma", "smem_rd", "smem_wr", "tmem_rd", "tp_mma"];
     let slots: Vec<Slot> = (1..).zip(names).map(|(id, name)| p.add_slot(id, name, 1)).collect();
-    let kinds: [(&str, u32, &[(usize, u32)]); 12] = [
+    let kinds: [Kind; 12] = [
         ("load", 8, &[(5, 8), (7, 8)]),
         ("load", 8, &[(5, 8), (7, 8)]),
         ("dot", 16, &[(4, 8), (9, 8)]),

@@ -115,7 +115,8 @@ impl Placer<'_> {
 
     /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
     fn get(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> CodegenResult<Value> {
-        let pick = |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
+        let pick =
+            |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
         let found = match self.classes.class(v) {
             Class::None => Some(v),
             Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
@@ -193,7 +194,8 @@ impl Placer<'_> {
         let mut list = Vec::with_capacity(parts as usize);
         if let Some(value) = self.func.constant_value(coord) {
             for n in 0..parts {
-                let v = constant(self, value as i64 * i64::from(parts) + i64::from(n));
+                let v =
+                    constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
                 self.name_after(v, coord, &n.to_string());
                 list.push(v);
             }
@@ -468,7 +470,7 @@ impl Placer<'_> {
             self.copy_attributes(op, new);
             return Ok(());
         }
-        let swizzle = Swizzle::widest(columns * elem.bytes());
+        let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
         let desc = self.store_descriptor(view, &dims, elem, swizzle);
         let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
         let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
@@ -485,7 +487,8 @@ impl Placer<'_> {
 
     /// The descriptor of a store, one per view, box and swizzle, at the top of the kernel.
     fn store_descriptor(&mut self, view: Value, dims: &[u32], elem: Scalar, swizzle: Swizzle) -> Value {
-        let known = self.descs.iter().find(|(v, d, s, _)| *v == view && d.as_slice() == dims && *s == swizzle);
+        let known =
+            self.descs.iter().find(|(v, d, s, _)| *v == view && d.as_slice() == dims && *s == swizzle);
         if let Some((.., desc)) = known {
             return *desc;
         }

@@ -1,0 +1,119 @@
+//! Runs one command of one file.
+
+use crate::header::{Header, TestKind};
+use crate::{Case, errors, external, output};
+use anyhow::{Context as _, Result, bail, ensure};
+use std::cell::RefCell;
+use tileas_codegen::ir::{Module, print_module};
+use tileas_codegen::isa::{SharedIsa, Triple};
+use tileas_codegen::{CodegenError, Context, Settings, Stage};
+
+thread_local! {
+    /// One context serves all files of a thread, so that what a pass leaves behind would show.
+    static CONTEXT: RefCell<Context> = RefCell::new(Context::new());
+}
+
+/// What a command produced: a text, or only errors.
+struct Outcome {
+    text: Option<String>,
+    reported: Vec<CodegenError>,
+}
+
+/// Runs a case. With `bless`, precise expectations are rewritten.
+///
+/// # Errors
+/// Everything that differs from what the file expects.
+pub fn run_file(case: &Case, bless: bool) -> Result<()> {
+    let text = std::fs::read_to_string(&case.path).with_context(|| case.path.display().to_string())?;
+    let header = Header::parse(&text)?;
+    let outcome = CONTEXT.with_borrow_mut(|context| outcome(context, case, &header, &text))?;
+    errors::compare(&text, &header.expected, &outcome.reported)?;
+    // Directives and precise text belong to the first command.
+    match outcome.text {
+        Some(out) if case.index == 0 => output::compare(&case.path, &text, &header, &out, bless),
+        None if case.index == 0 && (header.precise || !header.directives.is_empty()) => {
+            bail!("the file checks an output, but `test {}` has none here", case.kind.name())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The options of a file; errors in them may be what it expects.
+fn settings(header: &Header) -> Result<Settings, CodegenError> {
+    let mut builder = Settings::builder();
+    for pair in &header.set {
+        builder.set_pair(pair)?;
+    }
+    if let Some(target) = &header.target {
+        builder.set("target", target)?;
+    }
+    Ok(builder.finish())
+}
+
+fn target(header: &Header, module: &Module, settings: &Settings) -> Result<SharedIsa> {
+    let cpu = match (&header.target, &module.target) {
+        (None, Some(cpu)) => cpu,
+        _ => &settings.target,
+    };
+    let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
+    Ok(tileas_isa_blackwell::isa(&triple, cpu, settings.flags())?)
+}
+
+fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> Result<Outcome> {
+    let failed = |reported| Ok(Outcome { text: None, reported });
+    let settings = match settings(header) {
+        Ok(settings) => settings,
+        Err(e) => return failed(vec![e]),
+    };
+    let module = match context.parse(text, &settings) {
+        Ok(module) => module,
+        Err(e) => return failed(vec![e]),
+    };
+    let stage = match case.kind {
+        TestKind::Verify => {
+            return Ok(match context.check(&module, &settings) {
+                Ok(reported) | Err(reported) => Outcome { text: None, reported },
+            });
+        }
+        TestKind::Print => return Ok(Outcome { text: Some(round_trip(&module)?), reported: Vec::new() }),
+        TestKind::Constraints => Stage::Constraints,
+        TestKind::Place => Stage::Placed,
+        TestKind::Schedule => Stage::Schedule,
+        TestKind::Materialize => Stage::Materialized,
+        TestKind::Nvvm => Stage::Nvvm,
+        TestKind::Compile => Stage::Ptx,
+        TestKind::Ptxas | TestKind::Execute => Stage::Metadata,
+    };
+    let isa = target(header, &module, &settings)?;
+    let run = match context.run_to(stage, &module, &*isa, &settings) {
+        Ok(run) => run,
+        Err(reported) => return failed(reported),
+    };
+    let out = run.text(stage);
+    match case.kind {
+        TestKind::Compile => {
+            let cold =
+                Context::new().compile(&module, &*isa, &settings).map_err(|e| anyhow::anyhow!("{e:?}"))?;
+            ensure!(cold.ptx() == out, "a fresh context compiles to other bytes");
+        }
+        TestKind::Ptxas => {
+            external::ptxas(&case.name, isa.cpu().name, &run.text(Stage::Ptx))?;
+        }
+        TestKind::Execute => external::execute(&case.name, &run.text(Stage::Ptx), &out, &header.cases)?,
+        _ => {}
+    }
+    let out = if stage == Stage::Metadata { run.text(Stage::Ptx) } else { out };
+    Ok(Outcome { text: Some(out), reported: run.warnings })
+}
+
+/// Prints, and demands that the print of the parsed print is the same.
+fn round_trip(module: &Module) -> Result<String> {
+    let first = print_module(module);
+    let again = tileas_codegen::ir::parse_module(&first).map_err(|e| {
+        let at = e.line_column(&first);
+        anyhow::anyhow!("the print does not parse: {e} at {at:?}\n{first}")
+    })?;
+    let second = print_module(&again);
+    ensure!(first == second, "the print changes when parsed and printed again\n{first}\n{second}");
+    Ok(first)
+}

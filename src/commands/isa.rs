@@ -1,0 +1,24 @@
+//! `tileas isa`: the tables of a processor.
+
+use crate::Failure;
+use crate::input::{Common, target, write_output};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// List the processors instead
+    #[arg(long)]
+    list: bool,
+}
+
+/// Prints the tables.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.list {
+        let names: Vec<&str> = tileas_isa_blackwell::cpus().collect();
+        return write_output("-", &format!("{}\n", names.join("\n")));
+    }
+    let isa = target(&args.common.settings()?)?;
+    write_output("-", &tileas_isa_blackwell::describe(&*isa))
+}

@@ -1,0 +1,7 @@
+//! One file per subcommand.
+
+pub mod check;
+pub mod compile;
+pub mod isa;
+pub mod options;
+pub mod schedule;

@@ -1,0 +1,136 @@
+//! Files, options and targets of the command line.
+
+use crate::Failure;
+use crate::diagnostics::Source;
+use std::io::{Read, Write};
+use std::path::Path;
+use tileas_codegen::ir::Module;
+use tileas_codegen::isa::{SharedIsa, Triple};
+use tileas_codegen::{Context, Settings, ir};
+
+/// Options every compiling command takes.
+#[derive(clap::Args)]
+pub struct Common {
+    /// Processor to compile for [default: what the text says, else sm_100a]
+    #[arg(long, value_name = "CPU")]
+    pub target: Option<String>,
+    /// Set a compiler option; `tileas options` lists them
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// A parsed input with everything a command needs.
+pub struct Input {
+    /// The text, for messages.
+    pub source: Source,
+    /// The module.
+    pub module: Module,
+    /// The options.
+    pub settings: Settings,
+}
+
+impl Common {
+    /// The options of `--set` and `--target`.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        let mut builder = Settings::builder();
+        let usage = |e| {
+            Source::none().report(&[e]);
+            Failure::Usage
+        };
+        for pair in &self.set {
+            builder.set_pair(pair).map_err(usage)?;
+        }
+        if let Some(target) = &self.target {
+            builder.set("target", target).map_err(usage)?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// Reads and parses a file.
+    pub fn read(&self, file: &str) -> Result<Input, Failure> {
+        let settings = self.settings()?;
+        let source = read_source(file)?;
+        let module = Context::new().parse(source.text(), &settings).map_err(|e| {
+            source.report(&[e]);
+            Failure::Diagnostics
+        })?;
+        let settings = self.with_target_of(settings, &module);
+        Ok(Input { source, module, settings })
+    }
+
+    /// The text's target counts unless one was named.
+    fn with_target_of(&self, settings: Settings, module: &Module) -> Settings {
+        let named = self.target.is_some() || self.set.iter().any(|s| s.starts_with("target="));
+        match &module.target {
+            Some(target) if !named => {
+                let mut builder = settings.to_builder();
+                // Any non-empty text is allowed here; an unknown processor is reported with the target.
+                let _ = builder.set("target", target);
+                builder.finish()
+            }
+            _ => settings,
+        }
+    }
+}
+
+/// The target that the options name.
+pub fn target(settings: &Settings) -> Result<SharedIsa, Failure> {
+    let report = |e| {
+        Source::none().report(&[e]);
+        Failure::Usage
+    };
+    let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| {
+        eprintln!("error: target triple: {e}");
+        Failure::Usage
+    })?;
+    tileas_isa_blackwell::isa(&triple, &settings.target, settings.flags()).map_err(report)
+}
+
+/// Reads a text; `-` is standard input.
+pub fn read_source(file: &str) -> Result<Source, Failure> {
+    let mut bytes = Vec::new();
+    let (name, result) = match file {
+        "-" => ("<stdin>", std::io::stdin().lock().read_to_end(&mut bytes)),
+        _ => (file, std::fs::File::open(file).and_then(|mut f| f.read_to_end(&mut bytes))),
+    };
+    if let Err(e) = result {
+        eprintln!("error: cannot read {name}: {e}");
+        return Err(Failure::Io);
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Source::new(name, text)),
+        Err(e) => {
+            // The parser works on text; what precedes the first bad byte places the error.
+            let at = e.utf8_error().valid_up_to();
+            let bytes = e.into_bytes();
+            let line = bytes[..at].iter().filter(|&&b| b == b'\n').count() + 1;
+            let column = at - bytes[..at].iter().rposition(|&b| b == b'\n').map_or(0, |p| p + 1) + 1;
+            let byte = bytes.get(at).copied().unwrap_or_default();
+            let message = format!("{name}:{line}:{column}: byte 0x{byte:02x} is not UTF-8");
+            let error = tileas_codegen::CodegenError::new(
+                tileas_codegen::Code::E0001,
+                tileas_codegen::Loc::NONE,
+                message,
+            );
+            Source::none().report(&[error]);
+            Err(Failure::Diagnostics)
+        }
+    }
+}
+
+/// Writes text to a file, or to standard output for `-`.
+pub fn write_output(file: &str, text: &str) -> Result<(), Failure> {
+    let result = match file {
+        "-" => std::io::stdout().lock().write_all(text.as_bytes()),
+        _ => std::fs::write(Path::new(file), text),
+    };
+    result.map_err(|e| {
+        eprintln!("error: cannot write {file}: {e}");
+        Failure::Io
+    })
+}
+
+/// Number of ops of a module, for messages.
+pub fn op_count(module: &Module) -> usize {
+    module.functions.iter().map(|f: &ir::Function| f.all_ops().len()).sum()
+}

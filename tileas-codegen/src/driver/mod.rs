@@ -1,0 +1,367 @@
+//! The whole compiler: takes modules through all stages, keeping the memory of the passes.
+//!
+//! In: a [`Module`], a target and [`Settings`]. Out: a [`CompiledModule`] (PTX, launch metadata, warnings) or every
+//! error found at the first stage that found any. [`Context::run_to`] stops at any [`Stage`] and hands out what the
+//! stages left behind. The recipe: verify → constraints → agents → place → schedule → buffers → materialize → its
+//! verifier → lower → cleanup → verify → PTX. Kernels that are materialised already enter at `lower`.
+//!
+//! Guarantee: no global state; the same module, options and target give the same bytes, whatever the context did
+//! before. One context per thread. Cost: the sum of the stages.
+
+#[cfg(feature = "arbitrary")]
+pub mod check;
+mod stage;
+mod wiring;
+
+pub use stage::{Form, KernelState, Stage, agents_text};
+pub use wiring::Buffers;
+
+use crate::agents::plan_agents;
+use crate::constraints::ConstraintMap;
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::verifier::verify_function_with;
+use crate::ir::{Function, Module, parse_module_with, print_function};
+use crate::isa::TargetIsa;
+use crate::lower::{LaunchMetadata, lower};
+use crate::nvvm::{self, passes::CleanupScratch};
+use crate::place::place;
+use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
+use crate::schedule::Scheduler;
+use crate::settings::Settings;
+
+/// A compiled kernel.
+#[derive(Clone, Debug)]
+pub struct CompiledKernel {
+    /// Entry name.
+    pub name: String,
+    /// A PTX module with this kernel alone.
+    pub ptx: String,
+    /// What a host needs to launch it.
+    pub metadata: LaunchMetadata,
+    /// Counts of what was emitted.
+    pub info: FunctionInfo,
+}
+
+/// A compiled module.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledModule {
+    /// One entry per kernel, in source order.
+    pub kernels: Vec<CompiledKernel>,
+    /// Warnings of all stages.
+    pub warnings: Vec<CodegenError>,
+    /// All kernels in one PTX module, where there are several.
+    combined: Option<String>,
+}
+
+impl CompiledModule {
+    /// One PTX module with all kernels.
+    pub fn ptx(&self) -> &str {
+        match (&self.combined, self.kernels.as_slice()) {
+            (Some(text), _) => text,
+            (None, [only, ..]) => &only.ptx,
+            (None, []) => "",
+        }
+    }
+
+    /// The launch metadata of all kernels: `{"kernels": […]}`.
+    #[cfg(feature = "serde")]
+    pub fn metadata_json(&self) -> String {
+        metadata_json(self.kernels.iter().map(|k| &k.metadata))
+    }
+}
+
+/// `{"kernels": […]}`, pretty-printed with a trailing newline.
+#[cfg(feature = "serde")]
+fn metadata_json<'a>(kernels: impl Iterator<Item = &'a LaunchMetadata>) -> String {
+    let list: Vec<serde_json::Value> = kernels.filter_map(|m| serde_json::to_value(m).ok()).collect();
+    format!("{:#}\n", serde_json::json!({ "kernels": list }))
+}
+
+/// What [`Context::run_to`] hands out.
+#[derive(Default)]
+pub struct StageRun {
+    /// The kernels, in source order.
+    pub kernels: Vec<KernelState>,
+    /// Warnings of all stages that ran.
+    pub warnings: Vec<CodegenError>,
+    combined: Option<String>,
+}
+
+impl StageRun {
+    /// What a stage left behind, all kernels together.
+    pub fn text(&self, stage: Stage) -> String {
+        match (stage, &self.combined) {
+            (Stage::Ptx, Some(text)) => return text.clone(),
+            #[cfg(feature = "serde")]
+            (Stage::Metadata, _) => {
+                return metadata_json(self.kernels.iter().filter_map(|k| k.metadata.as_ref()));
+            }
+            _ => {}
+        }
+        let texts: Vec<String> = self.kernels.iter().map(|k| k.text(stage)).collect();
+        texts.join("\n")
+    }
+}
+
+/// Memory of the passes, kept from one module to the next. One per thread.
+#[derive(Default)]
+pub struct Context {
+    constraints: ConstraintMap,
+    scheduler: Scheduler,
+    cleanup: CleanupScratch,
+    emitter: PtxEmitter,
+}
+
+type Errors = Vec<CodegenError>;
+
+impl Context {
+    /// A context without memory of anything.
+    pub fn new() -> Context {
+        Context::default()
+    }
+
+    /// Compiles all kernels of a module.
+    ///
+    /// # Errors
+    /// All errors of the first stage that found any, of every kernel.
+    pub fn compile(
+        &mut self,
+        module: &Module,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+    ) -> Result<CompiledModule, Errors> {
+        let mut infos = Vec::new();
+        let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
+        let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
+        for (state, info) in run.kernels.into_iter().zip(infos) {
+            let Some(metadata) = state.metadata else { continue };
+            out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
+        }
+        Ok(out)
+    }
+
+    /// Takes all kernels of a module up to and including a stage.
+    ///
+    /// # Errors
+    /// As [`Context::compile`]; `E1004` where a kernel is past the stage already.
+    pub fn run_to(
+        &mut self,
+        stage: Stage,
+        module: &Module,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+    ) -> Result<StageRun, Errors> {
+        self.run(module, isa, settings, stage, true, &mut Vec::new())
+    }
+
+    /// Parses a module within the limits of the options; an error about a limit names the option.
+    ///
+    /// # Errors
+    /// The first `E00xx` error.
+    pub fn parse(&mut self, text: &str, settings: &Settings) -> CodegenResult<Module> {
+        parse_module_with(text, &settings.parse_limits()).map_err(|e| match e.code {
+            Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
+            Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
+            _ => e,
+        })
+    }
+
+    /// Verifies a module and its scheduling constraints, without a target. Returns the warnings.
+    ///
+    /// # Errors
+    /// All violations of all kernels.
+    pub fn check(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
+        let (mut errors, mut warnings) = (Vec::new(), settings.warnings().to_vec());
+        check_names(module, &mut errors);
+        for func in &module.functions {
+            let found = verify_function_with(func, &settings.ir_limits());
+            if found.is_empty() {
+                self.read_constraints(func, settings, &mut warnings);
+            }
+            errors.extend(found);
+        }
+        let (warnings, strict): (Errors, Errors) = warnings.into_iter().partition(|w| w.code.is_warning());
+        errors.extend(strict);
+        if errors.is_empty() { Ok(warnings) } else { Err(errors) }
+    }
+
+    fn read_constraints(&mut self, func: &Function, settings: &Settings, warnings: &mut Errors) {
+        self.constraints.parse(func, func.all_ops(), settings.constraint_mode, warnings);
+    }
+
+    fn run(
+        &mut self,
+        module: &Module,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        last: Stage,
+        keep: bool,
+        infos: &mut Vec<FunctionInfo>,
+    ) -> Result<StageRun, Errors> {
+        let mut run = StageRun { warnings: self.check(module, settings)?, ..StageRun::default() };
+        let mut errors = Vec::new();
+        for func in &module.functions {
+            let mut state = KernelState { name: func.name.clone(), ..KernelState::default() };
+            match self.kernel(func, isa, settings, last, keep, &mut state, &mut run.warnings) {
+                Ok(info) => infos.extend(info),
+                Err(found) => errors.extend(found),
+            }
+            run.kernels.push(state);
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        if last >= Stage::Ptx && run.kernels.len() > 1 {
+            run.combined = Some(self.combine(&run.kernels, settings)?);
+        }
+        Ok(run)
+    }
+
+    /// One kernel, up to `last`.
+    #[expect(clippy::too_many_arguments, reason = "the recipe reads best in one place")]
+    fn kernel(
+        &mut self,
+        func: &Function,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        last: Stage,
+        keep: bool,
+        state: &mut KernelState,
+        warnings: &mut Errors,
+    ) -> Result<Option<FunctionInfo>, Errors> {
+        if keep {
+            state.source = print_function(func);
+        }
+        // Warnings were collected by `check`; the map is wanted anew for each kernel.
+        self.read_constraints(func, settings, &mut Vec::new());
+        if keep && last >= Stage::Constraints {
+            state.constraints = self.constraints.dump(func);
+        }
+        if last <= Stage::Constraints {
+            return Ok(None);
+        }
+        match Form::of(func) {
+            Form::Value => {
+                self.schedule_kernel(func, isa, settings, last, state, warnings)?;
+                if last < Stage::Materialized {
+                    return Ok(None);
+                }
+            }
+            Form::Materialized if last < Stage::Materialized => {
+                let text = format!("kernel @{} is materialised already, it has no stage `{last}`", func.name);
+                return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
+            }
+            Form::Materialized => state.materialized = Some(func.clone()),
+        }
+        let Some(materialized) = &state.materialized else { return Ok(None) };
+        wiring::verify_materialized(materialized, isa)?;
+        if last == Stage::Materialized {
+            return Ok(None);
+        }
+        let mut lowered = lower(materialized, isa).map_err(one)?;
+        for f in &mut lowered.module.functions {
+            nvvm::passes::cleanup(f, &mut self.cleanup);
+        }
+        let info = self.emit(&lowered.module, settings, warnings, &mut state.ptx)?;
+        lowered.metadata.ptx_version = format!("{}.{}", info.version.0, info.version.1);
+        state.nvvm = Some(lowered.module);
+        state.metadata = Some(lowered.metadata);
+        Ok(info.functions.into_iter().next())
+    }
+
+    /// From the source to the materialised function, or to `last`.
+    fn schedule_kernel(
+        &mut self,
+        func: &Function,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        last: Stage,
+        state: &mut KernelState,
+        warnings: &mut Errors,
+    ) -> Result<(), Errors> {
+        let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
+        let (placed, plan) = place(func, &plan, isa, &settings.place_options()).map_err(one)?;
+        self.verify_pass(&placed, settings, "place")?;
+        let (placed, plan) = (&*state.placed.insert(placed), &*state.plan.insert(plan));
+        if last == Stage::Placed {
+            return Ok(());
+        }
+        // Inherent attributes travel with clones: the placed ops have keys of their own.
+        self.constraints.parse(placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
+        let constraints = &self.constraints;
+        let analysis =
+            wiring::schedule(placed, plan, constraints, &mut self.scheduler, isa, settings).map_err(one)?;
+        warnings.extend(analysis.warnings.iter().cloned());
+        let analysis = &*state.schedule.insert(analysis);
+        let buffers = wiring::buffers(placed, plan, analysis, isa, settings).map_err(one)?;
+        let buffers = &*state.buffers.insert(buffers);
+        if last == Stage::Schedule {
+            return Ok(());
+        }
+        let materialized = wiring::materialize(placed, plan, analysis, buffers).map_err(one)?;
+        self.verify_pass(&materialized, settings, "materialize")?;
+        state.materialized = Some(materialized);
+        Ok(())
+    }
+
+    /// The IR verifier after a pass: what it finds is a fault of the pass.
+    fn verify_pass(&self, func: &Function, settings: &Settings, pass: &str) -> Result<(), Errors> {
+        if !settings.verify_passes {
+            return Ok(());
+        }
+        let limits = crate::ir::Limits { max_region_ops: usize::MAX, max_nesting: usize::MAX };
+        let mut errors = verify_function_with(func, &limits);
+        for e in &mut errors {
+            e.message = format!("after `{pass}`: {}", e.message);
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn emit(
+        &mut self,
+        module: &nvvm::Module,
+        settings: &Settings,
+        warnings: &mut Errors,
+        out: &mut String,
+    ) -> Result<PtxInfo, Errors> {
+        let mut found = Vec::new();
+        let Some(verified) = nvvm::verify(module, settings.max_ptx_version, &mut found) else {
+            found.retain(|e| !e.code.is_warning());
+            return Err(found);
+        };
+        warnings.extend(found);
+        let options = PtxOptions { comments: settings.ptx_comments, min_version: settings.min_ptx_version };
+        Ok(self.emitter.emit(verified, &options, out))
+    }
+
+    /// All kernels in one module. Every kernel was verified alone; names are unique by `E0226`.
+    fn combine(&mut self, kernels: &[KernelState], settings: &Settings) -> Result<String, Errors> {
+        let mut modules = kernels.iter().filter_map(|k| k.nvvm.as_ref());
+        let Some(mut all) = modules.next().cloned() else { return Ok(String::new()) };
+        for module in modules {
+            // Symbols are numbered per module: kernels can share a table only if it is the same.
+            if module.symbols != all.symbols {
+                let text = "kernels with different shared variables cannot be in one PTX module";
+                return Err(vec![CodegenError::new(Code::E1004, Loc::NONE, text)]);
+            }
+            all.functions.extend(module.functions.iter().cloned());
+        }
+        let mut text = String::new();
+        self.emit(&all, settings, &mut Vec::new(), &mut text)?;
+        Ok(text)
+    }
+}
+
+fn one(e: CodegenError) -> Errors {
+    vec![e]
+}
+
+fn check_names(module: &Module, errors: &mut Errors) {
+    let mut names = std::collections::BTreeMap::new();
+    for f in &module.functions {
+        if let Some(first) = names.insert(f.name.as_str(), f.loc) {
+            let text = format!("kernel @{} is defined twice", f.name);
+            errors.push(CodegenError::new(Code::E0226, f.loc, text).note(first, "first defined here"));
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The stages a kernel passes, what each leaves behind, and its text.
+//!
+//! In: nothing but names. Out: [`Stage`] and [`KernelState`], which the driver fills stage by stage.
+
+use super::wiring::Buffers;
+use crate::agents::AgentPlan;
+use crate::ir::{Function, Opcode, print_function};
+use crate::lower::LaunchMetadata;
+use crate::nvvm;
+use crate::schedule::handoff::ScheduleAnalysis;
+use crate::schedule::render;
+use std::fmt::{self, Write};
+
+/// A point of the pipeline whose result can be looked at.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// The verified source.
+    Ir,
+    /// The scheduling constraints and groups of the source.
+    Constraints,
+    /// Agents, and the IR with every tile in its space and layout.
+    Placed,
+    /// Schedules of the loops, channels and memory.
+    Schedule,
+    /// The IR with pipelines and one region per agent.
+    Materialized,
+    /// The thread-level IR after its cleanups.
+    Nvvm,
+    /// The PTX.
+    Ptx,
+    /// What a host needs to launch the kernels, as JSON.
+    Metadata,
+}
+
+impl Stage {
+    /// All stages in pipeline order.
+    pub const ALL: [Stage; 8] = [
+        Stage::Ir,
+        Stage::Constraints,
+        Stage::Placed,
+        Stage::Schedule,
+        Stage::Materialized,
+        Stage::Nvvm,
+        Stage::Ptx,
+        Stage::Metadata,
+    ];
+
+    /// The name, as `--emit` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Ir => "ir",
+            Stage::Constraints => "constraints",
+            Stage::Placed => "placed",
+            Stage::Schedule => "schedule",
+            Stage::Materialized => "materialized",
+            Stage::Nvvm => "nvvm",
+            Stage::Ptx => "ptx",
+            Stage::Metadata => "metadata",
+        }
+    }
+
+    /// The stage of that name.
+    pub fn from_name(name: &str) -> Option<Stage> {
+        Stage::ALL.into_iter().find(|s| s.name() == name)
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How far a kernel had come when it was handed in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Tiles are values; all stages lie ahead.
+    Value,
+    /// Pipelines and agents exist; lowering comes next.
+    Materialized,
+}
+
+impl Form {
+    /// The form of a kernel: materialised if it switches agents or declares its threads.
+    pub fn of(func: &Function) -> Form {
+        let switches = func.block_ops(func.entry()).any(|op| {
+            matches!(func.opcode(op), Opcode::AsyncPipelineAgentSwitch | Opcode::AsyncPipelineCreatePipeline)
+        });
+        let threads = func.attrs.get(crate::ir::keys::NUM_THREADS).is_some();
+        if switches || threads { Form::Materialized } else { Form::Value }
+    }
+}
+
+/// A kernel and what the stages it has passed left behind; `None` for stages not reached or not needed.
+#[derive(Default)]
+pub struct KernelState {
+    /// Name of the kernel.
+    pub name: String,
+    /// Text of the source, where asked for.
+    pub source: String,
+    /// Dump of the constraints.
+    pub constraints: String,
+    /// Agents of the source, then of the placed function.
+    pub plan: Option<AgentPlan>,
+    /// The placed function.
+    pub placed: Option<Function>,
+    /// Starts of all scheduled loops.
+    pub schedule: Option<ScheduleAnalysis>,
+    /// Storage and channels.
+    pub buffers: Option<Buffers>,
+    /// The materialised function.
+    pub materialized: Option<Function>,
+    /// The thread-level IR.
+    pub nvvm: Option<nvvm::Module>,
+    /// What a host needs to launch it.
+    pub metadata: Option<LaunchMetadata>,
+    /// The PTX.
+    pub ptx: String,
+}
+
+impl KernelState {
+    /// What a stage left behind, as text; empty if it was not reached.
+    pub fn text(&self, stage: Stage) -> String {
+        match stage {
+            Stage::Ir => self.source.clone(),
+            Stage::Constraints => self.constraints.clone(),
+            Stage::Placed => match (&self.placed, &self.plan) {
+                (Some(func), Some(plan)) => format!("{}{}", agents_text(plan), print_function(func)),
+                _ => String::new(),
+            },
+            Stage::Schedule => self.schedule_text(),
+            Stage::Materialized => self.materialized.as_ref().map(print_function).unwrap_or_default(),
+            Stage::Nvvm => {
+                let mut text = String::new();
+                if let Some(module) = &self.nvvm {
+                    nvvm::print(module, &mut text);
+                }
+                text
+            }
+            Stage::Ptx => self.ptx.clone(),
+            Stage::Metadata => self.metadata.as_ref().map(metadata_text).unwrap_or_default(),
+        }
+    }
+
+    fn schedule_text(&self) -> String {
+        let mut text = self.plan.as_ref().map(agents_text).unwrap_or_default();
+        for region in self.schedule.iter().flat_map(|s| &s.regions) {
+            text.push('\n');
+            text.push_str(&render::table(&region.problem, &region.schedule));
+        }
+        if let (Some(buffers), Some(func), Some(plan)) = (&self.buffers, &self.placed, &self.plan) {
+            text.push('\n');
+            text.push_str(&buffers.dump(func, plan));
+        }
+        text
+    }
+}
+
+#[cfg(feature = "serde")]
+fn metadata_text(metadata: &LaunchMetadata) -> String {
+    metadata.to_json()
+}
+
+#[cfg(not(feature = "serde"))]
+fn metadata_text(metadata: &LaunchMetadata) -> String {
+    format!("{metadata:#?}")
+}
+
+/// The agents as comment lines, one each, and the threads of the CTA.
+pub fn agents_text(plan: &AgentPlan) -> String {
+    let mut text = String::new();
+    for (agent, info) in plan.agents.iter() {
+        let last = info.first_warp + info.warps.max(1) - 1;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "; {agent} {} warps {}..{last}", info.kind.name(), info.first_warp);
+        if info.elect {
+            text.push_str(", one elected lane");
+        }
+        if info.max_regs > 0 {
+            let _ = write!(text, ", setmaxnreg {}", info.max_regs);
+        }
+        text.push('\n');
+    }
+    let _ =
+        writeln!(text, "; {} threads, at most {} registers at entry", plan.num_threads, plan.entry_reg_cap);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_in_order() {
+        for pair in Stage::ALL.windows(2) {
+            assert!(pair[0] < pair[1]);
+        }
+        for stage in Stage::ALL {
+            assert_eq!(Stage::from_name(stage.name()), Some(stage));
+        }
+        assert_eq!(Stage::from_name("sass"), None);
+    }
+}

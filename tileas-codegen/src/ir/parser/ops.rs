@@ -1,0 +1,504 @@
+//! Operations: operands, literals, result types, and the three forms with regions.
+
+use super::{Names, Number, Owner, Parser, Types};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::attrs::AttrDict;
+use crate::ir::entities::{Block, Op, Type, Value};
+use crate::ir::lexer::{Tok, quote};
+use crate::ir::opcodes::{Arity, OpDef, Opcode, Results, Rule, Segment, Traits, keys};
+use crate::ir::printer::literal_attr;
+use crate::ir::types::{Scalar, TypeData};
+use smallvec::SmallVec;
+
+/// An operand as written.
+#[derive(Copy, Clone)]
+enum Operand {
+    Value(Value),
+    Literal(Number, Loc),
+}
+
+/// Operands as written and how many each segment has.
+#[derive(Default)]
+struct Operands {
+    list: SmallVec<[Operand; 8]>,
+    segments: SmallVec<[u32; 7]>,
+}
+
+impl<'a> Parser<'a, '_> {
+    /// One op; one with regions is read up to the inside of its first.
+    pub(super) fn op(&mut self, block: Block) -> CodegenResult<()> {
+        let start = self.tok.start;
+        let mut names = Names::new();
+        if matches!(self.tok.tok, Tok::Value(_)) {
+            loop {
+                names.push(self.new_name()?);
+                if !self.eat(",")? {
+                    break;
+                }
+            }
+            if !self.eat("=")? {
+                return Err(self.unexpected("`,` or `=`"));
+            }
+        }
+        let Tok::Word(word) = self.tok.tok else { return Err(self.unexpected("an operation name")) };
+        let Some(opcode) = Opcode::from_name(word) else {
+            let message = format!("unknown operation {}, expected one of the operation table", quote(word));
+            return Err(CodegenError::new(Code::E0004, self.tok.loc(), message));
+        };
+        self.bump()?;
+        match opcode {
+            Opcode::For => self.for_op(block, start, names),
+            Opcode::If => self.if_op(block, start, names),
+            Opcode::AsyncPipelineAgentSwitch => self.agent_switch(block, start, names),
+            _ => {
+                let op = self.plain_op(block, opcode, start, &names)?;
+                if let (true, Some(top)) = (opcode.is_terminator(), self.stack.last_mut()) {
+                    top.closed = true;
+                }
+                self.finish(Owner { op, start, names })
+            }
+        }
+    }
+
+    /// The end of an op: its range is known and its results get their names.
+    fn finish(&mut self, owner: Owner<'a>) -> CodegenResult<()> {
+        self.f.set_op_loc(owner.op, Loc::new(owner.start, self.last_end));
+        for (i, &(name, loc)) in owner.names.iter().enumerate() {
+            if let Some(&v) = self.f.results(owner.op).get(i) {
+                self.define(name, loc, v)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn plain_op(&mut self, block: Block, opcode: Opcode, start: usize, names: &Names) -> CodegenResult<Op> {
+        let def = opcode.def();
+        let mut inherent = AttrDict::default();
+        if let (Some(i), Some(number)) = (literal_attr(def), Self::number_of(self.tok.tok)) {
+            self.bump()?;
+            let value = self.f.intern_attr(number.attr(None));
+            inherent.set(def.attrs[i].key, value);
+        }
+        let written = self.operands(def)?;
+        if self.eat("<{")? {
+            self.dict_into(&mut inherent, "}>")?;
+        }
+        let discardable = if self.eat("{")? { self.dict("}")? } else { AttrDict::default() };
+        let types = if self.eat(":")? { Some(self.types()?) } else { None };
+        let operands = self.resolve(block, def, &written)?;
+        let loc = Loc::new(start, self.last_end);
+        let results = self.result_types(def, &operands, &written.segments, names.len(), types, loc)?;
+        let op = self.new_op(block, opcode, &operands, &written.segments, &results, loc)?;
+        *self.f.inherent_mut(op) = inherent;
+        *self.f.discardable_mut(op) = discardable;
+        Ok(op)
+    }
+
+    /// The operands of an op, segment by segment.
+    fn operands(&mut self, def: &OpDef) -> CodegenResult<Operands> {
+        let mut out = Operands::default();
+        let mut first = true;
+        let mut owner_empty = true;
+        for seg in def.operands {
+            let before = out.list.len();
+            if seg.bracket {
+                if !owner_empty && self.eat("[")? {
+                    loop {
+                        out.list.push(self.operand()?);
+                        if !self.eat(",")? {
+                            break;
+                        }
+                    }
+                    if !self.eat("]")? {
+                        return Err(self.unexpected("`,` or `]`"));
+                    }
+                }
+            } else if self.segment_follows(seg, first) {
+                if !first {
+                    self.expect(",")?;
+                }
+                first = false;
+                if let Some(word) = seg.keyword {
+                    self.expect_word(word)?;
+                    self.expect("(")?;
+                    out.list.push(self.operand()?);
+                    self.expect(")")?;
+                } else {
+                    out.list.push(self.operand()?);
+                    while seg.arity == Arity::Many && self.eat(",")? {
+                        out.list.push(self.operand()?);
+                    }
+                }
+            }
+            let len = out.list.len() - before;
+            if !seg.bracket {
+                owner_empty = len == 0;
+            }
+            out.segments.push(len as u32);
+        }
+        Ok(out)
+    }
+
+    /// Whether a segment is written here. One that must be there is, whatever follows.
+    fn segment_follows(&self, seg: &Segment, first: bool) -> bool {
+        if seg.arity == Arity::One {
+            return true;
+        }
+        let next = if first {
+            Some(self.tok.tok)
+        } else if self.at(",") {
+            self.peek()
+        } else {
+            None
+        };
+        match (next, seg.keyword) {
+            (Some(tok), Some(word)) => tok == Tok::Word(word),
+            // Names directly behind the op may belong to the next one: `yield` and then `%r = …`.
+            (Some(Tok::Value(_)), None) => !first || !self.names_of_next_op(),
+            (Some(tok), None) => Self::number_of(tok).is_some(),
+            (None, _) => false,
+        }
+    }
+
+    /// Whether `%a, %b, … =` stands here.
+    fn names_of_next_op(&self) -> bool {
+        let mut ahead = self.lex;
+        loop {
+            match ahead.next_token().map(|t| t.tok) {
+                Ok(Tok::Punct("=")) => return true,
+                Ok(Tok::Punct(",")) => {}
+                _ => return false,
+            }
+            if !matches!(ahead.next_token().map(|t| t.tok), Ok(Tok::Value(_))) {
+                return false;
+            }
+        }
+    }
+
+    fn operand(&mut self) -> CodegenResult<Operand> {
+        if let Some(number) = Self::number_of(self.tok.tok) {
+            let loc = self.tok.loc();
+            self.bump()?;
+            return Ok(Operand::Literal(number, loc));
+        }
+        if !matches!(self.tok.tok, Tok::Value(_)) {
+            return Err(self.unexpected("a value `%…` or a number"));
+        }
+        self.value().map(Operand::Value)
+    }
+
+    /// The operands as values: literals become constants, typed by their segment or by the operands beside them.
+    fn resolve(
+        &mut self,
+        block: Block,
+        def: &OpDef,
+        written: &Operands,
+    ) -> CodegenResult<SmallVec<[Value; 8]>> {
+        // Operands that must agree in type: the literals among them take the type of the first value.
+        let alike = match def.rule {
+            Rule::Same | Rule::Compare => 0..written.list.len(),
+            Rule::Select => 1..written.list.len().max(1),
+            _ => 0..0,
+        };
+        let mut known = None;
+        for operand in &written.list[alike.clone()] {
+            if let (Operand::Value(v), None) = (operand, known) {
+                known = Some(self.f.value_type(*v));
+            }
+        }
+        let mut out = SmallVec::new();
+        let mut index = 0;
+        for (seg, &len) in def.operands.iter().zip(&written.segments) {
+            for _ in 0..len {
+                let v = match written.list[index] {
+                    Operand::Value(v) => v,
+                    Operand::Literal(number, loc) => {
+                        let ty = if seg.bracket { Some(self.f.scalar(Scalar::I32)) } else { known };
+                        let ty = ty.filter(|_| seg.bracket || alike.contains(&index));
+                        let Some(ty) = ty else {
+                            let text = quote(self.lex.slice(loc.start as usize, loc.end as usize));
+                            let message =
+                                format!("the type of literal {text} is not known here, expected a value");
+                            return Err(CodegenError::new(Code::E0007, loc, message));
+                        };
+                        self.literal(block, number, ty, loc)?
+                    }
+                };
+                out.push(v);
+                index += 1;
+            }
+        }
+        Ok(out)
+    }
+
+    /// A `constant` of type `ty` for a literal.
+    fn literal(&mut self, block: Block, number: Number, ty: Type, loc: Loc) -> CodegenResult<Value> {
+        let float = self.f.type_data(ty).elem().is_some_and(Scalar::is_float);
+        let number = match number {
+            Number::Int(v) if float => Number::Float(v as f64),
+            Number::Float(_) if !float => {
+                let text = quote(self.lex.slice(loc.start as usize, loc.end as usize));
+                let message =
+                    format!("unexpected {text}, expected an integer of type {}", self.f.type_data(ty));
+                return Err(CodegenError::new(Code::E0002, loc, message));
+            }
+            other => other,
+        };
+        let op = self.new_op(block, Opcode::Constant, &[], &[], &[ty], loc)?;
+        self.f.set_attr(op, keys::VALUE, number.attr(None));
+        Ok(self.f.results(op)[0])
+    }
+
+    fn result_error(&self, def: &OpDef, loc: Loc, what: &str) -> CodegenError {
+        CodegenError::new(Code::E0007, loc, format!("`{}` {what}", def.name))
+    }
+
+    /// Result types: as written, or as they follow from the operands.
+    fn result_types(
+        &mut self,
+        def: &OpDef,
+        operands: &[Value],
+        segments: &[u32],
+        names: usize,
+        written: Option<Types>,
+        loc: Loc,
+    ) -> CodegenResult<Types> {
+        if def.traits.has(Traits::TERMINATOR) {
+            // The types a terminator may show are those of its operands; they carry nothing new.
+            let agree =
+                written.is_none_or(|t| t.iter().copied().eq(operands.iter().map(|&v| self.f.value_type(v))));
+            return if names > 0 {
+                Err(self.result_error(def, loc, &format!("has {names} result names, expected none")))
+            } else if !agree {
+                Err(self.result_error(def, loc, "shows other types than its operands have"))
+            } else {
+                Ok(Types::new())
+            };
+        }
+        let types = match written {
+            Some(types) if names > 0 && names != types.len() => {
+                let what = format!("has {names} result names but {} result types", types.len());
+                return Err(self.result_error(def, loc, &what));
+            }
+            Some(types) => types,
+            None => {
+                let wanted = match def.results {
+                    _ if names > 0 => names,
+                    Results::One => 1,
+                    Results::Two => 2,
+                    Results::Opt | Results::Many => 0,
+                };
+                match wanted {
+                    0 => Types::new(),
+                    1 => match self.infer(def, operands, segments) {
+                        Some(ty) => Types::from_elem(ty, 1),
+                        None => {
+                            return Err(self.result_error(
+                                def,
+                                loc,
+                                "needs its result type, expected `: type`",
+                            ));
+                        }
+                    },
+                    _ => {
+                        return Err(self.result_error(
+                            def,
+                            loc,
+                            "needs its result types, expected `: type, …`",
+                        ));
+                    }
+                }
+            }
+        };
+        let (ok, wanted) = match def.results {
+            Results::One => (types.len() == 1, "1"),
+            Results::Two => (types.len() == 2, "2"),
+            Results::Opt => (types.len() <= 1, "at most 1"),
+            Results::Many => (true, "any number"),
+        };
+        if !ok {
+            let what = format!("has {} results, expected {wanted}", types.len());
+            return Err(self.result_error(def, loc, &what));
+        }
+        Ok(types)
+    }
+
+    /// The result type that the op's typing rule fixes, if it does.
+    fn infer(&mut self, def: &OpDef, operands: &[Value], segments: &[u32]) -> Option<Type> {
+        match def.rule {
+            Rule::Same => Some(self.f.value_type(*operands.first()?)),
+            Rule::Select => Some(self.f.value_type(*operands.get(1)?)),
+            Rule::I32 => Some(self.f.scalar(Scalar::I32)),
+            Rule::Dot => {
+                let acc = def.operands.iter().position(|s| s.name == "acc")?;
+                let before: u32 = segments.iter().take(acc).sum();
+                Some(self.f.value_type(*operands.get(before as usize)?))
+            }
+            Rule::Compare => {
+                let data = match self.f.value_data(*operands.first()?).clone() {
+                    TypeData::Scalar(_) => TypeData::Scalar(Scalar::I1),
+                    TypeData::Tile { dims, space, layout, .. } => {
+                        TypeData::Tile { dims, elem: Scalar::I1, space, layout }
+                    }
+                    _ => return None,
+                };
+                Some(self.f.intern_type(data))
+            }
+            Rule::None | Rule::Convert | Rule::Custom => None,
+        }
+    }
+}
+
+// ---- operations with regions
+
+impl<'a> Parser<'a, '_> {
+    /// ` <{…}> attributes {…}`, both optional.
+    fn region_dicts(&mut self) -> CodegenResult<(AttrDict, AttrDict)> {
+        let inherent = if self.eat("<{")? { self.dict("}>")? } else { AttrDict::default() };
+        if !self.eat_word("attributes")? {
+            return Ok((inherent, AttrDict::default()));
+        }
+        self.expect("{")?;
+        Ok((inherent, self.dict("}")?))
+    }
+
+    fn for_op(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
+        let iv = self.new_name()?;
+        self.expect("=")?;
+        let mut bounds = [self.operand()?; 3];
+        for (slot, word) in bounds[1..].iter_mut().zip(["to", "step"]) {
+            self.expect_word(word)?;
+            *slot = self.operand()?;
+        }
+        // Literal bounds have the type of the other bounds, or i32.
+        let typed = bounds.iter().find_map(|b| match b {
+            Operand::Value(v) => Some(self.f.value_type(*v)),
+            Operand::Literal(..) => None,
+        });
+        let bound_type = typed.unwrap_or_else(|| self.f.scalar(Scalar::I32));
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
+        for bound in bounds {
+            operands.push(match bound {
+                Operand::Value(v) => v,
+                Operand::Literal(number, loc) => self.literal(block, number, bound_type, loc)?,
+            });
+        }
+        let mut iters: SmallVec<[(&'a str, Loc); 4]> = SmallVec::new();
+        let mut types = Types::new();
+        if self.eat_word("iter")? {
+            self.expect("(")?;
+            loop {
+                iters.push(self.new_name()?);
+                self.expect("=")?;
+                let init = self.operand()?;
+                let ty = if self.eat(":")? { Some(self.ty()?) } else { None };
+                let (v, ty) = match (init, ty) {
+                    (Operand::Value(v), ty) => (v, ty.unwrap_or_else(|| self.f.value_type(v))),
+                    (Operand::Literal(number, loc), Some(ty)) => (self.literal(block, number, ty, loc)?, ty),
+                    (Operand::Literal(..), None) => {
+                        return Err(self.unexpected("`:` and the type of the literal"));
+                    }
+                };
+                operands.push(v);
+                types.push(ty);
+                if !self.eat(",")? {
+                    break;
+                }
+            }
+            if !self.eat(")")? {
+                return Err(self.unexpected("`:`, `,` or `)`"));
+            }
+        }
+        let (inherent, discardable) = self.region_dicts()?;
+        let loc = Loc::new(start, self.last_end);
+        let (have, want) = (names.len(), types.len());
+        if have > 0 && have != want {
+            let message = format!("`for` has {have} result names but {want} iteration values");
+            return Err(CodegenError::new(Code::E0007, loc, message));
+        }
+        let op = self.new_op(block, Opcode::For, &operands, &[1, 1, 1, want as u32], &types, loc)?;
+        *self.f.inherent_mut(op) = inherent;
+        *self.f.discardable_mut(op) = discardable;
+        let body = self.f.add_region(op);
+        let iv_type = self.f.value_type(operands[0]);
+        let mut params: SmallVec<[(&'a str, Loc, Value); 4]> = SmallVec::new();
+        params.push((iv.0, iv.1, self.f.add_block_param(body, iv_type)));
+        for (&(name, loc), &ty) in iters.iter().zip(&types) {
+            params.push((name, loc, self.f.add_block_param(body, ty)));
+        }
+        let close = types.is_empty().then_some(Opcode::Yield);
+        self.open(Some(Owner { op, start, names }), body, &params, close)
+    }
+
+    /// `: types`, checked against the number of names.
+    fn region_types(&mut self, opcode: Opcode, start: usize, names: &Names) -> CodegenResult<Types> {
+        let types = if self.eat(":")? { self.types()? } else { Types::new() };
+        if names.len() == types.len() || names.is_empty() {
+            return Ok(types);
+        }
+        let what = format!("has {} result names but {} result types", names.len(), types.len());
+        Err(self.result_error(opcode.def(), Loc::new(start, self.last_end), &what))
+    }
+
+    fn if_op(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
+        let condition = self.value()?;
+        let (inherent, discardable) = self.region_dicts()?;
+        let types = self.region_types(Opcode::If, start, &names)?;
+        let loc = Loc::new(start, self.last_end);
+        let op = self.new_op(block, Opcode::If, &[condition], &[1], &types, loc)?;
+        *self.f.inherent_mut(op) = inherent;
+        *self.f.discardable_mut(op) = discardable;
+        let close = types.is_empty().then_some(Opcode::Yield);
+        let then = self.f.add_region(op);
+        self.open(Some(Owner { op, start, names }), then, &[], close)
+    }
+
+    /// Behind a region's `}`: the op's next region, or its end. `close` as for the region before.
+    pub(super) fn next_region(&mut self, owner: Owner<'a>, close: Option<Opcode>) -> CodegenResult<()> {
+        match self.f.opcode(owner.op) {
+            Opcode::AsyncPipelineAgentSwitch => return self.agent(owner),
+            Opcode::If if self.f.regions(owner.op).len() == 1 => {
+                let other = self.f.add_region(owner.op);
+                if self.eat_word("else")? {
+                    return self.open(Some(owner), other, &[], close);
+                }
+                let Some(opcode) = close else {
+                    return Err(self.unexpected("`else`, as the `if` has results"));
+                };
+                let end = self.last_end;
+                self.new_op(other, opcode, &[], &[], &[], Loc::new(end, end))?;
+            }
+            _ => {}
+        }
+        self.finish(owner)
+    }
+
+    fn agent_switch(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
+        let opcode = Opcode::AsyncPipelineAgentSwitch;
+        let (inherent, discardable) = self.region_dicts()?;
+        let types = self.region_types(opcode, start, &names)?;
+        let loc = Loc::new(start, self.last_end);
+        let op = self.new_op(block, opcode, &[], &[], &types, loc)?;
+        *self.f.inherent_mut(op) = inherent;
+        *self.f.discardable_mut(op) = discardable;
+        self.expect("{")?;
+        self.agent(Owner { op, start, names })
+    }
+
+    /// `agent N`, or the `}` behind the last one.
+    fn agent(&mut self, owner: Owner<'a>) -> CodegenResult<()> {
+        if self.eat("}")? {
+            return self.finish(owner);
+        }
+        if !self.eat_word("agent")? {
+            return Err(self.unexpected("`agent` or `}`"));
+        }
+        let number = self.f.regions(owner.op).len();
+        if self.tok.tok != Tok::Int(number as i64) {
+            return Err(self.unexpected(&format!("agent number {number}")));
+        }
+        self.bump()?;
+        let region = self.f.add_region(owner.op);
+        self.open(Some(owner), region, &[], Some(Opcode::AsyncPipelineYield))
+    }
+}

@@ -1,0 +1,560 @@
+//! The scheduling problems of a placed function: one per innermost loop.
+//!
+//! In: placed IR, agents, constraints and the machine model. Out: a [`ScheduleAnalysis`]. For each `for` without a
+//! loop inside, the body becomes a [`Problem`] and is scheduled; all other code keeps program order.
+//!
+//! Nodes are the ops of the body that an agent runs, in program order; a nested `if` is one node (see [`footprint`]).
+//! Ops of nobody (constants, scalar index math) are left out: dependences lead through them at no cost. Edges:
+//!
+//! - SSA, through iteration arguments with one iteration of distance per argument;
+//! - storage webs (see [`webs`]): what destination-form copies and in-place updates write and others read, and
+//!   anti-dependences, with the latency for which the reader holds its source;
+//! - memory order: ops on one view of which at least one writes, in program order and around the loop. Different view
+//!   parameters do not alias. The instances of one op are ordered by their agent.
+//!
+//! Guarantees: zero-distance edges point forward in program order, so no zero-distance cycle exists; edges are unique
+//! in (from, to, distance); output depends on the input alone. Cost: near linear in ops and edges.
+//! Elsewhere: starts (the generators), slots of rings (`buffers`). Source: architecture page, "Scheduling".
+
+pub mod footprint;
+pub mod webs;
+
+use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
+use super::{Generator, Node, NodeDef, PoolUse, Problem, RegionSummary, ScheduleOptions, Scheduler, Use};
+use crate::agents::AgentPlan;
+use crate::constraints::{ConstraintMap, Group};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::isa::{MachineModel, TargetIsa};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
+use footprint::Footprint;
+use rustc_hash::FxHashMap;
+use webs::{Event, Order, Webs};
+
+/// Schedules the innermost loops of a placed function.
+///
+/// # Errors
+/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
+/// and those of [`Scheduler::schedule_into`].
+pub fn schedule_function(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+) -> CodegenResult<ScheduleAnalysis> {
+    let mut analysis = ScheduleAnalysis::default();
+    let mut builder = Builder::new(func, plan, constraints, isa.machine());
+    for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
+        let (problem, ops) = builder.region(for_op, number)?;
+        let located = |mut e: CodegenError| {
+            if e.location == Loc::NONE {
+                e.location = func.op_loc(for_op);
+            }
+            e
+        };
+        if ops.is_empty() {
+            // A loop of scalar math: whoever needs its values runs it.
+            let empty = LoopSchedule { ii: 1, stage_count: 1, serial: true, ..LoopSchedule::default() };
+            analysis.loops[for_op] = Some(Box::new(empty));
+            continue;
+        }
+        let schedule = scheduler.schedule(&problem, opts).map_err(located)?;
+        let mut result = LoopSchedule {
+            ii: schedule.ii,
+            stage_count: schedule.stage_count,
+            serial: schedule.generator == Generator::Serial,
+            ..LoopSchedule::default()
+        };
+        for (node, &op) in ops.iter() {
+            analysis.node_of[op] = node.into();
+            result.scheduled.push(op);
+            result.order[op] = schedule.order[node];
+            for_each_nested(func, op, &mut |inner| result.start[inner] = schedule.start[node]);
+        }
+        analysis.loops[for_op] = Some(Box::new(result));
+        analysis.warnings.extend(schedule.warnings.iter().cloned().map(located));
+        analysis.regions.push(ScheduledRegion { for_op, schedule, problem, ops });
+    }
+    Ok(analysis)
+}
+
+/// `for` ops without a `for` inside, in program order.
+pub fn innermost_loops(func: &Function) -> Vec<Op> {
+    let all = func.all_ops();
+    let mut outer: EntitySet<Op> = EntitySet::new();
+    for &op in all.iter().filter(|&&op| func.opcode(op) == Opcode::For) {
+        let mut at = func.op_parent(op);
+        // What is above a marked op is marked already.
+        while let Some(parent) = at.filter(|&p| outer.insert(p)) {
+            at = func.op_parent(parent);
+        }
+    }
+    all.into_iter().filter(|&op| func.opcode(op) == Opcode::For && !outer.contains(op)).collect()
+}
+
+/// Visits an op and everything inside it.
+fn for_each_nested(func: &Function, op: Op, f: &mut impl FnMut(Op)) {
+    f(op);
+    for &r in func.regions(op) {
+        func.walk(func.region_block(r), f);
+    }
+}
+
+/// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
+/// destination-form copy overwrites is not read.
+fn for_each_use(func: &Function, op: Op, f: &mut impl FnMut(Value, bool)) {
+    for_each_nested(func, op, &mut |inner| match func.opcode(inner) {
+        Opcode::Dot | Opcode::AsyncDot => {
+            let acc = func.named_operand(inner, "acc");
+            func.operands(inner).iter().for_each(|&v| f(v, Some(v) == acc));
+        }
+        Opcode::Copy => {
+            for segment in ["source", "source_stage", "dest_stage", "when"] {
+                func.named_segment(inner, segment).iter().for_each(|&v| f(v, false));
+            }
+        }
+        _ => func.operands(inner).iter().for_each(|&v| f(v, false)),
+    });
+}
+
+/// What the edges need to know of a node.
+#[derive(Clone, Default)]
+struct NodeInfo {
+    footprint: Footprint,
+    /// Cycles for which it reads its sources.
+    hold: u32,
+    /// A dot by itself, not one in an `if`.
+    is_dot: bool,
+    /// An `if`.
+    is_region: bool,
+}
+
+/// Edges under construction: unique in (from, to, distance), the largest latency wins.
+#[derive(Default)]
+struct Edges {
+    list: Vec<(Node, Node, u32, u32)>,
+    index: FxHashMap<(Node, Node, u32), usize>,
+}
+
+impl Edges {
+    fn clear(&mut self) {
+        let Edges { list, index } = self;
+        list.clear();
+        index.clear();
+    }
+
+    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
+        match self.list.get_mut(at) {
+            Some(edge) => edge.2 = edge.2.max(latency),
+            None => self.list.push((from, to, latency, distance)),
+        }
+    }
+}
+
+/// Builds problems; its memory serves all loops of a function.
+struct Builder<'a> {
+    func: &'a Function,
+    plan: &'a AgentPlan,
+    constraints: &'a ConstraintMap,
+    machine: &'a MachineModel,
+    webs: Webs,
+    /// Position of each scheduling group in the order of the forest.
+    group_numbers: FxHashMap<Group, u32>,
+    node_of: SecondaryMap<Op, PackedOption<Node>>,
+    ops: PrimaryMap<Node, Op>,
+    nodes: PrimaryMap<Node, NodeInfo>,
+    /// Values of the current body that come from a node, directly or through ops left out.
+    live: EntitySet<Value>,
+    /// Values seen while tracing number `epoch`.
+    seen: SecondaryMap<Value, u32>,
+    epoch: u32,
+    level: Vec<Value>,
+    next_level: Vec<Value>,
+    sources: Vec<(Node, u32)>,
+    edges: Edges,
+    events: Vec<Event>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        func: &'a Function,
+        plan: &'a AgentPlan,
+        constraints: &'a ConstraintMap,
+        machine: &'a MachineModel,
+    ) -> Builder<'a> {
+        let roots = constraints.groups().roots();
+        Builder {
+            func,
+            plan,
+            constraints,
+            machine,
+            webs: Webs::find(func),
+            group_numbers: roots.zip(0..).collect(),
+            node_of: SecondaryMap::new(),
+            ops: PrimaryMap::new(),
+            nodes: PrimaryMap::new(),
+            live: EntitySet::new(),
+            seen: SecondaryMap::new(),
+            epoch: 0,
+            level: Vec::new(),
+            next_level: Vec::new(),
+            sources: Vec::new(),
+            edges: Edges::default(),
+            events: Vec::new(),
+        }
+    }
+
+    /// The problem of one loop, and the op of each of its nodes.
+    fn region(&mut self, for_op: Op, number: usize) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
+        self.ops.clear();
+        self.nodes.clear();
+        self.live.clear();
+        self.edges.clear();
+        self.events.clear();
+        let mut problem = Problem::new(&format!("{}/loop{number}", self.func.name));
+        let Some(body) = self.func.op_block_at(for_op, 0) else { return Ok((problem, PrimaryMap::new())) };
+        self.collect_nodes(body)?;
+        self.find_live(body);
+        self.ssa_edges(body);
+        self.web_edges(body);
+        self.memory_edges();
+        let mut summary = self.summary();
+        summary.force_serial = self.constraints.force_serial(for_op);
+        problem.summary = Some(summary);
+        self.fill(&mut problem);
+        Ok((problem, std::mem::take(&mut self.ops)))
+    }
+
+    fn collect_nodes(&mut self, body: Block) -> CodegenResult<()> {
+        let func = self.func;
+        for op in func.block_ops(body) {
+            let mut planned = false;
+            let mut orphan = None;
+            for_each_nested(func, op, &mut |inner| {
+                let opcode = func.opcode(inner);
+                let agent = self.plan.op_agent[inner].is_some();
+                planned |= agent;
+                let silent = opcode.has(Traits::PURE)
+                    || opcode.is_terminator()
+                    || matches!(opcode, Opcode::If | Opcode::For);
+                if !agent && !silent && orphan.is_none() {
+                    orphan = Some(inner);
+                }
+            });
+            if let Some(inner) = orphan {
+                let text = format!("the plan gives `{}` no agent", func.opcode(inner).name());
+                return Err(CodegenError::new(Code::E0509, func.op_loc(inner), text));
+            }
+            if !planned {
+                continue;
+            }
+            let is_region = !func.regions(op).is_empty();
+            let footprint = Footprint::of(func, self.plan, self.machine, op)?;
+            let node = self.ops.push(op);
+            let is_dot = matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot);
+            self.nodes.push(NodeInfo { hold: footprint.hold(), footprint, is_dot, is_region });
+            self.node_of[op] = node.into();
+        }
+        Ok(())
+    }
+
+    /// Marks what depends on a node, so that tracing does not wander through index math.
+    fn find_live(&mut self, body: Block) {
+        let func = self.func;
+        loop {
+            let mut grown = false;
+            for op in func.block_ops(body) {
+                if func.results(op).iter().all(|&v| self.live.contains(v)) {
+                    continue;
+                }
+                let mut reached = self.node_of[op].is_some();
+                if !reached {
+                    for_each_use(func, op, &mut |v, _| reached |= self.live.contains(v));
+                }
+                if reached {
+                    func.results(op).iter().for_each(|&v| grown |= self.live.insert(v));
+                }
+            }
+            let params = func.block_params(body).get(1..).unwrap_or(&[]);
+            for (&param, &y) in params.iter().zip(yielded(func, body)) {
+                if self.live.contains(y) {
+                    grown |= self.live.insert(param);
+                }
+            }
+            if !grown {
+                return;
+            }
+        }
+    }
+
+    /// The nodes a value comes from, with the number of iterations in between (the least one per path of values).
+    fn trace(&mut self, body: Block, value: Value) {
+        let func = self.func;
+        self.sources.clear();
+        self.epoch += 1;
+        self.level.clear();
+        self.level.push(value);
+        let mut distance = 0;
+        while !self.level.is_empty() {
+            while let Some(v) = self.level.pop() {
+                if !self.live.contains(v) || std::mem::replace(&mut self.seen[v], self.epoch) == self.epoch {
+                    continue;
+                }
+                match func.value_def(v) {
+                    ValueDef::Result(op, _) if func.op_block(op) == Some(body) => {
+                        match self.node_of[op].expand() {
+                            Some(node) => self.sources.push((node, distance)),
+                            None => for_each_use(func, op, &mut |u, _| self.level.push(u)),
+                        }
+                    }
+                    ValueDef::Param(b, n) if b == body && n > 0 => {
+                        self.next_level.extend(yielded(func, body).get(n as usize - 1));
+                    }
+                    // From outside the loop, or inside an `if` whose result stands for it.
+                    _ => {}
+                }
+            }
+            std::mem::swap(&mut self.level, &mut self.next_level);
+            distance += 1;
+        }
+    }
+
+    fn ssa_edges(&mut self, body: Block) {
+        let func = self.func;
+        let mut uses: Vec<(Value, bool)> = Vec::new();
+        for to in self.ops.keys() {
+            uses.clear();
+            for_each_use(func, self.ops[to], &mut |v, acc| uses.push((v, acc)));
+            for &(v, acc) in &uses {
+                self.trace(body, v);
+                for i in 0..self.sources.len() {
+                    let (from, distance) = self.sources[i];
+                    self.edges.add(from, to, self.latency(from, acc), distance);
+                }
+            }
+        }
+    }
+
+    /// Cycles from a node to a reader of its result; `acc`: a dot that goes on accumulating.
+    fn latency(&self, from: Node, acc: bool) -> u32 {
+        let info = &self.nodes[from];
+        if acc && info.is_dot { self.machine.acc_to_acc_latency } else { info.footprint.latency }
+    }
+
+    fn web_edges(&mut self, body: Block) {
+        let mut events = std::mem::take(&mut self.events);
+        for (node, &op) in self.ops.iter() {
+            for_each_nested(self.func, op, &mut |inner| {
+                self.webs.events(self.func, inner, node, &mut events)
+            });
+        }
+        self.webs.enter_loop(self.func, body);
+        // Events of one web stay in program order.
+        events.sort_by_key(|e| e.place);
+        for group in events.chunk_by(|a, b| a.place == b.place) {
+            if let Some(order) = self.webs.order_of(self.func, group) {
+                self.order_edges(group, order);
+            }
+        }
+        events.clear();
+        self.events = events;
+    }
+
+    fn memory_edges(&mut self) {
+        let func = self.func;
+        let mut events = std::mem::take(&mut self.events);
+        for (node, &op) in self.ops.iter() {
+            for_each_nested(func, op, &mut |inner| {
+                if let Some(touch) = crate::place::classify::touches(func, inner) {
+                    events.push(Event::whole(touch.view, node, !touch.write, touch.write));
+                }
+            });
+        }
+        events.sort_by_key(|e| e.place);
+        for group in events.chunk_by(|a, b| a.place == b.place) {
+            self.order_edges(group, Order::InPlace);
+        }
+        events.clear();
+        self.events = events;
+    }
+
+    /// Orders the accesses to one place: two iterations are walked and the dependences of the second are kept.
+    fn order_edges(&mut self, events: &[Event], order: Order) {
+        if !events.iter().any(|e| e.writes) {
+            return;
+        }
+        let mut writes: Vec<(&Event, u32)> = Vec::new();
+        let mut reads: Vec<(&Event, u32)> = Vec::new();
+        let last = u32::from(order != Order::OneIteration);
+        for iteration in 0..=last {
+            for e in events {
+                if iteration == last {
+                    self.edges_of_event(e, iteration, &writes, &reads, order);
+                }
+                if e.reads {
+                    reads.push((e, iteration));
+                }
+                if e.writes {
+                    // Later accesses are ordered after this one, and through it after what it covers.
+                    writes.retain(|(w, _)| !e.covers(w));
+                    reads.retain(|(r, _)| !e.covers(r));
+                    writes.push((e, iteration));
+                }
+            }
+        }
+    }
+
+    fn edges_of_event(
+        &mut self,
+        e: &Event,
+        iteration: u32,
+        writes: &[(&Event, u32)],
+        reads: &[(&Event, u32)],
+        order: Order,
+    ) {
+        let to = e.node;
+        for &(w, at) in writes.iter().filter(|(w, _)| w.meets(e)) {
+            let (from, distance) = (w.node, iteration - at);
+            if from == to && (distance == 0 || (!self.nodes[to].is_region && !e.reads)) {
+                continue;
+            }
+            if e.reads {
+                self.edges.add(from, to, self.latency(from, e.accumulates), distance);
+            } else if order.frees(distance) {
+                // Whoever read in between stands between the two writes already.
+                let read = reads
+                    .iter()
+                    .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
+                if !read {
+                    let both_dots = self.nodes[from].is_dot && e.is_dot;
+                    self.edges.add(from, to, self.latency(from, both_dots), distance);
+                }
+            }
+        }
+        if !e.writes {
+            return;
+        }
+        for &(r, at) in reads.iter().filter(|(r, _)| r.meets(e)) {
+            let (from, distance) = (r.node, iteration - at);
+            let same = from == to && (distance == 0 || !self.nodes[to].is_region);
+            if !same && order.frees(distance) {
+                self.edges.add(from, to, self.nodes[from].hold, distance);
+            }
+        }
+    }
+
+    fn summary(&self) -> RegionSummary {
+        let func = self.func;
+        let mut s = RegionSummary::default();
+        for &op in self.ops.values() {
+            for_each_nested(func, op, &mut |inner| {
+                if self.plan.op_agent[inner].is_none() {
+                    return;
+                }
+                let opcode = func.opcode(inner);
+                s.op_count += 1;
+                s.has_async_pipeline |= opcode.has(Traits::ASYNC);
+                s.has_tma |= matches!(opcode, Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore);
+                s.has_mma |= matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
+            });
+        }
+        s
+    }
+
+    /// Constraints of a node: those of the op and of what is inside it; the tightest depth and the first group.
+    fn constraints_of(&self, op: Op) -> (Option<u32>, u32, bool) {
+        let (mut group, mut depth, mut serial) = (None, 0, false);
+        for_each_nested(self.func, op, &mut |inner| {
+            let own = self.constraints.group(inner).and_then(|g| self.group_numbers.get(&g).copied());
+            group = group.or(own);
+            let d = self.constraints.max_depth(inner);
+            depth = if depth == 0 || d == 0 { depth.max(d) } else { depth.min(d) };
+            serial |= self.constraints.force_serial(inner);
+        });
+        (group, depth, serial)
+    }
+
+    /// Resources that are used, by number; then nodes and edges.
+    fn fill(&self, problem: &mut Problem) {
+        let footprints = || self.nodes.values().map(|n| &n.footprint);
+        let mut slots: Vec<_> = footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)).collect();
+        slots.sort_unstable_by_key(|s| s.get());
+        slots.dedup();
+        for &id in &slots {
+            let (name, capacity) = self.machine.slot(id).map_or(("?", 1), |s| (s.name, s.capacity));
+            problem.add_slot(id.get().into(), name, capacity.into());
+        }
+        let mut pools: Vec<_> = footprints().flat_map(|f| f.pools.iter().map(|u| u.pool)).collect();
+        pools.sort_unstable_by_key(|p| p.get());
+        pools.dedup();
+        for &id in &pools {
+            let (name, capacity) = self.machine.pool(id).map_or(("?", 1), |p| (p.name, p.capacity));
+            problem.add_pool(id.get().into(), name, capacity.into());
+        }
+        let (mut uses, mut pool_uses, mut id) = (Vec::new(), Vec::new(), String::new());
+        for (node, info) in self.nodes.iter() {
+            let op = self.ops[node];
+            uses.clear();
+            pool_uses.clear();
+            for u in &info.footprint.uses {
+                let Some(i) = slots.iter().position(|&s| s == u.slot) else { continue };
+                uses.push(Use {
+                    slot: super::Slot::from_u32(i as u32),
+                    offset: u.offset,
+                    duration: u.duration,
+                    occupancy: u.occupancy,
+                });
+            }
+            for u in &info.footprint.pools {
+                let Some(i) = pools.iter().position(|&p| p == u.pool) else { continue };
+                let pool = super::Pool::from_u32(i as u32);
+                pool_uses.push(PoolUse { pool, count: u.count, duration: u.duration });
+            }
+            let (group, max_depth, force_serial) = self.constraints_of(op);
+            id.clear();
+            id.push_str("op");
+            id.push_str(&node.as_u32().to_string());
+            problem.add_node(&NodeDef {
+                id: &id,
+                name: self.func.opcode(op).name(),
+                latency: info.footprint.latency,
+                uses: &uses,
+                pools: &pool_uses,
+                group,
+                max_depth,
+                force_serial,
+                loc: self.func.op_loc(op),
+            });
+        }
+        for &(from, to, latency, distance) in &self.edges.list {
+            problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+        }
+    }
+}
+
+/// What a loop body hands to the next iteration.
+fn yielded(func: &Function, body: Block) -> &[Value] {
+    match func.last_op(body) {
+        Some(op) if func.opcode(op) == Opcode::Yield => func.operands(op),
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_a_class() {
+        for &opcode in Opcode::ALL {
+            let name = opcode.def().class;
+            let class = footprint::class_named(name);
+            assert!(name == "by-space" || class.is_some_and(|c| format!("{c:?}") == name), "{name}");
+        }
+    }
+}

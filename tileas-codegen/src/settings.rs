@@ -1,0 +1,475 @@
+//! All options of the compiler, in one immutable value.
+//!
+//! In: option names and values as text ([`SettingsBuilder::set`]) or the builder's fields. Out: [`Settings`], which
+//! every stage reads and none changes. One table below gives each option its name, type, default, allowed values
+//! and documentation; [`Settings::list`] hands it to the command line and the documentation.
+//!
+//! Guarantee: a value that is stored is allowed. Errors are `E1002` (unknown option) and `E1003` (value not
+//! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
+
+use crate::agents::AgentOptions;
+use crate::constraints::ConstraintMode;
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::{Limits as IrLimits, ParseLimits};
+use crate::isa::Flags;
+use crate::place::PlaceOptions;
+use crate::schedule::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
+
+/// Values an option accepts.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// `true` or `false`.
+    Flag,
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// An integer from the first to the second number.
+    Int(u64, u64),
+    /// A power of two from the first to the second number.
+    PowerOfTwo(u64, u64),
+    /// An integer from the first to the second number, or the word.
+    IntOr(u64, u64, &'static str),
+    /// A PTX version such as `8.6`.
+    Version,
+    /// Any text; what it may be is said here.
+    Text(&'static str),
+}
+
+impl std::fmt::Display for Allowed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Allowed::Flag => f.write_str("true, false"),
+            Allowed::Words(words) => f.write_str(&words.join(", ")),
+            Allowed::Int(lo, hi) => write!(f, "{lo} to {hi}"),
+            Allowed::PowerOfTwo(lo, hi) => write!(f, "a power of two, {lo} to {hi}"),
+            Allowed::IntOr(lo, hi, word) => write!(f, "{word}, or {lo} to {hi}"),
+            Allowed::Version => f.write_str("major.minor"),
+            Allowed::Text(what) => f.write_str(what),
+        }
+    }
+}
+
+/// One option: a row of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionInfo {
+    /// Name as written: `slice-regs`.
+    pub name: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+    /// What it accepts.
+    pub allowed: Allowed,
+    /// Its default as text.
+    pub default: String,
+}
+
+/// A type an option can have.
+trait Setting: Sized {
+    /// The value of that text; `None` if it is not allowed.
+    fn read(text: &str, allowed: Allowed) -> Option<Self>;
+    /// The text [`Setting::read`] accepts for this value.
+    fn show(&self, allowed: Allowed) -> String;
+}
+
+fn number(text: &str, allowed: Allowed) -> Option<u64> {
+    let n = text.parse::<u64>().ok()?;
+    let ok = match allowed {
+        Allowed::Int(lo, hi) | Allowed::IntOr(lo, hi, _) => (lo..=hi).contains(&n),
+        Allowed::PowerOfTwo(lo, hi) => (lo..=hi).contains(&n) && n.is_power_of_two(),
+        _ => false,
+    };
+    ok.then_some(n)
+}
+
+macro_rules! integer_setting {
+    ($($ty:ty),*) => {$(
+        impl Setting for $ty {
+            fn read(text: &str, allowed: Allowed) -> Option<Self> {
+                number(text, allowed)?.try_into().ok()
+            }
+            fn show(&self, _: Allowed) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+integer_setting!(u32, u64, usize);
+
+impl Setting for bool {
+    fn read(text: &str, _: Allowed) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self, _: Allowed) -> String {
+        self.to_string()
+    }
+}
+
+impl Setting for String {
+    fn read(text: &str, _: Allowed) -> Option<Self> {
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+    fn show(&self, _: Allowed) -> String {
+        self.clone()
+    }
+}
+
+impl Setting for Option<u32> {
+    fn read(text: &str, allowed: Allowed) -> Option<Self> {
+        match allowed {
+            Allowed::IntOr(_, _, word) if word == text => Some(None),
+            _ => u32::read(text, allowed).map(Some),
+        }
+    }
+    fn show(&self, allowed: Allowed) -> String {
+        match (self, allowed) {
+            (Some(n), _) => n.to_string(),
+            (None, Allowed::IntOr(_, _, word)) => word.to_owned(),
+            (None, _) => String::new(),
+        }
+    }
+}
+
+impl Setting for (u8, u8) {
+    fn read(text: &str, _: Allowed) -> Option<Self> {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+    fn show(&self, _: Allowed) -> String {
+        format!("{}.{}", self.0, self.1)
+    }
+}
+
+macro_rules! word_setting {
+    ($ty:ty: $($word:literal => $value:expr),*) => {
+        impl Setting for $ty {
+            fn read(text: &str, _: Allowed) -> Option<Self> {
+                match text {
+                    $($word => Some($value),)*
+                    _ => None,
+                }
+            }
+            fn show(&self, _: Allowed) -> String {
+                $(if *self == $value { return $word.to_owned(); })*
+                String::new()
+            }
+        }
+    };
+}
+word_setting!(ConstraintMode: "spec" => ConstraintMode::Spec, "strict" => ConstraintMode::Strict);
+word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
+word_setting!(IiSearch: "auto" => IiSearch::Auto, "linear" => IiSearch::Linear, "gallop" => IiSearch::Gallop);
+
+impl Setting for SchedulerChoice {
+    /// Any word is accepted; [`SettingsBuilder::set`] adds the warning for unknown ones.
+    fn read(text: &str, _: Allowed) -> Option<Self> {
+        Some(SchedulerChoice::parse(text).0)
+    }
+    fn show(&self, _: Allowed) -> String {
+        match self {
+            SchedulerChoice::Auto => "auto",
+            SchedulerChoice::Serial => "serial",
+            SchedulerChoice::CostBased => "cost",
+        }
+        .to_owned()
+    }
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $field:ident: $ty:ty = $default:expr, $name:literal, $allowed:expr;)*) => {
+        /// The options, fixed for one or more compilations. Made by [`Settings::builder`]; `Default` has all defaults.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Settings {
+            $(#[doc = concat!("`", $name, "`:")] $(#[doc = $doc])+ pub $field: $ty,)*
+            warnings: Vec<CodegenError>,
+        }
+
+        impl Default for Settings {
+            fn default() -> Settings {
+                Settings { $($field: $default,)* warnings: Vec::new() }
+            }
+        }
+
+        impl Settings {
+            /// All options in the order of the table, with their defaults.
+            pub fn list() -> Vec<OptionInfo> {
+                let defaults = Settings::default();
+                vec![$(OptionInfo {
+                    name: $name,
+                    doc: concat!($($doc),+).trim_start(),
+                    allowed: $allowed,
+                    default: Setting::show(&defaults.$field, $allowed),
+                },)*]
+            }
+
+            /// The value of an option as text; `None` for an unknown name.
+            pub fn get(&self, name: &str) -> Option<String> {
+                match name {
+                    $($name => Some(Setting::show(&self.$field, $allowed)),)*
+                    _ => None,
+                }
+            }
+        }
+
+        impl SettingsBuilder {
+            /// Sets an option by name. `_` counts as `-` in names.
+            ///
+            /// # Errors
+            /// `E1002` for an unknown name, `E1003` for a value that is not allowed.
+            pub fn set(&mut self, name: &str, value: &str) -> CodegenResult<&mut Self> {
+                let canonical = name.replace('_', "-");
+                match canonical.as_str() {
+                    $($name => match Setting::read(value, $allowed) {
+                        Some(v) => self.settings.$field = v,
+                        None => return Err(not_allowed($name, value, $allowed)),
+                    },)*
+                    _ => return Err(unknown(name)),
+                }
+                if canonical == "scheduler" {
+                    self.settings.warnings.retain(|w| w.code != Code::W0401);
+                    self.settings.warnings.extend(SchedulerChoice::parse(value).1);
+                }
+                Ok(self)
+            }
+        }
+    };
+}
+
+settings! {
+    /// Processor to compile for.
+    target: String = "sm_100a".to_owned(), "target", Allowed::Text("a processor such as sm_100a");
+    /// How oddities in scheduling constraints are treated: as documented with warnings, or strictly with errors.
+    constraint_mode: ConstraintMode = ConstraintMode::Spec, "constraint-mode", Allowed::Words(&["spec", "strict"]);
+
+    /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
+    scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost"]);
+    /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
+    selector: SelectorKind = SelectorKind::Auto, "selector", Allowed::Words(&["auto", "spec"]);
+    /// Loops with fewer ops that count are small.
+    serial_threshold: u32 = 8, "serial-threshold", Allowed::Int(0, 1_000_000);
+    /// Largest initiation interval tried; `serial` is that of the serial schedule.
+    ii_cap: Option<u32> = None, "ii-cap", Allowed::IntOr(1, 0x7fff_ffff, "serial");
+    /// How candidate initiation intervals are visited; `auto` is linear up to 256, galloping above.
+    ii_search: IiSearch = IiSearch::Auto, "ii-search", Allowed::Words(&["auto", "linear", "gallop"]);
+    /// Placements per op in one attempt at one initiation interval.
+    budget_ratio: u32 = 16, "budget-ratio", Allowed::Int(1, 100_000);
+    /// Attempts with different priorities at one initiation interval.
+    attempts: u32 = 4, "attempts", Allowed::Int(1, 1_000);
+    /// Placements in all attempts of one loop together.
+    step_limit: u64 = 4_000_000, "step-limit", Allowed::Int(1, u64::MAX);
+    /// Stages a whole iteration must fit in.
+    max_stages: Option<u32> = None, "max-stages", Allowed::IntOr(1, 1_000_000, "unlimited");
+    /// Failing to pipeline a loop is an error instead of a serial schedule.
+    require_pipelining: bool = false, "require-pipelining", Allowed::Flag;
+    /// Rows of the reservation table before they are quantised; 0 = as many as memory allows.
+    rrt_size_threshold: u32 = 4096, "rrt-size-threshold", Allowed::Int(0, 0x7fff_ffff);
+    /// Ops of one scheduling problem.
+    max_ops: usize = 100_000, "max-ops", Allowed::Int(1, 0x7fff_ffff);
+    /// Edges of one scheduling problem.
+    max_edges: usize = 1_000_000, "max-edges", Allowed::Int(1, 0x7fff_ffff);
+    /// Seed of sampled priorities.
+    seed: u64 = 0, "seed", Allowed::Int(0, u64::MAX);
+
+    /// Warps of an agent that computes in registers.
+    simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
+    /// Most agents that compute in registers.
+    max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
+    /// 32-bit registers per thread that the widest tile of one slice may take.
+    slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
+
+    /// Shared memory is not limited; the kernel may not load. A debugging aid.
+    unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
+    /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
+    mma_in_order: bool = false, "mma-in-order", Allowed::Flag;
+
+    /// Least PTX version to state.
+    min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version;
+    /// Latest PTX version the assembler at hand accepts.
+    max_ptx_version: (u8, u8) = (9, 5), "max-ptx-version", Allowed::Version;
+    /// Comments in the PTX.
+    ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
+
+    /// The IR verifier runs after every pass that rewrites the IR.
+    verify_passes: bool = true, "verify-passes", Allowed::Flag;
+    /// Ops directly in one region of the source.
+    max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);
+    /// Regions inside regions.
+    max_nesting: usize = 64, "max-nesting", Allowed::Int(1, 256);
+    /// Ops of one source text.
+    max_module_ops: usize = 1_000_000, "max-module-ops", Allowed::Int(1, 0x7fff_ffff);
+    /// Bytes of one source text.
+    max_bytes: usize = 64 << 20, "max-bytes", Allowed::Int(1, 0x7fff_ffff);
+}
+
+fn unknown(name: &str) -> CodegenError {
+    let list = Settings::list();
+    let names: Vec<&str> = list.iter().map(|o| o.name).collect();
+    CodegenError::new(Code::E1002, Loc::NONE, format!("unknown option `{name}`"))
+        .note(Loc::NONE, format!("options are {}", names.join(", ")))
+}
+
+fn not_allowed(name: &str, value: &str, allowed: Allowed) -> CodegenError {
+    let text = format!("option `{name}` cannot be `{value}`; allowed: {allowed}");
+    CodegenError::new(Code::E1003, Loc::NONE, text)
+}
+
+/// Collects options; [`SettingsBuilder::finish`] fixes them.
+#[derive(Clone, Debug, Default)]
+pub struct SettingsBuilder {
+    settings: Settings,
+}
+
+impl SettingsBuilder {
+    /// Sets an option written as `name=value`; a name alone sets a flag.
+    ///
+    /// # Errors
+    /// As [`SettingsBuilder::set`].
+    pub fn set_pair(&mut self, pair: &str) -> CodegenResult<&mut Self> {
+        match pair.split_once('=') {
+            Some((name, value)) => self.set(name.trim(), value.trim()),
+            None => self.set(pair.trim(), "true"),
+        }
+    }
+
+    /// The options as set so far.
+    pub fn finish(&self) -> Settings {
+        self.settings.clone()
+    }
+}
+
+impl Settings {
+    /// Starts from the defaults.
+    pub fn builder() -> SettingsBuilder {
+        SettingsBuilder::default()
+    }
+
+    /// Starts from these options.
+    pub fn to_builder(&self) -> SettingsBuilder {
+        SettingsBuilder { settings: self.clone() }
+    }
+
+    /// Warnings about values that were accepted but look wrong.
+    pub fn warnings(&self) -> &[CodegenError] {
+        &self.warnings
+    }
+
+    /// Flags of the target.
+    pub fn flags(&self) -> Flags {
+        Flags { unlimited_smem: self.unlimited_smem, mma_in_order: self.mma_in_order }
+    }
+
+    /// Limits of the parser.
+    pub fn parse_limits(&self) -> ParseLimits {
+        ParseLimits {
+            max_ops: self.max_module_ops,
+            max_nesting: self.max_nesting,
+            max_bytes: self.max_bytes,
+            ..ParseLimits::default()
+        }
+    }
+
+    /// Limits of the verifier.
+    pub fn ir_limits(&self) -> IrLimits {
+        IrLimits { max_region_ops: self.max_region_ops, max_nesting: self.max_nesting.max(1) + 1 }
+    }
+
+    /// What agent planning reads.
+    pub fn agent_options(&self) -> AgentOptions {
+        AgentOptions {
+            simt_warps: self.simt_warps,
+            max_simt_agents: self.max_simt_agents,
+            slice_regs: self.slice_regs,
+        }
+    }
+
+    /// What placement reads.
+    pub fn place_options(&self) -> PlaceOptions {
+        PlaceOptions { slice_regs: self.slice_regs }
+    }
+
+    /// What the scheduler reads.
+    pub fn schedule_options(&self) -> ScheduleOptions {
+        ScheduleOptions {
+            scheduler: self.scheduler,
+            selector: self.selector,
+            serial_threshold: self.serial_threshold,
+            ii_cap: self.ii_cap,
+            ii_search: self.ii_search,
+            budget_ratio: self.budget_ratio,
+            attempts: self.attempts,
+            step_limit: self.step_limit,
+            max_stages: self.max_stages,
+            require_pipelining: self.require_pipelining,
+            rrt_size_threshold: self.rrt_size_threshold,
+            limits: Limits { max_ops: self.max_ops, max_edges: self.max_edges },
+            seed: self.seed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_pinned() {
+        let list = Settings::list();
+        let text: Vec<String> = list.iter().map(|o| format!("{}={}", o.name, o.default)).collect();
+        assert_eq!(
+            text.join(" "),
+            "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
+             ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
+             require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false \
+             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
+             max-module-ops=1000000 max-bytes=67108864"
+        );
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_stages() {
+        let s = Settings::default();
+        assert_eq!(s.schedule_options(), ScheduleOptions::default());
+        assert_eq!(s.agent_options(), AgentOptions::default());
+        assert_eq!(s.place_options(), PlaceOptions::default());
+        assert_eq!(s.flags(), Flags::default());
+        assert_eq!(s.ir_limits().max_region_ops, IrLimits::default().max_region_ops);
+        assert_eq!(s.parse_limits().max_ops, ParseLimits::default().max_ops);
+    }
+
+    #[test]
+    fn every_option_reads_what_it_shows_and_nothing_else() {
+        for o in Settings::list() {
+            assert!(!o.doc.is_empty() && o.doc.ends_with('.'), "{}", o.name);
+            let mut b = Settings::builder();
+            b.set(o.name, &o.default).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(b.finish(), Settings::default(), "{}", o.name);
+            if matches!(o.allowed, Allowed::Text(_)) || o.name == "scheduler" {
+                continue;
+            }
+            for bad in ["", "no-such-value", "-1", "18446744073709551616"] {
+                let e = b.set(o.name, bad).map(|_| ()).expect_err(o.name);
+                assert_eq!(e.code, Code::E1003);
+                assert!(e.message.contains(o.name) && e.message.contains(&o.allowed.to_string()), "{e}");
+            }
+        }
+        let mut b = Settings::builder();
+        assert_eq!(b.set("slice-regs", "48").map(|_| ()).expect_err("not a power of two").code, Code::E1003);
+        assert_eq!(b.set("slice-reg", "64").map(|_| ()).expect_err("unknown").code, Code::E1002);
+    }
+
+    #[test]
+    fn values_arrive() {
+        let mut b = Settings::builder();
+        for pair in
+            ["slice_regs=32", "ii-cap=40", "require-pipelining", "scheduler=Cost", "max-ptx-version=8.7"]
+        {
+            b.set_pair(pair).unwrap_or_else(|e| panic!("{e}"));
+        }
+        let s = b.finish();
+        assert_eq!(
+            (s.slice_regs, s.ii_cap, s.require_pipelining, s.max_ptx_version),
+            (32, Some(40), true, (8, 7))
+        );
+        assert_eq!(s.get("ii-cap").as_deref(), Some("40"));
+        assert_eq!((s.scheduler, s.warnings().len()), (SchedulerChoice::CostBased, 1));
+        assert!(b.set("scheduler", "serial").map(|b| b.finish().warnings().is_empty()).unwrap_or(false));
+    }
+}
