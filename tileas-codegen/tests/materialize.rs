@@ -326,26 +326,25 @@ fn worked_kernel_numbers() {
         ba.pipes.values().map(|p| (p.depth, p.full_at, p.has_empty, p.empty_at, p.tx)).collect();
     assert_eq!(pipes[0], (4, 163_840, true, 163_872, 32_768));
     assert_eq!((pipes[1].1, pipes[1].2), (163_904, false));
-    assert_eq!((pipes[2].1, pipes[3].1), (163_912, 163_920));
+    // The staging hand-offs stay inside one agent and use a named barrier: they take no shared memory.
+    let named: Vec<bool> = ba.pipes.values().map(|p| p.named.is_some()).collect();
+    assert_eq!(named, [false, false, true, true]);
     let m = ba.memory;
-    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_928, 163_932, 164_960, 128));
-    assert!(print_function(&mat).contains("num_threads = 192, dynamic_smem = 164960, tmem_columns = 128"));
+    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_912, 163_916, 164_944, 128));
+    assert!(print_function(&mat).contains("num_threads = 192, dynamic_smem = 164944, tmem_columns = 128"));
 
     let (func, plan, ba, _) = build("persistent");
-    let p: Vec<_> = ba.pipes.values().map(|p| (p.depth, p.full_at, p.empty_at, p.has_empty)).collect();
-    assert_eq!(
-        p,
-        [
-            (4, 163_840, 163_872, true),
-            (2, 163_904, 163_920, true),
-            (1, 163_936, 163_944, true),
-            (1, 163_952, 163_960, true)
-        ],
-        "{}",
-        ba.dump(&func, &plan)
-    );
+    let depths: Vec<u32> = ba.pipes.values().map(|p| p.depth).collect();
+    assert_eq!(depths, [4, 2, 1, 1], "{}", ba.dump(&func, &plan));
+    let at: Vec<_> = ba
+        .pipes
+        .values()
+        .filter(|p| p.named.is_none())
+        .map(|p| (p.full_at, p.empty_at, p.has_empty))
+        .collect();
+    assert_eq!(at, [(163_840, 163_872, true), (163_904, 163_920, true)]);
     let m = ba.memory;
-    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_968, 163_972, 165_008, 256));
+    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_936, 163_940, 164_976, 256));
     let inner: Vec<u32> = func.all_ops().into_iter().map(|op| ba.ii_eff[op]).filter(|&x| x > 0).collect();
     assert_eq!(inner, [16]);
 }

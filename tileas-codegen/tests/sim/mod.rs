@@ -5,6 +5,7 @@
 //! Equal outputs mean that slots, phases, flags, guards and orders are right; no step possible means deadlock.
 //! Shares no code with the compiler beyond the IR.
 
+use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -52,9 +53,31 @@ fn is_stored(f: &Function, v: Value) -> bool {
     matches!(f.value_data(v).space(), Some(Space::Smem | Space::Tmem)) && f.value_data(v).is_tile()
 }
 
+/// A tile put together from parts: what was under them (until they cover it), and each part by its offset.
+type Parts = (u64, BTreeMap<Vec<i64>, (Vec<u32>, u64)>);
+
+thread_local! {
+    static PARTS: RefCell<HashMap<u64, Parts>> = RefCell::new(HashMap::new());
+}
+
 fn slice(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64]) -> u64 {
     if tile == ZERO || full == dims {
         return tile;
+    }
+    let meets = |o: &[i64], d: &[u32]| {
+        (0..o.len()).all(|i| o[i] < offsets[i] + i64::from(dims[i]) && offsets[i] < o[i] + i64::from(d[i]))
+    };
+    let found = PARTS.with_borrow(|t| {
+        let p = t.get(&tile)?;
+        match p.1.get(offsets).filter(|x| x.0 == dims) {
+            Some(x) => Some((x.1, true)),
+            None => p.1.iter().all(|(o, x)| !meets(o, &x.0)).then_some((p.0, false)),
+        }
+    });
+    match found {
+        Some((part, true)) => return part,
+        Some((base, false)) => return slice(base, full, dims, offsets),
+        None => {}
     }
     let mut parts = vec![1, tile];
     parts.extend(dims.iter().map(|&d| u64::from(d)));
@@ -66,9 +89,23 @@ fn insert(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64], part: u64) -> 
     if full == dims {
         return part;
     }
-    let mut parts = vec![2, tile, part];
-    parts.extend(offsets.iter().map(|&o| o as u64));
-    h(&parts)
+    let size = |d: &[u32]| d.iter().map(|&x| u64::from(x)).product::<u64>();
+    PARTS.with_borrow_mut(|t| {
+        let mut p: Parts = t.get(&tile).cloned().unwrap_or((tile, BTreeMap::new()));
+        p.1.insert(offsets.to_vec(), (dims.to_vec(), part));
+        if p.1.values().map(|x| size(&x.0)).sum::<u64>() >= size(full) {
+            p.0 = 2;
+        }
+        let mut list = vec![2, p.0];
+        for (o, (d, v)) in &p.1 {
+            list.extend(o.iter().map(|&x| x as u64));
+            list.extend(d.iter().map(|&x| u64::from(x)));
+            list.push(*v);
+        }
+        let id = h(&list);
+        t.insert(id, p);
+        id
+    })
 }
 
 /// Ops whose meaning does not depend on where they run. `None` for all others.
@@ -353,13 +390,16 @@ struct AgentState {
     threads: i64,
 }
 
+/// A load under way: tile, cell, pipe, slot, bytes.
+type Load = (u64, (Value, u32), usize, u32, i64);
+
 struct Machine<'a> {
     f: &'a Function,
     pipes: Vec<Pipe>,
     pipe_of: HashMap<Value, usize>,
     memory: HashMap<(Value, u32), u64>,
     agents: Vec<AgentState>,
-    loads: Vec<(u64, (Value, u32), usize, u32, i64)>,
+    loads: Vec<Load>,
     out: Outputs,
 }
 
