@@ -64,10 +64,7 @@ def one_file(job):
     with open(stem + ".ptx", "w") as f:
         f.write(done.stdout)
     if done.returncode:
-        lines = [x for x in done.stderr.splitlines() if x and not x.startswith("note:")]
-        return path, "compiler: " + " ".join(lines[1:3]), ""
-    if "verify:" in done.stderr:
-        return path, last_line(done.stderr, "verify:"), ""
+        return path, "compiler: " + last_line(done.stderr, "error"), ""
     remark = ""
     if ptxas:
         with open(path) as f:

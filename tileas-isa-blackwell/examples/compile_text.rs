@@ -1,45 +1,55 @@
-//! Reads a kernel in value form on standard input, prints each stage named on the command line and the PTX.
+//! Reads kernels on standard input and prints PTX. Arguments: names of stages to print on standard error,
+//! compiler options as `name=value`, and a `.json` path for the launch metadata.
 use std::io::Read;
-use tileas_codegen::{agents, buffers, ir, lower, materialize, nvvm, place, ptx, schedule};
+use std::process::ExitCode;
+use tileas_codegen::driver::{Context, Stage};
+use tileas_codegen::{CodegenError, settings::Settings};
 
-fn main() {
-    let stages: Vec<String> = std::env::args().skip(1).collect();
-    let show = |s: &str| stages.iter().any(|x| x == s);
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let mut builder = Settings::builder();
+    let mut stages = Vec::new();
+    let mut metadata = None;
+    for arg in std::env::args().skip(1) {
+        match Stage::from_name(&arg) {
+            Some(stage) => stages.push(stage),
+            None if arg.ends_with(".json") => metadata = Some(arg),
+            None => {
+                builder.set_pair(&arg).map_err(|e| e.to_string())?;
+            }
+        }
+    }
+    let settings = builder.finish();
     let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).expect("stdin");
-    let fail = |e: tileas_codegen::CodegenError| -> ! { panic!("{e} at {:?}", e.line_column(&text)) };
-    let module = ir::parse_module(&text).unwrap_or_else(|e| fail(e));
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("isa");
-    let f = &module.functions[0];
-    let plan = agents::plan_agents(f, &*isa, &agents::AgentOptions::default()).unwrap_or_else(|e| fail(e));
-    let (placed, plan) =
-        place::place(f, &plan, &*isa, &place::PlaceOptions::default()).unwrap_or_else(|e| fail(e));
-    if show("placed") {
-        eprintln!("{}", ir::print_function(&placed));
+    std::io::stdin().read_to_string(&mut text).map_err(|e| e.to_string())?;
+    let show = |errors: Vec<CodegenError>| {
+        let lines: Vec<String> =
+            errors.iter().map(|e| format!("{e} at {:?}", e.line_column(&text))).collect();
+        lines.join("\n")
+    };
+    let isa = tileas_isa_blackwell::isa_for_cpu(&settings.target).map_err(|e| e.to_string())?;
+    let mut context = Context::new();
+    let module = context.parse(&text, &settings).map_err(|e| show(vec![e]))?;
+    for stage in stages {
+        let run = context.run_to(stage, &module, &*isa, &settings).map_err(show)?;
+        eprintln!("{}", run.text(stage));
     }
-    let analysis = schedule::ScheduleAnalysis::default();
-    let bufs = buffers::assign_buffers(&placed, &plan, &analysis, &*isa, &buffers::BufferOptions::default())
-        .unwrap_or_else(|e| fail(e));
-    if show("buffers") {
-        eprintln!("{}", bufs.dump(&placed, &plan));
+    let compiled = context.compile(&module, &*isa, &settings).map_err(show)?;
+    for warning in &compiled.warnings {
+        eprintln!("{warning}");
     }
-    let m = materialize::materialize(&placed, &plan, &analysis, &bufs).unwrap_or_else(|e| fail(e));
-    if show("materialized") {
-        eprintln!("{}", ir::print_function(&m));
+    println!("{}", compiled.ptx());
+    if let Some(path) = metadata {
+        std::fs::write(&path, compiled.metadata_json()).map_err(|e| format!("{path}: {e}"))?;
     }
-    for e in ir::verify_function(&m) {
-        eprintln!("verify: {e}");
-    }
-    let mut l = lower::lower(&m, &*isa).unwrap_or_else(|e| fail(e));
-    for f in &mut l.module.functions {
-        nvvm::passes::cleanup(f, &mut nvvm::passes::CleanupScratch::default());
-    }
-    let mut diags = Vec::new();
-    let Some(v) = nvvm::verify(&l.module, (9, 5), &mut diags) else { panic!("{diags:#?}") };
-    let mut out = String::new();
-    ptx::PtxEmitter::default().emit(v, &ptx::PtxOptions::default(), &mut out);
-    println!("{out}");
-    if let Some(path) = stages.iter().find(|s| s.ends_with(".json")) {
-        std::fs::write(path, l.metadata.to_json()).expect("write metadata");
-    }
+    Ok(())
 }

@@ -305,8 +305,8 @@ fn block_channels(
     let mut clocks = vec![vec![-1i64; nk]; nk];
     let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
     let mut events: Vec<Event> = Vec::new();
-    for n in 0..nodes.len() {
-        for t in nodes[n].touches.clone() {
+    for (n, node) in nodes.iter().enumerate() {
+        for &t in &node.touches {
             // Latest conflicting node of each engine, the latest first: it may imply the others.
             let mut needs: Vec<(usize, usize)> = (0..nk)
                 .filter_map(|j| {
@@ -448,8 +448,8 @@ fn wrap(
                 if !std::mem::replace(&mut entered[k], true) {
                     for e in events.iter().filter(|e| e.key == k) {
                         for &(c, _) in &e.consumers {
-                            for j in 0..nk {
-                                clocks[k][j] = clocks[k][j].max(at_end[c][j]);
+                            for (mine, theirs) in clocks[k].iter_mut().zip(&at_end[c]) {
+                                *mine = (*mine).max(*theirs);
                             }
                             clocks[k][c] = clocks[k][c].max(last(c));
                         }
@@ -463,11 +463,11 @@ fn wrap(
                         }
                     }
                 }
-                for j in 0..nk {
+                for (j, &known) in clocks[k].iter().enumerate() {
                     let prior =
                         (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
                     if let Some(m) = prior
-                        && clocks[k][j] < m as i64
+                        && known < m as i64
                     {
                         missing = Some((k, j));
                         break 'walk;

@@ -6,7 +6,7 @@
 //! that follows them. Cost: linear in the ops emitted.
 
 use super::needs::{Needs, canonical};
-use super::plan::{BlockPlan, Step, block_plan};
+use super::plan::{BlockPlan, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, accesses, is_stored, slice_base};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
@@ -294,10 +294,16 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.uniforms(block, None)
     }
 
+    /// What block plans are made from.
+    pub fn scope(&self) -> Scope<'b> {
+        let sh = self.sh;
+        Scope { func: sh.src, plan: sh.plan, ba: sh.ba, needs: self.needs, agent: self.agent }
+    }
+
     /// The plan of a block that is not scheduled.
     pub fn plain_plan(&self, block: Block) -> BlockPlan {
-        let sh = self.sh;
-        block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, block, None, &[])
+        let _sh = self.sh;
+        block_plan(&self.scope(), block, None, &[])
     }
 
     fn end(&self, p: Pipe, side: usize) -> CodegenResult<Value> {
@@ -618,8 +624,8 @@ impl<'a, 'b> Emit<'a, 'b> {
         let src = self.sh.src;
         let body = src.op_block_at(op, 0).ok_or_else(|| internal("a loop without body"))?;
         let sched = self.sh.sched.loops[op].as_deref();
-        let sh = self.sh;
-        let plan = block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, body, sched, &[]);
+        let _sh = self.sh;
+        let plan = block_plan(&self.scope(), body, sched, &[]);
         if plan.skew > 0 {
             return super::skew::skewed_loop(self, op, body, local);
         }

@@ -66,7 +66,7 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
     // (agent, region, local, index) of each use.
     type Use = (usize, usize, i64, usize);
     let mut homes = vec![0; m.pipes.len()];
-    for p in 0..m.pipes.len() {
+    for (p, home_of) in homes.iter_mut().enumerate() {
         let mut acquire: Vec<Use> = Vec::new();
         let mut commit: Vec<Use> = Vec::new();
         let mut wait: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
@@ -134,7 +134,7 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
                 }
             }
         }
-        homes[p] = home;
+        *home_of = home;
         for c in complaints {
             m.error(Code::E0703, op, format!("Pipe_{p}: {c}"));
         }

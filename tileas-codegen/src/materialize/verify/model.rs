@@ -4,7 +4,7 @@
 //! the placed function (`origin`); branches without origin are the guards of a rolled loop and are looked through.
 //! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
 
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use rustc_hash::FxHashMap;
 
@@ -93,8 +93,6 @@ pub struct Event {
 pub struct RegionInfo {
     /// The region around it.
     pub parent: Option<usize>,
-    /// Number of the op it stems from; -1 for the kernel body.
-    pub origin: i64,
     /// Upper bound on its executions per execution of the parent; `None` = unknown.
     pub trips: Option<i64>,
     /// Events of each agent.
@@ -141,11 +139,8 @@ impl<'a> Model<'a> {
         for op in func.block_ops(func.entry()) {
             match func.opcode(op) {
                 Opcode::AsyncPipelineCreatePipeline => m.pipe(op),
-                Opcode::AsyncPipelineAgentSwitch => {
-                    if switch.replace(op).is_some() {
-                        m.error(Code::E0708, op, "a second agent_switch");
-                    }
-                }
+                Opcode::AsyncPipelineAgentSwitch if switch.is_none() => switch = Some(op),
+                Opcode::AsyncPipelineAgentSwitch => m.error(Code::E0708, op, "a second agent_switch"),
                 _ => {}
             }
         }
@@ -167,12 +162,7 @@ impl<'a> Model<'a> {
             return m;
         }
         m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
-        m.regions.push(RegionInfo {
-            parent: None,
-            origin: -1,
-            trips: Some(1),
-            events: vec![Vec::new(); agents],
-        });
+        m.regions.push(RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); agents] });
         for a in 0..agents {
             if let Some(b) = func.op_block_at(switch, a) {
                 m.walk(a, b, 0, 0);
@@ -280,12 +270,7 @@ impl<'a> Model<'a> {
         if let Some(&r) = self.by_key.get(&key) {
             return r;
         }
-        self.regions.push(RegionInfo {
-            parent: Some(parent),
-            origin: key.0,
-            trips,
-            events: vec![Vec::new(); agents],
-        });
+        self.regions.push(RegionInfo { parent: Some(parent), trips, events: vec![Vec::new(); agents] });
         self.by_key.insert(key, self.regions.len() - 1);
         self.regions.len() - 1
     }
@@ -475,12 +460,7 @@ impl<'a> Model<'a> {
     pub fn op_name(&self, op: Op) -> String {
         match note(self.func, op, keys::ORIGIN) {
             Some(n) => format!("op{n}"),
-            None => format!("{}", self.func.opcode(op).name().rsplit('.').next().unwrap_or("op")),
+            None => self.func.opcode(op).name().rsplit('.').next().unwrap_or("op").to_string(),
         }
-    }
-
-    /// Where a message about a region points.
-    pub fn loc(&self, op: Op) -> Loc {
-        self.func.op_loc(op)
     }
 }
