@@ -274,10 +274,6 @@ settings! {
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
 
-    /// Most slots of a ring buffer.
-    pipeline_depth: u32 = 8, "pipeline-depth", Allowed::Int(1, 64);
-    /// Shared-memory bytes a kernel may ask for; `target` is what the target has.
-    smem_bytes: Option<u32> = None, "smem-bytes", Allowed::IntOr(1, 0x7fff_ffff, "target");
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
     /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
@@ -421,7 +417,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 pipeline-depth=8 smem-bytes=target unlimited-smem=false mma-in-order=false \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

@@ -305,8 +305,8 @@ fn block_channels(
     let mut clocks = vec![vec![-1i64; nk]; nk];
     let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
     let mut events: Vec<Event> = Vec::new();
-    for n in 0..nodes.len() {
-        for t in nodes[n].touches.clone() {
+    for (n, node) in nodes.iter().enumerate() {
+        for &t in &node.touches {
             // Latest conflicting node of each engine, the latest first: it may imply the others.
             let mut needs: Vec<(usize, usize)> = (0..nk)
                 .filter_map(|j| {
@@ -333,7 +333,7 @@ fn block_channels(
         snaps.push(clocks.clone());
     }
     if func.block_parent(block).is_some() {
-        wrap(func, &nodes, &keys, &clocks, &conflict, &self_ordered, &mut events)?;
+        wrap(&nodes, &keys, &clocks, &snaps, &conflict, &self_ordered, &mut events);
     }
     let in_place = block != data.home;
     for e in events {
@@ -410,14 +410,14 @@ fn block_channels(
 /// Orders the accesses of one execution of the block before the conflicting ones of the next that uses the slot:
 /// whoever comes first acquires what the others release; engines that no acquire covers become consumers.
 fn wrap(
-    func: &Function,
     nodes: &[Node],
     keys: &[Key],
     end: &[Vec<i64>],
+    first_snaps: &[Vec<Vec<i64>>],
     conflict: &impl Fn(Touch, Touch) -> bool,
     self_ordered: &impl Fn(usize) -> bool,
-    events: &mut [Event],
-) -> CodegenResult<()> {
+    events: &mut Vec<Event>,
+) {
     let nk = keys.len();
     let touch = |n: usize, k: usize| nodes[n].touches.iter().copied().find(|t| t.key == k);
     let last = |k: usize| (0..nodes.len()).rev().find(|&n| touch(n, k).is_some()).map_or(-1, |n| n as i64);
@@ -427,6 +427,15 @@ fn wrap(
         for (k, c) in clocks.iter_mut().enumerate() {
             if self_ordered(k) {
                 c[k] = last(k);
+            }
+        }
+        // Whoever waits at the end of the block knows what came before that event.
+        for e in events.iter() {
+            for &(c, _) in e.consumers.iter().filter(|c| c.1 == usize::MAX) {
+                for j in 0..nk {
+                    clocks[c][j] = clocks[c][j].max(first_snaps[e.node][e.key][j]);
+                }
+                clocks[c][e.key] = clocks[c][e.key].max(e.node as i64);
             }
         }
         let at_end = clocks.clone();
@@ -439,8 +448,8 @@ fn wrap(
                 if !std::mem::replace(&mut entered[k], true) {
                     for e in events.iter().filter(|e| e.key == k) {
                         for &(c, _) in &e.consumers {
-                            for j in 0..nk {
-                                clocks[k][j] = clocks[k][j].max(at_end[c][j]);
+                            for (mine, theirs) in clocks[k].iter_mut().zip(&at_end[c]) {
+                                *mine = (*mine).max(*theirs);
                             }
                             clocks[k][c] = clocks[k][c].max(last(c));
                         }
@@ -454,31 +463,32 @@ fn wrap(
                         }
                     }
                 }
-                for j in 0..nk {
+                for (j, &known) in clocks[k].iter().enumerate() {
                     let prior =
                         (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
                     if let Some(m) = prior
-                        && clocks[k][j] < m as i64
+                        && known < m as i64
                     {
-                        missing = Some((k, j, n));
+                        missing = Some((k, j));
                         break 'walk;
                     }
                 }
             }
             snaps.push(clocks.clone());
         }
-        let Some((k, j, n)) = missing else { return Ok(()) };
-        let Some(e) = events.iter_mut().find(|e| e.key == k && !e.consumers.iter().any(|c| c.0 == j)) else {
-            return Err(CodegenError::new(
-                Code::E0606,
-                func.op_loc(nodes[n].op),
-                "a stored tile is carried around the loop between agents in a form that has no hand-off",
-            ));
-        };
-        let from = (e.node + 1..nodes.len()).find(|&m| touch(m, j).is_some()).unwrap_or(usize::MAX);
-        e.consumers.push((j, from));
+        let Some((k, j)) = missing else { return };
+        match events.iter_mut().find(|e| e.key == k && !e.consumers.iter().any(|c| c.0 == j)) {
+            Some(e) => {
+                let from = (e.node + 1..nodes.len()).find(|&m| touch(m, j).is_some()).unwrap_or(usize::MAX);
+                e.consumers.push((j, from));
+            }
+            // Neither follows the other within the block: the one waits for the other at its end.
+            None => {
+                let node = (0..nodes.len()).rev().find(|&m| touch(m, k).is_some()).unwrap_or(0);
+                events.push(Event { key: k, node, consumers: vec![(j, usize::MAX)] });
+            }
+        }
     }
-    Ok(())
 }
 
 /// Bytes that TMA loads inside `op` write to the web: the same on every path.

@@ -20,6 +20,23 @@ use cranelift_entity::{PrimaryMap, SecondaryMap};
 /// Most slots that R4 gives a ring.
 pub const MAX_DEPTH: u32 = 8;
 
+/// What depths are chosen from.
+#[derive(Copy, Clone)]
+pub struct Input<'a> {
+    /// The placed function.
+    pub func: &'a Function,
+    /// Agents.
+    pub plan: &'a AgentPlan,
+    /// Schedules.
+    pub sched: &'a ScheduleAnalysis,
+    /// Target.
+    pub isa: &'a dyn TargetIsa,
+    /// Shared-memory bytes the kernel may ask for.
+    pub smem_limit: u32,
+    /// Most slots of a ring.
+    pub max_depth: u32,
+}
+
 /// Pipes that share their number of slots: they hand over the same webs in one home.
 struct Ring {
     pipes: Vec<Pipe>,
@@ -63,15 +80,11 @@ fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &Pipe
 /// # Errors
 /// E0602 and E0603 when memory does not suffice at one slot per ring.
 pub fn choose(
-    func: &Function,
-    plan: &AgentPlan,
-    sched: &ScheduleAnalysis,
-    isa: &dyn TargetIsa,
-    smem_limit: u32,
-    max_depth: u32,
+    input: &Input<'_>,
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
 ) -> CodegenResult<MemoryMap> {
+    let &Input { func, plan, sched, isa, smem_limit, max_depth } = input;
     let mut rings: Vec<Ring> = Vec::new();
     let ids: Vec<Pipe> = pipes.keys().collect();
     for id in ids {
@@ -96,7 +109,7 @@ pub fn choose(
             .iter()
             .map(|c| {
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
-                used.fold(0, u64::saturating_add) + u64::from(isa.machine().hand_off)
+                used.fold(0, u64::saturating_add)
             })
             .max()
             .unwrap_or(0);
@@ -116,7 +129,7 @@ pub fn choose(
         rings.retain_mut(|r| {
             let shared = r.pipes.iter().any(|&o| pipes[o].webs.iter().any(|w| p.webs.contains(w)));
             if shared {
-                ring.pipes.extend(r.pipes.drain(..));
+                ring.pipes.append(&mut r.pipes);
                 ring.need = ring.need.max(r.need);
                 ring.cover = ring.cover.max(r.cover);
             }

@@ -59,9 +59,13 @@ pub fn assign_buffers(
 ) -> CodegenResult<BufferAssignment> {
     let mut webs = webs::build(func)?;
     let mut pipes = channels::build(func, plan, &webs)?;
-    let smem = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
+    let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
     let max_depth = opts.max_depth.unwrap_or(depth::MAX_DEPTH);
-    let memory = depth::choose(func, plan, sched, isa, smem, max_depth, &mut webs, &mut pipes)?;
+    let memory = depth::choose(
+        &depth::Input { func, plan, sched, isa, smem_limit, max_depth },
+        &mut webs,
+        &mut pipes,
+    )?;
     let mut ii_eff = SecondaryMap::new();
     for op in func.all_ops() {
         if func.opcode(op) == Opcode::For

@@ -362,28 +362,108 @@ impl Flag {
     }
 }
 
-/// The flag of a stored value, by its definition.
-pub fn flag_of(func: &Function, v: Value) -> Flag {
+/// The flag for what an op reads: a dot's accumulator, the tile or slice that a copy reads.
+pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
+    match func.opcode(op) {
+        Opcode::AsyncDot => {
+            let acc = func.named_operand(op, "acc").filter(|&v| is_stored(func, v))?;
+            Some(flag_of(func, acc, op))
+        }
+        Opcode::Copy => {
+            let source = func.named_operand(op, "source").filter(|&v| is_stored(func, v))?;
+            let (base, mut offsets) = slice_base(func, source);
+            for (o, add) in
+                offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
+            {
+                *o += add;
+            }
+            let dims = func.results(op).first().map_or(source, |&r| r);
+            let dims: SmallVec<[u32; 4]> = func.value_data(dims).dims().unwrap_or(&[]).into();
+            if parts_before(func, base, op).iter().any(|p| covers(p, &offsets, &dims)) {
+                return Some(Flag::Always);
+            }
+            Some(by_definition(func, base))
+        }
+        _ => None,
+    }
+}
+
+/// The flag of a whole stored value at a use.
+pub fn flag_of(func: &Function, v: Value, at: Op) -> Flag {
+    let base = slice_base(func, v).0;
+    if all_written(func, base, at) { Flag::Always } else { by_definition(func, base) }
+}
+
+/// Offsets and extents of a part.
+type Part = (SmallVec<[i64; 4]>, SmallVec<[u32; 4]>);
+
+fn covers(p: &Part, offsets: &[i64], dims: &[u32]) -> bool {
+    p.0.len() == offsets.len()
+        && (0..offsets.len()).all(|i| {
+            let (lo, hi) = (p.0[i], p.0[i] + i64::from(p.1[i]));
+            lo <= offsets[i] && offsets[i] + i64::from(dims.get(i).copied().unwrap_or(0)) <= hi
+        })
+}
+
+/// Parts of `v` that copies in destination form certainly wrote before `at` (since `v` became what it is).
+fn parts_before(func: &Function, v: Value, at: Op) -> Vec<Part> {
+    let mut out: Vec<Part> = Vec::new();
+    let mut op = at;
+    while let Some(block) = func.op_block(op) {
+        for o in func.block_ops(block) {
+            if o == op {
+                break;
+            }
+            let dest = (func.opcode(o) == Opcode::Copy).then(|| func.named_operand(o, "dest")).flatten();
+            let Some(dest) = dest else { continue };
+            let (base, mut offsets) = slice_base(func, dest);
+            if base != v {
+                continue;
+            }
+            for (x, add) in
+                offsets.iter_mut().zip(func.attr_ints(o, crate::ir::keys::OFFSETS).unwrap_or_default())
+            {
+                *x += add;
+            }
+            let Some(source) = func.named_operand(o, "source") else { continue };
+            let part: Part = (offsets, func.value_data(source).dims().unwrap_or(&[]).into());
+            if !out.contains(&part) {
+                out.push(part);
+            }
+        }
+        let defined_here = match func.value_def(v) {
+            ValueDef::Result(d, _) => func.op_block(d) == Some(block),
+            ValueDef::Param(b, _) => b == block,
+        };
+        match func.block_parent(block) {
+            Some(p) if !defined_here => op = p,
+            _ => break,
+        }
+    }
+    out
+}
+
+/// Whether the parts written before `at` make up the whole tile.
+fn all_written(func: &Function, v: Value, at: Op) -> bool {
+    let size = |d: &[u32]| d.iter().map(|&x| u64::from(x)).product::<u64>();
+    let parts = parts_before(func, v, at);
+    !parts.is_empty()
+        && parts.iter().map(|p| size(&p.1)).sum::<u64>()
+            >= func.value_data(v).num_elements().unwrap_or(u64::MAX)
+}
+
+/// The flag of a stored value when nothing was written to it in place since its definition.
+fn by_definition(func: &Function, v: Value) -> Flag {
     match func.value_def(v) {
         ValueDef::Result(op, n) => match func.opcode(op) {
             Opcode::Constant => Flag::Never,
-            Opcode::ExtractSlice => flag_of(func, slice_base(func, v).0),
-            Opcode::For => {
-                let n = n as usize;
-                let (Some(&init), Some(&y)) =
-                    (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
-                else {
-                    return Flag::Always;
-                };
-                match flag_of(func, init) {
-                    Flag::Always => Flag::Always,
-                    start if yields_always(func, y, op, n) => start.or(Flag::Trips(op)),
-                    _ => Flag::Carried(v),
-                }
-            }
+            Opcode::For => loop_flag(func, v, op, n as usize, Flag::Trips(op)),
             Opcode::If => {
                 let n = n as usize;
-                let arm = |r| region_yields(func, op, r).get(n).map_or(Flag::Always, |&y| flag_of(func, y));
+                let arm = |r| match (region_yields(func, op, r).get(n), terminator(func, op, r)) {
+                    (Some(&y), Some(t)) => flag_of(func, y, t),
+                    _ => Flag::Always,
+                };
                 match (arm(0), arm(1)) {
                     (Flag::Always, Flag::Always) => Flag::Always,
                     (Flag::Never, Flag::Never) => Flag::Never,
@@ -392,42 +472,51 @@ pub fn flag_of(func: &Function, v: Value) -> Flag {
             }
             _ => Flag::Always,
         },
-        ValueDef::Param(b, n) => {
-            let Some(op) = func.block_parent(b) else { return Flag::Always };
-            let Some(n) = (n as usize).checked_sub(1) else { return Flag::Always };
-            let (Some(&init), Some(&y)) =
-                (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
-            else {
-                return Flag::Always;
-            };
-            match flag_of(func, init) {
-                Flag::Always => Flag::Always,
-                start if yields_always(func, y, op, n) => start.or(Flag::NotFirst(op)),
-                _ => Flag::Carried(v),
-            }
-        }
+        ValueDef::Param(b, n) => match (func.block_parent(b), (n as usize).checked_sub(1)) {
+            (Some(op), Some(n)) => loop_flag(func, v, op, n, Flag::NotFirst(op)),
+            _ => Flag::Always,
+        },
     }
 }
 
-/// Whether what the loop yields is written whatever the argument was.
-fn yields_always(func: &Function, y: Value, l: Op, n: usize) -> bool {
-    if for_args(func, l).get(n) == Some(&y) {
-        return false;
+/// The flag of argument or result `n` of a loop; `later` is what a trip adds to the start.
+fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
+    let (Some(&init), Some(&y)) = (func.named_segment(op, "inits").get(n), region_yields(func, op, 0).get(n))
+    else {
+        return Flag::Always;
+    };
+    match flag_of(func, init, op) {
+        Flag::Always => Flag::Always,
+        start if terminator(func, op, 0).is_some_and(|t| written_always(func, y, t)) => start.or(later),
+        _ => Flag::Carried(v),
     }
-    match func.value_def(slice_base(func, y).0) {
+}
+
+/// The terminator of region `n` of an op.
+pub fn terminator(func: &Function, op: Op, n: usize) -> Option<Op> {
+    func.op_block_at(op, n).and_then(|b| func.last_op(b))
+}
+
+/// Whether a value is written at `at` whatever its loop's argument was.
+fn written_always(func: &Function, y: Value, at: Op) -> bool {
+    let base = slice_base(func, y).0;
+    if all_written(func, base, at) {
+        return true;
+    }
+    match func.value_def(base) {
         ValueDef::Param(..) => false,
         ValueDef::Result(op, n) => match func.opcode(op) {
             Opcode::Constant => false,
-            Opcode::If => (0..2).all(|r| {
-                region_yields(func, op, r)
-                    .get(n as usize)
-                    .is_some_and(|&y| yields_always(func, y, l, usize::MAX))
-            }),
+            Opcode::If => {
+                (0..2).all(|r| match (region_yields(func, op, r).get(n as usize), terminator(func, op, r)) {
+                    (Some(&y), Some(t)) => written_always(func, y, t),
+                    _ => false,
+                })
+            }
             // A nested loop may make no trip; its init decides then.
-            Opcode::For => func
-                .named_segment(op, "inits")
-                .get(n as usize)
-                .is_some_and(|&i| yields_always(func, i, l, usize::MAX)),
+            Opcode::For => {
+                func.named_segment(op, "inits").get(n as usize).is_some_and(|&i| written_always(func, i, op))
+            }
             _ => true,
         },
     }

@@ -50,6 +50,6 @@ pub(super) fn materialize(
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.
-pub(super) fn verify_materialized(_func: &Function, _isa: &dyn TargetIsa) -> Result<(), Vec<CodegenError>> {
-    Ok(())
+pub(super) fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<(), Vec<CodegenError>> {
+    crate::materialize::verify::verify_materialized(func, isa).map(|_| ())
 }

@@ -127,7 +127,6 @@ codes! {
     E0508 = "the agents of a kernel need more threads or registers than the target has";
     E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
-    // -- E06: buffers
     E0601 = "a tied tile is used after its update";
     E0602 = "shared memory does not suffice";
     E0603 = "tensor memory does not suffice";
@@ -137,7 +136,6 @@ codes! {
     E0607 = "one engine reads as operand what it wrote";
     E0608 = "an unplaced or malformed operation reached buffer assignment";
     E0609 = "bytes of a transaction differ between the paths of a region";
-    // -- E07: materialisation
     E0701 = "materialisation of a construct that it does not support";
     E0702 = "deadlock: channel cycle with distance sum not above 0";
     E0703 = "acquire, commit, wait and release do not match";
@@ -146,6 +144,8 @@ codes! {
     E0706 = "conflicting accesses to a slot are not ordered";
     E0707 = "a channel has no reverse path within its depth";
     E0708 = "malformed materialised function";
+    // -- E06: buffers
+    // -- E07: materialisation
     // -- E07: materialisation
     // -- E07: materialisation
     // -- E08: lowering

@@ -5,11 +5,11 @@
 //! inside a region is not used outside it. Uniform ops are cloned in the block they stand in, before the first item
 //! that follows them. Cost: linear in the ops emitted.
 
-use super::needs::{Needs, canonical, flag_source};
-use super::plan::{BlockPlan, Step, block_plan};
+use super::needs::{Needs, canonical};
+use super::plan::{BlockPlan, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, accesses, is_stored, slice_base};
-use crate::buffers::webs::{Flag, flag_of, for_args, is_constant, region_yields};
+use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Type, TypeData, Value, keys};
@@ -225,8 +225,8 @@ impl<'a, 'b> Emit<'a, 'b> {
     }
 
     /// The flag of a stored value as an `i1`, also when it is constant.
-    fn flag_value(&mut self, v: Value) -> CodegenResult<Value> {
-        let f = flag_of(self.sh.src, v);
+    fn flag_value(&mut self, v: Value, at: Op) -> CodegenResult<Value> {
+        let f = flag_of(self.sh.src, v, at);
         match self.flag(&f)? {
             Some(v) => Ok(v),
             None => {
@@ -294,10 +294,16 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.uniforms(block, None)
     }
 
+    /// What block plans are made from.
+    pub fn scope(&self) -> Scope<'b> {
+        let sh = self.sh;
+        Scope { func: sh.src, plan: sh.plan, ba: sh.ba, needs: self.needs, agent: self.agent }
+    }
+
     /// The plan of a block that is not scheduled.
     pub fn plain_plan(&self, block: Block) -> BlockPlan {
-        let sh = self.sh;
-        block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, block, None, &[])
+        let _sh = self.sh;
+        block_plan(&self.scope(), block, None, &[])
     }
 
     fn end(&self, p: Pipe, side: usize) -> CodegenResult<Value> {
@@ -486,8 +492,10 @@ impl<'a, 'b> Emit<'a, 'b> {
                 }
                 let web = self.web_of(src.results(old)[0])?;
                 let (buffer, slot) = self.slot(web)?;
-                let flag = flag_of(src, named("acc")?);
-                let accumulate = self.flag(&flag)?;
+                let accumulate = match flag_for(src, old) {
+                    Some(f) => self.flag(&f)?,
+                    None => None,
+                };
                 operands.extend([buffer, slot]);
                 operands.extend(accumulate);
                 let ty = self.token_type();
@@ -539,8 +547,7 @@ impl<'a, 'b> Emit<'a, 'b> {
             let (buffer, slot) = self.slot(web)?;
             operands.extend([buffer, slot]);
             segs[1] = 1;
-            if let Some(v) = flag_source(src, old) {
-                let f = flag_of(src, v);
+            if let Some(f) = flag_for(src, old) {
                 when = self.flag(&f)?;
             }
         } else {
@@ -617,8 +624,8 @@ impl<'a, 'b> Emit<'a, 'b> {
         let src = self.sh.src;
         let body = src.op_block_at(op, 0).ok_or_else(|| internal("a loop without body"))?;
         let sched = self.sh.sched.loops[op].as_deref();
-        let sh = self.sh;
-        let plan = block_plan(sh.src, sh.plan, sh.ba, self.needs, self.agent, body, sched, &[]);
+        let _sh = self.sh;
+        let plan = block_plan(&self.scope(), body, sched, &[]);
         if plan.skew > 0 {
             return super::skew::skewed_loop(self, op, body, local);
         }
@@ -633,7 +640,7 @@ impl<'a, 'b> Emit<'a, 'b> {
             operands.push(self.get(inits[i])?);
         }
         for &i in &flags {
-            let v = self.flag_value(inits[i])?;
+            let v = self.flag_value(inits[i], op)?;
             operands.push(v);
         }
         for &p in &pipes {
@@ -674,8 +681,9 @@ impl<'a, 'b> Emit<'a, 'b> {
         for &i in &args {
             out.push(self.get(yields[i])?);
         }
+        let end = terminator(src, op, 0).ok_or_else(|| internal("a loop without terminator"))?;
         for &i in &flags {
-            let v = self.flag_value(yields[i])?;
+            let v = self.flag_value(yields[i], end)?;
             out.push(v);
         }
         for &p in &pipes {
@@ -739,8 +747,9 @@ impl<'a, 'b> Emit<'a, 'b> {
             for &i in &values {
                 out.push(self.get(yields[i])?);
             }
+            let end = terminator(src, op, n).ok_or_else(|| internal("an arm without terminator"))?;
             for &i in &flags {
-                let v = self.flag_value(yields[i])?;
+                let v = self.flag_value(yields[i], end)?;
                 out.push(v);
             }
             for &p in &pipes {

@@ -4,8 +4,8 @@
 //! Cost: linear in the ops.
 
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::{accesses, is_stored, slice_base};
-use crate::buffers::webs::{Flag, flag_of, for_args, region_yields};
+use crate::buffers::access::is_stored;
+use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use cranelift_entity::EntitySet;
@@ -48,16 +48,6 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
     }
 }
 
-/// The stored value whose flag an op asks for: a dot's accumulator, the source of a read.
-pub fn flag_source(func: &Function, op: Op) -> Option<Value> {
-    let v = match func.opcode(op) {
-        Opcode::AsyncDot => func.named_operand(op, "acc")?,
-        Opcode::Copy => accesses(func, op).iter().find(|a| a.reads)?.value,
-        _ => return None,
-    };
-    is_stored(func, v).then(|| slice_base(func, v).0)
-}
-
 impl Walk<'_> {
     fn root(&mut self, op: Op) {
         let mut p = self.func.op_parent(op);
@@ -69,8 +59,8 @@ impl Walk<'_> {
         for &v in self.func.operands(op) {
             self.value(v, op);
         }
-        if let Some(v) = flag_source(self.func, op) {
-            self.flag(v, op);
+        if let Some(f) = flag_for(self.func, op) {
+            self.flag_expr(&f, op);
         }
     }
 
@@ -158,9 +148,9 @@ impl Walk<'_> {
         }
     }
 
-    fn flag(&mut self, v: Value, user: Op) {
-        let f = flag_of(self.func, v);
-        self.flag_expr(&f, user);
+    fn flag(&mut self, v: Value, at: Op) {
+        let f = flag_of(self.func, v, at);
+        self.flag_expr(&f, at);
     }
 
     fn flag_expr(&mut self, f: &Flag, user: Op) {
@@ -197,8 +187,10 @@ impl Walk<'_> {
                     ValueDef::Result(op, n) => {
                         self.keep(op);
                         for r in 0..2 {
-                            if let Some(&y) = region_yields(func, op, r).get(n as usize) {
-                                self.flag(y, op);
+                            if let (Some(&y), Some(t)) =
+                                (region_yields(func, op, r).get(n as usize), terminator(func, op, r))
+                            {
+                                self.flag(y, t);
                             }
                         }
                     }
@@ -206,9 +198,14 @@ impl Walk<'_> {
                         let Some(op) = func.block_parent(b) else { return };
                         self.keep(op);
                         let n = (n as usize).saturating_sub(1);
-                        let init = func.named_segment(op, "inits").get(n).copied();
-                        let y = region_yields(func, op, 0).get(n).copied();
-                        init.into_iter().chain(y).for_each(|v| self.flag(v, op));
+                        if let Some(&init) = func.named_segment(op, "inits").get(n) {
+                            self.flag(init, op);
+                        }
+                        if let (Some(&y), Some(t)) =
+                            (region_yields(func, op, 0).get(n), terminator(func, op, 0))
+                        {
+                            self.flag(y, t);
+                        }
                     }
                 }
             }

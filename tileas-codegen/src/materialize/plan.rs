@@ -41,6 +41,21 @@ pub struct BlockPlan {
     pub skew: u32,
 }
 
+/// Whose block is planned, and from what.
+#[derive(Copy, Clone)]
+pub struct Scope<'a> {
+    /// The placed function.
+    pub func: &'a Function,
+    /// Agents.
+    pub plan: &'a AgentPlan,
+    /// Storage and pipes.
+    pub ba: &'a BufferAssignment,
+    /// What the agent needs.
+    pub needs: &'a Needs,
+    /// The agent.
+    pub agent: Agent,
+}
+
 /// The items of a block for an agent, in program order.
 pub fn items(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, block: Block) -> Vec<Op> {
     func.block_ops(block)
@@ -49,16 +64,8 @@ pub fn items(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, blo
 }
 
 /// Plans one block. `first` are further items that run at local stage 0 before all others.
-pub fn block_plan(
-    func: &Function,
-    plan: &AgentPlan,
-    ba: &BufferAssignment,
-    needs: &Needs,
-    agent: Agent,
-    block: Block,
-    sched: Option<&LoopSchedule>,
-    first: &[Op],
-) -> BlockPlan {
+pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>, first: &[Op]) -> BlockPlan {
+    let &Scope { func, plan, ba, needs, agent } = scope;
     let program = items(func, plan, needs, agent, block);
     // (start, program index) is R1's time of instance 0.
     let start = |op: Op| sched.map_or(0, |s| s.start[op]);

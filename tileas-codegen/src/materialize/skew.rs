@@ -101,7 +101,7 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
     }
     let first = recurrent_uniforms(e, op, body);
     let sched = sh.sched.loops[op].as_deref();
-    let plan = block_plan(sh.src, sh.plan, sh.ba, e.needs, e.agent, body, sched, &first);
+    let plan = block_plan(&e.scope(), body, sched, &first);
     let groups = groups_of(&plan);
     let local_of = |o: Op| plan.steps.iter().find(|s| s.1 == Step::Item(o)).map(|s| s.0);
     let group_of = |step: Step| groups.iter().position(|g| g.steps.contains(&step));

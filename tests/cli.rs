@@ -1,0 +1,148 @@
+//! The command line from outside: exit statuses, files, messages.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const GEMM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gemm_f16.tileas");
+
+/// Status, standard output, standard error.
+fn tileas(args: &[&str], input: &[u8]) -> (i32, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tileas"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    // A program that fails before it reads closes the pipe.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    let output = child.wait_with_output().expect("ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn temp(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn compile_writes_ptx_and_metadata() {
+    let out = temp("gemm.ptx");
+    let (status, stdout, stderr) = tileas(&["compile", GEMM, "-o", out.to_str().expect("UTF-8")], b"");
+    assert_eq!((status, stdout.as_str(), stderr.as_str()), (0, "", ""));
+    let ptx = std::fs::read_to_string(&out).expect("written");
+    assert!(ptx.contains(".target sm_100a") && ptx.contains(".entry gemm_bias_relu"));
+    let json = std::fs::read_to_string(temp("gemm.ptx.json")).expect("written");
+    let metadata: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(metadata["kernels"][0]["kernel"], "gemm_bias_relu");
+    assert_eq!(metadata["kernels"][0]["block"][0], 192);
+    // Through pipes: the same bytes.
+    let text = std::fs::read(GEMM).expect("readable");
+    assert_eq!(tileas(&["compile", "-", "--set", "verify-passes=false"], &text), (0, ptx, String::new()));
+    assert_eq!(tileas(&["compile", "-", "--emit", "metadata"], &text).1, json);
+}
+
+#[test]
+fn every_stage_can_be_shown() {
+    for (stage, part) in [
+        ("ir", "kernel @gemm_bias_relu"),
+        ("constraints", "; pending []"),
+        ("placed", "; agent0 simt"),
+        ("schedule", "ii = 16"),
+        ("materialized", "async.pipeline.agent_switch"),
+        ("nvvm", "gemm_bias_relu"),
+        ("ptx", ".version"),
+        ("metadata", "tensor_maps"),
+    ] {
+        let (status, stdout, stderr) = tileas(&["compile", GEMM, "--emit", stage], b"");
+        assert_eq!((status, stderr.as_str()), (0, ""), "{stage}");
+        assert!(stdout.contains(part), "{stage}:\n{stdout}");
+    }
+}
+
+#[test]
+fn several_kernels_are_one_module() {
+    let one = std::fs::read_to_string(GEMM).expect("readable");
+    let two = format!("{one}\n{}", one.replace("@gemm_bias_relu", "@other"));
+    let (status, ptx, stderr) = tileas(&["compile", "-"], two.as_bytes());
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    assert_eq!(ptx.matches(".version").count(), 1);
+    assert_eq!(ptx.matches(".entry").count(), 2);
+    let (_, json, _) = tileas(&["compile", "-", "--emit", "metadata"], two.as_bytes());
+    let metadata: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(metadata["kernels"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn schedules_of_kernels_and_graphs() {
+    let (status, json, _) = tileas(&["schedule", GEMM, "--format", "json"], b"");
+    assert_eq!(status, 0);
+    let regions: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((&regions[0]["schema"], &regions[0]["ii"]), (&"tileas-schedule/1".into(), &16.into()));
+    // What it wrote is a problem it reads; the answer is the same schedule.
+    let file = temp("loops.json");
+    std::fs::write(&file, &json).expect("writable");
+    let (status, again, stderr) =
+        tileas(&["schedule", "--ddg", file.to_str().expect("UTF-8"), "--format", "json"], b"");
+    assert_eq!(status, 0, "{stderr}");
+    let again: serde_json::Value = serde_json::from_str(&again).expect("JSON");
+    for key in ["ii", "stage_count", "bounds", "ops"] {
+        assert_eq!(regions[0][key], again[0][key], "{key}");
+    }
+    assert!(tileas(&["schedule", GEMM, "--format", "gantt"], b"").1.contains("one column ="));
+    assert!(tileas(&["schedule", GEMM, "--set", "scheduler=serial"], b"").1.contains("serial"));
+    let (status, _, stderr) = tileas(&["schedule", "--ddg", "-"], b"{\"schema\": 1}");
+    assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
+}
+
+#[test]
+fn diagnostics_have_excerpts_and_status_1() {
+    let (status, stdout, stderr) = tileas(&["check", "-"], b"kernel @k(%x: f32) {\n  %a = addf %x, %y\n}\n");
+    assert_eq!((status, stdout.as_str()), (1, ""));
+    for part in ["error[E0005]", "<stdin>:2:", "%a = addf %x, %y"] {
+        assert!(stderr.contains(part), "{part} missing in\n{stderr}");
+    }
+    let (status, _, stderr) = tileas(&["compile", "-"], b"kernel @k() {\n  // \xff\n}");
+    assert!(status == 1 && stderr.contains("<stdin>:2:6") && stderr.contains("0xff"), "{stderr}");
+    let warned = b"kernel @k(%x: f32) {\n  %a = addf %x, %x <{tileas.schedule.constraint.gid = 7}>\n}\n";
+    let (status, stdout, stderr) = tileas(&["check", "-"], warned);
+    assert!(
+        status == 0 && stdout.contains("1 warnings") && stderr.contains("warning[W0101]"),
+        "{stdout}{stderr}"
+    );
+    assert_eq!(tileas(&["check", "-", "--set", "constraint-mode=strict"], warned).0, 0);
+}
+
+#[test]
+fn usage_is_status_2_and_files_status_3() {
+    for args in [
+        &["compile"] as &[&str],
+        &["compile", GEMM, "--emit", "sass"],
+        &["compile", GEMM, "--set", "slice-regs=48"],
+        &["compile", GEMM, "--set", "no-such-option=1"],
+        &["compile", GEMM, "--target", "sm_90a"],
+        &["schedule", GEMM, "--ddg", "-"],
+        &["fly"],
+    ] {
+        let (status, stdout, stderr) = tileas(args, b"");
+        assert_eq!((status, stdout.as_str()), (2, ""), "{args:?}\n{stderr}");
+        assert!(!stderr.is_empty());
+    }
+    assert_eq!(tileas(&["check", "/no/such/file"], b"").0, 3);
+    assert_eq!(tileas(&["compile", GEMM, "-o", "/no/such/folder/out"], b"").0, 3);
+}
+
+#[test]
+fn tables_and_options() {
+    let (status, isa, _) = tileas(&["isa", "--target", "sm_103a"], b"");
+    assert!(status == 0 && isa.contains("sm_103a") && isa.contains("tma"));
+    assert!(tileas(&["isa", "--list"], b"").1.lines().any(|l| l == "sm_100a"));
+    let (status, options, _) = tileas(&["options"], b"");
+    assert_eq!(status, 0);
+    for o in tileas_codegen::Settings::list() {
+        assert!(options.contains(&format!("{}={}\n", o.name, o.default)), "{}", o.name);
+    }
+    let (_, one, _) = tileas(&["options", "slice"], b"");
+    assert!(one.starts_with("slice-regs=64") && one.contains("a power of two"));
+}

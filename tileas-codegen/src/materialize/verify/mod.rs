@@ -1,0 +1,488 @@
+//! R5: proves from the materialised function alone that its agents cannot deadlock and that every conflicting access
+//! to a slot is ordered.
+//!
+//! In: a materialised function. Out: a [`SyncReport`], or all violations. It shares no code with what built the
+//! function. Checks: each pipe advances once per execution of one home region, with one acquire, commit, and per
+//! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
+//! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths (E0706); a reverse
+//! path per pipe (E0707). Cost: accesses × nodes × edges per region.
+
+mod graph;
+mod model;
+
+use crate::error::{Code, CodegenError};
+use crate::ir::{Function, Opcode, Space, Value};
+use crate::isa::TargetIsa;
+use graph::Graph;
+use model::{Engine, Model, What};
+use rustc_hash::FxHashMap;
+
+/// What was proven, in numbers.
+#[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
+pub struct SyncReport {
+    /// Pipelines.
+    pub pipes: usize,
+    /// Regions.
+    pub regions: usize,
+    /// Nodes of all graphs.
+    pub nodes: usize,
+    /// Edges of all graphs.
+    pub edges: usize,
+    /// Pairs of conflicting accesses proven ordered.
+    pub ordered_pairs: usize,
+}
+
+/// Checks a materialised function.
+///
+/// # Errors
+/// All violations, each with the op it concerns.
+pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Vec<CodegenError>> {
+    let mut m = Model::read(func);
+    let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
+    dangling(&mut m);
+    if m.errors.is_empty() {
+        let homes = counts(&mut m);
+        arrivals(&mut m, isa);
+        if m.errors.is_empty() {
+            regions(&mut m, &homes, &mut report);
+        }
+    }
+    if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+}
+
+/// Every operand must be defined by something that is still in the function.
+fn dangling(m: &mut Model<'_>) {
+    for op in m.func.all_ops() {
+        for &v in m.func.operands(op) {
+            if m.func.defining_op(v).is_some_and(|d| m.func.op_block(d).is_none()) {
+                m.error(Code::E0708, op, "an operand is defined by an op that was removed");
+            }
+        }
+    }
+}
+
+/// Where each pipe has its home. Checks that both sides use it exactly once there, in order.
+fn counts(m: &mut Model<'_>) -> Vec<usize> {
+    // (agent, region, local, index) of each use.
+    type Use = (usize, usize, i64, usize);
+    let mut homes = vec![0; m.pipes.len()];
+    for (p, home_of) in homes.iter_mut().enumerate() {
+        let mut acquire: Vec<Use> = Vec::new();
+        let mut commit: Vec<Use> = Vec::new();
+        let mut wait: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
+        let mut release: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
+        let mut incs: Vec<Use> = Vec::new();
+        for (r, region) in m.regions.iter().enumerate() {
+            for (a, list) in region.events.iter().enumerate() {
+                for (i, e) in list.iter().enumerate() {
+                    let u = (a, r, e.local, i);
+                    match e.what {
+                        What::Acquire(q) if q == p => acquire.push(u),
+                        What::Commit(q, _) if q == p => commit.push(u),
+                        What::Wait(q, c) if q == p => wait.entry((a, c)).or_default().push(u),
+                        What::Release(q, c, _) if q == p => release.entry((a, c)).or_default().push(u),
+                        What::Inc(q) if q == p => incs.push(u),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let op = m.pipes[p].op;
+        let in_order = |first: &Use, second: &Use| {
+            first.0 == second.0 && first.1 == second.1 && (first.2, first.3) < (second.2, second.3)
+        };
+        let mut complaints: Vec<String> = Vec::new();
+        let home = match (acquire.as_slice(), commit.as_slice()) {
+            ([a], [c]) if in_order(a, c) => a.1,
+            (a, c) => {
+                complaints.push(format!(
+                    "{} acquires and {} commits, in order one each is needed",
+                    a.len(),
+                    c.len()
+                ));
+                0
+            }
+        };
+        let mut consumers: Vec<(usize, i64)> = wait.keys().chain(release.keys()).copied().collect();
+        consumers.sort_unstable();
+        consumers.dedup();
+        if consumers.is_empty() {
+            complaints.push("no consumer".into());
+        }
+        for key in consumers {
+            let (w, r) = (wait.get(&key), release.get(&key));
+            match (w.map(Vec::as_slice), r.map(Vec::as_slice)) {
+                (Some([w]), Some([r])) if in_order(w, r) && w.1 == home => {}
+                (w, r) => complaints.push(format!(
+                    "consumer {} in agent {}: {} waits and {} releases, in the producer's region one each is needed",
+                    key.1,
+                    key.0,
+                    w.map_or(0, <[Use]>::len),
+                    r.map_or(0, <[Use]>::len)
+                )),
+            }
+        }
+        if home != 0 {
+            let mut users: Vec<(usize, i64)> = acquire.iter().chain(&commit).map(|u| (u.0, u.2)).collect();
+            users.extend(wait.values().chain(release.values()).flatten().map(|u| (u.0, u.2)));
+            users.sort_unstable();
+            users.dedup();
+            for (a, local) in users {
+                let n = incs.iter().filter(|u| u.0 == a && u.1 == home && u.2 == local).count();
+                if n != 1 {
+                    complaints.push(format!("agent {a} advances its iterator {n} times per use"));
+                }
+            }
+        }
+        *home_of = home;
+        for c in complaints {
+            m.error(Code::E0703, op, format!("Pipe_{p}: {c}"));
+        }
+    }
+    homes
+}
+
+/// Bytes TMA loads of a pipe write per execution of a region; `None` when paths differ.
+fn loaded(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> Option<i64> {
+    let mut sum = 0i64;
+    for e in &m.regions[region].events[agent] {
+        match &e.what {
+            What::Access(Engine::Load, touches, Some(q)) if *q == pipe => {
+                for t in touches {
+                    sum += slot_bytes(m.func, t.buffer);
+                }
+            }
+            What::Region(inner) => {
+                let mut each = inner.iter().map(|&r| loaded(m, r, agent, pipe));
+                let first = each.next().flatten()?;
+                if each.any(|x| x != Some(first)) {
+                    return None;
+                }
+                let is_loop = m.func.opcode(e.op) == Opcode::For;
+                if is_loop && first != 0 {
+                    return None;
+                }
+                sum += first;
+            }
+            _ => {}
+        }
+    }
+    Some(sum)
+}
+
+fn slot_bytes(func: &Function, buffer: Value) -> i64 {
+    let data = func.value_data(buffer);
+    let slots = data.dims().and_then(|d| d.first().copied()).unwrap_or(1).max(1);
+    data.num_bytes().map_or(0, |b| (b / u64::from(slots)) as i64)
+}
+
+/// Barrier counts equal what arrives in a phase; bytes equal what is loaded.
+fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
+    let limits = &isa.machine().limits;
+    let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
+    for (r, region) in m.regions.iter().enumerate() {
+        for (a, list) in region.events.iter().enumerate() {
+            for (i, e) in list.iter().enumerate() {
+                match e.what {
+                    What::Commit(p, tx) => {
+                        let full = &m.pipes[p].full;
+                        let (want, bytes) = match full.name.as_str() {
+                            "tx" => (1, loaded(m, r, a, p)),
+                            "commit" => (1, Some(0)),
+                            _ => (m.threads[a], Some(0)),
+                        };
+                        let one_lane = m.threads[a] == 1 || full.name == "arrive";
+                        if full.count != want || !one_lane {
+                            found.push((
+                                Code::E0704,
+                                e.op,
+                                format!(
+                                    "Pipe_{p}: full counts {} arrivals, the commit makes {want}",
+                                    full.count
+                                ),
+                            ));
+                        }
+                        let announced = tx.unwrap_or(0);
+                        let owed: i64 = m.pipes[p].buffers.iter().map(|&b| slot_bytes(m.func, b)).sum();
+                        let is_tx = full.name == "tx";
+                        if bytes != Some(announced) || full.bytes != announced || (is_tx && owed != announced)
+                        {
+                            found.push((
+                                Code::E0704,
+                                e.op,
+                                format!(
+                                    "Pipe_{p}: {announced} bytes are announced, the barrier has {}, the loads write {}, the buffers hold {owed}",
+                                    full.bytes,
+                                    bytes.map_or_else(|| "different amounts".into(), |b| b.to_string())
+                                ),
+                            ));
+                        }
+                        if i64::from(limits.mbarrier_count_max) < announced {
+                            found.push((
+                                Code::E0704,
+                                e.op,
+                                format!("Pipe_{p}: {announced} bytes exceed a barrier"),
+                            ));
+                        }
+                    }
+                    What::Release(p, _, Some(pending)) => {
+                        // Stores certainly issued between this pipe's store and the release.
+                        let is_store = |w: &What| matches!(w, What::Access(Engine::Store, ..));
+                        let mine = |w: &What| matches!(w, What::Access(Engine::Store, t, _) if t.iter().any(|t| m.pipes[p].buffers.contains(&t.buffer)));
+                        let last = list[..i].iter().rposition(|x| mine(&x.what));
+                        let behind = last.map_or(0, |l| {
+                            list[l + 1..i].iter().filter(|x| is_store(&x.what) && x.local == e.local).count()
+                        });
+                        if pending > behind as i64 {
+                            found.push((
+                                Code::E0703,
+                                e.op,
+                                format!("Pipe_{p}: {pending} bulk groups may be pending, {behind} follow the store"),
+                            ));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    for p in 0..m.pipes.len() {
+        let mut sum = 0;
+        for region in &m.regions {
+            for (a, list) in region.events.iter().enumerate() {
+                for e in list {
+                    if let What::Release(q, _, pending) = e.what
+                        && q == p
+                    {
+                        sum += if pending.is_some() { 1 } else { m.threads[a] };
+                    }
+                }
+            }
+        }
+        if let Some(empty) = &m.pipes[p].empty
+            && empty.count != sum
+        {
+            found.push((
+                Code::E0704,
+                m.pipes[p].op,
+                format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count),
+            ));
+        }
+    }
+    for (code, op, message) in found {
+        m.error(code, op, message);
+    }
+}
+
+/// One access, by where it stands.
+struct Place {
+    agent: usize,
+    /// (region, event) from the kernel body down.
+    path: Vec<(usize, usize)>,
+    engine: Engine,
+    writes: bool,
+    ring: Option<usize>,
+    op: crate::ir::Op,
+}
+
+fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
+    let graphs: Vec<Graph> = (0..m.regions.len()).map(|r| Graph::build(m, r)).collect();
+    let lanes: Vec<&str> =
+        m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
+    let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
+    for (r, g) in graphs.iter().enumerate() {
+        report.nodes += g.names.len();
+        report.edges += g.edges.len();
+        if let Some(cycle) = g.bad_cycle() {
+            let at = cycle.iter().find_map(|&k| match g.edges[k].why {
+                graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
+                _ => None,
+            });
+            let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
+            if let Some(op) = op {
+                found.push((Code::E0702, op, g.explain(&cycle, m, &lanes)));
+            }
+        }
+    }
+    if found.is_empty() {
+        reverse_paths(m, homes, &graphs, &mut found);
+        conflicts(m, homes, &graphs, report, &mut found);
+    }
+    for (code, op, message) in found {
+        m.error(code, op, message);
+    }
+}
+
+/// Whether the ring of a pipe is never used twice, so that nothing needs to flow back.
+fn used_once(m: &Model<'_>, region: usize, depth: i64) -> bool {
+    m.executions(region).is_some_and(|n| n <= depth)
+}
+
+fn reverse_paths(
+    m: &Model<'_>,
+    homes: &[usize],
+    graphs: &[Graph],
+    found: &mut Vec<(Code, crate::ir::Op, String)>,
+) {
+    for (p, info) in m.pipes.iter().enumerate() {
+        let home = homes[p];
+        if used_once(m, home, info.depth) {
+            continue;
+        }
+        let g = &graphs[home];
+        let mut acquire = None;
+        let mut waits = Vec::new();
+        for (a, list) in m.regions[home].events.iter().enumerate() {
+            for (i, e) in list.iter().enumerate() {
+                match e.what {
+                    What::Acquire(q) if q == p => acquire = Some(g.nodes[&(a, i)].issue),
+                    What::Wait(q, _) if q == p => waits.push(g.nodes[&(a, i)].issue),
+                    _ => {}
+                }
+            }
+        }
+        let Some(acquire) = acquire else { continue };
+        for w in waits {
+            let back = info.depth - info.distance;
+            let d = g.distances(w)[acquire];
+            if d.is_none_or(|d| d > back) {
+                found.push((
+                    Code::E0707,
+                    info.op,
+                    match d {
+                        Some(d) => format!("Pipe_{p}: the way back takes {d} iterations, {back} are allowed"),
+                        None => {
+                            format!("Pipe_{p}: nothing orders its consumer before the producer's next turn")
+                        }
+                    },
+                ));
+            }
+        }
+    }
+}
+
+fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
+    let mut by_buffer: Vec<(Value, Vec<Place>)> = Vec::new();
+    fn walk(
+        m: &Model<'_>,
+        agent: usize,
+        region: usize,
+        path: &mut Vec<(usize, usize)>,
+        out: &mut Vec<(Value, Vec<Place>)>,
+    ) {
+        for (i, e) in m.regions[region].events[agent].iter().enumerate() {
+            path.push((region, i));
+            match &e.what {
+                What::Region(inner) => inner.iter().for_each(|&r| walk(m, agent, r, path, out)),
+                What::Access(engine, touches, _) => {
+                    for t in touches {
+                        let place = Place {
+                            agent,
+                            path: path.clone(),
+                            engine: *engine,
+                            writes: t.writes,
+                            ring: t.ring,
+                            op: e.op,
+                        };
+                        match out.iter_mut().find(|b| b.0 == t.buffer) {
+                            Some(b) => b.1.push(place),
+                            None => out.push((t.buffer, vec![place])),
+                        }
+                    }
+                }
+                _ => {}
+            }
+            path.pop();
+        }
+    }
+    for a in 0..m.threads.len() {
+        walk(m, a, 0, &mut Vec::new(), &mut by_buffer);
+    }
+    by_buffer
+}
+
+fn conflicts(
+    m: &Model<'_>,
+    homes: &[usize],
+    graphs: &[Graph],
+    report: &mut SyncReport,
+    found: &mut Vec<(Code, crate::ir::Op, String)>,
+) {
+    let mut memo: FxHashMap<(usize, usize), Vec<Option<i64>>> = FxHashMap::default();
+    for (buffer, list) in places(m) {
+        let smem = m.func.value_data(buffer).space() == Some(Space::Smem);
+        for (i, x) in list.iter().enumerate() {
+            for y in &list[i + 1..] {
+                let same = x.agent == y.agent && x.engine == y.engine;
+                let conflict = if same {
+                    // One engine works in issue order; threads of an agent do not, in shared memory.
+                    x.engine == Engine::Threads && smem && x.writes != y.writes
+                } else {
+                    x.writes || y.writes
+                };
+                if !conflict {
+                    continue;
+                }
+                report.ordered_pairs += 1;
+                // The innermost region that holds both.
+                let Some(depth) =
+                    (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
+                else {
+                    continue;
+                };
+                let region = x.path[depth].0;
+                let g = &graphs[region];
+                let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
+                if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
+                    // Two arms of one branch.
+                    continue;
+                }
+                let mut path = |from: usize, to: usize| {
+                    memo.entry((region, from)).or_insert_with(|| g.distances(from))[to]
+                };
+                // What threads did is done when they leave the region; engines may go on.
+                let end =
+                    |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
+                let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
+                // Turns after which the slot comes again.
+                let turn = match x.ring {
+                    Some(p) if homes[p] == region => m.pipes[p].depth,
+                    _ => 1,
+                };
+                let within = |d: Option<i64>, most: i64| d.is_some_and(|d| d <= most);
+                // In two arms of one branch they never meet in one turn.
+                let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
+                let apart = match (event(x), event(y)) {
+                    (What::Region(rx), What::Region(ry)) => rx == ry,
+                    _ => false,
+                };
+                let ordered = if apart && !used_once(m, region, turn) {
+                    within(a, turn) && within(b, turn)
+                } else if apart {
+                    true
+                } else if used_once(m, region, turn) {
+                    within(a, 0) || within(b, 0)
+                } else {
+                    (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
+                };
+                if !ordered {
+                    let show =
+                        |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
+                    found.push((
+                        Code::E0706,
+                        y.op,
+                        format!(
+                            "{} of agent {} and {} of agent {} use one slot, the slot comes again after {turn}: {} forth, {} back",
+                            m.op_name(x.op),
+                            x.agent,
+                            m.op_name(y.op),
+                            y.agent,
+                            show(a),
+                            show(b)
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! The materialised function as the post-verifier sees it: pipes, agents, regions and their events.
+//!
+//! In: the function alone. Out: [`Model`]. Regions of different agents are one region when they stem from one op of
+//! the placed function (`origin`); branches without origin are the guards of a rolled loop and are looked through.
+//! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
+
+use crate::error::{Code, CodegenError};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
+use rustc_hash::FxHashMap;
+
+/// How a barrier side is signalled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// `tx`, `commit`, `arrive`, `bulk`.
+    pub name: String,
+    /// Arrivals of a phase.
+    pub count: i64,
+    /// Transaction bytes.
+    pub bytes: i64,
+}
+
+/// One `create_pipeline`.
+pub struct PipeInfo {
+    /// The op.
+    pub op: Op,
+    /// Slots.
+    pub depth: i64,
+    /// Iteration distance.
+    pub distance: i64,
+    /// Full side.
+    pub full: Signal,
+    /// Empty side, if there is one.
+    pub empty: Option<Signal>,
+    /// Buffers handed over.
+    pub buffers: Vec<Value>,
+}
+
+/// Engine of an access.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// Threads.
+    Threads,
+    /// Matrix engine.
+    Mma,
+    /// TMA load.
+    Load,
+    /// TMA store.
+    Store,
+}
+
+/// One access to a buffer.
+#[derive(Clone, Debug)]
+pub struct Touch {
+    /// The `alloc_tensor` result.
+    pub buffer: Value,
+    /// Whether it writes.
+    pub writes: bool,
+    /// The pipe whose iterator selects the slot.
+    pub ring: Option<usize>,
+}
+
+/// What an event is.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// Acquire of a pipe.
+    Acquire(usize),
+    /// Commit of a pipe, with announced bytes.
+    Commit(usize, Option<i64>),
+    /// Wait of a pipe as consumer n.
+    Wait(usize, i64),
+    /// Release of a pipe as consumer n; bulk groups that may be pending.
+    Release(usize, i64, Option<i64>),
+    /// Advance of an iterator.
+    Inc(usize),
+    /// An op that reads or writes buffers; the pipe whose transaction it completes.
+    Access(Engine, Vec<Touch>, Option<usize>),
+    /// A region op: its regions.
+    Region(Vec<usize>),
+}
+
+/// One event of one agent in one region.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The op.
+    pub op: Op,
+    /// Local stage.
+    pub local: i64,
+    /// What.
+    pub what: What,
+}
+
+/// One region: the kernel body, a loop body, an arm.
+pub struct RegionInfo {
+    /// The region around it.
+    pub parent: Option<usize>,
+    /// Upper bound on its executions per execution of the parent; `None` = unknown.
+    pub trips: Option<i64>,
+    /// Events of each agent.
+    pub events: Vec<Vec<Event>>,
+}
+
+/// Everything read from the function.
+pub struct Model<'a> {
+    /// The function.
+    pub func: &'a Function,
+    /// Pipes in program order.
+    pub pipes: Vec<PipeInfo>,
+    /// Arriving threads of each agent.
+    pub threads: Vec<i64>,
+    /// Regions; 0 is the kernel body.
+    pub regions: Vec<RegionInfo>,
+    /// Complaints.
+    pub errors: Vec<CodegenError>,
+    by_key: FxHashMap<(i64, usize), usize>,
+    pipe_of: FxHashMap<Op, usize>,
+}
+
+/// The number an attribute in the discardable dictionary holds.
+fn note(func: &Function, op: Op, key: crate::ir::Sym) -> Option<i64> {
+    match func.attr_data(func.discardable(op).get(key)?) {
+        AttrData::Int(v, _) => Some(*v),
+        _ => None,
+    }
+}
+
+impl<'a> Model<'a> {
+    /// Reads the function.
+    pub fn read(func: &'a Function) -> Model<'a> {
+        let mut m = Model {
+            func,
+            pipes: Vec::new(),
+            threads: Vec::new(),
+            regions: Vec::new(),
+            errors: Vec::new(),
+            by_key: FxHashMap::default(),
+            pipe_of: FxHashMap::default(),
+        };
+        let mut switch = None;
+        for op in func.block_ops(func.entry()) {
+            match func.opcode(op) {
+                Opcode::AsyncPipelineCreatePipeline => m.pipe(op),
+                Opcode::AsyncPipelineAgentSwitch if switch.is_none() => switch = Some(op),
+                Opcode::AsyncPipelineAgentSwitch => m.error(Code::E0708, op, "a second agent_switch"),
+                _ => {}
+            }
+        }
+        let Some(switch) = switch else {
+            m.errors.push(CodegenError::new(Code::E0708, func.loc, "there is no agent_switch"));
+            return m;
+        };
+        let agents = func.regions(switch).len();
+        let warps = func.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
+        let lanes: Vec<bool> = match func.attr(switch, keys::LANES) {
+            Some(AttrData::Array(list)) => list
+                .iter()
+                .map(|&a| matches!(func.attr_data(a), AttrData::Name(s) if func.symbol(*s) == "elect"))
+                .collect(),
+            _ => Vec::new(),
+        };
+        if warps.len() != agents || lanes.len() != agents {
+            m.error(Code::E0708, switch, "num_warps and lanes must have one entry per agent");
+            return m;
+        }
+        m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
+        m.regions.push(RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); agents] });
+        for a in 0..agents {
+            if let Some(b) = func.op_block_at(switch, a) {
+                m.walk(a, b, 0, 0);
+            }
+        }
+        m
+    }
+
+    /// Adds a complaint.
+    pub fn error(&mut self, code: Code, op: Op, message: impl Into<String>) {
+        self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
+    }
+
+    fn signal(&self, op: Op, key: crate::ir::Sym) -> Option<Signal> {
+        let (name, args) = self.func.attr_call(op, key)?;
+        Some(Signal {
+            name: name.to_string(),
+            count: args.first().copied().unwrap_or(0),
+            bytes: args.get(1).copied().unwrap_or(0),
+        })
+    }
+
+    fn pipe(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(full), Some(empty), Some(depth)) =
+            (self.signal(op, keys::FULL), self.signal(op, keys::EMPTY), func.attr_int(op, keys::NUM_STAGES))
+        else {
+            self.error(Code::E0708, op, "a pipeline needs numStages, full and empty");
+            return;
+        };
+        self.pipe_of.insert(op, self.pipes.len());
+        self.pipes.push(PipeInfo {
+            op,
+            depth,
+            distance: func.attr_int(op, keys::DISTANCE).unwrap_or(0),
+            full,
+            empty: (empty.name != "none").then_some(empty),
+            buffers: func.operands(op).to_vec(),
+        });
+        let n = self.pipes.len() - 1;
+        for &v in func.results(op) {
+            let slots = match func.value_data(v) {
+                TypeData::PipeProducer(s) | TypeData::PipeConsumer(s) => i64::from(*s),
+                _ => -1,
+            };
+            if slots != depth {
+                self.error(Code::E0705, op, format!("Pipe_{n} has numStages {depth}, its ends have {slots}"));
+            }
+        }
+        for &b in func.operands(op) {
+            let slots = func.value_data(b).dims().and_then(|d| d.first().copied()).map_or(-1, i64::from);
+            if slots != depth {
+                self.error(
+                    Code::E0705,
+                    op,
+                    format!("Pipe_{n} has numStages {depth}, a buffer has {slots} slots"),
+                );
+            }
+        }
+    }
+
+    /// The pipe (and the consumer number) behind a pipeline end, an ownership value or an iterator.
+    pub fn trace(&self, v: Value, fuel: u32) -> Option<(usize, Option<i64>)> {
+        let (func, fuel) = (self.func, fuel.checked_sub(1)?);
+        match func.value_def(v) {
+            ValueDef::Result(op, n) => {
+                let first = func.operands(op).first().copied();
+                match func.opcode(op) {
+                    Opcode::AsyncPipelineCreatePipeline => Some((*self.pipe_of.get(&op)?, None)),
+                    Opcode::AsyncPipelineConsumerWait => Some((
+                        self.trace(first?, fuel)?.0,
+                        Some(func.attr_int(op, keys::CONSUMER_IDX).unwrap_or(0)),
+                    )),
+                    Opcode::AsyncPipelineProducerAcquire
+                    | Opcode::AsyncPipelineProducerCommit
+                    | Opcode::AsyncPipelineConsumerRelease
+                    | Opcode::AsyncPipelineCreateIterator
+                    | Opcode::AsyncPipelineIncIter => self.trace(first?, fuel),
+                    Opcode::If => {
+                        let t = func.last_op(func.op_block_at(op, 0)?)?;
+                        self.trace(*func.operands(t).get(n as usize)?, fuel)
+                    }
+                    Opcode::For => self.trace(*func.named_segment(op, "inits").get(n as usize)?, fuel),
+                    _ => None,
+                }
+            }
+            ValueDef::Param(b, n) => {
+                let op = func.block_parent(b)?;
+                let n = (n as usize).checked_sub(1)?;
+                let iter = matches!(func.value_data(v), TypeData::PipeIter(_));
+                let init = *func.named_segment(op, "inits").get(n)?;
+                if iter {
+                    return self.trace(init, fuel);
+                }
+                // Ownership that crosses steps: what the loop hands on says which consumer it is.
+                let t = func.last_op(func.op_block_at(op, 0)?)?;
+                let next = *func.operands(t).get(n)?;
+                self.trace(next, fuel).or_else(|| self.trace(init, fuel))
+            }
+        }
+    }
+
+    fn region(&mut self, key: (i64, usize), parent: usize, trips: Option<i64>) -> usize {
+        let agents = self.threads.len();
+        if let Some(&r) = self.by_key.get(&key) {
+            return r;
+        }
+        self.regions.push(RegionInfo { parent: Some(parent), trips, events: vec![Vec::new(); agents] });
+        self.by_key.insert(key, self.regions.len() - 1);
+        self.regions.len() - 1
+    }
+
+    fn constant_trips(&self, op: Op) -> Option<i64> {
+        let c = |n: &str| self.func.named_operand(op, n).and_then(|v| self.func.constant_value(v));
+        let (lo, hi, step) = (c("lower")? as i64, c("upper")? as i64, c("step")? as i64);
+        (step > 0).then(|| (hi - lo).max(0).div_euclid(step) + i64::from((hi - lo).max(0) % step != 0))
+    }
+
+    fn walk(&mut self, agent: usize, block: Block, region: usize, local: i64) {
+        let func = self.func;
+        for op in func.block_ops(block) {
+            let at = note(func, op, keys::LOCAL).unwrap_or(0);
+            let opcode = func.opcode(op);
+            let origin = note(func, op, keys::ORIGIN);
+            let what = match opcode {
+                Opcode::For | Opcode::If => {
+                    let Some(origin) = origin else {
+                        self.without_origin(agent, op, region, at);
+                        continue;
+                    };
+                    let trips = if opcode == Opcode::For { self.constant_trips(op) } else { Some(1) };
+                    let mut inner = Vec::new();
+                    for n in 0..func.regions(op).len() {
+                        let r = self.region((origin, n), region, trips);
+                        if self.regions[r].parent != Some(region) {
+                            self.error(
+                                Code::E0708,
+                                op,
+                                "a region stands in different regions in different agents",
+                            );
+                        }
+                        if !self.regions[r].events[agent].is_empty() {
+                            self.error(Code::E0708, op, "a region stands twice in one agent");
+                        }
+                        if let Some(b) = func.op_block_at(op, n) {
+                            self.walk(agent, b, r, 0);
+                        }
+                        inner.push(r);
+                    }
+                    What::Region(inner)
+                }
+                Opcode::AsyncPipelineProducerAcquire
+                | Opcode::AsyncPipelineProducerCommit
+                | Opcode::AsyncPipelineConsumerWait
+                | Opcode::AsyncPipelineConsumerRelease
+                | Opcode::AsyncPipelineIncIter => {
+                    let traced = func.operands(op).first().and_then(|&v| self.trace(v, 64));
+                    let Some((p, consumer)) = traced else {
+                        self.error(Code::E0708, op, format!("{} of no pipeline", opcode.name()));
+                        continue;
+                    };
+                    self.check_iterator(op, p);
+                    match opcode {
+                        Opcode::AsyncPipelineProducerAcquire if func.has_attr(op, keys::DRAIN) => continue,
+                        Opcode::AsyncPipelineProducerAcquire => What::Acquire(p),
+                        Opcode::AsyncPipelineProducerCommit => What::Commit(p, func.attr_int(op, keys::TX)),
+                        Opcode::AsyncPipelineConsumerWait => {
+                            What::Wait(p, func.attr_int(op, keys::CONSUMER_IDX).unwrap_or(0))
+                        }
+                        Opcode::AsyncPipelineConsumerRelease => {
+                            What::Release(p, consumer.unwrap_or(0), func.attr_int(op, keys::BULK_PENDING))
+                        }
+                        _ => What::Inc(p),
+                    }
+                }
+                _ => match self.access(op) {
+                    Some(w) => w,
+                    None => continue,
+                },
+            };
+            if at != local && local != 0 {
+                self.error(Code::E0708, op, format!("local stage {at} under a guard of local stage {local}"));
+            }
+            self.regions[region].events[agent].push(Event { op, local: at, what });
+        }
+    }
+
+    /// A guard of a rolled loop, or a drain loop.
+    fn without_origin(&mut self, agent: usize, op: Op, region: usize, local: i64) {
+        let func = self.func;
+        if func.opcode(op) == Opcode::If {
+            if let Some(b) = func.op_block_at(op, 0) {
+                self.walk(agent, b, region, local);
+            }
+            return;
+        }
+        let mut bad = false;
+        if let Some(b) = func.op_block_at(op, 0) {
+            func.walk(b, &mut |o| {
+                bad |= match func.opcode(o) {
+                    Opcode::AsyncPipelineProducerAcquire => !func.has_attr(o, keys::DRAIN),
+                    Opcode::AsyncPipelineIncIter | Opcode::Yield => false,
+                    _ => true,
+                }
+            });
+        }
+        if bad {
+            self.error(Code::E0708, op, "a loop without origin does more than drain");
+        }
+    }
+
+    fn check_iterator(&mut self, op: Op, p: usize) {
+        let func = self.func;
+        let depth = self.pipes[p].depth;
+        for &v in func.operands(op) {
+            let TypeData::PipeIter(n) = func.value_data(v) else { continue };
+            if i64::from(*n) != depth {
+                self.error(Code::E0705, op, format!("an iterator of {n} slots on Pipe_{p} of {depth}"));
+            }
+            if self.trace(v, 64).map(|t| t.0) != Some(p) {
+                self.error(
+                    Code::E0705,
+                    op,
+                    format!("Pipe_{p} is used with the iterator of another pipeline"),
+                );
+            }
+        }
+    }
+
+    fn buffer(&self, v: Value) -> bool {
+        self.func.defining_op(v).is_some_and(|op| self.func.opcode(op) == Opcode::AllocTensor)
+    }
+
+    fn access(&mut self, op: Op) -> Option<What> {
+        let func = self.func;
+        let mut touches: Vec<Touch> = Vec::new();
+        let list: &[(&str, &str, bool)] = match func.opcode(op) {
+            Opcode::AsyncTiledTmaLoad => &[("buffer", "stage", true)],
+            Opcode::AsyncTiledTmaStore => &[("source", "stage", false)],
+            Opcode::AsyncDot => {
+                &[("a", "a_stage", false), ("b", "b_stage", false), ("acc", "acc_stage", true)]
+            }
+            Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
+            _ => return None,
+        };
+        for &(name, stage, writes) in list {
+            let Some(buffer) = func.named_operand(op, name) else { continue };
+            if !self.buffer(buffer) {
+                if matches!(func.value_data(buffer).space(), Some(Space::Smem | Space::Tmem)) {
+                    self.error(Code::E0708, op, format!("operand {name} is not a buffer"));
+                }
+                continue;
+            }
+            let index = func.named_operand(op, stage);
+            let ring = index
+                .filter(|&i| matches!(func.value_data(i), TypeData::PipeIter(_)))
+                .and_then(|i| self.trace(i, 64))
+                .map(|t| t.0);
+            let slots = func.value_data(buffer).dims().and_then(|d| d.first().copied()).unwrap_or(0);
+            match ring {
+                Some(p) if self.pipes[p].depth != i64::from(slots) => self.error(
+                    Code::E0705,
+                    op,
+                    format!("a buffer of {slots} slots is indexed by Pipe_{p} of {}", self.pipes[p].depth),
+                ),
+                None if slots != 1 => {
+                    self.error(Code::E0705, op, "a ring buffer is indexed without an iterator")
+                }
+                _ => {}
+            }
+            touches.push(Touch { buffer, writes, ring });
+        }
+        let engine = match func.opcode(op) {
+            Opcode::AsyncTiledTmaLoad => Engine::Load,
+            Opcode::AsyncTiledTmaStore => Engine::Store,
+            Opcode::AsyncDot => Engine::Mma,
+            _ if touches.len() == 2 => Engine::Mma,
+            _ => Engine::Threads,
+        };
+        let completes = match func.named_operand(op, "barrier") {
+            Some(b) if engine == Engine::Load => self.trace(b, 64).map(|t| t.0),
+            _ => None,
+        };
+        (!touches.is_empty()).then_some(What::Access(engine, touches, completes))
+    }
+
+    /// Upper bound on the executions of a region per kernel.
+    pub fn executions(&self, region: usize) -> Option<i64> {
+        let r = &self.regions[region];
+        let outer = r.parent.map_or(Some(1), |p| self.executions(p))?;
+        outer.checked_mul(r.trips?)
+    }
+
+    /// A name for messages.
+    pub fn op_name(&self, op: Op) -> String {
+        match note(self.func, op, keys::ORIGIN) {
+            Some(n) => format!("op{n}"),
+            None => self.func.opcode(op).name().rsplit('.').next().unwrap_or("op").to_string(),
+        }
+    }
+}

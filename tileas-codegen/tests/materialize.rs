@@ -1,0 +1,402 @@
+//! Buffers and materialisation: placed kernels through webs, channels, depths, code and the post-verifier.
+
+mod sim;
+
+use tileas_codegen::Code;
+use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::ir::parser::parse_module;
+use tileas_codegen::ir::printer::print_function;
+use tileas_codegen::ir::verifier::verify_function;
+use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
+use tileas_codegen::isa::SharedIsa;
+use tileas_codegen::materialize::{materialize, verify_materialized};
+use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+
+fn isa() -> SharedIsa {
+    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+}
+
+fn read(text: &str) -> Function {
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    module.functions.into_iter().next().expect("one kernel")
+}
+
+fn source(name: &str) -> String {
+    let path = format!("{}/tests/place/{name}.tileas", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn placed(text: &str) -> (Function, AgentPlan) {
+    let func = read(text);
+    let isa = isa();
+    let plan = plan_agents(&func, &*isa, &AgentOptions::default()).expect("agents");
+    place(&func, &plan, &*isa, &PlaceOptions::default()).expect("placement")
+}
+
+/// Ops of a loop body that belong to an agent or hold a region: what a scheduler places.
+fn nodes(func: &Function, plan: &AgentPlan, l: Op) -> Vec<Op> {
+    let body = func.op_block_at(l, 0).expect("a body");
+    func.block_ops(body).filter(|&op| plan.op_agent[op].is_some() || func.opcode(op) == Opcode::If).collect()
+}
+
+/// Gives the innermost loops hand-written starts.
+fn starts(func: &Function, plan: &AgentPlan, ii: u32, list: &[u32]) -> ScheduleAnalysis {
+    let mut out = ScheduleAnalysis::default();
+    for l in func.all_ops() {
+        if func.opcode(l) != Opcode::For {
+            continue;
+        }
+        let body = func.op_block_at(l, 0).expect("a body");
+        let mut inner = false;
+        func.walk(body, &mut |op| inner |= func.opcode(op) == Opcode::For);
+        if inner {
+            continue;
+        }
+        let mut s = LoopSchedule { ii, stage_count: 1, ..LoopSchedule::default() };
+        for (i, op) in nodes(func, plan, l).into_iter().enumerate() {
+            s.start[op] = list.get(i).copied().unwrap_or(0);
+            s.order[op] = i as u32;
+            s.scheduled.push(op);
+        }
+        out.loops[l] = Some(Box::new(s));
+    }
+    out
+}
+
+fn build(name: &str) -> (Function, AgentPlan, BufferAssignment, Function) {
+    let (func, plan) = placed(&source(name));
+    let sched = if name == "simple" || name == "persistent" {
+        starts(&func, &plan, 16, &[0, 8, 16])
+    } else {
+        ScheduleAnalysis::default()
+    };
+    let isa = isa();
+    let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default())
+        .unwrap_or_else(|e| panic!("{name}: {e}"));
+    let mat = materialize(&func, &plan, &sched, &ba).unwrap_or_else(|e| panic!("{name}: {e}"));
+    (func, plan, ba, mat)
+}
+
+#[test]
+fn show() {
+    for name in std::env::var("SHOW").unwrap_or_default().split(',').filter(|n| !n.is_empty()) {
+        let (func, plan, ba, mat) = build(name);
+        println!("{}\n{}\n{}", print_function(&func), ba.dump(&func, &plan), print_function(&mat));
+        println!("{:?}\n{:?}", verify_function(&mat), verify_materialized(&mat, &*isa()));
+    }
+}
+
+#[test]
+fn all_placed_kernels() {
+    let dir = format!("{}/tests/place", env!("CARGO_MANIFEST_DIR"));
+    let mut names: Vec<String> = std::fs::read_dir(dir)
+        .expect("kernels")
+        .filter_map(|e| e.ok()?.file_name().to_str()?.strip_suffix(".tileas").map(str::to_string))
+        .collect();
+    names.sort();
+    let mut bad = Vec::new();
+    for name in &names {
+        let r = std::panic::catch_unwind(|| {
+            let (func, _, _, mat) = build(name);
+            let errors = verify_function(&mat);
+            let sync = verify_materialized(&mat, &*isa());
+            if !errors.is_empty() || sync.is_err() {
+                return Some(format!("{name}: {:?} {:?}", errors, sync));
+            }
+            for n in [0, 1, 2, 3, 5] {
+                let ints = [n, 2, 1];
+                let want = sim::reference(&func, &ints);
+                for seed in 0..20 {
+                    let got = sim::run(&mat, &ints, seed);
+                    if got != Ok(want.clone()) {
+                        return Some(format!("{name}: {n} trips, seed {seed}: {got:?} for {want:?}"));
+                    }
+                }
+            }
+            None
+        });
+        match r {
+            Ok(None) => {}
+            Ok(Some(e)) => bad.push(e),
+            Err(_) => bad.push(format!("{name} failed")),
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// Starts that keep every agent's own order of dependent ops, and otherwise roam: cross-agent dependences may be
+/// violated in time, which only the depths can absorb.
+fn random_starts(
+    u: &mut arbtest::arbitrary::Unstructured<'_>,
+    func: &Function,
+    plan: &AgentPlan,
+) -> arbtest::arbitrary::Result<ScheduleAnalysis> {
+    let ii = u.int_in_range(1..=4)? * 8;
+    let mut out = starts(func, plan, ii, &[]);
+    let roam = u.int_in_range(0..=3)? * ii / 2;
+    for l in func.all_ops() {
+        let Some(s) = out.loops[l].as_deref_mut() else { continue };
+        let list = s.scheduled.clone();
+        for (i, &op) in list.iter().enumerate() {
+            let mut least = 0;
+            let mut any = 0;
+            for &p in &list[..i] {
+                let same = plan.op_agent[p] == plan.op_agent[op]
+                    || plan.op_agent[p].is_none()
+                    || plan.op_agent[op].is_none();
+                let depends = func.operands(op).iter().any(|v| func.results(p).contains(v));
+                let stored = |o: Op| {
+                    let mut list: Vec<_> = func.operands(o).to_vec();
+                    list.extend_from_slice(func.results(o));
+                    list.iter().any(|&v| func.value_data(v).space().is_some_and(|s| s.name() != "rmem"))
+                };
+                // Ops of one agent that touch memory, or are regions, keep their order.
+                let ordered =
+                    stored(p) && stored(op) || !func.regions(p).is_empty() || !func.regions(op).is_empty();
+                if same && (depends || ordered) {
+                    least = least.max(s.start[p]);
+                } else if depends {
+                    any = any.max(s.start[p] + 8);
+                }
+            }
+            let free = any.saturating_sub(u.int_in_range(0..=roam)?);
+            s.start[op] = least.max(free) + u.int_in_range(0..=ii)? / 8 * 8;
+        }
+    }
+    Ok(out)
+}
+
+#[test]
+fn verdict_equals_execution() {
+    let names = [
+        "simple",
+        "persistent",
+        "two_accumulators",
+        "scaled_accumulator",
+        "computed_operand",
+        "old_accumulator",
+        "if_in_loop",
+        "tma_to_registers",
+        "register_carry",
+        "nonzero_init",
+        "in_place",
+        "arms",
+    ];
+    let kernels: Vec<_> = names.iter().map(|n| (n, placed(&source(n)))).collect();
+    let isa = isa();
+    let mut live = 0;
+    let mut dead = 0;
+    let mut other = 0;
+    let mut skewed = 0;
+    arbtest::arbtest(|u| {
+        let (name, (func, plan)) = &kernels[u.choose_index(kernels.len())?];
+        let sched = random_starts(u, func, plan)?;
+        let opts = BufferOptions { max_depth: Some(u.int_in_range(1..=5)?), ..BufferOptions::default() };
+        let ba = assign_buffers(func, plan, &sched, &*isa, &opts).expect("fits");
+        let mat = match materialize(func, plan, &sched, &ba) {
+            Ok(m) => m,
+            Err(e) if e.code == Code::E0701 => return Ok(()),
+            Err(e) => panic!("{name}: {e}"),
+        };
+        let text = print_function(&mat);
+        skewed += u32::from(text.contains("local = "));
+        let broken = verify_function(&mat);
+        assert!(broken.is_empty(), "{name}: {broken:?}\n{text}");
+        let seed = u.arbitrary::<u32>()?;
+        match verify_materialized(&mat, &*isa) {
+            Ok(_) => {
+                live += 1;
+                for n in [0, 1, 2, 3, 5] {
+                    let want = sim::reference(func, &[n, 2, 1]);
+                    for s in 0..3 {
+                        let got = sim::run(&mat, &[n, 2, 1], u64::from(seed) + s);
+                        assert_eq!(got, Ok(want.clone()), "{name}: {n} trips, seed {seed} + {s}\n{text}");
+                    }
+                }
+            }
+            Err(e) if e.iter().any(|e| e.code == Code::E0702) => {
+                dead += 1;
+                let trips = (0..20).flat_map(|n| [[n, 2, 2], [2, n, 2], [2, 2, n]]);
+                let stuck = trips.into_iter().any(|n| sim::run(&mat, &n, u64::from(seed)).is_err());
+                assert!(stuck, "{name}: {}\n{text}", e[0]);
+            }
+            Err(_) => other += 1,
+        }
+        Ok(())
+    })
+    .budget_ms(4_000);
+    println!("{live} live ({skewed} skewed), {dead} dead, {other} refused for order");
+    assert!(
+        live > 100 && dead > 5 && skewed > 50,
+        "{live} live, {skewed} skewed, {dead} dead, {other} other"
+    );
+}
+
+/// Every channel op is needed, every count is checked: no single change passes.
+#[test]
+fn every_mutation_is_refused() {
+    let isa = isa();
+    let mut tried = 0;
+    for name in [
+        "simple",
+        "persistent",
+        "two_accumulators",
+        "nonzero_init",
+        "arms",
+        "if_in_loop",
+        "scaled_accumulator",
+    ] {
+        let (.., mat) = build(name);
+        assert!(verify_materialized(&mat, &*isa).is_ok(), "{name}");
+        let mut check = |what: &str, op: Op, m: &Function| {
+            tried += 1;
+            let r = verify_materialized(m, &*isa);
+            assert!(r.is_err(), "{name}: {what} of {op} passes\n{}", print_function(m));
+        };
+        for op in mat.all_ops() {
+            let opcode = mat.opcode(op);
+            match opcode {
+                Opcode::AsyncPipelineProducerAcquire
+                | Opcode::AsyncPipelineProducerCommit
+                | Opcode::AsyncPipelineConsumerWait
+                | Opcode::AsyncPipelineConsumerRelease
+                    if !mat.has_attr(op, keys::DRAIN) =>
+                {
+                    let mut m = mat.clone();
+                    m.remove_op(op);
+                    check("removal", op, &m);
+                    if let Some(tx) = mat.attr_int(op, keys::TX) {
+                        let mut m = mat.clone();
+                        m.set_int(op, keys::TX, tx - 16);
+                        check("fewer bytes", op, &m);
+                    }
+                }
+                Opcode::AsyncPipelineCreatePipeline => {
+                    let mut m = mat.clone();
+                    m.set_int(op, keys::NUM_STAGES, mat.attr_int(op, keys::NUM_STAGES).unwrap() - 1);
+                    check("fewer stages", op, &m);
+                    for key in [keys::FULL, keys::EMPTY] {
+                        let (word, args) = mat.attr_call(op, key).unwrap();
+                        for i in 0..args.len() {
+                            let (word, mut args) = (word.to_string(), args.clone());
+                            args[i] += 1;
+                            let mut m = mat.clone();
+                            let s = m.intern_symbol(&word);
+                            let list = args.iter().map(|&a| m.intern_attr(AttrData::Int(a, None))).collect();
+                            m.set_attr(op, key, AttrData::Call(s, list));
+                            check("another count", op, &m);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    assert!(tried > 200, "{tried}");
+}
+
+/// The numbers of the two forms of the worked kernel.
+#[test]
+fn worked_kernel_numbers() {
+    let (.., ba, mat) = build("simple");
+    let slots: Vec<u32> = ba.webs.webs.values().map(|w| w.slots).collect();
+    assert_eq!(slots, [1, 4, 4, 1, 1]);
+    let at: Vec<u32> = ba.webs.webs.values().map(|w| w.at).collect();
+    assert_eq!(at, [0, 0, 65_536, 131_072, 147_456]);
+    let pipes: Vec<(u32, u32, bool, u32, u32)> =
+        ba.pipes.values().map(|p| (p.depth, p.full_at, p.has_empty, p.empty_at, p.tx)).collect();
+    assert_eq!(pipes[0], (4, 163_840, true, 163_872, 32_768));
+    assert_eq!((pipes[1].1, pipes[1].2), (163_904, false));
+    assert_eq!((pipes[2].1, pipes[3].1), (163_912, 163_920));
+    let m = ba.memory;
+    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_928, 163_932, 164_960, 128));
+    assert!(print_function(&mat).contains("num_threads = 192, dynamic_smem = 164960, tmem_columns = 128"));
+
+    let (func, plan, ba, _) = build("persistent");
+    let p: Vec<_> = ba.pipes.values().map(|p| (p.depth, p.full_at, p.empty_at, p.has_empty)).collect();
+    assert_eq!(
+        p,
+        [
+            (4, 163_840, 163_872, true),
+            (2, 163_904, 163_920, true),
+            (1, 163_936, 163_944, true),
+            (1, 163_952, 163_960, true)
+        ],
+        "{}",
+        ba.dump(&func, &plan)
+    );
+    let m = ba.memory;
+    assert_eq!((m.tmem_base_at, m.end, m.dynamic_smem, m.tmem_columns), (163_968, 163_972, 165_008, 256));
+    let inner: Vec<u32> = func.all_ops().into_iter().map(|op| ba.ii_eff[op]).filter(|&x| x > 0).collect();
+    assert_eq!(inner, [16]);
+}
+
+#[test]
+fn depth_one_doubles_the_ii() {
+    let (func, plan) = placed(&source("simple"));
+    let sched = starts(&func, &plan, 16, &[0, 8, 16]);
+    let opts = BufferOptions { max_depth: Some(1), ..BufferOptions::default() };
+    let ba = assign_buffers(&func, &plan, &sched, &*isa(), &opts).expect("fits");
+    let ii: Vec<u32> = func.all_ops().into_iter().map(|op| ba.ii_eff[op]).filter(|&x| x > 0).collect();
+    assert_eq!(ii, [24]);
+}
+
+#[test]
+fn two_blocks_a_multiprocessor() {
+    let (func, plan) = placed(&source("simple"));
+    let sched = starts(&func, &plan, 16, &[0, 8, 16]);
+    let opts = BufferOptions { smem_bytes: Some(115_712), ..BufferOptions::default() };
+    let ba = assign_buffers(&func, &plan, &sched, &*isa(), &opts).expect("fits");
+    let first = ba.pipes.values().next().expect("a pipe");
+    assert_eq!(first.depth, 2);
+    assert!(first.reason.contains("memory full"), "{}", first.reason);
+    let opts = BufferOptions { smem_bytes: Some(50_000), ..BufferOptions::default() };
+    let e = assign_buffers(&func, &plan, &sched, &*isa(), &opts).err().expect("too little");
+    assert_eq!(e.code, Code::E0602);
+    assert!(e.message.contains("there are 50000"), "{e}");
+    assert!(e.location.is_some());
+}
+
+/// The broken variant: B a stage later than A, two slots where four are needed.
+#[test]
+fn the_deadlock_is_shown() {
+    let (func, plan) = placed(&source("simple"));
+    let sched = starts(&func, &plan, 16, &[0, 40, 48]);
+    let isa = isa();
+    let run = |max_depth: u32| {
+        let opts = BufferOptions { max_depth: Some(max_depth), ..BufferOptions::default() };
+        let ba = assign_buffers(&func, &plan, &sched, &*isa, &opts).expect("fits");
+        let mat = materialize(&func, &plan, &sched, &ba).expect("materialises");
+        (verify_materialized(&mat, &*isa), mat)
+    };
+    let (r, mat) = run(2);
+    let errors = r.expect_err("deadlocks");
+    assert_eq!(errors[0].code, Code::E0702);
+    assert!(errors[0].message.contains("distance sum 0"), "{}", errors[0]);
+    assert!(errors[0].message.contains("stuck: "), "{}", errors[0]);
+    assert!(sim::run(&mat, &[2], 1).is_ok() && sim::run(&mat, &[3], 1).is_err());
+    assert!(run(3).0.is_ok() && run(4).0.is_ok());
+}
+
+#[test]
+fn too_many_accumulators_are_located() {
+    let mut text = String::from(
+        "kernel @three(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>, %kt: i32) {\n  %0 = constant 0 : i32\n  %1 = constant 1 : i32\n  %da = make_tiled_tma_desc %a <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>\n  %db = make_tiled_tma_desc %b <{box = [256, 64], swizzle = b128}> : tma_desc<256x64xf16>\n  %z = constant 0.0 : tile<128x256xf32>\n",
+    );
+    text.push_str("  %x, %y, %w = for %i = %0 to %kt step %1 iter (%p = %z : tile<128x256xf32>, %q = %z : tile<128x256xf32>, %r = %z : tile<128x256xf32>) {\n    %ta = async.tiled_tma_load %da[%0, %i] : tile<128x64xf16>\n    %tb = async.tiled_tma_load %db[%0, %i] : tile<256x64xf16>\n");
+    for (n, acc) in [("p1", "p"), ("q1", "q"), ("r1", "r")] {
+        text.push_str(&format!(
+            "    %{n} = async.dot %ta, %tb, %{acc} <{{transpose_b}}> : tile<128x256xf32>\n"
+        ));
+    }
+    text.push_str("    yield %p1, %q1, %r1\n  }\n  %s = addf %x, %y : tile<128x256xf32>\n  %t = addf %s, %w : tile<128x256xf32>\n  tiled_store %t, %c[%0, %0]\n  return\n}\n");
+    let (func, plan) = placed(&text);
+    let e = assign_buffers(&func, &plan, &ScheduleAnalysis::default(), &*isa(), &BufferOptions::default())
+        .err()
+        .expect("does not fit");
+    assert_eq!(e.code, Code::E0603);
+    assert!(e.message.contains("768 columns") && e.message.contains("there are 512"), "{e}");
+    assert!(e.location.is_some());
+}

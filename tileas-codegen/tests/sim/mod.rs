@@ -1,0 +1,775 @@
+//! Executes kernels on symbols: every tile is a hash of how it was made.
+//!
+//! [`reference`] runs a placed function in program order. [`run`] runs a materialised one: agents step in random
+//! order, barriers count arrivals, bytes and phases as the hardware's do, loads, stores and matrix ops complete late.
+//! Equal outputs mean that slots, phases, flags, guards and orders are right; no step possible means deadlock.
+//! Shares no code with the compiler beyond the IR.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use tileas_codegen::ir::{AttrData, Block, Function, Op, Opcode, Space, Value, keys};
+
+pub const ZERO: u64 = 0;
+/// Contents of memory nobody wrote.
+const JUNK: u64 = 0xdead;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Val {
+    Int(i64),
+    Tile(u64),
+    Iter(usize, u32, u32),
+    Own(usize, u32),
+    Token,
+}
+
+/// What was stored: where (descriptor or view, coordinates) → what, last store wins.
+pub type Outputs = BTreeMap<u64, u64>;
+
+fn h(parts: &[u64]) -> u64 {
+    let mut s = DefaultHasher::new();
+    parts.hash(&mut s);
+    s.finish() | 1
+}
+
+fn name(f: &Function, op: Op) -> u64 {
+    let mut s = DefaultHasher::new();
+    f.opcode(op).name().hash(&mut s);
+    for key in [keys::PREDICATE, keys::AXIS, keys::BOX, keys::TRANSPOSE_A, keys::TRANSPOSE_B, keys::SIZES] {
+        if let Some(a) = f.attr(op, key) {
+            match a {
+                AttrData::Int(v, _) => v.hash(&mut s),
+                AttrData::Name(n) => f.symbol(*n).hash(&mut s),
+                AttrData::Array(_) => f.attr_ints(op, key).unwrap_or_default().to_vec().hash(&mut s),
+                _ => 7.hash(&mut s),
+            }
+        }
+    }
+    s.finish()
+}
+
+fn is_stored(f: &Function, v: Value) -> bool {
+    matches!(f.value_data(v).space(), Some(Space::Smem | Space::Tmem)) && f.value_data(v).is_tile()
+}
+
+fn slice(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64]) -> u64 {
+    if tile == ZERO || full == dims {
+        return tile;
+    }
+    let mut parts = vec![1, tile];
+    parts.extend(dims.iter().map(|&d| u64::from(d)));
+    parts.extend(offsets.iter().map(|&o| o as u64));
+    h(&parts)
+}
+
+fn insert(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64], part: u64) -> u64 {
+    if full == dims {
+        return part;
+    }
+    let mut parts = vec![2, tile, part];
+    parts.extend(offsets.iter().map(|&o| o as u64));
+    h(&parts)
+}
+
+/// Ops whose meaning does not depend on where they run. `None` for all others.
+fn pure(f: &Function, op: Op, args: &[Val]) -> Option<Val> {
+    let int = |i: usize| match args.get(i) {
+        Some(Val::Int(v)) => *v,
+        _ => panic!("{} takes an integer", f.opcode(op).name()),
+    };
+    let result_is_int =
+        f.results(op).first().is_some_and(|&v| f.value_data(v).as_scalar().is_some_and(|s| s.is_int()));
+    if f.opcode(op) == Opcode::Constant {
+        let v = f.attr_number(op, keys::VALUE).expect("a value");
+        return Some(if result_is_int {
+            Val::Int(v as i64)
+        } else if v == 0.0 {
+            Val::Tile(ZERO)
+        } else {
+            Val::Tile(h(&[3, v.to_bits()]))
+        });
+    }
+    if f.opcode(op) == Opcode::ProgramId {
+        return Some(Val::Int(0));
+    }
+    if f.opcode(op) == Opcode::NumPrograms {
+        return Some(Val::Int(1));
+    }
+    if result_is_int && args.iter().all(|a| matches!(a, Val::Int(_))) && !args.is_empty() {
+        let (a, b) = (int(0), if args.len() > 1 { int(1) } else { 0 });
+        return Some(Val::Int(match f.opcode(op) {
+            Opcode::Addi => a + b,
+            Opcode::Subi => a - b,
+            Opcode::Muli => a.wrapping_mul(b),
+            Opcode::Divi => a.checked_div(b).unwrap_or(0),
+            Opcode::Remi => a.checked_rem(b).unwrap_or(0),
+            Opcode::Maxi => a.max(b),
+            Opcode::Mini => a.min(b),
+            Opcode::Andi => a & b,
+            Opcode::Ori => a | b,
+            Opcode::Cmpi => i64::from(match f.attr_name(op, keys::PREDICATE).expect("predicate") {
+                "eq" => a == b,
+                "ne" => a != b,
+                "lt" => a < b,
+                "le" => a <= b,
+                "gt" => a > b,
+                _ => a >= b,
+            }),
+            Opcode::Select => {
+                if a != 0 {
+                    b
+                } else {
+                    int(2)
+                }
+            }
+            o => panic!("{} on integers", o.name()),
+        }));
+    }
+    let mut parts = vec![4, name(f, op)];
+    for a in args {
+        parts.push(match a {
+            Val::Int(v) => *v as u64 ^ 0x5555,
+            Val::Tile(v) => *v,
+            _ => return None,
+        });
+    }
+    Some(Val::Tile(h(&parts)))
+}
+
+fn params(f: &Function, ints: &[i64]) -> HashMap<Value, Val> {
+    let mut n = 0;
+    f.params()
+        .iter()
+        .map(|&p| {
+            let v = if f.value_data(p).as_scalar().is_some() {
+                n += 1;
+                Val::Int(ints.get(n - 1).copied().unwrap_or(1))
+            } else {
+                Val::Tile(h(&[5, f.params().iter().position(|&q| q == p).unwrap() as u64]))
+            };
+            (p, v)
+        })
+        .collect()
+}
+
+fn store_key(desc: Val, coords: &[Val]) -> u64 {
+    let mut parts = vec![6];
+    for v in std::iter::once(&desc).chain(coords) {
+        parts.push(match v {
+            Val::Int(i) => *i as u64,
+            Val::Tile(t) => *t,
+            _ => panic!("a descriptor or coordinate"),
+        });
+    }
+    h(&parts)
+}
+
+// ---- the placed function, in program order
+
+struct Reference<'a> {
+    f: &'a Function,
+    env: HashMap<Value, Val>,
+    /// Tiles that are overwritten in place, by the value that first named them.
+    out: Outputs,
+}
+
+/// Runs a placed function in program order.
+pub fn reference(f: &Function, ints: &[i64]) -> Outputs {
+    let mut r = Reference { f, env: params(f, ints), out: Outputs::new() };
+    r.block(f.entry());
+    r.out
+}
+
+impl Reference<'_> {
+    fn get(&self, v: Value) -> Val {
+        *self.env.get(&v).unwrap_or_else(|| panic!("{v} is not defined"))
+    }
+
+    fn tile(&self, v: Value) -> u64 {
+        match self.get(v) {
+            Val::Tile(t) => t,
+            o => panic!("{v} is {o:?}"),
+        }
+    }
+
+    /// Runs a block; returns what its terminator passes on.
+    fn block(&mut self, b: Block) -> Vec<Val> {
+        let f = self.f;
+        for op in f.block_ops(b) {
+            let args: Vec<Val> = match f.opcode(op) {
+                Opcode::Yield => return f.operands(op).iter().map(|&v| self.get(v)).collect(),
+                Opcode::Return => return Vec::new(),
+                _ => f.operands(op).iter().map(|&v| self.get(v)).collect(),
+            };
+            match f.opcode(op) {
+                Opcode::For => {
+                    let (Val::Int(mut i), Val::Int(hi), Val::Int(step)) = (args[0], args[1], args[2]) else {
+                        panic!("bounds")
+                    };
+                    let body = f.op_block_at(op, 0).unwrap();
+                    let mut carried = args[3..].to_vec();
+                    while i < hi {
+                        let ps = f.block_params(body).to_vec();
+                        self.env.insert(ps[0], Val::Int(i));
+                        for (p, v) in ps[1..].iter().zip(&carried) {
+                            self.env.insert(*p, *v);
+                        }
+                        carried = self.block(body);
+                        i += step;
+                    }
+                    for (r, v) in f.results(op).iter().zip(carried) {
+                        self.env.insert(*r, v);
+                    }
+                }
+                Opcode::If => {
+                    let arm = usize::from(args[0] == Val::Int(0));
+                    let vals = self.block(f.op_block_at(op, arm).unwrap());
+                    for (r, v) in f.results(op).iter().zip(vals) {
+                        self.env.insert(*r, v);
+                    }
+                }
+                Opcode::AsyncDot => {
+                    let n = name(f, op);
+                    let t = |k: &str| self.tile(f.named_operand(op, k).unwrap());
+                    let v = h(&[7, n, t("a"), t("b"), t("acc")]);
+                    self.env.insert(f.results(op)[0], Val::Tile(v));
+                }
+                Opcode::AsyncTiledTmaLoad => {
+                    let v = h(&[8, store_key(args[0], &args[1..])]);
+                    self.env.insert(f.results(op)[0], Val::Tile(v));
+                }
+                Opcode::TiledLoad => {
+                    let v = h(&[9, store_key(args[0], &args[1..])]);
+                    self.env.insert(f.results(op)[0], Val::Tile(v));
+                }
+                Opcode::AsyncTiledTmaStore => {
+                    let coords = f.named_segment(op, "coords").len();
+                    let v = self.tile(f.named_operand(op, "source").unwrap());
+                    self.out.insert(store_key(args[0], &args[1..=coords]), v);
+                }
+                Opcode::TiledStore => {
+                    let v = self.tile(f.named_operand(op, "value").unwrap());
+                    self.out.insert(store_key(args[1], &args[2..]), v);
+                }
+                Opcode::AllocTensor => {
+                    self.env.insert(f.results(op)[0], Val::Tile(JUNK));
+                }
+                Opcode::ExtractSlice if is_stored(f, f.results(op)[0]) => {
+                    let (s, r) = (f.operands(op)[0], f.results(op)[0]);
+                    let offsets = f.attr_ints(op, keys::OFFSETS).unwrap();
+                    let v = slice(
+                        self.tile(s),
+                        f.value_data(s).dims().unwrap(),
+                        f.value_data(r).dims().unwrap(),
+                        &offsets,
+                    );
+                    self.env.insert(r, Val::Tile(v));
+                }
+                Opcode::Copy => match f.named_operand(op, "dest") {
+                    None => {
+                        self.env.insert(f.results(op)[0], args[0]);
+                    }
+                    Some(d) => {
+                        let s = f.named_operand(op, "source").unwrap();
+                        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+                        let full = f.value_data(d).dims().unwrap();
+                        let v = insert(
+                            self.tile(d),
+                            full,
+                            f.value_data(s).dims().unwrap(),
+                            &offsets,
+                            self.tile(s),
+                        );
+                        self.env.insert(d, Val::Tile(v));
+                    }
+                },
+                _ => {
+                    if let (Some(&r), Some(v)) = (f.results(op).first(), pure(f, op, &args)) {
+                        self.env.insert(r, v);
+                    }
+                }
+            }
+        }
+        Vec::new()
+    }
+}
+
+// ---- the materialised function
+
+#[derive(Clone, Debug)]
+struct Barrier {
+    count: i64,
+    pending: i64,
+    tx: i64,
+    phase: u32,
+}
+
+impl Barrier {
+    fn new(count: i64) -> Barrier {
+        Barrier { count, pending: count, tx: 0, phase: 0 }
+    }
+    fn settle(&mut self) {
+        assert!(self.pending >= 0, "more arrivals than the barrier counts");
+        if self.pending == 0 && self.tx == 0 {
+            self.phase += 1;
+            self.pending = self.count;
+        }
+    }
+    fn arrive(&mut self, n: i64) {
+        self.pending -= n;
+        self.settle();
+    }
+    /// Whether the phase of that parity is complete.
+    fn ready(&self, parity: u32) -> bool {
+        self.phase & 1 != parity
+    }
+}
+
+struct Pipe {
+    full: Vec<Barrier>,
+    empty: Option<Vec<Barrier>>,
+    full_kind: String,
+    empty_kind: String,
+}
+
+enum Job {
+    Dot { a: (Value, u32), b: (Value, u32), acc: (Value, u32), accumulate: bool, name: u64 },
+    SignalFull(usize, u32),
+    SignalEmpty(usize, u32),
+}
+
+struct Frame {
+    next: Option<Op>,
+    /// The loop: op, induction value, bound, step.
+    looping: Option<(Op, i64, i64, i64)>,
+    owner: Option<Op>,
+}
+
+struct AgentState {
+    env: HashMap<Value, Val>,
+    frames: Vec<Frame>,
+    matrix: VecDeque<Job>,
+    stores: VecDeque<(u64, (Value, u32))>,
+    threads: i64,
+}
+
+struct Machine<'a> {
+    f: &'a Function,
+    pipes: Vec<Pipe>,
+    pipe_of: HashMap<Value, usize>,
+    memory: HashMap<(Value, u32), u64>,
+    agents: Vec<AgentState>,
+    loads: Vec<(u64, (Value, u32), usize, u32, i64)>,
+    out: Outputs,
+}
+
+/// Why a run ended badly.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// No agent can go on.
+    Deadlock,
+}
+
+/// Runs a materialised function with one interleaving; `seed` picks it.
+pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
+    let mut base = params(f, ints);
+    let mut m = Machine {
+        f,
+        pipes: Vec::new(),
+        pipe_of: HashMap::new(),
+        memory: HashMap::new(),
+        agents: Vec::new(),
+        loads: Vec::new(),
+        out: Outputs::new(),
+    };
+    for op in f.block_ops(f.entry()) {
+        match f.opcode(op) {
+            Opcode::AllocTensor => {}
+            Opcode::AsyncPipelineCreatePipeline => {
+                let depth = f.attr_int(op, keys::NUM_STAGES).unwrap() as usize;
+                let (fk, fa) = f.attr_call(op, keys::FULL).unwrap();
+                let (ek, ea) = f.attr_call(op, keys::EMPTY).unwrap();
+                for &r in f.results(op) {
+                    m.pipe_of.insert(r, m.pipes.len());
+                    base.insert(r, Val::Own(m.pipes.len(), u32::MAX));
+                }
+                m.pipes.push(Pipe {
+                    full: vec![Barrier::new(fa[0]); depth],
+                    empty: (ek != "none").then(|| vec![Barrier::new(ea[0]); depth]),
+                    full_kind: fk.to_string(),
+                    empty_kind: ek.to_string(),
+                });
+            }
+            Opcode::AsyncPipelineAgentSwitch => {
+                let warps = f.attr_ints(op, keys::NUM_WARPS).unwrap();
+                let Some(AttrData::Array(lanes)) = f.attr(op, keys::LANES) else { panic!("lanes") };
+                for (n, lane) in lanes.iter().enumerate() {
+                    let elect = matches!(f.attr_data(*lane), AttrData::Name(s) if f.symbol(*s) == "elect");
+                    m.agents.push(AgentState {
+                        env: base.clone(),
+                        frames: vec![Frame {
+                            next: f.first_op(f.op_block_at(op, n).unwrap()),
+                            looping: None,
+                            owner: None,
+                        }],
+                        matrix: VecDeque::new(),
+                        stores: VecDeque::new(),
+                        threads: if elect { 1 } else { warps[n] * 32 },
+                    });
+                }
+            }
+            Opcode::Return => {}
+            _ => {
+                let args: Vec<Val> = f.operands(op).iter().map(|v| base[v]).collect();
+                if let (Some(&r), Some(v)) = (f.results(op).first(), pure(f, op, &args)) {
+                    base.insert(r, v);
+                }
+            }
+        }
+    }
+    m.execute(seed)
+}
+
+impl Machine<'_> {
+    fn execute(mut self, seed: u64) -> Result<Outputs, Stuck> {
+        let mut rng = seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = move |n: usize| {
+            rng ^= rng << 13;
+            rng ^= rng >> 7;
+            rng ^= rng << 17;
+            (rng % n as u64) as usize
+        };
+        let mut idle = 0;
+        let n = self.agents.len();
+        loop {
+            // Agents run in bursts and engines lag, so that races show.
+            let pick = next(2 * n + 2);
+            let moved = if pick < n {
+                let mut any = false;
+                for _ in 0..=next(12) {
+                    if !self.step(pick) {
+                        break;
+                    }
+                    any = true;
+                }
+                any
+            } else if pick < 2 * n {
+                if next(2) == 0 { self.matrix(pick - n) } else { self.bulk(pick - n) }
+            } else if self.loads.is_empty() {
+                false
+            } else {
+                let k = next(self.loads.len());
+                self.load(k);
+                true
+            };
+            if moved {
+                idle = 0;
+                continue;
+            }
+            idle += 1;
+            if idle > 64 * (n + 1) {
+                // Try everything once before giving up.
+                let mut any = !self.loads.is_empty();
+                if any {
+                    self.load(0);
+                }
+                for a in 0..n {
+                    any |= self.step(a) | self.matrix(a) | self.bulk(a);
+                }
+                if !any {
+                    break;
+                }
+                idle = 0;
+            }
+        }
+        if self.agents.iter().all(|a| a.frames.is_empty()) { Ok(self.out) } else { Err(Stuck::Deadlock) }
+    }
+
+    fn load(&mut self, k: usize) {
+        let (v, at, pipe, slot, bytes) = self.loads.swap_remove(k);
+        self.memory.insert(at, v);
+        let b = &mut self.pipes[pipe].full[slot as usize];
+        b.tx -= bytes;
+        b.settle();
+    }
+
+    fn cell(&self, at: (Value, u32)) -> u64 {
+        self.memory.get(&at).copied().unwrap_or(JUNK)
+    }
+
+    fn matrix(&mut self, a: usize) -> bool {
+        match self.agents[a].matrix.pop_front() {
+            None => false,
+            Some(Job::Dot { a, b, acc, accumulate, name }) => {
+                let old = if accumulate { self.cell(acc) } else { ZERO };
+                let v = h(&[7, name, self.cell(a), self.cell(b), old]);
+                self.memory.insert(acc, v);
+                true
+            }
+            Some(Job::SignalFull(p, s)) => {
+                self.pipes[p].full[s as usize].arrive(1);
+                true
+            }
+            Some(Job::SignalEmpty(p, s)) => {
+                if let Some(e) = &mut self.pipes[p].empty {
+                    e[s as usize].arrive(1);
+                }
+                true
+            }
+        }
+    }
+
+    fn bulk(&mut self, a: usize) -> bool {
+        let Some((key, at)) = self.agents[a].stores.pop_front() else { return false };
+        let v = self.cell(at);
+        self.out.insert(key, v);
+        true
+    }
+
+    fn get(&self, a: usize, v: Value) -> Val {
+        *self.agents[a].env.get(&v).unwrap_or_else(|| panic!("{v} is not defined in agent {a}"))
+    }
+
+    fn set(&mut self, a: usize, op: Op, n: usize, v: Val) {
+        let r = self.f.results(op)[n];
+        self.agents[a].env.insert(r, v);
+    }
+
+    fn slot(&self, a: usize, v: Value) -> u32 {
+        match self.get(a, v) {
+            Val::Iter(_, s, _) => s,
+            Val::Int(i) => i as u32,
+            o => panic!("a slot is {o:?}"),
+        }
+    }
+
+    fn at(&self, a: usize, op: Op, buffer: &str, stage: &str) -> (Value, u32) {
+        let b = self.f.named_operand(op, buffer).unwrap();
+        (b, self.slot(a, self.f.named_operand(op, stage).unwrap()))
+    }
+
+    /// Executes one op of an agent; false when it has to wait or has ended.
+    fn step(&mut self, a: usize) -> bool {
+        let f = self.f;
+        let Some(op) = self.agents[a].frames.last().and_then(|fr| fr.next) else { return false };
+        let opcode = f.opcode(op);
+        let args: Vec<Val> = f
+            .operands(op)
+            .iter()
+            .map(|&v| if is_stored(f, v) { Val::Token } else { self.get(a, v) })
+            .collect();
+        match opcode {
+            Opcode::AsyncPipelineYield => {
+                self.agents[a].frames.pop();
+                return true;
+            }
+            Opcode::Yield => {
+                self.end_block(a, &args);
+                return true;
+            }
+            Opcode::For => {
+                let (Val::Int(i), Val::Int(hi), Val::Int(step)) = (args[0], args[1], args[2]) else {
+                    panic!("bounds")
+                };
+                self.enter(a, op, i, hi, step, &args[3..]);
+                return true;
+            }
+            Opcode::If => {
+                let arm = usize::from(args[0] == Val::Int(0));
+                let b = f.op_block_at(op, arm).unwrap();
+                self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
+                self.agents[a].frames.push(Frame { next: f.first_op(b), looping: None, owner: Some(op) });
+                return true;
+            }
+            Opcode::AsyncPipelineCreateIterator => {
+                let Val::Own(p, _) = args[0] else { panic!("an end") };
+                self.set(a, op, 0, Val::Iter(p, 0, 0));
+            }
+            Opcode::AsyncPipelineIncIter => {
+                let Val::Iter(p, s, ph) = args[0] else { panic!("an iterator") };
+                let depth = self.pipes[p].full.len() as u32;
+                self.set(
+                    a,
+                    op,
+                    0,
+                    if s + 1 == depth { Val::Iter(p, 0, ph ^ 1) } else { Val::Iter(p, s + 1, ph) },
+                );
+            }
+            Opcode::AsyncPipelineProducerAcquire => {
+                let Val::Iter(p, s, ph) = args[1] else { panic!("an iterator") };
+                if let Some(e) = &self.pipes[p].empty
+                    && !e[s as usize].ready(ph ^ 1)
+                {
+                    return false;
+                }
+                self.set(a, op, 0, Val::Own(p, s));
+            }
+            Opcode::AsyncPipelineConsumerWait => {
+                let Val::Iter(p, s, ph) = args[1] else { panic!("an iterator") };
+                if !self.pipes[p].full[s as usize].ready(ph) {
+                    return false;
+                }
+                self.set(a, op, 0, Val::Own(p, s));
+            }
+            Opcode::AsyncPipelineProducerCommit => {
+                let Val::Own(p, s) = args[0] else { panic!("ownership") };
+                let threads = self.agents[a].threads;
+                let bytes = f.attr_int(op, keys::TX).unwrap_or(0);
+                let pipe = &mut self.pipes[p];
+                match pipe.full_kind.as_str() {
+                    "tx" => {
+                        pipe.full[s as usize].tx += bytes;
+                        pipe.full[s as usize].arrive(1);
+                    }
+                    "commit" => self.agents[a].matrix.push_back(Job::SignalFull(p, s)),
+                    _ => pipe.full[s as usize].arrive(threads),
+                }
+                self.set(a, op, 0, args[0]);
+            }
+            Opcode::AsyncPipelineConsumerRelease => {
+                let Val::Own(p, s) = args[0] else { panic!("ownership") };
+                let threads = self.agents[a].threads;
+                if let Some(n) = f.attr_int(op, keys::BULK_PENDING) {
+                    if self.agents[a].stores.len() as i64 > n {
+                        return false;
+                    }
+                    if let Some(e) = &mut self.pipes[p].empty {
+                        e[s as usize].arrive(1);
+                    }
+                } else if self.pipes[p].empty_kind == "commit" && threads == 1 {
+                    self.agents[a].matrix.push_back(Job::SignalEmpty(p, s));
+                } else if let Some(e) = &mut self.pipes[p].empty {
+                    e[s as usize].arrive(threads);
+                }
+                self.set(a, op, 0, args[0]);
+            }
+            Opcode::AsyncTiledTmaLoad => {
+                let coords = f.named_segment(op, "coords").len();
+                let v = h(&[8, store_key(args[0], &args[1..=coords])]);
+                let at = self.at(a, op, "buffer", "stage");
+                let Val::Own(p, s) = self.get(a, f.named_operand(op, "barrier").unwrap()) else {
+                    panic!("a barrier")
+                };
+                let slots = f.value_data(at.0).dims().unwrap()[0];
+                let bytes = f.value_data(at.0).num_bytes().unwrap() as i64 / i64::from(slots);
+                self.loads.push((v, at, p, s, bytes));
+                self.set(a, op, 0, Val::Token);
+            }
+            Opcode::AsyncTiledTmaStore => {
+                let coords = f.named_segment(op, "coords").len();
+                let at = self.at(a, op, "source", "stage");
+                self.agents[a].stores.push_back((store_key(args[0], &args[1..=coords]), at));
+                self.set(a, op, 0, Val::Token);
+            }
+            Opcode::AsyncDot => {
+                let accumulate =
+                    f.named_operand(op, "accumulate").is_none_or(|v| self.get(a, v) != Val::Int(0));
+                let job = Job::Dot {
+                    a: self.at(a, op, "a", "a_stage"),
+                    b: self.at(a, op, "b", "b_stage"),
+                    acc: self.at(a, op, "acc", "acc_stage"),
+                    accumulate,
+                    name: name(f, op),
+                };
+                self.agents[a].matrix.push_back(job);
+                self.set(a, op, 0, Val::Token);
+            }
+            Opcode::TiledLoad => {
+                let v = h(&[9, store_key(args[0], &args[1..])]);
+                self.set(a, op, 0, Val::Tile(v));
+            }
+            Opcode::TiledStore => {
+                let Val::Tile(v) = args[0] else { panic!("a tile") };
+                self.out.insert(store_key(args[1], &args[2..]), v);
+            }
+            Opcode::Copy => self.copy(a, op),
+            _ => {
+                if let (Some(&r), Some(v)) = (f.results(op).first(), pure(f, op, &args)) {
+                    self.agents[a].env.insert(r, v);
+                }
+            }
+        }
+        self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
+        true
+    }
+
+    fn copy(&mut self, a: usize, op: Op) {
+        let f = self.f;
+        let source = f.named_operand(op, "source").unwrap();
+        let when = f.named_operand(op, "when").is_none_or(|v| self.get(a, v) != Val::Int(0));
+        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+        let result = f.results(op).first().copied();
+        let tile = if is_stored(f, source) {
+            let at = self.at(a, op, "source", "source_stage");
+            let full = &f.value_data(source).dims().unwrap()[1..];
+            let dims: Vec<u32> = match result {
+                Some(r) => f.value_data(r).dims().unwrap().to_vec(),
+                None => full.to_vec(),
+            };
+            if when { slice(self.cell(at), full, &dims, &offsets) } else { ZERO }
+        } else {
+            match self.get(a, source) {
+                Val::Tile(t) => t,
+                o => panic!("copy of {o:?}"),
+            }
+        };
+        match f.named_operand(op, "dest") {
+            Some(d) => {
+                let at = self.at(a, op, "dest", "dest_stage");
+                let full = f.value_data(d).dims().unwrap()[1..].to_vec();
+                let dims: Vec<u32> = f.value_data(source).dims().unwrap().to_vec();
+                let v = insert(self.cell(at), &full, &dims, &offsets, tile);
+                self.memory.insert(at, v);
+            }
+            None => self.set(a, op, 0, Val::Tile(tile)),
+        }
+    }
+
+    fn enter(&mut self, a: usize, op: Op, i: i64, hi: i64, step: i64, carried: &[Val]) {
+        let f = self.f;
+        if i >= hi {
+            for (n, v) in carried.iter().enumerate() {
+                self.set(a, op, n, *v);
+            }
+            self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
+            return;
+        }
+        let body = f.op_block_at(op, 0).unwrap();
+        self.bind_params(a, body, i, carried);
+        self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
+        self.agents[a].frames.push(Frame {
+            next: f.first_op(body),
+            looping: Some((op, i, hi, step)),
+            owner: Some(op),
+        });
+    }
+
+    fn bind_params(&mut self, a: usize, body: Block, i: i64, carried: &[Val]) {
+        let ps = self.f.block_params(body).to_vec();
+        self.agents[a].env.insert(ps[0], Val::Int(i));
+        for (p, v) in ps[1..].iter().zip(carried) {
+            self.agents[a].env.insert(*p, *v);
+        }
+    }
+
+    fn end_block(&mut self, a: usize, values: &[Val]) {
+        let f = self.f;
+        let frame = self.agents[a].frames.pop().unwrap();
+        let owner = frame.owner.expect("a region op");
+        if let Some((op, i, hi, step)) = frame.looping
+            && i + step < hi
+        {
+            let body = f.op_block_at(op, 0).unwrap();
+            self.bind_params(a, body, i + step, values);
+            self.agents[a].frames.push(Frame {
+                next: f.first_op(body),
+                looping: Some((op, i + step, hi, step)),
+                owner: Some(op),
+            });
+            return;
+        }
+        for (n, v) in values.iter().enumerate() {
+            self.set(a, owner, n, *v);
+        }
+    }
+}

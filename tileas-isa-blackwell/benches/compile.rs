@@ -1,0 +1,216 @@
+//! Compile time, warm, of a whole module and of each stage: `cargo bench -p tileas-isa-blackwell --bench compile`.
+//!
+//! Every stage runs on what the stages before it left behind. The allocator counts calls and bytes; with one timer
+//! per stage the sum of the stages is a little more than the whole.
+
+use divan::{Bencher, black_box};
+use tileas_codegen::agents::{AgentPlan, plan_agents};
+use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::constraints::ConstraintMap;
+use tileas_codegen::ir::{Function, Module};
+use tileas_codegen::isa::SharedIsa;
+use tileas_codegen::lower::lower;
+use tileas_codegen::materialize::materialize;
+use tileas_codegen::nvvm::{self, passes::CleanupScratch};
+use tileas_codegen::place::place;
+use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::schedule::Scheduler;
+use tileas_codegen::schedule::ddg::schedule_function;
+use tileas_codegen::schedule::handoff::ScheduleAnalysis;
+use tileas_codegen::{Context, Settings};
+
+#[global_allocator]
+static ALLOCATOR: divan::AllocProfiler = divan::AllocProfiler::system();
+
+const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
+const PERSISTENT: &str = include_str!("../../examples/gemm_persistent.tileas");
+
+fn main() {
+    divan::main();
+}
+
+/// A kernel with the results of all stages.
+struct Stages {
+    text: &'static str,
+    isa: SharedIsa,
+    settings: Settings,
+    module: Module,
+    plan: AgentPlan,
+    placed: Function,
+    placed_plan: AgentPlan,
+    constraints: ConstraintMap,
+    analysis: ScheduleAnalysis,
+    buffers: BufferAssignment,
+    materialized: Function,
+    lowered: nvvm::Module,
+    clean: nvvm::Module,
+}
+
+impl Stages {
+    fn of(text: &'static str) -> Stages {
+        let (isa, settings) =
+            (tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target"), Settings::default());
+        let module = Context::new().parse(text, &settings).expect("the example parses");
+        let func = &module.functions[0];
+        let plan = plan_agents(func, &*isa, &settings.agent_options()).expect("agents");
+        let (placed, placed_plan) = place(func, &plan, &*isa, &settings.place_options()).expect("placed");
+        let mut constraints = ConstraintMap::default();
+        constraints.parse(&placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
+        let options = settings.schedule_options();
+        let analysis =
+            schedule_function(&placed, &placed_plan, &constraints, &*isa, &mut Scheduler::new(), &options)
+                .expect("a schedule");
+        let buffers = assign_buffers(&placed, &placed_plan, &analysis, &*isa, &BufferOptions::default())
+            .expect("buffers");
+        let materialized = materialize(&placed, &placed_plan, &analysis, &buffers).expect("materialised");
+        let lowered = lower(&materialized, &*isa).expect("lowered").module;
+        let mut clean = lowered.clone();
+        nvvm::passes::cleanup(&mut clean.functions[0], &mut CleanupScratch::default());
+        Stages {
+            text,
+            isa,
+            settings,
+            module,
+            plan,
+            placed,
+            placed_plan,
+            constraints,
+            analysis,
+            buffers,
+            materialized,
+            lowered,
+            clean,
+        }
+    }
+}
+
+/// Benches of one kernel, whole and by stage.
+macro_rules! kernel {
+    ($name:ident, $text:expr) => {
+        mod $name {
+            use super::*;
+
+            #[divan::bench]
+            fn a_whole(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut context = Context::new();
+                bencher.bench_local(|| {
+                    context.compile(black_box(&s.module), &*s.isa, &s.settings).expect("compiles")
+                });
+            }
+
+            #[divan::bench]
+            fn a_whole_no_pass_verifier(bencher: Bencher<'_, '_>) {
+                let mut s = Stages::of($text);
+                s.settings.verify_passes = false;
+                let mut context = Context::new();
+                bencher.bench_local(|| {
+                    context.compile(black_box(&s.module), &*s.isa, &s.settings).expect("compiles")
+                });
+            }
+
+            #[divan::bench]
+            fn b_parse(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut context = Context::new();
+                bencher.bench_local(|| context.parse(black_box(s.text), &s.settings).expect("parses"));
+            }
+
+            #[divan::bench]
+            fn c_check(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut context = Context::new();
+                bencher.bench_local(|| context.check(black_box(&s.module), &s.settings).expect("is valid"));
+            }
+
+            #[divan::bench]
+            fn d_agents(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let (func, options) = (&s.module.functions[0], s.settings.agent_options());
+                bencher.bench_local(|| plan_agents(black_box(func), &*s.isa, &options).expect("agents"));
+            }
+
+            #[divan::bench]
+            fn e_place(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let (func, options) = (&s.module.functions[0], s.settings.place_options());
+                bencher.bench_local(|| place(black_box(func), &s.plan, &*s.isa, &options).expect("placed"));
+            }
+
+            #[divan::bench]
+            fn f_schedule(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let (mut scheduler, options) = (Scheduler::new(), s.settings.schedule_options());
+                bencher.bench_local(|| {
+                    let (func, plan) = (black_box(&s.placed), &s.placed_plan);
+                    schedule_function(func, plan, &s.constraints, &*s.isa, &mut scheduler, &options)
+                        .expect("a schedule")
+                });
+            }
+
+            #[divan::bench]
+            fn g_buffers(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let options = BufferOptions::default();
+                bencher.bench_local(|| {
+                    assign_buffers(black_box(&s.placed), &s.placed_plan, &s.analysis, &*s.isa, &options)
+                        .expect("buffers")
+                });
+            }
+
+            #[divan::bench]
+            fn h_materialize(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher.bench_local(|| {
+                    materialize(black_box(&s.placed), &s.placed_plan, &s.analysis, &s.buffers)
+                        .expect("materialised")
+                });
+            }
+
+            #[divan::bench]
+            fn i_lower(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher.bench_local(|| lower(black_box(&s.materialized), &*s.isa).expect("lowered"));
+            }
+
+            #[divan::bench]
+            fn j_cleanup(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut scratch = CleanupScratch::default();
+                bencher.with_inputs(|| s.lowered.clone()).bench_local_refs(|module| {
+                    nvvm::passes::cleanup(&mut module.functions[0], &mut scratch);
+                });
+            }
+
+            #[divan::bench]
+            fn k_emit(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let (mut emitter, options) = (PtxEmitter::default(), PtxOptions::default());
+                bencher.bench_local(|| {
+                    let mut text = String::new();
+                    let verified =
+                        nvvm::verify(black_box(&s.clean), (9, 5), &mut Vec::new()).expect("is valid");
+                    emitter.emit(verified, &options, &mut text);
+                    text
+                });
+            }
+
+            #[divan::bench]
+            fn l_verify_placed(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher.bench_local(|| tileas_codegen::ir::verifier::verify_function(black_box(&s.placed)));
+            }
+
+            #[divan::bench]
+            fn m_verify_materialized(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher.bench_local(|| {
+                    tileas_codegen::ir::verifier::verify_function(black_box(&s.materialized))
+                });
+            }
+        }
+    };
+}
+
+kernel!(gemm, GEMM);
+kernel!(persistent, PERSISTENT);
