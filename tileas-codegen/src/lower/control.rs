@@ -129,6 +129,16 @@ impl Lower<'_> {
                 self.b.mov_to(phase, *p);
                 Val::Iter(slot, phase.into(), *n)
             }
+            // The end of a pipeline in the place of a slot: nothing is owned yet.
+            Val::Pipe(p) => self.loop_value(op, ty, &Val::Owned(*p, Operand::Imm(0), Operand::Imm(0)))?,
+            Val::Owned(p, s, ph) => {
+                let Val::Iter(s, ph, _) =
+                    self.loop_value(op, ty, &Val::Iter(*s, *ph, self.pipes[*p].slots))?
+                else {
+                    return Ok(init.clone());
+                };
+                Val::Owned(*p, s, ph)
+            }
             Val::Tile(_) => {
                 let t = self.expand(op, init)?;
                 let rt = element_reg(t.elem);
@@ -160,7 +170,11 @@ impl Lower<'_> {
         for (t, &v) in targets.iter().zip(values) {
             match (t, &self.vals[v]) {
                 (Val::Scalar(d), Val::Scalar(s)) => push(&mut moves, d, *s),
-                (Val::Iter(ds, dp, _), Val::Iter(ss, sp, _)) => {
+                (Val::Owned(d, ..), Val::Owned(s, ..)) if d != s => {
+                    return self.err(Code::E0803, op, "carries slots of two pipelines in one value");
+                }
+                (Val::Iter(ds, dp, _), Val::Iter(ss, sp, _))
+                | (Val::Owned(_, ds, dp), Val::Owned(_, ss, sp)) => {
                     push(&mut moves, ds, *ss);
                     push(&mut moves, dp, *sp);
                 }
@@ -216,8 +230,13 @@ impl Lower<'_> {
         let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
         self.b.br_on(none, exit);
         self.b.place(body);
+        let before = self.pending_st;
         self.block(block)?;
         self.close_section();
+        if std::mem::take(&mut self.pending_st) {
+            // The next iteration may read what this one stored.
+            self.b.tcgen05_wait_st();
+        }
         if let Some(y) = f.last_op(block) {
             let values = f.operands(y).to_vec();
             self.assign(op, &carried, &values)?;
@@ -231,6 +250,7 @@ impl Lower<'_> {
         };
         self.b.br_if(again, false, body, exit);
         self.b.place(exit);
+        self.pending_st |= before;
         if !self.agent.elect {
             self.b.bar_warp_sync(0xffff_ffffu32);
         }
@@ -264,6 +284,7 @@ impl Lower<'_> {
         let else_bb = self.b.block();
         let end = self.b.block();
         self.b.br_on_not(p, else_bb);
+        let before = self.pending_st;
         self.block(then)?;
         self.close_section();
         let mut merged = Vec::new();
@@ -275,8 +296,10 @@ impl Lower<'_> {
         }
         self.b.bra(end);
         self.b.place(else_bb);
+        let after_then = std::mem::replace(&mut self.pending_st, before);
         self.block(otherwise)?;
         self.close_section();
+        self.pending_st |= after_then;
         if let Some(y) = f.last_op(otherwise) {
             let values = f.operands(y).to_vec();
             self.assign(op, &merged, &values)?;

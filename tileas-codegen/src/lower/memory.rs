@@ -208,6 +208,9 @@ impl Lower<'_> {
         }
         match buf.space {
             Space::Tmem => {
+                if std::mem::take(&mut self.pending_st) {
+                    self.b.tcgen05_wait_st();
+                }
                 let base = self.tmem_addr(op, buf, slot)?;
                 let cols = dims.last().copied().unwrap_or(0);
                 let mut at = 0;
