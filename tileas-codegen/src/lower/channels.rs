@@ -203,10 +203,12 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
         } else if pipe.named.is_none() {
-            // The completion token of a matrix instruction says that an engine frees the slot, not this thread.
-            let engine = self.f.named_operand(op, "completes").and_then(|t| self.f.defining_op(t));
-            let engine = engine.is_some_and(|d| self.f.opcode(d) == crate::ir::Opcode::AsyncDot);
-            let signal = if engine && pipe.empty != Signal::None { Signal::Commit } else { pipe.empty };
+            // The one-lane agent of the matrix engine frees slots by commit, threads by arriving.
+            let signal = match pipe.empty {
+                Signal::None => Signal::None,
+                _ if self.agent.elect => Signal::Commit,
+                _ => Signal::Arrive,
+            };
             match signal {
                 Signal::None => {}
                 Signal::Commit => {
