@@ -22,7 +22,7 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::verify_function_with;
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
-use crate::lower::{LaunchMetadata, lower};
+use crate::lower::{LaunchMetadata, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
 use crate::place::place;
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
@@ -108,6 +108,8 @@ impl StageRun {
 pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
+    /// A function of an earlier compilation, for its memory.
+    spare: Option<nvvm::Function>,
     cleanup: CleanupScratch,
     emitter: PtxEmitter,
 }
@@ -134,6 +136,7 @@ impl Context {
         let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
+            self.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
         }
@@ -258,7 +261,7 @@ impl Context {
         if last == Stage::Materialized {
             return Ok(None);
         }
-        let mut lowered = lower(materialized, isa).map_err(one)?;
+        let mut lowered = lower_in(materialized, isa, self.spare.take()).map_err(one)?;
         for f in &mut lowered.module.functions {
             nvvm::passes::cleanup(f, &mut self.cleanup);
         }

@@ -12,6 +12,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Where a value comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -77,8 +78,8 @@ pub struct Function {
     type_ids: FxHashMap<TypeData, Type>,
     attr_values: PrimaryMap<Attr, AttrData>,
     attr_ids: FxHashMap<AttrData, Attr>,
-    symbols: Vec<String>,
-    symbol_ids: FxHashMap<String, Sym>,
+    symbols: Vec<Arc<str>>,
+    symbol_ids: FxHashMap<Arc<str>, Sym>,
     entry: Block,
     body: Region,
 }
@@ -166,15 +167,16 @@ impl Function {
             return s;
         }
         let s = Sym::new(KNOWN_SYMBOLS.len() + self.symbols.len());
-        self.symbols.push(name.to_string());
-        self.symbol_ids.insert(name.to_string(), s);
+        let text: Arc<str> = name.into();
+        self.symbols.push(text.clone());
+        self.symbol_ids.insert(text, s);
         s
     }
 
     /// The text of a name.
     pub fn symbol(&self, s: Sym) -> &str {
         let i = s.index();
-        KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| &self.symbols[i - KNOWN_SYMBOLS.len()])
+        KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| &*self.symbols[i - KNOWN_SYMBOLS.len()])
     }
 
     // ---- structure

@@ -7,6 +7,7 @@
 //! Source: PTX ISA, shared-memory swizzling modes and matrix descriptors; `tcgen05` data-path layouts D and F.
 
 use super::types::Scalar;
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 
 /// Shared-memory swizzle of TMA boxes and matrix operands.
@@ -184,11 +185,11 @@ pub fn smem_offset(swizzle: Swizzle, rows: u32, elem_bytes: u32, row: u32, col: 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinearLayout {
     /// Contribution of each register-index bit.
-    pub register: Vec<u64>,
+    pub register: SmallVec<[u64; 8]>,
     /// Contribution of each lane bit (5).
-    pub lane: Vec<u64>,
+    pub lane: SmallVec<[u64; 5]>,
     /// Contribution of each warp bit.
-    pub warp: Vec<u64>,
+    pub warp: SmallVec<[u64; 5]>,
 }
 
 impl LinearLayout {
@@ -204,9 +205,12 @@ impl LinearLayout {
         let rows = total / cols;
         let bits = |n: u64| n.trailing_zeros();
         let warp_bits = warps.trailing_zeros();
-        let col_regs = |out: &mut Vec<u64>| out.extend((0..bits(cols)).map(|b| 1u64 << b));
-        let mut l =
-            LinearLayout { register: Vec::new(), lane: vec![0; 5], warp: vec![0; warp_bits as usize] };
+        let col_regs = |out: &mut SmallVec<[u64; 8]>| out.extend((0..bits(cols)).map(|b| 1u64 << b));
+        let mut l = LinearLayout {
+            register: SmallVec::new(),
+            lane: smallvec![0; 5],
+            warp: smallvec![0; warp_bits as usize],
+        };
         match layout {
             Layout::Cols => {
                 l.register.extend((0..bits(total)).map(|b| 1u64 << b));
@@ -261,6 +265,19 @@ impl LinearLayout {
         part(&self.register, register) ^ part(&self.lane, lane) ^ part(&self.warp, warp)
     }
 
+    /// The least register in which lane 0 of warp 0 holds the element.
+    pub fn register_of(&self, element: u64) -> Option<u32> {
+        let single = self.register.iter().all(|m| m.is_power_of_two());
+        let distinct = self.register.iter().fold(0, |acc, m| acc | m).count_ones() as usize;
+        if !single || distinct != self.register.len() {
+            return (0..self.registers()).find(|&r| self.element(r, 0, 0) == element);
+        }
+        // Each element bit is one register bit.
+        let bit = |(b, m): (usize, &u64)| if element & m != 0 { 1 << b } else { 0 };
+        let register = self.register.iter().enumerate().map(bit).fold(0, |acc, r| acc | r);
+        (self.element(register, 0, 0) == element).then_some(register)
+    }
+
     /// Lane bits that select no element: such lanes hold nothing of their own.
     pub fn free_lane_mask(&self) -> u32 {
         self.lane.iter().enumerate().filter(|(_, m)| **m == 0).fold(0, |acc, (b, _)| acc | 1 << b)
@@ -303,6 +320,22 @@ mod tests {
         let half = LinearLayout::of_register(Layout::Row, &[64, 16], 4).unwrap();
         assert_eq!(half.free_lane_mask(), 16);
         assert_eq!(half.element(3, 15, 3), 63 * 16 + 3);
+    }
+
+    #[test]
+    fn register_of_is_the_first_register_that_holds_the_element() {
+        let mut layouts: Vec<LinearLayout> = [Layout::Row, Layout::Cols, Layout::Blocked(2)]
+            .into_iter()
+            .filter_map(|l| LinearLayout::of_register(l, &[128, 32], 4))
+            .collect();
+        let folded = |maps: &[u64]| LinearLayout { register: maps.into(), ..LinearLayout::default() };
+        layouts.extend([folded(&[1, 1, 2]), folded(&[3, 2]), folded(&[4, 0])]);
+        for l in &layouts {
+            for element in 0..300 {
+                let first = (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
+                assert_eq!(l.register_of(element), first, "{l:?} {element}");
+            }
+        }
     }
 
     #[test]

@@ -40,13 +40,28 @@ pub struct Lowered {
 /// # Errors
 /// `E08xx` with the op's location for anything that has no lowering on this target.
 pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
+    lower_in(func, isa, None)
+}
+
+/// As [`lower`], in the memory of a function that is no longer needed.
+///
+/// # Errors
+/// As [`lower`].
+pub fn lower_in(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    spare: Option<nvvm::Function>,
+) -> CodegenResult<Lowered> {
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
     let abi = params::Abi::of(func)?;
-    let mut kernel = nvvm::Function::kernel(func.name.clone());
+    let mut kernel = match spare {
+        Some(old) => old.into_kernel(func.name.clone()),
+        None => nvvm::Function::kernel(func.name.clone()),
+    };
     let nv_params = abi.declare(&mut kernel);
     let metadata;
     {

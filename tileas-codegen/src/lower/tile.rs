@@ -256,10 +256,17 @@ impl Lower<'_> {
                 format!("needs data of other threads between layouts {} and {layout}", t.layout),
             );
         }
-        let mut index: SmallVec<[usize; 4]> = SmallVec::new();
-        for r in 0..dl.registers() {
-            let want = project(dl.element(r, 0, 0)) + shift;
-            match (0..sl.registers()).find(|&s| sl.element(s, 0, 0) == want) {
+        // `project` is linear, so the elements of all result registers follow from those of its bits.
+        let mut wanted: SmallVec<[u64; 64]> = smallvec![0];
+        for &m in &dl.register {
+            let m = project(m);
+            for r in 0..wanted.len() {
+                wanted.push(wanted[r] ^ m);
+            }
+        }
+        let mut index: SmallVec<[usize; 4]> = SmallVec::with_capacity(wanted.len());
+        for flat in wanted {
+            match sl.register_of(flat + shift) {
                 Some(s) => index.push(s as usize),
                 None => {
                     return self.unsupported(op, "selects elements that no register of this thread holds");

@@ -239,7 +239,32 @@ impl Form {
     }
 }
 
+/// Per form, the number of operands it writes, which all forms have in front; checked when compiled.
+static RESULTS: [u8; FORMS.len()] = {
+    let mut all = [0; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        let operands = FORMS[form].operands;
+        let mut i = 0;
+        while i < operands.len() {
+            if operands[i].def {
+                assert!(all[form] as usize == i, "a result behind a source");
+                all[form] += 1;
+            }
+            i += 1;
+        }
+        form += 1;
+    }
+    all
+};
+
 impl PtxOp {
+    /// Number of operands the form writes; they come first.
+    #[inline]
+    pub(crate) fn num_results(self) -> usize {
+        usize::from(RESULTS[self as usize])
+    }
+
     /// The form's row.
     #[inline]
     pub fn form(self) -> &'static Form {

@@ -399,6 +399,44 @@ impl Function {
         }
     }
 
+    /// The empty kernel, in the memory of this function.
+    pub fn into_kernel(mut self, name: impl Into<String>) -> Function {
+        let Function {
+            name: own_name,
+            is_kernel,
+            linkage,
+            launch,
+            params,
+            local_bytes,
+            nounroll,
+            ops,
+            operands,
+            guards,
+            next,
+            prev,
+            pool,
+            reg_ty,
+            blocks,
+            layout,
+            comments,
+        } = &mut self;
+        (*own_name, *is_kernel, *linkage, *launch) =
+            (name.into(), true, Linkage::Visible, LaunchBounds::default());
+        (*local_bytes, *nounroll) = (0, false);
+        params.clear();
+        ops.clear();
+        operands.clear();
+        guards.clear();
+        next.clear();
+        prev.clear();
+        pool.clear();
+        reg_ty.clear();
+        blocks.clear();
+        layout.clear();
+        comments.clear();
+        self
+    }
+
     /// Adds a parameter.
     pub fn param(&mut self, name: impl Into<String>, kind: ParamKind) -> Param {
         self.params.push(ParamData { name: name.into(), kind })
@@ -466,6 +504,14 @@ impl Function {
     /// A new instruction, not yet in a block.
     pub fn make_inst(&mut self, op: PtxOp, operands: &[Operand], guard: Guard) -> Inst {
         let inst = self.ops.push(op);
+        if inst.index() % 256 == 0 {
+            // In steps, so that noting an instruction's data does not grow a map each time.
+            let room = inst.index() + 256;
+            self.operands.resize(room);
+            self.guards.resize(room);
+            self.next.resize(room);
+            self.prev.resize(room);
+        }
         let start = self.pool.len() as u32;
         self.pool.extend_from_slice(operands);
         self.operands[inst] = OperandRange { start, len: operands.len() as u16 };
@@ -591,23 +637,45 @@ impl Function {
     /// Calls `f` with each register the instruction mentions; the flag says whether it is written. A guard is a read.
     #[inline]
     pub fn visit_regs(&self, inst: Inst, mut f: impl FnMut(Reg, bool)) {
-        if let Some((p, _)) = self.guards[inst].get() {
-            f(p, false);
-        }
-        let classes = self.ops[inst].form().operands;
-        for (i, operand) in self.operands(inst).iter().enumerate() {
-            let def = classes.get(i).is_some_and(|c| c.def);
+        self.visit_reads(inst, |r| f(r, false));
+        self.visit_writes(inst, |r| f(r, true));
+    }
+
+    /// Calls `f` with each register the instruction writes.
+    #[inline]
+    pub fn visit_writes(&self, inst: Inst, mut f: impl FnMut(Reg)) {
+        let operands = self.operands(inst);
+        for operand in &operands[..self.ops[inst].num_results().min(operands.len())] {
             match *operand {
-                Operand::Reg(r) => f(r, def),
-                Operand::Addr { base, .. } => f(base, false),
-                Operand::List(l) => {
-                    for item in self.list_items(l) {
-                        if let Operand::Reg(r) = *item {
-                            f(r, def);
-                        }
-                    }
-                }
+                Operand::Reg(r) => f(r),
+                Operand::List(l) => self.list_regs(l, &mut f),
                 _ => {}
+            }
+        }
+    }
+
+    /// Calls `f` with each register the instruction reads, its guard included.
+    #[inline]
+    pub fn visit_reads(&self, inst: Inst, mut f: impl FnMut(Reg)) {
+        if let Some((p, _)) = self.guards[inst].get() {
+            f(p);
+        }
+        let results = self.ops[inst].num_results();
+        for (i, operand) in self.operands(inst).iter().enumerate() {
+            match *operand {
+                Operand::Reg(r) if i >= results => f(r),
+                Operand::Addr { base, .. } => f(base),
+                Operand::List(l) if i >= results => self.list_regs(l, &mut f),
+                _ => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn list_regs(&self, list: List, f: &mut impl FnMut(Reg)) {
+        for item in self.list_items(list) {
+            if let Operand::Reg(r) = *item {
+                f(r);
             }
         }
     }

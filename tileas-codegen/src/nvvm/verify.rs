@@ -13,6 +13,7 @@ use super::module::{Bb, Function, Inst, Module, Operand, Param, Reg, RegTy, Sym,
 use crate::error::{Code, CodegenError, Loc};
 use crate::regalloc::Liveness;
 use cranelift_entity::{EntityRef, EntitySet};
+use fixedbitset::FixedBitSet;
 use std::collections::BTreeSet;
 
 /// A module the verifier has accepted.
@@ -152,13 +153,14 @@ impl FuncVerifier<'_> {
             }
         }
         let errors_before = self.out.len();
-        let mut written = EntitySet::new();
+        let mut written = FixedBitSet::with_capacity(func.num_regs());
         for &bb in func.layout() {
             for inst in func.insts(bb) {
-                func.visit_regs(inst, |r, def| {
-                    if def {
-                        written.insert(r);
+                func.visit_writes(inst, |r| {
+                    if r.index() >= written.len() {
+                        written.grow(r.index() + 1);
                     }
+                    written.insert(r.index());
                 });
             }
         }
@@ -167,8 +169,8 @@ impl FuncVerifier<'_> {
             self.block(bb);
             for inst in func.insts(bb) {
                 let mut missing = None;
-                func.visit_regs(inst, |r, def| {
-                    if !def && !written.contains(r) && reported.insert(r) {
+                func.visit_reads(inst, |r| {
+                    if !written.contains(r.index()) && reported.insert(r) {
                         missing = Some(r);
                     }
                 });

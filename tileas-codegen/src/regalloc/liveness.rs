@@ -51,17 +51,13 @@ impl Liveness {
             row[bb] = i as u32 + 1; // 0: not placed
             let (g, k) = (&mut gen_set[i * w..(i + 1) * w], &mut kill[i * w..(i + 1) * w]);
             for inst in func.insts(bb) {
-                func.visit_regs(inst, |r, def| {
-                    if !def && !get(k, r) {
+                func.visit_reads(inst, |r| {
+                    if !get(k, r) {
                         set(g, r);
                     }
                 });
                 if !func.guard(inst).is_some() {
-                    func.visit_regs(inst, |r, def| {
-                        if def {
-                            set(k, r);
-                        }
-                    });
+                    func.visit_writes(inst, |r| set(k, r));
                 }
             }
         }
@@ -71,15 +67,20 @@ impl Liveness {
             for (i, &bb) in func.layout().iter().enumerate().rev() {
                 for s in func.successors(bb).into_iter().flatten() {
                     let Some(j) = (row[s] as usize).checked_sub(1) else { continue };
-                    for x in 0..w {
-                        live_out[i * w + x] |= live_in[j * w + x];
+                    let from = &live_in[j * w..(j + 1) * w];
+                    for (out, new) in live_out[i * w..(i + 1) * w].iter_mut().zip(from) {
+                        *out |= new;
                     }
                 }
-                for x in i * w..(i + 1) * w {
-                    let new = gen_set[x] | (live_out[x] & !kill[x]);
-                    changed |= new != live_in[x];
-                    live_in[x] = new;
+                let row = i * w..(i + 1) * w;
+                let made = gen_set[row.clone()].iter().zip(&live_out[row.clone()]).zip(&kill[row.clone()]);
+                let mut difference = 0;
+                for (live, ((g, out), k)) in live_in[row].iter_mut().zip(made) {
+                    let new = g | (out & !k);
+                    difference |= new ^ *live;
+                    *live = new;
                 }
+                changed |= difference != 0;
             }
         }
     }

@@ -340,8 +340,11 @@ impl<'f> Checker<'f> {
     fn value_type(&mut self, v: Value, def: Option<Op>, loc: Loc) {
         let func = self.func;
         let data = self.data(v);
-        let who = def.map_or_else(|| self.show(v), |op| func.opcode(op).name().to_string());
         let mut report = |code: Code, text: String| {
+            let who = match def {
+                Some(op) => func.opcode(op).name().to_string(),
+                None => func.value_name(v).map_or_else(|| v.to_string(), |n| format!("%{n}")),
+            };
             self.errors.push(CodegenError::new(code, loc, format!("{who}: {text}")));
         };
         match data {

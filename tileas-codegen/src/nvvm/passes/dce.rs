@@ -6,6 +6,7 @@
 use super::CleanupStats;
 use crate::nvvm::module::{Bb, Function, Inst, Reg};
 use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
 
 /// Scratch memory.
 #[derive(Default)]
@@ -19,12 +20,6 @@ pub struct DceScratch {
     work: Vec<Inst>,
 }
 
-fn reads_itself(func: &Function, inst: Inst, r: Reg) -> bool {
-    let mut own = false;
-    func.visit_regs(inst, |x, def| own |= def && x == r);
-    own
-}
-
 /// Runs the pass.
 pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupStats) {
     let DceScratch { reads, home, writer, links, work } = scratch;
@@ -33,18 +28,39 @@ pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupSta
     writer.clear();
     links.clear();
     work.clear();
+    reads.resize(func.num_regs());
+    writer.resize(func.num_regs());
+    home.resize(func.num_insts());
+    let mut defs: SmallVec<[Reg; 8]> = SmallVec::new();
+    let writes = |inst: Inst, func: &Function, defs: &mut SmallVec<[Reg; 8]>| {
+        defs.clear();
+        func.visit_writes(inst, |r| defs.push(r));
+    };
     for &bb in func.layout() {
         for inst in func.insts(bb) {
             home[inst] = Some(bb);
-            work.push(inst);
-            func.visit_regs(inst, |r, def| {
-                if def {
-                    links.push(writer[r]);
-                    writer[r] = Some((inst, links.len() as u32 - 1));
-                } else if !reads_itself(func, inst, r) {
+            writes(inst, func, &mut defs);
+            for &r in &defs {
+                links.push(writer[r]);
+                writer[r] = Some((inst, links.len() as u32 - 1));
+            }
+            func.visit_reads(inst, |r| {
+                if !defs.contains(&r) {
                     reads[r] += 1;
                 }
             });
+        }
+    }
+    // What can go now writes a register that nobody reads.
+    let unread = |mut at: Option<(Inst, u32)>, links: &[Option<(Inst, u32)>], work: &mut Vec<Inst>| {
+        while let Some((w, link)) = at {
+            work.push(w);
+            at = links[link as usize];
+        }
+    };
+    for (r, &first) in writer.iter() {
+        if first.is_some() && reads[r] == 0 {
+            unread(first, links, work);
         }
     }
     while let Some(inst) = work.pop() {
@@ -52,25 +68,15 @@ pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupSta
         if !func.op(inst).effects().is_pure() && !is_plain_load(func, inst) {
             continue;
         }
-        let (mut defines, mut used) = (false, false);
-        func.visit_regs(inst, |r, def| {
-            if def {
-                defines = true;
-                used |= reads[r] > 0;
-            }
-        });
-        if used || !defines {
+        writes(inst, func, &mut defs);
+        if defs.is_empty() || defs.iter().any(|&r| reads[r] > 0) {
             continue;
         }
-        func.visit_regs(inst, |r, def| {
-            if !def && !reads_itself(func, inst, r) {
+        func.visit_reads(inst, |r| {
+            if !defs.contains(&r) {
                 reads[r] -= 1;
                 if reads[r] == 0 {
-                    let mut at = writer[r];
-                    while let Some((w, link)) = at {
-                        work.push(w);
-                        at = links[link as usize];
-                    }
+                    unread(writer[r], links, work);
                 }
             }
         });

@@ -11,19 +11,37 @@ use crate::nvvm::builder::wrap32;
 use crate::nvvm::forms::{Kind, PtxOp, Ty};
 use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
 use cranelift_entity::SecondaryMap;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHasher;
 use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
 
 /// Scratch memory.
 #[derive(Default)]
 pub struct LocalScratch {
+    /// Instructions seen so far; a version is the number of the instruction that wrote the register last.
+    seq: u32,
     version: SecondaryMap<Reg, u32>,
+    /// Number of the block at hand, from 1: entries of `copy` and `expressions` from other blocks do not count.
+    block: u32,
     /// What a register was last seen to copy, with both versions.
     copy: SecondaryMap<Reg, Copy>,
     /// Number of writes; guarded writes count twice.
     writes: SecondaryMap<Reg, u32>,
     constant: SecondaryMap<Reg, Option<Const>>,
-    expressions: FxHashMap<Key, (Reg, u32)>,
+    /// Constants moved to registers, before it is known whether those have other writes.
+    moved: Vec<(Reg, Const)>,
+    /// Open-addressing table of the block's expressions by their hash; a power of two, at most half full.
+    expressions: Vec<Expression>,
+}
+
+/// An instruction whose expression may be shared.
+#[derive(Copy, Clone)]
+struct Expression {
+    /// Its block; 0 = free.
+    block: u32,
+    /// Its number: what wrote a source or its result later has a greater one.
+    seq: u32,
+    inst: Inst,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq)]
@@ -34,16 +52,12 @@ enum Const {
 
 #[derive(Copy, Clone, Default)]
 struct Copy {
-    /// Version of the register the entry is about; 0 = none (versions start at 1).
+    /// Block of the entry; 0 = none.
+    block: u32,
+    /// Version of the register the entry is about.
     own: u32,
     of: Option<(Reg, u32)>,
     constant: Option<Const>,
-}
-
-#[derive(PartialEq, Eq, Hash)]
-struct Key {
-    op: PtxOp,
-    sources: SmallVec<[(Operand, u32); 3]>,
 }
 
 fn mov_of(ty: RegTy) -> PtxOp {
@@ -62,48 +76,53 @@ fn is_mov(op: PtxOp) -> bool {
 
 /// Runs the pass.
 pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
+    (s.seq, s.block) = (0, 0);
+    s.moved.clear();
+    s.expressions.clear();
+    let slots = (2 * func.num_insts()).next_power_of_two();
+    s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
+    let regs = func.num_regs();
     s.version.clear();
+    s.version.resize(regs);
     s.copy.clear();
+    s.copy.resize(regs);
     s.writes.clear();
+    s.writes.resize(regs);
     s.constant.clear();
+    s.constant.resize(regs);
     for &bb in func.layout() {
         for inst in func.insts(bb) {
             let weight = 1 + u32::from(func.guard(inst).is_some());
-            func.visit_regs(inst, |r, def| {
-                if def {
-                    s.writes[r] += weight;
-                }
-            });
-        }
-    }
-    for &bb in func.layout() {
-        for inst in func.insts(bb) {
+            func.visit_writes(inst, |r| s.writes[r] += weight);
             if is_mov(func.op(inst))
                 && let [Operand::Reg(d), source] = *func.operands(inst)
-                && s.writes[d] == 1
+                && let Some(c) = as_const(source)
             {
-                s.constant[d] = as_const(source);
+                s.moved.push((d, c));
             }
+        }
+    }
+    for &(d, c) in &s.moved {
+        if s.writes[d] == 1 {
+            s.constant[d] = Some(c);
         }
     }
     for b in 0..func.layout().len() {
         let bb = func.layout()[b];
-        s.expressions.clear();
-        // A new version of everything would be costly; entries of other blocks are invalidated instead.
-        s.copy.clear();
+        s.block += 1;
         let mut at = func.first_inst(bb);
         while let Some(inst) = at {
             at = func.next_inst(inst);
+            s.seq += 1;
             propagate(func, s, inst, stats);
             reduce(func, s, inst, stats);
-            share(func, s, inst, stats);
-            // Writes start new versions, then a copy is recorded.
-            func.visit_regs(inst, |r, def| {
-                if def {
-                    s.version[r] += 1;
-                }
-            });
-            if is_mov(func.op(inst))
+            let slot = share(func, s, inst, stats);
+            // Writes start new versions, then a copy or an expression is recorded.
+            let seq = s.seq;
+            func.visit_writes(inst, |r| s.version[r] = seq);
+            if let Some(slot) = slot {
+                s.expressions[slot] = Expression { block: s.block, seq, inst };
+            } else if is_mov(func.op(inst))
                 && !func.guard(inst).is_some()
                 && let [Operand::Reg(d), source] = *func.operands(inst)
             {
@@ -111,9 +130,8 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
                     Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r])),
                     _ => None,
                 };
-                s.copy[d] = Copy { own: s.version[d], of, constant: as_const(source) };
+                s.copy[d] = Copy { block: s.block, own: seq, of, constant: as_const(source) };
             }
-            record(func, s, inst);
         }
     }
 }
@@ -128,8 +146,8 @@ fn as_const(operand: Operand) -> Option<Const> {
 
 /// The constant a register holds here.
 fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
-    let copy = s.copy[r];
-    if copy.own != 0 && copy.own == s.version[r] && copy.constant.is_some() {
+    let copy = &s.copy[r];
+    if copy.block == s.block && copy.own == s.version[r] && copy.constant.is_some() {
         return copy.constant;
     }
     s.constant[r]
@@ -137,9 +155,9 @@ fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
 
 /// The register this one is a copy of here.
 fn original(s: &LocalScratch, r: Reg) -> Option<Reg> {
-    let copy = s.copy[r];
+    let copy = &s.copy[r];
     let (of, version) = copy.of?;
-    (copy.own == s.version[r] && s.version[of] == version).then_some(of)
+    (copy.block == s.block && copy.own == s.version[r] && s.version[of] == version).then_some(of)
 }
 
 /// The constant as an operand of the type, if it can be one.
@@ -333,45 +351,48 @@ fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Cleanup
     stats.folded += 1;
 }
 
-/// The expression an instruction computes, if it can be shared, and its result.
-fn key(func: &Function, s: &LocalScratch, inst: Inst) -> Option<(Key, Reg)> {
+/// Replaces an instruction by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
+/// of `expressions` to note it in.
+fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) -> Option<usize> {
     let op = func.op(inst);
     let form = op.form();
     if !form.effects.is_pure() || is_mov(op) || func.guard(inst).is_some() {
         return None;
     }
-    let (&Operand::Reg(d), rest) = func.operands(inst).split_first()? else { return None };
-    let mut sources = SmallVec::new();
-    for (operand, class) in rest.iter().zip(form.operands.iter().skip(1)) {
+    let (&Operand::Reg(d), sources) = func.operands(inst).split_first()? else { return None };
+    let mut hash = FxHasher::default();
+    op.hash(&mut hash);
+    let mut overwrites_source = false;
+    for (operand, class) in sources.iter().zip(form.operands.iter().skip(1)) {
         if class.def || matches!(operand, Operand::List(_)) {
             return None;
         }
-        sources.push((*operand, operand.reg().map_or(0, |r| s.version[r])));
+        overwrites_source |= operand.reg() == Some(d);
+        operand.hash(&mut hash);
     }
-    Some((Key { op, sources }, d))
-}
-
-fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
-    let Some((key, d)) = key(func, s, inst) else { return };
-    if let Some(&(r, version)) = s.expressions.get(&key)
-        && s.version[r] == version
-        && func.ty(r) == func.ty(d)
-    {
-        let mov = mov_of(func.ty(d));
-        func.rewrite(inst, mov, &[d.into(), r.into()]);
-        stats.shared += 1;
+    let mask = s.expressions.len() - 1;
+    let mut slot = hash.finish() as usize & mask;
+    loop {
+        let e = s.expressions[slot];
+        if e.block != s.block {
+            break;
+        }
+        if func.op(e.inst) == op
+            && let Some((&Operand::Reg(r), earlier)) = func.operands(e.inst).split_first()
+            && earlier == sources
+        {
+            let unchanged = |o: &Operand| o.reg().is_none_or(|r| s.version[r] <= e.seq);
+            if s.version[r] == e.seq && sources.iter().all(unchanged) && func.ty(r) == func.ty(d) {
+                func.rewrite(inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
+                stats.shared += 1;
+                return None;
+            }
+            break;
+        }
+        slot = (slot + 1) & mask;
     }
-}
-
-/// Notes what the instruction, whose write has been counted, computes.
-fn record(func: &Function, s: &mut LocalScratch, inst: Inst) {
-    let Some((key, d)) = key(func, s, inst) else { return };
-    // `add i, i, 1`: the source named in the key is the overwritten one.
-    if key.sources.iter().any(|(o, _)| o.reg() == Some(d)) {
-        return;
-    }
-    let version = s.version[d];
-    s.expressions.insert(key, (d, version));
+    // `add i, i, 1`: what it computed is not what its text says afterwards.
+    (!overwrites_source).then_some(slot)
 }
 
 #[cfg(test)]
