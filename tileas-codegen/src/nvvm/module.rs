@@ -504,7 +504,7 @@ impl Function {
     /// A new instruction, not yet in a block.
     pub fn make_inst(&mut self, op: PtxOp, operands: &[Operand], guard: Guard) -> Inst {
         let inst = self.ops.push(op);
-        if inst.index() % 256 == 0 {
+        if inst.index().is_multiple_of(256) {
             // In steps, so that noting an instruction's data does not grow a map each time.
             let room = inst.index() + 256;
             self.operands.resize(room);
