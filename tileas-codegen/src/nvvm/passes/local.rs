@@ -18,10 +18,14 @@ use std::hash::{Hash, Hasher};
 /// Scratch memory.
 #[derive(Default)]
 pub struct LocalScratch {
-    /// Instructions seen so far; a version is the number of the instruction that wrote the register last.
+    /// Instructions seen so far, in all runs; a version is the number of the instruction that wrote the register last.
+    /// As it only grows, what a run leaves in the maps means nothing to the next, and need not be cleared.
     seq: u32,
+    /// Registers that `version` and `copy` have room for.
+    room: usize,
     version: SecondaryMap<Reg, u32>,
-    /// Number of the block at hand, from 1: entries of `copy` and `expressions` from other blocks do not count.
+    /// Number of the block at hand in all runs, from 1: entries of `copy` and `expressions` from other blocks do not
+    /// count.
     block: u32,
     /// What a register was last seen to copy, with both versions.
     copy: SecondaryMap<Reg, Copy>,
@@ -76,16 +80,21 @@ fn is_mov(op: PtxOp) -> bool {
 
 /// Runs the pass.
 pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
-    (s.seq, s.block) = (0, 0);
+    if s.seq > u32::MAX / 2 {
+        *s = LocalScratch::default();
+    }
     s.moved.clear();
-    s.expressions.clear();
     let slots = (2 * func.num_insts()).next_power_of_two();
-    s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
+    if s.expressions.len() < slots {
+        s.expressions.clear();
+        s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
+    }
     let regs = func.num_regs();
-    s.version.clear();
-    s.version.resize(regs);
-    s.copy.clear();
-    s.copy.resize(regs);
+    if s.room < regs {
+        s.version.resize(regs);
+        s.copy.resize(regs);
+        s.room = regs;
+    }
     s.writes.clear();
     s.writes.resize(regs);
     s.constant.clear();
