@@ -78,27 +78,11 @@ fn is_mov(op: PtxOp) -> bool {
     matches!(op, PtxOp::MovPred | PtxOp::MovB16 | PtxOp::MovB32 | PtxOp::MovB64 | PtxOp::MovF32)
 }
 
-/// Runs the pass.
-pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
-    if s.seq > u32::MAX / 2 {
-        *s = LocalScratch::default();
-    }
-    s.moved.clear();
-    let slots = (2 * func.num_insts()).next_power_of_two();
-    if s.expressions.len() < slots {
-        s.expressions.clear();
-        s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
-    }
-    let regs = func.num_regs();
-    if s.room < regs {
-        s.version.resize(regs);
-        s.copy.resize(regs);
-        s.room = regs;
-    }
+/// Counts the writes of each register and collects the constants moved to registers.
+fn scan(func: &Function, s: &mut LocalScratch) {
     s.writes.clear();
-    s.writes.resize(regs);
-    s.constant.clear();
-    s.constant.resize(regs);
+    s.writes.resize(func.num_regs());
+    s.moved.clear();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
             let weight = 1 + u32::from(func.guard(inst).is_some());
@@ -111,6 +95,34 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
             }
         }
     }
+}
+
+/// Whether a second run on what the first one left could change anything, if no block was merged since: only if a
+/// register holds a constant that the first run did not know of. Inside a block, one run finds all there is.
+pub fn knows_more(func: &Function, s: &mut LocalScratch) -> bool {
+    scan(func, s);
+    s.moved.iter().any(|&(d, c)| s.writes[d] == 1 && s.constant[d] != Some(c))
+}
+
+/// Runs the pass.
+pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
+    if s.seq > u32::MAX / 2 {
+        *s = LocalScratch::default();
+    }
+    let slots = (2 * func.num_insts()).next_power_of_two();
+    if s.expressions.len() < slots {
+        s.expressions.clear();
+        s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
+    }
+    let regs = func.num_regs();
+    if s.room < regs {
+        s.version.resize(regs);
+        s.copy.resize(regs);
+        s.room = regs;
+    }
+    scan(func, s);
+    s.constant.clear();
+    s.constant.resize(regs);
     for &(d, c) in &s.moved {
         if s.writes[d] == 1 {
             s.constant[d] = Some(c);
