@@ -27,8 +27,8 @@ pub fn op_class(func: &Function, op: Op) -> OpClass {
     }
     let name = func.opcode(op).def().class;
     let matches = |c: &&OpClass| {
-        let mut parts = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
-        c.name().chars().filter(|c| *c != '_').all(|x| parts.next() == Some(x)) && parts.next().is_none()
+        let mut parts = name.bytes().filter(u8::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
+        c.name().bytes().filter(|c| *c != b'_').all(|x| parts.next() == Some(x)) && parts.next().is_none()
     };
     OpClass::ALL.iter().find(matches).copied().unwrap_or(OpClass::Uniform)
 }

@@ -74,7 +74,7 @@ pub fn lower_in(
 }
 
 /// A tile in registers: one operand per 32-bit unit (two 16-bit elements share one).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct TileVal {
     /// Elements in register-bit order of the layout; one entry when all are equal.
     pub regs: SmallVec<[Operand; 4]>,
@@ -86,6 +86,14 @@ pub(crate) struct TileVal {
     pub elem: Scalar,
     /// Register layout.
     pub layout: Layout,
+}
+
+// Tiles are copied often: by slices, which are one move of memory.
+impl Clone for TileVal {
+    fn clone(&self) -> TileVal {
+        let (regs, dims) = (SmallVec::from_slice(&self.regs), SmallVec::from_slice(&self.dims));
+        TileVal { regs, splat: self.splat, dims, elem: self.elem, layout: self.layout }
+    }
 }
 
 /// A ring buffer in shared or tensor memory.

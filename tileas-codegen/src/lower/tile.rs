@@ -77,7 +77,7 @@ impl Lower<'_> {
     /// One operand per element (16-bit floats widened to f32); a single one for a splat.
     pub(super) fn elements(&mut self, t: &TileVal) -> SmallVec<[Operand; 4]> {
         if t.splat || !packed(t.elem) {
-            return t.regs.clone();
+            return SmallVec::from_slice(&t.regs);
         }
         let mut out = SmallVec::with_capacity(t.regs.len() * 2);
         for &r in &t.regs {
@@ -96,7 +96,7 @@ impl Lower<'_> {
     /// Elements back to units, rounding 16-bit floats.
     pub(super) fn collect(&mut self, elems: &[Operand], elem: Scalar) -> SmallVec<[Operand; 4]> {
         if !packed(elem) {
-            return elems.into();
+            return SmallVec::from_slice(elems);
         }
         elems.chunks(2).map(|c| self.pack(c[0], *c.last().unwrap_or(&c[0]), elem)).collect()
     }
@@ -188,11 +188,12 @@ impl Lower<'_> {
         let splat = args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
         let mut out: SmallVec<[Operand; 4]> = SmallVec::with_capacity(count);
+        let mut a: SmallVec<[(Operand, Scalar); 3]> = SmallVec::new();
         for i in 0..count {
-            let a: SmallVec<[(Operand, Scalar); 3]> = args
-                .iter()
-                .map(|(e, s)| (if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s))
-                .collect();
+            a.clear();
+            for (e, s) in &args {
+                a.push((if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s));
+            }
             out.push(self.arith(op, &a, ty)?);
         }
         if splat {

@@ -18,10 +18,14 @@ use std::hash::{Hash, Hasher};
 /// Scratch memory.
 #[derive(Default)]
 pub struct LocalScratch {
-    /// Instructions seen so far; a version is the number of the instruction that wrote the register last.
+    /// Instructions seen so far, in all runs; a version is the number of the instruction that wrote the register last.
+    /// As it only grows, what a run leaves in the maps means nothing to the next, and need not be cleared.
     seq: u32,
+    /// Registers that `version` and `copy` have room for.
+    room: usize,
     version: SecondaryMap<Reg, u32>,
-    /// Number of the block at hand, from 1: entries of `copy` and `expressions` from other blocks do not count.
+    /// Number of the block at hand in all runs, from 1: entries of `copy` and `expressions` from other blocks do not
+    /// count.
     block: u32,
     /// What a register was last seen to copy, with both versions.
     copy: SecondaryMap<Reg, Copy>,
@@ -74,22 +78,11 @@ fn is_mov(op: PtxOp) -> bool {
     matches!(op, PtxOp::MovPred | PtxOp::MovB16 | PtxOp::MovB32 | PtxOp::MovB64 | PtxOp::MovF32)
 }
 
-/// Runs the pass.
-pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
-    (s.seq, s.block) = (0, 0);
-    s.moved.clear();
-    s.expressions.clear();
-    let slots = (2 * func.num_insts()).next_power_of_two();
-    s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
-    let regs = func.num_regs();
-    s.version.clear();
-    s.version.resize(regs);
-    s.copy.clear();
-    s.copy.resize(regs);
+/// Counts the writes of each register and collects the constants moved to registers.
+fn scan(func: &Function, s: &mut LocalScratch) {
     s.writes.clear();
-    s.writes.resize(regs);
-    s.constant.clear();
-    s.constant.resize(regs);
+    s.writes.resize(func.num_regs());
+    s.moved.clear();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
             let weight = 1 + u32::from(func.guard(inst).is_some());
@@ -102,6 +95,34 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
             }
         }
     }
+}
+
+/// Whether a second run on what the first one left could change anything, if no block was merged since: only if a
+/// register holds a constant that the first run did not know of. Inside a block, one run finds all there is.
+pub fn knows_more(func: &Function, s: &mut LocalScratch) -> bool {
+    scan(func, s);
+    s.moved.iter().any(|&(d, c)| s.writes[d] == 1 && s.constant[d] != Some(c))
+}
+
+/// Runs the pass.
+pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
+    if s.seq > u32::MAX / 2 {
+        *s = LocalScratch::default();
+    }
+    let slots = (2 * func.num_insts()).next_power_of_two();
+    if s.expressions.len() < slots {
+        s.expressions.clear();
+        s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
+    }
+    let regs = func.num_regs();
+    if s.room < regs {
+        s.version.resize(regs);
+        s.copy.resize(regs);
+        s.room = regs;
+    }
+    scan(func, s);
+    s.constant.clear();
+    s.constant.resize(regs);
     for &(d, c) in &s.moved {
         if s.writes[d] == 1 {
             s.constant[d] = Some(c);

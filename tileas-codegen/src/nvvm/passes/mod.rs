@@ -36,11 +36,16 @@ pub struct CleanupStats {
 /// Runs all cleanups on a function.
 pub fn cleanup(func: &mut Function, scratch: &mut CleanupScratch) -> CleanupStats {
     let mut stats = CleanupStats::default();
-    for _ in 0..2 {
+    for round in 0..2 {
         let before = stats;
         cfg::run(func, &mut scratch.cfg, &mut stats);
+        let done = round > 0 && stats == before && !local::knows_more(func, &mut scratch.local);
+        if done && !cfg!(debug_assertions) {
+            break;
+        }
         local::run(func, &mut scratch.local, &mut stats);
         dce::run(func, &mut scratch.dce, &mut stats);
+        debug_assert!(!done || stats == before, "a round that was to find nothing found something");
         if stats == before {
             break;
         }
