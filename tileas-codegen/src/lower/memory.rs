@@ -228,6 +228,13 @@ impl Lower<'_> {
             Space::Smem => {
                 let chunks = self.smem_chunks(op, buf, slot, col0, dims, elem)?;
                 let per = regs.len() / chunks.len().max(1);
+                if self.half_guard(dims).is_some() {
+                    // Lanes without a row keep a defined value.
+                    for r in regs.iter() {
+                        let zero = if elem == Scalar::F32 { Operand::f32(0.0) } else { Operand::Imm(0) };
+                        self.b.mov_to(r, zero);
+                    }
+                }
                 for (k, addr) in chunks.into_iter().enumerate() {
                     let part = regs.slice(k * per, (k + 1) * per);
                     let list = self.b.list(&part);
