@@ -416,3 +416,27 @@ fn too_many_accumulators_are_located() {
     assert!(e.message.contains("768 columns") && e.message.contains("there are 512"), "{e}");
     assert!(e.location.is_some());
 }
+
+/// Without its drain a kernel may end while the matrix engine still arrives on a barrier.
+#[test]
+fn missing_drains_are_refused() {
+    for name in ["simple", "persistent", "two_accumulators"] {
+        let (.., mat) = build(name);
+        let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+        verify_materialized(&mat, &*isa).expect("the original is accepted");
+        let drains: Vec<_> = mat
+            .all_ops()
+            .into_iter()
+            .filter(|&op| {
+                mat.opcode(op) == Opcode::AsyncPipelineProducerAcquire && mat.has_attr(op, keys::DRAIN)
+            })
+            .collect();
+        assert!(!drains.is_empty(), "{name} has a ring that the matrix engine frees");
+        for op in drains {
+            let mut mutant = mat.clone();
+            mutant.remove_op(op);
+            let errors = verify_materialized(&mutant, &*isa).expect_err("a drain is missing");
+            assert!(errors.iter().any(|e| e.code == Code::E0703), "{name}: {errors:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 
 use super::wiring::Buffers;
 use crate::agents::AgentPlan;
-use crate::ir::{Function, Opcode, print_function};
+use crate::ir::{Function, Op, Opcode, print_function};
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
 use crate::schedule::handoff::ScheduleAnalysis;
@@ -147,6 +147,9 @@ impl KernelState {
         for region in self.schedule.iter().flat_map(|s| &s.regions) {
             text.push('\n');
             text.push_str(&render::table(&region.problem, &region.schedule));
+            if let (Some(plan), Some(func), Some(schedule)) = (&self.plan, &self.placed, &self.schedule) {
+                text.push_str(&projection_text(plan, func, schedule, region.for_op));
+            }
         }
         if let (Some(buffers), Some(func), Some(plan)) = (&self.buffers, &self.placed, &self.plan) {
             text.push('\n');
@@ -164,6 +167,34 @@ fn metadata_text(metadata: &LaunchMetadata) -> String {
 #[cfg(not(feature = "serde"))]
 fn metadata_text(metadata: &LaunchMetadata) -> String {
     format!("{metadata:#?}")
+}
+
+/// How one loop falls apart into agents: first start, then position, op and local stage of each op (rules R1, R2).
+fn projection_text(plan: &AgentPlan, func: &Function, analysis: &ScheduleAnalysis, for_op: Op) -> String {
+    let mut text = String::new();
+    let Some(schedule) = analysis.loops[for_op].as_deref() else { return text };
+    for (agent, info) in plan.agents.iter() {
+        let mut ops: Vec<Op> = schedule
+            .scheduled
+            .iter()
+            .copied()
+            .filter(|&op| plan.op_agent[op].expand() == Some(agent))
+            .collect();
+        ops.sort_by_key(|&op| (schedule.start[op], schedule.order[op]));
+        let Some(&first) = ops.first() else { continue };
+        let (r, ii) = (schedule.start[first], schedule.ii.max(1));
+        let skew = ops.iter().map(|&op| (schedule.start[op] - r) / ii).max().unwrap_or(0);
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{agent} {}: r {r}, skew {skew}:", info.kind.name());
+        for op in ops {
+            let name =
+                func.result(op).and_then(|v| func.value_name(v)).map_or(op.to_string(), |n| format!("%{n}"));
+            let at = schedule.start[op] - r;
+            let _ = write!(text, " ({} {name} local {})", at % ii, at / ii);
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// The agents as comment lines, one each, and the threads of the CTA.

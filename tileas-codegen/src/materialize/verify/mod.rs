@@ -11,10 +11,10 @@ mod graph;
 mod model;
 
 use crate::error::{Code, CodegenError};
-use crate::ir::{Function, Opcode, Space, Value};
+use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
 use graph::Graph;
-use model::{Engine, Model, What};
+use model::{Engine, Model, PipeInfo, What};
 use rustc_hash::FxHashMap;
 
 /// What was proven, in numbers.
@@ -42,6 +42,7 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
     dangling(&mut m);
     if m.errors.is_empty() {
         let homes = counts(&mut m);
+        drains(&mut m);
         arrivals(&mut m, isa);
         if m.errors.is_empty() {
             regions(&mut m, &homes, &mut report);
@@ -59,6 +60,57 @@ fn dangling(m: &mut Model<'_>) {
             }
         }
     }
+}
+
+/// A pipe whose slots an engine frees is drained: its producer acquires every slot once more before it ends, so that
+/// no arrival is outstanding when the CTA exits.
+fn drains(m: &mut Model<'_>) {
+    let func = m.func;
+    let mut acquired = vec![0i64; m.pipes.len()];
+    let mut advanced = vec![0i64; m.pipes.len()];
+    for op in func.all_ops() {
+        let drain = match func.opcode(op) {
+            Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
+            Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
+            _ => false,
+        };
+        let traced = func.operands(op).first().and_then(|&v| m.trace(v, 64));
+        let (true, Some((p, _))) = (drain, traced) else { continue };
+        let bound = |l: Op, n: usize| func.operands(l).get(n).and_then(|&v| func.constant_value(v));
+        let times = match func.op_parent(op).filter(|&l| func.opcode(l) == Opcode::For) {
+            Some(l) => match (bound(l, 0), bound(l, 1), bound(l, 2)) {
+                (Some(lo), Some(hi), Some(1.0)) => (hi - lo) as i64,
+                _ => 0,
+            },
+            None => 1,
+        };
+        let count =
+            if func.opcode(op) == Opcode::AsyncPipelineIncIter { &mut advanced } else { &mut acquired };
+        count[p] += times;
+    }
+    for p in 0..m.pipes.len() {
+        let PipeInfo { op, depth, ref empty, .. } = m.pipes[p];
+        let engine = empty.as_ref().is_some_and(|e| e.name == "commit");
+        if engine && (acquired[p] != depth || (depth > 1 && advanced[p] < depth - 1)) {
+            let (got, steps) = (acquired[p], advanced[p]);
+            let text = format!(
+                "{got} slots are acquired at the end and the iterator advances {steps} times, all {depth} slots are needed"
+            );
+            m.error(Code::E0703, op, text);
+        }
+    }
+}
+
+/// A loop that does nothing but acquire slots with `drain`.
+fn is_drain_loop(func: &Function, l: Op) -> bool {
+    func.opcode(l) == Opcode::For
+        && func.op_block_at(l, 0).is_some_and(|b| {
+            func.block_ops(b).all(|o| match func.opcode(o) {
+                Opcode::AsyncPipelineProducerAcquire => func.has_attr(o, keys::DRAIN),
+                Opcode::AsyncPipelineIncIter | Opcode::Yield => true,
+                _ => false,
+            })
+        })
 }
 
 /// Where each pipe has its home. Checks that both sides use it exactly once there, in order.
