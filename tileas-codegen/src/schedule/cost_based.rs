@@ -53,6 +53,8 @@ impl CostBased {
         self.steps = 0;
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
+        // A search that ends before its first attempt must not report the last problem's seats.
+        self.ims.start.clear();
         let linear_end = match options.ii_search {
             IiSearch::Linear => cap,
             IiSearch::Auto => cap.min(LINEAR_LIMIT),
