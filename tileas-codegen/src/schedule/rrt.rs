@@ -6,7 +6,8 @@
 //!
 //! Two representations behind one type: one `u64` mask per row where every remaining capacity is 1 and at most 64
 //! remain, counters per resource and row otherwise. Above the row limit a row stands for `step` cycles and is
-//! conservative: what fits there is legal, the converse may fail.
+//! conservative: what fits there is legal, the converse may fail. A row charges an op once, with the largest of its
+//! demands there, so that a set of seats fits in every order or in none.
 //!
 //! Cost: `reset` O(uses + rows), `first_fit` O(II + uses) for one op since a blocked row skips all starts that
 //! would cover it. Elsewhere: which op goes first (`ims`). Source: spec page 4, "Resource Reservation Table".
@@ -112,8 +113,8 @@ impl Rrt {
             }
         }
         self.masked = !self.force_counted && self.caps.len() <= 64 && self.caps.iter().all(|&c| c == 1);
-        self.keep_binding();
         self.set_rows(row_limit);
+        self.keep_binding();
         Ok(())
     }
 
@@ -205,6 +206,9 @@ impl Rrt {
                 self.segments[kept] = s;
                 kept += 1;
             }
+            if self.step > 1 && !self.masked {
+                kept = join_rows(&mut self.segments[..kept], begin, self.ii, self.step);
+            }
             (*first, *last) = (begin as u32, kept as u32);
         }
         self.segments.truncate(kept);
@@ -241,13 +245,17 @@ impl Rrt {
         start.rem_euclid(i64::from(self.ii)) as u32
     }
 
-    /// First cycle of a segment, and its rows before and after the wrap (the second range may be empty).
+    /// First cycle of a segment, and its rows before and after the wrap (the second range may be empty). No row is in
+    /// both.
     #[inline]
     fn parts(&self, s: &Segment, base: u32) -> (u32, [std::ops::Range<u32>; 2]) {
         let mut a = u64::from(base) + u64::from(s.offset);
         let ii = u64::from(self.ii);
         if a >= ii {
             a -= ii;
+        }
+        if s.len == self.ii {
+            return (a as u32, [0..self.rows, 0..0]);
         }
         let end = a + u64::from(s.len);
         let head = self.row(a as u32)..self.row(end.min(ii) as u32 - 1) + 1;
@@ -270,6 +278,10 @@ impl Rrt {
     fn skip_forward(&self, s: &Segment, base: u32) -> Option<u32> {
         let (a, [head, tail]) = self.parts(s, base);
         let end_of = |row: u32| (u64::from(row + 1) * u64::from(self.step)).min(self.ii.into());
+        if s.len == self.ii {
+            // Every start covers every row.
+            return head.into_iter().any(|r| self.taken(s, r)).then_some(self.ii);
+        }
         if let Some(row) = tail.rev().find(|&r| self.taken(s, r)) {
             return Some((u64::from(self.ii) + end_of(row) - u64::from(a)) as u32);
         }
@@ -281,6 +293,9 @@ impl Rrt {
     #[inline]
     fn skip_backward(&self, s: &Segment, base: u32) -> Option<u32> {
         let (a, [mut head, mut tail]) = self.parts(s, base);
+        if s.len == self.ii {
+            return head.any(|r| self.taken(s, r)).then_some(self.ii);
+        }
         let end = u64::from(a) + u64::from(s.len);
         if let Some(row) = head.find(|&r| self.taken(s, r)) {
             return Some((end - (u64::from(row) * u64::from(self.step)).min(end - 1)) as u32);
@@ -438,6 +453,47 @@ impl Rrt {
             })
         })
     }
+}
+
+/// Joins the segments of one op, from `begin` on, that one row of `step` cycles could meet together; returns how many
+/// segments are left. Rows charge every segment, so two of the same resource must never share one.
+fn join_rows(segments: &mut [Segment], begin: usize, ii: u32, step: u32) -> usize {
+    let (ii, near) = (u64::from(ii), u64::from(step) - 1);
+    let end = |s: &Segment| u64::from(s.offset) + u64::from(s.len);
+    let (mut kept, mut k) = (begin, begin);
+    while k < segments.len() {
+        // Segments of one resource come in order of offset.
+        let (resource, first) = (segments[k].resource, kept);
+        while k < segments.len() && segments[k].resource == resource {
+            let s = segments[k];
+            k += 1;
+            match segments[first..kept].last_mut() {
+                Some(t) if u64::from(s.offset).saturating_sub(end(t)) < near => {
+                    t.len = (end(&s).max(end(t)) - u64::from(t.offset)) as u32;
+                    t.value = t.value.max(s.value);
+                }
+                _ => {
+                    segments[kept] = s;
+                    kept += 1;
+                }
+            }
+        }
+        // Around the end of the interval: the last one meets the first one of the next turn.
+        let (head, tail) = (segments[first], segments[kept - 1]);
+        if (u64::from(head.offset) + ii).saturating_sub(end(&tail)) < near {
+            if kept - first > 1 {
+                let len = end(&head) + ii - u64::from(tail.offset);
+                segments[first] = Segment { len: len as u32, value: head.value.max(tail.value), ..tail };
+                kept -= 1;
+            }
+            let only = kept - first == 1;
+            let joined = &mut segments[first];
+            if only && ii.saturating_sub(u64::from(joined.len)) < near {
+                joined.len = ii as u32;
+            }
+        }
+    }
+    kept
 }
 
 #[cfg(test)]
@@ -598,8 +654,41 @@ mod tests {
                 rrt.remove(n, t);
             }
             assert!(rrt.cells.iter().all(|&c| c == 0));
+            // A set of seats that fits in one order fits in every other one.
+            for &(n, t) in seats.iter().rev() {
+                assert!(rrt.fits(n, t), "{n} at {t} under {ii}");
+                rrt.place(n, t);
+            }
+            for (cell, &held) in rrt.cells.iter().enumerate() {
+                assert!(rrt.masked || held <= rrt.caps[cell / rrt.rows as usize]);
+            }
         }
         assert!(placed > 400, "{placed}");
+    }
+
+    /// Two reservations of one op in one row of the table: once the row was charged twice although the probe had
+    /// asked for each alone, and the other op could not be put back.
+    #[test]
+    fn a_coarse_row_charges_an_op_once() {
+        for (first, second) in [((0, 2), (3, 2)), ((0, 1), (17, 2)), ((0, 3), (3, 1)), ((0, 19), (30, 0))] {
+            let mut p = Problem::new("t");
+            let s = p.add_slot(0, "s", 2);
+            let u = |(offset, duration)| Use { slot: s, offset, duration, occupancy: 1 };
+            let pair = [u(first), u(second)];
+            let a = p.add_node(&NodeDef { id: "a", uses: &pair, ..NodeDef::default() });
+            let b = p.add_node(&NodeDef { id: "b", uses: &[u((0, 20))], ..NodeDef::default() });
+            p.add_node(&NodeDef { id: "c", uses: &[u((0, 1))], ..NodeDef::default() });
+            let mut rrt = Rrt::default();
+            for seats in [[(b, 0), (a, 7)], [(a, 7), (b, 0)]] {
+                rrt.reset(&p, 20, 4).unwrap();
+                for (n, t) in seats {
+                    assert!(rrt.fits(n, t));
+                    rrt.place(n, t);
+                }
+                rrt.remove(a, 7);
+                assert!(rrt.fits(a, 7), "{first:?} {second:?}");
+            }
+        }
     }
 
     #[test]
