@@ -10,6 +10,7 @@
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
 use super::compact::{self, Compact};
+use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::options::{IiSearch, ScheduleOptions};
@@ -25,6 +26,8 @@ const EXACT_ROWS: u32 = 1 << 20;
 const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
+/// On the way up an II gets one part in this many of the steps of exact search that are left.
+const WAY_UP: u64 = 4;
 
 /// Memory of the generator.
 #[derive(Default)]
@@ -32,6 +35,10 @@ pub(super) struct CostBased {
     rrt: Rrt,
     pub ims: Ims,
     compact: Compact,
+    exact: Exact,
+    exact_left: u64,
+    /// Every II below this one is proven to be impossible.
+    pub proven: u32,
     saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
@@ -50,6 +57,8 @@ impl CostBased {
         cap: u32,
     ) -> Option<u32> {
         self.attempts = 0;
+        self.exact_left = options.exact_steps;
+        self.proven = bound;
         self.steps = 0;
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
@@ -63,7 +72,7 @@ impl CostBased {
         let mut ii = bound;
         while ii <= linear_end {
             if self.try_ii(p, g, options, ii, options.attempts) {
-                return Some(ii);
+                return Some(self.tighten(p, g, options, ii));
             }
             if self.out_of_steps {
                 return None;
@@ -144,6 +153,7 @@ impl CostBased {
     fn try_ii(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
         let wide = i64::from(ii);
         if !self.ims.prepare(p, g, wide, o.max_stages) {
+            self.proven = if self.proven == ii { ii + 1 } else { self.proven };
             return false;
         }
         for k in 0..attempts.max(1) {
@@ -176,7 +186,40 @@ impl CostBased {
                 Outcome::Exhausted => {}
             }
         }
-        false
+        self.try_exact_search(p, g, o, ii, WAY_UP)
+    }
+
+    /// Exact search downwards from a success, while steps are left.
+    fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
+        let (mut found, mut ii, mut failures) = (found, found.saturating_sub(1), 0);
+        while ii >= self.proven && failures < DOWNWARD_FAILURES {
+            if self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 2) {
+                found = ii;
+            } else if self.proven <= ii {
+                failures += 1;
+            }
+            ii -= 1;
+        }
+        found
+    }
+
+    /// One part in `parts` of the steps left goes to this II.
+    fn try_exact_search(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, parts: u64) -> bool {
+        let share = self.exact_left / parts;
+        if share == 0 || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err() {
+            return false;
+        }
+        let mut left = share;
+        let answer = self.exact.solve(p, g, &mut self.rrt, &mut self.ims, ii, &mut left);
+        self.exact_left -= share - left;
+        match answer {
+            Answer::Found => self.finish(p, g, o, ii),
+            Answer::Refuted => {
+                self.proven = if self.proven == ii { ii + 1 } else { self.proven };
+                false
+            }
+            Answer::Unknown => false,
+        }
     }
 
     /// Compacts a success and moves it to `best`. `false`: its cycles do not fit 31 bits.

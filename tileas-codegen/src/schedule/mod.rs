@@ -14,6 +14,9 @@ pub mod bounds;
 mod compact;
 mod cost_based;
 pub mod ddg;
+mod exact;
+#[cfg(any(test, feature = "arbitrary"))]
+pub mod families;
 #[cfg(feature = "arbitrary")]
 pub mod generate;
 mod graph;
@@ -118,7 +121,7 @@ impl Scheduler {
             out.ii = ii;
             out.stage_count = (finish + 1).div_ceil(ii.into()).min(MAX_QUANTITY.into()) as u32;
             publish(&self.graph, self.cost.starts(), &mut self.ranks, out);
-            out.stats.ii_is_optimal = ii == out.bounds.max();
+            out.stats.ii_is_optimal = ii <= self.cost.proven;
             return Ok(());
         }
         let report = self.cost.report(problem, cap.max(1));

@@ -78,6 +78,9 @@ pub struct ScheduleOptions {
     pub rrt_size_threshold: u32,
     /// Largest problems accepted (`max-ops`, `max-edges`).
     pub limits: Limits,
+    /// Steps of exact search for one region, where the heuristics stay above a proven bound (`exact-steps`, default
+    /// 1 000 000; 0: no exact search).
+    pub exact_steps: u64,
     /// Seed of sampled priorities (`seed`, default 0).
     pub seed: u64,
 }
@@ -97,6 +100,7 @@ impl Default for ScheduleOptions {
             require_pipelining: false,
             rrt_size_threshold: 4096,
             limits: Limits::default(),
+            exact_steps: 1_000_000,
             seed: 0,
         }
     }

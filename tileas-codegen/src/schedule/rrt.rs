@@ -224,6 +224,33 @@ impl Rrt {
         self.cells.resize((u64::from(self.rows) * tables) as usize, 0);
     }
 
+    /// Whether a row is one cycle.
+    pub fn is_exact(&self) -> bool {
+        self.step == 1
+    }
+
+    /// Capacities of the resources that can bind.
+    pub fn capacities(&self) -> &[u64] {
+        &self.caps
+    }
+
+    /// What `node` holds of resources that can bind: (resource, offset, cycles, units), folded modulo II.
+    pub fn pieces(&self, node: Node) -> impl Iterator<Item = (u32, u32, u32, u64)> + '_ {
+        let masked = self.masked;
+        self.segments(node).iter().flat_map(move |s| {
+            let mut rest = if masked { s.value } else { 1 };
+            std::iter::from_fn(move || {
+                let bit = rest.trailing_zeros();
+                rest &= rest.wrapping_sub(1);
+                (bit < 64).then_some(if masked {
+                    (bit, s.offset, s.len, 1)
+                } else {
+                    (s.resource, s.offset, s.len, s.value)
+                })
+            })
+        })
+    }
+
     /// Rows of the table: what one probe may have to look at.
     pub fn rows(&self) -> u32 {
         self.rows

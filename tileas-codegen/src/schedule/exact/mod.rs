@@ -1,0 +1,573 @@
+//! Bounded exact search: is there a schedule at this II, and which?
+//!
+//! In: problem, graph, windows, a table reset to the II, a budget of steps. Out: [`Answer`]: starts, a proof that none
+//! exist, or that the budget ran out. Depth-first over the decided ops of [`model`], the op with the fewest starts left
+//! (weighted by the failures it took part in) first. After each decision: starts that collide leave the domains,
+//! windows shrink by closed distances, and the gaps of units of capacity 1 must be fillable by what is still to come
+//! with no more waste than the unit can spare. Each failure knows the decisions it follows from: the search jumps back
+//! to the last of them, and short combinations are kept as no-goods, restarts included. The first op of a problem
+//! without fixed positions stands still (all schedules turn), interchangeable ops keep their order.
+//!
+//! Guarantee: a found schedule is legal; a refutation is a proof. Deterministic. Cost: bounded by the budget, one step
+//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`). Source: constraint programming's
+//! standard means: forward checking, conflict-directed backjumping, weighted degrees, restarts.
+
+mod model;
+mod propagate;
+
+use super::graph::Graph;
+use super::ims::{Ims, NEVER};
+use super::problem::{NO_GROUP, Node, Problem};
+use super::rrt::Rrt;
+use model::{FAR, Model, SET, Set, has, insert};
+
+use model::MAX_OPS;
+
+/// What the search found out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The starts are in [`Ims::start`], the table holds them.
+    Found,
+    /// No schedule has this II.
+    Refuted,
+    /// The budget ran out, or the problem is too large.
+    Unknown,
+}
+
+/// Literals of the longest no-good kept.
+const NOGOOD: usize = 6;
+/// No-goods kept.
+const NOGOODS: usize = 512;
+/// Failures before the first restart; each run may have half as many more as the one before.
+const FIRST_RUN: u32 = 48;
+const UNPLACED: i32 = i32::MIN;
+
+/// One decision.
+#[derive(Clone, Copy)]
+struct Level {
+    op: u32,
+    /// Starts `next..=last` are still to be tried; where they were sorted, positions in [`Exact::sorted`].
+    next: i32,
+    last: i32,
+    sorted: bool,
+    /// Earlier decisions that refused its starts.
+    conflict: Set,
+}
+
+/// Memory of the search.
+#[derive(Default)]
+pub(super) struct Exact {
+    model: Model,
+    seat: Vec<i32>,
+    level_of: Vec<u32>,
+    early: Vec<i32>,
+    late: Vec<i32>,
+    domain: Vec<u64>,
+    /// Decisions that took starts from an op.
+    blame: Vec<Set>,
+    weight: Vec<u32>,
+    anchored: Vec<bool>,
+    /// Free cycles of unit resources, and who is seated on a resource.
+    free: Vec<u64>,
+    seated: Vec<Set>,
+    levels: Vec<Level>,
+    saved: Saved,
+    sums: Vec<u64>,
+    /// Starts of the open decisions, those that take least from the others first, with what they take.
+    sorted: Vec<(u64, i32)>,
+    queue: Vec<u32>,
+    nogoods: Vec<([(u32, i32); NOGOOD], u8)>,
+    next_nogood: usize,
+    pub nodes: u64,
+    pub learned: u64,
+}
+
+/// Domains, windows and blame before each decision, one slice per level.
+#[derive(Default)]
+struct Saved {
+    domain: Vec<u64>,
+    early: Vec<i32>,
+    late: Vec<i32>,
+    blame: Vec<Set>,
+    free: Vec<u64>,
+    seated: Vec<Set>,
+    anchored: Vec<bool>,
+}
+
+impl Exact {
+    /// Searches; `budget` is what may be used and becomes what is left.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one problem at one II")]
+    pub fn solve(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        rrt: &mut Rrt,
+        ims: &mut Ims,
+        ii: u32,
+        budget: &mut u64,
+    ) -> Answer {
+        if !self.model.build(p, g, rrt, ims, ii) {
+            return Answer::Unknown;
+        }
+        let m = self.model.ops.len();
+        self.weight.clear();
+        self.weight.resize(m, 1);
+        self.nogoods.clear();
+        self.next_nogood = 0;
+        let mut failures = FIRST_RUN;
+        for gentle in [true, false].into_iter().cycle() {
+            self.begin(ims);
+            let answer = self.run(rrt, failures, gentle, budget);
+            if answer == Answer::Found {
+                if !self.extend(g, ims, ii) {
+                    return Answer::Unknown;
+                }
+                self.clear_table(rrt);
+                for (u, &t) in ims.start.iter().enumerate() {
+                    rrt.place(Node::from_u32(u as u32), t);
+                }
+                return Answer::Found;
+            }
+            self.clear_table(rrt);
+            if answer == Answer::Refuted || *budget == 0 {
+                return answer;
+            }
+            failures = failures.saturating_add(failures / 4);
+        }
+        Answer::Unknown
+    }
+
+    fn clear_table(&mut self, rrt: &mut Rrt) {
+        for a in 0..self.model.ops.len() {
+            if self.seat[a] != UNPLACED {
+                rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
+                self.seat[a] = UNPLACED;
+            }
+        }
+    }
+
+    /// Full domains, and windows where the component is tied to cycle 0.
+    fn begin(&mut self, ims: &Ims) {
+        let (model, m) = (&self.model, self.model.ops.len());
+        self.seat.clear();
+        self.seat.resize(m, UNPLACED);
+        self.level_of.clear();
+        self.level_of.resize(m, u32::MAX);
+        self.blame.clear();
+        self.blame.resize(m, [0; SET]);
+        self.early.clear();
+        self.late.clear();
+        for a in 0..m {
+            let u = model.ops[a] as usize;
+            let rooted = model.component[a] == model.rooted;
+            let clamp = |t: i64| t.min(FAR.into()) as i32;
+            self.early.push(if rooted { clamp(ims.early[u]) } else { 0 });
+            let late = if ims.late[u] >= NEVER { i64::from(FAR) } else { ims.late[u] };
+            self.late.push(if rooted { clamp(late) } else { model.ii as i32 - 1 });
+        }
+        let (words, ii) = (model.words, model.ii);
+        let full = |row: &mut Vec<u64>, times: usize| {
+            row.clear();
+            for _ in 0..times {
+                for w in 0..words {
+                    let left = ii as usize - w * 64;
+                    row.push(if left >= 64 { u64::MAX } else { (1 << left) - 1 });
+                }
+            }
+        };
+        full(&mut self.domain, m);
+        full(&mut self.free, model.resources);
+        self.seated.clear();
+        self.seated.resize(model.resources, [0; SET]);
+        self.anchored.clear();
+        self.anchored.resize(model.components, false);
+        if model.rooted != u32::MAX {
+            self.anchored[model.rooted as usize] = true;
+        }
+        self.levels.clear();
+        self.sorted.clear();
+    }
+
+    fn save(&mut self, level: usize) {
+        fn put<T: Copy>(to: &mut Vec<T>, from: &[T], level: usize) {
+            to.truncate(level * from.len());
+            to.extend_from_slice(from);
+        }
+        put(&mut self.saved.domain, &self.domain, level);
+        put(&mut self.saved.early, &self.early, level);
+        put(&mut self.saved.late, &self.late, level);
+        put(&mut self.saved.blame, &self.blame, level);
+        put(&mut self.saved.free, &self.free, level);
+        put(&mut self.saved.seated, &self.seated, level);
+        put(&mut self.saved.anchored, &self.anchored, level);
+    }
+
+    fn restore(&mut self, level: usize) {
+        fn get<T: Copy>(to: &mut [T], from: &[T], level: usize) {
+            let n = to.len();
+            to.copy_from_slice(&from[level * n..(level + 1) * n]);
+        }
+        get(&mut self.domain, &self.saved.domain, level);
+        get(&mut self.early, &self.saved.early, level);
+        get(&mut self.late, &self.saved.late, level);
+        get(&mut self.blame, &self.saved.blame, level);
+        get(&mut self.free, &self.saved.free, level);
+        get(&mut self.seated, &self.saved.seated, level);
+        get(&mut self.anchored, &self.saved.anchored, level);
+    }
+
+    /// One run, until `failures` dead ends. `gentle`: starts in order of what they take from others, not of time.
+    fn run(&mut self, rrt: &mut Rrt, mut failures: u32, gentle: bool, budget: &mut u64) -> Answer {
+        let m = self.model.ops.len();
+        loop {
+            let Some(mut op) = self.choose(budget) else { return Answer::Found };
+            let turns = self.levels.is_empty() && self.turns();
+            if turns && self.model.class[op] != u32::MAX {
+                // Interchangeable ops sit in order: the one that stands still is the first.
+                op = self.model.class[op] as usize;
+            }
+            self.save(self.levels.len());
+            let level = self.open(op, turns, gentle, budget);
+            self.levels.push(level);
+            // Seats this decision somewhere, or jumps back until one decision finds another start.
+            'seats: loop {
+                let level = self.levels.len() - 1;
+                let a = self.levels[level].op as usize;
+                while let Some(t) = self.next_start(level) {
+                    if *budget == 0 {
+                        return Answer::Unknown;
+                    }
+                    *budget = budget.saturating_sub(self.nogoods.len() as u64 / 16);
+                    if let Some(reason) = self.known_bad(a, t) {
+                        self.add_conflict(level, &reason);
+                        continue;
+                    }
+                    self.nodes += 1;
+                    match self.assign(rrt, a, t, level, budget) {
+                        Ok(()) => break 'seats,
+                        Err((failed, reason)) => {
+                            if let Some(f) = failed {
+                                self.weight[f] = self.weight[f].saturating_add(1);
+                            }
+                            self.weight[a] = self.weight[a].saturating_add(1);
+                            self.add_conflict(level, &reason);
+                            self.undo(rrt, level);
+                            failures = failures.saturating_sub(1);
+                        }
+                    }
+                }
+                // No start left: the reasons are those of each refusal and of what was gone before.
+                let mut conflict = self.levels[level].conflict;
+                conflict.iter_mut().zip(&self.blame[a]).for_each(|(c, b)| *c |= b);
+                conflict[level / 64] &= !(1 << (level % 64));
+                self.weight[a] = self.weight[a].saturating_add(1);
+                self.close();
+                let Some(back) = (0..level).rev().find(|&l| has(&conflict, l)) else {
+                    return Answer::Refuted;
+                };
+                self.learn(&conflict);
+                while self.levels.len() > back + 1 {
+                    let level = self.levels.len() - 1;
+                    self.unseat(rrt, self.levels[level].op as usize);
+                    self.close();
+                }
+                self.undo(rrt, back);
+                self.add_conflict(back, &conflict);
+                if failures == 0 {
+                    return Answer::Unknown;
+                }
+            }
+            if self.levels.len() == m {
+                return Answer::Found;
+            }
+        }
+    }
+
+    fn unseat(&mut self, rrt: &mut Rrt, a: usize) {
+        if self.seat[a] != UNPLACED {
+            rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
+            self.seat[a] = UNPLACED;
+            self.level_of[a] = u32::MAX;
+        }
+    }
+
+    fn undo(&mut self, rrt: &mut Rrt, level: usize) {
+        self.unseat(rrt, self.levels[level].op as usize);
+        self.restore(level);
+    }
+
+    fn add_conflict(&mut self, level: usize, reason: &Set) {
+        let to = &mut self.levels[level].conflict;
+        to.iter_mut().zip(reason).for_each(|(c, r)| *c |= r);
+        to[level / 64] &= !(1 << (level % 64));
+    }
+
+    /// The undecided op with the fewest starts for its weight; components begun come first among equals.
+    fn choose(&self, budget: &mut u64) -> Option<usize> {
+        let mut best: Option<(u64, u64, usize)> = None;
+        for a in 0..self.model.ops.len() {
+            if self.seat[a] != UNPLACED {
+                continue;
+            }
+            let size = self.count(a);
+            let weight = u64::from(self.weight[a]);
+            // size / weight < best size / best weight, without division.
+            let better = best.is_none_or(|(s, w, _)| size * w < s * weight);
+            if better {
+                best = Some((size, weight, a));
+            }
+            if size == 1 {
+                break;
+            }
+        }
+        *budget = budget.saturating_sub(self.model.ops.len() as u64 / 4 + 1);
+        best.map(|b| b.2)
+    }
+
+    /// Starts left, not counting turns of the interval after the first.
+    fn count(&self, a: usize) -> u64 {
+        let words = self.model.words;
+        let domain = &self.domain[a * words..(a + 1) * words];
+        let width = i64::from(self.late[a]) - i64::from(self.early[a]) + 1;
+        let ii = i64::from(self.model.ii);
+        if width >= ii {
+            return domain.iter().map(|w| u64::from(w.count_ones())).sum();
+        }
+        let from = i64::from(self.early[a]).rem_euclid(ii);
+        let in_range = |lo: i64, hi: i64| -> u64 {
+            // Bits lo..hi.
+            let mut total = 0;
+            for w in (lo / 64)..=((hi - 1) / 64) {
+                let mut bits = domain[w as usize];
+                if w == lo / 64 {
+                    bits &= u64::MAX << (lo % 64);
+                }
+                if w == (hi - 1) / 64 && hi % 64 != 0 {
+                    bits &= (1 << (hi % 64)) - 1;
+                }
+                total += u64::from(bits.count_ones());
+            }
+            total
+        };
+        if width <= 0 {
+            0
+        } else if from + width <= ii {
+            in_range(from, from + width)
+        } else {
+            in_range(from, ii) + in_range(0, from + width - ii)
+        }
+    }
+
+    /// Whether every schedule may be turned: nothing is tied to cycle 0 or to the begin of a stage.
+    fn turns(&self) -> bool {
+        self.model.rooted == u32::MAX && self.model.group.iter().all(|&g| g == NO_GROUP)
+    }
+
+    fn open(&mut self, a: usize, turns: bool, gentle: bool, budget: &mut u64) -> Level {
+        let begun = self.anchored[self.model.component[a] as usize];
+        let ii = self.model.ii as i32;
+        let (next, last) = match (begun, turns) {
+            (true, _) => (self.early[a], self.late[a]),
+            (false, false) => (0, ii - 1),
+            (false, true) => (0, 0),
+        };
+        let level = Level { op: a as u32, next, last, sorted: false, conflict: [0; SET] };
+        if !gentle || last <= next || i64::from(last) - i64::from(next) >= 2 * i64::from(ii) {
+            return level;
+        }
+        let words = self.model.words;
+        let first = self.sorted.len();
+        let domain = &self.domain[a * words..(a + 1) * words];
+        let mut from = next;
+        while let Some(t) = next_in(domain, from, last, ii) {
+            self.sorted.push((0, t));
+            from = t + 1;
+        }
+        for b in (0..self.model.ops.len()).filter(|&b| b != a && self.seat[b] == UNPLACED) {
+            let clashes = self.model.clashes(a, b);
+            if clashes.is_empty() {
+                continue;
+            }
+            let domain = &self.domain[b * words..(b + 1) * words];
+            let size: u32 = domain.iter().map(|w| w.count_ones()).sum();
+            for (takes, t) in &mut self.sorted[first..] {
+                let row = t.rem_euclid(ii) as u32;
+                for c in clashes {
+                    let taken = u64::from(count_run(domain, row + c.first, c.len, ii as u32));
+                    *takes += (taken << if c.sure { 16 } else { 14 }) / u64::from(size.max(1));
+                }
+            }
+            *budget = budget.saturating_sub((self.sorted.len() - first) as u64 / 16 + 1);
+        }
+        self.sorted[first..].sort_unstable();
+        Level { next: first as i32, last: self.sorted.len() as i32 - 1, sorted: true, ..level }
+    }
+
+    /// Forgets the last decision.
+    fn close(&mut self) {
+        self.levels.pop();
+        let kept = self.levels.iter().rev().find(|l| l.sorted).map_or(0, |l| l.last as usize + 1);
+        self.sorted.truncate(kept);
+    }
+
+    /// The next start of the decision's domain.
+    fn next_start(&mut self, level: usize) -> Option<i32> {
+        let Level { op, next, last, sorted, .. } = self.levels[level];
+        if sorted {
+            self.levels[level].next += i32::from(next <= last);
+            return (next <= last).then(|| self.sorted[next as usize].1);
+        }
+        let ii = self.model.ii as i32;
+        let words = self.model.words;
+        let domain = &self.domain[op as usize * words..(op as usize + 1) * words];
+        let found = next_in(domain, next, last, ii)?;
+        self.levels[level].next = found + 1;
+        Some(found)
+    }
+
+    /// Whether a no-good forbids the start; the decisions that make it so.
+    fn known_bad(&self, a: usize, t: i32) -> Option<Set> {
+        'nogoods: for (literals, len) in &self.nogoods {
+            let literals = &literals[..*len as usize];
+            if !literals.contains(&(a as u32, t)) {
+                continue;
+            }
+            let mut reason = [0; SET];
+            for &(b, at) in literals {
+                if b as usize == a {
+                    continue;
+                }
+                if self.seat[b as usize] != at {
+                    continue 'nogoods;
+                }
+                insert(&mut reason, self.level_of[b as usize] as usize);
+            }
+            return Some(reason);
+        }
+        None
+    }
+
+    /// Keeps the decisions of a conflict as a no-good if they are few.
+    fn learn(&mut self, conflict: &Set) {
+        let count: u32 = conflict.iter().map(|w| w.count_ones()).sum();
+        if count as usize > NOGOOD {
+            return;
+        }
+        let mut literals = [(u32::MAX, 0); NOGOOD];
+        let mut len = 0;
+        for l in 0..self.levels.len() {
+            if has(conflict, l) {
+                let a = self.levels[l].op;
+                literals[len] = (a, self.seat[a as usize]);
+                len += 1;
+            }
+        }
+        self.learned += 1;
+        let entry = (literals, len as u8);
+        if self.nogoods.len() < NOGOODS {
+            self.nogoods.push(entry);
+        } else {
+            self.nogoods[self.next_nogood] = entry;
+            self.next_nogood = (self.next_nogood + 1) % NOGOODS;
+        }
+    }
+
+    /// Starts of everything from the decided ones: components shift by whole stages, the rest starts when it can.
+    fn extend(&mut self, g: &Graph, ims: &mut Ims, ii: u32) -> bool {
+        let (model, wide) = (&self.model, i64::from(ii));
+        ims.start.clear();
+        ims.start.extend_from_slice(&ims.early);
+        for a in 0..model.ops.len() {
+            ims.start[model.ops[a] as usize] = i64::from(self.seat[a]);
+        }
+        let decided = |u: u32| model.position[u as usize];
+        // A component is as late as its earliest member demands.
+        let raise = |ims: &mut Ims, u: u32, least: i64| -> bool {
+            let now = ims.start[u as usize];
+            if least <= now {
+                return true;
+            }
+            let a = decided(u);
+            if a == u32::MAX {
+                ims.start[u as usize] = least;
+                return true;
+            }
+            let c = model.component[a as usize];
+            let shift = (least - now + wide - 1) / wide * wide;
+            for b in 0..model.ops.len() {
+                if model.component[b] == c {
+                    ims.start[model.ops[b] as usize] += shift;
+                }
+            }
+            c != model.rooted
+        };
+        for u in 0..g.n {
+            let least = ims.early[u as usize];
+            if decided(u) != u32::MAX && !raise(ims, u, least) {
+                return false;
+            }
+        }
+        for _ in 0..=g.n + 1 {
+            let mut changed = false;
+            for &u in &g.topo {
+                for arc in g.succ.of(u) {
+                    let least = ims.start[u as usize] + arc.weight(wide);
+                    changed |= least > ims.start[arc.node as usize];
+                    if !raise(ims, arc.node, least) {
+                        return false;
+                    }
+                }
+            }
+            if !changed {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The first start in `from..=last` whose row is in the domain.
+fn next_in(domain: &[u64], from: i32, last: i32, ii: i32) -> Option<i32> {
+    if from > last {
+        return None;
+    }
+    let row = from.rem_euclid(ii) as usize;
+    let base = from - row as i32;
+    // The rest of this turn, then a whole one.
+    for (turn, begin) in [(0, row), (1, 0)] {
+        let mut w = begin / 64;
+        let mut bits = domain[w] & (u64::MAX << (begin % 64));
+        loop {
+            if bits != 0 {
+                let t = base + turn * ii + (w * 64) as i32 + bits.trailing_zeros() as i32;
+                return (t <= last).then_some(t);
+            }
+            w += 1;
+            if w == domain.len() {
+                break;
+            }
+            bits = domain[w];
+        }
+    }
+    None
+}
+
+/// Bits set among `len` from `first` on, modulo `ii`.
+fn count_run(bits: &[u64], first: u32, len: u32, ii: u32) -> u32 {
+    let mut total = 0;
+    let mut count = |lo: u32, hi: u32| {
+        let mut at = lo;
+        while at < hi {
+            let end = hi.min((at / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (end - at))) << (at % 64);
+            total += (bits[at as usize / 64] & mask).count_ones();
+            at = end;
+        }
+    };
+    let first = first % ii;
+    count(first, (first + len).min(ii));
+    if first + len > ii {
+        count(0, first + len - ii);
+    }
+    total
+}

@@ -1,0 +1,315 @@
+//! What the exact search knows of one problem at one II: decisions, components, distances, collisions.
+//!
+//! In: problem, graph, windows and a table reset to the II (for folded footprints). Out: [`Model`]. Only ops that
+//! something restricts modulo II are decided: those with a reservation that can bind, and members of groups. Two ops
+//! belong to one *component* where dependences tie them in both directions (groups and deadlines tie as well); inside,
+//! the longest distances are closed over all paths. Components shift against each other by whole stages at will,
+//! except the one that deadlines tie to cycle 0. So the decided starts of every component, taken alone and consistent
+//! with its closed distances, always extend to a schedule.
+//!
+//! Cost: O(ops² · words) for reachability, one longest-path run per decided op of a component. Sizes: [`MAX_OPS`],
+//! [`MAX_ROWS`]; larger problems are not modelled.
+
+use super::super::graph::Graph;
+use super::super::ims::{Ims, NEVER};
+use super::super::problem::{NO_GROUP, Node, Problem};
+use super::super::rrt::Rrt;
+
+/// Ops of the largest problem modelled: the closure of distances is dense up to here.
+pub(crate) const MAX_OPS: usize = 256;
+/// Largest II modelled.
+pub(crate) const MAX_ROWS: u32 = 4096;
+/// "No path" in [`Model::distance`].
+pub(super) const NO_PATH: i32 = i32::MIN / 4;
+/// "No bound" on a start.
+pub(super) const FAR: i32 = i32::MAX / 4;
+/// Words of a set of ops.
+pub(super) const SET: usize = MAX_OPS / 64;
+
+/// A set of ops or search levels.
+pub(super) type Set = [u64; SET];
+
+/// Starts of the second op, relative to the first, at which they meet: `len` from `first` on, modulo II.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Clash {
+    pub first: u32,
+    pub len: u32,
+    /// The two alone are too much; otherwise it depends on who else is there.
+    pub sure: bool,
+}
+
+/// One piece of an op on a resource.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Piece {
+    pub resource: u32,
+    pub offset: u32,
+    pub len: u32,
+}
+
+/// The model and its memory.
+#[derive(Default)]
+pub(super) struct Model {
+    pub ii: u32,
+    /// Words of a set of rows.
+    pub words: usize,
+    /// The decided ops; everything below is by position in here.
+    pub ops: Vec<u32>,
+    /// Position of an op in `ops`.
+    pub position: Vec<u32>,
+    pub component: Vec<u32>,
+    pub components: usize,
+    /// The component tied to cycle 0, `u32::MAX` if there is none.
+    pub rooted: u32,
+    pub group: Vec<u32>,
+    /// Interchangeable ops have the same class; `u32::MAX`: none of its kind.
+    pub class: Vec<u32>,
+    distance: Vec<i32>,
+    clash_of: Vec<(u32, u32)>,
+    clashes: Vec<Clash>,
+    piece_of: Vec<(u32, u32)>,
+    pub pieces: Vec<Piece>,
+    /// Resources of capacity 1, and free cycles they have to spare.
+    pub unit: Vec<bool>,
+    pub spare: Vec<u32>,
+    pub resources: usize,
+    // Scratch.
+    reach: Vec<Set>,
+    scc: Vec<u32>,
+    dist: Vec<i64>,
+}
+
+pub(super) fn has(set: &Set, i: usize) -> bool {
+    set[i / 64] >> (i % 64) & 1 != 0
+}
+
+pub(super) fn insert(set: &mut Set, i: usize) {
+    set[i / 64] |= 1 << (i % 64);
+}
+
+impl Model {
+    /// Fills the model; `false`: the problem is too large.
+    pub fn build(&mut self, p: &Problem, g: &Graph, rrt: &Rrt, ims: &Ims, ii: u32) -> bool {
+        let n = g.n as usize;
+        if n > MAX_OPS || ii > MAX_ROWS || !rrt.is_exact() {
+            return false;
+        }
+        self.ii = ii;
+        self.words = (ii as usize).div_ceil(64);
+        self.find_components(g, ims, n);
+        self.ops.clear();
+        self.position.clear();
+        for u in 0..g.n {
+            let decided = rrt.pieces(Node::from_u32(u)).next().is_some() || ims.group[u as usize] != NO_GROUP;
+            self.position.push(if decided { self.ops.len() as u32 } else { u32::MAX });
+            if decided {
+                self.ops.push(u);
+            }
+        }
+        self.component.clear();
+        self.group.clear();
+        for &u in &self.ops {
+            self.component.push(self.scc[u as usize]);
+            self.group.push(ims.group[u as usize]);
+        }
+        self.find_pieces(rrt);
+        self.find_clashes(rrt);
+        self.find_classes(p);
+        self.close_distances(g, ii);
+        true
+    }
+
+    /// Least `start[b] - start[a]` over all paths inside their component, or [`NO_PATH`].
+    #[inline]
+    pub fn distance(&self, a: usize, b: usize) -> i32 {
+        self.distance[a * self.ops.len() + b]
+    }
+
+    #[inline]
+    pub fn clashes(&self, a: usize, b: usize) -> &[Clash] {
+        let (first, last) = self.clash_of[a * self.ops.len() + b];
+        &self.clashes[first as usize..last as usize]
+    }
+
+    #[inline]
+    pub fn pieces(&self, a: usize) -> &[Piece] {
+        let (first, last) = self.piece_of[a];
+        &self.pieces[first as usize..last as usize]
+    }
+
+    /// Strongly connected components over dependences, groups and deadlines.
+    fn find_components(&mut self, g: &Graph, ims: &Ims, n: usize) {
+        self.reach.clear();
+        self.reach.resize(n, [0; SET]);
+        self.scc.clear();
+        self.scc.resize(n, u32::MAX);
+        self.rooted = u32::MAX;
+        let bounded = |u: usize| ims.late[u] < NEVER;
+        for u in 0..n {
+            let row = &mut self.reach[u];
+            insert(row, u);
+            if bounded(u) {
+                // To cycle 0 and from there everywhere.
+                (0..n).for_each(|v| insert(row, v));
+            }
+            g.succ.of(u as u32).iter().for_each(|a| insert(row, a.node as usize));
+            if ims.group[u] != NO_GROUP {
+                g.group(ims.group[u]).iter().for_each(|&m| insert(row, m as usize));
+            }
+        }
+        if g.has_carried || g.has_groups || (0..n).any(bounded) {
+            for k in 0..n {
+                let through = self.reach[k];
+                for u in 0..n {
+                    if has(&self.reach[u], k) {
+                        self.reach[u].iter_mut().zip(&through).for_each(|(a, b)| *a |= b);
+                    }
+                }
+            }
+        }
+        self.components = 0;
+        for u in 0..n {
+            if self.scc[u] != u32::MAX {
+                continue;
+            }
+            let c = self.components as u32;
+            self.components += 1;
+            self.scc[u] = c;
+            if bounded(u) {
+                self.rooted = c;
+            }
+            if g.has_carried || g.has_groups || self.rooted == c {
+                for v in u + 1..n {
+                    if has(&self.reach[u], v) && has(&self.reach[v], u) {
+                        self.scc[v] = c;
+                        if bounded(v) {
+                            self.rooted = c;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn find_pieces(&mut self, rrt: &Rrt) {
+        let caps = rrt.capacities();
+        self.resources = caps.len();
+        self.unit.clear();
+        self.unit.extend(caps.iter().map(|&c| c == 1));
+        self.spare.clear();
+        self.spare.resize(caps.len(), self.ii);
+        self.pieces.clear();
+        self.piece_of.clear();
+        for &u in &self.ops {
+            let first = self.pieces.len() as u32;
+            for (resource, offset, len, _) in rrt.pieces(Node::from_u32(u)) {
+                self.pieces.push(Piece { resource, offset, len });
+                let spare = &mut self.spare[resource as usize];
+                *spare = spare.saturating_sub(len);
+            }
+            self.piece_of.push((first, self.pieces.len() as u32));
+        }
+    }
+
+    fn find_clashes(&mut self, rrt: &Rrt) {
+        let ii = self.ii;
+        let caps = rrt.capacities();
+        self.clashes.clear();
+        self.clash_of.clear();
+        for &u in &self.ops {
+            for &v in &self.ops {
+                let first = self.clashes.len() as u32;
+                if u != v {
+                    for (r, at, len, units) in rrt.pieces(Node::from_u32(u)) {
+                        for (r2, at2, len2, units2) in rrt.pieces(Node::from_u32(v)) {
+                            if r != r2 {
+                                continue;
+                            }
+                            let cap = caps[r as usize];
+                            // at2 + t in (at - len2, at + len).
+                            let first = (at + ii - at2 + ii - (len2 - 1)) % ii;
+                            let len = (len + len2 - 1).min(ii);
+                            self.clashes.push(Clash { first, len, sure: units + units2 > cap });
+                        }
+                    }
+                }
+                self.clash_of.push((first, self.clashes.len() as u32));
+            }
+        }
+    }
+
+    /// Ops alone in their component, of one footprint, can change places.
+    fn find_classes(&mut self, _: &Problem) {
+        let m = self.ops.len();
+        self.class.clear();
+        self.class.resize(m, u32::MAX);
+        let alone = |s: &Self, a: usize| {
+            s.component[a] != s.rooted && (0..m).all(|b| b == a || s.component[b] != s.component[a])
+        };
+        let same = |s: &Self, a: usize, b: usize| {
+            let key = |x: &Piece| (x.resource, x.offset, x.len);
+            s.pieces(a).iter().map(key).eq(s.pieces(b).iter().map(key))
+        };
+        for a in 0..m {
+            // Pieces carry no units: only unit resources are compared.
+            let plain = self.pieces(a).iter().all(|x| self.unit[x.resource as usize]);
+            if self.class[a] != u32::MAX || !plain || self.group[a] != NO_GROUP || !alone(self, a) {
+                continue;
+            }
+            for b in a + 1..m {
+                if self.class[b] == u32::MAX && same(self, a, b) && alone(self, b) {
+                    (self.class[a], self.class[b]) = (a as u32, a as u32);
+                }
+            }
+        }
+    }
+
+    fn close_distances(&mut self, g: &Graph, ii: u32) {
+        let (m, wide) = (self.ops.len(), i64::from(ii));
+        self.distance.clear();
+        self.distance.resize(m * m, NO_PATH);
+        for a in 0..m {
+            let source = self.ops[a];
+            let c = self.component[a];
+            if (0..m).all(|b| b == a || self.component[b] != c) {
+                continue;
+            }
+            self.dist.clear();
+            self.dist.resize(g.n as usize, -NEVER);
+            self.dist[source as usize] = 0;
+            loop {
+                let mut changed = false;
+                for &u in &g.topo {
+                    let at = self.dist[u as usize];
+                    if at == -NEVER || self.scc[u as usize] != c {
+                        continue;
+                    }
+                    for arc in g.succ.of(u) {
+                        let to = &mut self.dist[arc.node as usize];
+                        if at + arc.weight(wide) > *to {
+                            *to = at + arc.weight(wide);
+                            changed = true;
+                        }
+                    }
+                }
+                for k in 0..if g.has_groups { g.group_first.len() - 2 } else { 0 } {
+                    let members = g.group(k as u32);
+                    let latest = members.iter().map(|&v| self.dist[v as usize]).max().unwrap_or(-NEVER);
+                    for &v in members.iter().filter(|_| latest > -NEVER && members.len() > 1) {
+                        let to = &mut self.dist[v as usize];
+                        if latest + 1 - wide > *to {
+                            *to = latest + 1 - wide;
+                            changed = true;
+                        }
+                    }
+                }
+                if !changed || self.dist[source as usize] > 0 {
+                    break;
+                }
+            }
+            for b in (0..m).filter(|&b| b != a && self.component[b] == c) {
+                let d = self.dist[self.ops[b] as usize];
+                self.distance[a * m + b] = d.clamp(NO_PATH.into(), FAR.into()) as i32;
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What follows from one decision of the exact search.
+//!
+//! In: the op and its start. Out: smaller domains and windows of the others, or a failure with the decisions it
+//! follows from. See the parent for the whole.
+
+use super::super::problem::{NO_GROUP, Node};
+use super::super::rrt::Rrt;
+use super::model::{FAR, NO_PATH, SET, Set, insert};
+use super::{Exact, UNPLACED, next_in};
+
+/// The op that lost its last start (if it was one) and why.
+type Failure = (Option<usize>, Set);
+
+/// Units with less than one cycle in this many to spare are checked for gaps.
+const SPARE: u32 = 4;
+
+fn join(to: &mut Set, from: &Set) {
+    to.iter_mut().zip(from).for_each(|(a, b)| *a |= b);
+}
+
+/// Clears `len` bits from `first` on, modulo `ii`; whether one was set.
+fn clear_run(bits: &mut [u64], first: u32, len: u32, ii: u32) -> bool {
+    let mut changed = false;
+    let mut clear = |lo: u32, hi: u32| {
+        let (mut at, hi) = (lo, hi);
+        while at < hi {
+            let end = hi.min((at / 64 + 1) * 64);
+            let mask = (u64::MAX >> (64 - (end - at))) << (at % 64);
+            let word = &mut bits[at as usize / 64];
+            changed |= *word & mask != 0;
+            *word &= !mask;
+            at = end;
+        }
+    };
+    let first = first % ii;
+    clear(first, (first + len).min(ii));
+    if first + len > ii {
+        clear(0, first + len - ii);
+    }
+    changed
+}
+
+impl Exact {
+    /// Seats `a` at `t` and draws the consequences.
+    pub(super) fn assign(
+        &mut self,
+        rrt: &mut Rrt,
+        a: usize,
+        t: i32,
+        level: usize,
+        budget: &mut u64,
+    ) -> Result<(), Failure> {
+        let (m, ii) = (self.model.ops.len(), self.model.ii);
+        rrt.place(Node::from_u32(self.model.ops[a]), i64::from(t));
+        self.seat[a] = t;
+        self.level_of[a] = level as u32;
+        let row = t.rem_euclid(ii as i32) as u32;
+        let words = self.model.words;
+        for k in 0..self.model.pieces(a).len() {
+            let piece = self.model.pieces(a)[k];
+            let r = piece.resource as usize;
+            insert(&mut self.seated[r], level);
+            if self.model.unit[r] {
+                clear_run(&mut self.free[r * words..(r + 1) * words], row + piece.offset, piece.len, ii);
+            }
+        }
+        let component = self.model.component[a];
+        let begun = self.anchored[component as usize];
+        if !begun {
+            self.anchored[component as usize] = true;
+            for b in (0..m).filter(|&b| self.model.component[b] == component && b != a) {
+                (self.early[b], self.late[b]) = (-FAR, FAR);
+            }
+        }
+        self.queue.clear();
+        for b in 0..m {
+            if self.seat[b] != UNPLACED {
+                continue;
+            }
+            *budget = budget.saturating_sub(1);
+            let changed = self.collide(rrt, a, b, row, level, budget);
+            let tighter = self.model.component[b] == component && self.tighten(a, b, t, level);
+            if changed || tighter {
+                self.fit_window(b).map_err(|reason| (Some(b), reason))?;
+                if tighter {
+                    self.queue.push(b as u32);
+                }
+            }
+        }
+        self.spread(budget)?;
+        for k in 0..self.model.pieces(a).len() {
+            let r = self.model.pieces(a)[k].resource as usize;
+            if self.model.unit[r] && self.model.spare[r] * SPARE < ii {
+                *budget = budget.saturating_sub(u64::from(ii) / 8 + m as u64 / 4);
+                if !self.gaps_fillable(r) {
+                    return Err((None, self.seated[r]));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from `b` the rows in which it meets `a`, seated at `row`.
+    fn collide(&mut self, rrt: &Rrt, a: usize, b: usize, row: u32, level: usize, budget: &mut u64) -> bool {
+        let (ii, words) = (self.model.ii, self.model.words);
+        let (mut changed, mut refused) = (false, false);
+        let domain = &mut self.domain[b * words..(b + 1) * words];
+        for clash in self.model.clashes(a, b) {
+            if clash.sure {
+                changed |= clear_run(domain, row + clash.first, clash.len, ii);
+            }
+        }
+        let class = self.model.class[a];
+        if class != u32::MAX && class == self.model.class[b] {
+            // Interchangeable: rows in order of position.
+            changed |=
+                if b > a { clear_run(domain, 0, row + 1, ii) } else { clear_run(domain, row, ii - row, ii) };
+        }
+        let node = Node::from_u32(self.model.ops[b]);
+        for clash in self.model.clashes(a, b).iter().filter(|c| !c.sure) {
+            for k in 0..clash.len {
+                let at = (row + clash.first + k) % ii;
+                let (word, bit) = (at as usize / 64, 1 << (at % 64));
+                if domain[word] & bit != 0 && !rrt.fits(node, at.into()) {
+                    domain[word] &= !bit;
+                    refused = true;
+                }
+            }
+            *budget = budget.saturating_sub(u64::from(clash.len) / 4);
+        }
+        if changed {
+            insert(&mut self.blame[b], level);
+        }
+        if refused {
+            // Together with whoever sits there already.
+            for piece in self.model.pieces(b) {
+                join(&mut self.blame[b], &self.seated[piece.resource as usize]);
+            }
+        }
+        changed || refused
+    }
+
+    /// Windows of `b` from distances to and from `a`, and from the stage of a common group.
+    fn tighten(&mut self, a: usize, b: usize, t: i32, level: usize) -> bool {
+        let (there, back) = (self.model.distance(a, b), self.model.distance(b, a));
+        let mut early = if there > NO_PATH { t.saturating_add(there) } else { -FAR };
+        let mut late = if back > NO_PATH { t.saturating_sub(back) } else { FAR };
+        if self.model.group[a] != NO_GROUP && self.model.group[a] == self.model.group[b] {
+            let ii = self.model.ii as i32;
+            let stage = t.div_euclid(ii) * ii;
+            (early, late) = (early.max(stage), late.min(stage + ii - 1));
+        }
+        let tighter = early > self.early[b] || late < self.late[b];
+        if tighter {
+            self.early[b] = self.early[b].max(early);
+            self.late[b] = self.late[b].min(late);
+            insert(&mut self.blame[b], level);
+        }
+        tighter
+    }
+
+    /// Moves the ends of a window onto starts of the domain; an error if none is left.
+    fn fit_window(&mut self, b: usize) -> Result<bool, Set> {
+        let words = self.model.words;
+        let domain = &self.domain[b * words..(b + 1) * words];
+        if !self.anchored[self.model.component[b] as usize] {
+            return if domain.iter().all(|&w| w == 0) { Err(self.blame[b]) } else { Ok(false) };
+        }
+        let ii = self.model.ii as i32;
+        let early = self.early[b];
+        if early <= -FAR {
+            return if domain.iter().all(|&w| w == 0) { Err(self.blame[b]) } else { Ok(false) };
+        }
+        match next_in(domain, early, self.late[b], ii) {
+            None => Err(self.blame[b]),
+            Some(first) => {
+                self.early[b] = first;
+                Ok(first > early)
+            }
+        }
+    }
+
+    /// Later starts push what depends on them, through closed distances.
+    fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
+        let m = self.model.ops.len();
+        let mut at = 0;
+        while at < self.queue.len() {
+            let a = self.queue[at] as usize;
+            at += 1;
+            // Windows shrink at every turn; a long chain of tiny steps is left to the search.
+            if at > 4 * m {
+                break;
+            }
+            let component = self.model.component[a];
+            for b in 0..m {
+                if b == a || self.seat[b] != UNPLACED || self.model.component[b] != component {
+                    continue;
+                }
+                *budget = budget.saturating_sub(1);
+                let (there, back) = (self.model.distance(a, b), self.model.distance(b, a));
+                let mut tighter = false;
+                if there > NO_PATH
+                    && self.early[a] > -FAR
+                    && self.early[a].saturating_add(there) > self.early[b]
+                {
+                    self.early[b] = self.early[a].saturating_add(there);
+                    tighter = true;
+                }
+                if back > NO_PATH && self.late[a] < FAR && self.late[a].saturating_sub(back) < self.late[b] {
+                    self.late[b] = self.late[a].saturating_sub(back);
+                    tighter = true;
+                }
+                if tighter {
+                    let blame = self.blame[a];
+                    join(&mut self.blame[b], &blame);
+                    self.fit_window(b).map_err(|reason| (Some(b), reason))?;
+                    if !self.queue[at..].contains(&(b as u32)) {
+                        self.queue.push(b as u32);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the free runs of a unit can take what is still to come without wasting more than it can spare.
+    fn gaps_fillable(&mut self, r: usize) -> bool {
+        let (ii, words) = (self.model.ii as usize, self.model.words);
+        self.sums.clear();
+        self.sums.resize(words + 1, 0);
+        self.sums[0] = 1;
+        let mut any = false;
+        for b in 0..self.model.ops.len() {
+            if self.seat[b] != UNPLACED {
+                continue;
+            }
+            for piece in self.model.pieces(b) {
+                if piece.resource as usize == r {
+                    any = true;
+                    let (skip, shift) = (piece.len as usize / 64, piece.len as usize % 64);
+                    for w in (skip..=words).rev() {
+                        let low =
+                            if shift > 0 && w > skip { self.sums[w - skip - 1] >> (64 - shift) } else { 0 };
+                        self.sums[w] |= self.sums[w - skip] << shift | low;
+                    }
+                }
+            }
+        }
+        if !any {
+            return true;
+        }
+        let free = &self.free[r * words..(r + 1) * words];
+        let is_free = |k: usize| free[k / 64] >> (k % 64) & 1 != 0;
+        // Begin behind a taken cycle; an empty unit is one gap without ends.
+        let Some(begin) = (0..ii).find(|&k| !is_free(k)) else { return true };
+        let (mut waste, mut run) = (0, 0);
+        for k in 1..=ii {
+            let cycle = (begin + k) % ii;
+            if is_free(cycle) {
+                run += 1;
+                continue;
+            }
+            if run > 0 {
+                let best = (0..=run).rev().find(|&s| self.sums[s / 64] >> (s % 64) & 1 != 0).unwrap_or(0);
+                waste += run - best;
+                run = 0;
+            }
+        }
+        waste <= self.model.spare[r] as usize
+    }
+}
+
+const _: () = assert!(SET * 64 == super::MAX_OPS);
