@@ -103,14 +103,7 @@ impl Graph {
     }
 
     fn event(&mut self, m: &Model<'_>, a: usize, e: &Event) -> Nodes {
-        let name = match &e.what {
-            What::Acquire(p) => format!("acquire(Pipe_{p})"),
-            What::Commit(p, _) => format!("commit(Pipe_{p})"),
-            What::Wait(p, _) => format!("wait(Pipe_{p})"),
-            What::Release(p, ..) => format!("release(Pipe_{p})"),
-            What::Inc(p) => format!("inc(Pipe_{p})"),
-            _ => m.op_name(e.op),
-        };
+        let name = m.event_name(e);
         match &e.what {
             What::Access(Engine::Threads, ..) => {
                 let issue = self.node(a, format!("issue({name})"));

@@ -5,10 +5,14 @@
 //! function. Checks: each pipe advances once per execution of one home region, with one acquire, commit, and per
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
 //! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths (E0706); a reverse
-//! path per pipe (E0707). Cost: accesses × nodes × edges per region.
+//! path per pipe (E0707); the emitted order is that of the schedule (E0709); loops with local stages have guards, or
+//! prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
 
+mod form;
 mod graph;
+mod linear;
 mod model;
+mod order;
 
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
@@ -40,6 +44,10 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
     let mut m = Model::read(func);
     let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
     dangling(&mut m);
+    if m.errors.is_empty() {
+        form::check(&mut m);
+        order::check(&mut m);
+    }
     if m.errors.is_empty() {
         let homes = counts(&mut m);
         drains(&mut m);
