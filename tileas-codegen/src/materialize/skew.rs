@@ -12,9 +12,7 @@ use crate::buffers::Pipe;
 use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
-use crate::ir::{
-    AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys,
-};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
 use smallvec::SmallVec;
 
 /// What a variable stands for.
@@ -481,10 +479,9 @@ impl<'a> Skewed<'a> {
                     .and_then(|g| local.checked_sub(self.groups[g].local))
                     .and_then(|d| v.at(d as usize)),
                 Var::Value(x) => match src.value_def(x) {
-                    ValueDef::Result(o, _) => self
-                        .local_of(o)
-                        .and_then(|k| local.checked_sub(k))
-                        .and_then(|d| v.at(d as usize)),
+                    ValueDef::Result(o, _) => {
+                        self.local_of(o).and_then(|k| local.checked_sub(k)).and_then(|d| v.at(d as usize))
+                    }
                     ValueDef::Param(..) => None,
                 },
                 Var::Arg(i) => match self.arg_local[i] {
@@ -509,9 +506,7 @@ impl<'a> Skewed<'a> {
         let any = |f: &dyn Fn(Step) -> bool| group.steps.iter().any(|&s| f(s));
         let result = |s: Step, v: Value| matches!(s, Step::Item(o) if src.results(o).contains(&v));
         match self.vars[var].var {
-            Var::Iter(p, k) => {
-                k == group.local && any(&|s| s == Step::Inc(p) || matches!(s, Step::Item(_)))
-            }
+            Var::Iter(p, k) => k == group.local && any(&|s| s == Step::Inc(p) || matches!(s, Step::Item(_))),
             Var::Owned(own) => any(&|s| s == defines(own)),
             Var::Value(v) => any(&|s| result(s, v)),
             Var::Arg(i) => self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y))),

@@ -78,9 +78,8 @@ pub fn check(m: &mut Model<'_>) {
         }
     }
     for l in m.loops.iter().filter(|l| l.skew > 0) {
-        let most = l.region.map_or(0, |r| {
-            m.regions[r].events[l.agent].iter().map(|e| e.local).max().unwrap_or(0)
-        });
+        let most =
+            l.region.map_or(0, |r| m.regions[r].events[l.agent].iter().map(|e| e.local).max().unwrap_or(0));
         if most > l.skew {
             let text = format!("local stage {most} in a loop of skew {}", l.skew);
             found.push((Code::E0710, l.op, text));
@@ -141,7 +140,11 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, Strin
             i >= 0 && says(func, condition, &[n.clone().offset(-1 - i)])
         };
         if !good {
-            found.push((Code::E0710, c.op, "the guard of a copy does not ask whether its iteration exists".into()));
+            found.push((
+                Code::E0710,
+                c.op,
+                "the guard of a copy does not ask whether its iteration exists".into(),
+            ));
         }
     }
     for epilogue in [false, true] {
@@ -239,12 +242,17 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     for l in &m.loops {
         let Some(here) = space(m, l, &mut canon) else {
             if l.skew > 0 {
-                found.push((Code::E0710, l.op, "the trip count of a loop with local stages cannot be read".into()));
+                found.push((
+                    Code::E0710,
+                    l.op,
+                    "the trip count of a loop with local stages cannot be read".into(),
+                ));
             }
             continue;
         };
         if *loops.entry(l.origin).or_insert_with(|| here.clone()) != here {
-            let text = format!("the loop op{} makes other trips in agent {} than in another", l.origin, l.agent);
+            let text =
+                format!("the loop op{} makes other trips in agent {} than in another", l.origin, l.agent);
             found.push((Code::E0703, l.op, text));
         }
     }
@@ -253,7 +261,8 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
         let condition = m.func.named_operand(op, "condition");
         let Some(here) = condition.and_then(|v| canon.number(m.func, v)) else { continue };
         if *branches.entry(origin).or_insert(here) != here {
-            let text = format!("the branch op{origin} has another condition in agent {agent} than in another");
+            let text =
+                format!("the branch op{origin} has another condition in agent {agent} than in another");
             found.push((Code::E0703, op, text));
         }
     }

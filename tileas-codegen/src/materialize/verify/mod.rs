@@ -9,10 +9,15 @@
 //! prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
 
 mod form;
+#[cfg(feature = "arbitrary")]
+pub mod generate;
 mod graph;
 mod linear;
 mod model;
 mod order;
+#[cfg(feature = "arbitrary")]
+mod render;
+mod windows;
 
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
@@ -51,12 +56,35 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
     if m.errors.is_empty() {
         let homes = counts(&mut m);
         drains(&mut m);
+        if m.errors.is_empty() {
+            windows::check(&mut m, &homes);
+        }
         arrivals(&mut m, isa);
         if m.errors.is_empty() {
             regions(&mut m, &homes, &mut report);
         }
     }
     if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+}
+
+/// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
+/// Malformed functions give their errors.
+#[cfg(feature = "arbitrary")]
+fn deadlocks(func: &Function) -> Vec<CodegenError> {
+    let mut m = Model::read(func);
+    if m.errors.is_empty() {
+        form::check(&mut m);
+        counts(&mut m);
+    }
+    for r in 0..m.regions.len() {
+        let g = Graph::build(&m, r);
+        let at = m.regions[r].events.iter().flatten().map(|e| e.op).next();
+        if let (Some(cycle), Some(op)) = (g.bad_cycle(), at) {
+            let text = g.explain(&cycle, &m, &[]);
+            m.error(Code::E0702, op, text);
+        }
+    }
+    m.errors
 }
 
 /// Every operand must be defined by something that is still in the function.

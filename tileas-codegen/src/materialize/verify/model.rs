@@ -448,7 +448,8 @@ impl<'a> Model<'a> {
             }
             // The copy has regions of its own.
             let at = self.regions[region].events[agent].len();
-            let body = RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); self.threads.len()] };
+            let body =
+                RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); self.threads.len()] };
             let regions = std::mem::replace(&mut self.regions, vec![body]);
             let by_key = std::mem::take(&mut self.by_key);
             self.copying = true;

@@ -75,9 +75,7 @@ impl Check<'_> {
         for op in func.block_ops(b) {
             let get = |key| note(func, op, key);
             let Some(origin) = get(keys::ORIGIN) else {
-                let Some(inner) =
-                    func.op_block_at(op, 0).filter(|_| func.opcode(op) == Opcode::If)
-                else {
+                let Some(inner) = func.op_block_at(op, 0).filter(|_| func.opcode(op) == Opcode::If) else {
                     continue;
                 };
                 match get(keys::OF) {
@@ -134,7 +132,10 @@ impl Check<'_> {
             self.found.push((x.op, format!("op{} has a start in a region without a schedule", x.origin)));
         }
         if let Some(w) = items.windows(2).find(|w| w[0].origin >= w[1].origin) {
-            let text = format!("op{} is emitted before op{}, program order is the reverse", w[0].origin, w[1].origin);
+            let text = format!(
+                "op{} is emitted before op{}, program order is the reverse",
+                w[0].origin, w[1].origin
+            );
             self.found.push((w[1].op, text));
         }
     }
@@ -191,8 +192,7 @@ impl Check<'_> {
             for step in 0..skew {
                 let here = |c: &&Copy| (c.of, c.epilogue, c.step) == (l.origin, epilogue, step);
                 let have = copies.iter().filter(here).flat_map(|c| &c.items).map(|x| (x.origin, x.local));
-                let want =
-                    body.iter().filter(|x| (x.local > step) == epilogue).map(|x| (x.origin, x.local));
+                let want = body.iter().filter(|x| (x.local > step) == epilogue).map(|x| (x.origin, x.local));
                 if !have.eq(want) {
                     let part = if epilogue { "epilogue" } else { "prologue" };
                     let text = format!("step {step} of the {part} of op{} differs from the loop", l.origin);
