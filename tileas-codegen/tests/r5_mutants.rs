@@ -156,10 +156,9 @@ fn contains(f: &Function, op: Op, test: &dyn Fn(Op) -> bool) -> bool {
     found
 }
 
-/// Takes a slot from a ring everywhere: pipe, ends, iterators, buffers, and drains.
-fn shorten(f: &mut Function, create: Op) {
-    let depth = f.attr_int(create, keys::NUM_STAGES).expect("slots");
-    let less = u32::try_from(depth - 1).expect("slots");
+/// Gives a ring another number of slots everywhere: pipe, ends, iterators, buffers, and drains.
+fn shorten(f: &mut Function, create: Op, slots: i64) {
+    let less = u32::try_from(slots).expect("slots");
     let buffers: Vec<Value> = f.operands(create).to_vec();
     // A ring of several pipes is shortened as a whole.
     let mut pipes = vec![create];
@@ -170,7 +169,7 @@ fn shorten(f: &mut Function, create: Op) {
         }
     }
     for &p in &pipes {
-        set_int(f, p, keys::NUM_STAGES, depth - 1);
+        set_int(f, p, keys::NUM_STAGES, slots);
     }
     let mut values: Vec<Value> = Vec::new();
     for op in f.all_ops() {
@@ -207,7 +206,7 @@ fn shorten(f: &mut Function, create: Op) {
             && of.is_some_and(|p| pipes.contains(&p))
             && let Some(bound) = f.named_operand(l, "upper").and_then(|v| f.defining_op(v))
         {
-            set_int(f, bound, keys::VALUE, depth - 1);
+            set_int(f, bound, keys::VALUE, slots);
         }
     }
 }
@@ -274,8 +273,8 @@ fn mutants(f: &Function) -> Vec<Mutant> {
     for &op in &pipes {
         let n = f.attr_int(op, keys::NUM_STAGES).expect("slots");
         m.add(format!("{op}: numStages {}", n - 1), |m| set_int(m, op, keys::NUM_STAGES, n - 1));
-        if n > 1 {
-            m.add(format!("{op}: a ring of {} slots", n - 1), |m| shorten(m, op));
+        for slots in 1..n {
+            m.add(format!("{op}: a ring of {slots} slots"), |m| shorten(m, op, slots));
             m.out.last_mut().expect("a mutant").exact = true;
         }
         let d = f.attr_int(op, keys::DISTANCE).unwrap_or(0);

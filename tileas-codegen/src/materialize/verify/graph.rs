@@ -71,11 +71,29 @@ impl Graph {
         self.edges.push(Edge { from, to, distance, why });
     }
 
-    /// Builds the graph of one region.
+    /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
+    /// agents do inside orders nothing outside.
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
+        Graph::of(m, &m.regions[region].events, region != 0)
+    }
+
+    /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
+    /// (`arms` says which, `None`: all), and leaving a nested loop needs all agents it waits for inside.
+    pub fn blocking(m: &Model<'_>, region: usize, arms: Option<&[(usize, usize)]>) -> Graph {
+        let events: Vec<Vec<Event>> = (0..m.threads.len())
+            .map(|a| {
+                let mut list = Vec::new();
+                in_line(m, a, region, arms, 0, &mut list);
+                list
+            })
+            .collect();
+        let mut g = Graph::of(m, &events, region != 0);
+        g.nested(m, &events);
+        g
+    }
+
+    fn of(m: &Model<'_>, events: &[Vec<Event>], repeats: bool) -> Graph {
         let mut g = Graph::default();
-        let repeats = region != 0;
-        let events = &m.regions[region].events;
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 let n = g.event(m, a, e);
@@ -94,11 +112,10 @@ impl Graph {
         }
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
-                g.signals(m, region, a, i, e, repeats);
+                g.signals(m, list, a, i, e, repeats);
             }
         }
-        g.pipes(m, region);
-        g.inner(m, region);
+        g.pipes(m, events);
         g
     }
 
@@ -137,8 +154,7 @@ impl Graph {
     }
 
     /// What a commit or release waits for before it signals.
-    fn signals(&mut self, m: &Model<'_>, region: usize, a: usize, i: usize, e: &Event, repeats: bool) {
-        let list = &m.regions[region].events[a];
+    fn signals(&mut self, m: &Model<'_>, list: &[Event], a: usize, i: usize, e: &Event, repeats: bool) {
         let to = self.nodes[&(a, i)];
         match &e.what {
             What::Commit(p, tx) => match tx {
@@ -197,8 +213,7 @@ impl Graph {
         }
     }
 
-    fn pipes(&mut self, m: &Model<'_>, region: usize) {
-        let events = &m.regions[region].events;
+    fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         let mut commits: Vec<(usize, usize)> = Vec::new();
         let mut acquires: Vec<(usize, usize)> = Vec::new();
         for (a, list) in events.iter().enumerate() {
@@ -231,29 +246,53 @@ impl Graph {
         }
     }
 
-    /// Region ops shared by agents that a pipe inside joins.
-    fn inner(&mut self, m: &Model<'_>, region: usize) {
-        let events = &m.regions[region].events;
-        for a in 0..events.len() {
-            for b in 0..events.len() {
-                if a == b {
-                    continue;
+    /// Nested loops that agents run together: leaving one needs that every agent it waits for inside, directly or
+    /// through others, has entered it.
+    fn nested(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
+        let agents = events.len();
+        let mut loops: Vec<&[usize]> = Vec::new();
+        for e in events.iter().flatten() {
+            if let What::Region(inner) = &e.what
+                && !loops.contains(&inner.as_slice())
+            {
+                loops.push(inner);
+            }
+        }
+        for inner in loops {
+            // needs[v][u]: agent v waits inside for what u does there, by this pipe.
+            let mut needs: Vec<Vec<Option<usize>>> = vec![vec![None; agents]; agents];
+            for (p, info) in m.pipes.iter().enumerate() {
+                let does = |a: usize, f: &dyn Fn(&What) -> bool| inner.iter().any(|&r| any_event(m, r, a, f));
+                for v in 0..agents {
+                    for u in 0..agents {
+                        let full = does(v, &|w| matches!(w, What::Wait(q, _) if *q == p))
+                            && does(u, &|w| matches!(w, What::Commit(q, _) if *q == p));
+                        let empty = info.empty.is_some()
+                            && does(v, &|w| *w == What::Acquire(p))
+                            && does(u, &|w| matches!(w, What::Release(q, ..) if *q == p));
+                        if full || empty {
+                            needs[v][u].get_or_insert(p);
+                        }
+                    }
                 }
-                for (i, x) in events[a].iter().enumerate() {
-                    let What::Region(rx) = &x.what else { continue };
-                    for (j, y) in events[b].iter().enumerate() {
-                        let What::Region(ry) = &y.what else { continue };
-                        if rx != ry {
-                            continue;
+            }
+            for k in 0..agents {
+                for v in 0..agents {
+                    for u in 0..agents {
+                        if needs[v][u].is_none() && needs[v][k].is_some() {
+                            needs[v][u] = needs[k][u];
                         }
-                        let joined = (0..m.pipes.len()).find(|&p| {
-                            rx.iter().any(|&r| takes_part(m, r, a, p))
-                                && ry.iter().any(|&r| takes_part(m, r, b, p))
-                        });
-                        if let Some(p) = joined {
-                            let (u, v) = (self.nodes[&(a, i)].issue, self.nodes[&(b, j)].leave);
-                            self.edge(u, v, 0, Why::Inner(p));
-                        }
+                    }
+                }
+            }
+            let place = |a: usize| {
+                events[a].iter().position(|e| matches!(&e.what, What::Region(x) if x.as_slice() == inner))
+            };
+            for (v, row) in needs.iter().enumerate() {
+                for (u, need) in row.iter().enumerate().filter(|&(u, _)| u != v) {
+                    if let (Some(p), Some(i), Some(j)) = (need, place(u), place(v)) {
+                        let (from, to) = (self.nodes[&(u, i)].issue, self.nodes[&(v, j)].leave);
+                        self.edge(from, to, 0, Why::Inner(*p));
                     }
                 }
             }
@@ -397,11 +436,48 @@ fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {
     }
 }
 
-fn takes_part(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
-    any_event(
-        m,
-        region,
-        agent,
-        &|w| matches!(w, What::Acquire(p) | What::Commit(p, _) | What::Wait(p, _) | What::Release(p, ..) if *p == pipe),
-    )
+/// The events of an agent in a region with branches in line.
+fn in_line(
+    m: &Model<'_>,
+    agent: usize,
+    region: usize,
+    arms: Option<&[(usize, usize)]>,
+    local: i64,
+    out: &mut Vec<Event>,
+) {
+    for e in &m.regions[region].events[agent] {
+        let at = local + e.local;
+        match &e.what {
+            What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats) => {
+                for (n, &r) in inner.iter().enumerate() {
+                    let taken = arms
+                        .is_none_or(|list| list.iter().find(|c| c.0 == inner[0]).is_none_or(|c| c.1 == n));
+                    if taken {
+                        in_line(m, agent, r, arms, at, out);
+                    }
+                }
+            }
+            _ => out.push(Event { local: at, ..e.clone() }),
+        }
+    }
+}
+
+/// Branches of a region that stand in line: their first arm and the number of arms with events.
+pub fn branches(m: &Model<'_>, region: usize) -> Vec<(usize, usize)> {
+    let mut out: Vec<(usize, usize)> = Vec::new();
+    for e in m.regions[region].events.iter().flatten() {
+        let What::Region(inner) = &e.what else { continue };
+        if inner.iter().all(|&r| m.regions[r].repeats) || out.iter().any(|b| b.0 == inner[0]) {
+            continue;
+        }
+        out.push((inner[0], inner.len()));
+        for &r in inner {
+            for b in branches(m, r) {
+                if !out.contains(&b) {
+                    out.push(b);
+                }
+            }
+        }
+    }
+    out
 }

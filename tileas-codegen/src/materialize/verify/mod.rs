@@ -76,12 +76,11 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
         form::check(&mut m);
         counts(&mut m);
     }
-    for r in 0..m.regions.len() {
-        let g = Graph::build(&m, r);
-        let at = m.regions[r].events.iter().flatten().map(|e| e.op).next();
-        if let (Some(cycle), Some(op)) = (g.bad_cycle(), at) {
-            let text = g.explain(&cycle, &m, &[]);
-            m.error(Code::E0702, op, text);
+    if m.errors.is_empty() {
+        let mut found = Vec::new();
+        stuck(&m, &[], &mut found);
+        for (code, op, message) in found {
+            m.error(code, op, message);
         }
     }
     m.errors
@@ -378,26 +377,54 @@ fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
     let lanes: Vec<&str> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
-    for (r, g) in graphs.iter().enumerate() {
+    for g in &graphs {
         report.nodes += g.names.len();
         report.edges += g.edges.len();
-        if let Some(cycle) = g.bad_cycle() {
-            let at = cycle.iter().find_map(|&k| match g.edges[k].why {
-                graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
-                _ => None,
-            });
-            let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
-            if let Some(op) = op {
-                found.push((Code::E0702, op, g.explain(&cycle, m, &lanes)));
-            }
-        }
     }
+    stuck(m, &lanes, &mut found);
     if found.is_empty() {
         reverse_paths(m, homes, &graphs, &mut found);
         conflicts(m, homes, &graphs, report, &mut found);
     }
     for (code, op, message) in found {
         m.error(code, op, message);
+    }
+}
+
+/// Most branches of one region whose arms are tried in all combinations.
+const MAX_BRANCHES: usize = 6;
+
+/// Deadlocks of all regions. Branches stand in line in the loop around them: a cycle within one iteration takes one arm
+/// of each branch, so there is a graph per choice. Where local stages make cycles reach over several iterations, which
+/// may choose differently, or where there are too many branches, all arms stand in line, which may refuse too much.
+fn stuck(m: &Model<'_>, lanes: &[&str], found: &mut Vec<(Code, crate::ir::Op, String)>) {
+    for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
+        let branches = graph::branches(m, r);
+        let staged = m.regions[r].events.iter().flatten().any(|e| e.local > 0);
+        let choices: usize = branches.iter().map(|b| b.1.max(1)).product();
+        let all = branches.len() > MAX_BRANCHES || (staged && !branches.is_empty());
+        for choice in 0..if all { 1 } else { choices } {
+            let mut rest = choice;
+            let arms: Vec<(usize, usize)> = branches
+                .iter()
+                .map(|&(first, n)| {
+                    let arm = rest % n.max(1);
+                    rest /= n.max(1);
+                    (first, arm)
+                })
+                .collect();
+            let g = Graph::blocking(m, r, (!all).then_some(&arms));
+            let Some(cycle) = g.bad_cycle() else { continue };
+            let at = cycle.iter().find_map(|&k| match g.edges[k].why {
+                graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
+                _ => None,
+            });
+            let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
+            if let Some(op) = op {
+                found.push((Code::E0702, op, g.explain(&cycle, m, lanes)));
+            }
+            break;
+        }
     }
 }
 

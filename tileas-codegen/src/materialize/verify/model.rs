@@ -97,6 +97,8 @@ pub struct RegionInfo {
     pub parent: Option<usize>,
     /// Upper bound on its executions per execution of the parent; `None` = unknown.
     pub trips: Option<i64>,
+    /// Whether it is a loop body: executed one iteration after the other.
+    pub repeats: bool,
     /// Events of each agent.
     pub events: Vec<Vec<Event>>,
 }
@@ -219,7 +221,12 @@ impl<'a> Model<'a> {
             return m;
         }
         m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
-        m.regions.push(RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); agents] });
+        m.regions.push(RegionInfo {
+            parent: None,
+            trips: Some(1),
+            repeats: false,
+            events: vec![Vec::new(); agents],
+        });
         for a in 0..agents {
             if let Some(b) = func.op_block_at(switch, a) {
                 m.walk(a, b, 0, 0);
@@ -322,12 +329,17 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn region(&mut self, key: (i64, usize), parent: usize, trips: Option<i64>) -> usize {
+    fn region(&mut self, key: (i64, usize), parent: usize, trips: Option<i64>, repeats: bool) -> usize {
         let agents = self.threads.len();
         if let Some(&r) = self.by_key.get(&key) {
             return r;
         }
-        self.regions.push(RegionInfo { parent: Some(parent), trips, events: vec![Vec::new(); agents] });
+        self.regions.push(RegionInfo {
+            parent: Some(parent),
+            trips,
+            repeats,
+            events: vec![Vec::new(); agents],
+        });
         self.by_key.insert(key, self.regions.len() - 1);
         self.regions.len() - 1
     }
@@ -361,7 +373,7 @@ impl<'a> Model<'a> {
                     let trips = if opcode == Opcode::For { self.constant_trips(op) } else { Some(1) };
                     let mut inner = Vec::new();
                     for n in 0..func.regions(op).len() {
-                        let r = self.region((origin, n), region, trips);
+                        let r = self.region((origin, n), region, trips, opcode == Opcode::For);
                         if self.regions[r].parent != Some(region) {
                             self.error(
                                 Code::E0708,
@@ -448,8 +460,8 @@ impl<'a> Model<'a> {
             }
             // The copy has regions of its own.
             let at = self.regions[region].events[agent].len();
-            let body =
-                RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); self.threads.len()] };
+            let events = vec![Vec::new(); self.threads.len()];
+            let body = RegionInfo { parent: None, trips: Some(1), repeats: false, events };
             let regions = std::mem::replace(&mut self.regions, vec![body]);
             let by_key = std::mem::take(&mut self.by_key);
             self.copying = true;

@@ -140,9 +140,13 @@ impl Emit<'_> {
                 carried.push((Var::Iter(c, k), init.clone()));
             }
             if p.channels[c].home == block {
-                let consumes = p.channels[c].consumers.contains(&self.agent);
-                let end = if consumes { "c" } else { "p" };
-                carried.push((Var::Owned(c, consumes), format!("%c{c}.{end}")));
+                // Ownership passes from step to step.
+                if p.channels[c].producer == self.agent {
+                    carried.push((Var::Owned(c, false), format!("%c{c}.p")));
+                }
+                if p.channels[c].consumers.contains(&self.agent) {
+                    carried.push((Var::Owned(c, true), format!("%c{c}.c")));
+                }
             }
         }
         let list: Vec<String> = carried
