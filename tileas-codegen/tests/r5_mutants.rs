@@ -418,7 +418,7 @@ fn misbehaves(placed: &Function, mat: &Function, seeds: u64) -> Option<String> {
     let depth =
         ops(mat, &[Create]).iter().filter_map(|&p| mat.attr_int(p, keys::NUM_STAGES)).max().unwrap_or(1);
     for n in 0..=depth + 2 {
-        for ints in [[n; 4], [n, 2, 1, 2], [2, n, 2, 1]] {
+        for ints in [[n; 4], [n, 2, 1, 2], [2, n, 2, 1], [0, 2 * n, 2, 2]] {
             let want = sim::reference(placed, &ints);
             for seed in 0..seeds {
                 let run = catch_unwind(AssertUnwindSafe(|| sim::run(mat, &ints, seed)));

@@ -5,6 +5,7 @@
 
 use super::model::{Engine, Event, Model, What};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Why an edge is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +59,24 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// Nodes by (agent, event number).
     pub nodes: FxHashMap<(usize, usize), Nodes>,
+    /// Of each node: the arms it stands in, by the first arm of their branch.
+    arms: Vec<Arms>,
 }
+
+/// Arms around an event: first arm of the branch, number of the arm.
+type Arms = SmallVec<[(usize, usize); 2]>;
+
+/// Graphs tried before a cycle through exclusive arms counts as real.
+const MAX_TRIES: usize = 256;
+
+/// Turns that may choose their arms apart from each other.
+const MAX_PERIOD: i64 = 8;
 
 impl Graph {
     fn node(&mut self, agent: usize, name: String) -> usize {
         self.names.push(name);
         self.agent.push(agent);
+        self.arms.push(Arms::new());
         self.names.len() - 1
     }
 
@@ -78,18 +91,106 @@ impl Graph {
     }
 
     /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
-    /// (`arms` says which, `None`: all), and leaving a nested loop needs all agents it waits for inside.
-    pub fn blocking(m: &Model<'_>, region: usize, arms: Option<&[(usize, usize)]>) -> Graph {
-        let events: Vec<Vec<Event>> = (0..m.threads.len())
-            .map(|a| {
-                let mut list = Vec::new();
-                in_line(m, a, region, arms, 0, &mut list);
-                list
-            })
-            .collect();
+    /// with all their arms, and leaving a nested loop needs all agents it waits for inside.
+    pub fn blocking(m: &Model<'_>, region: usize) -> Graph {
+        let mut events = vec![Vec::new(); m.threads.len()];
+        let mut arms = vec![Vec::new(); m.threads.len()];
+        for a in 0..m.threads.len() {
+            in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
+        }
         let mut g = Graph::of(m, &events, region != 0);
         g.nested(m, &events);
+        for (a, list) in arms.into_iter().enumerate() {
+            for (i, around) in list.into_iter().enumerate() {
+                let Nodes { issue, leave, done } = g.nodes[&(a, i)];
+                for n in [issue, leave, done] {
+                    g.arms[n].clone_from(&around);
+                }
+            }
+        }
         g
+    }
+
+    /// A cycle of distance sum ≤ 0 that some choice of arms, one per branch and turn, makes possible.
+    ///
+    /// Without local stages distances are not negative, so such a cycle lies in one turn. With them it may reach over as
+    /// many turns as the orders go back; that many turns, repeated, choose apart from each other. Where a cycle needs
+    /// two arms of one branch in one turn, either is ruled out in turn. Beyond the limits the answer is a refusal.
+    pub fn stuck(&self) -> Option<Vec<usize>> {
+        let all = self.bad_cycle()?;
+        if self.arms.iter().all(|a| a.is_empty()) {
+            return Some(all);
+        }
+        let back: i64 = self.edges.iter().map(|e| (-e.distance).max(0)).sum();
+        if back >= MAX_PERIOD {
+            return Some(all);
+        }
+        let period = back + 1;
+        let mut open: Vec<Vec<(usize, i64, usize)>> = vec![Vec::new()];
+        let mut tries = 0;
+        while let Some(chosen) = open.pop() {
+            tries += 1;
+            if tries > MAX_TRIES {
+                return Some(all);
+            }
+            let Some(cycle) = self.periodic(period, &chosen) else { continue };
+            match self.clash(&cycle) {
+                None => return Some(cycle.into_iter().map(|c| c.0).collect()),
+                Some((branch, turn, two)) => {
+                    // One of the two, or the other.
+                    for arm in two {
+                        let mut next = chosen.clone();
+                        next.push((branch, turn, arm));
+                        open.push(next);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// A bad cycle in the graph of `period` turns with these arms chosen: base edges, each with the turn it begins in.
+    fn periodic(&self, period: i64, chosen: &[(usize, i64, usize)]) -> Option<Vec<(usize, i64, i64)>> {
+        let n = self.names.len();
+        let mut g = Graph { names: vec![String::new(); n * period as usize], ..Graph::default() };
+        let mut origin: Vec<(usize, i64, i64)> = Vec::new();
+        let skipped = |node: usize, turn: i64| {
+            self.arms[node].iter().any(|a| chosen.iter().any(|c| c.0 == a.0 && c.1 == turn && c.2 != a.1))
+        };
+        for (k, e) in self.edges.iter().enumerate() {
+            for turn in 0..period {
+                let to = (turn + e.distance).rem_euclid(period);
+                let order = matches!(e.why, Why::Order(..));
+                if !order && (skipped(e.from, turn) || skipped(e.to, to)) {
+                    continue;
+                }
+                let place = |node: usize, turn: i64| node + n * turn as usize;
+                let distance = (turn + e.distance).div_euclid(period);
+                g.edge(place(e.from, turn), place(e.to, to), distance, e.why.clone());
+                origin.push((k, turn, to));
+            }
+        }
+        Some(g.bad_cycle()?.into_iter().map(|k| origin[k]).collect())
+    }
+
+    /// A branch and turn of which the cycle uses two arms. Order alone passes through arms that are not taken.
+    fn clash(&self, cycle: &[(usize, i64, i64)]) -> Option<(usize, i64, [usize; 2])> {
+        let mut used: Vec<(usize, i64, usize)> = Vec::new();
+        for &(k, from, to) in cycle {
+            let e = &self.edges[k];
+            if matches!(e.why, Why::Order(..)) {
+                continue;
+            }
+            for (node, turn) in [(e.from, from), (e.to, to)] {
+                for &(branch, arm) in &self.arms[node] {
+                    if let Some(other) = used.iter().find(|u| u.0 == branch && u.1 == turn && u.2 != arm) {
+                        return Some((branch, turn, [other.2, arm]));
+                    }
+                    used.push((branch, turn, arm));
+                }
+            }
+        }
+        None
     }
 
     fn of(m: &Model<'_>, events: &[Vec<Event>], repeats: bool) -> Graph {
@@ -436,48 +537,30 @@ fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {
     }
 }
 
-/// The events of an agent in a region with branches in line.
+/// The events of an agent in a region with branches in line, and the arms around each.
 fn in_line(
     m: &Model<'_>,
     agent: usize,
     region: usize,
-    arms: Option<&[(usize, usize)]>,
     local: i64,
-    out: &mut Vec<Event>,
+    around: &Arms,
+    events: &mut Vec<Event>,
+    arms: &mut Vec<Arms>,
 ) {
     for e in &m.regions[region].events[agent] {
         let at = local + e.local;
         match &e.what {
             What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats) => {
                 for (n, &r) in inner.iter().enumerate() {
-                    let taken = arms
-                        .is_none_or(|list| list.iter().find(|c| c.0 == inner[0]).is_none_or(|c| c.1 == n));
-                    if taken {
-                        in_line(m, agent, r, arms, at, out);
-                    }
+                    let mut inside = around.clone();
+                    inside.push((inner[0], n));
+                    in_line(m, agent, r, at, &inside, events, arms);
                 }
             }
-            _ => out.push(Event { local: at, ..e.clone() }),
-        }
-    }
-}
-
-/// Branches of a region that stand in line: their first arm and the number of arms with events.
-pub fn branches(m: &Model<'_>, region: usize) -> Vec<(usize, usize)> {
-    let mut out: Vec<(usize, usize)> = Vec::new();
-    for e in m.regions[region].events.iter().flatten() {
-        let What::Region(inner) = &e.what else { continue };
-        if inner.iter().all(|&r| m.regions[r].repeats) || out.iter().any(|b| b.0 == inner[0]) {
-            continue;
-        }
-        out.push((inner[0], inner.len()));
-        for &r in inner {
-            for b in branches(m, r) {
-                if !out.contains(&b) {
-                    out.push(b);
-                }
+            _ => {
+                events.push(Event { local: at, ..e.clone() });
+                arms.push(around.clone());
             }
         }
     }
-    out
 }

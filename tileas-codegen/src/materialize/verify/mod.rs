@@ -391,39 +391,18 @@ fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
     }
 }
 
-/// Most branches of one region whose arms are tried in all combinations.
-const MAX_BRANCHES: usize = 6;
-
-/// Deadlocks of all regions. Branches stand in line in the loop around them: a cycle within one iteration takes one arm
-/// of each branch, so there is a graph per choice. Where local stages make cycles reach over several iterations, which
-/// may choose differently, or where there are too many branches, all arms stand in line, which may refuse too much.
+/// Deadlocks of the kernel body and all loops.
 fn stuck(m: &Model<'_>, lanes: &[&str], found: &mut Vec<(Code, crate::ir::Op, String)>) {
     for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
-        let branches = graph::branches(m, r);
-        let staged = m.regions[r].events.iter().flatten().any(|e| e.local > 0);
-        let choices: usize = branches.iter().map(|b| b.1.max(1)).product();
-        let all = branches.len() > MAX_BRANCHES || (staged && !branches.is_empty());
-        for choice in 0..if all { 1 } else { choices } {
-            let mut rest = choice;
-            let arms: Vec<(usize, usize)> = branches
-                .iter()
-                .map(|&(first, n)| {
-                    let arm = rest % n.max(1);
-                    rest /= n.max(1);
-                    (first, arm)
-                })
-                .collect();
-            let g = Graph::blocking(m, r, (!all).then_some(&arms));
-            let Some(cycle) = g.bad_cycle() else { continue };
-            let at = cycle.iter().find_map(|&k| match g.edges[k].why {
-                graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
-                _ => None,
-            });
-            let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
-            if let Some(op) = op {
-                found.push((Code::E0702, op, g.explain(&cycle, m, lanes)));
-            }
-            break;
+        let g = Graph::blocking(m, r);
+        let Some(cycle) = g.stuck() else { continue };
+        let at = cycle.iter().find_map(|&k| match g.edges[k].why {
+            graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
+            _ => None,
+        });
+        let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
+        if let Some(op) = op {
+            found.push((Code::E0702, op, g.explain(&cycle, m, lanes)));
         }
     }
 }

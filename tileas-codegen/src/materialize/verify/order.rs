@@ -191,8 +191,12 @@ impl Check<'_> {
         for epilogue in [false, true] {
             for step in 0..skew {
                 let here = |c: &&Copy| (c.of, c.epilogue, c.step) == (l.origin, epilogue, step);
-                let have = copies.iter().filter(here).flat_map(|c| &c.items).map(|x| (x.origin, x.local));
-                let want = body.iter().filter(|x| (x.local > step) == epilogue).map(|x| (x.origin, x.local));
+                let have =
+                    copies.iter().filter(here).flat_map(|c| &c.items).map(|x| (x.origin, x.local, x.start));
+                let want = body
+                    .iter()
+                    .filter(|x| (x.local > step) == epilogue)
+                    .map(|x| (x.origin, x.local, x.start));
                 if !have.eq(want) {
                     let part = if epilogue { "epilogue" } else { "prologue" };
                     let text = format!("step {step} of the {part} of op{} differs from the loop", l.origin);
