@@ -12,6 +12,7 @@ use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, ParseLimits};
 use crate::isa::Flags;
+use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::schedule::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
 
@@ -274,6 +275,9 @@ settings! {
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
 
+    /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
+    max_peeled_ops: u32 = 128, "max-peeled-ops", Allowed::Int(0, 1_000_000);
+
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
     /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
@@ -384,6 +388,11 @@ impl Settings {
         PlaceOptions { slice_regs: self.slice_regs }
     }
 
+    /// What materialisation reads.
+    pub fn materialize_options(&self) -> MaterializeOptions {
+        MaterializeOptions { max_peeled_ops: self.max_peeled_ops }
+    }
+
     /// What the scheduler reads.
     pub fn schedule_options(&self) -> ScheduleOptions {
         ScheduleOptions {
@@ -417,7 +426,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 unlimited-smem=false mma-in-order=false \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

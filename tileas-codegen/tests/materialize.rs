@@ -10,7 +10,7 @@ use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::{materialize, verify_materialized};
+use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_with, verify_materialized};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 
@@ -439,4 +439,132 @@ fn missing_drains_are_refused() {
             assert!(errors.iter().any(|e| e.code == Code::E0703), "{name}: {errors:?}");
         }
     }
+}
+
+/// Streams, carries, and branches within the loop, at a bound and stride that are no constants of convenience.
+const STREAM: &str = "kernel @stream(%x: view<gmem, ?x?xf32>, %y: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32, %lo: i32, %m: i32) {
+  %b = program_id <{axis = 0}> : i32
+  %z = constant 0.0 : tile<128x32xf32>
+  %sum = for %i = %lo to %n step 3 iter (%s = %z : tile<128x32xf32>) {
+    %p = tiled_load %x[%b, %i] : tile<128x32xf32>
+    %q = tiled_load %y[%b, %i] : tile<128x32xf32>
+    %t = mulf %p, %q : tile<128x32xf32>
+    %low = cmpi %i, %m <{predicate = lt}> : i1
+    %v = if %low : tile<128x32xf32> {
+      %w = addf %t, %p : tile<128x32xf32>
+      yield %w
+    } else {
+      tiled_store %t, %c[%b, %i]
+      yield %q
+    }
+    %u = addf %s, %v : tile<128x32xf32>
+    yield %u : tile<128x32xf32>
+  }
+  tiled_store %sum, %c[%b, %m]
+  return
+}
+";
+
+/// Runs a kernel with these starts in a form, at every small trip count.
+fn skewed_runs(text: &str, ii: u32, list: &[u32], opts: MaterializeOptions) -> (u32, String) {
+    let (func, plan) = placed(text);
+    let isa = isa();
+    let sched = starts(&func, &plan, ii, list);
+    let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
+    let mat = materialize_with(&func, &plan, &sched, &ba, opts)
+        .unwrap_or_else(|e| panic!("{e} {list:?}\n{}", print_function(&func)));
+    let text = print_function(&mat);
+    assert!(verify_function(&mat).is_empty(), "{text}");
+    verify_materialized(&mat, &*isa).unwrap_or_else(|e| panic!("{e:?}\n{text}"));
+    let skew = list.iter().max().unwrap_or(&0) / ii;
+    for n in 0..=i64::from(skew) * 3 + 4 {
+        for lo in [0, 1, -2] {
+            let ints = [n, lo, 2];
+            let want = sim::reference(&func, &ints);
+            for seed in 0..4 {
+                assert_eq!(sim::run(&mat, &ints, seed), Ok(want.clone()), "{ints:?}, seed {seed}\n{text}");
+            }
+        }
+    }
+    (skew, text)
+}
+
+/// Loops of simt agents have a prologue, a loop without guards and an epilogue; beyond the limit they are rolled.
+#[test]
+fn loops_of_simt_agents_are_peeled() {
+    let carry = source("register_carry");
+    let to_registers = source("tma_to_registers");
+    let simple = source("simple");
+    let mut seen = Vec::new();
+    for (text, ii, list) in [
+        (STREAM, 8, &[0, 8, 16, 24, 32][..]),
+        (STREAM, 16, &[0, 4, 20, 24, 40]),
+        (carry.as_str(), 8, &[0, 24]),
+        (to_registers.as_str(), 16, &[0, 16, 16, 40, 56, 64, 72, 80, 80, 96, 100, 104, 108]),
+    ] {
+        for (limit, peeled) in [(1000, true), (0, false)] {
+            let opts = MaterializeOptions { max_peeled_ops: limit };
+            let (skew, out) = skewed_runs(text, ii, list, opts);
+            seen.push(skew);
+            assert_eq!(out.contains(", steady"), peeled, "{out}");
+            assert_eq!(out.contains("prologue = 0"), peeled);
+            // The copies are skew + 1 times the ops of the loop, no more.
+            let loads = out.matches("tiled_load %x").count();
+            assert!(loads <= if peeled { 1 + skew as usize } else { 1 }, "{loads}\n{out}");
+        }
+    }
+    assert!(seen.iter().max() > Some(&3), "{seen:?}");
+    // A lane alone keeps its guards.
+    let (_, out) = skewed_runs(&simple, 16, &[0, 40, 48], MaterializeOptions::default());
+    assert!(out.contains("skew = 2") && !out.contains("steady"), "{out}");
+}
+
+/// The emitted order is that of the schedule: two neighbouring ops exchanged, a start or an II changed are refused.
+#[test]
+fn another_order_is_refused() {
+    let (func, plan) = placed(STREAM);
+    let isa = isa();
+    let sched = starts(&func, &plan, 8, &[0, 4, 8, 24, 32]);
+    let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
+    let mut tried = 0;
+    for max_peeled_ops in [0, 1000] {
+        let opts = MaterializeOptions { max_peeled_ops };
+        let mat = materialize_with(&func, &plan, &sched, &ba, opts).expect("materialises");
+        verify_materialized(&mat, &*isa).expect("accepted");
+        let note = |op: Op, key| mat.discardable(op).get(key).is_some();
+        let refused = |m: &Function, what: String| {
+            let e = verify_materialized(m, &*isa)
+                .err()
+                .unwrap_or_else(|| panic!("{what} passes\n{}", print_function(m)));
+            assert!(e.iter().any(|e| matches!(e.code, Code::E0709 | Code::E0710)), "{what}: {e:?}");
+        };
+        for op in mat.all_ops() {
+            if note(op, keys::START) {
+                tried += 1;
+                let mut m = mat.clone();
+                let a = m.intern_attr(AttrData::Int(61, None));
+                m.discardable_mut(op).set(keys::START, a);
+                refused(&m, format!("another start of {op}"));
+                let mut m = mat.clone();
+                m.discardable_mut(op).remove(keys::START);
+                refused(&m, format!("{op} without start"));
+            }
+            if note(op, keys::II) {
+                let mut m = mat.clone();
+                let a = m.intern_attr(AttrData::Int(3, None));
+                m.discardable_mut(op).set(keys::II, a);
+                refused(&m, format!("another II of {op}"));
+            }
+            let Some(next) = mat.next_op(op).filter(|&n| note(op, keys::ORIGIN) && note(n, keys::ORIGIN))
+            else {
+                continue;
+            };
+            tried += 1;
+            let mut m = mat.clone();
+            m.remove_op(next);
+            m.insert_before(op, next);
+            refused(&m, format!("{op} and {next} exchanged"));
+        }
+    }
+    assert!(tried > 20, "{tried}");
 }

@@ -751,6 +751,13 @@ pub const OPS: &[OpRow] = &[
 pub const EXTRA_SYMBOLS: &[&str] = &[
     "local",
     "origin",
+    "skew",
+    "steady",
+    "prologue",
+    "epilogue",
+    "of",
+    "ii",
+    "start",
     "num_threads",
     "dynamic_smem",
     "tmem_columns",

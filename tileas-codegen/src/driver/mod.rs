@@ -301,7 +301,7 @@ impl Context {
         if last == Stage::Schedule {
             return Ok(());
         }
-        let materialized = wiring::materialize(placed, plan, analysis, buffers).map_err(one)?;
+        let materialized = wiring::materialize(placed, plan, analysis, buffers, settings).map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())

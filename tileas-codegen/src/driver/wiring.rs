@@ -45,8 +45,9 @@ pub(super) fn materialize(
     plan: &AgentPlan,
     schedule: &ScheduleAnalysis,
     buffers: &Buffers,
+    settings: &Settings,
 ) -> CodegenResult<Function> {
-    crate::materialize::materialize(func, plan, schedule, buffers)
+    crate::materialize::materialize_with(func, plan, schedule, buffers, settings.materialize_options())
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.

@@ -144,6 +144,8 @@ codes! {
     E0706 = "conflicting accesses to a slot are not ordered";
     E0707 = "a channel has no reverse path within its depth";
     E0708 = "malformed materialised function";
+    E0709 = "the emitted order differs from the schedule";
+    E0710 = "prologue, steady loop and epilogue do not match";
     // -- E06: buffers
     // -- E07: materialisation
     // -- E07: materialisation

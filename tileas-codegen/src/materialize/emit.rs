@@ -5,6 +5,7 @@
 //! inside a region is not used outside it. Uniform ops are cloned in the block they stand in, before the first item
 //! that follows them. Cost: linear in the ops emitted.
 
+use super::MaterializeOptions;
 use super::needs::{Needs, canonical};
 use super::plan::{BlockPlan, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
@@ -12,7 +13,7 @@ use crate::buffers::access::{Class, accesses, is_stored, slice_base};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Type, TypeData, Value, keys};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, keys};
 use crate::schedule::handoff::ScheduleAnalysis;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
@@ -33,6 +34,10 @@ pub struct Shared<'a> {
     pub ends: SecondaryMap<Pipe, [PackedOption<Value>; 2]>,
     /// Buffer of each web.
     pub buffers: SecondaryMap<Web, PackedOption<Value>>,
+    /// Number of each op in the program order of the placed function: its `origin`.
+    pub number: SecondaryMap<Op, u32>,
+    /// Choices of the caller.
+    pub opts: MaterializeOptions,
 }
 
 /// A value that channel ops hand to each other.
@@ -173,18 +178,28 @@ impl<'a, 'b> Emit<'a, 'b> {
         Err(internal(format!("{v} is not available in agent {}", self.agent.as_u32())))
     }
 
-    /// Notes where an op stems from.
+    /// Notes where an op stems from and when its schedule lets it start: what the post-verifier checks R1 by.
     pub fn origin(&mut self, new: Op, old: Op, local: u32) {
-        let a = self.out.intern_attr(AttrData::Int(i64::from(old.as_u32()), None));
-        self.out.discardable_mut(new).set(keys::ORIGIN, a);
+        self.note(new, keys::ORIGIN, self.sh.number[old]);
+        let sched = self.sh.sched;
+        if let Some(s) = &sched.loops[old] {
+            self.note(new, keys::II, s.ii.max(1));
+        }
+        if let Some(s) = self.sh.src.op_parent(old).and_then(|l| sched.loops[l].as_deref()) {
+            self.note(new, keys::START, s.start[old]);
+        }
         self.local(new, local);
+    }
+
+    fn note(&mut self, op: Op, key: Sym, value: u32) {
+        let a = self.out.intern_attr(AttrData::Int(i64::from(value), None));
+        self.out.discardable_mut(op).set(key, a);
     }
 
     /// Notes the local stage.
     pub fn local(&mut self, new: Op, local: u32) {
         if local > 0 {
-            let a = self.out.intern_attr(AttrData::Int(i64::from(local), None));
-            self.out.discardable_mut(new).set(keys::LOCAL, a);
+            self.note(new, keys::LOCAL, local);
         }
     }
 

@@ -10,6 +10,7 @@
 
 pub mod emit;
 pub mod needs;
+mod peel;
 pub mod plan;
 pub mod skew;
 pub mod verify;
@@ -43,15 +44,44 @@ fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
     AttrData::Call(s, args.iter().map(|&v| out.intern_attr(AttrData::Int(v, None))).collect())
 }
 
-/// Builds the materialised function.
+/// Choices of the caller.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MaterializeOptions {
+    /// Most ops in the prologue and epilogue of a loop with local stages; a loop that would need more stays rolled,
+    /// with a guard around each group of ops. 0: always rolled.
+    pub max_peeled_ops: u32,
+}
+
+impl Default for MaterializeOptions {
+    /// 128 ops: a tile op is some 64 instructions of a thread, and a multiprocessor caches some 8000.
+    fn default() -> MaterializeOptions {
+        MaterializeOptions { max_peeled_ops: 128 }
+    }
+}
+
+/// Builds the materialised function with default options.
 ///
 /// # Errors
-/// E0605 where registers cross agents, E0701 for constructs outside what the stage supports.
+/// As [`materialize_with`].
 pub fn materialize(
     func: &Function,
     plan: &AgentPlan,
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
+) -> CodegenResult<Function> {
+    materialize_with(func, plan, sched, ba, MaterializeOptions::default())
+}
+
+/// Builds the materialised function.
+///
+/// # Errors
+/// E0605 where registers cross agents, E0701 for constructs outside what the stage supports.
+pub fn materialize_with(
+    func: &Function,
+    plan: &AgentPlan,
+    sched: &ScheduleAnalysis,
+    ba: &BufferAssignment,
+    opts: MaterializeOptions,
 ) -> CodegenResult<Function> {
     let mut out = func.clone();
     let entry = out.entry();
@@ -60,8 +90,12 @@ pub fn materialize(
     }
     let needs: Vec<needs::Needs> =
         plan.agents.keys().map(|a| needs::compute(func, plan, a)).collect::<CodegenResult<_>>()?;
-    let mut sh =
-        Shared { src: func, plan, sched, ba, ends: SecondaryMap::new(), buffers: SecondaryMap::new() };
+    let mut number: SecondaryMap<Op, u32> = SecondaryMap::new();
+    for (n, &op) in func.all_ops().iter().enumerate() {
+        number[op] = n as u32;
+    }
+    let (ends, buffers) = (SecondaryMap::new(), SecondaryMap::new());
+    let mut sh = Shared { src: func, plan, sched, ba, ends, buffers, number, opts };
 
     // Uniform scalars and descriptors that any agent needs stand in the prologue.
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();

@@ -1,10 +1,10 @@
-//! Loops whose items lie in several local stages: one rolled loop of N + skew steps.
+//! Loops whose items lie in several local stages: what both forms of their code share.
 //!
-//! Step t runs the items of local stage k for iteration t - k if that is in 0..N; neighbouring items of one stage
-//! share a guard. What one group computes and another reads is a *variable*: a result of the guarding `if` (which
-//! yields the old value when the guard fails), and, as far as steps lie between, a chain of iteration arguments.
-//! Every local stage has iterators of its own, because each runs another iteration. Source: architecture, R2.
-//! Cost: items × variables of the loop.
+//! The loop makes N + skew steps; step t runs the items of local stage k for iteration t - k if that is in 0..N.
+//! Neighbouring items of one stage form a *group*. What one group computes and another reads is a *variable*: its
+//! value now, and as many values of earlier steps as lie between definition and use. Every local stage has iterators
+//! of its own, because each runs another iteration. [`rolled`] writes one loop with guards, [`super::peel`] a
+//! prologue, a loop without guards, and an epilogue. Source: architecture, R2. Cost: items × variables per step.
 
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step, block_plan};
@@ -12,7 +12,7 @@ use crate::buffers::Pipe;
 use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Type, TypeData, Value, ValueDef, keys};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
 use smallvec::SmallVec;
 
 /// What a variable stands for.
@@ -28,21 +28,79 @@ enum Var {
     Arg(usize),
 }
 
-struct VarData {
+/// A variable and its values in the step being written.
+pub(super) struct VarData {
     var: Var,
     /// Steps between definition and the farthest use.
     chain: usize,
     ty: Type,
     init: Value,
-    current: Value,
-    /// Values at the start of the step: of one step ago, two steps ago, …
-    args: SmallVec<[Value; 2]>,
+    now: Value,
+    /// Values at the start of the step: after the last step, the one before, …
+    past: SmallVec<[Value; 2]>,
+}
+
+impl VarData {
+    /// The value that was defined `delay` steps ago.
+    fn at(&self, delay: usize) -> Option<Value> {
+        match delay {
+            0 => Some(self.now),
+            d => self.past.get(d - 1).copied(),
+        }
+    }
+
+    /// What is known at the start of the next step.
+    fn shifted(&self) -> impl Iterator<Item = Value> + '_ {
+        std::iter::once(self.now).chain(self.past.iter().copied()).take(self.chain)
+    }
+
+    fn start(&mut self, past: SmallVec<[Value; 2]>) {
+        self.now = past.first().copied().unwrap_or(self.init);
+        self.past = past;
+    }
 }
 
 /// A run of steps of one local stage.
-struct Group {
-    local: u32,
+pub(super) struct Group {
+    pub(super) local: u32,
     steps: Vec<Step>,
+}
+
+/// How a group is written.
+pub(super) struct Mode {
+    /// Runs only under this condition.
+    pub(super) guard: Option<Value>,
+    /// The iteration, counted from 0.
+    pub(super) i: Value,
+    /// The induction value of that iteration, if it is at hand.
+    pub(super) iv: Option<Value>,
+    /// In a prologue or epilogue: which, and the step there.
+    pub(super) note: Option<(Sym, u32)>,
+}
+
+/// A loop with local stages on its way into the new function.
+pub(super) struct Skewed<'a> {
+    /// The loop in the placed function.
+    pub(super) op: Op,
+    body: Block,
+    local: u32,
+    /// Largest local stage.
+    pub(super) skew: u32,
+    /// The groups of a step, in order.
+    pub(super) groups: Vec<Group>,
+    /// Uniform ops that run before all groups' uniform ops.
+    first: Vec<Op>,
+    vars: Vec<VarData>,
+    yields: &'a [Value],
+    body_args: &'a [Value],
+    /// Local stage in which each carried argument is computed.
+    arg_local: Vec<Option<u32>>,
+    lo: Value,
+    stride: Value,
+    /// Number of iterations, at least 0.
+    pub(super) trips: Value,
+    /// Type of the induction variable.
+    pub(super) ity: Type,
 }
 
 fn groups_of(plan: &BlockPlan) -> Vec<Group> {
@@ -85,245 +143,350 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
     }
 }
 
-/// Emits `op` for the agent as a rolled loop with guards.
+/// Emits `op` for the agent: rolled for an elected lane and where copies would exceed the limit, else peeled.
 ///
 /// # Errors
 /// E0701 for carried "written" flags of partial updates, and for recurrences that permute their arguments.
 pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> CodegenResult<()> {
-    let src = e.sh.src;
-    let sh = e.sh;
-    let loc = src.op_loc(op);
-    if !e.carried_flags(op).is_empty() {
-        return Err(unsupported(
-            loc,
-            "a conditional first update of an accumulator in a loop with local stages",
-        ));
+    let mut s = Skewed::new(e, op, body, local)?;
+    let copies = s.size(e.sh.src).saturating_mul(s.skew as usize);
+    let emitted = e.emitted.clone();
+    s.first.iter().for_each(|&o| {
+        e.emitted.insert(o);
+    });
+    if e.sh.plan.agents[e.agent].elect || copies > e.sh.opts.max_peeled_ops as usize {
+        rolled(e, &mut s)?;
+    } else {
+        super::peel::peeled(e, &mut s)?;
     }
-    let first = recurrent_uniforms(e, op, body);
-    let sched = sh.sched.loops[op].as_deref();
-    let plan = block_plan(&e.scope(), body, sched, &first);
-    let groups = groups_of(&plan);
-    let local_of = |o: Op| plan.steps.iter().find(|s| s.1 == Step::Item(o)).map(|s| s.0);
-    let group_of = |step: Step| groups.iter().position(|g| g.steps.contains(&step));
-    let bounds: SmallVec<[Value; 3]> = ["lower", "upper", "step"]
-        .into_iter()
-        .map(|n| {
-            src.named_operand(op, n).ok_or_else(|| internal("a loop without bounds")).and_then(|v| e.get(v))
-        })
-        .collect::<CodegenResult<_>>()?;
-    let (lo, hi, stride) = (bounds[0], bounds[1], bounds[2]);
-    let ity = e.out.value_type(lo);
+    e.emitted = emitted;
+    s.bind_results(e);
+    Ok(())
+}
 
-    // N = max(0, ceil((hi - lo) / step)), then N + skew steps.
+/// N = max(0, ceil((hi - lo) / step)); a constant if the bounds are.
+fn trip_count(e: &mut Emit<'_, '_>, lo: Value, hi: Value, stride: Value, ity: Type) -> Value {
+    let constant = |v: Value| e.out.constant_value(v).map(|x| x as i64);
+    if let (Some(lo), Some(hi), Some(step)) = (constant(lo), constant(hi), constant(stride))
+        && step > 0
+    {
+        let span = hi.saturating_sub(lo).max(0);
+        return e.const_int(span / step + i64::from(span % step != 0), ity);
+    }
     let (zero, one) = (e.const_int(0, ity), e.const_int(1, ity));
     let span = e.simple(Opcode::Subi, &[hi, lo], ity);
     let up = e.simple(Opcode::Addi, &[span, stride], ity);
     let up = e.simple(Opcode::Subi, &[up, one], ity);
     let trips = e.simple(Opcode::Divi, &[up, stride], ity);
-    let trips = e.simple(Opcode::Maxi, &[trips, zero], ity);
-    let skew = e.const_int(i64::from(plan.skew), ity);
-    let steps = e.simple(Opcode::Addi, &[trips, skew], ity);
+    e.simple(Opcode::Maxi, &[trips, zero], ity)
+}
 
-    // ---- variables
-    let mut vars: Vec<VarData> = Vec::new();
-    let body_args = for_args(src, op);
-    let yields = region_yields(src, op, 0);
-    let inits = src.named_segment(op, "inits");
-    for p in e.pipes_below(body) {
-        let init = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
-        let ty = e.out.value_type(init);
-        let mut locals: Vec<u32> = if sh.ba.pipes[p].home == body {
-            plan.steps.iter().filter(|s| s.1 == Step::Inc(p)).map(|s| s.0).collect()
-        } else {
-            let holds = |o: Op| {
-                let mut b = Some(sh.ba.pipes[p].home);
-                while let Some(x) = b {
-                    if src.block_parent(x) == Some(o) {
-                        return true;
+impl<'a> Skewed<'a> {
+    fn new(e: &mut Emit<'a, '_>, op: Op, body: Block, local: u32) -> CodegenResult<Skewed<'a>> {
+        let src = e.sh.src;
+        let loc = src.op_loc(op);
+        if !e.carried_flags(op).is_empty() {
+            return Err(unsupported(
+                loc,
+                "a conditional first update of an accumulator in a loop with local stages",
+            ));
+        }
+        let first = recurrent_uniforms(e, op, body);
+        let sched = e.sh.sched.loops[op].as_deref();
+        let plan = block_plan(&e.scope(), body, sched, &first);
+        let bounds: SmallVec<[Value; 3]> = ["lower", "upper", "step"]
+            .into_iter()
+            .map(|n| {
+                src.named_operand(op, n)
+                    .ok_or_else(|| internal("a loop without bounds"))
+                    .and_then(|v| e.get(v))
+            })
+            .collect::<CodegenResult<_>>()?;
+        let (lo, hi, stride) = (bounds[0], bounds[1], bounds[2]);
+        let ity = e.out.value_type(lo);
+        let trips = trip_count(e, lo, hi, stride, ity);
+        let mut s = Skewed {
+            op,
+            body,
+            local,
+            skew: plan.skew,
+            groups: groups_of(&plan),
+            first,
+            vars: Vec::new(),
+            yields: region_yields(src, op, 0),
+            body_args: for_args(src, op),
+            arg_local: Vec::new(),
+            lo,
+            stride,
+            trips,
+            ity,
+        };
+        s.iterators(e, &plan)?;
+        s.ownership(e, &plan)?;
+        s.values(e)?;
+        Ok(s)
+    }
+
+    /// Ops of one iteration.
+    fn size(&self, src: &Function) -> usize {
+        let mut n = 0;
+        for step in self.groups.iter().flat_map(|g| &g.steps) {
+            n += 1;
+            if let Step::Item(o) = *step {
+                src.regions(o).iter().for_each(|&r| src.walk(src.region_block(r), &mut |_| n += 1));
+            }
+        }
+        n
+    }
+
+    fn group_of(&self, step: Step) -> Option<usize> {
+        self.groups.iter().position(|g| g.steps.contains(&step))
+    }
+
+    fn local_of(&self, op: Op) -> Option<u32> {
+        self.group_of(Step::Item(op)).map(|g| self.groups[g].local)
+    }
+
+    fn iterators(&mut self, e: &Emit<'_, '_>, plan: &BlockPlan) -> CodegenResult<()> {
+        let (src, sh, body) = (e.sh.src, e.sh, self.body);
+        for p in e.pipes_below(body) {
+            let init = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+            let ty = e.out.value_type(init);
+            let mut locals: Vec<u32> = if sh.ba.pipes[p].home == body {
+                plan.steps.iter().filter(|s| s.1 == Step::Inc(p)).map(|s| s.0).collect()
+            } else {
+                let holds = |o: Op| {
+                    let mut b = Some(sh.ba.pipes[p].home);
+                    while let Some(x) = b {
+                        if src.block_parent(x) == Some(o) {
+                            return true;
+                        }
+                        b = src.block_parent(x).and_then(|q| src.op_block(q));
                     }
-                    b = src.block_parent(x).and_then(|q| src.op_block(q));
-                }
-                false
+                    false
+                };
+                plan.steps.iter().filter(|s| matches!(s.1, Step::Item(o) if holds(o))).map(|s| s.0).collect()
             };
-            plan.steps.iter().filter(|s| matches!(s.1, Step::Item(o) if holds(o))).map(|s| s.0).collect()
-        };
-        locals.dedup();
-        for k in locals {
-            vars.push(VarData {
-                var: Var::Iter(p, k),
-                chain: 1,
-                ty,
-                init,
-                current: init,
-                args: SmallVec::new(),
-            });
-        }
-    }
-    // Ownership values that leave their group.
-    let mut owned: Vec<(Own, Step, Step, bool)> = Vec::new();
-    for &(_, s) in &plan.steps {
-        match s {
-            Step::Commit(p) => owned.push((Own::Acquired(p), Step::Acquire(p), s, true)),
-            Step::Release(p, n, ..) => owned.push((Own::Waited(p, n), Step::Wait(p, n), s, false)),
-            _ => {}
-        }
-    }
-    for &(_, s) in &plan.steps {
-        let Step::Item(o) = s else { continue };
-        for p in sh.ba.pipes.keys() {
-            let d = &sh.ba.pipes[p];
-            if d.home == body && d.tx > 0 && d.producer.agent == e.agent && d.events.contains(&o) {
-                owned.push((Own::Announced(p), Step::CommitTx(p), s, true));
+            locals.dedup();
+            for k in locals {
+                self.need(Var::Iter(p, k), 1, ty, init);
             }
         }
-    }
-    for (own, def, user, producer) in owned {
-        let (Some(gd), Some(gu)) = (group_of(def), group_of(user)) else { continue };
-        if gd == gu {
-            continue;
-        }
-        let delay = groups[gu].local.saturating_sub(groups[gd].local) as usize;
-        let pipe = match own {
-            Own::Acquired(p) | Own::Announced(p) | Own::Waited(p, _) => p,
-        };
-        let init =
-            sh.ends[pipe][usize::from(!producer)].expand().ok_or_else(|| internal("a pipe without ends"))?;
-        need_var(&mut vars, Var::Owned(own), delay, e.out.value_type(init), init);
-    }
-    // Values of the body and arguments, by use.
-    let carried = e.carried_args(op);
-    let mut defs: Vec<(Value, u32, usize)> = Vec::new();
-    for (g, group) in groups.iter().enumerate() {
-        for &s in &group.steps {
-            if let Step::Item(o) = s {
-                defs.extend(src.results(o).iter().map(|&v| (v, group.local, g)));
-            }
-        }
-    }
-    let mut arg_local: Vec<Option<u32>> = vec![None; body_args.len()];
-    for &i in &carried {
-        let init = e.get(inits[i])?;
-        match defs.iter().find(|d| d.0 == yields[i]) {
-            Some(d) => arg_local[i] = Some(d.1),
-            None if yields[i] == body_args[i] => {}
-            None => {
-                return Err(unsupported(
-                    loc,
-                    "a recurrence that is not computed in the loop, with local stages",
-                ));
-            }
-        }
-        need_var(&mut vars, Var::Arg(i), 1, e.out.value_type(init), init);
-    }
-    let mut wanted: Vec<(Var, usize, Value)> = Vec::new();
-    for (g, group) in groups.iter().enumerate() {
-        for &s in &group.steps {
-            let Step::Item(o) = s else { continue };
-            uses_inside(e, o, &mut |v| {
-                if let Some(&(_, kd, gd)) = defs.iter().find(|d| d.0 == v) {
-                    if gd != g {
-                        wanted.push((Var::Value(v), group.local.saturating_sub(kd) as usize, v));
-                    }
-                } else if let Some(i) = body_args.iter().position(|&a| a == v)
-                    && let Some(kd) = arg_local[i]
-                {
-                    wanted.push((Var::Arg(i), (1 + group.local).saturating_sub(kd) as usize, v));
-                }
-            });
-        }
-    }
-    for (var, delay, v) in wanted {
-        if !e.needs.values.contains(v) {
-            continue;
-        }
-        let ty = src.value_type(v);
-        let init = match vars.iter().find(|x| x.var == var) {
-            Some(x) => x.init,
-            None => dummy(e, ty)?,
-        };
-        need_var(&mut vars, var, delay, ty, init);
+        Ok(())
     }
 
-    // ---- the loop
-    let mut operands: SmallVec<[Value; 8]> = SmallVec::from_slice(&[zero, steps, one]);
-    for v in &vars {
-        operands.extend(std::iter::repeat_n(v.init, v.chain));
-    }
-    let types: SmallVec<[Type; 8]> = operands[3..].iter().map(|&v| e.out.value_type(v)).collect();
-    let new = e.op(Opcode::For, &operands, &[1, 1, 1, types.len() as u32], &types, loc);
-    *e.out.inherent_mut(new) = src.inherent(op).clone();
-    e.origin(new, op, local);
-    let skew_attr = e.out.intern_attr(AttrData::Int(i64::from(plan.skew), None));
-    let skew_key = e.out.intern_symbol("skew");
-    e.out.discardable_mut(new).set(skew_key, skew_attr);
-    let inner = e.out.add_region(new);
-    let outer = std::mem::replace(&mut e.cur, inner);
-    let (mark, emitted) = (e.enter(), e.emitted.clone());
-    let t = e.out.add_block_param(inner, ity);
-    for v in &mut vars {
-        for _ in 0..v.chain {
-            let p = e.out.add_block_param(inner, v.ty);
-            v.args.push(p);
+    /// Ownership values that leave their group.
+    fn ownership(&mut self, e: &Emit<'_, '_>, plan: &BlockPlan) -> CodegenResult<()> {
+        let sh = e.sh;
+        let mut owned: Vec<(Own, Step, bool)> = Vec::new();
+        for &(_, s) in &plan.steps {
+            match s {
+                Step::Commit(p) => owned.push((Own::Acquired(p), s, true)),
+                Step::Release(p, n, ..) => owned.push((Own::Waited(p, n), s, false)),
+                Step::Item(o) => {
+                    for p in sh.ba.pipes.keys() {
+                        let d = &sh.ba.pipes[p];
+                        let mine = d.home == self.body && d.tx > 0 && d.producer.agent == e.agent;
+                        if mine && d.events.contains(&o) {
+                            owned.push((Own::Announced(p), s, true));
+                        }
+                    }
+                }
+                _ => {}
+            }
         }
-        v.current = v.args.first().copied().unwrap_or(v.init);
+        for (own, user, producer) in owned {
+            let (Some(gd), Some(gu)) = (self.group_of(defines(own)), self.group_of(user)) else { continue };
+            if gd == gu {
+                continue;
+            }
+            let delay = self.groups[gu].local.saturating_sub(self.groups[gd].local) as usize;
+            let (Own::Acquired(pipe) | Own::Announced(pipe) | Own::Waited(pipe, _)) = own;
+            let init = sh.ends[pipe][usize::from(!producer)]
+                .expand()
+                .ok_or_else(|| internal("a pipe without ends"))?;
+            self.need(Var::Owned(own), delay, e.out.value_type(init), init);
+        }
+        Ok(())
     }
-    first.iter().for_each(|&o| {
-        e.emitted.insert(o);
-    });
-    let old_iv = src.block_params(body).first().copied();
-    for group in &groups {
-        let tk = if group.local == 0 {
-            t
-        } else {
-            let k = e.const_int(i64::from(group.local), ity);
-            e.simple(Opcode::Subi, &[t, k], ity)
+
+    /// Values of the body and arguments, by use.
+    fn values(&mut self, e: &mut Emit<'_, '_>) -> CodegenResult<()> {
+        let src = e.sh.src;
+        let inits = src.named_segment(self.op, "inits");
+        let mut defs: Vec<(Value, u32, usize)> = Vec::new();
+        for (g, group) in self.groups.iter().enumerate() {
+            for &s in &group.steps {
+                if let Step::Item(o) = s {
+                    defs.extend(src.results(o).iter().map(|&v| (v, group.local, g)));
+                }
+            }
+        }
+        self.arg_local = vec![None; self.body_args.len()];
+        for i in e.carried_args(self.op) {
+            let init = e.get(inits[i])?;
+            match defs.iter().find(|d| d.0 == self.yields[i]) {
+                Some(d) => self.arg_local[i] = Some(d.1),
+                None if self.yields[i] == self.body_args[i] => {}
+                None => {
+                    return Err(unsupported(
+                        src.op_loc(self.op),
+                        "a recurrence that is not computed in the loop, with local stages",
+                    ));
+                }
+            }
+            self.need(Var::Arg(i), 1, e.out.value_type(init), init);
+        }
+        let mut wanted: Vec<(Var, usize, Value)> = Vec::new();
+        for (g, group) in self.groups.iter().enumerate() {
+            for &s in &group.steps {
+                let Step::Item(o) = s else { continue };
+                uses_inside(e, o, &mut |v| {
+                    if let Some(&(_, kd, gd)) = defs.iter().find(|d| d.0 == v) {
+                        if gd != g {
+                            wanted.push((Var::Value(v), group.local.saturating_sub(kd) as usize, v));
+                        }
+                    } else if let Some(i) = self.body_args.iter().position(|&a| a == v)
+                        && let Some(kd) = self.arg_local[i]
+                    {
+                        wanted.push((Var::Arg(i), (1 + group.local).saturating_sub(kd) as usize, v));
+                    }
+                });
+            }
+        }
+        for (var, delay, v) in wanted {
+            if !e.needs.values.contains(v) {
+                continue;
+            }
+            let ty = src.value_type(v);
+            let init = match self.vars.iter().find(|x| x.var == var) {
+                Some(x) => x.init,
+                None => dummy(e, ty)?,
+            };
+            self.need(var, delay, ty, init);
+        }
+        Ok(())
+    }
+
+    fn need(&mut self, var: Var, chain: usize, ty: Type, init: Value) {
+        match self.vars.iter_mut().find(|v| v.var == var) {
+            Some(v) => v.chain = v.chain.max(chain),
+            None => {
+                self.vars.push(VarData { var, chain, ty, init, now: init, past: SmallVec::new() });
+            }
+        }
+    }
+
+    // ---- writing
+
+    /// The induction value of iteration `i`.
+    pub(super) fn induction(&self, e: &mut Emit<'_, '_>, i: Value) -> Value {
+        let constant = |e: &Emit<'_, '_>, v: Value| e.out.constant_value(v).map(|x| x as i64);
+        let scaled = match (constant(e, i), constant(e, self.stride)) {
+            (_, Some(1)) => i,
+            (Some(a), Some(b)) => e.const_int(a.wrapping_mul(b), self.ity),
+            _ => e.simple(Opcode::Muli, &[i, self.stride], self.ity),
         };
-        let mut guard = e.cmp("lt", tk, trips);
-        if group.local > 0 {
-            let ge = e.cmp("ge", tk, zero);
-            let i1 = e.out.value_type(guard);
-            guard = e.simple(Opcode::Andi, &[ge, guard], i1);
+        match (constant(e, scaled), constant(e, self.lo)) {
+            (_, Some(0)) => scaled,
+            (Some(a), Some(b)) => e.const_int(a.wrapping_add(b), self.ity),
+            _ => e.simple(Opcode::Addi, &[self.lo, scaled], self.ity),
         }
+    }
+
+    /// Writes group `n` of the current step.
+    pub(super) fn group(&mut self, e: &mut Emit<'_, '_>, n: usize, mode: &Mode) -> CodegenResult<()> {
+        let src = e.sh.src;
+        let local = self.groups[n].local;
         let assigned: Vec<usize> =
-            (0..vars.len()).filter(|&i| assigns(src, &vars[i].var, group, yields)).collect();
-        let result_types: SmallVec<[Type; 8]> = assigned.iter().map(|&i| vars[i].ty).collect();
-        let branch = e.op(Opcode::If, &[guard], &[1], &result_types, Loc::NONE);
-        e.local(branch, group.local);
-        let then = e.out.add_region(branch);
-        let step_block = std::mem::replace(&mut e.cur, then);
-        let inner_mark = e.enter();
-        let inner_emitted = e.emitted.clone();
-        let scaled = e.simple(Opcode::Muli, &[tk, stride], ity);
-        let iv = e.simple(Opcode::Addi, &[lo, scaled], ity);
-        if let Some(old) = old_iv {
+            (0..self.vars.len()).filter(|&i| self.assigns(src, i, &self.groups[n])).collect();
+        let branch = mode.guard.map(|guard| {
+            let types: SmallVec<[Type; 8]> = assigned.iter().map(|&i| self.vars[i].ty).collect();
+            let branch = e.op(Opcode::If, &[guard], &[1], &types, Loc::NONE);
+            e.local(branch, local);
+            if let Some((key, step)) = mode.note {
+                let of = e.sh.number[self.op];
+                for (key, value) in [(keys::OF, of), (key, step)] {
+                    let a = e.out.intern_attr(AttrData::Int(i64::from(value), None));
+                    e.out.discardable_mut(branch).set(key, a);
+                }
+            }
+            let then = e.out.add_region(branch);
+            (branch, std::mem::replace(&mut e.cur, then))
+        });
+        let (mark, emitted) = (e.enter(), e.emitted.clone());
+        let iv = match mode.iv {
+            Some(iv) => iv,
+            None => self.induction(e, mode.i),
+        };
+        if let Some(&old) = src.block_params(self.body).first() {
             e.bind(old, iv);
         }
-        for v in &vars {
-            // The value this group sees: of the iteration that it runs.
-            let at = |delay: u32| match delay as usize {
-                0 => Some(v.current),
-                d => v.args.get(d - 1).copied(),
-            };
-            let seen = match v.var {
-                Var::Iter(_, k) if k == group.local => at(0),
-                Var::Iter(..) => None,
-                Var::Owned(own) => {
-                    let def = match own {
-                        Own::Acquired(p) => Step::Acquire(p),
-                        Own::Announced(p) => Step::CommitTx(p),
-                        Own::Waited(p, n) => Step::Wait(p, n),
-                    };
-                    group_of(def).and_then(|g| group.local.checked_sub(groups[g].local)).and_then(at)
+        self.bind_vars(e, local);
+        for &step in &self.groups[n].steps {
+            match step {
+                Step::Item(o) => {
+                    if !self.first.contains(&o) {
+                        e.uniforms(self.body, Some(o))?;
+                    }
+                    e.item(o, local)?;
                 }
+                Step::Release(p, c, Some(o), pending) if self.group_of(Step::Item(o)) != Some(n) => {
+                    // The completing op ran in another group: its token is not visible here.
+                    e.step(Step::Release(p, c, None, pending), local)?;
+                }
+                s => e.step(s, local)?,
+            }
+        }
+        let mut out: SmallVec<[Value; 8]> = SmallVec::new();
+        for &i in &assigned {
+            out.push(match self.vars[i].var {
+                Var::Iter(p, _) => {
+                    e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?
+                }
+                Var::Owned(o) => {
+                    e.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?
+                }
+                Var::Value(x) => e.get(x)?,
+                Var::Arg(a) => e.get(self.yields[a])?,
+            });
+        }
+        if let Some((branch, outer)) = branch {
+            e.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+            e.cur = e.out.add_region(branch);
+            let old: SmallVec<[Value; 8]> = assigned.iter().map(|&i| self.vars[i].now).collect();
+            e.op(Opcode::Yield, &old, &[old.len() as u32], &[], Loc::NONE);
+            e.cur = outer;
+            out = e.out.results(branch).into();
+        }
+        e.leave(mark);
+        e.emitted = emitted;
+        for (&i, v) in assigned.iter().zip(out) {
+            self.vars[i].now = v;
+        }
+        Ok(())
+    }
+
+    /// Binds what a group of that local stage sees: values of the iteration that it runs.
+    fn bind_vars(&self, e: &mut Emit<'_, '_>, local: u32) {
+        let src = e.sh.src;
+        for v in &self.vars {
+            let seen = match v.var {
+                Var::Iter(_, k) if k == local => v.at(0),
+                Var::Iter(..) => None,
+                Var::Owned(own) => self
+                    .group_of(defines(own))
+                    .and_then(|g| local.checked_sub(self.groups[g].local))
+                    .and_then(|d| v.at(d as usize)),
                 Var::Value(x) => match src.value_def(x) {
                     ValueDef::Result(o, _) => {
-                        local_of(o).and_then(|k| group.local.checked_sub(k)).and_then(at)
+                        self.local_of(o).and_then(|k| local.checked_sub(k)).and_then(|d| v.at(d as usize))
                     }
                     ValueDef::Param(..) => None,
                 },
-                Var::Arg(i) => match arg_local[i] {
-                    Some(k) => (1 + group.local).checked_sub(k).and_then(at),
-                    None => at(0),
+                Var::Arg(i) => match self.arg_local[i] {
+                    Some(k) => (1 + local).checked_sub(k).and_then(|d| v.at(d as usize)),
+                    None => v.at(0),
                 },
             };
             let Some(seen) = seen else { continue };
@@ -333,100 +496,136 @@ pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> Cod
                     e.owned.insert(own, seen);
                 }
                 Var::Value(x) => e.bind(x, seen),
-                Var::Arg(i) => e.bind(body_args[i], seen),
+                Var::Arg(i) => e.bind(self.body_args[i], seen),
             }
         }
-        for &step in &group.steps {
-            match step {
-                Step::Item(o) => {
-                    if !first.contains(&o) {
-                        e.uniforms(body, Some(o))?;
-                    }
-                    e.item(o, group.local)?;
-                }
-                Step::Release(p, n, Some(o), pending) if group_of(Step::Item(o)) != group_of(step) => {
-                    // The completing op ran in another group: its token is not visible here.
-                    e.step(Step::Release(p, n, None, pending), group.local)?;
-                }
-                s => e.step(s, group.local)?,
-            }
+    }
+
+    /// Whether a group assigns a variable.
+    fn assigns(&self, src: &Function, var: usize, group: &Group) -> bool {
+        let any = |f: &dyn Fn(Step) -> bool| group.steps.iter().any(|&s| f(s));
+        let result = |s: Step, v: Value| matches!(s, Step::Item(o) if src.results(o).contains(&v));
+        match self.vars[var].var {
+            Var::Iter(p, k) => k == group.local && any(&|s| s == Step::Inc(p) || matches!(s, Step::Item(_))),
+            Var::Owned(own) => any(&|s| s == defines(own)),
+            Var::Value(v) => any(&|s| result(s, v)),
+            Var::Arg(i) => self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y))),
         }
-        let mut out: SmallVec<[Value; 8]> = SmallVec::new();
-        for &i in &assigned {
-            out.push(match vars[i].var {
-                Var::Iter(p, _) => {
-                    e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?
-                }
-                Var::Owned(o) => {
-                    e.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?
-                }
-                Var::Value(x) => e.get(x)?,
-                Var::Arg(n) => e.get(yields[n])?,
-            });
+    }
+
+    /// Before the first step nothing was computed.
+    pub(super) fn start(&mut self) {
+        for v in &mut self.vars {
+            v.start(std::iter::repeat_n(v.init, v.chain).collect());
         }
+    }
+
+    /// Ends a step that is followed by code, not by the next trip of a loop.
+    pub(super) fn next_step(&mut self) {
+        for v in &mut self.vars {
+            v.start(v.shifted().collect());
+        }
+    }
+
+    /// Opens a loop over steps whose arguments are the variables; returns its op, its step and where code went.
+    pub(super) fn open(
+        &mut self,
+        e: &mut Emit<'_, '_>,
+        bounds: [Value; 3],
+        steady: bool,
+    ) -> (Op, Value, Block) {
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::from_slice(&bounds);
+        operands.extend(self.vars.iter().flat_map(|v| v.past.iter().copied()));
+        let types: SmallVec<[Type; 8]> = operands[3..].iter().map(|&v| e.out.value_type(v)).collect();
+        let segments = [1, 1, 1, types.len() as u32];
+        let new = e.op(Opcode::For, &operands, &segments, &types, e.sh.src.op_loc(self.op));
+        *e.out.inherent_mut(new) = e.sh.src.inherent(self.op).clone();
+        e.origin(new, self.op, self.local);
+        let skew = e.out.intern_attr(AttrData::Int(i64::from(self.skew), None));
+        e.out.discardable_mut(new).set(keys::SKEW, skew);
+        if steady {
+            let unit = e.out.intern_attr(AttrData::Unit);
+            e.out.discardable_mut(new).set(keys::STEADY, unit);
+        }
+        let inner = e.out.add_region(new);
+        let outer = std::mem::replace(&mut e.cur, inner);
+        let t = e.out.add_block_param(inner, self.ity);
+        for v in &mut self.vars {
+            let past = (0..v.chain).map(|_| e.out.add_block_param(inner, v.ty)).collect();
+            v.start(past);
+        }
+        (new, t, outer)
+    }
+
+    /// Closes the loop.
+    pub(super) fn close(&mut self, e: &mut Emit<'_, '_>, (new, _, outer): (Op, Value, Block)) {
+        let out: SmallVec<[Value; 8]> = self.vars.iter().flat_map(VarData::shifted).collect();
         e.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
-        e.leave(inner_mark);
-        e.emitted = inner_emitted;
-        e.cur = e.out.add_region(branch);
-        let old: SmallVec<[Value; 8]> = assigned.iter().map(|&i| vars[i].current).collect();
-        e.op(Opcode::Yield, &old, &[old.len() as u32], &[], Loc::NONE);
-        e.cur = step_block;
-        for (n, &i) in assigned.iter().enumerate() {
-            vars[i].current = e.out.results(branch)[n];
+        e.cur = outer;
+        let mut results = e.out.results(new).iter().copied();
+        for v in &mut self.vars {
+            let past = results.by_ref().take(v.chain).collect();
+            v.start(past);
         }
     }
-    let mut out: SmallVec<[Value; 8]> = SmallVec::new();
-    for v in &vars {
-        for j in 0..v.chain {
-            out.push(if j == 0 { v.current } else { v.args[j - 1] });
-        }
-    }
-    e.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
-    e.leave(mark);
-    e.emitted = emitted;
-    e.cur = outer;
-    let mut at = 0;
-    for v in &vars {
-        if v.chain > 0 {
-            let r = e.out.results(new)[at];
+
+    /// Iterators and results as they are after the loop.
+    fn bind_results(&self, e: &mut Emit<'_, '_>) {
+        for v in &self.vars {
             match v.var {
-                Var::Iter(p, _) => e.iters[p] = r.into(),
+                Var::Iter(p, _) => e.iters[p] = v.now.into(),
                 Var::Arg(i) => {
-                    if let Some(&old) = src.results(op).get(i) {
-                        e.bind(old, r);
+                    if let Some(&old) = e.sh.src.results(self.op).get(i) {
+                        e.bind(old, v.now);
                     }
                 }
                 _ => {}
             }
         }
-        at += v.chain;
     }
+}
+
+/// The step that makes an ownership value.
+fn defines(own: Own) -> Step {
+    match own {
+        Own::Acquired(p) => Step::Acquire(p),
+        Own::Announced(p) => Step::CommitTx(p),
+        Own::Waited(p, n) => Step::Wait(p, n),
+    }
+}
+
+/// One loop of N + skew steps with a guard per group.
+fn rolled(e: &mut Emit<'_, '_>, s: &mut Skewed<'_>) -> CodegenResult<()> {
+    let ity = s.ity;
+    let (zero, one) = (e.const_int(0, ity), e.const_int(1, ity));
+    let steps = match e.out.constant_value(s.trips) {
+        Some(n) => e.const_int((n as i64).saturating_add(i64::from(s.skew)), ity),
+        None => {
+            let skew = e.const_int(i64::from(s.skew), ity);
+            e.simple(Opcode::Addi, &[s.trips, skew], ity)
+        }
+    };
+    s.start();
+    let open = s.open(e, [zero, steps, one], false);
+    for n in 0..s.groups.len() {
+        let local = s.groups[n].local;
+        let (i, guard) = if local == 0 {
+            (open.1, e.cmp("lt", open.1, s.trips))
+        } else {
+            let k = e.const_int(i64::from(local), ity);
+            let i = e.simple(Opcode::Subi, &[open.1, k], ity);
+            let lt = e.cmp("lt", i, s.trips);
+            let ge = e.cmp("ge", i, zero);
+            let i1 = e.out.scalar(Scalar::I1);
+            (i, e.simple(Opcode::Andi, &[ge, lt], i1))
+        };
+        s.group(e, n, &Mode { guard: Some(guard), i, iv: None, note: None })?;
+    }
+    s.close(e, open);
     Ok(())
 }
 
-/// Whether a group assigns a variable.
-fn assigns(src: &Function, var: &Var, group: &Group, yields: &[Value]) -> bool {
-    let defines = |e: &dyn Fn(&Step) -> bool| group.steps.iter().any(e);
-    match *var {
-        Var::Iter(p, k) => k == group.local && defines(&|s| *s == Step::Inc(p) || matches!(s, Step::Item(_))),
-        Var::Owned(Own::Acquired(p)) => defines(&|s| *s == Step::Acquire(p)),
-        Var::Owned(Own::Announced(p)) => defines(&|s| *s == Step::CommitTx(p)),
-        Var::Owned(Own::Waited(p, n)) => defines(&|s| *s == Step::Wait(p, n)),
-        Var::Value(v) => defines(&|s| matches!(s, Step::Item(o) if src.results(*o).contains(&v))),
-        Var::Arg(i) => defines(
-            &|s| matches!(s, Step::Item(o) if yields.get(i).is_some_and(|y| src.results(*o).contains(y))),
-        ),
-    }
-}
-
-fn need_var(vars: &mut Vec<VarData>, var: Var, chain: usize, ty: Type, init: Value) {
-    match vars.iter_mut().find(|v| v.var == var) {
-        Some(v) => v.chain = v.chain.max(chain),
-        None => vars.push(VarData { var, chain, ty, init, current: init, args: SmallVec::new() }),
-    }
-}
-
-/// A value that is never read: what a chain holds before its first definition.
+/// A value that is never read: what a variable holds before its first definition.
 fn dummy(e: &mut Emit<'_, '_>, ty: Type) -> CodegenResult<Value> {
     let data = e.out.type_data(ty).clone();
     let float = data.elem().is_some_and(|s| s.is_float());

@@ -5,6 +5,7 @@
 
 use super::model::{Engine, Event, Model, What};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Why an edge is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,12 +59,24 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// Nodes by (agent, event number).
     pub nodes: FxHashMap<(usize, usize), Nodes>,
+    /// Of each node: the arms it stands in, by the first arm of their branch.
+    arms: Vec<Arms>,
 }
+
+/// Arms around an event: first arm of the branch, number of the arm.
+type Arms = SmallVec<[(usize, usize); 2]>;
+
+/// Graphs tried before a cycle through exclusive arms counts as real.
+const MAX_TRIES: usize = 256;
+
+/// Turns that may choose their arms apart from each other.
+const MAX_PERIOD: i64 = 8;
 
 impl Graph {
     fn node(&mut self, agent: usize, name: String) -> usize {
         self.names.push(name);
         self.agent.push(agent);
+        self.arms.push(Arms::new());
         self.names.len() - 1
     }
 
@@ -71,11 +84,117 @@ impl Graph {
         self.edges.push(Edge { from, to, distance, why });
     }
 
-    /// Builds the graph of one region.
+    /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
+    /// agents do inside orders nothing outside.
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
+        Graph::of(m, &m.regions[region].events, region != 0)
+    }
+
+    /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
+    /// with all their arms, and leaving a nested loop needs all agents it waits for inside.
+    pub fn blocking(m: &Model<'_>, region: usize) -> Graph {
+        let mut events = vec![Vec::new(); m.threads.len()];
+        let mut arms = vec![Vec::new(); m.threads.len()];
+        for a in 0..m.threads.len() {
+            in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
+        }
+        let mut g = Graph::of(m, &events, region != 0);
+        g.nested(m, &events);
+        for (a, list) in arms.into_iter().enumerate() {
+            for (i, around) in list.into_iter().enumerate() {
+                let Nodes { issue, leave, done } = g.nodes[&(a, i)];
+                for n in [issue, leave, done] {
+                    g.arms[n].clone_from(&around);
+                }
+            }
+        }
+        g
+    }
+
+    /// A cycle of distance sum ≤ 0 that some choice of arms, one per branch and turn, makes possible.
+    ///
+    /// Without local stages distances are not negative, so such a cycle lies in one turn. With them it may reach over as
+    /// many turns as the orders go back; that many turns, repeated, choose apart from each other. Where a cycle needs
+    /// two arms of one branch in one turn, either is ruled out in turn. Beyond the limits the answer is a refusal.
+    pub fn stuck(&self) -> Option<Vec<usize>> {
+        let all = self.bad_cycle()?;
+        if self.arms.iter().all(|a| a.is_empty()) {
+            return Some(all);
+        }
+        let back: i64 = self.edges.iter().map(|e| (-e.distance).max(0)).sum();
+        if back >= MAX_PERIOD {
+            return Some(all);
+        }
+        let period = back + 1;
+        let mut open: Vec<Vec<(usize, i64, usize)>> = vec![Vec::new()];
+        let mut tries = 0;
+        while let Some(chosen) = open.pop() {
+            tries += 1;
+            if tries > MAX_TRIES {
+                return Some(all);
+            }
+            let Some(cycle) = self.periodic(period, &chosen) else { continue };
+            match self.clash(&cycle) {
+                None => return Some(cycle.into_iter().map(|c| c.0).collect()),
+                Some((branch, turn, two)) => {
+                    // One of the two, or the other.
+                    for arm in two {
+                        let mut next = chosen.clone();
+                        next.push((branch, turn, arm));
+                        open.push(next);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// A bad cycle in the graph of `period` turns with these arms chosen: base edges, each with the turn it begins in.
+    fn periodic(&self, period: i64, chosen: &[(usize, i64, usize)]) -> Option<Vec<(usize, i64, i64)>> {
+        let n = self.names.len();
+        let mut g = Graph { names: vec![String::new(); n * period as usize], ..Graph::default() };
+        let mut origin: Vec<(usize, i64, i64)> = Vec::new();
+        let skipped = |node: usize, turn: i64| {
+            self.arms[node].iter().any(|a| chosen.iter().any(|c| c.0 == a.0 && c.1 == turn && c.2 != a.1))
+        };
+        for (k, e) in self.edges.iter().enumerate() {
+            for turn in 0..period {
+                let to = (turn + e.distance).rem_euclid(period);
+                let order = matches!(e.why, Why::Order(..));
+                if !order && (skipped(e.from, turn) || skipped(e.to, to)) {
+                    continue;
+                }
+                let place = |node: usize, turn: i64| node + n * turn as usize;
+                let distance = (turn + e.distance).div_euclid(period);
+                g.edge(place(e.from, turn), place(e.to, to), distance, e.why.clone());
+                origin.push((k, turn, to));
+            }
+        }
+        Some(g.bad_cycle()?.into_iter().map(|k| origin[k]).collect())
+    }
+
+    /// A branch and turn of which the cycle uses two arms. Order alone passes through arms that are not taken.
+    fn clash(&self, cycle: &[(usize, i64, i64)]) -> Option<(usize, i64, [usize; 2])> {
+        let mut used: Vec<(usize, i64, usize)> = Vec::new();
+        for &(k, from, to) in cycle {
+            let e = &self.edges[k];
+            if matches!(e.why, Why::Order(..)) {
+                continue;
+            }
+            for (node, turn) in [(e.from, from), (e.to, to)] {
+                for &(branch, arm) in &self.arms[node] {
+                    if let Some(other) = used.iter().find(|u| u.0 == branch && u.1 == turn && u.2 != arm) {
+                        return Some((branch, turn, [other.2, arm]));
+                    }
+                    used.push((branch, turn, arm));
+                }
+            }
+        }
+        None
+    }
+
+    fn of(m: &Model<'_>, events: &[Vec<Event>], repeats: bool) -> Graph {
         let mut g = Graph::default();
-        let repeats = region != 0;
-        let events = &m.regions[region].events;
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 let n = g.event(m, a, e);
@@ -94,23 +213,15 @@ impl Graph {
         }
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
-                g.signals(m, region, a, i, e, repeats);
+                g.signals(m, list, a, i, e, repeats);
             }
         }
-        g.pipes(m, region);
-        g.inner(m, region);
+        g.pipes(m, events);
         g
     }
 
     fn event(&mut self, m: &Model<'_>, a: usize, e: &Event) -> Nodes {
-        let name = match &e.what {
-            What::Acquire(p) => format!("acquire(Pipe_{p})"),
-            What::Commit(p, _) => format!("commit(Pipe_{p})"),
-            What::Wait(p, _) => format!("wait(Pipe_{p})"),
-            What::Release(p, ..) => format!("release(Pipe_{p})"),
-            What::Inc(p) => format!("inc(Pipe_{p})"),
-            _ => m.op_name(e.op),
-        };
+        let name = m.event_name(e);
         match &e.what {
             What::Access(Engine::Threads, ..) => {
                 let issue = self.node(a, format!("issue({name})"));
@@ -144,8 +255,7 @@ impl Graph {
     }
 
     /// What a commit or release waits for before it signals.
-    fn signals(&mut self, m: &Model<'_>, region: usize, a: usize, i: usize, e: &Event, repeats: bool) {
-        let list = &m.regions[region].events[a];
+    fn signals(&mut self, m: &Model<'_>, list: &[Event], a: usize, i: usize, e: &Event, repeats: bool) {
         let to = self.nodes[&(a, i)];
         match &e.what {
             What::Commit(p, tx) => match tx {
@@ -204,8 +314,7 @@ impl Graph {
         }
     }
 
-    fn pipes(&mut self, m: &Model<'_>, region: usize) {
-        let events = &m.regions[region].events;
+    fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         let mut commits: Vec<(usize, usize)> = Vec::new();
         let mut acquires: Vec<(usize, usize)> = Vec::new();
         for (a, list) in events.iter().enumerate() {
@@ -238,29 +347,53 @@ impl Graph {
         }
     }
 
-    /// Region ops shared by agents that a pipe inside joins.
-    fn inner(&mut self, m: &Model<'_>, region: usize) {
-        let events = &m.regions[region].events;
-        for a in 0..events.len() {
-            for b in 0..events.len() {
-                if a == b {
-                    continue;
+    /// Nested loops that agents run together: leaving one needs that every agent it waits for inside, directly or
+    /// through others, has entered it.
+    fn nested(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
+        let agents = events.len();
+        let mut loops: Vec<&[usize]> = Vec::new();
+        for e in events.iter().flatten() {
+            if let What::Region(inner) = &e.what
+                && !loops.contains(&inner.as_slice())
+            {
+                loops.push(inner);
+            }
+        }
+        for inner in loops {
+            // needs[v][u]: agent v waits inside for what u does there, by this pipe.
+            let mut needs: Vec<Vec<Option<usize>>> = vec![vec![None; agents]; agents];
+            for (p, info) in m.pipes.iter().enumerate() {
+                let does = |a: usize, f: &dyn Fn(&What) -> bool| inner.iter().any(|&r| any_event(m, r, a, f));
+                for v in 0..agents {
+                    for u in 0..agents {
+                        let full = does(v, &|w| matches!(w, What::Wait(q, _) if *q == p))
+                            && does(u, &|w| matches!(w, What::Commit(q, _) if *q == p));
+                        let empty = info.empty.is_some()
+                            && does(v, &|w| *w == What::Acquire(p))
+                            && does(u, &|w| matches!(w, What::Release(q, ..) if *q == p));
+                        if full || empty {
+                            needs[v][u].get_or_insert(p);
+                        }
+                    }
                 }
-                for (i, x) in events[a].iter().enumerate() {
-                    let What::Region(rx) = &x.what else { continue };
-                    for (j, y) in events[b].iter().enumerate() {
-                        let What::Region(ry) = &y.what else { continue };
-                        if rx != ry {
-                            continue;
+            }
+            for k in 0..agents {
+                for v in 0..agents {
+                    for u in 0..agents {
+                        if needs[v][u].is_none() && needs[v][k].is_some() {
+                            needs[v][u] = needs[k][u];
                         }
-                        let joined = (0..m.pipes.len()).find(|&p| {
-                            rx.iter().any(|&r| takes_part(m, r, a, p))
-                                && ry.iter().any(|&r| takes_part(m, r, b, p))
-                        });
-                        if let Some(p) = joined {
-                            let (u, v) = (self.nodes[&(a, i)].issue, self.nodes[&(b, j)].leave);
-                            self.edge(u, v, 0, Why::Inner(p));
-                        }
+                    }
+                }
+            }
+            let place = |a: usize| {
+                events[a].iter().position(|e| matches!(&e.what, What::Region(x) if x.as_slice() == inner))
+            };
+            for (v, row) in needs.iter().enumerate() {
+                for (u, need) in row.iter().enumerate().filter(|&(u, _)| u != v) {
+                    if let (Some(p), Some(i), Some(j)) = (need, place(u), place(v)) {
+                        let (from, to) = (self.nodes[&(u, i)].issue, self.nodes[&(v, j)].leave);
+                        self.edge(from, to, 0, Why::Inner(*p));
                     }
                 }
             }
@@ -404,11 +537,30 @@ fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {
     }
 }
 
-fn takes_part(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
-    any_event(
-        m,
-        region,
-        agent,
-        &|w| matches!(w, What::Acquire(p) | What::Commit(p, _) | What::Wait(p, _) | What::Release(p, ..) if *p == pipe),
-    )
+/// The events of an agent in a region with branches in line, and the arms around each.
+fn in_line(
+    m: &Model<'_>,
+    agent: usize,
+    region: usize,
+    local: i64,
+    around: &Arms,
+    events: &mut Vec<Event>,
+    arms: &mut Vec<Arms>,
+) {
+    for e in &m.regions[region].events[agent] {
+        let at = local + e.local;
+        match &e.what {
+            What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats) => {
+                for (n, &r) in inner.iter().enumerate() {
+                    let mut inside = around.clone();
+                    inside.push((inner[0], n));
+                    in_line(m, agent, r, at, &inside, events, arms);
+                }
+            }
+            _ => {
+                events.push(Event { local: at, ..e.clone() });
+                arms.push(around.clone());
+            }
+        }
+    }
 }

@@ -5,10 +5,19 @@
 //! function. Checks: each pipe advances once per execution of one home region, with one acquire, commit, and per
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
 //! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths (E0706); a reverse
-//! path per pipe (E0707). Cost: accesses × nodes × edges per region.
+//! path per pipe (E0707); the emitted order is that of the schedule (E0709); loops with local stages have guards, or
+//! prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
 
+mod form;
+#[cfg(feature = "arbitrary")]
+pub mod generate;
 mod graph;
+mod linear;
 mod model;
+mod order;
+#[cfg(feature = "arbitrary")]
+mod render;
+mod windows;
 
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
@@ -41,14 +50,40 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
     let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
     dangling(&mut m);
     if m.errors.is_empty() {
+        form::check(&mut m);
+        order::check(&mut m);
+    }
+    if m.errors.is_empty() {
         let homes = counts(&mut m);
         drains(&mut m);
+        if m.errors.is_empty() {
+            windows::check(&mut m, &homes);
+        }
         arrivals(&mut m, isa);
         if m.errors.is_empty() {
             regions(&mut m, &homes, &mut report);
         }
     }
     if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+}
+
+/// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
+/// Malformed functions give their errors.
+#[cfg(feature = "arbitrary")]
+fn deadlocks(func: &Function) -> Vec<CodegenError> {
+    let mut m = Model::read(func);
+    if m.errors.is_empty() {
+        form::check(&mut m);
+        counts(&mut m);
+    }
+    if m.errors.is_empty() {
+        let mut found = Vec::new();
+        stuck(&m, &[], &mut found);
+        for (code, op, message) in found {
+            m.error(code, op, message);
+        }
+    }
+    m.errors
 }
 
 /// Every operand must be defined by something that is still in the function.
@@ -342,26 +377,33 @@ fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
     let lanes: Vec<&str> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
-    for (r, g) in graphs.iter().enumerate() {
+    for g in &graphs {
         report.nodes += g.names.len();
         report.edges += g.edges.len();
-        if let Some(cycle) = g.bad_cycle() {
-            let at = cycle.iter().find_map(|&k| match g.edges[k].why {
-                graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
-                _ => None,
-            });
-            let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
-            if let Some(op) = op {
-                found.push((Code::E0702, op, g.explain(&cycle, m, &lanes)));
-            }
-        }
     }
+    stuck(m, &lanes, &mut found);
     if found.is_empty() {
         reverse_paths(m, homes, &graphs, &mut found);
         conflicts(m, homes, &graphs, report, &mut found);
     }
     for (code, op, message) in found {
         m.error(code, op, message);
+    }
+}
+
+/// Deadlocks of the kernel body and all loops.
+fn stuck(m: &Model<'_>, lanes: &[&str], found: &mut Vec<(Code, crate::ir::Op, String)>) {
+    for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
+        let g = Graph::blocking(m, r);
+        let Some(cycle) = g.stuck() else { continue };
+        let at = cycle.iter().find_map(|&k| match g.edges[k].why {
+            graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
+            _ => None,
+        });
+        let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
+        if let Some(op) = op {
+            found.push((Code::E0702, op, g.explain(&cycle, m, lanes)));
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The materialised function as the post-verifier sees it: pipes, agents, regions and their events.
 //!
 //! In: the function alone. Out: [`Model`]. Regions of different agents are one region when they stem from one op of
-//! the placed function (`origin`); branches without origin are the guards of a rolled loop and are looked through.
+//! the placed function (`origin`); branches without origin are guards: those of a rolled loop are looked through, those
+//! of a prologue or epilogue (`of`) are kept aside as copies, which [`super::form`] compares with their loop.
 //! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
 
+use super::linear::{Lin, note};
 use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use rustc_hash::FxHashMap;
@@ -49,7 +51,7 @@ pub enum Engine {
 }
 
 /// One access to a buffer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touch {
     /// The `alloc_tensor` result.
     pub buffer: Value,
@@ -60,7 +62,7 @@ pub struct Touch {
 }
 
 /// What an event is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// Acquire of a pipe.
     Acquire(usize),
@@ -95,6 +97,8 @@ pub struct RegionInfo {
     pub parent: Option<usize>,
     /// Upper bound on its executions per execution of the parent; `None` = unknown.
     pub trips: Option<i64>,
+    /// Whether it is a loop body: executed one iteration after the other.
+    pub repeats: bool,
     /// Events of each agent.
     pub events: Vec<Vec<Event>>,
 }
@@ -113,14 +117,64 @@ pub struct Model<'a> {
     pub errors: Vec<CodegenError>,
     by_key: FxHashMap<(i64, usize), usize>,
     pipe_of: FxHashMap<Op, usize>,
+    /// All loops with an origin, but those in copies.
+    pub loops: Vec<LoopInfo>,
+    /// Guards in rolled loops.
+    pub guards: Vec<Guard>,
+    /// Prologues and epilogues, in program order.
+    pub copies: Vec<Copied>,
+    /// Branches: agent, op, origin.
+    pub branches: Vec<(usize, Op, i64)>,
+    /// Whether a copy is being read.
+    copying: bool,
 }
 
-/// The number an attribute in the discardable dictionary holds.
-fn note(func: &Function, op: Op, key: crate::ir::Sym) -> Option<i64> {
-    match func.attr_data(func.discardable(op).get(key)?) {
-        AttrData::Int(v, _) => Some(*v),
-        _ => None,
-    }
+/// One agent's part of a loop.
+pub struct LoopInfo {
+    /// Agent.
+    pub agent: usize,
+    /// The `for`.
+    pub op: Op,
+    /// Its number in the placed function.
+    pub origin: i64,
+    /// Its body.
+    pub region: Option<usize>,
+    /// Steps between the first and the last local stage; 0: a plain loop.
+    pub skew: i64,
+    /// Whether prologue and epilogue stand outside.
+    pub steady: bool,
+    /// Number of its event in the region around.
+    pub at: usize,
+}
+
+/// A guard of a rolled loop.
+pub struct Guard {
+    /// The `if`.
+    pub op: Op,
+    /// Local stage.
+    pub local: i64,
+    /// Whether it stands in the loop itself, not in a copy.
+    pub plain: bool,
+}
+
+/// A group of a prologue or epilogue.
+pub struct Copied {
+    /// Agent.
+    pub agent: usize,
+    /// The guarding `if`.
+    pub op: Op,
+    /// Origin of the loop.
+    pub of: i64,
+    /// Prologue or epilogue.
+    pub epilogue: bool,
+    /// Its step there.
+    pub step: i64,
+    /// Local stage.
+    pub local: i64,
+    /// Number of events before it in the region around.
+    pub at: usize,
+    /// Regions of the copy; 0 is the group itself.
+    pub regions: Vec<RegionInfo>,
 }
 
 impl<'a> Model<'a> {
@@ -134,6 +188,11 @@ impl<'a> Model<'a> {
             errors: Vec::new(),
             by_key: FxHashMap::default(),
             pipe_of: FxHashMap::default(),
+            loops: Vec::new(),
+            guards: Vec::new(),
+            copies: Vec::new(),
+            branches: Vec::new(),
+            copying: false,
         };
         let mut switch = None;
         for op in func.block_ops(func.entry()) {
@@ -162,7 +221,12 @@ impl<'a> Model<'a> {
             return m;
         }
         m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
-        m.regions.push(RegionInfo { parent: None, trips: Some(1), events: vec![Vec::new(); agents] });
+        m.regions.push(RegionInfo {
+            parent: None,
+            trips: Some(1),
+            repeats: false,
+            events: vec![Vec::new(); agents],
+        });
         for a in 0..agents {
             if let Some(b) = func.op_block_at(switch, a) {
                 m.walk(a, b, 0, 0);
@@ -265,20 +329,33 @@ impl<'a> Model<'a> {
         }
     }
 
-    fn region(&mut self, key: (i64, usize), parent: usize, trips: Option<i64>) -> usize {
+    fn region(&mut self, key: (i64, usize), parent: usize, trips: Option<i64>, repeats: bool) -> usize {
         let agents = self.threads.len();
         if let Some(&r) = self.by_key.get(&key) {
             return r;
         }
-        self.regions.push(RegionInfo { parent: Some(parent), trips, events: vec![Vec::new(); agents] });
+        self.regions.push(RegionInfo {
+            parent: Some(parent),
+            trips,
+            repeats,
+            events: vec![Vec::new(); agents],
+        });
         self.by_key.insert(key, self.regions.len() - 1);
         self.regions.len() - 1
     }
 
     fn constant_trips(&self, op: Op) -> Option<i64> {
-        let c = |n: &str| self.func.named_operand(op, n).and_then(|v| self.func.constant_value(v));
-        let (lo, hi, step) = (c("lower")? as i64, c("upper")? as i64, c("step")? as i64);
+        let c = |n: &str| self.func.named_operand(op, n).and_then(|v| Lin::of(self.func, v).as_constant());
+        let (lo, hi, step) = (c("lower")?, c("upper")?, c("step")?);
+        if let Some(skew) = note(self.func, op, keys::SKEW) {
+            // The bounds count steps; a steady loop begins at step skew.
+            return Some(if self.is_steady(op) { hi } else { hi - skew });
+        }
         (step > 0).then(|| (hi - lo).max(0).div_euclid(step) + i64::from((hi - lo).max(0) % step != 0))
+    }
+
+    fn is_steady(&self, op: Op) -> bool {
+        self.func.discardable(op).get(keys::STEADY).is_some()
     }
 
     fn walk(&mut self, agent: usize, block: Block, region: usize, local: i64) {
@@ -296,7 +373,7 @@ impl<'a> Model<'a> {
                     let trips = if opcode == Opcode::For { self.constant_trips(op) } else { Some(1) };
                     let mut inner = Vec::new();
                     for n in 0..func.regions(op).len() {
-                        let r = self.region((origin, n), region, trips);
+                        let r = self.region((origin, n), region, trips, opcode == Opcode::For);
                         if self.regions[r].parent != Some(region) {
                             self.error(
                                 Code::E0708,
@@ -311,6 +388,16 @@ impl<'a> Model<'a> {
                             self.walk(agent, b, r, 0);
                         }
                         inner.push(r);
+                    }
+                    let at = self.regions[region].events[agent].len();
+                    if self.copying {
+                        // Compared with the original as a whole.
+                    } else if opcode == Opcode::For {
+                        let skew = note(func, op, keys::SKEW).unwrap_or(0).max(0);
+                        let (region, steady) = (inner.first().copied(), self.is_steady(op));
+                        self.loops.push(LoopInfo { agent, op, origin, region, skew, steady, at });
+                    } else {
+                        self.branches.push((agent, op, origin));
                     }
                     What::Region(inner)
                 }
@@ -354,9 +441,35 @@ impl<'a> Model<'a> {
     fn without_origin(&mut self, agent: usize, op: Op, region: usize, local: i64) {
         let func = self.func;
         if func.opcode(op) == Opcode::If {
-            if let Some(b) = func.op_block_at(op, 0) {
-                self.walk(agent, b, region, local);
+            let Some(b) = func.op_block_at(op, 0) else { return };
+            let idle = |b: Block| func.block_ops(b).all(|o| func.opcode(o).is_terminator());
+            if !func.op_block_at(op, 1).is_none_or(idle) {
+                return self.error(Code::E0708, op, "a guard does something when it fails");
             }
+            let Some(of) = note(func, op, keys::OF) else {
+                self.guards.push(Guard { op, local, plain: !self.copying });
+                return self.walk(agent, b, region, local);
+            };
+            let (epilogue, step) = match (note(func, op, keys::PROLOGUE), note(func, op, keys::EPILOGUE)) {
+                (Some(step), None) => (false, step),
+                (None, Some(step)) => (true, step),
+                _ => return self.error(Code::E0710, op, "a copy is part of a prologue or of an epilogue"),
+            };
+            if self.copying {
+                return self.error(Code::E0710, op, "a copy within a copy");
+            }
+            // The copy has regions of its own.
+            let at = self.regions[region].events[agent].len();
+            let events = vec![Vec::new(); self.threads.len()];
+            let body = RegionInfo { parent: None, trips: Some(1), repeats: false, events };
+            let regions = std::mem::replace(&mut self.regions, vec![body]);
+            let by_key = std::mem::take(&mut self.by_key);
+            self.copying = true;
+            self.walk(agent, b, 0, local);
+            self.copying = false;
+            self.by_key = by_key;
+            let regions = std::mem::replace(&mut self.regions, regions);
+            self.copies.push(Copied { agent, op, of, epilogue, step, local, at, regions });
             return;
         }
         let mut bad = false;
@@ -454,6 +567,18 @@ impl<'a> Model<'a> {
         let r = &self.regions[region];
         let outer = r.parent.map_or(Some(1), |p| self.executions(p))?;
         outer.checked_mul(r.trips?)
+    }
+
+    /// A name of an event for messages.
+    pub fn event_name(&self, e: &Event) -> String {
+        match &e.what {
+            What::Acquire(p) => format!("acquire(Pipe_{p})"),
+            What::Commit(p, _) => format!("commit(Pipe_{p})"),
+            What::Wait(p, _) => format!("wait(Pipe_{p})"),
+            What::Release(p, ..) => format!("release(Pipe_{p})"),
+            What::Inc(p) => format!("inc(Pipe_{p})"),
+            _ => self.op_name(e.op),
+        }
     }
 
     /// A name for messages.

@@ -1,0 +1,269 @@
+//! Loops with local stages: guards, bounds, and copies of the body.
+//!
+//! A *rolled* loop (`skew`) makes N + skew steps and each group of local stage k stands under the guard 0 ≤ t - k < N.
+//! A *steady* loop (`steady`) makes steps skew..N without guards; before it a prologue, behind it an epilogue hold the
+//! groups of the missing steps under guards that their iterations exist. Both make every op of the body run exactly N
+//! times in the order the loop shows, which is what the graphs assume: copies must equal the loop's events, guards and
+//! bounds must say what the form says. Loops and branches of one origin must run alike in all agents, as far as their
+//! bounds and conditions are pure functions of parameters and induction variables. Errors: E0710, E0703.
+
+use super::linear::{Canon, Lin, at_least_zero, note};
+use super::model::{Event, LoopInfo, Model, RegionInfo, What};
+use crate::error::Code;
+use crate::ir::{Function, Op, Opcode, Value, keys};
+use rustc_hash::FxHashMap;
+
+/// Bounds of a loop.
+fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
+    Some([func.named_operand(l, "lower")?, func.named_operand(l, "upper")?, func.named_operand(l, "step")?])
+}
+
+/// N of a loop with local stages, or what is wrong with its bounds.
+fn trips(func: &Function, l: &LoopInfo) -> Result<Lin, &'static str> {
+    let [lower, upper, step] = bounds(func, l.op).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
+    let first = if l.steady { l.skew } else { 0 };
+    if lower.as_constant() != Some(first) || step.as_constant() != Some(1) {
+        return Err("its first step or its stride is wrong");
+    }
+    let n = if l.steady { upper } else { upper.offset(-l.skew) };
+    match (n.as_atom(), n.as_constant()) {
+        (None, None) | (_, Some(i64::MIN..=-1)) => Err("its last step is not its trip count"),
+        _ => Ok(n),
+    }
+}
+
+/// Whether a condition says exactly this.
+fn says(func: &Function, condition: Option<Value>, want: &[Lin]) -> bool {
+    let Some(mut have) = condition.and_then(|v| at_least_zero(func, v)) else { return false };
+    let same = want.iter().all(|w| match have.iter().position(|h| h == w) {
+        Some(i) => {
+            have.swap_remove(i);
+            true
+        }
+        None => false,
+    });
+    same && have.is_empty()
+}
+
+/// Whether `end` is the first step behind a steady loop: max(N, skew).
+fn is_end(func: &Function, end: &Lin, n: &Lin, skew: i64) -> bool {
+    if let Some(n) = n.as_constant() {
+        return end.as_constant() == Some(n.max(skew));
+    }
+    let Some(op) = end.as_atom().and_then(|v| func.defining_op(v)) else { return false };
+    let parts: Vec<Lin> = func.operands(op).iter().map(|&v| Lin::of(func, v)).collect();
+    func.opcode(op) == Opcode::Maxi && parts.contains(n) && parts.contains(&Lin::constant(skew))
+}
+
+/// Checks all loops with local stages, and that agents agree about the regions they share.
+pub fn check(m: &mut Model<'_>) {
+    let func = m.func;
+    let mut found: Vec<(Code, Op, String)> = Vec::new();
+    for g in &m.guards {
+        let l = m.loops.iter().find(|l| Some(l.op) == func.op_parent(g.op) && l.skew > 0 && !l.steady);
+        let (Some(l), true) = (l, g.plain) else {
+            found.push((Code::E0710, g.op, "a guard outside a rolled loop".into()));
+            continue;
+        };
+        let step = func.op_block_at(l.op, 0).and_then(|b| func.block_params(b).first().copied());
+        let (Ok(n), Some(t)) = (trips(func, l), step) else { continue };
+        let i = Lin::atom(t).offset(-g.local);
+        let mut want = vec![n.plus(&i, -1).offset(-1)];
+        if g.local > 0 {
+            want.push(i);
+        }
+        if !says(func, func.named_operand(g.op, "condition"), &want) {
+            let text = format!("the guard of local stage {} lets other steps through", g.local);
+            found.push((Code::E0710, g.op, text));
+        }
+    }
+    for l in m.loops.iter().filter(|l| l.skew > 0) {
+        let most =
+            l.region.map_or(0, |r| m.regions[r].events[l.agent].iter().map(|e| e.local).max().unwrap_or(0));
+        if most > l.skew {
+            let text = format!("local stage {most} in a loop of skew {}", l.skew);
+            found.push((Code::E0710, l.op, text));
+        }
+        match trips(func, l) {
+            Err(why) => found.push((Code::E0710, l.op, format!("a loop of skew {}: {why}", l.skew))),
+            Ok(n) if l.steady => peeled(m, l, &n, &mut found),
+            Ok(_) => {}
+        }
+        let bare = |e: &&Event| !l.steady && func.op_parent(e.op) == Some(l.op);
+        let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
+        if let Some(e) = events.iter().find(bare) {
+            found.push((Code::E0710, e.op, "no guard in a rolled loop".into()));
+        }
+    }
+    for l in m.loops.iter().filter(|l| l.skew == 0) {
+        let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
+        if let Some(e) = events.iter().find(|e| e.local > 0) {
+            found.push((Code::E0710, e.op, format!("local stage {} in a loop without skew", e.local)));
+        }
+    }
+    for c in &m.copies {
+        if !m.loops.iter().any(|l| l.steady && l.agent == c.agent && l.origin == c.of) {
+            found.push((Code::E0710, c.op, format!("a copy of op{}, which is no steady loop here", c.of)));
+        }
+    }
+    agreement(m, &mut found);
+    for (code, op, message) in found {
+        m.error(code, op, message);
+    }
+}
+
+/// Compares prologue and epilogue with the loop.
+fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, String)>) {
+    let func = m.func;
+    let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
+    let copies: Vec<_> = m.copies.iter().filter(|c| c.agent == l.agent && c.of == l.origin).collect();
+    let mut last = (false, 0);
+    for c in &copies {
+        let place = (c.epilogue, c.step);
+        let beside = func.op_block(c.op) == func.op_block(l.op) && c.at == l.at + usize::from(c.epilogue);
+        if place < last || !beside || !(0..l.skew).contains(&c.step) {
+            found.push((Code::E0710, c.op, "a copy of a loop body stands in the wrong place".into()));
+            return;
+        }
+        last = place;
+        // The iteration exists: N - 1 - i ≥ 0.
+        let condition = func.named_operand(c.op, "condition");
+        let good = if c.epilogue {
+            let back = c.local - c.step;
+            let said = condition.and_then(|v| at_least_zero(func, v)).unwrap_or_default();
+            match said.as_slice() {
+                [s] => is_end(func, &n.clone().plus(s, -1).offset(back - 1), n, l.skew) && back > 0,
+                _ => false,
+            }
+        } else {
+            let i = c.step - c.local;
+            i >= 0 && says(func, condition, &[n.clone().offset(-1 - i)])
+        };
+        if !good {
+            found.push((
+                Code::E0710,
+                c.op,
+                "the guard of a copy does not ask whether its iteration exists".into(),
+            ));
+        }
+    }
+    for epilogue in [false, true] {
+        for step in 0..l.skew {
+            let mut have = copies
+                .iter()
+                .filter(|c| (c.epilogue, c.step) == (epilogue, step))
+                .flat_map(|c| c.regions[0].events[l.agent].iter().map(|e| (e, &c.regions)));
+            let want = events.iter().filter(|e| (e.local > step) == epilogue);
+            let part = if epilogue { "epilogue" } else { "prologue" };
+            for w in want {
+                match have.next() {
+                    Some((h, regions)) if same(m, l.agent, w, h, regions) => {}
+                    Some((h, _)) => {
+                        let text = format!(
+                            "step {step} of the {part} has {} where the loop has {}",
+                            m.event_name(h),
+                            m.event_name(w)
+                        );
+                        found.push((Code::E0710, h.op, text));
+                        return;
+                    }
+                    None => {
+                        let text = format!("step {step} of the {part} lacks {}", m.event_name(w));
+                        found.push((Code::E0710, w.op, text));
+                        return;
+                    }
+                }
+            }
+            if let Some((h, _)) = have.next() {
+                let text = format!("step {step} of the {part} has {} too much", m.event_name(h));
+                found.push((Code::E0710, h.op, text));
+                return;
+            }
+        }
+    }
+}
+
+/// Whether two events do the same; `regions` are those around the second.
+fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo]) -> bool {
+    let origin = |e: &Event| note(m.func, e.op, keys::ORIGIN);
+    a.local == b.local
+        && origin(a) == origin(b)
+        && match (&a.what, &b.what) {
+            (What::Region(x), What::Region(y)) => {
+                x.len() == y.len()
+                    && x.iter().zip(y).all(|(&x, &y)| {
+                        let (x, y) = (&m.regions[x].events[agent], &regions[y].events[agent]);
+                        x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(m, agent, x, y, regions))
+                    })
+            }
+            (x, y) => x == y,
+        }
+}
+
+/// Iterations of a loop in numbers that mean the same in every agent: difference of the bounds, and the stride.
+fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<(Vec<(u32, i64)>, i64, u32)> {
+    let func = m.func;
+    let (span, stride) = if l.skew == 0 {
+        let [lower, upper, stride] = bounds(func, l.op)?;
+        (Lin::of(func, upper).plus(&Lin::of(func, lower), -1), stride)
+    } else {
+        let n = trips(func, l).ok()?;
+        let Some(v) = n.as_atom() else {
+            // As many trips as that: every such loop counts as having stride 1.
+            return Some((Vec::new(), n.as_constant()?, u32::MAX));
+        };
+        // N = max((hi - lo + stride - 1) div stride, 0)
+        let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
+        let div = func.operands(max).iter().find_map(|&x| func.defining_op(x))?;
+        let zero = func.operands(max).iter().any(|&x| func.constant_value(x) == Some(0.0));
+        let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
+            return None;
+        };
+        (Lin::of(func, up).plus(&Lin::of(func, stride), -1).offset(1), stride)
+    };
+    if let (Some(span), Some(step)) = (span.as_constant(), func.constant_value(stride).map(|s| s as i64))
+        && step > 0
+    {
+        let span = span.max(0);
+        return Some((Vec::new(), span / step + i64::from(span % step != 0), u32::MAX));
+    }
+    let mut terms = Vec::new();
+    for &(v, f) in &span.terms {
+        terms.push((canon.number(func, v)?, f));
+    }
+    terms.sort_unstable();
+    Some((terms, span.constant, canon.number(func, stride)?))
+}
+
+/// Loops and branches of one origin run alike in all agents.
+fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
+    let mut canon = Canon::default();
+    let mut loops: FxHashMap<i64, (Vec<(u32, i64)>, i64, u32)> = FxHashMap::default();
+    for l in &m.loops {
+        let Some(here) = space(m, l, &mut canon) else {
+            if l.skew > 0 {
+                found.push((
+                    Code::E0710,
+                    l.op,
+                    "the trip count of a loop with local stages cannot be read".into(),
+                ));
+            }
+            continue;
+        };
+        if *loops.entry(l.origin).or_insert_with(|| here.clone()) != here {
+            let text =
+                format!("the loop op{} makes other trips in agent {} than in another", l.origin, l.agent);
+            found.push((Code::E0703, l.op, text));
+        }
+    }
+    let mut branches: FxHashMap<i64, u32> = FxHashMap::default();
+    for &(agent, op, origin) in &m.branches {
+        let condition = m.func.named_operand(op, "condition");
+        let Some(here) = condition.and_then(|v| canon.number(m.func, v)) else { continue };
+        if *branches.entry(origin).or_insert(here) != here {
+            let text =
+                format!("the branch op{origin} has another condition in agent {agent} than in another");
+            found.push((Code::E0703, op, text));
+        }
+    }
+}
