@@ -230,6 +230,7 @@ const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static st
 }
 const SIGN: AttrRow = may("unsigned", Unit);
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
+const ATOMIC_MODES: &[&str] = &["addi", "addf", "maxi", "mini", "andi", "ori", "xori", "exch"];
 const PREDICATES: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
 
 /// Keys of the nine scheduling attributes, in the order of the specification's table; `true` marks unit keys.
@@ -497,7 +498,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element). Out of bounds elements read as `padding` (default 0).",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0).",
         ..BASE
     },
     OpRow {
@@ -508,6 +509,16 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Custom,
         class: "GlobalStore",
         doc: "Stores a tile at tile coordinates; out of bounds elements are dropped.",
+        ..BASE
+    },
+    OpRow {
+        name: "atomic_rmw",
+        operands: &[one("value", Ty::Scalar), one("view", Ty::View), index("coords", Ty::Int)],
+        attrs: &[need("mode", Enum(ATOMIC_MODES)), SIGN],
+        traits: &[ReadsGlobal, WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalLoad",
+        doc: "Updates the element at the coordinates atomically (relaxed, device scope), once per execution and CTA; the result is what was there before. Out of bounds nothing is updated and the result is 0.",
         ..BASE
     },
     OpRow {
@@ -552,7 +563,7 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "copy",
         operands: &[
-            one("source", Ty::Tile),
+            one("source", Ty::Num),
             index("source_stage", Ty::Stage),
             opt("dest", Ty::Tile),
             index("dest_stage", Ty::Stage),
@@ -563,7 +574,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "by-space",
-        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. `when` false: the result is `otherwise` in every element and the source is not read.",
+        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. A scalar is written to, or read from, a buffer of one element a slot. `when` false: the result is `otherwise` in every element and the source is not read.",
         ..BASE
     },
     OpRow {

@@ -5,7 +5,8 @@
 //! conflicts with an earlier one that its engine cannot know to be complete, the earlier access becomes an event and
 //! the later engine its consumer. A second walk does the same from one execution of the block to a later one through
 //! the *empty* sides. In the web's home block a channel owns the ring of slots; in blocks below it the web stays in
-//! place and the channel is a token with one slot.
+//! place and the channel is a token with one slot. A scalar that another agent needs travels through a ring of its
+//! own, whose readers copy it to registers where they first need it.
 //!
 //! Guarantee: program order, executed sequentially, satisfies every wait, so an unscheduled region never deadlocks;
 //! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
@@ -13,7 +14,8 @@
 
 use super::access::{Class, Key, accesses, class_of, slice_base};
 use super::webs::{Web, Webs, ancestor_in};
-use crate::agents::AgentPlan;
+use super::needs::Needs;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
@@ -68,6 +70,8 @@ pub struct PipeData {
     pub webs: Vec<Web>,
     /// Whether it hands over data (its webs are its buffers) or is a token.
     pub payload: bool,
+    /// Whether the data are scalars: a consumer copies them to registers where it first needs one, and releases.
+    pub scalar: bool,
     /// Whether the webs stay in place (one slot, `home` lies below their home).
     pub in_place: bool,
     /// Who produces.
@@ -152,7 +156,12 @@ struct Event {
 ///
 /// # Errors
 /// See the module documentation.
-pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+pub fn build(
+    func: &Function,
+    plan: &AgentPlan,
+    webs: &mut Webs,
+    needs: &PrimaryMap<Agent, Needs>,
+) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::new();
     for (web, data) in webs.webs.iter() {
@@ -171,6 +180,7 @@ pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Pr
             block_channels(func, plan, webs, web, block, &mut found)?;
         }
     }
+    scalar_channels(func, plan, webs, needs, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
     found.sort_by_key(last);
     let mut pipes: PrimaryMap<Pipe, PipeData> = PrimaryMap::new();
@@ -186,6 +196,50 @@ pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Pr
     Ok(pipes)
 }
 
+/// One ring per scalar that some agent receives.
+fn scalar_channels(
+    func: &Function,
+    plan: &AgentPlan,
+    webs: &mut Webs,
+    needs: &PrimaryMap<Agent, Needs>,
+    found: &mut Vec<PipeData>,
+) {
+    let mut sources: Vec<Op> = needs.values().flat_map(|n| &n.received).map(|r| r.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    for source in sources {
+        let (Some(agent), Some(home)) = (plan.op_agent[source].expand(), func.op_block(source)) else {
+            continue;
+        };
+        let Some(web) = webs.add_scalar(func, source) else { continue };
+        let consumers = needs.iter().filter_map(|(agent, n)| {
+            let r = n.received.iter().find(|r| r.source == source)?;
+            let key = Key { agent, class: Class::Sync };
+            Some(Consumer { key, waits: r.users.clone(), uses: r.users.clone() })
+        });
+        found.push(PipeData {
+            home,
+            distance: 0,
+            webs: vec![web],
+            payload: true,
+            scalar: true,
+            in_place: false,
+            producer: Key { agent, class: Class::Sync },
+            acquires: vec![source],
+            events: vec![source],
+            consumers: consumers.collect(),
+            tx: 0,
+            publish: Publish::None,
+            named: None,
+            depth: 1,
+            has_empty: true,
+            reason: String::new(),
+            full_at: 0,
+            empty_at: 0,
+        });
+    }
+}
+
 fn keys_of(p: &PipeData) -> Vec<Key> {
     let mut k: Vec<Key> = p.consumers.iter().map(|c| c.key).collect();
     k.sort_unstable();
@@ -198,6 +252,7 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.distance == b.distance
         && a.in_place == b.in_place
         && a.payload == b.payload
+        && a.scalar == b.scalar
         && a.producer == b.producer
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
@@ -389,6 +444,7 @@ fn block_channels(
             distance: 0,
             webs: vec![web],
             payload,
+            scalar: false,
             in_place,
             producer,
             acquires: of_key(e.key).map(|n| nodes[n].op).collect(),

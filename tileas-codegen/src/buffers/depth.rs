@@ -6,7 +6,7 @@
 //! Unit: model cycles for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
-use super::channels::{Pipe, PipeData};
+use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
 use super::webs::Webs;
@@ -59,13 +59,15 @@ fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &Pipe
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
             let first = p.acquires.iter().map(|&op| s.start[op]).min().unwrap_or(0);
-            let last = p
-                .consumers
-                .iter()
-                .flat_map(|c| &c.uses)
-                .map(|&op| s.start[op].saturating_add(cost::hold(func, isa, op)))
-                .max()
-                .unwrap_or(0);
+            let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, isa, op));
+            let last = if p.scalar {
+                // Freed where it is first needed; at the end of the iteration if only what is yielded rests on it.
+                let end = s.scheduled.iter().map(|&op| s.start[op]).max().unwrap_or(0);
+                let first = |c: &Consumer| c.waits.iter().map(|&op| s.start[op]).min().unwrap_or(end);
+                p.consumers.iter().map(|c| first(c).saturating_add(1)).max().unwrap_or(0)
+            } else {
+                p.consumers.iter().flat_map(|c| &c.uses).map(freed).max().unwrap_or(0)
+            };
             let span = last.saturating_sub(first);
             let d = p.distance + span.div_ceil(s.ii);
             let d = d.max(1).max(p.distance);
@@ -108,6 +110,9 @@ pub fn choose(
             .consumers
             .iter()
             .map(|c| {
+                if p.scalar {
+                    return 0;
+                }
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
                 used.fold(0, u64::saturating_add)
             })

@@ -30,11 +30,6 @@ pub struct MemoryMap {
     pub tmem_base_at: u32,
 }
 
-/// Alignment of a web's slots in shared memory.
-pub fn alignment(layout: crate::ir::Layout) -> u32 {
-    layout.swizzle().map_or(128, |s| s.alignment().max(128))
-}
-
 /// Lays out memory, filling `at` of webs and the barrier offsets of pipes.
 ///
 /// # Errors
@@ -62,7 +57,7 @@ pub fn lay_out(
                 }
             }
             _ => {
-                smem = smem.next_multiple_of(u64::from(alignment(w.layout)));
+                smem = smem.next_multiple_of(u64::from(w.alignment()));
                 w.at = u32::try_from(smem).unwrap_or(u32::MAX);
                 let need = slots * u64::from(w.bytes());
                 smem += need;

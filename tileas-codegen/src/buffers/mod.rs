@@ -1,7 +1,7 @@
 //! Buffers: storage webs, channels and their bundles, depths, memory layout.
 //!
 //! In: the placed function, the agent plan and the schedules. Out: a [`BufferAssignment`], which [`crate::materialize`]
-//! turns into code. Steps: [`webs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
+//! turns into code. Steps: [`webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
 pub mod access;
@@ -9,6 +9,7 @@ pub mod channels;
 pub mod cost;
 pub mod depth;
 pub mod memory;
+pub mod needs;
 pub mod webs;
 
 pub use access::{Class, Key};
@@ -16,7 +17,7 @@ pub use channels::{Consumer, Pipe, PipeData, Publish};
 pub use memory::MemoryMap;
 pub use webs::{Flag, Web, WebData, Webs};
 
-use crate::agents::AgentPlan;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
@@ -40,6 +41,8 @@ pub struct BufferAssignment {
     pub webs: Webs,
     /// Bundled channels in program order of their commits.
     pub pipes: PrimaryMap<Pipe, PipeData>,
+    /// What each agent's region must contain.
+    pub needs: PrimaryMap<Agent, needs::Needs>,
     /// Memory layout.
     pub memory: MemoryMap,
     /// The II each scheduled loop reaches with these depths.
@@ -58,7 +61,11 @@ pub fn assign_buffers(
     opts: &BufferOptions,
 ) -> CodegenResult<BufferAssignment> {
     let mut webs = webs::build(func)?;
-    let mut pipes = channels::build(func, plan, &webs)?;
+    let mut needs: PrimaryMap<Agent, needs::Needs> = PrimaryMap::new();
+    for agent in plan.agents.keys() {
+        needs.push(needs::compute(func, plan, agent)?);
+    }
+    let mut pipes = channels::build(func, plan, &mut webs, &needs)?;
     let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
     let max_depth = opts.max_depth.unwrap_or(depth::MAX_DEPTH);
     let memory = depth::choose(
@@ -74,7 +81,7 @@ pub fn assign_buffers(
             ii_eff[op] = depth::ii_eff(func, plan, isa, s, &pipes);
         }
     }
-    Ok(BufferAssignment { webs, pipes, memory, ii_eff })
+    Ok(BufferAssignment { webs, pipes, needs, memory, ii_eff })
 }
 
 impl BufferAssignment {

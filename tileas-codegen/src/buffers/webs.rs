@@ -33,6 +33,8 @@ pub struct WebData {
     pub elem: Scalar,
     /// Layout.
     pub layout: Layout,
+    /// A slot holds one scalar.
+    pub scalar: bool,
     /// The block one of whose executions uses one slot.
     pub home: Block,
     /// Ops that access it, in program order.
@@ -50,6 +52,16 @@ impl WebData {
         u32::try_from((n * u64::from(self.elem.bits())).div_ceil(8)).unwrap_or(u32::MAX)
     }
 
+    /// Alignment of a slot in shared memory: a scalar's is that of the widest scalar.
+    pub fn alignment(&self) -> u32 {
+        if self.is_scalar() { 8 } else { self.layout.swizzle().map_or(128, |s| s.alignment().max(128)) }
+    }
+
+    /// Whether a slot holds one scalar on its way between agents.
+    pub fn is_scalar(&self) -> bool {
+        self.scalar
+    }
+
     /// Tensor-memory columns of one slot: 32 bits × lanes each.
     pub fn columns(&self) -> u32 {
         let cols = self.dims.last().copied().unwrap_or(1);
@@ -64,6 +76,29 @@ pub struct Webs {
     pub webs: PrimaryMap<Web, WebData>,
     /// The web of a value.
     pub of: SecondaryMap<Value, PackedOption<Web>>,
+}
+
+impl Webs {
+    /// Adds the slot through which the scalar that `source` makes travels.
+    pub fn add_scalar(&mut self, func: &Function, source: Op) -> Option<Web> {
+        let v = func.result(source)?;
+        let elem = func.value_data(v).as_scalar()?;
+        let web = self.webs.push(WebData {
+            values: vec![v],
+            root: v,
+            space: Space::Smem,
+            dims: SmallVec::from_slice(&[1]),
+            elem,
+            layout: Layout::SmemRow,
+            scalar: true,
+            home: func.op_block(source)?,
+            ops: vec![source],
+            slots: 1,
+            at: 0,
+        });
+        self.of[v] = web.into();
+        Some(web)
+    }
 }
 
 fn find(parent: &mut SecondaryMap<Value, u32>, v: Value) -> Value {
@@ -214,6 +249,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                 dims: dims.clone(),
                 elem: *elem,
                 layout: *layout,
+                scalar: false,
                 home: block,
                 ops: Vec::new(),
                 slots: 1,

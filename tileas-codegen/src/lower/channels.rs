@@ -203,9 +203,10 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
         } else if pipe.named.is_none() {
-            // The one-lane agent of the matrix engine frees slots by commit, threads by arriving.
+            // The one-lane agent of the matrix engine frees slots by commit, threads by arriving. A side on which
+            // all arrive counts no commit.
             let signal = match pipe.empty {
-                Signal::None => Signal::None,
+                Signal::None | Signal::Arrive => pipe.empty,
                 _ if self.agent.elect => Signal::Commit,
                 _ => Signal::Arrive,
             };
