@@ -669,7 +669,7 @@ pub const OPS: &[OpRow] = &[
             may("distance", Int),
             need("full", Call(&["tx", "commit", "arrive", "none"])),
             need("empty", Call(&["commit", "arrive", "bulk", "none"])),
-            may("publish", Enum(&["none", "proxy", "tmem"])),
+            may("publish", Enum(&["none", "proxy", "tmem", "global"])),
             may("named", Int),
             may("full_at", Int),
             may("empty_at", Int),
@@ -708,10 +708,10 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "async.pipeline.producer_commit",
         operands: &[one("owned", Ty::Producer)],
-        attrs: &[may("tx", Int)],
+        attrs: &[may("tx", Int), may("bulk_pending", Int)],
         traits: &[Pipeline],
         rule: Rule::Same,
-        doc: "Announces the slot as full (with `tx`: expects that many bytes, before the copies).",
+        doc: "Announces the slot as full (with `tx`: expects that many bytes, before the copies; with `bulk_pending`: when all but that many bulk groups of the issuing lane are complete).",
         ..BASE
     },
     OpRow {

@@ -15,6 +15,7 @@
 use super::access::{Class, Key, accesses, class_of, slice_base};
 use super::webs::{Web, Webs, ancestor_in};
 use super::needs::Needs;
+use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
@@ -46,6 +47,8 @@ pub enum Publish {
     Proxy,
     /// Tensor memory written by threads.
     Tmem,
+    /// Global memory written by threads or bulk stores, read by an asynchronous engine.
+    Global,
 }
 
 impl Publish {
@@ -55,6 +58,7 @@ impl Publish {
             Publish::None => "none",
             Publish::Proxy => "proxy",
             Publish::Tmem => "tmem",
+            Publish::Global => "global",
         }
     }
 }
@@ -72,6 +76,8 @@ pub struct PipeData {
     pub payload: bool,
     /// Whether the data are scalars: a consumer copies them to registers where it first needs one, and releases.
     pub scalar: bool,
+    /// Whether it excludes ops from overlapping, and hands over nothing: a mutex.
+    pub exclusion: bool,
     /// Whether the webs stay in place (one slot, `home` lies below their home).
     pub in_place: bool,
     /// Who produces.
@@ -156,12 +162,8 @@ struct Event {
 ///
 /// # Errors
 /// See the module documentation.
-pub fn build(
-    func: &Function,
-    plan: &AgentPlan,
-    webs: &mut Webs,
-    needs: &PrimaryMap<Agent, Needs>,
-) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+pub fn build(world: World<'_>, webs: &mut Webs) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+    let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::new();
     for (web, data) in webs.webs.iter() {
@@ -181,6 +183,8 @@ pub fn build(
         }
     }
     scalar_channels(func, plan, webs, needs, &mut found);
+    super::order::memory_tokens(world, &mut found)?;
+    super::order::mutexes(world, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
     found.sort_by_key(last);
     let mut pipes: PrimaryMap<Pipe, PipeData> = PrimaryMap::new();
@@ -223,6 +227,7 @@ fn scalar_channels(
             webs: vec![web],
             payload: true,
             scalar: true,
+            exclusion: false,
             in_place: false,
             producer: Key { agent, class: Class::Sync },
             acquires: vec![source],
@@ -253,6 +258,8 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.in_place == b.in_place
         && a.payload == b.payload
         && a.scalar == b.scalar
+        && !a.exclusion
+        && !b.exclusion
         && a.producer == b.producer
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
@@ -445,6 +452,7 @@ fn block_channels(
             webs: vec![web],
             payload,
             scalar: false,
+            exclusion: false,
             in_place,
             producer,
             acquires: of_key(e.key).map(|n| nodes[n].op).collect(),

@@ -5,11 +5,14 @@
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
 pub mod access;
+pub mod alias;
 pub mod channels;
 pub mod cost;
 pub mod depth;
 pub mod memory;
 pub mod needs;
+pub mod order;
+pub mod sync;
 pub mod webs;
 
 pub use access::{Class, Key};
@@ -65,7 +68,7 @@ pub fn assign_buffers(
     for agent in plan.agents.keys() {
         needs.push(needs::compute(func, plan, agent)?);
     }
-    let mut pipes = channels::build(func, plan, &mut webs, &needs)?;
+    let mut pipes = channels::build(sync::World { func, plan, sched, needs: &needs }, &mut webs)?;
     let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
     let max_depth = opts.max_depth.unwrap_or(depth::MAX_DEPTH);
     let memory = depth::choose(
@@ -105,7 +108,12 @@ impl BufferAssignment {
             };
             let webs: Vec<String> = p.webs.iter().map(|w| w.to_string()).collect();
             let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
-            let kind = if p.payload { "" } else { " token" };
+            let kind = match p.payload {
+                _ if p.exclusion => " mutex",
+                _ if p.scalar => " scalar",
+                true => "",
+                false => " token",
+            };
             let empty = if p.has_empty { "" } else { ", no empty side" };
             let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));
             let _ = writeln!(

@@ -84,7 +84,9 @@ impl Lower<'_> {
                 self.f.has_attr(op, crate::ir::keys::ISSUER)
                     || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
             }
-            O::AsyncPipelineProducerCommit => self.f.has_attr(op, crate::ir::keys::TX),
+            O::AsyncPipelineProducerCommit => {
+                self.f.has_attr(op, crate::ir::keys::TX) || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+            }
             _ => false,
         }
     }

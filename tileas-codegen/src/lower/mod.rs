@@ -166,6 +166,8 @@ pub(crate) struct Pipe {
     pub named: Option<u32>,
     pub publish_proxy: bool,
     pub publish_tmem: bool,
+    /// Global memory is handed to an asynchronous engine.
+    pub publish_global: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
 }

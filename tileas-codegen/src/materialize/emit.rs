@@ -362,6 +362,10 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let ty = self.out.value_type(w);
                 let op = self.op(Opcode::AsyncPipelineProducerCommit, &[w], &[1], &[ty], Loc::NONE);
                 self.local(op, local);
+                if ba.pipes[p].producer.class == Class::Bulk {
+                    // The token says that what the lane stored is there.
+                    self.out.set_int(op, keys::BULK_PENDING, 0);
+                }
                 if step == Step::CommitTx(p) {
                     self.out.set_attr(
                         op,

@@ -207,7 +207,8 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
         for (side, suffix) in ["p", "c"].into_iter().enumerate() {
             let v = out.results(op)[side];
-            out.set_value_name(v, &format!("{id}.{suffix}"));
+            let kind = if p.exclusion { "Mutex" } else { "Pipe" };
+            out.set_value_name(v, &format!("{kind}_{}.{suffix}", id.as_u32()));
             sh.ends[id][side] = v.into();
         }
     }

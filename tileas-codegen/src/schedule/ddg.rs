@@ -373,6 +373,13 @@ impl<'a> Builder<'a> {
                 if let Some(touch) = crate::place::classify::touches(func, inner) {
                     events.push(Event::whole(touch.view, node, !touch.write, touch.write));
                 }
+                // A TMA load has read its view for certain only where its tile is used.
+                for &v in func.operands(inner) {
+                    let load = func.defining_op(v).filter(|&d| func.opcode(d) == Opcode::AsyncTiledTmaLoad);
+                    if let Some(touch) = load.and_then(|d| crate::place::classify::touches(func, d)) {
+                        events.push(Event::whole(touch.view, node, true, false));
+                    }
+                }
             });
         }
         events.sort_by_key(|e| e.place);

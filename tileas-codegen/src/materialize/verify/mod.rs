@@ -241,6 +241,8 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         let (want, bytes) = match full.name.as_str() {
                             "tx" => (1, loaded(m, r, a, p)),
                             "commit" => (1, Some(0)),
+                            // The lane that stored, having waited for its bulk groups.
+                            _ if m.func.has_attr(e.op, keys::BULK_PENDING) => (1, Some(0)),
                             _ => (m.threads[a], Some(0)),
                         };
                         let one_lane = m.threads[a] == 1 || full.name == "arrive";
@@ -285,7 +287,9 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         let behind = last.map_or(0, |l| {
                             list[l + 1..i].iter().filter(|x| is_store(&x.what) && x.local == e.local).count()
                         });
-                        if pending > behind as i64 {
+                        // A token's way back says that the store was issued.
+                        let token = m.pipes[p].buffers.is_empty();
+                        if !token && pending > behind as i64 {
                             found.push((
                                 Code::E0703,
                                 e.op,
