@@ -32,7 +32,8 @@ pub fn owners(
             parties.push(p);
         }
     }
-    let needs: Vec<(Party, EntitySet<Op>)> = parties.iter().map(|&p| (p, slice(func, ops, party, p))).collect();
+    let needs: Vec<(Party, EntitySet<Op>)> =
+        parties.iter().map(|&p| (p, slice(func, ops, party, p))).collect();
     let one_lane = |k: AgentKind| k != AgentKind::Simt;
     let choose = |op: Op| -> Party {
         let mut wanted: Vec<Party> = needs.iter().filter(|n| n.1.contains(op)).map(|n| n.0).collect();

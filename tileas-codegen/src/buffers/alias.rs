@@ -110,7 +110,9 @@ impl Touched {
 
     /// Whether what this touches in some iteration and `other` in a later one have no element in common.
     pub fn apart_over(&self, other: &Touched, func: &Function, body: Block) -> bool {
-        let Some(l) = func.block_parent(body).filter(|&l| func.opcode(l) == Opcode::For) else { return false };
+        let Some(l) = func.block_parent(body).filter(|&l| func.opcode(l) == Opcode::For) else {
+            return false;
+        };
         let step = func.named_operand(l, "step").and_then(|v| func.constant_value(v));
         let (Some(&iv), Some(step)) = (func.block_params(body).first(), step) else { return false };
         let fixed = |form: &Linear| form.terms.iter().all(|t| t.0 == iv || !defined_in(func, body, t.0));
@@ -130,7 +132,10 @@ impl Touched {
         self.range.iter().flat_map(|r| &r.0.terms).all(|t| !defined_in(func, body, t.0))
     }
 
-    fn pairs<'a>(&'a self, other: &'a Touched) -> impl Iterator<Item = (&'a (Linear, i64), &'a (Linear, i64))> {
+    fn pairs<'a>(
+        &'a self,
+        other: &'a Touched,
+    ) -> impl Iterator<Item = (&'a (Linear, i64), &'a (Linear, i64))> {
         self.range.iter().zip(&other.range)
     }
 }

@@ -13,14 +13,17 @@
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
 use super::access::{Class, Key, accesses, class_of, slice_base};
-use super::webs::{Web, Webs, ancestor_in};
 use super::needs::Needs;
 use super::sync::World;
+use super::webs::{Web, Webs, ancestor_in};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
+
+/// Named barriers of a CTA.
+pub const NAMED_BARRIERS: u32 = 16;
 
 /// A bundle of channels: one full/empty barrier pair per slot.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -162,7 +165,11 @@ struct Event {
 ///
 /// # Errors
 /// See the module documentation.
-pub fn build(world: World<'_>, webs: &mut Webs) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+pub fn build(
+    world: World<'_>,
+    webs: &mut Webs,
+    first_named: u32,
+) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::new();
@@ -179,7 +186,7 @@ pub fn build(world: World<'_>, webs: &mut Webs) -> CodegenResult<PrimaryMap<Pipe
             }
         }
         for block in blocks {
-            block_channels(func, plan, webs, web, block, &mut found)?;
+            block_channels(func, plan, webs, web, block, first_named, &mut found)?;
         }
     }
     scalar_channels(func, plan, webs, needs, &mut found);
@@ -310,6 +317,7 @@ fn block_channels(
     webs: &Webs,
     web: Web,
     block: Block,
+    first_named: u32,
     found: &mut Vec<PipeData>,
 ) -> CodegenResult<()> {
     let data = &webs.webs[web];
@@ -445,7 +453,8 @@ fn block_channels(
         let inside = producer.class == Class::Sync
             && !plan.agents[agent].elect
             && consumers.iter().all(|c| c.key == Key { agent, class: Class::Bulk });
-        let named = (inside && agent.as_u32() < 15).then(|| 1 + agent.as_u32());
+        let number = first_named.saturating_add(agent.as_u32());
+        let named = (inside && number < NAMED_BARRIERS).then_some(number);
         found.push(PipeData {
             home: block,
             distance: 0,

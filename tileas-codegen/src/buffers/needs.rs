@@ -4,9 +4,9 @@
 //! stands in the block of its source, whose regions the agent then keeps. What is computed from it is cloned like any
 //! uniform value. Errors: E0605 where a register tile of another agent is needed. Cost: linear in the ops.
 
-use crate::agents::{Agent, AgentPlan};
 use super::access::is_stored;
 use super::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
+use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use crate::place::classify::is_scalar_source;
@@ -136,7 +136,6 @@ fn users_of(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, sour
     }
     users
 }
-
 
 impl Walk<'_> {
     /// The regions around an op are regions of the agent's own.

@@ -87,7 +87,9 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
     for view in views {
         let mine = || all.iter().filter(|t| t.view == view);
         let keys: Vec<Key> = mine()
-            .filter_map(|t| Some(Key { agent: plan.op_agent[t.op].expand()?, class: class_of(func, plan, t.op) }))
+            .filter_map(|t| {
+                Some(Key { agent: plan.op_agent[t.op].expand()?, class: class_of(func, plan, t.op) })
+            })
             .collect();
         if keys.iter().all(|k| *k == keys[0] && (k.class != Class::Sync || plan.agents[k.agent].elect)) {
             continue;
@@ -97,7 +99,11 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
                 .filter_map(|t| {
                     let item = ancestor_in(func, t.op, block)?;
                     let agent = plan.op_agent[t.op].expand()?;
-                    Some(Access { item, key: Key { agent, class: class_of(func, plan, t.op) }, touched: t.clone() })
+                    Some(Access {
+                        item,
+                        key: Key { agent, class: class_of(func, plan, t.op) },
+                        touched: t.clone(),
+                    })
                 })
                 .collect();
             block_tokens(world, block, &accesses, found)?;
@@ -162,7 +168,9 @@ fn block_tokens(
         let most = i64::from(across);
         let complete = completions(&sync, x, y, found)?;
         let ordered = |s: &Sync<'_>| {
-            complete.iter().any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most))
+            complete
+                .iter()
+                .any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most))
         };
         if ordered(&sync) {
             continue;
@@ -171,7 +179,10 @@ fn block_tokens(
         let (agent, item, point) = complete[0];
         let class = if point == Point::Stored { Class::Bulk } else { Class::Sync };
         let giver = Key { agent, class };
-        let waiter = Key { agent: y.key.agent, class: if y.key.class == Class::Mma { Class::Sync } else { y.key.class } };
+        let waiter = Key {
+            agent: y.key.agent,
+            class: if y.key.class == Class::Mma { Class::Sync } else { y.key.class },
+        };
         let proxy = x.touched.write && class == Class::Sync && waiter.class != Class::Sync
             || x.touched.write && class == Class::Bulk;
         if !across {
@@ -186,8 +197,12 @@ fn block_tokens(
         }
         if !ordered(&sync) {
             let loc = func.op_loc(y.touched.op);
-            return Err(CodegenError::new(Code::E0606, loc, "the order of two accesses to one view cannot be kept")
-                .note(func.op_loc(x.touched.op), "the earlier access"));
+            return Err(CodegenError::new(
+                Code::E0606,
+                loc,
+                "the order of two accesses to one view cannot be kept",
+            )
+            .note(func.op_loc(x.touched.op), "the earlier access"));
         }
     }
     Ok(())

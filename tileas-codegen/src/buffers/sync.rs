@@ -2,7 +2,8 @@
 //!
 //! In: the placed function, agents, schedules, what each agent needs, pipes. Out: [`Sync`], which answers how many
 //! iterations lie at least between one point and another (`None`: they are not ordered). Three points per agent and
-//! item: its first thread issues it, its issuing lane does, all of its threads have passed it. They differ because a
+//! item: its first thread issues it, its issuing lane does, all of its threads have passed it (for stores and the matrix
+//! engine one more: its work is complete). They differ because a
 //! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
 //! Items of a scheduled loop run by R1, others in program order. Conservative: an edge is left out rather than assumed
 //! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
@@ -12,7 +13,7 @@ use super::access::{Class, Key};
 use super::channels::PipeData;
 use super::needs::{Needs, is_item};
 use super::webs::ancestor_in;
-use crate::agents::{Agent, AgentPlan};
+use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
@@ -43,6 +44,8 @@ pub enum Point {
     All,
     /// The bulk stores in it are complete.
     Stored,
+    /// What its agent has given to the matrix engine so far is complete.
+    Done,
 }
 
 /// The order that holds in one block.
@@ -91,15 +94,16 @@ impl<'a> Sync<'a> {
         let at = |s: &Self, op: Op| s.start(op) - r;
         items.sort_by_key(|&op| at(self, op) % ii);
         let one = plan.agents[agent].elect;
+        let matrix = plan.agents[agent].kind == AgentKind::Mma;
         for &op in &items {
             let first = self.node(agent, op, Point::First);
             let lane = self.node(agent, op, Point::Lane);
             let all = self.node(agent, op, Point::All);
             self.edges.push((first, lane, 0));
             self.edges.push((lane, all, 0));
-            if one {
-                // One lane: all three are one.
-                self.edges.push((all, first, 0));
+            if matrix {
+                let done = self.node(agent, op, Point::Done);
+                self.edges.push((lane, done, 0));
             }
         }
         for (i, &u) in items.iter().enumerate() {
@@ -110,9 +114,18 @@ impl<'a> Sync<'a> {
             let v = items[if wrap { 0 } else { i + 1 }];
             let local = |s: &Self, op: Op| i64::from(at(s, op) / ii);
             let d = local(self, u) - local(self, v) + i64::from(wrap);
-            for p in [Point::First, Point::Lane, Point::All] {
-                let (a, b) = (self.node(agent, u, p), self.node(agent, v, p));
+            let mut step = |from: Point, to: Point| {
+                let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
                 self.edges.push((a, b, d));
+            };
+            [Point::First, Point::Lane, Point::All].into_iter().for_each(|p| step(p, p));
+            if one {
+                // The one lane goes on when it has passed an item.
+                step(Point::All, Point::First);
+            }
+            if matrix {
+                // A commit covers what was issued before.
+                step(Point::Done, Point::Done);
             }
         }
     }
@@ -145,7 +158,8 @@ impl<'a> Sync<'a> {
         let commit = match p.producer.class {
             Class::Sync => Point::All,
             Class::Bulk => Point::Stored,
-            Class::Tma | Class::Mma => Point::Lane,
+            Class::Tma => Point::Lane,
+            Class::Mma => Point::Done,
         };
         let from = self.node(p.producer.agent, event, commit);
         for c in &p.consumers {
@@ -166,11 +180,22 @@ impl<'a> Sync<'a> {
         }
     }
 
+    /// The number of a point among the results of [`Sync::distances`].
+    pub fn index(&self, at: (Agent, Op, Point)) -> Option<usize> {
+        self.nodes.get(&at).copied()
+    }
+
     /// Least distance from one point to another; `None` if nothing orders them.
     pub fn distance(&self, from: (Agent, Op, Point), to: (Agent, Op, Point)) -> Option<i64> {
-        let (&a, &b) = (self.nodes.get(&from)?, self.nodes.get(&to)?);
+        self.distances(from).get(self.index(to)?).copied().flatten()
+    }
+
+    /// Least distances from one point to all.
+    pub fn distances(&self, from: (Agent, Op, Point)) -> Vec<Option<i64>> {
         let mut dist: Vec<Option<i64>> = vec![None; self.nodes.len()];
-        dist[a] = Some(0);
+        if let Some(a) = self.index(from) {
+            dist[a] = Some(0);
+        }
         for _ in 0..self.nodes.len() {
             let mut changed = false;
             for &(u, v, d) in &self.edges {
@@ -185,7 +210,7 @@ impl<'a> Sync<'a> {
                 break;
             }
         }
-        dist[b]
+        dist
     }
 
     /// Where agents learn that TMA loads carried by `p`, issued in `item`, are complete: agent, item and point.

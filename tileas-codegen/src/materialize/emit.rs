@@ -296,8 +296,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 ValueDef::Param(b, _) => Some(b),
             };
             let around = |b: Block| src.block_parent(b).and_then(|p| src.op_block(p).map(|up| (p, up)));
-            std::iter::successors(block, |&b| around(b).map(|x| x.1))
-                .any(|b| src.block_parent(b) == Some(op))
+            std::iter::successors(block, |&b| around(b).map(|x| x.1)).any(|b| src.block_parent(b) == Some(op))
         };
         let mut all = true;
         for_each_use(src, op, &mut |v| {
@@ -465,7 +464,8 @@ impl<'a, 'b> Emit<'a, 'b> {
         let src = self.sh.src;
         let loc = src.op_loc(old);
         if let Some(&scalar) = src.results(old).first()
-            && let Some(web) = self.sh.ba.webs.of[scalar].expand().filter(|&w| self.sh.ba.webs.webs[w].is_scalar())
+            && let Some(web) =
+                self.sh.ba.webs.of[scalar].expand().filter(|&w| self.sh.ba.webs.webs[w].is_scalar())
         {
             return self.scalar(old, scalar, web, local);
         }

@@ -59,9 +59,7 @@ pub struct Scope<'a> {
 
 /// The items of a block for an agent, in program order.
 pub fn items(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, block: Block) -> Vec<Op> {
-    func.block_ops(block)
-        .filter(|&op| is_item(plan, needs, agent, op))
-        .collect()
+    func.block_ops(block).filter(|&op| is_item(plan, needs, agent, op)).collect()
 }
 
 /// Plans one block. `first` are further items that run at local stage 0 before all others.

@@ -86,7 +86,8 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
         while let Some(o) = work.pop() {
             for_each_use(src, o, &mut |v| {
                 f(v);
-                let cloned = |d: &Op| e.sh.plan.op_agent[*d].is_none() && src.op_block(*d) == src.op_block(op);
+                let cloned =
+                    |d: &Op| e.sh.plan.op_agent[*d].is_none() && src.op_block(*d) == src.op_block(op);
                 if let Some(d) = src.defining_op(v).filter(cloned)
                     && !seen.contains(&d)
                 {
