@@ -190,6 +190,41 @@ def st(d, ins, p, out, machine):
     return run
 
 
+def atom(d, ins, p, out, machine):
+    """Atomic updates of global memory, lane after lane."""
+    sem, scope, space, mode, typ = (p[1:] + [""] * 5)[:5]
+    if len(p) != 6 or sem not in ("relaxed", "acquire", "release", "acq_rel") or scope not in ("cta", "gpu", "sys") or space != "global":
+        d.unsupported()
+    kinds = {"add": ("u32", "u64", "f32"), "min": ("u32", "s32", "u64"), "max": ("u32", "s32", "u64"),
+             "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"), "exch": ("b32", "b64")}
+    if typ not in kinds.get(mode, ()):
+        d.unsupported()
+    size = TYPE_BYTES[typ]
+    d.count(3)
+    dst = d.dst(ins.operands[0], size, exact=False)
+    slot, width, off = d.mem(ins.operands[1])
+    src = d.src(ins.operands[2], size, exact=False, floating=typ if typ in FLOAT_TYPES else None)
+    if width != 8:
+        d.fail("a 64-bit address is needed")
+    dt = UNSIGNED[size]
+    work = np.float32 if typ == "f32" else SIGNED[size] if typ[0] == "s" else dt
+    fn = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+          "xor": np.bitwise_xor, "exch": lambda a, b: b}[mode]
+
+    def run(w, fr, am):
+        lanes = active(am)
+        a = w.u[slot][lanes].astype(np.int64) + off
+        for k, lane in enumerate(lanes):
+            for v, _, o in windows(w, a[k:k + 1], size):
+                cell = v.data.view(dt)[o // size].view(work)
+                with np.errstate(over="ignore"):
+                    new = fn(cell, w.u[src][lane:lane + 1].astype(dt, copy=False).view(work))
+                old = cell.view(dt).copy()
+                v.data.view(dt)[o // size] = new.astype(work).view(dt)
+                w.u[dst][lane:lane + 1] = old
+    return run
+
+
 def matrix(load):
     """ldmatrix / stmatrix of 8x8 matrices of 16-bit elements."""
     def build(d, ins, p, out, machine):
@@ -840,7 +875,7 @@ def cp_plain(d, ins, rest):
 
 
 TABLE = {
-    "ld": ld, "st": st, "ldmatrix": matrix(True), "stmatrix": matrix(False), "shfl": shfl, "vote": vote, "elect": elect,
+    "ld": ld, "st": st, "atom": atom, "ldmatrix": matrix(True), "stmatrix": matrix(False), "shfl": shfl, "vote": vote, "elect": elect,
     "redux": redux, "activemask": activemask, "bar": bar, "barrier": bar, "fence": fence, "membar": membar,
     "setmaxnreg": setmaxnreg, "nanosleep": nanosleep, "trap": trap, "mapa": mapa, "createpolicy": createpolicy,
     "prefetch": no_op("tensormap", "param.tensormap", "global.L2", "global.L1"),

@@ -8,6 +8,7 @@
 //! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
 
 use crate::agents::AgentOptions;
+use crate::buffers::BufferOptions;
 use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, ParseLimits};
@@ -278,6 +279,17 @@ settings! {
     /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
     max_peeled_ops: u32 = 128, "max-peeled-ops", Allowed::Int(0, 1_000_000);
 
+    /// Slots of every ring, memory permitting; `auto` covers the latencies of the machine model.
+    pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
+    /// Most slots that `pipeline-depth = auto` gives a ring beyond what its schedule needs.
+    max_slots: u32 = 8, "max-slots", Allowed::Int(1, 64);
+    /// Shared-memory bytes a kernel may ask for; `target` is all there are.
+    smem_bytes: Option<u32> = None, "smem-bytes", Allowed::IntOr(1024, 0x7fff_ffff, "target");
+    /// First named barrier for hand-offs inside an agent; 0 is the kernel's own.
+    first_named_barrier: u32 = 1, "first-named-barrier", Allowed::Int(1, 15);
+    /// Rounds in which a loop is scheduled again because a ring did not get the slots its schedule needs.
+    max_constraint_iterations: u32 = 16, "max-constraint-iterations", Allowed::Int(0, 1_000);
+
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
     /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
@@ -393,6 +405,17 @@ impl Settings {
         MaterializeOptions { max_peeled_ops: self.max_peeled_ops }
     }
 
+    /// What buffer assignment reads.
+    pub fn buffer_options(&self) -> BufferOptions {
+        BufferOptions {
+            smem_bytes: self.smem_bytes,
+            max_depth: None,
+            pipeline_depth: self.pipeline_depth,
+            max_slots: self.max_slots,
+            first_named_barrier: self.first_named_barrier,
+        }
+    }
+
     /// What the scheduler reads.
     pub fn schedule_options(&self) -> ScheduleOptions {
         ScheduleOptions {
@@ -426,7 +449,9 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 unlimited-smem=false mma-in-order=false \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
+              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
+              mma-in-order=false \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );
@@ -438,6 +463,7 @@ mod tests {
         assert_eq!(s.schedule_options(), ScheduleOptions::default());
         assert_eq!(s.agent_options(), AgentOptions::default());
         assert_eq!(s.place_options(), PlaceOptions::default());
+        assert_eq!(s.buffer_options(), BufferOptions::default());
         assert_eq!(s.flags(), Flags::default());
         assert_eq!(s.ir_limits().max_region_ops, IrLimits::default().max_region_ops);
         assert_eq!(s.parse_limits().max_ops, ParseLimits::default().max_ops);

@@ -12,7 +12,10 @@ use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_with, verify_materialized};
 use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use tileas_codegen::schedule::{ScheduleOptions, Scheduler};
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
@@ -394,6 +397,36 @@ fn the_deadlock_is_shown() {
     assert!(errors[0].message.contains("stuck: "), "{}", errors[0]);
     assert!(sim::run(&mat, &[2], 1).is_ok() && sim::run(&mat, &[3], 1).is_err());
     assert!(run(3).0.is_ok() && run(4).0.is_ok());
+}
+
+/// The broken variant again: what a schedule for two slots must keep is said, and a schedule that keeps it needs no more
+/// and does not deadlock.
+#[test]
+fn a_rejected_depth_is_scheduled_for() {
+    let (func, plan) = placed(&source("simple"));
+    let isa = isa();
+    let opts = BufferOptions { smem_bytes: Some(115_712), ..BufferOptions::default() };
+    let sched = starts(&func, &plan, 16, &[0, 40, 48]);
+    let ba = assign_buffers(&func, &plan, &sched, &*isa, &opts).expect("fits");
+    let [reject] = ba.rejects.as_slice() else { panic!("{:?}", ba.rejects) };
+    assert_eq!((reject.need, reject.have, ba.pipes[reject.pipe].depth), (4, 2, 2));
+    assert!(ba.dump(&func, &plan).contains("4 slots are needed, there are 2"));
+    // One reader, two loads: a slot is free two iterations later, when the products have read it.
+    let edges: Vec<_> = reject.edges.iter().map(|e| (func.opcode(e.from), e.latency, e.distance)).collect();
+    assert_eq!(edges, [(Opcode::AsyncDot, 8, 2), (Opcode::AsyncDot, 8, 2)]);
+    let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
+    let options = ScheduleOptions::default();
+    let mut scheduler = Scheduler::new();
+    let again = schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &reject.edges)
+        .expect("schedules");
+    let region = again.regions.first().expect("one loop");
+    for e in &reject.edges {
+        assert!(region.edges().any(|x| x == *e), "{e:?}");
+    }
+    let ba = assign_buffers(&func, &plan, &again, &*isa, &opts).expect("fits");
+    assert_eq!((ba.rejects.len(), ba.ii_eff[region.for_op]), (0, 16));
+    let mat = materialize(&func, &plan, &again, &ba).expect("materialises");
+    assert!(verify_materialized(&mat, &*isa).is_ok());
 }
 
 #[test]

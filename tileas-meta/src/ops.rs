@@ -230,6 +230,7 @@ const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static st
 }
 const SIGN: AttrRow = may("unsigned", Unit);
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
+const ATOMIC_MODES: &[&str] = &["addi", "addf", "maxi", "mini", "andi", "ori", "xori", "exch"];
 const PREDICATES: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
 
 /// Keys of the nine scheduling attributes, in the order of the specification's table; `true` marks unit keys.
@@ -497,7 +498,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element). Out of bounds elements read as `padding` (default 0).",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0).",
         ..BASE
     },
     OpRow {
@@ -508,6 +509,16 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Custom,
         class: "GlobalStore",
         doc: "Stores a tile at tile coordinates; out of bounds elements are dropped.",
+        ..BASE
+    },
+    OpRow {
+        name: "atomic_rmw",
+        operands: &[one("value", Ty::Scalar), one("view", Ty::View), index("coords", Ty::Int)],
+        attrs: &[need("mode", Enum(ATOMIC_MODES)), SIGN],
+        traits: &[ReadsGlobal, WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalLoad",
+        doc: "Updates the element at the coordinates atomically (relaxed, device scope), once per execution and CTA; the result is what was there before. Out of bounds nothing is updated and the result is 0.",
         ..BASE
     },
     OpRow {
@@ -552,7 +563,7 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "copy",
         operands: &[
-            one("source", Ty::Tile),
+            one("source", Ty::Num),
             index("source_stage", Ty::Stage),
             opt("dest", Ty::Tile),
             index("dest_stage", Ty::Stage),
@@ -563,7 +574,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "by-space",
-        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. `when` false: the result is `otherwise` in every element and the source is not read.",
+        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. A scalar is written to, or read from, a buffer of one element a slot. `when` false: the result is `otherwise` in every element and the source is not read.",
         ..BASE
     },
     OpRow {
@@ -658,7 +669,7 @@ pub const OPS: &[OpRow] = &[
             may("distance", Int),
             need("full", Call(&["tx", "commit", "arrive", "none"])),
             need("empty", Call(&["commit", "arrive", "bulk", "none"])),
-            may("publish", Enum(&["none", "proxy", "tmem"])),
+            may("publish", Enum(&["none", "proxy", "tmem", "global"])),
             may("named", Int),
             may("full_at", Int),
             may("empty_at", Int),
@@ -697,10 +708,10 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "async.pipeline.producer_commit",
         operands: &[one("owned", Ty::Producer)],
-        attrs: &[may("tx", Int)],
+        attrs: &[may("tx", Int), may("bulk_pending", Int)],
         traits: &[Pipeline],
         rule: Rule::Same,
-        doc: "Announces the slot as full (with `tx`: expects that many bytes, before the copies).",
+        doc: "Announces the slot as full (with `tx`: expects that many bytes, before the copies; with `bulk_pending`: when all but that many bulk groups of the issuing lane are complete).",
         ..BASE
     },
     OpRow {

@@ -3,12 +3,15 @@
 //! In: a function in value form and the target. Out: an [`AgentPlan`]. TMA loads go to the *load* agent, matrix
 //! multiplies to the *mma* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
 //! TMA stores of tiles that never pass through registers to a *store* agent. Uniform ops, region ops and
-//! terminators belong to nobody. No cycles and no start times are looked at here.
+//! terminators belong to nobody. A scalar read from memory belongs to the agent that needs it, or, where several do
+//! or reading it changes memory, to a one-lane agent ([`scalars`]). No cycles and no start times are looked at here.
 //!
 //! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts at a
 //! warp that is a multiple of four (it may read tensor memory). `setmaxnreg` is planned only where the registers
 //! a thread has at kernel entry are too few, and only then are warps padded to whole warpgroups.
 //! Cost: linear in the ops, but for the near-constant factor of union-find.
+
+mod scalars;
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -174,7 +177,19 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         roots.len().min(opts.max_simt_agents.max(1) as usize)
     };
     let mut kinds = vec![AgentKind::Simt; simt_count];
-    kinds.extend([AgentKind::Load, AgentKind::Mma, AgentKind::Store].into_iter().filter(|&k| has(k)));
+    let component = |op: Op, sets: &DisjointSets| {
+        let root = sets.root(base + op.index());
+        roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
+    };
+    let party = |op: Op| {
+        let kind = role(func, &classes, op)?;
+        Some((kind, if kind == AgentKind::Simt { component(op, &sets) } else { 0 }))
+    };
+    let owners = scalars::owners(func, &ops, &party, simt_count);
+    let reads = |k| owners.iter().any(|o| o.1.0 == k);
+    kinds.extend(
+        [AgentKind::Load, AgentKind::Mma, AgentKind::Store].into_iter().filter(|&k| has(k) || reads(k)),
+    );
     if kinds.is_empty() {
         // Nothing to run, but a launch needs a thread.
         kinds.push(AgentKind::Simt);
@@ -204,14 +219,9 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     budget(&mut plan, warp, isa, opts, func.loc)?;
 
     for &op in &ops {
-        let Some(kind) = role(func, &classes, op) else { continue };
-        let agent = if kind == AgentKind::Simt {
-            let root = sets.find(base + op.index());
-            let number = roots.iter().position(|&r| r == root).unwrap_or(0);
-            Some(Agent::new(number % simt_count.max(1)))
-        } else {
-            plan.first(kind)
-        };
+        let owner = || owners.iter().find(|o| o.0 == op).map(|o| o.1);
+        let Some((kind, number)) = party(op).or_else(owner) else { continue };
+        let agent = if kind == AgentKind::Simt { Some(Agent::new(number)) } else { plan.first(kind) };
         plan.op_agent[op] = agent.into();
     }
     Ok(plan)

@@ -5,19 +5,25 @@
 //! conflicts with an earlier one that its engine cannot know to be complete, the earlier access becomes an event and
 //! the later engine its consumer. A second walk does the same from one execution of the block to a later one through
 //! the *empty* sides. In the web's home block a channel owns the ring of slots; in blocks below it the web stays in
-//! place and the channel is a token with one slot.
+//! place and the channel is a token with one slot. A scalar that another agent needs travels through a ring of its
+//! own, whose readers copy it to registers where they first need it.
 //!
 //! Guarantee: program order, executed sequentially, satisfies every wait, so an unscheduled region never deadlocks;
 //! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
 use super::access::{Class, Key, accesses, class_of, slice_base};
+use super::needs::Needs;
+use super::sync::World;
 use super::webs::{Web, Webs, ancestor_in};
-use crate::agents::AgentPlan;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
+
+/// Named barriers of a CTA.
+pub const NAMED_BARRIERS: u32 = 16;
 
 /// A bundle of channels: one full/empty barrier pair per slot.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,6 +50,8 @@ pub enum Publish {
     Proxy,
     /// Tensor memory written by threads.
     Tmem,
+    /// Global memory written by threads or bulk stores, read by an asynchronous engine.
+    Global,
 }
 
 impl Publish {
@@ -53,6 +61,7 @@ impl Publish {
             Publish::None => "none",
             Publish::Proxy => "proxy",
             Publish::Tmem => "tmem",
+            Publish::Global => "global",
         }
     }
 }
@@ -68,6 +77,10 @@ pub struct PipeData {
     pub webs: Vec<Web>,
     /// Whether it hands over data (its webs are its buffers) or is a token.
     pub payload: bool,
+    /// Whether the data are scalars: a consumer copies them to registers where it first needs one, and releases.
+    pub scalar: bool,
+    /// Whether it excludes ops from overlapping, and hands over nothing: a mutex.
+    pub exclusion: bool,
     /// Whether the webs stay in place (one slot, `home` lies below their home).
     pub in_place: bool,
     /// Who produces.
@@ -152,7 +165,12 @@ struct Event {
 ///
 /// # Errors
 /// See the module documentation.
-pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+pub fn build(
+    world: World<'_>,
+    webs: &mut Webs,
+    first_named: u32,
+) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+    let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::new();
     for (web, data) in webs.webs.iter() {
@@ -168,9 +186,12 @@ pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Pr
             }
         }
         for block in blocks {
-            block_channels(func, plan, webs, web, block, &mut found)?;
+            block_channels(func, plan, webs, web, block, first_named, &mut found)?;
         }
     }
+    scalar_channels(func, plan, webs, needs, &mut found);
+    super::order::memory_tokens(world, &mut found)?;
+    super::order::mutexes(world, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
     found.sort_by_key(last);
     let mut pipes: PrimaryMap<Pipe, PipeData> = PrimaryMap::new();
@@ -186,6 +207,51 @@ pub fn build(func: &Function, plan: &AgentPlan, webs: &Webs) -> CodegenResult<Pr
     Ok(pipes)
 }
 
+/// One ring per scalar that some agent receives.
+fn scalar_channels(
+    func: &Function,
+    plan: &AgentPlan,
+    webs: &mut Webs,
+    needs: &PrimaryMap<Agent, Needs>,
+    found: &mut Vec<PipeData>,
+) {
+    let mut sources: Vec<Op> = needs.values().flat_map(|n| &n.received).map(|r| r.source).collect();
+    sources.sort_unstable();
+    sources.dedup();
+    for source in sources {
+        let (Some(agent), Some(home)) = (plan.op_agent[source].expand(), func.op_block(source)) else {
+            continue;
+        };
+        let Some(web) = webs.add_scalar(func, source) else { continue };
+        let consumers = needs.iter().filter_map(|(agent, n)| {
+            let r = n.received.iter().find(|r| r.source == source)?;
+            let key = Key { agent, class: Class::Sync };
+            Some(Consumer { key, waits: r.users.clone(), uses: r.users.clone() })
+        });
+        found.push(PipeData {
+            home,
+            distance: 0,
+            webs: vec![web],
+            payload: true,
+            scalar: true,
+            exclusion: false,
+            in_place: false,
+            producer: Key { agent, class: Class::Sync },
+            acquires: vec![source],
+            events: vec![source],
+            consumers: consumers.collect(),
+            tx: 0,
+            publish: Publish::None,
+            named: None,
+            depth: 1,
+            has_empty: true,
+            reason: String::new(),
+            full_at: 0,
+            empty_at: 0,
+        });
+    }
+}
+
 fn keys_of(p: &PipeData) -> Vec<Key> {
     let mut k: Vec<Key> = p.consumers.iter().map(|c| c.key).collect();
     k.sort_unstable();
@@ -198,6 +264,9 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.distance == b.distance
         && a.in_place == b.in_place
         && a.payload == b.payload
+        && a.scalar == b.scalar
+        && !a.exclusion
+        && !b.exclusion
         && a.producer == b.producer
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
@@ -248,6 +317,7 @@ fn block_channels(
     webs: &Webs,
     web: Web,
     block: Block,
+    first_named: u32,
     found: &mut Vec<PipeData>,
 ) -> CodegenResult<()> {
     let data = &webs.webs[web];
@@ -383,12 +453,15 @@ fn block_channels(
         let inside = producer.class == Class::Sync
             && !plan.agents[agent].elect
             && consumers.iter().all(|c| c.key == Key { agent, class: Class::Bulk });
-        let named = (inside && agent.as_u32() < 15).then(|| 1 + agent.as_u32());
+        let number = first_named.saturating_add(agent.as_u32());
+        let named = (inside && number < NAMED_BARRIERS).then_some(number);
         found.push(PipeData {
             home: block,
             distance: 0,
             webs: vec![web],
             payload,
+            scalar: false,
+            exclusion: false,
             in_place,
             producer,
             acquires: of_key(e.key).map(|n| nodes[n].op).collect(),

@@ -1,40 +1,38 @@
 //! Channel depths: how many slots each ring gets, and why.
 //!
 //! R3 gives the least depth at which the schedule's II holds; R4 grows rings, the one short of most cycles first,
-//! until every producer's latency is covered, 8 slots, or memory is full. If even R3 does not fit, the largest rings
-//! shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports.
+//! until every producer's latency is covered, the option's limit, or memory is full. If even R3 does not fit, the largest
+//! rings shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports. A [`Reject`] then says
+//! which edges a schedule that needs no more slots must keep.
 //! Unit: model cycles for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
-use super::channels::{Pipe, PipeData};
+use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
+use super::share::Sharing;
+use super::sync::World;
 use super::webs::Webs;
+use super::{BufferOptions, Reject};
 use crate::agents::AgentPlan;
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
-use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use crate::schedule::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
-
-/// Most slots that R4 gives a ring.
-pub const MAX_DEPTH: u32 = 8;
+use std::cell::OnceCell;
 
 /// What depths are chosen from.
 #[derive(Copy, Clone)]
 pub struct Input<'a> {
-    /// The placed function.
-    pub func: &'a Function,
-    /// Agents.
-    pub plan: &'a AgentPlan,
-    /// Schedules.
-    pub sched: &'a ScheduleAnalysis,
+    /// Function, agents, schedules, needs.
+    pub world: World<'a>,
     /// Target.
     pub isa: &'a dyn TargetIsa,
     /// Shared-memory bytes the kernel may ask for.
     pub smem_limit: u32,
-    /// Most slots of a ring.
-    pub max_depth: u32,
+    /// Choices of the caller.
+    pub opts: &'a BufferOptions,
 }
 
 /// Pipes that share their number of slots: they hand over the same webs in one home.
@@ -59,13 +57,15 @@ fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &Pipe
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
             let first = p.acquires.iter().map(|&op| s.start[op]).min().unwrap_or(0);
-            let last = p
-                .consumers
-                .iter()
-                .flat_map(|c| &c.uses)
-                .map(|&op| s.start[op].saturating_add(cost::hold(func, isa, op)))
-                .max()
-                .unwrap_or(0);
+            let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, isa, op));
+            let last = if p.scalar {
+                // Freed where it is first needed; at the end of the iteration if only what is yielded rests on it.
+                let end = s.scheduled.iter().map(|&op| s.start[op]).max().unwrap_or(0);
+                let first = |c: &Consumer| c.waits.iter().map(|&op| s.start[op]).min().unwrap_or(end);
+                p.consumers.iter().map(|c| first(c).saturating_add(1)).max().unwrap_or(0)
+            } else {
+                p.consumers.iter().flat_map(|c| &c.uses).map(freed).max().unwrap_or(0)
+            };
             let span = last.saturating_sub(first);
             let d = p.distance + span.div_ceil(s.ii);
             let d = d.max(1).max(p.distance);
@@ -83,12 +83,17 @@ pub fn choose(
     input: &Input<'_>,
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
-) -> CodegenResult<MemoryMap> {
-    let &Input { func, plan, sched, isa, smem_limit, max_depth } = input;
+) -> CodegenResult<(MemoryMap, Vec<Reject>)> {
+    let &Input { world, isa, smem_limit, opts } = input;
+    let World { func, plan, sched, .. } = world;
+    // A fixed depth is a hard limit, and what every ring gets.
+    let max_depth = opts.pipeline_depth.or(opts.max_depth).unwrap_or(u32::MAX).max(1);
+    let mut needs: SecondaryMap<Pipe, u32> = SecondaryMap::new();
     let mut rings: Vec<Ring> = Vec::new();
     let ids: Vec<Pipe> = pipes.keys().collect();
     for id in ids {
         let (d, why) = need(func, sched, isa, &pipes[id]);
+        needs[id] = d;
         let p = &mut pipes[id];
         if p.in_place {
             p.depth = 1;
@@ -98,30 +103,33 @@ pub fn choose(
         }
         p.reason = why;
         let p = &pipes[id];
-        let latency = p
-            .events
-            .iter()
-            .map(|&op| cost::latency(func, plan, isa, p.producer.agent, op))
-            .max()
-            .unwrap_or(0);
+        let latency = |&op: &Op| match p.scalar {
+            true => u64::from(isa.machine().real_latency(cost::op_class(func, op), &cost::work(func, op))),
+            false => cost::latency(func, plan, isa, p.producer.agent, op),
+        };
+        let latency = p.events.iter().map(latency).max().unwrap_or(0);
+        let period = cost::block_cycles(func, plan, isa, p.home);
         let hold = p
             .consumers
             .iter()
             .map(|c| {
+                if p.scalar {
+                    // The last agent of a chain reads it turns after the first: a few bytes must not hold that up.
+                    return period.saturating_mul(2);
+                }
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
                 used.fold(0, u64::saturating_add)
             })
             .max()
             .unwrap_or(0);
         let cover = latency.saturating_add(hold);
-        let period = cost::block_cycles(func, plan, isa, p.home);
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
         // Rings that share a web become one.
         let mut ring = Ring {
             pipes: vec![id],
             need: d.min(cap),
             depth: 0,
-            cap: cap.min(max_depth.max(1)),
+            cap: cap.min(max_depth),
             cover,
             period,
             shrunk: false,
@@ -140,11 +148,16 @@ pub fn choose(
     }
     rings.sort_by_key(|r| r.pipes.first().copied());
     for r in &mut rings {
-        r.depth = r.need.min(max_depth.max(1));
+        r.depth = r.need.min(max_depth);
     }
+    // Memory of its own for every web; where that does not fit, webs that are dead together share.
+    let sharing: OnceCell<Sharing> = OnceCell::new();
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
-        memory::lay_out(func, isa, smem_limit, webs, pipes)
+        memory::lay_out(func, isa, smem_limit, webs, pipes, None).or_else(|_| {
+            let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
+            memory::lay_out(func, isa, smem_limit, webs, pipes, Some(shared))
+        })
     };
     // R3 first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);
@@ -157,11 +170,15 @@ pub fn choose(
     map?;
     let mut full = vec![false; rings.len()];
     loop {
-        let short = |r: &Ring| i128::from(r.depth) * i128::from(r.period) - i128::from(r.cover);
+        let short = |r: &Ring| match opts.pipeline_depth {
+            Some(n) => i128::from(r.depth) - i128::from(n),
+            None => i128::from(r.depth) * i128::from(r.period) - i128::from(r.cover),
+        };
+        let most = opts.pipeline_depth.unwrap_or(opts.max_slots);
         let pick = rings
             .iter()
             .enumerate()
-            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth < r.cap.min(MAX_DEPTH) && short(r) < 0)
+            .filter(|(i, r)| !full[*i] && !r.shrunk && r.depth < r.cap.min(most) && short(r) < 0)
             .min_by_key(|(i, r)| (short(r), *i))
             .map(|(i, _)| i);
         let Some(i) = pick else { break };
@@ -178,12 +195,44 @@ pub fn choose(
             if full[i] || r.shrunk {
                 p.reason.push_str(", memory full");
             }
+            if r.need > max_depth {
+                p.reason.push_str(", limited");
+            }
             if r.cap == 1 && max_depth > 1 {
                 p.reason.push_str(", home runs once");
             }
         }
     }
-    fits(&rings, webs, pipes)
+    let map = fits(&rings, webs, pipes)?;
+    let mut rejects = Vec::new();
+    for r in rings.iter().filter(|r| r.depth < r.need) {
+        for &id in r.pipes.iter().filter(|&&id| needs[id] > r.depth) {
+            let edges = freeing_edges(func, isa, sched, &pipes[id], r.depth);
+            rejects.push(Reject { pipe: id, need: needs[id], have: r.depth, edges });
+        }
+    }
+    Ok((map, rejects))
+}
+
+/// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`
+/// iterations later. None where there is no slot to spare for the distance, or nothing was scheduled.
+fn freeing_edges(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    sched: &ScheduleAnalysis,
+    p: &PipeData,
+    have: u32,
+) -> Vec<OpEdge> {
+    let scheduled = schedule_of(func, sched, p).is_some_and(|s| !s.serial && s.ii > 0);
+    let Some(distance) = have.checked_sub(p.distance).filter(|&d| d > 0 && scheduled) else {
+        return Vec::new();
+    };
+    let mut edges = Vec::new();
+    for &from in p.consumers.iter().flat_map(|c| &c.uses) {
+        let latency = i32::try_from(cost::hold(func, isa, from)).unwrap_or(i32::MAX);
+        edges.extend(p.acquires.iter().map(|&to| OpEdge { from, to, latency, distance }));
+    }
+    edges
 }
 
 fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>) {

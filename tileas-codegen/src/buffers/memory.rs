@@ -2,11 +2,13 @@
 //!
 //! Shared memory, from a 1024-aligned base: tiles in web order, then the full and empty barriers of each pipe
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
-//! webs in order, the allocation a power of two of columns. Errors: E0602, E0603 with need, capacity and the largest
+//! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
+//! only webs it may share with. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear.
 
 use super::channels::{Pipe, PipeData};
-use super::webs::Webs;
+use super::share::Sharing;
+use super::webs::{Web, Webs};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
@@ -30,11 +32,6 @@ pub struct MemoryMap {
     pub tmem_base_at: u32,
 }
 
-/// Alignment of a web's slots in shared memory.
-pub fn alignment(layout: crate::ir::Layout) -> u32 {
-    layout.swizzle().map_or(128, |s| s.alignment().max(128))
-}
-
 /// Lays out memory, filling `at` of webs and the barrier offsets of pipes.
 ///
 /// # Errors
@@ -45,27 +42,42 @@ pub fn lay_out(
     smem_limit: u32,
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
+    sharing: Option<&Sharing>,
 ) -> CodegenResult<MemoryMap> {
+    // What was placed: (web, first, end), per space.
+    let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
+    // The first place behind what may not be shared.
+    let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, end: u64| -> u64 {
+        let Some(sharing) = sharing else { return end.next_multiple_of(align) };
+        let mut starts: Vec<u64> = list.iter().map(|p| p.2.next_multiple_of(align)).chain([0]).collect();
+        starts.sort_unstable();
+        let free =
+            |at: u64| list.iter().all(|p| p.2 <= at || at + size <= p.1 || sharing.may_share(web, p.0));
+        starts.into_iter().find(|&at| free(at)).unwrap_or(end.next_multiple_of(align))
+    };
     let mut smem = 0u64;
     let mut columns = 0u64;
     let mut largest = [(0u64, Loc::NONE); 2];
-    for w in webs.webs.values_mut() {
+    for (web, w) in webs.webs.iter_mut() {
         let loc = func.defining_op(w.root).map_or(Loc::NONE, |op| func.op_loc(op));
         let slots = u64::from(w.slots);
         match w.space {
             Space::Tmem => {
-                w.at = u32::try_from(columns).unwrap_or(u32::MAX);
                 let need = slots * u64::from(w.columns());
-                columns += need;
+                let at = place(web, &placed[1], need, 1, columns);
+                w.at = u32::try_from(at).unwrap_or(u32::MAX);
+                placed[1].push((web, at, at + need));
+                columns = columns.max(at + need);
                 if need > largest[1].0 {
                     largest[1] = (need, loc);
                 }
             }
             _ => {
-                smem = smem.next_multiple_of(u64::from(alignment(w.layout)));
-                w.at = u32::try_from(smem).unwrap_or(u32::MAX);
                 let need = slots * u64::from(w.bytes());
-                smem += need;
+                let at = place(web, &placed[0], need, u64::from(w.alignment()), smem);
+                w.at = u32::try_from(at).unwrap_or(u32::MAX);
+                placed[0].push((web, at, at + need));
+                smem = smem.max(at + need);
                 if need > largest[0].0 {
                     largest[0] = (need, loc);
                 }

@@ -1,14 +1,20 @@
 //! Buffers: storage webs, channels and their bundles, depths, memory layout.
 //!
 //! In: the placed function, the agent plan and the schedules. Out: a [`BufferAssignment`], which [`crate::materialize`]
-//! turns into code. Steps: [`webs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
+//! turns into code. Steps: [`webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
 pub mod access;
+pub mod alias;
 pub mod channels;
 pub mod cost;
 pub mod depth;
 pub mod memory;
+pub mod needs;
+pub mod order;
+pub mod partition;
+pub mod share;
+pub mod sync;
 pub mod webs;
 
 pub use access::{Class, Key};
@@ -16,21 +22,52 @@ pub use channels::{Consumer, Pipe, PipeData, Publish};
 pub use memory::MemoryMap;
 pub use webs::{Flag, Web, WebData, Webs};
 
-use crate::agents::AgentPlan;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::schedule::handoff::ScheduleAnalysis;
+use crate::schedule::handoff::{OpEdge, ScheduleAnalysis};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use std::fmt::Write;
 
 /// Choices of the caller.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct BufferOptions {
     /// Shared-memory bytes the kernel may ask for; default: what the target has.
     pub smem_bytes: Option<u32>,
-    /// Most slots of a ring; default: 8.
+    /// Most slots of a ring, whatever R3 asks for; default: no limit.
     pub max_depth: Option<u32>,
+    /// Slots of every ring whose home runs that often, instead of the policy R4; default: the policy.
+    pub pipeline_depth: Option<u32>,
+    /// Most slots that R4 gives a ring. Default: 8.
+    pub max_slots: u32,
+    /// The first named barrier for hand-offs inside an agent; 0 is the frame's. Default: 1.
+    pub first_named_barrier: u32,
+}
+
+impl Default for BufferOptions {
+    fn default() -> BufferOptions {
+        BufferOptions {
+            smem_bytes: None,
+            max_depth: None,
+            pipeline_depth: None,
+            max_slots: 8,
+            first_named_barrier: 1,
+        }
+    }
+}
+
+/// A ring that got fewer slots than its loop's schedule needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reject {
+    /// The channel.
+    pub pipe: Pipe,
+    /// Slots by R3.
+    pub need: u32,
+    /// Slots there are.
+    pub have: u32,
+    /// What a schedule that does with them must keep: from each last reader to each first writer.
+    pub edges: Vec<OpEdge>,
 }
 
 /// Storage and hand-offs of one function.
@@ -40,8 +77,12 @@ pub struct BufferAssignment {
     pub webs: Webs,
     /// Bundled channels in program order of their commits.
     pub pipes: PrimaryMap<Pipe, PipeData>,
+    /// What each agent's region must contain.
+    pub needs: PrimaryMap<Agent, needs::Needs>,
     /// Memory layout.
     pub memory: MemoryMap,
+    /// Rings with fewer slots than R3 asks for.
+    pub rejects: Vec<Reject>,
     /// The II each scheduled loop reaches with these depths.
     pub ii_eff: SecondaryMap<Op, u32>,
 }
@@ -58,14 +99,19 @@ pub fn assign_buffers(
     opts: &BufferOptions,
 ) -> CodegenResult<BufferAssignment> {
     let mut webs = webs::build(func)?;
-    let mut pipes = channels::build(func, plan, &webs)?;
-    let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
-    let max_depth = opts.max_depth.unwrap_or(depth::MAX_DEPTH);
-    let memory = depth::choose(
-        &depth::Input { func, plan, sched, isa, smem_limit, max_depth },
+    let mut needs: PrimaryMap<Agent, needs::Needs> = PrimaryMap::new();
+    for agent in plan.agents.keys() {
+        needs.push(needs::compute(func, plan, agent)?);
+    }
+    let mut pipes = channels::build(
+        sync::World { func, plan, sched, needs: &needs },
         &mut webs,
-        &mut pipes,
+        opts.first_named_barrier,
     )?;
+    let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
+    let world = sync::World { func, plan, sched, needs: &needs };
+    let input = depth::Input { world, isa, smem_limit, opts };
+    let (memory, rejects) = depth::choose(&input, &mut webs, &mut pipes)?;
     let mut ii_eff = SecondaryMap::new();
     for op in func.all_ops() {
         if func.opcode(op) == Opcode::For
@@ -74,7 +120,7 @@ pub fn assign_buffers(
             ii_eff[op] = depth::ii_eff(func, plan, isa, s, &pipes);
         }
     }
-    Ok(BufferAssignment { webs, pipes, memory, ii_eff })
+    Ok(BufferAssignment { webs, pipes, needs, memory, rejects, ii_eff })
 }
 
 impl BufferAssignment {
@@ -98,7 +144,12 @@ impl BufferAssignment {
             };
             let webs: Vec<String> = p.webs.iter().map(|w| w.to_string()).collect();
             let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
-            let kind = if p.payload { "" } else { " token" };
+            let kind = match p.payload {
+                _ if p.exclusion => " mutex",
+                _ if p.scalar => " scalar",
+                true => "",
+                false => " token",
+            };
             let empty = if p.has_empty { "" } else { ", no empty side" };
             let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));
             let _ = writeln!(
@@ -111,6 +162,9 @@ impl BufferAssignment {
                 p.depth,
                 p.reason
             );
+        }
+        for r in &self.rejects {
+            let _ = writeln!(s, "{}: {} slots are needed, there are {}", r.pipe, r.need, r.have);
         }
         for op in func.all_ops().into_iter().filter(|&op| self.ii_eff[op] > 0) {
             let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);

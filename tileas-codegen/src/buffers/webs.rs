@@ -1,12 +1,12 @@
 //! Storage webs: the tile values that share one buffer, updated in place.
 //!
-//! In: the placed function. Out: [`Webs`]: a partition of all shared- and tensor-memory values. Ties: a dot's
-//! accumulator and result; a `for`'s init, argument, yield and result; an `if`'s yields and results; slices with
-//! their tile. A constant joins nothing: it occupies no memory, and "not written yet" is a flag ([`Flag`]).
+//! In: the placed function. Out: [`Webs`]: what is known of each set of the [`Partition`] of all shared- and
+//! tensor-memory values. A constant is in none: it occupies no memory, and "not written yet" is a flag ([`Flag`]).
 //! Errors: E0601 a tied value is used after the op that overwrites it, E0604 ties of unequal tiles.
 //! Cost: near-linear in the values.
 
 use super::access::{accesses, is_stored, slice_base};
+use super::partition::Partition;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
 use cranelift_entity::packed_option::PackedOption;
@@ -33,6 +33,8 @@ pub struct WebData {
     pub elem: Scalar,
     /// Layout.
     pub layout: Layout,
+    /// A slot holds one scalar.
+    pub scalar: bool,
     /// The block one of whose executions uses one slot.
     pub home: Block,
     /// Ops that access it, in program order.
@@ -48,6 +50,16 @@ impl WebData {
     pub fn bytes(&self) -> u32 {
         let n: u64 = self.dims.iter().map(|&d| u64::from(d)).product();
         u32::try_from((n * u64::from(self.elem.bits())).div_ceil(8)).unwrap_or(u32::MAX)
+    }
+
+    /// Alignment of a slot in shared memory: a scalar's is that of the widest scalar.
+    pub fn alignment(&self) -> u32 {
+        if self.is_scalar() { 8 } else { self.layout.swizzle().map_or(128, |s| s.alignment().max(128)) }
+    }
+
+    /// Whether a slot holds one scalar on its way between agents.
+    pub fn is_scalar(&self) -> bool {
+        self.scalar
     }
 
     /// Tensor-memory columns of one slot: 32 bits × lanes each.
@@ -66,18 +78,27 @@ pub struct Webs {
     pub of: SecondaryMap<Value, PackedOption<Web>>,
 }
 
-fn find(parent: &mut SecondaryMap<Value, u32>, v: Value) -> Value {
-    let mut r = v;
-    while parent[r] != 0 {
-        r = Value::from_u32(parent[r] - 1);
+impl Webs {
+    /// Adds the slot through which the scalar that `source` makes travels.
+    pub fn add_scalar(&mut self, func: &Function, source: Op) -> Option<Web> {
+        let v = func.result(source)?;
+        let elem = func.value_data(v).as_scalar()?;
+        let web = self.webs.push(WebData {
+            values: vec![v],
+            root: v,
+            space: Space::Smem,
+            dims: SmallVec::from_slice(&[1]),
+            elem,
+            layout: Layout::SmemRow,
+            scalar: true,
+            home: func.op_block(source)?,
+            ops: vec![source],
+            slots: 1,
+            at: 0,
+        });
+        self.of[v] = web.into();
+        Some(web)
     }
-    let mut c = v;
-    while c != r {
-        let next = Value::from_u32(parent[c] - 1);
-        parent[c] = r.as_u32() + 1;
-        c = next;
-    }
-    r
 }
 
 /// Whether a stored value is a constant: it has no storage.
@@ -113,70 +134,12 @@ pub fn ancestor_in(func: &Function, op: Op, block: Block) -> Option<Op> {
 /// # Errors
 /// E0601, E0604, E0608; see the module documentation.
 pub fn build(func: &Function) -> CodegenResult<Webs> {
-    let mut parent: SecondaryMap<Value, u32> = SecondaryMap::new();
-    let mut members: Vec<(Value, Op)> = Vec::new();
-    let all = func.all_ops();
-    let mut error = None;
-    {
-        let mut tie = |a: Value, b: Value, op: Op| {
-            if !is_stored(func, a) || !is_stored(func, b) || is_constant(func, a) || is_constant(func, b) {
-                return;
-            }
-            if func.value_data(a).space() != func.value_data(b).space() {
-                error.get_or_insert_with(|| {
-                    CodegenError::new(
-                        Code::E0604,
-                        func.op_loc(op),
-                        format!("{} is tied to {}", func.value_data(a), func.value_data(b)),
-                    )
-                });
-            }
-            let (a, b) = (find(&mut parent, a), find(&mut parent, b));
-            if a != b {
-                let (lo, hi) = if a < b { (a, b) } else { (b, a) };
-                parent[hi] = lo.as_u32() + 1;
-            }
-        };
-        for &op in &all {
-            match func.opcode(op) {
-                Opcode::AsyncDot => {
-                    if let (Some(acc), Some(&r)) = (func.named_operand(op, "acc"), func.results(op).first()) {
-                        tie(acc, r, op);
-                    }
-                }
-                Opcode::ExtractSlice => {
-                    if let (Some(s), Some(&r)) = (func.named_operand(op, "source"), func.results(op).first())
-                    {
-                        tie(s, r, op);
-                    }
-                }
-                Opcode::For => {
-                    let (args, yields) = (for_args(func, op), region_yields(func, op, 0));
-                    for (i, &init) in func.named_segment(op, "inits").iter().enumerate() {
-                        let Some(&arg) = args.get(i) else { continue };
-                        tie(init, arg, op);
-                        if let Some(&y) = yields.get(i) {
-                            tie(arg, y, op);
-                        }
-                        if let Some(&r) = func.results(op).get(i) {
-                            tie(arg, r, op);
-                        }
-                    }
-                }
-                Opcode::If => {
-                    for n in 0..func.regions(op).len() {
-                        for (&y, &r) in region_yields(func, op, n).iter().zip(func.results(op)) {
-                            tie(y, r, op);
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-    if let Some(e) = error {
+    let mut partition = Partition::find(func);
+    if let Some(e) = partition.error.take() {
         return Err(e);
     }
+    let mut members: Vec<(Value, Op)> = Vec::new();
+    let all = func.all_ops();
     // Members in program order: results of ops, then arguments of their bodies.
     for &op in &all {
         for &v in func.results(op) {
@@ -205,7 +168,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         };
         // Where the value exists: its op's block; an argument exists where its loop stands.
         let block = func.op_block(op).unwrap_or_else(|| func.entry());
-        let r = find(&mut parent, v);
+        let r = partition.root(v);
         let web = by_root[r].expand().unwrap_or_else(|| {
             webs.webs.push(WebData {
                 values: Vec::new(),
@@ -214,6 +177,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                 dims: dims.clone(),
                 elem: *elem,
                 layout: *layout,
+                scalar: false,
                 home: block,
                 ops: Vec::new(),
                 slots: 1,

@@ -292,11 +292,11 @@ impl Context {
         // Inherent attributes travel with clones: the placed ops have keys of their own.
         self.constraints.parse(placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
         let constraints = &self.constraints;
-        let analysis =
-            wiring::schedule(placed, plan, constraints, &mut self.scheduler, isa, settings).map_err(one)?;
+        let (analysis, buffers) =
+            wiring::schedule_and_assign(placed, plan, constraints, &mut self.scheduler, isa, settings)
+                .map_err(one)?;
         warnings.extend(analysis.warnings.iter().cloned());
         let analysis = &*state.schedule.insert(analysis);
-        let buffers = wiring::buffers(placed, plan, analysis, isa, settings).map_err(one)?;
         let buffers = &*state.buffers.insert(buffers);
         if last == Stage::Schedule {
             return Ok(());

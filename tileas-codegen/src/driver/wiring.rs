@@ -9,34 +9,76 @@ use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::schedule::Scheduler;
-use crate::schedule::ddg::schedule_function;
-use crate::schedule::handoff::ScheduleAnalysis;
+use crate::schedule::ddg::schedule_function_with;
+use crate::schedule::handoff::{OpEdge, ScheduleAnalysis};
 use crate::settings::Settings;
 
 /// Storage and channels of a kernel.
 pub type Buffers = BufferAssignment;
 
-/// Schedules every innermost loop of a placed function.
-pub(super) fn schedule(
+/// Schedules every innermost loop of a placed function and assigns storage, channels, depths and memory. Where a ring
+/// gets fewer slots than its schedule needs, the loops are scheduled again for the slots there are, for as long as
+/// that goes on; the result whose loops take fewest cycles together, with the slots they got, wins, the first one
+/// among equals.
+pub(super) fn schedule_and_assign(
     func: &Function,
     plan: &AgentPlan,
     constraints: &ConstraintMap,
     scheduler: &mut Scheduler,
     isa: &dyn TargetIsa,
     settings: &Settings,
+) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
+    let analysis = schedule(func, plan, constraints, scheduler, isa, settings, &[])?;
+    let assigned = buffers(func, plan, &analysis, isa, settings)?;
+    let cycles = |a: &ScheduleAnalysis, b: &Buffers| -> u64 {
+        a.regions.iter().map(|r| u64::from(b.ii_eff[r.for_op])).sum()
+    };
+    let mut rejected: Vec<_> = assigned.rejects.clone();
+    let mut best = (analysis, assigned);
+    let mut extra: Vec<OpEdge> = Vec::new();
+    for _round in 0..settings.max_constraint_iterations {
+        let known = extra.len();
+        for e in rejected.iter().flat_map(|r| &r.edges) {
+            if !extra.contains(e) {
+                extra.push(*e);
+            }
+        }
+        if extra.len() == known {
+            break;
+        }
+        let Ok(next) = schedule(func, plan, constraints, scheduler, isa, settings, &extra) else { break };
+        let Ok(assigned) = buffers(func, plan, &next, isa, settings) else { break };
+        rejected.clone_from(&assigned.rejects);
+        if cycles(&next, &assigned) < cycles(&best.0, &best.1) {
+            best = (next, assigned);
+        }
+    }
+    Ok(best)
+}
+
+/// Schedules every innermost loop of a placed function.
+fn schedule(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    scheduler: &mut Scheduler,
+    isa: &dyn TargetIsa,
+    settings: &Settings,
+    extra: &[OpEdge],
 ) -> CodegenResult<ScheduleAnalysis> {
-    schedule_function(func, plan, constraints, isa, scheduler, &settings.schedule_options())
+    let options = settings.schedule_options();
+    schedule_function_with(func, plan, constraints, isa, scheduler, &options, extra)
 }
 
 /// Storage webs, channels, depths and memory.
-pub(super) fn buffers(
+fn buffers(
     func: &Function,
     plan: &AgentPlan,
     schedule: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
-    _settings: &Settings,
+    settings: &Settings,
 ) -> CodegenResult<Buffers> {
-    assign_buffers(func, plan, schedule, isa, &crate::buffers::BufferOptions::default())
+    assign_buffers(func, plan, schedule, isa, &settings.buffer_options())
 }
 
 /// The function with pipelines and agents.

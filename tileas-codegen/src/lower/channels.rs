@@ -137,6 +137,16 @@ impl Lower<'_> {
                 let bar = self.plain(bar);
                 self.b.tcgen05_commit_cg1(bar);
             }
+            Signal::Arrive if self.f.has_attr(op, keys::BULK_PENDING) => {
+                let pending = self.f.attr_int(op, keys::BULK_PENDING).unwrap_or(0);
+                self.open_section();
+                self.b.bulk_wait_group(pending.clamp(0, 63));
+                if pipe.publish_global {
+                    self.b.fence_proxy_async_global();
+                }
+                let bar = self.barrier(pipe.full_at, slot);
+                self.b.mbarrier_arrive(bar);
+            }
             Signal::Arrive => {
                 if pipe.publish_tmem || self.pending_st {
                     self.b.tcgen05_wait_st();
@@ -144,6 +154,9 @@ impl Lower<'_> {
                 }
                 if pipe.publish_proxy {
                     self.b.fence_proxy_async_shared_cta();
+                }
+                if pipe.publish_global {
+                    self.b.fence_proxy_async_global();
                 }
                 if pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side) {
                     self.b.tcgen05_fence_before();
@@ -203,9 +216,10 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
         } else if pipe.named.is_none() {
-            // The one-lane agent of the matrix engine frees slots by commit, threads by arriving.
+            // The one-lane agent of the matrix engine frees slots by commit, threads by arriving. A side on which
+            // all arrive counts no commit.
             let signal = match pipe.empty {
-                Signal::None => Signal::None,
+                Signal::None | Signal::Arrive => pipe.empty,
                 _ if self.agent.elect => Signal::Commit,
                 _ => Signal::Arrive,
             };

@@ -52,7 +52,10 @@ impl Lower<'_> {
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
             O::AsyncDot => self.async_dot(op),
+            O::Copy if self.is_scalar_copy(op) => self.copy_scalar(op),
             O::Copy => self.copy(op),
+            O::AtomicRmw => self.atomic_rmw(op),
+            O::TiledLoad if !self.is_tile_op(op) => self.load_element(op),
             O::TiledLoad => self.tiled_load(op),
             O::TiledStore => self.tiled_store(op),
             _ if self.is_tile_op(op) => self.tile_op(op),
@@ -81,7 +84,9 @@ impl Lower<'_> {
                 self.f.has_attr(op, crate::ir::keys::ISSUER)
                     || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
             }
-            O::AsyncPipelineProducerCommit => self.f.has_attr(op, crate::ir::keys::TX),
+            O::AsyncPipelineProducerCommit => {
+                self.f.has_attr(op, crate::ir::keys::TX) || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+            }
             _ => false,
         }
     }

@@ -180,6 +180,7 @@ impl Lower<'_> {
             named: f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()),
             publish_proxy: publish == Some("proxy"),
             publish_tmem: publish == Some("tmem"),
+            publish_global: publish == Some("global"),
             tensor_side,
         };
         let index = self.pipes.len();

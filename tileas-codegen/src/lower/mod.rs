@@ -4,11 +4,12 @@
 //! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
 //! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
-//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `scalar` and `tile` arithmetic.
+//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
 mod control;
+mod element;
 mod frame;
 mod global;
 mod memory;
@@ -165,6 +166,8 @@ pub(crate) struct Pipe {
     pub named: Option<u32>,
     pub publish_proxy: bool,
     pub publish_tmem: bool,
+    /// Global memory is handed to an asynchronous engine.
+    pub publish_global: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
 }

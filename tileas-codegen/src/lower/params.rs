@@ -104,7 +104,7 @@ impl Abi {
         for op in f.all_ops() {
             match f.opcode(op) {
                 Opcode::MakeTiledTmaDesc => abi.add_map(f, op)?,
-                Opcode::TiledLoad | Opcode::TiledStore => {
+                Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw => {
                     let view = f.named_operand(op, "view").and_then(|v| abi.view_index(v));
                     match view {
                         Some(i) => abi.views[i].direct = true,

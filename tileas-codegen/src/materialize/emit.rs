@@ -6,14 +6,14 @@
 //! that follows them. Cost: linear in the ops emitted.
 
 use super::MaterializeOptions;
-use super::needs::{Needs, canonical};
 use super::plan::{BlockPlan, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, accesses, is_stored, slice_base};
+use crate::buffers::needs::{Needs, canonical, for_each_use};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, keys};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
 use crate::schedule::handoff::ScheduleAnalysis;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
@@ -290,12 +290,34 @@ impl<'a, 'b> Emit<'a, 'b> {
                 && !self.needs.own_regions.contains(op)
                 && !self.emitted.contains(op)
                 && self.sh.plan.op_agent[op].is_none();
-            if wanted {
+            if wanted && self.at_hand(op) {
                 self.emitted.insert(op);
                 self.item(op, 0)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether what a cloned op rests on has been read or received: a scalar from another agent arrives where it is
+    /// first needed, which may be after this point, and one of its own is read where R1 says.
+    fn at_hand(&self, op: Op) -> bool {
+        if !self.needs.reads_scalars {
+            return true;
+        }
+        let src = self.sh.src;
+        let inside = |v: Value| {
+            let block = match src.value_def(v) {
+                ValueDef::Result(d, _) => src.op_block(d),
+                ValueDef::Param(b, _) => Some(b),
+            };
+            let around = |b: Block| src.block_parent(b).and_then(|p| src.op_block(p).map(|up| (p, up)));
+            std::iter::successors(block, |&b| around(b).map(|x| x.1)).any(|b| src.block_parent(b) == Some(op))
+        };
+        let mut all = true;
+        for_each_use(src, op, &mut |v| {
+            all &= !self.needs.values.contains(v) || self.get(v).is_ok() || inside(v);
+        });
+        all
     }
 
     /// Emits a block without skew; the caller adds the terminator.
@@ -354,6 +376,10 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let ty = self.out.value_type(w);
                 let op = self.op(Opcode::AsyncPipelineProducerCommit, &[w], &[1], &[ty], Loc::NONE);
                 self.local(op, local);
+                if ba.pipes[p].producer.class == Class::Bulk {
+                    // The token says that what the lane stored is there.
+                    self.out.set_int(op, keys::BULK_PENDING, 0);
+                }
                 if step == Step::CommitTx(p) {
                     self.out.set_attr(
                         op,
@@ -452,6 +478,12 @@ impl<'a, 'b> Emit<'a, 'b> {
     fn leaf(&mut self, old: Op, local: u32) -> CodegenResult<()> {
         let src = self.sh.src;
         let loc = src.op_loc(old);
+        if let Some(&scalar) = src.results(old).first()
+            && let Some(web) =
+                self.sh.ba.webs.of[scalar].expand().filter(|&w| self.sh.ba.webs.webs[w].is_scalar())
+        {
+            return self.scalar(old, scalar, web, local);
+        }
         let touched = accesses(src, old);
         if touched.is_empty() {
             return self.plain(old, local);
@@ -524,6 +556,25 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.origin(new, old, local);
         let token = self.out.results(new)[0];
         self.tokens.insert(old, token);
+        Ok(())
+    }
+
+    /// A scalar that travels between agents: its agent computes and writes it, the others read it.
+    fn scalar(&mut self, old: Op, scalar: Value, web: Web, local: u32) -> CodegenResult<()> {
+        let loc = self.sh.src.op_loc(old);
+        let (buffer, slot) = self.slot(web)?;
+        if self.sh.plan.op_agent[old].expand() == Some(self.agent) {
+            self.plain(old, local)?;
+            let v = self.get(scalar)?;
+            let write = self.op(Opcode::Copy, &[v, buffer, slot], &[1, 0, 1, 1, 0], &[], loc);
+            self.origin(write, old, local);
+        } else {
+            let ty = self.sh.src.value_type(scalar);
+            let read = self.op(Opcode::Copy, &[buffer, slot], &[1, 1, 0, 0, 0], &[ty], loc);
+            self.origin(read, old, local);
+            let v = self.out.results(read)[0];
+            self.bind(scalar, v);
+        }
         Ok(())
     }
 

@@ -5,11 +5,10 @@
 //!
 //! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by R1 (time, program
 //! order), split into local stages by R2; region ops are one instance each. Uniform ops belong to nobody and are
-//! cloned. Steps: [`needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and [`skew`] (code).
+//! cloned. Steps: [`crate::buffers::needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and [`skew`] (code).
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
 pub mod emit;
-pub mod needs;
 mod peel;
 pub mod plan;
 pub mod skew;
@@ -19,7 +18,6 @@ pub use verify::{SyncReport, verify_materialized};
 
 use crate::agents::AgentPlan;
 use crate::buffers::access::{Class, is_stored};
-use crate::buffers::memory::alignment;
 use crate::buffers::{BufferAssignment, Key, PipeData};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -88,8 +86,7 @@ pub fn materialize_with(
     while let Some(op) = out.first_op(entry) {
         out.remove_op(op);
     }
-    let needs: Vec<needs::Needs> =
-        plan.agents.keys().map(|a| needs::compute(func, plan, a)).collect::<CodegenResult<_>>()?;
+    let needs = &ba.needs;
     let mut number: SecondaryMap<Op, u32> = SecondaryMap::new();
     for (n, &op) in func.all_ops().iter().enumerate() {
         number[op] = n as u32;
@@ -101,7 +98,7 @@ pub fn materialize_with(
     let mut map: FxHashMap<Value, Value> = FxHashMap::default();
     let mut emitted: EntitySet<Op> = EntitySet::new();
     for op in func.block_ops(func.entry()) {
-        let wanted = needs.iter().any(|n| n.ops.contains(op))
+        let wanted = needs.values().any(|n| n.ops.contains(op))
             && plan.op_agent[op].is_none()
             && func.regions(op).is_empty()
             && func.results(op).iter().all(|&v| !func.value_data(v).is_tile())
@@ -126,7 +123,7 @@ pub fn materialize_with(
     }
     allocate(&mut out, &mut sh);
     pipelines(&mut out, &mut sh)?;
-    switch(&mut out, &sh, &needs, &map, &emitted)?;
+    switch(&mut out, &sh, &map, &emitted)?;
     let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
     out.append_op(entry, ret);
     remove_dead(&mut out);
@@ -170,7 +167,7 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>) {
             out.set_int(op, keys::OWNER_WARP, i64::from(owner));
         } else {
             out.set_int(op, keys::OFFSET, i64::from(d.at));
-            out.set_int(op, keys::ALIGN, i64::from(alignment(d.layout)));
+            out.set_int(op, keys::ALIGN, i64::from(d.alignment()));
         }
         let v = out.results(op)[0];
         out.set_value_name(v, &format!("{web}"));
@@ -244,7 +241,8 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
         for (side, suffix) in ["p", "c"].into_iter().enumerate() {
             let v = out.results(op)[side];
-            out.set_value_name(v, &format!("{id}.{suffix}"));
+            let kind = if p.exclusion { "Mutex" } else { "Pipe" };
+            out.set_value_name(v, &format!("{kind}_{}.{suffix}", id.as_u32()));
             sh.ends[id][side] = v.into();
         }
     }
@@ -255,7 +253,6 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
 fn switch(
     out: &mut Function,
     sh: &Shared<'_>,
-    needs: &[needs::Needs],
     map: &FxHashMap<Value, Value>,
     emitted: &EntitySet<Op>,
 ) -> CodegenResult<()> {
@@ -278,7 +275,7 @@ fn switch(
         .collect();
     out.set_attr(op, keys::LANES, AttrData::Array(lanes));
     out.set_ints(op, keys::MAX_REGS, &ints(&|a| i64::from(a.max_regs)));
-    for (agent, need) in plan.agents.keys().zip(needs) {
+    for (agent, need) in sh.ba.needs.iter() {
         let block = out.add_region(op);
         let mut e = Emit::new(sh, out, agent, need, block, map.clone(), emitted.clone());
         for p in e.my_pipes() {

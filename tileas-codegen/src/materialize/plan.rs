@@ -3,13 +3,14 @@
 //! In: a block, what the agent needs, the pipes, the loop's schedule if there is one. Out: [`BlockPlan`]: steps in
 //! emission order, each with its local stage. Rules: acquire and wait directly before the first use, a transaction
 //! commit right behind its acquire, any other commit after the last write, release after the last use, the release of
-//! a TMA store and the advance of the iterators at the end. "First" and "last" are by R1 time, so with skew they may
+//! a TMA store and the advance of the iterators at the end. Scalars from other agents are received (waited for, read,
+//! released) before their first use, or at the end if only what the block yields rests on them. "First" and "last" are by R1 time, so with skew they may
 //! stand in different local stages. Cost: items × pipes of the block.
 
-use super::needs::Needs;
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, class_of};
-use crate::buffers::{BufferAssignment, Pipe};
+use crate::buffers::needs::{Needs, is_item};
+use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::LoopSchedule;
 
@@ -58,9 +59,7 @@ pub struct Scope<'a> {
 
 /// The items of a block for an agent, in program order.
 pub fn items(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, block: Block) -> Vec<Op> {
-    func.block_ops(block)
-        .filter(|&op| plan.op_agent[op].expand() == Some(agent) || needs.own_regions.contains(op))
-        .collect()
+    func.block_ops(block).filter(|&op| is_item(plan, needs, agent, op)).collect()
 }
 
 /// Plans one block. `first` are further items that run at local stage 0 before all others.
@@ -101,7 +100,7 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
         for &id in &pipes {
             for (n, c) in ba.pipes[id].consumers.iter().enumerate() {
                 if c.key.agent == agent && earliest(&c.waits) == Some(item) {
-                    out.steps.push((l, Step::Wait(id, n)));
+                    receive(&mut out.steps, &ba.pipes[id], id, n, l);
                 }
             }
         }
@@ -114,7 +113,7 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
         }
         for &id in &pipes {
             for (n, c) in ba.pipes[id].consumers.iter().enumerate() {
-                if c.key.agent != agent || latest(&c.uses) != Some(item) {
+                if c.key.agent != agent || ba.pipes[id].scalar || latest(&c.uses) != Some(item) {
                     continue;
                 }
                 if c.waits.is_empty() {
@@ -123,6 +122,14 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
                 if c.key.class != Class::Bulk {
                     out.steps.push((l, Step::Release(id, n, Some(item), 0)));
                 }
+            }
+        }
+    }
+    for &id in &pipes {
+        let p = &ba.pipes[id];
+        for n in (0..p.consumers.len()).filter(|&n| p.scalar && p.consumers[n].key.agent == agent) {
+            if p.consumers[n].waits.is_empty() {
+                receive(&mut out.steps, p, id, n, out.skew);
             }
         }
     }
@@ -158,7 +165,11 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
                 locals.extend(p.acquires.iter().map(|&op| local(op)));
             }
             for c in p.consumers.iter().filter(|c| c.key.agent == agent) {
-                locals.extend(c.uses.iter().map(|&op| local(op)));
+                match earliest(&c.waits) {
+                    _ if !p.scalar => locals.extend(c.uses.iter().map(|&op| local(op))),
+                    Some(first) => locals.push(local(first)),
+                    None => locals.push(out.skew),
+                }
             }
             locals.sort_unstable();
             locals.dedup();
@@ -175,6 +186,15 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
     let sort_from = bulk_from.unwrap_or(releases);
     out.steps[sort_from..].sort_by_key(|s| s.0);
     out
+}
+
+/// The wait of consumer `n`; for scalars also the reads and the release.
+fn receive(steps: &mut Vec<(u32, Step)>, p: &PipeData, id: Pipe, n: usize, local: u32) {
+    steps.push((local, Step::Wait(id, n)));
+    if p.scalar {
+        steps.extend(p.events.iter().map(|&source| (local, Step::Item(source))));
+        steps.push((local, Step::Release(id, n, None, 0)));
+    }
 }
 
 fn is_tail(step: &Step, ba: &BufferAssignment) -> bool {

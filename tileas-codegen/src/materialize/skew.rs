@@ -9,6 +9,7 @@
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step, block_plan};
 use crate::buffers::Pipe;
+use crate::buffers::needs::for_each_use;
 use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -136,6 +137,25 @@ fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
 /// Visits the operands of an op and of everything inside it.
 fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
     let src = e.sh.src;
+    if e.needs.reads_scalars {
+        // What is cloned in front of an item may rest on values of other groups.
+        let mut work = vec![op];
+        let mut seen: Vec<Op> = Vec::new();
+        while let Some(o) = work.pop() {
+            for_each_use(src, o, &mut |v| {
+                f(v);
+                let cloned =
+                    |d: &Op| e.sh.plan.op_agent[*d].is_none() && src.op_block(*d) == src.op_block(op);
+                if let Some(d) = src.defining_op(v).filter(cloned)
+                    && !seen.contains(&d)
+                {
+                    seen.push(d);
+                    work.push(d);
+                }
+            });
+        }
+        return;
+    }
     let mut visit = |o: Op| src.operands(o).iter().for_each(|&v| f(v));
     visit(op);
     for &r in src.regions(op) {

@@ -119,6 +119,9 @@ impl Classes {
 /// results, leaves excepted.
 pub fn is_register_op(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
+    if is_scalar_source(func, op) {
+        return false;
+    }
     if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
         return true;
     }
@@ -126,6 +129,17 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     tile && opcode.has(Traits::PURE)
         && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE))
         && !is_leaf(opcode)
+}
+
+/// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory. One agent runs
+/// it and sends the result to the others that need it.
+pub fn is_scalar_source(func: &Function, op: Op) -> bool {
+    let scalar = || func.result(op).is_some_and(|v| !func.value_data(v).is_tile());
+    match func.opcode(op) {
+        Opcode::AtomicRmw => true,
+        Opcode::TiledLoad => scalar(),
+        _ => false,
+    }
 }
 
 /// Whether an op of this kind makes a leaf (if its result is a tile).
@@ -145,6 +159,7 @@ pub struct Touch {
 /// The view an op reads or writes, through a descriptor or directly; nested regions are not looked at.
 pub fn touches(func: &Function, op: Op) -> Option<Touch> {
     let write = match func.opcode(op) {
+        Opcode::AtomicRmw => true,
         Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad => false,
         Opcode::TiledStore | Opcode::AsyncTiledTmaStore => true,
         _ => return None,

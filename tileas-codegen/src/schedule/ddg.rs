@@ -19,7 +19,7 @@
 pub mod footprint;
 pub mod webs;
 
-use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
+use super::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 use super::{Generator, Node, NodeDef, PoolUse, Problem, RegionSummary, ScheduleOptions, Scheduler, Use};
 use crate::agents::AgentPlan;
 use crate::constraints::{ConstraintMap, Group};
@@ -46,10 +46,27 @@ pub fn schedule_function(
     scheduler: &mut Scheduler,
     opts: &ScheduleOptions,
 ) -> CodegenResult<ScheduleAnalysis> {
+    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &[])
+}
+
+/// As [`schedule_function`], with dependences that the function does not show: between ops of one loop body, or
+/// inside such ops.
+///
+/// # Errors
+/// As [`schedule_function`].
+pub fn schedule_function_with(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+    extra: &[OpEdge],
+) -> CodegenResult<ScheduleAnalysis> {
     let mut analysis = ScheduleAnalysis::default();
     let mut builder = Builder::new(func, plan, constraints, isa.machine());
     for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
-        let (problem, ops) = builder.region(for_op, number)?;
+        let (problem, ops) = builder.region(for_op, number, extra)?;
         let located = |mut e: CodegenError| {
             if e.location == Loc::NONE {
                 e.location = func.op_loc(for_op);
@@ -210,7 +227,12 @@ impl<'a> Builder<'a> {
     }
 
     /// The problem of one loop, and the op of each of its nodes.
-    fn region(&mut self, for_op: Op, number: usize) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
+    fn region(
+        &mut self,
+        for_op: Op,
+        number: usize,
+        extra: &[OpEdge],
+    ) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
         self.ops.clear();
         self.nodes.clear();
         self.live.clear();
@@ -223,6 +245,11 @@ impl<'a> Builder<'a> {
         self.ssa_edges(body);
         self.web_edges(body);
         self.memory_edges();
+        for e in extra.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
+            if let (Some(from), Some(to)) = (self.node_of[e.from].expand(), self.node_of[e.to].expand()) {
+                self.edges.add(from, to, e.latency.max(0) as u32, e.distance);
+            }
+        }
         let mut summary = self.summary();
         summary.force_serial = self.constraints.force_serial(for_op);
         problem.summary = Some(summary);
@@ -372,6 +399,13 @@ impl<'a> Builder<'a> {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::place::classify::touches(func, inner) {
                     events.push(Event::whole(touch.view, node, !touch.write, touch.write));
+                }
+                // A TMA load has read its view for certain only where its tile is used.
+                for &v in func.operands(inner) {
+                    let load = func.defining_op(v).filter(|&d| func.opcode(d) == Opcode::AsyncTiledTmaLoad);
+                    if let Some(touch) = load.and_then(|d| crate::place::classify::touches(func, d)) {
+                        events.push(Event::whole(touch.view, node, true, false));
+                    }
                 }
             });
         }

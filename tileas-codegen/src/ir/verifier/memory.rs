@@ -73,6 +73,7 @@ impl Checker<'_> {
         match self.func.opcode(op) {
             Opcode::TiledLoad => self.tiled(op, 0, 1),
             Opcode::TiledStore => self.tiled(op, 1, 2),
+            Opcode::AtomicRmw => self.atomic(op),
             Opcode::MakeTiledTmaDesc => self.tma_desc(op),
             Opcode::AsyncTiledTmaLoad => self.tma_load(op),
             Opcode::AsyncTiledTmaStore => self.tma_store(op),
@@ -101,6 +102,10 @@ impl Checker<'_> {
             self.err(op, Code::E0203, format_args!("expected 0 results, but got {have}"));
         }
         let Some(tile) = tile.map(|t| self.data(t)) else { return };
+        if let (true, TypeData::Scalar(s)) = (load, tile) {
+            self.view_elements(op, *elem, *s);
+            return;
+        }
         let TypeData::Tile { dims: tile_dims, elem: tile_elem, space, .. } = tile else {
             self.err(op, Code::E0213, format_args!("expected a tile, but got {tile}"));
             return;
@@ -121,6 +126,30 @@ impl Checker<'_> {
             && *s != Space::Rmem
         {
             self.err(op, Code::E0221, format_args!("expected a tile in rmem, but got {}", s.name()));
+        }
+    }
+
+    fn atomic(&mut self, op: Op) {
+        let (Some(value), Some(view)) = (self.seg(op, 0), self.seg(op, 1)) else { return };
+        let TypeData::View { dims, elem, .. } = self.data(view) else { return };
+        self.coordinates(op, 2, dims.len());
+        let (value, result) = (self.data(value), self.result_data(op));
+        if let Some(s) = value.as_scalar() {
+            self.view_elements(op, *elem, s);
+        }
+        if let Some(have) = result.filter(|r| *r != value) {
+            self.err(op, Code::E0213, format_args!("expected {value} as result, but got {have}"));
+        }
+        let float = self.func.attr_name(op, keys::MODE) == Some("addf");
+        let fits = if float {
+            *elem == Scalar::F32
+        } else {
+            matches!(elem, Scalar::I32 | Scalar::I64)
+                || *elem == Scalar::F32 && self.func.attr_name(op, keys::MODE) == Some("exch")
+        };
+        if !fits {
+            let (mode, have) = (self.func.attr_name(op, keys::MODE).unwrap_or("?"), elem.name());
+            self.err(op, Code::E0212, format_args!("no atomic `{mode}` of {have} elements"));
         }
     }
 
@@ -326,6 +355,11 @@ impl Checker<'_> {
         let func = self.func;
         let Some(source) = self.seg(op, 0) else { return };
         let from = self.data(source);
+        let scalar = |d: Option<&TypeData>| d.is_some_and(|d| d.as_scalar().is_some());
+        if scalar(Some(from)) || scalar(self.result_data(op)) {
+            self.copy_scalar(op);
+            return;
+        }
         let from_dims = self.slot_dims(op, source, func.segment(op, 1));
         let dest = self.seg(op, 2);
         let (to, to_dims) = match (dest, self.result_data(op)) {
@@ -387,6 +421,34 @@ impl Checker<'_> {
         }
         if otherwise && (!when || dest.is_some()) {
             self.err(op, Code::E0218, "`otherwise` needs `when` and the value form");
+        }
+    }
+
+    /// A scalar to or from a slot of one element.
+    fn copy_scalar(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(source), dest, result) = (self.seg(op, 0), self.seg(op, 2), self.result_data(op)) else {
+            return;
+        };
+        let (buffer, stage, scalar) = match (dest, result) {
+            (Some(dest), None) => (dest, 3, self.data(source)),
+            (None, Some(result)) => (source, 1, result),
+            _ => {
+                self.err(op, Code::E0218, "a scalar is copied to a buffer, or from one to a result");
+                return;
+            }
+        };
+        let data = self.data(buffer);
+        let slot = self.slot_dims(op, buffer, func.segment(op, stage));
+        if slot.is_some_and(|d| d.iter().any(|&n| n != 1)) || data.space() != Some(Space::Smem) {
+            self.err(op, Code::E0213, format_args!("expected slots of one element in smem, but got {data}"));
+        }
+        if data.elem() != scalar.as_scalar() {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!("expected one element type on both sides, but got {scalar} and {data}"),
+            );
         }
     }
 

@@ -292,7 +292,9 @@ impl Graph {
                         }
                     }
                 }
-                None if list.iter().any(|x| uses_mma(m, a, &x.what)) => {
+                None if m.pipes[*p].empty.as_ref().is_none_or(|e| e.name == "commit")
+                    && list.iter().any(|x| uses_mma(m, a, &x.what)) =>
+                {
                     self.engine(list, a, i, to.done, repeats)
                 }
                 None => {}

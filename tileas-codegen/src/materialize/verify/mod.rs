@@ -276,6 +276,8 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         let (want, bytes) = match full.name.as_str() {
                             "tx" => (1, loaded(m, r, a, p)),
                             "commit" => (1, Some(0)),
+                            // The lane that stored, having waited for its bulk groups.
+                            _ if m.func.has_attr(e.op, keys::BULK_PENDING) => (1, Some(0)),
                             _ => (m.threads[a], Some(0)),
                         };
                         let one_lane = m.threads[a] == 1 || full.name == "arrive";
@@ -320,7 +322,9 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         let behind = last.map_or(0, |l| {
                             list[l + 1..i].iter().filter(|x| is_store(&x.what) && x.local == e.local).count()
                         });
-                        if pending > behind as i64 {
+                        // A token's way back says that the store was issued.
+                        let token = m.pipes[p].buffers.is_empty();
+                        if !token && pending > behind as i64 {
                             found.push((
                                 Code::E0703,
                                 e.op,
@@ -495,6 +499,30 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
     by_buffer
 }
 
+/// Whether two buffers have memory in common.
+fn overlap(func: &Function, a: Value, b: Value) -> bool {
+    let range = |v: Value| -> Option<(Space, i64, i64)> {
+        let op = func.defining_op(v)?;
+        let data = func.value_data(v);
+        match data.space()? {
+            Space::Tmem => {
+                let (slots, columns) = (data.dims()?.first()?, data.dims()?.last()?);
+                let bits = i64::from(*slots) * i64::from(*columns) * i64::from(data.elem()?.bits());
+                let at = func.attr_int(op, keys::COLUMN)?;
+                Some((Space::Tmem, at, at + (bits + 31) / 32))
+            }
+            space => {
+                let at = func.attr_int(op, keys::OFFSET)?;
+                Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
+            }
+        }
+    };
+    match (range(a), range(b)) {
+        (Some(x), Some(y)) => x.0 == y.0 && x.1 < y.2 && y.1 < x.2,
+        _ => false,
+    }
+}
+
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
@@ -503,80 +531,86 @@ fn conflicts(
     found: &mut Vec<(Code, crate::ir::Op, String)>,
 ) {
     let mut memo: FxHashMap<(usize, usize), Vec<Option<i64>>> = FxHashMap::default();
-    for (buffer, list) in places(m) {
-        let smem = m.func.value_data(buffer).space() == Some(Space::Smem);
+    let all = places(m);
+    // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
+    let mut pairs: Vec<(bool, bool, &Place, &Place)> = Vec::new();
+    for (n, (buffer, list)) in all.iter().enumerate() {
+        let smem = m.func.value_data(*buffer).space() == Some(Space::Smem);
         for (i, x) in list.iter().enumerate() {
-            for y in &list[i + 1..] {
-                let same = x.agent == y.agent && x.engine == y.engine;
-                let conflict = if same {
-                    // One engine works in issue order; threads of an agent do not, in shared memory.
-                    x.engine == Engine::Threads && smem && x.writes != y.writes
-                } else {
-                    x.writes || y.writes
-                };
-                if !conflict {
-                    continue;
-                }
-                report.ordered_pairs += 1;
-                // The innermost region that holds both.
-                let Some(depth) =
-                    (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
-                else {
-                    continue;
-                };
-                let region = x.path[depth].0;
-                let g = &graphs[region];
-                let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
-                if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
-                    // Two arms of one branch.
-                    continue;
-                }
-                let mut path = |from: usize, to: usize| {
-                    memo.entry((region, from)).or_insert_with(|| g.distances(from))[to]
-                };
-                // What threads did is done when they leave the region; engines may go on.
-                let end =
-                    |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
-                let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
-                // Turns after which the slot comes again.
-                let turn = match x.ring {
-                    Some(p) if homes[p] == region => m.pipes[p].depth,
-                    _ => 1,
-                };
-                let within = |d: Option<i64>, most: i64| d.is_some_and(|d| d <= most);
-                // In two arms of one branch they never meet in one turn.
-                let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
-                let apart = match (event(x), event(y)) {
-                    (What::Region(rx), What::Region(ry)) => rx == ry,
-                    _ => false,
-                };
-                let ordered = if apart && !used_once(m, region, turn) {
-                    within(a, turn) && within(b, turn)
-                } else if apart {
-                    true
-                } else if used_once(m, region, turn) {
-                    within(a, 0) || within(b, 0)
-                } else {
-                    (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
-                };
-                if !ordered {
-                    let show =
-                        |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
-                    found.push((
-                        Code::E0706,
-                        y.op,
-                        format!(
-                            "{} of agent {} and {} of agent {} use one slot, the slot comes again after {turn}: {} forth, {} back",
-                            m.op_name(x.op),
-                            x.agent,
-                            m.op_name(y.op),
-                            y.agent,
-                            show(a),
-                            show(b)
-                        ),
-                    ));
-                }
-            }
+            pairs.extend(list[i + 1..].iter().map(|y| (smem, false, x, y)));
+        }
+        for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
+            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (smem, true, x, y))));
+        }
+    }
+    for (smem, shared, x, y) in pairs {
+        let same = x.agent == y.agent && x.engine == y.engine;
+        let conflict = if shared {
+            x.writes || y.writes
+        } else if same {
+            // One engine works in issue order; threads of an agent do not, in shared memory.
+            x.engine == Engine::Threads && smem && x.writes != y.writes
+        } else {
+            x.writes || y.writes
+        };
+        if !conflict {
+            continue;
+        }
+        report.ordered_pairs += 1;
+        // The innermost region that holds both.
+        let Some(depth) =
+            (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
+        else {
+            continue;
+        };
+        let region = x.path[depth].0;
+        let g = &graphs[region];
+        let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
+        if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
+            // Two arms of one branch.
+            continue;
+        }
+        let mut path =
+            |from: usize, to: usize| memo.entry((region, from)).or_insert_with(|| g.distances(from))[to];
+        // What threads did is done when they leave the region; engines may go on.
+        let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
+        let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
+        // Turns after which the slot comes again.
+        let turn = match x.ring {
+            Some(p) if homes[p] == region && !shared => m.pipes[p].depth,
+            _ => 1,
+        };
+        let within = |d: Option<i64>, most: i64| d.is_some_and(|d| d <= most);
+        // In two arms of one branch they never meet in one turn.
+        let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
+        let apart = match (event(x), event(y)) {
+            (What::Region(rx), What::Region(ry)) => rx == ry,
+            _ => false,
+        };
+        let ordered = if apart && !used_once(m, region, turn) {
+            within(a, turn) && within(b, turn)
+        } else if apart {
+            true
+        } else if used_once(m, region, turn) {
+            within(a, 0) || within(b, 0)
+        } else {
+            (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
+        };
+        if !ordered {
+            let show = |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
+            found.push((
+                Code::E0706,
+                y.op,
+                format!(
+                    "{} of agent {} and {} of agent {} use one slot, the slot comes again after {turn}: {} forth, {} back",
+                    m.op_name(x.op),
+                    x.agent,
+                    m.op_name(y.op),
+                    y.agent,
+                    show(a),
+                    show(b)
+                ),
+            ));
         }
     }
 }

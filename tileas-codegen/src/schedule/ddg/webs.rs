@@ -1,18 +1,18 @@
 //! Storage webs of shared and tensor memory, and who reads and writes them in a loop body.
 //!
-//! In: placed IR. Out: for each op the [`Event`]s it causes, by web. A web is what shares one storage: a dot ties its
-//! accumulator to its result, a `for` its initial value, argument, yielded value and result, an `if` what its arms
-//! yield to its results; a slice is part of its source. Constants occupy nothing and tie nothing.
+//! In: placed IR. Out: for each op the [`Event`]s it causes, by web. A web is what shares one storage: a set of the
+//! [`Partition`]. Constants occupy nothing.
 //!
 //! An access names the part of the web it touches where that is known, so that copies of different slices are not
 //! ordered. Tensor memory that outlives an iteration is one place, updated there. Rings of shared memory have as many
 //! slots as `buffers` gives them: freeing a slot is no dependence here.
 //! Cost: linear but for union-find and the depth of nesting.
 
+use crate::buffers::partition::Partition;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
-use crate::place::classify::{DisjointSets, is_leaf};
+use crate::place::classify::is_leaf;
 use crate::schedule::Node;
-use cranelift_entity::{EntityRef, EntitySet};
+use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
 /// Half-open ranges per dimension; `None` is the whole.
@@ -97,7 +97,7 @@ impl Order {
 
 /// The webs of a function.
 pub struct Webs {
-    sets: DisjointSets,
+    sets: Partition,
     /// Webs that outlive an iteration of the current loop.
     kept: EntitySet<Value>,
     /// Webs that the current loop carries.
@@ -107,52 +107,11 @@ pub struct Webs {
 impl Webs {
     /// Finds the webs.
     pub fn find(func: &Function) -> Webs {
-        let mut webs = Webs {
-            sets: DisjointSets::new(func.num_values()),
-            kept: EntitySet::new(),
-            carried: EntitySet::new(),
-        };
-        for op in func.all_ops() {
-            let results = func.results(op);
-            match func.opcode(op) {
-                Opcode::Dot | Opcode::AsyncDot => {
-                    webs.tie(func, results.first(), func.named_operand(op, "acc").as_ref());
-                }
-                Opcode::ExtractSlice => webs.tie(func, results.first(), func.operands(op).first()),
-                Opcode::For => {
-                    let inits = func.named_segment(op, "inits");
-                    let Some(body) = func.op_block_at(op, 0) else { continue };
-                    let params = func.block_params(body).get(1..).unwrap_or(&[]);
-                    for (n, param) in params.iter().enumerate() {
-                        webs.tie(func, Some(param), inits.get(n));
-                        webs.tie(func, Some(param), super::yielded(func, body).get(n));
-                        webs.tie(func, Some(param), results.get(n));
-                    }
-                }
-                Opcode::If => {
-                    for &r in func.regions(op) {
-                        for (v, y) in results.iter().zip(super::yielded(func, func.region_block(r))) {
-                            webs.tie(func, Some(v), Some(y));
-                        }
-                    }
-                }
-                _ => {}
-            }
-        }
-        webs
-    }
-
-    fn tie(&mut self, func: &Function, a: Option<&Value>, b: Option<&Value>) {
-        if let (Some(&a), Some(&b)) = (a, b)
-            && stored(func, a).is_some()
-            && stored(func, b).is_some()
-        {
-            self.sets.union(a.index(), b.index());
-        }
+        Webs { sets: Partition::find(func), kept: EntitySet::new(), carried: EntitySet::new() }
     }
 
     fn root(&mut self, v: Value) -> Value {
-        Value::new(self.sets.find(v.index()))
+        self.sets.root(v)
     }
 
     /// Notes which webs outlive an iteration because the loop carries them.

@@ -1,17 +1,19 @@
 //! What an agent's region must contain: its own ops and all uniform values, regions and flags they rest on.
 //!
-//! In: the placed function, an agent. Out: [`Needs`]. Errors: E0605 where a register value of another agent is needed.
-//! Cost: linear in the ops.
+//! In: the placed function, an agent. Out: [`Needs`]. A scalar that another agent reads from memory is *received*: it
+//! stands in the block of its source, whose regions the agent then keeps. What is computed from it is cloned like any
+//! uniform value. Errors: E0605 where a register tile of another agent is needed. Cost: linear in the ops.
 
+use super::access::is_stored;
+use super::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::is_stored;
-use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
-use cranelift_entity::EntitySet;
+use crate::place::classify::is_scalar_source;
+use cranelift_entity::{EntitySet, SecondaryMap};
 
 /// Values, flags and ops one agent needs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Needs {
     /// Register and scalar values.
     pub values: EntitySet<Value>,
@@ -21,6 +23,20 @@ pub struct Needs {
     pub ops: EntitySet<Op>,
     /// Region ops that contain ops of the agent.
     pub own_regions: EntitySet<Op>,
+    /// Whether some value is a scalar that was read from memory, here or in another agent: what is cloned may then
+    /// rest on items.
+    pub reads_scalars: bool,
+    /// Scalars that another agent sends, by their sources in program order.
+    pub received: Vec<Received>,
+}
+
+/// A scalar that comes from another agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The op that makes it, in its agent.
+    pub source: Op,
+    /// Items of the source's block that rest on it; none if only what the block yields does.
+    pub users: Vec<Op>,
 }
 
 struct Walk<'a> {
@@ -44,18 +60,96 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
     }
     match w.error {
         Some(e) => Err(e),
-        None => Ok(w.needs),
+        None => {
+            let mut needs = w.needs;
+            if needs.received.is_empty() {
+                return Ok(needs);
+            }
+            let mut received = std::mem::take(&mut needs.received);
+            let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
+            func.all_ops().into_iter().zip(0..).for_each(|(op, n)| place[op] = n);
+            received.sort_by_key(|r| place[r.source]);
+            for r in &mut received {
+                r.users = users_of(func, plan, &needs, agent, r.source);
+            }
+            needs.received = received;
+            Ok(needs)
+        }
     }
 }
 
+/// Visits what an op and everything inside it rest on: operands, and the values that "written" flags are made from.
+pub fn for_each_use(func: &Function, op: Op, f: &mut impl FnMut(Value)) {
+    let mut visit = |o: Op| {
+        func.operands(o).iter().for_each(|&v| f(v));
+        if let Some(flag) = flag_for(func, o) {
+            flag_values(func, &flag, f);
+        }
+    };
+    visit(op);
+    for &r in func.regions(op) {
+        func.walk(func.region_block(r), &mut visit);
+    }
+}
+
+/// The scalars from which a flag is computed where it is used.
+fn flag_values(func: &Function, flag: &Flag, f: &mut impl FnMut(Value)) {
+    match flag {
+        Flag::Never | Flag::Always | Flag::Carried(_) => {}
+        Flag::NotFirst(l) => func.named_operand(*l, "lower").into_iter().for_each(f),
+        Flag::Trips(l) => {
+            ["lower", "upper"].into_iter().filter_map(|n| func.named_operand(*l, n)).for_each(f);
+        }
+        Flag::Or(a, b) => {
+            flag_values(func, a, f);
+            flag_values(func, b, f);
+        }
+    }
+}
+
+/// Whether an op is one of the things an agent runs in its block, in the order of a plan.
+pub fn is_item(plan: &AgentPlan, needs: &Needs, agent: Agent, op: Op) -> bool {
+    plan.op_agent[op].expand() == Some(agent) || needs.own_regions.contains(op)
+}
+
+/// The items of the source's block that rest on what it makes, directly or through cloned ops.
+fn users_of(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, source: Op) -> Vec<Op> {
+    let Some(block) = func.op_block(source) else { return Vec::new() };
+    let mut from: EntitySet<Value> = EntitySet::new();
+    func.results(source).iter().for_each(|&v| {
+        from.insert(v);
+    });
+    let mut users = Vec::new();
+    for op in func.block_ops(block).skip_while(|&op| op != source).skip(1) {
+        let mut uses = false;
+        for_each_use(func, op, &mut |v| uses |= from.contains(v));
+        if !uses {
+            continue;
+        }
+        if is_item(plan, needs, agent, op) {
+            users.push(op);
+        } else if needs.ops.contains(op) {
+            func.results(op).iter().for_each(|&v| {
+                from.insert(v);
+            });
+        }
+    }
+    users
+}
+
 impl Walk<'_> {
-    fn root(&mut self, op: Op) {
+    /// The regions around an op are regions of the agent's own.
+    fn own_parents(&mut self, op: Op) {
         let mut p = self.func.op_parent(op);
         while let Some(r) = p {
             self.needs.own_regions.insert(r);
             p = self.func.op_parent(r);
         }
         self.parents(op);
+    }
+
+    fn root(&mut self, op: Op) {
+        self.own_parents(op);
         for &v in self.func.operands(op) {
             self.value(v, op);
         }
@@ -117,7 +211,12 @@ impl Walk<'_> {
                     }
                 }
                 _ => match self.plan.op_agent[op].expand() {
-                    Some(a) if a == self.agent => {}
+                    Some(a) if a == self.agent => self.needs.reads_scalars |= is_scalar_source(func, op),
+                    Some(_) if is_scalar_source(func, op) => {
+                        self.needs.reads_scalars = true;
+                        self.needs.received.push(Received { source: op, users: Vec::new() });
+                        self.own_parents(op);
+                    }
                     Some(a) => {
                         self.error.get_or_insert_with(|| {
                             CodegenError::new(

@@ -1,0 +1,198 @@
+//! Which elements of a view an op touches, and whether two ops touch some in common.
+//!
+//! In: ops of the placed function. Out: [`Touched`], element ranges whose origins are linear in scalar values, and two
+//! answers: [`Touched::apart`] (in one execution of a block) and [`Touched::apart_over`] (in different iterations of a
+//! loop). "Not apart" means not proven. Views that are different parameters do not alias. Cost: terms × dimensions.
+
+use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::place::classify::touches;
+use smallvec::SmallVec;
+
+/// Σ factor · value + constant.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Linear {
+    /// By value; no factor is 0.
+    terms: SmallVec<[(Value, i64); 2]>,
+    constant: i64,
+}
+
+impl Linear {
+    fn of(func: &Function, v: Value, fuel: u32) -> Linear {
+        let opaque = || Linear { terms: SmallVec::from_slice(&[(v, 1)]), constant: 0 };
+        let Some(op) = func.defining_op(v).filter(|_| fuel > 0) else { return opaque() };
+        let arg = |n: usize| Linear::of(func, func.operands(op)[n], fuel - 1);
+        match func.opcode(op) {
+            Opcode::Constant => match func.constant_value(v) {
+                Some(c) if c.abs() < 1e15 => Linear { terms: SmallVec::new(), constant: c as i64 },
+                _ => opaque(),
+            },
+            Opcode::Addi => arg(0).plus(&arg(1), 1),
+            Opcode::Subi => arg(0).plus(&arg(1), -1),
+            Opcode::Muli => match (arg(0), arg(1)) {
+                (a, b) if b.terms.is_empty() => a.times(b.constant),
+                (a, b) if a.terms.is_empty() => b.times(a.constant),
+                _ => opaque(),
+            },
+            _ => opaque(),
+        }
+    }
+
+    fn times(mut self, k: i64) -> Linear {
+        self.constant = self.constant.saturating_mul(k);
+        self.terms.iter_mut().for_each(|t| t.1 = t.1.saturating_mul(k));
+        self.terms.retain(|t| t.1 != 0);
+        self
+    }
+
+    fn plus(mut self, other: &Linear, k: i64) -> Linear {
+        self.constant = self.constant.saturating_add(other.constant.saturating_mul(k));
+        for &(v, f) in &other.terms {
+            match self.terms.iter_mut().find(|t| t.0 == v) {
+                Some(t) => t.1 = t.1.saturating_add(f.saturating_mul(k)),
+                None => self.terms.push((v, f.saturating_mul(k))),
+            }
+        }
+        self.terms.retain(|t| t.1 != 0);
+        self.terms.sort_unstable();
+        self
+    }
+
+    fn factor(&self, v: Value) -> i64 {
+        self.terms.iter().find(|t| t.0 == v).map_or(0, |t| t.1)
+    }
+}
+
+/// The elements of a view that one execution of an op reads or writes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Touched {
+    /// The op.
+    pub op: Op,
+    /// The view.
+    pub view: Value,
+    /// Whether it is written.
+    pub write: bool,
+    /// Origin and extent per dimension.
+    range: SmallVec<[(Linear, i64); 2]>,
+}
+
+impl Touched {
+    /// What an op (not its regions) touches.
+    pub fn of(func: &Function, op: Op) -> Option<Touched> {
+        let touch = touches(func, op)?;
+        let coords = func.named_segment(op, "coords");
+        let tile = func
+            .named_operand(op, "desc")
+            .or_else(|| match func.opcode(op) {
+                Opcode::TiledStore => func.named_operand(op, "value"),
+                _ => func.result(op),
+            })
+            .and_then(|v| func.value_data(v).dims());
+        let extent = |n: usize| tile.and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
+        let range = coords.iter().enumerate().map(|(n, &c)| {
+            let e = extent(n);
+            (Linear::of(func, c, 16).times(e), e)
+        });
+        Some(Touched { op, view: touch.view, write: touch.write, range: range.collect() })
+    }
+
+    /// Whether the two touch exactly the same elements in one execution of the block that holds both.
+    pub fn same(&self, other: &Touched) -> bool {
+        self.view == other.view && self.range == other.range
+    }
+
+    /// Whether they have no element in common in one execution of the block that holds both.
+    pub fn apart(&self, other: &Touched) -> bool {
+        self.pairs(other).any(|(x, y)| {
+            let gap = x.0.clone().plus(&y.0, -1);
+            gap.terms.is_empty() && (gap.constant >= y.1 || -gap.constant >= x.1)
+        })
+    }
+
+    /// Whether what this touches in some iteration and `other` in a later one have no element in common.
+    pub fn apart_over(&self, other: &Touched, func: &Function, body: Block) -> bool {
+        let Some(l) = func.block_parent(body).filter(|&l| func.opcode(l) == Opcode::For) else {
+            return false;
+        };
+        let step = func.named_operand(l, "step").and_then(|v| func.constant_value(v));
+        let (Some(&iv), Some(step)) = (func.block_params(body).first(), step) else { return false };
+        let fixed = |form: &Linear| form.terms.iter().all(|t| t.0 == iv || !defined_in(func, body, t.0));
+        self.pairs(other).any(|(x, y)| {
+            let gap = x.0.clone().plus(&y.0, -1);
+            let stride = x.0.factor(iv).saturating_mul(step as i64);
+            fixed(&x.0)
+                && fixed(&y.0)
+                && gap.terms.is_empty()
+                && (stride > 0 && stride.saturating_sub(gap.constant) >= x.1
+                    || stride < 0 && gap.constant.saturating_sub(stride) >= y.1)
+        })
+    }
+
+    /// Whether the elements are the same in every iteration of the loop with that body.
+    pub fn fixed_in(&self, func: &Function, body: Block) -> bool {
+        self.range.iter().flat_map(|r| &r.0.terms).all(|t| !defined_in(func, body, t.0))
+    }
+
+    fn pairs<'a>(
+        &'a self,
+        other: &'a Touched,
+    ) -> impl Iterator<Item = (&'a (Linear, i64), &'a (Linear, i64))> {
+        self.range.iter().zip(&other.range)
+    }
+}
+
+/// Whether a value is defined in a block or below it.
+fn defined_in(func: &Function, body: Block, v: Value) -> bool {
+    let mut at = match func.value_def(v) {
+        ValueDef::Result(op, _) => func.op_block(op),
+        ValueDef::Param(b, _) => Some(b),
+    };
+    while let Some(b) = at {
+        if b == body {
+            return true;
+        }
+        at = func.block_parent(b).and_then(|op| func.op_block(op));
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::parse_module;
+
+    fn touched(body: &str) -> (Function, Vec<Touched>) {
+        let text = format!("kernel @k(%v: view<gmem, ?x?xf32>, %n: i32) {{\n{body}\n  return\n}}\n");
+        let func = parse_module(&text).expect(&text).functions.remove(0);
+        let list = func.all_ops().into_iter().filter_map(|op| Touched::of(&func, op)).collect();
+        (func, list)
+    }
+
+    #[test]
+    fn halves_of_a_tile_are_apart() {
+        let (_, t) = touched(
+            "  %two = constant 2 : i32\n  %one = constant 1 : i32\n  %a = muli %n, %two : i32\n  %b = addi %a, %one : i32\n  \
+             %x = tiled_load %v[%n, %a] : tile<16x16xf32>\n  %y = tiled_load %v[%n, %b] : tile<16x16xf32>\n  \
+             %z = tiled_load %v[%n, %n] : tile<16x32xf32>\n  %w = tiled_load %v[%b, %n] : tile<16x32xf32>",
+        );
+        assert!(t[0].apart(&t[1]) && t[1].apart(&t[0]), "neighbours");
+        assert!(!t[0].apart(&t[2]) && !t[2].apart(&t[1]), "a whole and its parts");
+        assert!(!t[2].apart(&t[3]), "rows n and 2n + 1 may be the same");
+        assert!(t[0].same(&t[0]) && !t[0].same(&t[1]));
+    }
+
+    #[test]
+    fn iterations_are_apart_where_the_stride_covers_the_extent() {
+        let (f, t) = touched(
+            "  %c0 = constant 0 : i32\n  %c1 = constant 1 : i32\n  %c2 = constant 2 : i32\n  \
+             for %i = %c0 to %n step %c1 {\n    %a = muli %i, %c2 : i32\n    %b = addi %i, %c1 : i32\n    \
+             %x = tiled_load %v[%n, %i] : tile<16x16xf32>\n    %y = tiled_load %v[%n, %a] : tile<16x8xf32>\n    \
+             %z = tiled_load %v[%n, %b] : tile<16x16xf32>\n    %w = tiled_load %v[%n, %n] : tile<16x16xf32>\n    yield\n  }",
+        );
+        let body = f.op_block(t[0].op).expect("in the loop");
+        assert!(t[0].apart_over(&t[0], &f, body), "i and j");
+        assert!(t[0].apart_over(&t[1], &f, body) && t[1].apart_over(&t[0], &f, body), "16 i against 8 · 2 j");
+        // z of iteration i is x of iteration i + 1, but x of i is never z of a later one.
+        assert!(!t[2].apart_over(&t[0], &f, body) && t[0].apart_over(&t[2], &f, body));
+        assert!(!t[3].apart_over(&t[3], &f, body) && t[3].fixed_in(&f, body) && !t[0].fixed_in(&f, body));
+    }
+}

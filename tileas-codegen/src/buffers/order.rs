@@ -1,0 +1,345 @@
+//! Tokens: memory order across agents, and mutual exclusion.
+//!
+//! In: the placed function, agents, schedules, needs, and the channels of all tiles and scalars. Out: more
+//! [`PipeData`], without payload. Method, per block: every pair of accesses to one view that may meet (see
+//! [`super::alias`]), in one execution of the block or from one to a later one, must be ordered by a path of the
+//! synchronisation graph ([`super::sync`]); where none is, a token is added from the first access to the second. A pair
+//! that is ordered the wrong way round an iteration (the later one stands first) is closed by the *empty* side of a
+//! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
+//! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
+//! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
+//! Left to program order: writes of one engine of one agent. Cost: pairs of accesses per view × graph queries.
+
+use super::access::{Class, Key, class_of};
+use super::alias::Touched;
+use super::channels::{Consumer, PipeData, Publish};
+use super::sync::{Point, Sync, World};
+use super::webs::ancestor_in;
+use crate::agents::Agent;
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::{Block, Function, Op, Opcode, Value};
+use smallvec::SmallVec;
+
+/// One access to a view, as an item of the block under study sees it.
+struct Access {
+    item: Op,
+    key: Key,
+    touched: Touched,
+}
+
+/// A token without consumers yet.
+pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
+    PipeData {
+        home,
+        distance: 0,
+        webs: Vec::new(),
+        payload: false,
+        scalar: false,
+        exclusion: false,
+        in_place: true,
+        producer,
+        acquires: vec![event],
+        events: vec![event],
+        consumers: Vec::new(),
+        tx: 0,
+        publish: Publish::None,
+        named: None,
+        depth: 1,
+        has_empty: true,
+        reason: String::new(),
+        full_at: 0,
+        empty_at: 0,
+    }
+}
+
+/// Blocks that hold accesses, innermost first, each once.
+fn blocks_around(func: &Function, ops: impl Iterator<Item = Op>) -> Vec<Block> {
+    let mut out: Vec<(usize, Block)> = Vec::new();
+    for op in ops {
+        let mut chain: SmallVec<[Block; 8]> = SmallVec::new();
+        let mut b = func.op_block(op);
+        while let Some(block) = b {
+            chain.push(block);
+            b = func.block_parent(block).and_then(|p| func.op_block(p));
+        }
+        let depth = chain.len();
+        for (n, block) in chain.into_iter().enumerate() {
+            if !out.iter().any(|o| o.1 == block) {
+                out.push((depth - n, block));
+            }
+        }
+    }
+    // Deepest first: what inner tokens order holds for the blocks around.
+    out.sort_by_key(|o| std::cmp::Reverse(o.0));
+    out.into_iter().map(|o| o.1).collect()
+}
+
+/// Adds the tokens that memory order across agents needs.
+///
+/// # Errors
+/// E0606 where a view is overwritten after a TMA load whose tile nobody waits for.
+pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<()> {
+    let World { func, plan, .. } = world;
+    let all: Vec<Touched> = func.all_ops().into_iter().filter_map(|op| Touched::of(func, op)).collect();
+    let mut views: Vec<Value> = all.iter().filter(|t| t.write).map(|t| t.view).collect();
+    views.sort_unstable();
+    views.dedup();
+    for view in views {
+        let mine = || all.iter().filter(|t| t.view == view);
+        let keys: Vec<Key> = mine()
+            .filter_map(|t| {
+                Some(Key { agent: plan.op_agent[t.op].expand()?, class: class_of(func, plan, t.op) })
+            })
+            .collect();
+        if keys.iter().all(|k| *k == keys[0] && (k.class != Class::Sync || plan.agents[k.agent].elect)) {
+            continue;
+        }
+        for block in blocks_around(func, mine().map(|t| t.op)) {
+            let accesses: Vec<Access> = mine()
+                .filter_map(|t| {
+                    let item = ancestor_in(func, t.op, block)?;
+                    let agent = plan.op_agent[t.op].expand()?;
+                    Some(Access {
+                        item,
+                        key: Key { agent, class: class_of(func, plan, t.op) },
+                        touched: t.clone(),
+                    })
+                })
+                .collect();
+            block_tokens(world, block, &accesses, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether two accesses of one view, the first in an earlier item or iteration, must be ordered by more than the
+/// program of the thread that makes both.
+fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
+    let World { func, plan, .. } = world;
+    let (a, b) = (&x.touched, &y.touched);
+    if !(a.write || b.write) || (x.key == y.key && a.write == b.write) {
+        return false;
+    }
+    let leaf = |t: &Access| t.item == t.touched.op;
+    if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
+        // Each thread reads and writes the elements its layout gives it.
+        let tile = |op: Op| {
+            let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
+            v.or_else(|| func.result(op)).map(|v| func.value_type(v))
+        };
+        let own = tile(a.op) == tile(b.op) && a.same(b) && leaf(x) && leaf(y);
+        if plan.agents[x.key.agent].elect || own && (!across || a.fixed_in(func, block)) {
+            return false;
+        }
+    }
+    if across { !a.apart_over(b, func, block) } else { !(leaf(x) && leaf(y) && a.apart(b)) }
+}
+
+fn block_tokens(
+    world: World<'_>,
+    block: Block,
+    accesses: &[Access],
+    found: &mut Vec<PipeData>,
+) -> CodegenResult<()> {
+    let World { func, .. } = world;
+    let repeats = func.block_parent(block).is_some();
+    let place: Vec<Op> = func.block_ops(block).collect();
+    let at = |op: Op| place.iter().position(|&o| o == op).unwrap_or(0);
+    // (span, first, second): nearest first, since they may imply the others.
+    let mut pairs: Vec<(usize, usize, usize, bool)> = Vec::new();
+    for (i, x) in accesses.iter().enumerate() {
+        for (j, y) in accesses.iter().enumerate() {
+            let (px, py) = (at(x.item), at(y.item));
+            if px < py && conflict(world, block, x, y, false) {
+                pairs.push((py - px, i, j, false));
+            } else if px >= py && repeats && conflict(world, block, x, y, true) {
+                pairs.push((place.len() + px - py, i, j, true));
+            }
+        }
+    }
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    pairs.sort_unstable_by_key(|p| (p.3, p.0, p.1, p.2));
+    let mut sync = Sync::of(world, block, found);
+    for (_, i, j, across) in pairs {
+        let (x, y) = (&accesses[i], &accesses[j]);
+        let to = (y.key.agent, y.item, Sync::wait_point(y.key));
+        let most = i64::from(across);
+        let complete = completions(&sync, x, y, found)?;
+        let ordered = |s: &Sync<'_>| {
+            complete
+                .iter()
+                .any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most))
+        };
+        if ordered(&sync) {
+            continue;
+        }
+        // Who gives the token: the agent that knows the access to be complete.
+        let (agent, item, point) = complete[0];
+        let class = if point == Point::Stored { Class::Bulk } else { Class::Sync };
+        let giver = Key { agent, class };
+        let waiter = Key {
+            agent: y.key.agent,
+            class: if y.key.class == Class::Mma { Class::Sync } else { y.key.class },
+        };
+        let proxy = x.touched.write && class == Class::Sync && waiter.class != Class::Sync
+            || x.touched.write && class == Class::Bulk;
+        if !across {
+            add(found, &mut sync, block, (giver, item), (waiter, y.item), false, proxy);
+        } else if at(y.item) < at(item) && class != Class::Bulk {
+            // The way back of a token that runs forward: it says that the item was issued, no more.
+            let issuer = Key { agent: waiter.agent, class: Class::Sync };
+            add(found, &mut sync, block, (issuer, y.item), (giver, item), false, false);
+        } else {
+            // One item holds both, or the stores must be complete: whoever goes on waits at its end.
+            add(found, &mut sync, block, (giver, item), (waiter, y.item), true, proxy);
+        }
+        if !ordered(&sync) {
+            let loc = func.op_loc(y.touched.op);
+            return Err(CodegenError::new(
+                Code::E0606,
+                loc,
+                "the order of two accesses to one view cannot be kept",
+            )
+            .note(func.op_loc(x.touched.op), "the earlier access"));
+        }
+    }
+    Ok(())
+}
+
+/// Where an access is known to be complete, the places that the second access's own agent knows first.
+fn completions(
+    sync: &Sync<'_>,
+    x: &Access,
+    y: &Access,
+    found: &[PipeData],
+) -> CodegenResult<SmallVec<[(Agent, Op, Point); 2]>> {
+    let mut out: SmallVec<[(Agent, Op, Point); 2]> = SmallVec::new();
+    match x.key.class {
+        Class::Sync | Class::Mma => out.push((x.key.agent, x.item, Point::All)),
+        Class::Bulk => out.push((x.key.agent, x.item, Point::Stored)),
+        Class::Tma => {
+            for p in found.iter().filter(|p| p.tx > 0 && p.events.contains(&x.touched.op)) {
+                out.extend(sync.learned(p, x.item));
+            }
+            // A tile handed over after the region that loads it.
+            for p in found.iter().filter(|p| p.tx > 0 && p.home == sync.block && p.events.contains(&x.item)) {
+                out.extend(sync.learned(p, x.item));
+            }
+            out.sort_by_key(|o| o.0 != y.key.agent);
+        }
+    }
+    if out.is_empty() {
+        return Err(CodegenError::new(
+            Code::E0606,
+            sync.loc(y.touched.op),
+            "a view is overwritten after a TMA load whose tile nobody waits for in the same block",
+        )
+        .note(sync.loc(x.touched.op), "loaded here"));
+    }
+    Ok(out)
+}
+
+/// Adds a token from `giver` after its item to `waiter` before its item, or after it with `at_end`.
+fn add(
+    found: &mut Vec<PipeData>,
+    sync: &mut Sync<'_>,
+    home: Block,
+    (giver, event): (Key, Op),
+    (waiter, item): (Key, Op),
+    at_end: bool,
+    proxy: bool,
+) {
+    let publish = if proxy { Publish::Global } else { Publish::None };
+    let waits = if at_end { Vec::new() } else { vec![item] };
+    let consumer = Consumer { key: waiter, waits, uses: vec![item] };
+    let host = found.iter_mut().find(|p| {
+        p.webs.is_empty()
+            && p.home == home
+            && p.producer == giver
+            && p.events == [event]
+            && p.consumers.iter().all(|c| c.key != waiter)
+    });
+    let p = match host {
+        Some(p) => {
+            if proxy {
+                p.publish = publish;
+            }
+            p.consumers.push(consumer);
+            p.consumers.sort_by_key(|c| c.key);
+            p.clone()
+        }
+        None => {
+            let p = PipeData { publish, consumers: vec![consumer], ..token(home, giver, event) };
+            found.push(p.clone());
+            p
+        }
+    };
+    sync.pipe(&p);
+}
+
+/// Adds the mutexes of serial groups whose ops run in several agents.
+pub fn mutexes(world: World<'_>, found: &mut Vec<PipeData>) {
+    let World { func, plan, sched, .. } = world;
+    for region in &sched.regions {
+        let Some(body) = func.op_block_at(region.for_op, 0) else { continue };
+        let Some(s) = sched.loops[region.for_op].as_deref() else { continue };
+        let mut groups: Vec<Vec<Op>> = Vec::new();
+        for (a, b) in region.exclusions().filter(|(a, b)| a != b) {
+            let has = |g: &Vec<Op>| g.contains(&a) || g.contains(&b);
+            let mut joined: Vec<Op> = vec![a, b];
+            groups.retain(|g| {
+                let mine = has(g);
+                if mine {
+                    joined.extend_from_slice(g);
+                }
+                !mine
+            });
+            joined.sort_unstable();
+            joined.dedup();
+            groups.push(joined);
+        }
+        groups.sort();
+        for mut group in groups {
+            group.retain(|&op| plan.op_agent[op].is_some());
+            group.sort_by_key(|&op| (s.start[op], s.order[op]));
+            let key = |op: Op| plan.op_agent[op].expand().map(|agent| (agent, class_of(func, plan, op)));
+            // Runs of one agent, in the order of the schedule.
+            let mut runs: Vec<(Agent, Class, Vec<Op>)> = Vec::new();
+            for &op in &group {
+                let Some((agent, class)) = key(op) else { continue };
+                match runs.last_mut() {
+                    Some(r) if r.0 == agent && r.1 == class => r.2.push(op),
+                    _ => runs.push((agent, class, vec![op])),
+                }
+            }
+            if runs.iter().all(|r| r.0 == runs[0].0) {
+                continue;
+            }
+            let mut link = |from: &(Agent, Class, Vec<Op>), to: &(Agent, Class, Vec<Op>)| {
+                // A TMA load is over when it was issued, as far as its agent can tell.
+                let signal = |c: Class| if c == Class::Tma { Class::Sync } else { c };
+                let (Some(&last), Some(&first)) = (from.2.last(), to.2.first()) else { return };
+                let giver = Key { agent: from.0, class: signal(from.1) };
+                let waiter = Key { agent: to.0, class: signal(to.1) };
+                let consumer = Consumer { key: waiter, waits: vec![first], uses: to.2.clone() };
+                let mut p = token(body, giver, last);
+                p.acquires = from.2.clone();
+                p.exclusion = true;
+                p.consumers.push(consumer);
+                found.push(p);
+            };
+            for pair in runs.windows(2) {
+                link(&pair[0], &pair[1]);
+            }
+            // From the last run back to the first of the next iteration.
+            if let [first, .., last] = runs.as_slice()
+                && runs.len() > 2
+                && first.0 != last.0
+            {
+                link(first, last);
+            }
+        }
+    }
+}

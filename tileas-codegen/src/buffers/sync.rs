@@ -1,0 +1,229 @@
+//! What the pipes of one block order, and at which iteration distance.
+//!
+//! In: the placed function, agents, schedules, what each agent needs, pipes. Out: [`Sync`], which answers how many
+//! iterations lie at least between one point and another (`None`: they are not ordered). Three points per agent and
+//! item: its first thread issues it, its issuing lane does, all of its threads have passed it (for stores and the matrix
+//! engine one more: its work is complete). They differ because a
+//! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
+//! Items of a scheduled loop run by R1, others in program order. Conservative: an edge is left out rather than assumed
+//! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
+//! Cost: items × agents points; a query is one Bellman-Ford pass per hop of the longest path.
+
+use super::access::{Class, Key};
+use super::channels::PipeData;
+use super::needs::{Needs, is_item};
+use super::webs::ancestor_in;
+use crate::agents::{Agent, AgentKind, AgentPlan};
+use crate::error::Loc;
+use crate::ir::{Block, Function, Op};
+use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use cranelift_entity::PrimaryMap;
+use rustc_hash::FxHashMap;
+
+/// What a synchronisation graph is built from.
+#[derive(Copy, Clone)]
+pub struct World<'a> {
+    /// The placed function.
+    pub func: &'a Function,
+    /// Agents.
+    pub plan: &'a AgentPlan,
+    /// Schedules.
+    pub sched: &'a ScheduleAnalysis,
+    /// What each agent runs.
+    pub needs: &'a PrimaryMap<Agent, Needs>,
+}
+
+/// A point in the execution of an item by an agent.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Point {
+    /// The first thread issues it.
+    First,
+    /// The issuing lane issues it.
+    Lane,
+    /// All threads have passed it.
+    All,
+    /// The bulk stores in it are complete.
+    Stored,
+    /// What its agent has given to the matrix engine so far is complete.
+    Done,
+}
+
+/// The order that holds in one block.
+pub struct Sync<'a> {
+    world: World<'a>,
+    /// The block.
+    pub block: Block,
+    nodes: FxHashMap<(Agent, Op, Point), usize>,
+    edges: Vec<(usize, usize, i64)>,
+}
+
+impl<'a> Sync<'a> {
+    /// The order in `block` that agents and `pipes` make.
+    pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
+        let mut s = Sync { world, block, nodes: FxHashMap::default(), edges: Vec::new() };
+        for agent in world.plan.agents.keys() {
+            s.agent(agent);
+        }
+        for p in pipes {
+            s.pipe(p);
+        }
+        s
+    }
+
+    /// Where an op stands in the source.
+    pub fn loc(&self, op: Op) -> Loc {
+        self.world.func.op_loc(op)
+    }
+
+    fn schedule(&self) -> Option<&'a LoopSchedule> {
+        self.world.sched.loops[self.world.func.block_parent(self.block)?].as_deref()
+    }
+
+    /// Start of an op by R1; program order where the block is not scheduled.
+    fn start(&self, op: Op) -> u32 {
+        self.schedule().map_or(0, |s| s.start[op])
+    }
+
+    fn agent(&mut self, agent: Agent) {
+        let World { func, plan, needs, .. } = self.world;
+        let repeats = func.block_parent(self.block).is_some();
+        let mut items: Vec<Op> =
+            func.block_ops(self.block).filter(|&op| is_item(plan, &needs[agent], agent, op)).collect();
+        let ii = self.schedule().map_or(1, |s| s.ii.max(1));
+        let r = items.iter().map(|&op| self.start(op)).min().unwrap_or(0);
+        let at = |s: &Self, op: Op| s.start(op) - r;
+        items.sort_by_key(|&op| at(self, op) % ii);
+        let one = plan.agents[agent].elect;
+        let matrix = plan.agents[agent].kind == AgentKind::Mma;
+        for &op in &items {
+            let first = self.node(agent, op, Point::First);
+            let lane = self.node(agent, op, Point::Lane);
+            let all = self.node(agent, op, Point::All);
+            self.edges.push((first, lane, 0));
+            self.edges.push((lane, all, 0));
+            if matrix {
+                let done = self.node(agent, op, Point::Done);
+                self.edges.push((lane, done, 0));
+            }
+        }
+        for (i, &u) in items.iter().enumerate() {
+            let wrap = i + 1 == items.len();
+            if wrap && !repeats {
+                break;
+            }
+            let v = items[if wrap { 0 } else { i + 1 }];
+            let local = |s: &Self, op: Op| i64::from(at(s, op) / ii);
+            let d = local(self, u) - local(self, v) + i64::from(wrap);
+            let mut step = |from: Point, to: Point| {
+                let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
+                self.edges.push((a, b, d));
+            };
+            [Point::First, Point::Lane, Point::All].into_iter().for_each(|p| step(p, p));
+            if one {
+                // The one lane goes on when it has passed an item.
+                step(Point::All, Point::First);
+            }
+            if matrix {
+                // A commit covers what was issued before.
+                step(Point::Done, Point::Done);
+            }
+        }
+    }
+
+    fn node(&mut self, agent: Agent, op: Op, p: Point) -> usize {
+        let n = self.nodes.len();
+        *self.nodes.entry((agent, op, p)).or_insert(n)
+    }
+
+    fn earliest(&self, ops: &[Op]) -> Option<Op> {
+        ops.iter().copied().min_by_key(|&op| self.start(op))
+    }
+
+    fn latest(&self, ops: &[Op]) -> Option<Op> {
+        // The last one among equals, as emission has it.
+        ops.iter().copied().max_by_key(|&op| self.start(op))
+    }
+
+    /// Where a wait of that consumer holds up.
+    pub fn wait_point(key: Key) -> Point {
+        if key.class == Class::Bulk { Point::Lane } else { Point::First }
+    }
+
+    /// Adds what a pipe with its home in the block orders.
+    pub fn pipe(&mut self, p: &PipeData) {
+        if p.home != self.block {
+            return;
+        }
+        let Some(event) = self.latest(&p.events) else { return };
+        let commit = match p.producer.class {
+            Class::Sync => Point::All,
+            Class::Bulk => Point::Stored,
+            Class::Tma => Point::Lane,
+            Class::Mma => Point::Done,
+        };
+        let from = self.node(p.producer.agent, event, commit);
+        for c in &p.consumers {
+            let to = match self.earliest(&c.waits) {
+                Some(w) => self.node(c.key.agent, w, Sync::wait_point(c.key)),
+                None => match self.latest(&c.uses) {
+                    Some(u) => self.node(c.key.agent, u, Point::All),
+                    None => continue,
+                },
+            };
+            self.edges.push((from, to, i64::from(p.distance)));
+            if let (true, Some(u), Some(a)) = (p.in_place, self.latest(&c.uses), self.earliest(&p.acquires)) {
+                let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::All };
+                let freed = self.node(c.key.agent, u, freed);
+                let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
+                self.edges.push((freed, acquire, 1));
+            }
+        }
+    }
+
+    /// The number of a point among the results of [`Sync::distances`].
+    pub fn index(&self, at: (Agent, Op, Point)) -> Option<usize> {
+        self.nodes.get(&at).copied()
+    }
+
+    /// Least distance from one point to another; `None` if nothing orders them.
+    pub fn distance(&self, from: (Agent, Op, Point), to: (Agent, Op, Point)) -> Option<i64> {
+        self.distances(from).get(self.index(to)?).copied().flatten()
+    }
+
+    /// Least distances from one point to all.
+    pub fn distances(&self, from: (Agent, Op, Point)) -> Vec<Option<i64>> {
+        let mut dist: Vec<Option<i64>> = vec![None; self.nodes.len()];
+        if let Some(a) = self.index(from) {
+            dist[a] = Some(0);
+        }
+        for _ in 0..self.nodes.len() {
+            let mut changed = false;
+            for &(u, v, d) in &self.edges {
+                if let Some(x) = dist[u].map(|x| x + d)
+                    && dist[v].is_none_or(|old| x < old)
+                {
+                    dist[v] = Some(x);
+                    changed = true;
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        dist
+    }
+
+    /// Where agents learn that TMA loads carried by `p`, issued in `item`, are complete: agent, item and point.
+    pub fn learned(&self, p: &PipeData, item: Op) -> Vec<(Agent, Op, Point)> {
+        let learn = |c: &super::channels::Consumer| {
+            if p.home == self.block {
+                let w = self.earliest(&c.waits)?;
+                return Some((c.key.agent, w, Sync::wait_point(c.key)));
+            }
+            // Inside the item: each thread that takes part has waited before it leaves.
+            let inner = p.events.first().and_then(|&e| ancestor_in(self.world.func, e, self.block));
+            (inner == Some(item)).then_some((c.key.agent, item, Point::First))
+        };
+        p.consumers.iter().filter_map(learn).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! Scalars in memory: elements of views, atomics, and the slots through which scalars travel between agents.
+//!
+//! An element is in bounds when every coordinate is below its extent (unsigned); reads elsewhere give the padding and
+//! updates nothing. f16 and bf16 live in f32 registers and are converted where they meet memory.
+
+use super::{Buffer, Lower, Val, reg_ty};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{Op, Scalar, Space, Value, keys};
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
+
+/// How a scalar is loaded and stored: the forms for global and shared memory.
+struct Forms {
+    load: [PtxOp; 2],
+    store: PtxOp,
+    ty: RegTy,
+}
+
+fn forms(s: Scalar) -> Option<Forms> {
+    use PtxOp as P;
+    let (load, store, ty) = match s {
+        Scalar::F32 | Scalar::TF32 => ([P::LdGlobalF32, P::LdSharedF32], P::StSharedF32, RegTy::F32),
+        Scalar::I32 | Scalar::Index => ([P::LdGlobalB32, P::LdSharedB32], P::StSharedB32, RegTy::B32),
+        Scalar::I64 => ([P::LdGlobalB64, P::LdSharedB64], P::StSharedB64, RegTy::B64),
+        Scalar::I8 => ([P::LdGlobalS8, P::LdSharedS8], P::StSharedU8, RegTy::B32),
+        Scalar::F16 | Scalar::BF16 => ([P::LdGlobalB16, P::LdSharedB16], P::StSharedB16, RegTy::B16),
+        _ => return None,
+    };
+    Some(Forms { load, store, ty })
+}
+
+impl Lower<'_> {
+    fn zero(&mut self, dst: Reg, ty: RegTy, value: f64) {
+        let v = if ty == RegTy::F32 { Operand::f32(value as f32) } else { Operand::Imm(value as i64) };
+        self.b.mov_to(dst, v);
+    }
+
+    /// Address of the element at the coordinates, and the predicate that it is in bounds.
+    fn element(&mut self, op: Op, elem: Scalar) -> CodegenResult<(Operand, Option<Reg>)> {
+        let f = self.f;
+        let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
+        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
+        let Some(ptr) = self.nv.pointer_reg[view] else {
+            return self.err(Code::E0803, op, "view without pointer");
+        };
+        let coords = f.named_segment(op, "coords").to_vec();
+        let rank = self.abi.views[view].dims.len();
+        if coords.len() != rank {
+            return self.err(Code::E0803, op, format!("{rank} coordinates, but got {}", coords.len()));
+        }
+        let (mut addr, mut guard) = (ptr, None);
+        for (d, &c) in coords.iter().enumerate() {
+            let c = self.scalar(op, c)?;
+            let c = self.b.as_reg(RegTy::B32, c);
+            let size = self.nv.size_reg[view][d].unwrap_or(Operand::Imm(0));
+            let p = self.b.setp_lt_u32(c, size);
+            guard = Some(match guard {
+                Some(q) => self.b.and_pred(q, p),
+                None => p,
+            });
+            let bytes = if d + 1 == rank {
+                self.b.mul_wide_u32(c, elem.bytes() as usize)
+            } else {
+                let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
+                let part = self.b.mul_wide_u32(c, s);
+                self.b.shl_b64(part, elem.bytes().trailing_zeros())
+            };
+            addr = self.b.add_s64(addr, bytes);
+        }
+        Ok((Operand::addr(addr, 0), guard))
+    }
+
+    /// The value of a scalar whose bits were loaded into `r`.
+    fn loaded(&mut self, s: Scalar, r: Reg) -> Operand {
+        match s {
+            Scalar::F16 => self.b.cvt_f32_f16(r).into(),
+            Scalar::BF16 => self.b.cvt_f32_bf16(r).into(),
+            _ => r.into(),
+        }
+    }
+
+    /// A `tiled_load` whose result is a scalar: every thread of the agent reads the one element.
+    pub(super) fn load_element(&mut self, op: Op) -> CodegenResult<()> {
+        let result = self.f.result(op);
+        let Some((result, elem)) = result.and_then(|r| Some((r, self.f.value_data(r).as_scalar()?))) else {
+            return self.err(Code::E0803, op, "load without result");
+        };
+        let Some(form) = forms(elem) else {
+            return self.unsupported(op, format!("of a scalar of type {}", elem.name()));
+        };
+        let pad = self.f.attr_number(op, keys::PADDING).unwrap_or(0.0);
+        if pad != 0.0 && form.ty == RegTy::B16 {
+            return self.unsupported(op, "pads 16-bit elements with zero only");
+        }
+        let (addr, guard) = self.element(op, elem)?;
+        let r = self.b.reg(form.ty);
+        self.zero(r, form.ty, pad);
+        if let Some(p) = guard {
+            self.b.on(p);
+        }
+        self.b.emit(form.load[0], &[r.into(), addr]);
+        let x = self.loaded(elem, r);
+        self.vals[result] = Val::Scalar(x);
+        Ok(())
+    }
+
+    /// An atomic update by the agent's one lane.
+    pub(super) fn atomic_rmw(&mut self, op: Op) -> CodegenResult<()> {
+        use PtxOp as P;
+        let f = self.f;
+        let (Some(value), Some(result)) = (f.named_operand(op, "value"), f.result(op)) else {
+            return self.err(Code::E0803, op, "malformed atomic");
+        };
+        let (Some(elem), Some(mode)) = (f.value_data(result).as_scalar(), f.attr_name(op, keys::MODE)) else {
+            return self.err(Code::E0803, op, "malformed atomic");
+        };
+        if !self.agent.elect {
+            return self.err(Code::E0803, op, "an atomic scalar belongs to an agent of one lane");
+        }
+        let unsigned = f.has_attr(op, keys::UNSIGNED);
+        let form = match (mode, elem, unsigned) {
+            ("addi", Scalar::I32, _) => P::AtomRelaxedGpuGlobalAddU32,
+            ("addi", Scalar::I64, _) => P::AtomRelaxedGpuGlobalAddU64,
+            ("addf", Scalar::F32, _) => P::AtomRelaxedGpuGlobalAddF32,
+            ("maxi", Scalar::I32, false) => P::AtomRelaxedGpuGlobalMaxS32,
+            ("maxi", Scalar::I32, true) => P::AtomRelaxedGpuGlobalMaxU32,
+            ("maxi", Scalar::I64, true) => P::AtomRelaxedGpuGlobalMaxU64,
+            ("mini", Scalar::I32, false) => P::AtomRelaxedGpuGlobalMinS32,
+            ("mini", Scalar::I32, true) => P::AtomRelaxedGpuGlobalMinU32,
+            ("mini", Scalar::I64, true) => P::AtomRelaxedGpuGlobalMinU64,
+            ("andi", Scalar::I32, _) => P::AtomRelaxedGpuGlobalAndB32,
+            ("andi", Scalar::I64, _) => P::AtomRelaxedGpuGlobalAndB64,
+            ("ori", Scalar::I32, _) => P::AtomRelaxedGpuGlobalOrB32,
+            ("ori", Scalar::I64, _) => P::AtomRelaxedGpuGlobalOrB64,
+            ("xori", Scalar::I32, _) => P::AtomRelaxedGpuGlobalXorB32,
+            ("xori", Scalar::I64, _) => P::AtomRelaxedGpuGlobalXorB64,
+            ("exch", Scalar::I32 | Scalar::F32, _) => P::AtomRelaxedGpuGlobalExchB32,
+            ("exch", Scalar::I64, _) => P::AtomRelaxedGpuGlobalExchB64,
+            _ => return self.unsupported(op, format!("in mode {mode} of {}", elem.name())),
+        };
+        let Some(ty) = reg_ty(elem) else { return self.unsupported(op, "of this type") };
+        let x = self.scalar(op, value)?;
+        let x = self.b.as_reg(ty, x);
+        let (addr, guard) = self.element(op, elem)?;
+        let r = self.b.reg(ty);
+        self.zero(r, ty, 0.0);
+        if let Some(p) = guard {
+            self.b.on(p);
+        }
+        self.b.emit(form, &[r.into(), addr, x.into()]);
+        self.vals[result] = Val::Scalar(r.into());
+        Ok(())
+    }
+
+    /// Whether a copy moves a scalar.
+    pub(super) fn is_scalar_copy(&self, op: Op) -> bool {
+        let scalar = |v: Value| self.f.value_data(v).as_scalar().is_some();
+        self.f.named_operand(op, "source").is_some_and(scalar) || self.f.result(op).is_some_and(scalar)
+    }
+
+    /// A scalar into or out of a slot of shared memory.
+    pub(super) fn copy_scalar(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(source) = f.named_operand(op, "source") else {
+            return self.err(Code::E0803, op, "copy without source");
+        };
+        let dest = f.named_operand(op, "dest");
+        let (buffer, segment) = dest.map_or((source, "source_stage"), |d| (d, "dest_stage"));
+        let buf: Buffer = self.buffer(op, buffer)?;
+        let (Some(form), Space::Smem) = (forms(buf.elem), buf.space) else {
+            return self.unsupported(op, format!("of a scalar of type {}", buf.elem.name()));
+        };
+        let slot = self.stage(op, f.named_segment(op, segment))?;
+        let (base, off) = self.slot_addr(&buf, slot);
+        let addr = Operand::addr(base, off);
+        if dest.is_some() {
+            let x = self.scalar(op, source)?;
+            let r: Reg = match buf.elem {
+                Scalar::F16 | Scalar::BF16 => {
+                    let x = self.b.as_reg(RegTy::F32, x);
+                    if buf.elem == Scalar::F16 { self.b.cvt_rn_f16_f32(x) } else { self.b.cvt_rn_bf16_f32(x) }
+                }
+                _ => self.b.as_reg(form.ty, x),
+            };
+            self.b.emit(form.store, &[addr, r.into()]);
+        } else if let Some(result) = f.result(op) {
+            let r = self.b.reg(form.ty);
+            self.b.emit(form.load[1], &[r.into(), addr]);
+            let x = self.loaded(buf.elem, r);
+            self.vals[result] = Val::Scalar(x);
+        }
+        Ok(())
+    }
+}
