@@ -172,6 +172,8 @@ codes! {
     E0924 = "thread-level text: block placed twice, or register with two types";
     W0901 = "convergent instruction under a guard";
     W0902 = "register that may be read before it is written";
+    W0903 = "agent that needs more registers than its budget";
+    W0904 = "agent over its budget for which no spills could be planned";
     // -- E10: options, limits, driver
     E1001 = "region with more operations than the limit";
     E1002 = "unknown option";
