@@ -1,7 +1,8 @@
 //! The comment lines of a test file.
 //!
 //! ```text
-//! ; test KIND               one or more: verify print constraints place schedule materialize nvvm compile ptxas execute
+//! ; test KIND               one or more: verify print constraints place schedule materialize nvvm compile ptxas execute;
+//!                           on thread-level text: nvvm-print nvvm-verify nvvm-pass NAME
 //! ; target sm_100a          processor; default: what the module says, else the option's default
 //! ; set NAME=VALUE          compiler option
 //! ; precise                 the first command's output is the block at the end of the file, behind `; ----`
@@ -39,11 +40,32 @@ pub enum TestKind {
     Ptxas,
     /// Runs the cases in the emulator.
     Execute,
+    /// Thread-level text: runs one pass and prints what it left.
+    Pass(NvvmPass),
+}
+
+/// What is done to thread-level text.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NvvmPass {
+    /// Nothing: the text is read and printed.
+    None,
+    /// The verifier.
+    Verify,
+    /// `passes::cfg`.
+    Cfg,
+    /// `passes::local`.
+    Local,
+    /// `passes::dce`.
+    Dce,
+    /// All cleanups.
+    Cleanup,
+    /// Register budgets and spill plans.
+    Regalloc,
 }
 
 impl TestKind {
     /// All kinds.
-    pub const ALL: [TestKind; 10] = [
+    pub const ALL: [TestKind; 17] = [
         TestKind::Verify,
         TestKind::Print,
         TestKind::Constraints,
@@ -54,6 +76,13 @@ impl TestKind {
         TestKind::Compile,
         TestKind::Ptxas,
         TestKind::Execute,
+        TestKind::Pass(NvvmPass::None),
+        TestKind::Pass(NvvmPass::Verify),
+        TestKind::Pass(NvvmPass::Cfg),
+        TestKind::Pass(NvvmPass::Local),
+        TestKind::Pass(NvvmPass::Dce),
+        TestKind::Pass(NvvmPass::Cleanup),
+        TestKind::Pass(NvvmPass::Regalloc),
     ];
 
     /// The word behind `; test`.
@@ -69,6 +98,13 @@ impl TestKind {
             TestKind::Compile => "compile",
             TestKind::Ptxas => "ptxas",
             TestKind::Execute => "execute",
+            TestKind::Pass(NvvmPass::None) => "nvvm-print",
+            TestKind::Pass(NvvmPass::Verify) => "nvvm-verify",
+            TestKind::Pass(NvvmPass::Cfg) => "nvvm-pass cfg",
+            TestKind::Pass(NvvmPass::Local) => "nvvm-pass local",
+            TestKind::Pass(NvvmPass::Dce) => "nvvm-pass dce",
+            TestKind::Pass(NvvmPass::Cleanup) => "nvvm-pass cleanup",
+            TestKind::Pass(NvvmPass::Regalloc) => "nvvm-pass regalloc",
         }
     }
 }

@@ -15,10 +15,11 @@
 pub mod errors;
 pub mod external;
 pub mod header;
+pub mod nvvm;
 pub mod output;
 pub mod run;
 
-pub use header::{Header, TestKind};
+pub use header::{Header, NvvmPass, TestKind};
 pub use run::run_file;
 
 use anyhow::{Context, Result};

@@ -1,7 +1,7 @@
 //! Runs one command of one file.
 
 use crate::header::{Header, TestKind};
-use crate::{Case, errors, external, output};
+use crate::{Case, errors, external, nvvm, output};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::cell::RefCell;
 use tileas_codegen::ir::{Module, print_module};
@@ -14,9 +14,9 @@ thread_local! {
 }
 
 /// What a command produced: a text, or only errors.
-struct Outcome {
-    text: Option<String>,
-    reported: Vec<CodegenError>,
+pub(crate) struct Outcome {
+    pub(crate) text: Option<String>,
+    pub(crate) reported: Vec<CodegenError>,
 }
 
 /// Runs a case. With `bless`, precise expectations are rewritten.
@@ -65,6 +65,9 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         Ok(settings) => settings,
         Err(e) => return failed(vec![e]),
     };
+    if let TestKind::Pass(pass) = case.kind {
+        return nvvm::outcome(pass, text, &settings);
+    }
     let module = match context.parse(text, &settings) {
         Ok(module) => module,
         Err(e) => return failed(vec![e]),
@@ -82,7 +85,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Materialize => Stage::Materialized,
         TestKind::Nvvm => Stage::Nvvm,
         TestKind::Compile => Stage::Ptx,
-        TestKind::Ptxas | TestKind::Execute => Stage::Metadata,
+        TestKind::Ptxas | TestKind::Execute | TestKind::Pass(_) => Stage::Metadata,
     };
     let isa = target(header, &module, &settings)?;
     let run = match context.run_to(stage, &module, &*isa, &settings) {

@@ -15,6 +15,7 @@ use crate::ir::{Limits as IrLimits, ParseLimits};
 use crate::isa::Flags;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
+use crate::regalloc::Mode as RegallocMode;
 use crate::schedule::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
 
 /// Values an option accepts.
@@ -156,6 +157,7 @@ macro_rules! word_setting {
     };
 }
 word_setting!(ConstraintMode: "spec" => ConstraintMode::Spec, "strict" => ConstraintMode::Strict);
+word_setting!(RegallocMode: "report" => RegallocMode::Report, "plan" => RegallocMode::Plan);
 word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
 word_setting!(IiSearch: "auto" => IiSearch::Auto, "linear" => IiSearch::Linear, "gallop" => IiSearch::Gallop);
 
@@ -294,6 +296,12 @@ settings! {
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
     /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
     mma_in_order: bool = false, "mma-in-order", Allowed::Flag;
+
+    /// Registers per thread, as `.maxnreg` says it to the assembler; `target` is what the threads of the CTA can have.
+    max_regs: Option<u32> = None, "max-regs", Allowed::IntOr(24, 255, "target");
+    /// What happens to agents that need more registers than they may use: `plan` stores values in shared or local
+    /// memory or computes them again, `report` warns and leaves it to the assembler.
+    regalloc: RegallocMode = RegallocMode::Plan, "regalloc", Allowed::Words(&["report", "plan"]);
 
     /// Least PTX version to state.
     min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version;
@@ -451,7 +459,7 @@ mod tests {
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
               smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
-              mma-in-order=false \
+              mma-in-order=false max-regs=target regalloc=plan \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

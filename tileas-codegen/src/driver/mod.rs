@@ -3,7 +3,7 @@
 //! In: a [`Module`], a target and [`Settings`]. Out: a [`CompiledModule`] (PTX, launch metadata, warnings) or every
 //! error found at the first stage that found any. [`Context::run_to`] stops at any [`Stage`] and hands out what the
 //! stages left behind. The recipe: verify → constraints → agents → place → schedule → buffers → materialize → its
-//! verifier → lower → cleanup → verify → PTX. Kernels that are materialised already enter at `lower`.
+//! verifier → lower → cleanup → registers → verify → PTX. Kernels that are materialised already enter at `lower`.
 //!
 //! Guarantee: no global state; the same module, options and target give the same bytes, whatever the context did
 //! before. One context per thread. Cost: the sum of the stages.
@@ -22,10 +22,11 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::verify_function_with;
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
-use crate::lower::{LaunchMetadata, lower_in};
+use crate::lower::{LaunchMetadata, Lowered, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
 use crate::place::place;
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
+use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::Scheduler;
 use crate::settings::Settings;
 
@@ -111,6 +112,7 @@ pub struct Context {
     /// A function of an earlier compilation, for its memory.
     spare: Option<nvvm::Function>,
     cleanup: CleanupScratch,
+    allocator: Allocator,
     emitter: PtxEmitter,
 }
 
@@ -265,6 +267,7 @@ impl Context {
         for f in &mut lowered.module.functions {
             nvvm::passes::cleanup(f, &mut self.cleanup);
         }
+        self.registers(&mut lowered, isa, settings, warnings);
         let info = self.emit(&lowered.module, settings, warnings, &mut state.ptx)?;
         lowered.metadata.ptx_version = format!("{}.{}", info.version.0, info.version.1);
         state.nvvm = Some(lowered.module);
@@ -305,6 +308,40 @@ impl Context {
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())
+    }
+
+    /// Keeps register budgets, or warns about those that do not hold.
+    fn registers(
+        &mut self,
+        lowered: &mut Lowered,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        warnings: &mut Errors,
+    ) {
+        let Lowered { module, metadata } = lowered;
+        let machine = isa.machine();
+        let at = metadata.dynamic_smem.next_multiple_of(16);
+        let sym = module.symbols.iter().find(|(_, s)| s.kind == nvvm::SymKind::DynamicShared);
+        for func in &mut module.functions {
+            let threads = func.launch.reqntid.map_or(machine.limits.max_threads, |d| d[0]);
+            let mut options =
+                RegallocOptions { mode: settings.regalloc, cap: machine.entry_registers(threads), ..Default::default() };
+            if let Some(n) = settings.max_regs {
+                options.cap = options.cap.min(n);
+                // The two exclude each other.
+                (func.launch.maxnreg, func.launch.minnctapersm) = (Some(n), None);
+            }
+            let bytes = machine.limits.smem_bytes.saturating_sub(at);
+            options.shared = sym.map(|(sym, _)| SharedRoom { sym, at, bytes, threads });
+            for report in self.allocator.run(func, &options) {
+                warnings.extend(report.warning(func));
+                if let Some(Ok(stats)) = report.outcome
+                    && stats.shared_bytes > 0
+                {
+                    metadata.dynamic_smem = metadata.dynamic_smem.max(at + stats.shared_bytes);
+                }
+            }
+        }
     }
 
     /// The IR verifier after a pass: what it finds is a fault of the pass.

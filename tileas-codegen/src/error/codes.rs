@@ -167,8 +167,15 @@ codes! {
     E0908 = "instruction form that needs a later PTX version than allowed";
     E0911 = "name that is not a PTX identifier or declared twice";
     E0912 = "contradictory or out-of-range launch directives";
+    E0920 = "thread-level text: unexpected text";
+    E0921 = "thread-level text: unknown instruction, or operands that fit none of its forms";
+    E0922 = "thread-level text: unknown target, variable or parameter";
+    E0923 = "thread-level text: malformed number, or one out of range";
+    E0924 = "thread-level text: block placed twice, or register with two types";
     W0901 = "convergent instruction under a guard";
     W0902 = "register that may be read before it is written";
+    W0903 = "agent that needs more registers than its budget";
+    W0904 = "agent over its budget for which no spills could be planned";
     // -- E10: options, limits, driver
     E1001 = "region with more operations than the limit";
     E1002 = "unknown option";

@@ -266,6 +266,9 @@ impl Lower<'_> {
         }
         let exit = self.b.named_block("JOIN");
         let blocks: Vec<_> = (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+        for &bb in &blocks {
+            self.b.func.blocks[bb].agent = true;
+        }
         for i in 0..regions.len() {
             let (lo, n) = (first[i] as u32, counts[i] as u32);
             let p = if n == 1 {

@@ -4,6 +4,7 @@
 //! operand [`Class`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
 //! ask here and know no mnemonic by heart.
 
+use super::module::RegTy;
 use std::fmt;
 
 include!(concat!(env!("OUT_DIR"), "/ptx_forms.rs"));
@@ -80,6 +81,31 @@ pub enum Ty {
     B64,
     /// Any 32-bit register.
     X32,
+}
+
+impl Ty {
+    /// Whether such a register may stand here.
+    pub(crate) fn accepts(self, reg: RegTy) -> bool {
+        matches!(
+            (self, reg),
+            (Ty::Pred, RegTy::Pred)
+                | (Ty::B16, RegTy::B16)
+                | (Ty::B32 | Ty::X32 | Ty::F32, RegTy::B32)
+                | (Ty::F32 | Ty::X32, RegTy::F32)
+                | (Ty::B64, RegTy::B64)
+        )
+    }
+
+    /// The register type that fits where nothing else is known.
+    pub(crate) fn register(self) -> RegTy {
+        match self {
+            Ty::Pred => RegTy::Pred,
+            Ty::B16 => RegTy::B16,
+            Ty::B32 | Ty::X32 => RegTy::B32,
+            Ty::F32 => RegTy::F32,
+            Ty::B64 => RegTy::B64,
+        }
+    }
 }
 
 /// Address space of an address operand.

@@ -1,13 +1,15 @@
 //! The thread-level IR: a control-flow graph of PTX instructions over typed virtual registers.
 //!
 //! In: what `lower` builds with [`FuncBuilder`]. Out: a [`Module`] that [`verify`] accepts and [`crate::ptx`] emits.
-//! Instructions are forms of the table in `tileas-meta` ([`PtxOp`]); the text form is [`print`](fn@print).
+//! Instructions are forms of the table in `tileas-meta` ([`PtxOp`]); the text form is written by [`print`](fn@print) and read by
+//! [`parse`].
 //!
 //! Elsewhere: pressure and spilling (`regalloc`), PTX text (`ptx`).
 
 mod builder;
 mod forms;
 mod module;
+mod parser;
 pub mod passes;
 mod print;
 mod verify;
@@ -18,5 +20,6 @@ pub use module::{
     Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param,
     ParamData, ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
 };
+pub use parser::parse;
 pub use print::{print, print_function};
 pub use verify::{Verified, verify};

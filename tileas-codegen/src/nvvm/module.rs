@@ -343,6 +343,8 @@ pub struct BlockData {
     pub name: Option<String>,
     /// `.pragma "nounroll"` at the start of the block (a loop header).
     pub nounroll: bool,
+    /// The first block of an agent: it and what it dominates is run by that agent's warps alone.
+    pub agent: bool,
 }
 
 /// A function: a kernel.

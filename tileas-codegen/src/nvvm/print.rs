@@ -99,6 +99,9 @@ fn write_function(module: &Module, func: &Function, out: &mut Vec<u8>) {
         if data.nounroll {
             out.text(" nounroll");
         }
+        if data.agent {
+            out.text(" agent");
+        }
         out.push(b':');
         let mut sep = " ; -> ";
         for s in func.successors(bb).into_iter().flatten() {

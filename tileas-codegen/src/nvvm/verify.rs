@@ -397,17 +397,7 @@ impl FuncVerifier<'_> {
         };
         match operand {
             Operand::Reg(r) => {
-                let fits = self.is(r, |t| {
-                    matches!(
-                        (ty, t),
-                        (Ty::Pred, RegTy::Pred)
-                            | (Ty::B16, RegTy::B16)
-                            | (Ty::B32 | Ty::X32 | Ty::F32, RegTy::B32)
-                            | (Ty::F32 | Ty::X32, RegTy::F32)
-                            | (Ty::B64, RegTy::B64)
-                    )
-                });
-                if fits {
+                if self.is(r, |t| ty.accepts(t)) {
                     Ok(())
                 } else {
                     Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))))

@@ -1,7 +1,8 @@
 //! Control-flow cleanups: jumps to jumps, unreachable blocks, straight-line pairs.
 //!
 //! A block that holds only `bra X` is bypassed; blocks no path reaches leave the layout; a block whose only
-//! successor has no other predecessor takes over its instructions. Loop headers with `nounroll` stay separate.
+//! successor has no other predecessor takes over its instructions. Loop headers with `nounroll` and
+//! first blocks of agents stay separate.
 
 use super::CleanupStats;
 use crate::nvvm::forms::PtxOp;
@@ -85,7 +86,8 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
         }
         while let [None, Some(next)] = func.successors(bb) {
             let Some(jump) = func.last_inst(bb) else { break };
-            let plain = func.op(jump) == PtxOp::Bra && !func.blocks[next].nounroll;
+            let data = &func.blocks[next];
+            let plain = func.op(jump) == PtxOp::Bra && !data.nounroll && !data.agent;
             if !plain
                 || preds[next] != 1
                 || next == bb

@@ -1,0 +1,62 @@
+//! Commands on thread-level text: one pass, in and out of the text form.
+//!
+//! Every such command demands that its input and its output print as they were read, and that a pass leaves a module
+//! the verifier still accepts. The file's module ends at `; ----`.
+
+use crate::header::{NvvmPass, SEPARATOR};
+use crate::run::Outcome;
+use anyhow::{Result, ensure};
+use tileas_codegen::Settings;
+use tileas_codegen::nvvm::passes::{CleanupScratch, CleanupStats, cfg, cleanup, dce, local};
+use tileas_codegen::nvvm::{Module, parse, print, verify};
+
+pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result<Outcome> {
+    // The expected output behind the separator is all comments, which the parser would keep.
+    let end = text.find(&format!("\n{SEPARATOR}")).unwrap_or(text.len());
+    let mut module = match parse(&text[..end]) {
+        Ok(module) => module,
+        Err(e) => return Ok(Outcome { text: None, reported: vec![e] }),
+    };
+    round_trip(&module)?;
+    let mut reported = Vec::new();
+    if pass == NvvmPass::None {
+        return Ok(Outcome { text: Some(text_of(&module)), reported });
+    }
+    let accepted = verify(&module, settings.max_ptx_version, &mut reported).is_some();
+    if pass == NvvmPass::Verify || !accepted {
+        return Ok(Outcome { text: None, reported });
+    }
+    let mut stats = CleanupStats::default();
+    for func in &mut module.functions {
+        match pass {
+            NvvmPass::Cfg => cfg::run(func, &mut cfg::CfgScratch::default(), &mut stats),
+            NvvmPass::Local => local::run(func, &mut local::LocalScratch::default(), &mut stats),
+            NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats),
+            NvvmPass::Cleanup => stats = cleanup(func, &mut CleanupScratch::default()),
+            NvvmPass::None | NvvmPass::Verify | NvvmPass::Regalloc => {}
+        }
+    }
+    round_trip(&module)?;
+    let mut after = Vec::new();
+    ensure!(
+        verify(&module, settings.max_ptx_version, &mut after).is_some(),
+        "the verifier refuses what the pass left\n{after:?}\n{}",
+        text_of(&module)
+    );
+    Ok(Outcome { text: Some(text_of(&module)), reported })
+}
+
+fn text_of(module: &Module) -> String {
+    let mut text = String::new();
+    print(module, &mut text);
+    text
+}
+
+/// The printed module must parse and print as the same text.
+fn round_trip(module: &Module) -> Result<()> {
+    let first = text_of(module);
+    let again = parse(&first).map_err(|e| anyhow::anyhow!("the print does not parse: {e}\n{first}"))?;
+    let second = text_of(&again);
+    ensure!(first == second, "the print changes when parsed and printed again\n{first}\n{second}");
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Budgets of a function's agents: checked always, kept by planned spills where they are exceeded.
+//!
+//! In: a function the verifier accepts, what its threads have at entry, the mode. Out: an [`AgentReport`] per agent that
+//! does not fit, and, in [`Mode::Plan`], the function rewritten so that it does. In the common case — everything fits —
+//! this costs one liveness analysis and one walk, or, for functions with few registers, a sum.
+
+use super::agents::AgentFinder;
+use super::liveness::Liveness;
+use super::plan::{NoPlan, Planner};
+use super::pressure::{AgentRange, PTXAS_RESERVE, Pressure, PressureScratch};
+use super::remat::Remat;
+use super::rewrite::{SharedRoom, SpillStats, rewrite};
+use crate::error::{Code, CodegenError, Loc};
+use crate::nvvm::passes::{CleanupStats, dce};
+use crate::nvvm::{Bb, Function};
+
+/// What to do about agents over their budget.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Report them and leave spilling to the assembler.
+    Report,
+    /// Plan spills; report what still does not fit.
+    #[default]
+    Plan,
+}
+
+/// Options of [`Allocator::run`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RegallocOptions {
+    /// What to do about agents over their budget.
+    pub mode: Mode,
+    /// Registers per thread at entry. Default: 255.
+    pub cap: u32,
+    /// Registers kept free for the assembler. Default: [`PTXAS_RESERVE`].
+    pub reserve: u32,
+    /// Shared memory for spilled values. Default: none.
+    pub shared: Option<SharedRoom>,
+}
+
+impl Default for RegallocOptions {
+    fn default() -> Self {
+        RegallocOptions { mode: Mode::Plan, cap: 255, reserve: PTXAS_RESERVE, shared: None }
+    }
+}
+
+/// An agent over its budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentReport {
+    /// Name of the agent; `frame` for what is around the agents.
+    pub name: String,
+    /// Registers per thread it may use.
+    pub max_regs: u32,
+    /// Its peak as it came.
+    pub before: Pressure,
+    /// Its peak as it was left.
+    pub after: Pressure,
+    /// Registers by which that and the reserve still exceed the budget.
+    pub over: u32,
+    /// What was inserted, or why nothing was; `None` in [`Mode::Report`].
+    pub outcome: Option<Result<SpillStats, NoPlan>>,
+}
+
+impl AgentReport {
+    /// The warning for an agent that still does not fit; `None` where planning helped.
+    pub fn warning(&self, func: &Function) -> Option<CodegenError> {
+        if self.over == 0 {
+            return None;
+        }
+        let place = match self.after.at {
+            Some(i) => format!(" at `{}`", func.op(i)),
+            None => String::new(),
+        };
+        let text = format!(
+            "kernel @{}: agent `{}` has {} registers live{place}, {} more than its budget of {} allows",
+            func.name, self.name, self.after.units, self.over, self.max_regs
+        );
+        Some(match &self.outcome {
+            Some(Err(why)) => CodegenError::new(Code::W0904, Loc::NONE, text).note(Loc::NONE, why.to_string()),
+            _ => CodegenError::new(Code::W0903, Loc::NONE, text)
+                .note(Loc::NONE, "options are `max-regs`, `regalloc`, `slice-regs`"),
+        })
+    }
+}
+
+/// Plans for one agent are made at most this often, each time for what the last one was still over.
+const ROUNDS: u32 = 4;
+
+/// Checks and keeps register budgets; reuse one per thread.
+#[derive(Default)]
+pub struct Allocator {
+    liveness: Liveness,
+    pressure: PressureScratch,
+    finder: AgentFinder,
+    /// Made when first needed: most functions fit.
+    heavy: Option<Box<Heavy>>,
+}
+
+#[derive(Default)]
+struct Heavy {
+    planner: Planner,
+    remat: Remat,
+    dce: dce::DceScratch,
+}
+
+impl Allocator {
+    /// Checks all agents of a function and, in [`Mode::Plan`], rewrites it where they do not fit.
+    pub fn run(&mut self, func: &mut Function, options: &RegallocOptions) -> Vec<AgentReport> {
+        let total: u32 = (0..func.num_regs()).map(|i| func.reg_ty[crate::nvvm::Reg::from_u32(i as u32)].units()).sum();
+        let lowered = func.layout().iter().any(|&bb| func.blocks[bb].agent);
+        // A budget below the cap needs a `setmaxnreg`, which only agents have.
+        if !lowered && total + options.reserve <= options.cap {
+            return Vec::new();
+        }
+        self.liveness.recompute(func);
+        let whole = self.pressure.function(func, &self.liveness);
+        let agents = self.finder.find(func, options.cap);
+        if agents.iter().all(|a| whole.units + options.reserve <= a.max_regs) {
+            return Vec::new();
+        }
+        let local_base = func.local_bytes;
+        let mut reports = Vec::new();
+        for agent in &agents {
+            let before = self.pressure.peak(func, &self.liveness, &agent.blocks);
+            let over = (before.units + options.reserve).saturating_sub(agent.max_regs);
+            if over == 0 {
+                continue;
+            }
+            let mut report = AgentReport {
+                name: agent.name.clone(),
+                max_regs: agent.max_regs,
+                before,
+                after: before,
+                over,
+                outcome: None,
+            };
+            if options.mode == Mode::Plan {
+                self.plan(func, agent, options, local_base, &mut report);
+                self.liveness.recompute(func);
+            }
+            reports.push(report);
+        }
+        reports
+    }
+
+    fn plan(
+        &mut self,
+        func: &mut Function,
+        agent: &AgentRange,
+        options: &RegallocOptions,
+        local_base: u32,
+        report: &mut AgentReport,
+    ) {
+        let Heavy { planner, remat, dce } = &mut **self.heavy.get_or_insert_default();
+        let goal = agent.max_regs.saturating_sub(options.reserve);
+        let mut units = goal;
+        let mut best: Option<(Function, Pressure, SpillStats)> = None;
+        for _ in 0..ROUNDS {
+            let plan = match planner.plan(func, &self.liveness, &agent.blocks, units) {
+                Ok(plan) => plan,
+                Err(why) => {
+                    report.outcome = Some(Err(why));
+                    break;
+                }
+            };
+            remat.scan(func);
+            let mut new = func.clone();
+            let old_blocks = new.blocks.len();
+            let stats =
+                rewrite(&mut new, &planner.names, remat, &plan, &agent.blocks, options.shared, local_base);
+            dce::run(&mut new, dce, &mut CleanupStats::default());
+            let mut blocks = agent.blocks.clone();
+            blocks.extend((old_blocks..new.blocks.len()).map(|i| Bb::from_u32(i as u32)));
+            let after = self.pressure.peak(&new, &Liveness::compute(&new), &blocks);
+            if best.as_ref().is_none_or(|(_, b, _)| after.units < b.units) {
+                best = Some((new, after, stats));
+            }
+            // Fewer registers for the next plan by what this one is over.
+            let excess = after.units.saturating_sub(goal);
+            if excess == 0 || units <= excess {
+                break;
+            }
+            units -= excess;
+        }
+        if let Some((new, after, stats)) = best
+            && after.units < report.before.units
+        {
+            *func = new;
+            report.after = after;
+            report.over = after.units.saturating_sub(goal);
+            report.outcome = Some(Ok(stats));
+        } else if report.outcome.is_none() {
+            report.outcome = Some(Err(NoPlan::TooNarrow));
+        }
+    }
+}
