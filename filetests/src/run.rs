@@ -50,13 +50,14 @@ fn settings(header: &Header) -> Result<Settings, CodegenError> {
     Ok(builder.finish())
 }
 
-fn target(header: &Header, module: &Module, settings: &Settings) -> Result<SharedIsa> {
+/// The target; that there is none may be what a file expects.
+fn target(header: &Header, module: &Module, settings: &Settings) -> Result<Result<SharedIsa, CodegenError>> {
     let cpu = match (&header.target, &module.target) {
         (None, Some(cpu)) => cpu,
         _ => &settings.target,
     };
     let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
-    Ok(tileas_isa_blackwell::isa(&triple, cpu, settings.flags())?)
+    Ok(tileas_isa_blackwell::isa(&triple, cpu, settings.flags()))
 }
 
 fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> Result<Outcome> {
@@ -87,7 +88,10 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Compile => Stage::Ptx,
         TestKind::Ptxas | TestKind::Execute | TestKind::Pass(_) => Stage::Metadata,
     };
-    let isa = target(header, &module, &settings)?;
+    let isa = match target(header, &module, &settings)? {
+        Ok(isa) => isa,
+        Err(e) => return failed(vec![e]),
+    };
     let run = match context.run_to(stage, &module, &*isa, &settings) {
         Ok(run) => run,
         Err(reported) => return failed(reported),

@@ -19,7 +19,7 @@ pub use wiring::Buffers;
 use crate::agents::plan_agents;
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::verifier::verify_function_with;
+use crate::ir::verifier::{verify_function_with, verify_names};
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, Lowered, lower_in};
@@ -176,8 +176,7 @@ impl Context {
     /// # Errors
     /// All violations of all kernels.
     pub fn check(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
-        let (mut errors, mut warnings) = (Vec::new(), settings.warnings().to_vec());
-        check_names(module, &mut errors);
+        let (mut errors, mut warnings) = (verify_names(module), settings.warnings().to_vec());
         for func in &module.functions {
             let found = verify_function_with(func, &settings.ir_limits());
             if found.is_empty() {
@@ -394,14 +393,4 @@ impl Context {
 
 fn one(e: CodegenError) -> Errors {
     vec![e]
-}
-
-fn check_names(module: &Module, errors: &mut Errors) {
-    let mut names = std::collections::BTreeMap::new();
-    for f in &module.functions {
-        if let Some(first) = names.insert(f.name.as_str(), f.loc) {
-            let text = format!("kernel @{} is defined twice", f.name);
-            errors.push(CodegenError::new(Code::E0226, f.loc, text).note(first, "first defined here"));
-        }
-    }
 }

@@ -56,9 +56,9 @@ codes! {
     E0004 = "unknown operation";
     E0005 = "unknown or duplicate value name";
     E0006 = "unknown or malformed type";
-    E0007 = "result type missing and not inferable, or wrong number of results";
+    E0007 = "result type missing and not inferable, or result names and types of different number";
     E0008 = "nesting deeper than the limit";
-    E0009 = "duplicate attribute or symbol name";
+    E0009 = "duplicate attribute";
     E0010 = "input larger than the limit";
     // -- E01, W01: scheduling constraints
     E0102 = "leaders of a group disagree (strict mode)";
@@ -136,6 +136,7 @@ codes! {
     E0607 = "one engine reads as operand what it wrote";
     E0608 = "an unplaced or malformed operation reached buffer assignment";
     E0609 = "bytes of a transaction differ between the paths of a region";
+    // -- E07: materialisation and its verifier
     E0701 = "materialisation of a construct that it does not support";
     E0702 = "deadlock: channel cycle with distance sum not above 0";
     E0703 = "acquire, commit, wait and release do not match";

@@ -1,10 +1,14 @@
 //! Parser of the text form.
 //!
 //! In: text. Out: a [`Module`] or the first error, with its byte range, the offending text and what was expected.
-//! Structure, names and result types are checked here; all other typing is the verifier's.
+//! Grammar, names and result types are checked here. What can be said of IR is left to the verifier, which reports all
+//! of it: numbers of operands and results, regions and their ends, uses outside the defining region, typing.
+//!
+//! Names: a name may be defined again where the first value is not visible, so sibling regions can use the same ones.
+//! A use resolves to the latest definition before it, visible or not.
 //!
 //! Sugar that never prints: `func` for `kernel`; number literals as operands (a `constant` is put before the op);
-//! result types that follow from the operands; a missing terminator; a missing empty `else`.
+//! result types that follow from the operands; the terminator of a region without any; a missing empty `else`.
 //!
 //! Parts: this file has tokens, kernels, regions and names; `types` has types and attributes; `ops` operations.
 //! Guarantee: total, no panic. Regions are read without recursion; that of attribute values is bounded by
@@ -21,7 +25,7 @@ use super::module::Module;
 use super::opcodes::Opcode;
 use super::types::Scalar;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// What a text may cost; beyond a limit parsing ends with E0008 (nesting) or E0010 (the others).
@@ -123,7 +127,7 @@ struct Open<'a> {
     block: Block,
     /// How many names are visible around it.
     outer: usize,
-    /// What a missing terminator becomes; `None` where it must be written.
+    /// What is added where no terminator was read; `None` where one would have to name results.
     close: Option<Opcode>,
     /// Whether a terminator was read.
     closed: bool,
@@ -235,17 +239,12 @@ impl<'a> Parser<'a, '_> {
             module.target = Some(unescape(raw));
             self.bump()?;
         }
-        let mut seen: FxHashSet<&'a str> = FxHashSet::default();
         while self.tok.tok != Tok::Eof {
             let start = self.tok.start;
             if !self.eat_word("kernel")? && !self.eat_word("func")? {
                 return Err(self.unexpected("`kernel`"));
             }
             let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a kernel name `@…`")) };
-            if !seen.insert(name) {
-                let message = format!("kernel {} defined twice, expected another name", quote(name));
-                return Err(CodegenError::new(Code::E0009, self.tok.loc(), message));
-            }
             self.bump()?;
             self.kernel(name, start)?;
             module.functions.push(std::mem::replace(&mut self.f, Function::new("")));
@@ -285,13 +284,10 @@ impl<'a> Parser<'a, '_> {
     fn regions(&mut self, entry: Block) -> CodegenResult<()> {
         self.open(None, entry, &[], Some(Opcode::Return))?;
         while let Some(top) = self.stack.last() {
-            let (block, closed) = (top.block, top.closed);
+            let block = top.block;
             if self.at("}") {
                 self.close()?;
                 continue;
-            }
-            if closed {
-                return Err(self.unexpected("`}` behind the terminator"));
             }
             if !matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
                 return Err(self.unexpected("an operation or `}`"));
@@ -301,8 +297,8 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    /// `{`: the ops that follow go to `block`, with `params` named there. A missing terminator becomes `close`, if
-    /// that may be left out.
+    /// `{`: the ops that follow go to `block`, with `params` named there. If none of them is a terminator, `close`
+    /// is added, where there is such.
     fn open(
         &mut self,
         owner: Option<Owner<'a>>,
@@ -322,10 +318,7 @@ impl<'a> Parser<'a, '_> {
     /// `}` of the innermost region; the op that owns it goes on or ends.
     fn close(&mut self) -> CodegenResult<()> {
         let Some(top) = self.stack.pop() else { return Ok(()) };
-        if !top.closed {
-            let Some(opcode) = top.close else {
-                return Err(self.unexpected("a terminator with the results"));
-            };
+        if let (false, Some(opcode)) = (top.closed, top.close) {
             self.new_op(top.block, opcode, &[], &[], &[], self.tok.loc())?;
         }
         self.bump()?;
@@ -341,7 +334,7 @@ impl<'a> Parser<'a, '_> {
     }
 
     fn define(&mut self, name: &'a str, loc: Loc, value: Value) -> CodegenResult<()> {
-        if let Some(first) = self.names.get(name) {
+        if let Some(first) = self.names.get(name).filter(|n| n.visible) {
             let message = format!("value name `%{name}` defined twice, expected a new name");
             return Err(CodegenError::new(Code::E0005, loc, message).note(first.loc, "first defined here"));
         }
@@ -354,22 +347,13 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    /// `%name` that is used.
+    /// `%name` that is used. Whether the value is visible here is for the verifier.
     fn value(&mut self) -> CodegenResult<Value> {
         let Tok::Value(name) = self.tok.tok else { return Err(self.unexpected("a value `%…`")) };
         let loc = self.tok.loc();
-        let value = match self.names.get(name) {
-            Some(named) if named.visible => named.value,
-            Some(named) => {
-                let message =
-                    format!("value `%{name}` is not visible here, expected one of this region or around it");
-                let error = CodegenError::new(Code::E0005, loc, message);
-                return Err(error.note(named.loc, "defined here, inside another region"));
-            }
-            None => {
-                let message = format!("unknown value `%{name}`, expected one that is defined before");
-                return Err(CodegenError::new(Code::E0005, loc, message));
-            }
+        let Some(value) = self.names.get(name).map(|n| n.value) else {
+            let message = format!("unknown value `%{name}`, expected one that is defined before");
+            return Err(CodegenError::new(Code::E0005, loc, message));
         };
         self.bump()?;
         Ok(value)

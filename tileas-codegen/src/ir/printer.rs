@@ -4,8 +4,9 @@
 //! to a fixed point: parsing and printing it again gives the same bytes.
 //!
 //! Rules: two spaces per level, one op per line, result types always written. Unnamed values (and those with an
-//! all-digit name) are numbered in order of definition; clashing names get a suffix. Not printed, since the parser
-//! puts it back: a bare `yield` at the end of a `for` or `if` without results, and an `else` that holds nothing else.
+//! all-digit name) are numbered in order of definition; names that clash where both values are visible get a suffix.
+//! Not printed, since the parser puts it back: a bare `yield` that is the only terminator of a `for` or `if` without
+//! results, and an `else` that holds nothing else.
 //! Cost: linear in ops and values. No op is special but `for`, `if` and `agent_switch`; the rest follows the table.
 
 use super::attrs::{AttrData, AttrDict};
@@ -15,7 +16,7 @@ use super::lexer::{escape_into, is_name_byte, is_word};
 use super::module::Module;
 use super::opcodes::{AttrKind, OpDef, Opcode};
 use cranelift_entity::SecondaryMap;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
 /// The text of a module.
@@ -66,7 +67,7 @@ fn is_bare_yield(f: &Function, op: Op) -> bool {
         && f.discardable(op).is_empty()
 }
 
-/// The names values print with, without `%`; unique in the kernel.
+/// The names values print with, without `%`. Two values that are visible in one place have different names.
 pub struct ValueNames {
     names: SecondaryMap<Value, String>,
 }
@@ -74,30 +75,17 @@ pub struct ValueNames {
 impl ValueNames {
     /// Names all values that are linked into the kernel.
     pub fn new(f: &Function) -> ValueNames {
-        let mut order = Vec::with_capacity(f.num_values());
-        collect_values(f, f.entry(), &mut order);
-        let mut names: SecondaryMap<Value, String> = SecondaryMap::with_capacity(f.num_values());
-        // How often a name was asked for; the count is the next suffix to try.
-        let mut seen: FxHashMap<String, u32> = FxHashMap::default();
-        let mut number = 0u32;
-        for v in order {
-            let wanted = f.value_name(v).unwrap_or("");
-            if wanted.bytes().all(|b| b.is_ascii_digit()) {
-                names[v] = number.to_string();
-                number += 1;
-                continue;
-            }
-            let base = clean(wanted);
-            let mut name = base.clone();
-            while seen.contains_key(&name) {
-                let count = seen.entry(base.clone()).or_insert(0);
-                *count += 1;
-                name = format!("{base}_{count}");
-            }
-            seen.insert(name.clone(), 0);
-            names[v] = name;
-        }
-        ValueNames { names }
+        let names = SecondaryMap::with_capacity(f.num_values());
+        let mut namer = Namer {
+            f,
+            names,
+            number: 0,
+            visible: Vec::new(),
+            taken: FxHashSet::default(),
+            next: FxHashMap::default(),
+        };
+        namer.block(f.entry());
+        ValueNames { names: namer.names }
     }
 
     /// The name of a value; empty when it is not linked into the kernel.
@@ -106,20 +94,72 @@ impl ValueNames {
     }
 }
 
+/// Gives out names in the order in which the parser will define them.
+struct Namer<'f> {
+    f: &'f Function,
+    names: SecondaryMap<Value, String>,
+    /// How many values have a number for a name; numbers are unique in the kernel.
+    number: u32,
+    /// Named values that are visible, in order of definition, and their names.
+    visible: Vec<Value>,
+    taken: FxHashSet<String>,
+    /// The suffix last tried for a name.
+    next: FxHashMap<String, u32>,
+}
+
+impl Namer<'_> {
+    fn block(&mut self, b: Block) {
+        let f = self.f;
+        let outer = self.visible.len();
+        for &v in f.block_params(b) {
+            self.number(v);
+            self.name(v);
+        }
+        for op in f.block_ops(b) {
+            for &v in f.results(op) {
+                self.number(v);
+            }
+            for &r in f.regions(op) {
+                self.block(f.region_block(r));
+            }
+            // Results become visible behind the op's regions.
+            for &v in f.results(op) {
+                self.name(v);
+            }
+        }
+        for v in self.visible.drain(outer..) {
+            self.taken.remove(&self.names[v]);
+        }
+    }
+
+    /// Numbers a value that has no name, or one of digits only.
+    fn number(&mut self, v: Value) {
+        if self.f.value_name(v).unwrap_or("").bytes().all(|b| b.is_ascii_digit()) {
+            self.names[v] = self.number.to_string();
+            self.number += 1;
+        }
+    }
+
+    fn name(&mut self, v: Value) {
+        if !self.names[v].is_empty() {
+            return;
+        }
+        let base = clean(self.f.value_name(v).unwrap_or(""));
+        let mut name = base.clone();
+        while self.taken.contains(&name) {
+            let count = self.next.entry(base.clone()).or_insert(0);
+            *count += 1;
+            name = format!("{base}_{count}");
+        }
+        self.taken.insert(name.clone());
+        self.visible.push(v);
+        self.names[v] = name;
+    }
+}
+
 /// A name with every byte that cannot stand in one replaced.
 fn clean(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii() && is_name_byte(c as u8) { c } else { '_' }).collect()
-}
-
-/// Values in the order their definitions are written.
-fn collect_values(f: &Function, b: Block, out: &mut Vec<Value>) {
-    out.extend_from_slice(f.block_params(b));
-    for op in f.block_ops(b) {
-        out.extend_from_slice(f.results(op));
-        for &r in f.regions(op) {
-            collect_values(f, f.region_block(r), out);
-        }
-    }
 }
 
 fn print_into(out: &mut String, f: &Function) {
@@ -194,9 +234,8 @@ impl Printer<'_> {
     /// Whether `op` is the closing `yield` the parser would add by itself.
     fn hidden(&self, op: Op) -> bool {
         let f = self.f;
-        f.next_op(op).is_none()
-            && is_bare_yield(f, op)
-            && f.prev_op(op).is_none_or(|before| !f.opcode(before).is_terminator())
+        let before = || std::iter::successors(f.prev_op(op), |&op| f.prev_op(op));
+        f.next_op(op).is_none() && is_bare_yield(f, op) && !before().any(|op| f.opcode(op).is_terminator())
     }
 
     fn op(&mut self, op: Op, depth: usize) {

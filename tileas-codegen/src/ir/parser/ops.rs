@@ -94,12 +94,13 @@ impl<'a> Parser<'a, '_> {
         Ok(op)
     }
 
-    /// The operands of an op, segment by segment.
+    /// The operands of an op, segment by segment. Too few or too many are for the verifier to report, as long as the
+    /// text is a list of operands: missing ones leave their segments empty, further ones go to the last segment.
     fn operands(&mut self, def: &OpDef) -> CodegenResult<Operands> {
         let mut out = Operands::default();
         let mut first = true;
         let mut owner_empty = true;
-        for seg in def.operands {
+        for (n, seg) in def.operands.iter().enumerate() {
             let before = out.list.len();
             if seg.bracket {
                 if !owner_empty && self.eat("[")? {
@@ -125,7 +126,8 @@ impl<'a> Parser<'a, '_> {
                     self.expect(")")?;
                 } else {
                     out.list.push(self.operand()?);
-                    while seg.arity == Arity::Many && self.eat(",")? {
+                    let last = n + 1 == def.operands.len();
+                    while (last || seg.arity == Arity::Many) && self.eat(",")? {
                         out.list.push(self.operand()?);
                     }
                 }
@@ -139,10 +141,10 @@ impl<'a> Parser<'a, '_> {
         Ok(out)
     }
 
-    /// Whether a segment is written here. One that must be there is, whatever follows.
+    /// Whether a segment is written here. One that must be there is, unless the list of operands ends here.
     fn segment_follows(&self, seg: &Segment, first: bool) -> bool {
         if seg.arity == Arity::One {
-            return true;
+            return !self.operands_end();
         }
         let next = if first {
             Some(self.tok.tok)
@@ -157,6 +159,16 @@ impl<'a> Parser<'a, '_> {
             (Some(Tok::Value(_)), None) => !first || !self.names_of_next_op(),
             (Some(tok), None) => Self::number_of(tok).is_some(),
             (None, _) => false,
+        }
+    }
+
+    /// Whether here stands what may follow a list of operands.
+    fn operands_end(&self) -> bool {
+        match self.tok.tok {
+            Tok::Eof | Tok::Punct("<{" | "{" | "}" | ":") => true,
+            Tok::Word(_) => Self::number_of(self.tok.tok).is_none(),
+            Tok::Value(_) => self.names_of_next_op(),
+            _ => false,
         }
     }
 
@@ -310,16 +322,6 @@ impl<'a> Parser<'a, '_> {
                 }
             }
         };
-        let (ok, wanted) = match def.results {
-            Results::One => (types.len() == 1, "1"),
-            Results::Two => (types.len() == 2, "2"),
-            Results::Opt => (types.len() <= 1, "at most 1"),
-            Results::Many => (true, "any number"),
-        };
-        if !ok {
-            let what = format!("has {} results, expected {wanted}", types.len());
-            return Err(self.result_error(def, loc, &what));
-        }
         Ok(types)
     }
 
@@ -458,13 +460,13 @@ impl<'a> Parser<'a, '_> {
         match self.f.opcode(owner.op) {
             Opcode::AsyncPipelineAgentSwitch => return self.agent(owner),
             Opcode::If if self.f.regions(owner.op).len() == 1 => {
-                let other = self.f.add_region(owner.op);
                 if self.eat_word("else")? {
+                    let other = self.f.add_region(owner.op);
                     return self.open(Some(owner), other, &[], close);
                 }
-                let Some(opcode) = close else {
-                    return Err(self.unexpected("`else`, as the `if` has results"));
-                };
+                // With results the missing arm is one region too few, which the verifier reports.
+                let Some(opcode) = close else { return self.finish(owner) };
+                let other = self.f.add_region(owner.op);
                 let end = self.last_end;
                 self.new_op(other, opcode, &[], &[], &[], Loc::new(end, end))?;
             }

@@ -78,16 +78,23 @@ pub fn verify_function_with(func: &Function, limits: &Limits) -> Vec<CodegenErro
 
 /// All violations of all kernels, and names used twice.
 pub fn verify_module(module: &Module) -> Vec<CodegenError> {
+    let mut errors = verify_names(module);
+    for f in &module.functions {
+        errors.append(&mut verify_function(f));
+    }
+    errors
+}
+
+/// Kernels with the name of an earlier one.
+pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     let mut errors = Vec::new();
     let mut names = std::collections::BTreeMap::new();
     for f in &module.functions {
-        if let Some(first) = names.insert(f.name.as_str(), f.loc) {
-            errors.push(
-                CodegenError::new(Code::E0226, f.loc, format!("kernel @{} is defined twice", f.name))
-                    .note(first, "first defined here"),
-            );
+        let first = *names.entry(f.name.as_str()).or_insert(f);
+        if !std::ptr::eq(first, f) {
+            let text = format!("kernel @{} is defined twice", f.name);
+            errors.push(CodegenError::new(Code::E0226, f.loc, text).note(first.loc, "first defined here"));
         }
-        errors.append(&mut verify_function(f));
     }
     errors
 }

@@ -1,0 +1,116 @@
+//! Every stable code is the subject of a test.
+//!
+//! A code that text can raise has a filetest that expects it. Codes of interfaces without a text form (schedule
+//! documents, thread-level IR built by calls, misuse of the API) are listed with the unit test that raises them; that
+//! test must exist and name the code. The rest are guards: earlier stages exclude what they refuse, and no input is
+//! known that reaches them. A code in none of the three fails this test, and so does one that nothing raises.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tileas_codegen::Code;
+use tileas_filetests::{Header, root};
+
+const DOCUMENTS: (&str, &str) = ("tileas-codegen/tests/schedule_json.rs", "errors_have_codes_and_pointers");
+const THREAD_LEVEL: (&str, &str) =
+    ("tileas-codegen/tests/nvvm_kernel.rs", "the_verifier_names_every_violation");
+
+/// Codes that no kernel text raises, and the unit test (file below the workspace, function) that does.
+const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
+    (&["E0301", "E0302", "E0303", "E0304", "E0305", "E0306", "E0307", "E0308"], DOCUMENTS),
+    // Cycle numbers beyond 32 bits need latencies that no op has.
+    (&["E0402"], ("tileas-codegen/tests/schedule_rules.rs", "empty_and_odd_problems")),
+    // The verifier refuses such a descriptor first (E0217); `place` checks what callers hand it unverified.
+    (&["E0504"], ("tileas-codegen/tests/place.rs", "impossible_kernels_are_refused")),
+    // A plan made for another kernel.
+    (&["E0509"], ("tileas-codegen/tests/ddg.rs", "effects_without_an_agent_are_an_error")),
+    // A placement that would deadlock is never made from text; the test damages the depth.
+    (&["E0702"], ("tileas-codegen/tests/materialize.rs", "the_deadlock_is_shown")),
+    (
+        &["E0901", "E0902", "E0903", "E0904", "E0905", "E0906", "E0907", "E0908", "E0911", "E0912"],
+        THREAD_LEVEL,
+    ),
+    (&["W0901", "W0902"], THREAD_LEVEL),
+];
+
+/// Codes without a test: what they refuse, an earlier stage refuses or never makes.
+const GUARDS: &[&str] = &[
+    "E0506", // chains choose layouts that hold their tiles
+    "E0601", // place copies a tile that is used after its update
+    "E0604", // ties join values of one type
+    "E0605", // agents are formed from whole register chains
+    "E0606", // value form loads into new tiles only
+    "E0607", // as E0606: operands and accumulators are different tiles
+    "E0608", // the placed function is verified before
+    "E0609", // conditionals join tiles in registers
+    "E0701", // skewed loops around constructs that are not pipelined
+    "E0801", // every ISA crate names processors that the PTX tables have
+    "E0803", // the materialised function is verified before
+];
+
+/// The workspace.
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All files with an extension below a folder.
+fn files(folder: &Path, extension: &str, out: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a readable entry").path();
+        if path.is_dir() {
+            files(&path, extension, out);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            out.push(path);
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn expected_by_filetests() -> BTreeSet<String> {
+    let mut paths = Vec::new();
+    files(&root(), "tileas", &mut paths);
+    let headers = paths.iter().map(|p| Header::parse(&read(p)).expect("a legal header"));
+    headers.flat_map(|h| h.expected).map(|e| e.code).collect()
+}
+
+/// The text of a function from its name to the end of the item.
+fn function<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let rest = &text[text.find(&format!("fn {name}("))?..];
+    Some(&rest[..rest.find("\n}\n").unwrap_or(rest.len())])
+}
+
+#[test]
+fn every_code_has_a_test() {
+    let mut covered = expected_by_filetests();
+    for &(codes, (file, name)) in UNIT_TESTS {
+        let text = read(&workspace().join(file));
+        let body = function(&text, name).unwrap_or_else(|| panic!("{file} has no test `{name}`"));
+        for code in codes {
+            assert!(body.contains(code), "`{name}` of {file} does not name {code}");
+            covered.insert((*code).to_owned());
+        }
+    }
+    for guard in GUARDS {
+        assert!(covered.insert((*guard).to_owned()), "{guard} has a test: it is no mere guard");
+    }
+    let missing: Vec<&str> =
+        Code::all().iter().map(|(c, _)| c.as_str()).filter(|c| !covered.contains(*c)).collect();
+    assert!(missing.is_empty(), "codes without a test: {missing:?}");
+    let known = |code: &String| Code::all().iter().any(|(c, _)| c.as_str() == code);
+    assert!(covered.iter().all(known), "a list names a code that does not exist");
+}
+
+#[test]
+fn every_code_is_raised() {
+    let mut paths = Vec::new();
+    for crate_folder in ["tileas-codegen/src", "tileas-isa-blackwell/src"] {
+        files(&workspace().join(crate_folder), "rs", &mut paths);
+    }
+    paths.retain(|p| !p.ends_with("error/codes.rs") && !p.ends_with("tests.rs"));
+    let sources: Vec<String> = paths.iter().map(|p| read(p)).collect();
+    let raised = |code: &str| sources.iter().any(|s| s.contains(&format!("Code::{code}")));
+    let idle: Vec<&str> = Code::all().iter().map(|(c, _)| c.as_str()).filter(|c| !raised(c)).collect();
+    assert!(idle.is_empty(), "codes that nothing raises: {idle:?}");
+}
