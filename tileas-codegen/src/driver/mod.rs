@@ -22,7 +22,7 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::verify_function_with;
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
-use crate::lower::{LaunchMetadata, lower_in};
+use crate::lower::{LaunchMetadata, LowerScratch, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
 use crate::place::place;
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
@@ -108,9 +108,9 @@ impl StageRun {
 pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
-    /// A function of an earlier compilation, for its memory.
-    spare: Option<nvvm::Function>,
+    lower: LowerScratch,
     cleanup: CleanupScratch,
+    verifier: nvvm::Verifier,
     emitter: PtxEmitter,
 }
 
@@ -136,7 +136,7 @@ impl Context {
         let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
-            self.spare = state.nvvm.and_then(|mut m| m.functions.pop());
+            self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
         }
@@ -261,7 +261,7 @@ impl Context {
         if last == Stage::Materialized {
             return Ok(None);
         }
-        let mut lowered = lower_in(materialized, isa, self.spare.take()).map_err(one)?;
+        let mut lowered = lower_in(materialized, isa, &mut self.lower).map_err(one)?;
         for f in &mut lowered.module.functions {
             nvvm::passes::cleanup(f, &mut self.cleanup);
         }
@@ -328,7 +328,7 @@ impl Context {
         out: &mut String,
     ) -> Result<PtxInfo, Errors> {
         let mut found = Vec::new();
-        let Some(verified) = nvvm::verify(module, settings.max_ptx_version, &mut found) else {
+        let Some(verified) = self.verifier.verify(module, settings.max_ptx_version, &mut found) else {
             found.retain(|e| !e.code.is_warning());
             return Err(found);
         };

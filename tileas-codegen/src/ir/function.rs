@@ -616,6 +616,33 @@ impl Function {
     }
 
     /// All linked ops, parents before children, in program order.
+    pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
+        std::iter::successors(self.first_op(self.entry), move |&op| self.op_after(op))
+    }
+
+    /// The first op of the regions from number `n` on.
+    fn first_inside(&self, op: Op, n: usize) -> Option<Op> {
+        self.regions(op)[n..].iter().find_map(|&r| self.first_op(self.region_block(r)))
+    }
+
+    /// The op after `op` in [`Function::ops`].
+    fn op_after(&self, mut op: Op) -> Option<Op> {
+        let mut inside = self.first_inside(op, 0);
+        loop {
+            if inside.is_some() {
+                return inside;
+            }
+            if let Some(next) = self.next_op(op) {
+                return Some(next);
+            }
+            let region = self.block_region(self.op_block(op)?);
+            op = self.region_parent(region)?;
+            let number = self.regions(op).iter().position(|&r| r == region)?;
+            inside = self.first_inside(op, number + 1);
+        }
+    }
+
+    /// [`Function::ops`] as a list, for those who change the function on the way.
     pub fn all_ops(&self) -> Vec<Op> {
         let mut out = Vec::with_capacity(self.num_ops());
         self.walk(self.entry, &mut |op| out.push(op));

@@ -4,6 +4,7 @@
 //! operand [`Class`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
 //! ask here and know no mnemonic by heart.
 
+use super::module::RegTy;
 use std::fmt;
 
 include!(concat!(env!("OUT_DIR"), "/ptx_forms.rs"));
@@ -82,6 +83,32 @@ pub enum Ty {
     X32,
 }
 
+impl Ty {
+    /// Whether a register of that type can stand here.
+    #[inline]
+    pub(crate) fn accepts(self, reg: RegTy) -> bool {
+        match self {
+            Ty::Pred => reg == RegTy::Pred,
+            Ty::B16 => reg == RegTy::B16,
+            Ty::B32 => reg == RegTy::B32,
+            Ty::B64 => reg == RegTy::B64,
+            Ty::F32 | Ty::X32 => matches!(reg, RegTy::B32 | RegTy::F32),
+        }
+    }
+
+    /// Least and greatest integer immediate; none fits f32.
+    #[inline]
+    pub(crate) fn integers(self) -> (i64, i64) {
+        match self {
+            Ty::Pred => (0, 1),
+            Ty::B16 => (i64::from(i16::MIN), i64::from(u16::MAX)),
+            Ty::B32 | Ty::X32 => (i64::from(i32::MIN), i64::from(u32::MAX)),
+            Ty::B64 => (i64::MIN, i64::MAX),
+            Ty::F32 => (1, 0),
+        }
+    }
+}
+
 /// Address space of an address operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
@@ -97,6 +124,17 @@ pub enum Space {
     Local,
     /// Generic 64-bit address.
     Generic,
+}
+
+impl Space {
+    /// Type of a register that holds an address.
+    #[inline]
+    pub(crate) fn address_ty(self) -> Ty {
+        match self {
+            Space::Shared | Space::Tensor => Ty::B32,
+            _ => Ty::B64,
+        }
+    }
 }
 
 /// What may stand in an operand position.

@@ -19,4 +19,4 @@ pub use module::{
     ParamData, ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
 };
 pub use print::{print, print_function};
-pub use verify::{Verified, verify};
+pub use verify::{Verified, Verifier, verify};

@@ -641,6 +641,22 @@ impl Function {
         self.visit_writes(inst, |r| f(r, true));
     }
 
+    /// Calls `f` with each register the instruction mentions, its guard included: [`Function::visit_regs`] for those
+    /// who do not ask what is written.
+    #[inline]
+    pub fn visit_mentions(&self, inst: Inst, mut f: impl FnMut(Reg)) {
+        if let Some((p, _)) = self.guards[inst].get() {
+            f(p);
+        }
+        for operand in self.operands(inst) {
+            match *operand {
+                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
+                Operand::List(l) => self.list_regs(l, &mut f),
+                _ => {}
+            }
+        }
+    }
+
     /// Calls `f` with each register the instruction writes.
     #[inline]
     pub fn visit_writes(&self, inst: Inst, mut f: impl FnMut(Reg)) {
