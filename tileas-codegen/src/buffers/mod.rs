@@ -67,7 +67,7 @@ pub fn assign_buffers(
         &mut pipes,
     )?;
     let mut ii_eff = SecondaryMap::new();
-    for op in func.all_ops() {
+    for op in func.ops() {
         if func.opcode(op) == Opcode::For
             && let Some(s) = &sched.loops[op]
         {
@@ -112,7 +112,7 @@ impl BufferAssignment {
                 p.reason
             );
         }
-        for op in func.all_ops().into_iter().filter(|&op| self.ii_eff[op] > 0) {
+        for op in func.ops().filter(|&op| self.ii_eff[op] > 0) {
             let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);
         }
         let m = &self.memory;

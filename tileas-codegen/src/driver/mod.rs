@@ -24,7 +24,7 @@ use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
-use crate::place::place;
+use crate::place::place_in;
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::schedule::Scheduler;
 use crate::settings::Settings;
@@ -109,6 +109,9 @@ pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
     lower: LowerScratch,
+    /// Functions of an earlier compilation, for their memory.
+    placed: Option<Function>,
+    materialized: Option<Function>,
     cleanup: CleanupScratch,
     verifier: nvvm::Verifier,
     emitter: PtxEmitter,
@@ -136,6 +139,8 @@ impl Context {
         let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
+            self.placed = state.placed;
+            self.materialized = state.materialized;
             self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
@@ -189,7 +194,7 @@ impl Context {
     }
 
     fn read_constraints(&mut self, func: &Function, settings: &Settings, warnings: &mut Errors) {
-        self.constraints.parse(func, func.all_ops(), settings.constraint_mode, warnings);
+        self.constraints.parse(func, func.ops(), settings.constraint_mode, warnings);
     }
 
     fn run(
@@ -283,14 +288,14 @@ impl Context {
         warnings: &mut Errors,
     ) -> Result<(), Errors> {
         let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
-        let (placed, plan) = place(func, &plan, isa, &settings.place_options()).map_err(one)?;
+        let (placed, plan) = place_in(func, &plan, isa, &settings.place_options(), self.placed.take()).map_err(one)?;
         self.verify_pass(&placed, settings, "place")?;
         let (placed, plan) = (&*state.placed.insert(placed), &*state.plan.insert(plan));
         if last == Stage::Placed {
             return Ok(());
         }
         // Inherent attributes travel with clones: the placed ops have keys of their own.
-        self.constraints.parse(placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
+        self.constraints.parse(placed, placed.ops(), settings.constraint_mode, &mut Vec::new());
         let constraints = &self.constraints;
         let analysis =
             wiring::schedule(placed, plan, constraints, &mut self.scheduler, isa, settings).map_err(one)?;
@@ -301,7 +306,7 @@ impl Context {
         if last == Stage::Schedule {
             return Ok(());
         }
-        let materialized = wiring::materialize(placed, plan, analysis, buffers).map_err(one)?;
+        let materialized = wiring::materialize(placed, plan, analysis, buffers, self.materialized.take()).map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())

@@ -45,8 +45,9 @@ pub(super) fn materialize(
     plan: &AgentPlan,
     schedule: &ScheduleAnalysis,
     buffers: &Buffers,
+    spare: Option<Function>,
 ) -> CodegenResult<Function> {
-    crate::materialize::materialize(func, plan, schedule, buffers)
+    crate::materialize::materialize_in(func, plan, schedule, buffers, spare)
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.

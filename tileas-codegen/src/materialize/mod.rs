@@ -53,7 +53,21 @@ pub fn materialize(
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
 ) -> CodegenResult<Function> {
-    let mut out = func.clone();
+    materialize_in(func, plan, sched, ba, None)
+}
+
+/// As [`materialize`], in the memory of a function that is no longer needed.
+///
+/// # Errors
+/// As [`materialize`].
+pub fn materialize_in(
+    func: &Function,
+    plan: &AgentPlan,
+    sched: &ScheduleAnalysis,
+    ba: &BufferAssignment,
+    spare: Option<Function>,
+) -> CodegenResult<Function> {
+    let mut out = func.copy_in(spare);
     let entry = out.entry();
     while let Some(op) = out.first_op(entry) {
         out.remove_op(op);

@@ -7,7 +7,7 @@
 //! a register that may be read before it is written.
 //!
 //! Cost: one pass over the instructions, plus liveness for the last warning; a [`Verifier`] keeps the memory. What is
-//! right is recognised without saying why (`fits`); only what is not is explained (`operand`). Source: the forms' rows
+//! right is recognised without saying why (`…_fits`); only what is not is explained (`operand`). Source: the forms' rows
 //! (PTX ISA manual).
 
 use super::forms::{Class, Kind, PtxOp, Space, Ty};
@@ -49,15 +49,8 @@ pub fn verify<'a>(
 #[derive(Default)]
 pub struct Verifier {
     placed: EntitySet<Bb>,
-    /// By register: [`WRITTEN`], [`READ`].
-    uses: Vec<u8>,
     liveness: Liveness,
 }
-
-/// Some instruction writes the register.
-const WRITTEN: u8 = 1;
-/// Some instruction reads it.
-const READ: u8 = 2;
 
 /// Names in one scope.
 type Names<'a> = SmallVec<[&'a str; 32]>;
@@ -106,7 +99,7 @@ impl Verifier {
                 available: None,
                 out: diagnostics,
             }
-            .run(&globals, &mut self.uses);
+            .run(&globals);
         }
         diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
     }
@@ -197,7 +190,7 @@ impl FuncVerifier<'_> {
         self.error(code, format!("{inst} ({name}): {message}"));
     }
 
-    fn run(mut self, globals: &Names<'_>, uses: &mut Vec<u8>) {
+    fn run(mut self, globals: &Names<'_>) {
         let func = self.func;
         for p in func.params.values() {
             check_name(&p.name, "parameter", self.out);
@@ -221,25 +214,27 @@ impl FuncVerifier<'_> {
             }
         }
         let errors_before = self.out.len();
-        uses.clear();
-        uses.resize(func.num_regs(), 0);
-        for &bb in func.layout() {
+        self.liveness.begin(func);
+        for (row, &bb) in func.layout().iter().enumerate() {
             let last = func.last_inst(bb);
             self.block_end(bb);
+            self.liveness.begin_row(row, bb);
             for inst in func.insts(bb) {
                 if func.op(inst).effects().is_terminator() && Some(inst) != last {
                     self.inner_terminator(bb, inst);
                 }
-                self.inst(inst, uses);
+                self.inst(inst);
             }
         }
-        if uses.contains(&READ) {
-            self.unwritten(uses);
+        let mut unwritten = EntitySet::new();
+        unwritten.extend(self.liveness.unwritten());
+        if !unwritten.is_empty() {
+            self.unwritten(unwritten);
         }
         if self.out[errors_before..].iter().any(|d| !d.code.is_warning()) {
             return; // liveness needs well-formed blocks
         }
-        self.liveness.recompute(func);
+        self.liveness.solve(func);
         if let Some(&entry) = func.layout().first() {
             let early: SmallVec<[Reg; 8]> = self.liveness.live_in(entry).collect();
             for r in early {
@@ -249,16 +244,13 @@ impl FuncVerifier<'_> {
     }
 
     /// Reports the first read of each register that is read and never written.
-    fn unwritten(&mut self, uses: &mut [u8]) {
+    fn unwritten(&mut self, mut left: EntitySet<Reg>) {
         let func = self.func;
         for &bb in func.layout() {
             for inst in func.insts(bb) {
                 let mut missing = None;
                 func.visit_reads(inst, |r| {
-                    if let Some(u) = uses.get_mut(r.index())
-                        && *u == READ
-                    {
-                        *u = READ | WRITTEN; // once is enough
+                    if left.remove(r) {
                         missing = Some(r);
                     }
                 });
@@ -380,7 +372,7 @@ impl FuncVerifier<'_> {
         }
     }
 
-    fn inst(&mut self, inst: Inst, uses: &mut [u8]) {
+    fn inst(&mut self, inst: Inst) {
         let func = self.func;
         let op = func.op(inst);
         let form = op.form();
@@ -388,7 +380,8 @@ impl FuncVerifier<'_> {
             self.availability(inst);
         }
         if let Some((p, _)) = func.guard(inst).get() {
-            if !self.register(p, Ty::Pred, READ, uses) {
+            self.liveness.read(p);
+            if !self.has_type(p, Ty::Pred) {
                 self.at(Code::E0902, inst, format_args!("the guard {p} is not a predicate"));
             }
             if form.effects.is_convergent() {
@@ -408,71 +401,108 @@ impl FuncVerifier<'_> {
                 inst,
                 format_args!("has {} operands, its form has {}", operands.len(), form.operands.len()),
             );
-            func.visit_regs(inst, |r, def| {
-                if let Some(u) = uses.get_mut(r.index()) {
-                    *u |= if def { WRITTEN } else { READ };
-                }
-            });
+            func.visit_reads(inst, |r| self.liveness.read(r));
+            func.visit_writes(inst, |r| self.liveness.write(r, false));
             return;
         }
-        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate() {
-            if !self.fits(operand, class, uses)
-                && let Err((code, why)) = self.operand(operand, class)
-            {
-                self.at(code, inst, format_args!("operand {i}: {why}"));
+        // Sources first: what an instruction reads is what was there before it.
+        let results = op.num_results();
+        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().skip(results) {
+            if !self.source_fits(operand, class.kind) {
+                self.wrong(inst, i, operand, class);
+            }
+        }
+        let guarded = func.guard(inst).is_some();
+        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().take(results) {
+            if !self.result_fits(operand, class.kind, guarded) {
+                self.wrong(inst, i, operand, class);
             }
         }
     }
 
-    /// Notes the use of a register; whether it has the type.
-    #[inline]
-    fn register(&self, r: Reg, ty: Ty, mark: u8, uses: &mut [u8]) -> bool {
-        if let Some(u) = uses.get_mut(r.index()) {
-            *u |= mark;
+    #[cold]
+    fn wrong(&mut self, inst: Inst, i: usize, operand: Operand, class: &Class) {
+        if let Err((code, why)) = self.operand(operand, class) {
+            self.at(code, inst, format_args!("operand {i}: {why}"));
         }
+    }
+
+    #[inline]
+    fn has_type(&self, r: Reg, ty: Ty) -> bool {
         self.func.reg_ty.get(r).is_some_and(|&t| ty.accepts(t))
     }
 
-    /// Notes the registers of an operand; whether it is known to be right. If not, `operand` decides and says why.
+    /// Notes the registers that a source reads; whether it is known to be right. If not, `operand` decides and says why.
     #[inline]
-    fn fits(&self, operand: Operand, class: &Class, uses: &mut [u8]) -> bool {
-        let mark = if class.def { WRITTEN } else { READ };
-        match (operand, class.kind) {
-            (Operand::Reg(r), Kind::Reg { ty, .. }) => self.register(r, ty, mark, uses),
-            (Operand::Reg(r), Kind::RegOrImm { .. }) => self.register(r, Ty::B32, mark, uses),
-            (Operand::Reg(base) | Operand::Addr { base, .. }, Kind::Addr(space)) => {
-                // The base is read, whatever the instruction does to the memory.
-                self.register(base, space.address_ty(), READ, uses) && space != Space::Param && space != Space::Local
+    fn source_fits(&mut self, operand: Operand, kind: Kind) -> bool {
+        match (operand, kind) {
+            (Operand::Reg(r), _) => {
+                self.liveness.read(r);
+                match kind {
+                    Kind::Reg { ty, .. } => self.has_type(r, ty),
+                    Kind::RegOrImm { .. } => self.has_type(r, Ty::B32),
+                    Kind::Addr(space) => self.is_address(r, space),
+                    _ => false,
+                }
             }
-            (Operand::List(list), Kind::Vec { ty, imm, len }) => {
+            (Operand::Addr { base, .. }, _) => {
+                self.liveness.read(base);
+                matches!(kind, Kind::Addr(space) if self.is_address(base, space))
+            }
+            (Operand::List(list), _) => {
                 let items = self.func.list_items(list);
-                let mut fits = items.len() == usize::from(len);
+                let (ty, imm, len) = match kind {
+                    Kind::Vec { ty, imm, len } => (ty, imm, usize::from(len)),
+                    _ => (Ty::X32, false, usize::MAX),
+                };
+                let mut fits = items.len() == len;
                 for &item in items {
                     fits &= match item {
-                        Operand::Reg(r) => self.register(r, ty, mark, uses),
-                        _ => imm && !class.def && immediate_fits(item, ty),
+                        Operand::Reg(r) => {
+                            self.liveness.read(r);
+                            self.has_type(r, ty)
+                        }
+                        _ => imm && immediate_fits(item, ty),
                     };
                 }
                 fits
             }
-            (Operand::Imm(_) | Operand::F32(_), Kind::Reg { ty, imm }) => {
-                imm && !class.def && immediate_fits(operand, ty)
-            }
+            (_, Kind::Reg { ty, imm }) => imm && immediate_fits(operand, ty),
             (Operand::Imm(v), Kind::Imm { lo, hi, step } | Kind::RegOrImm { lo, hi, step }) => {
                 is_in_range(v, lo, hi, step)
             }
-            _ => {
-                if let Some(u) = operand.reg().and_then(|r| uses.get_mut(r.index())) {
-                    *u |= mark;
-                }
-                if let Operand::List(list) = operand {
-                    for r in self.func.list_items(list).iter().filter_map(|i| i.reg()) {
-                        self.register(r, Ty::X32, mark, uses);
-                    }
-                }
-                false
-            }
+            (Operand::Block(bb), Kind::Label) => self.placed.contains(bb),
+            _ => false,
         }
+    }
+
+    /// As `source_fits`, for what the instruction writes.
+    #[inline]
+    fn result_fits(&mut self, operand: Operand, kind: Kind, guarded: bool) -> bool {
+        match operand {
+            Operand::Reg(r) => {
+                self.liveness.write(r, guarded);
+                matches!(kind, Kind::Reg { ty, .. } if self.has_type(r, ty))
+            }
+            Operand::List(list) => {
+                let items = self.func.list_items(list);
+                let Kind::Vec { ty, len, .. } = kind else { return false };
+                let mut fits = items.len() == usize::from(len);
+                for &item in items {
+                    let Operand::Reg(r) = item else { return false };
+                    self.liveness.write(r, guarded);
+                    fits &= self.has_type(r, ty);
+                }
+                fits
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a register can hold an address of the space.
+    #[inline]
+    fn is_address(&self, r: Reg, space: Space) -> bool {
+        !matches!(space, Space::Param | Space::Local) && self.has_type(r, space.address_ty())
     }
 
     fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {

@@ -173,7 +173,7 @@ fn for_carried(func: &Function, op: Op) -> impl Iterator<Item = (usize, Value, V
 /// Joins register tiles that loops and conditionals carry.
 pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut DisjointSets) {
     let reg = |v: Value| classes.class(v) == Class::Reg;
-    for op in func.all_ops() {
+    for op in func.ops() {
         match func.opcode(op) {
             Opcode::For => {
                 let inits = func.named_segment(op, "inits").to_vec();

@@ -14,6 +14,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 #[derive(Default)]
 pub struct Liveness {
     words: usize,
+    /// By block: its place in the layout, plus 1; 0 = not placed.
     row: SecondaryMap<Bb, u32>,
     /// Exposed registers in register order: what the bits of the sets stand for.
     exposed: Vec<Reg>,
@@ -23,12 +24,17 @@ pub struct Liveness {
     live_out: Vec<u64>,
     gen_set: Vec<u64>,
     kill: Vec<u64>,
-    /// By register: the last row that wrote it, plus 1.
+    /// By register: the last row that wrote it, plus 1; 0 = none, [`GUARDED`] = only under guards.
     written: Vec<u32>,
+    /// The row at hand, plus 1.
+    stamp: u32,
     /// Reads before a write and first writes, by row.
     early: Vec<(u32, Reg)>,
     writes: Vec<(u32, Reg)>,
 }
+
+/// In `written`: no row's number.
+const GUARDED: u32 = u32::MAX;
 
 #[inline]
 fn set(bits: &mut [u64], bit: usize) {
@@ -45,52 +51,78 @@ impl Liveness {
 
     /// Liveness of another function, reusing the memory.
     pub fn recompute(&mut self, func: &Function) {
-        let Self {
-            words,
-            row,
-            exposed,
-            column,
-            live_in,
-            live_out,
-            gen_set,
-            kill,
-            written,
-            early,
-            writes,
-        } = self;
-        row.clear();
-        exposed.clear();
-        early.clear();
-        writes.clear();
-        for v in [&mut *column, &mut *written] {
+        self.begin(func);
+        for (row, &bb) in func.layout().iter().enumerate() {
+            self.begin_row(row, bb);
+            for inst in func.insts(bb) {
+                func.visit_reads(inst, |r| self.read(r));
+                let guarded = func.guard(inst).is_some();
+                func.visit_writes(inst, |r| self.write(r, guarded));
+            }
+        }
+        self.solve(func);
+    }
+
+    /// Starts on a function. For who visits the registers anyway: `begin`, then per block of the layout `begin_row`,
+    /// and per instruction `read` for all it reads before `write` for all it writes; then `solve`.
+    pub(crate) fn begin(&mut self, func: &Function) {
+        self.row.clear();
+        self.exposed.clear();
+        self.early.clear();
+        self.writes.clear();
+        for v in [&mut self.column, &mut self.written] {
             v.clear();
             v.resize(func.num_regs(), 0);
         }
-        for (i, &bb) in func.layout().iter().enumerate() {
-            let stamp = i as u32 + 1;
-            row[bb] = stamp; // 0: not placed
-            for inst in func.insts(bb) {
-                func.visit_reads(inst, |r| {
-                    if written[r.index()] != stamp {
-                        column[r.index()] = 1;
-                        early.push((i as u32, r));
-                    }
-                });
-                if !func.guard(inst).is_some() {
-                    func.visit_writes(inst, |r| {
-                        if written[r.index()] != stamp {
-                            written[r.index()] = stamp;
-                            writes.push((i as u32, r));
-                        }
-                    });
+    }
+
+    pub(crate) fn begin_row(&mut self, row: usize, bb: Bb) {
+        self.stamp = row as u32 + 1;
+        self.row[bb] = self.stamp;
+    }
+
+    /// Notes a read; registers the function does not have are left out.
+    #[inline]
+    pub(crate) fn read(&mut self, r: Reg) {
+        if self.written.get(r.index()).is_some_and(|&row| row != self.stamp) {
+            self.early.push((self.stamp - 1, r));
+        }
+    }
+
+    /// Notes a write.
+    #[inline]
+    pub(crate) fn write(&mut self, r: Reg, guarded: bool) {
+        if let Some(row) = self.written.get_mut(r.index())
+            && *row != self.stamp
+        {
+            if guarded {
+                // Seen, but it does not end the old value's life.
+                if *row == 0 {
+                    *row = GUARDED;
                 }
+            } else {
+                *row = self.stamp;
+                self.writes.push((self.stamp - 1, r));
             }
         }
-        for (r, bit) in column.iter_mut().enumerate() {
-            if *bit != 0 {
-                exposed.push(Reg::new(r));
-                *bit = exposed.len() as u32;
+    }
+
+    /// The first read of each register that is read and never written.
+    pub(crate) fn unwritten(&self) -> impl Iterator<Item = Reg> {
+        self.early.iter().map(|&(_, r)| r).filter(|r| self.written[r.index()] == 0)
+    }
+
+    /// Computes the sets.
+    pub(crate) fn solve(&mut self, func: &Function) {
+        let Self { words, row, exposed, column, live_in, live_out, gen_set, kill, early, writes, .. } = self;
+        for &(_, r) in &*early {
+            if std::mem::replace(&mut column[r.index()], 1) == 0 {
+                exposed.push(r);
             }
+        }
+        exposed.sort_unstable();
+        for (bit, r) in exposed.iter().enumerate() {
+            column[r.index()] = bit as u32 + 1;
         }
         *words = exposed.len().div_ceil(64);
         let w = *words;

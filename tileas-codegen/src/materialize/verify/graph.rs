@@ -47,11 +47,28 @@ pub struct Nodes {
     pub done: usize,
 }
 
+/// What a node is to its event.
+#[derive(Copy, Clone, Debug)]
+enum Part {
+    /// All of it.
+    Whole,
+    /// It is issued.
+    Issue,
+    /// The agent goes on.
+    Done,
+    /// All of a region is complete.
+    Complete,
+    /// What it stands for is signalled.
+    Signal,
+}
+
 /// The graph of a region.
 #[derive(Default)]
 pub struct Graph {
-    /// Names for messages.
-    pub names: Vec<String>,
+    /// The region, in the model.
+    region: usize,
+    /// Of each node: which part of which event it is, for messages.
+    parts: Vec<(Part, usize)>,
     /// Agent of each node.
     pub agent: Vec<usize>,
     /// Edges.
@@ -61,10 +78,36 @@ pub struct Graph {
 }
 
 impl Graph {
-    fn node(&mut self, agent: usize, name: String) -> usize {
-        self.names.push(name);
+    fn node(&mut self, agent: usize, event: usize, part: Part) -> usize {
+        self.parts.push((part, event));
         self.agent.push(agent);
-        self.names.len() - 1
+        self.parts.len() - 1
+    }
+
+    /// Number of nodes.
+    pub fn num_nodes(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Name of a node in messages.
+    fn name(&self, m: &Model<'_>, node: usize) -> String {
+        let (part, event) = self.parts[node];
+        let e = &m.regions[self.region].events[self.agent[node]][event];
+        let name = match &e.what {
+            What::Acquire(p) => format!("acquire(Pipe_{p})"),
+            What::Commit(p, _) => format!("commit(Pipe_{p})"),
+            What::Wait(p, _) => format!("wait(Pipe_{p})"),
+            What::Release(p, ..) => format!("release(Pipe_{p})"),
+            What::Inc(p) => format!("inc(Pipe_{p})"),
+            _ => m.op_name(e.op),
+        };
+        match part {
+            Part::Whole => name,
+            Part::Issue => format!("issue({name})"),
+            Part::Done => format!("done({name})"),
+            Part::Complete => format!("complete({name})"),
+            Part::Signal => format!("signal({name})"),
+        }
     }
 
     fn edge(&mut self, from: usize, to: usize, distance: i64, why: Why) {
@@ -73,12 +116,12 @@ impl Graph {
 
     /// Builds the graph of one region.
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
-        let mut g = Graph::default();
+        let mut g = Graph { region, ..Graph::default() };
         let repeats = region != 0;
         let events = &m.regions[region].events;
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
-                let n = g.event(m, a, e);
+                let n = g.event(a, i, e);
                 g.nodes.insert((a, i), n);
             }
             for i in 0..list.len() {
@@ -102,42 +145,34 @@ impl Graph {
         g
     }
 
-    fn event(&mut self, m: &Model<'_>, a: usize, e: &Event) -> Nodes {
-        let name = match &e.what {
-            What::Acquire(p) => format!("acquire(Pipe_{p})"),
-            What::Commit(p, _) => format!("commit(Pipe_{p})"),
-            What::Wait(p, _) => format!("wait(Pipe_{p})"),
-            What::Release(p, ..) => format!("release(Pipe_{p})"),
-            What::Inc(p) => format!("inc(Pipe_{p})"),
-            _ => m.op_name(e.op),
-        };
+    fn event(&mut self, a: usize, i: usize, e: &Event) -> Nodes {
         match &e.what {
             What::Access(Engine::Threads, ..) => {
-                let issue = self.node(a, format!("issue({name})"));
+                let issue = self.node(a, i, Part::Issue);
                 Nodes { issue, leave: issue, done: issue }
             }
             What::Access(..) => {
-                let issue = self.node(a, format!("issue({name})"));
-                let done = self.node(a, format!("done({name})"));
+                let issue = self.node(a, i, Part::Issue);
+                let done = self.node(a, i, Part::Done);
                 self.edge(issue, done, 0, Why::Completes);
                 Nodes { issue, leave: issue, done }
             }
             What::Region(_) => {
-                let issue = self.node(a, format!("issue({name})"));
-                let leave = self.node(a, format!("done({name})"));
-                let done = self.node(a, format!("complete({name})"));
+                let issue = self.node(a, i, Part::Issue);
+                let leave = self.node(a, i, Part::Done);
+                let done = self.node(a, i, Part::Complete);
                 self.edge(issue, leave, 0, Why::Completes);
                 self.edge(leave, done, 0, Why::Completes);
                 Nodes { issue, leave, done }
             }
             What::Commit(..) | What::Release(..) => {
-                let issue = self.node(a, name.clone());
-                let done = self.node(a, format!("signal({name})"));
+                let issue = self.node(a, i, Part::Whole);
+                let done = self.node(a, i, Part::Signal);
                 self.edge(issue, done, 0, Why::Signals);
                 Nodes { issue, leave: issue, done }
             }
             _ => {
-                let issue = self.node(a, name);
+                let issue = self.node(a, i, Part::Whole);
                 Nodes { issue, leave: issue, done: issue }
             }
         }
@@ -269,7 +304,7 @@ impl Graph {
 
     /// A cycle with distance sum ≤ 0, as edge numbers, if there is one.
     pub fn bad_cycle(&self) -> Option<Vec<usize>> {
-        let n = self.names.len();
+        let n = self.parts.len();
         let scale = n as i64 + 1;
         let mut dist = vec![0i64; n];
         let mut via: Vec<Option<usize>> = vec![None; n];
@@ -307,9 +342,9 @@ impl Graph {
 
     /// Least distance from a node to all others; `None` where there is no path. No bad cycle may exist.
     pub fn distances(&self, from: usize) -> Vec<Option<i64>> {
-        let mut dist: Vec<Option<i64>> = vec![None; self.names.len()];
+        let mut dist: Vec<Option<i64>> = vec![None; self.parts.len()];
         dist[from] = Some(0);
-        for _ in 0..self.names.len() {
+        for _ in 0..self.parts.len() {
             let mut changed = false;
             for e in &self.edges {
                 if let Some(d) = dist[e.from] {
@@ -348,7 +383,9 @@ impl Graph {
             };
             s.push_str(&format!(
                 "\n  {} -> {}  {:>3}{why}",
-                self.names[e.from], self.names[e.to], e.distance
+                self.name(m, e.from),
+                self.name(m, e.to),
+                e.distance
             ));
         }
         let mut stuck: Vec<String> = Vec::new();

@@ -53,7 +53,7 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
 
 /// Every operand must be defined by something that is still in the function.
 fn dangling(m: &mut Model<'_>) {
-    for op in m.func.all_ops() {
+    for op in m.func.ops() {
         for &v in m.func.operands(op) {
             if m.func.defining_op(v).is_some_and(|d| m.func.op_block(d).is_none()) {
                 m.error(Code::E0708, op, "an operand is defined by an op that was removed");
@@ -68,7 +68,7 @@ fn drains(m: &mut Model<'_>) {
     let func = m.func;
     let mut acquired = vec![0i64; m.pipes.len()];
     let mut advanced = vec![0i64; m.pipes.len()];
-    for op in func.all_ops() {
+    for op in func.ops() {
         let drain = match func.opcode(op) {
             Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
             Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
@@ -343,7 +343,7 @@ fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
     for (r, g) in graphs.iter().enumerate() {
-        report.nodes += g.names.len();
+        report.nodes += g.num_nodes();
         report.edges += g.edges.len();
         if let Some(cycle) = g.bad_cycle() {
             let at = cycle.iter().find_map(|&k| match g.edges[k].why {

@@ -112,7 +112,7 @@ impl Webs {
             kept: EntitySet::new(),
             carried: EntitySet::new(),
         };
-        for op in func.all_ops() {
+        for op in func.ops() {
             let results = func.results(op);
             match func.opcode(op) {
                 Opcode::Dot | Opcode::AsyncDot => {
