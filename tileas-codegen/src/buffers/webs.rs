@@ -87,9 +87,8 @@ pub fn is_constant(func: &Function, v: Value) -> bool {
 
 /// The common block of two blocks: the innermost one that contains both.
 pub fn common_block(func: &Function, a: Block, b: Block) -> Block {
-    let outwards = |b: Block| {
-        std::iter::successors(Some(b), |&b| func.block_parent(b).and_then(|op| func.op_block(op)))
-    };
+    let outwards =
+        |b: Block| std::iter::successors(Some(b), |&b| func.block_parent(b).and_then(|op| func.op_block(op)));
     outwards(b).find(|&x| outwards(a).any(|y| x == y)).unwrap_or_else(|| func.entry())
 }
 

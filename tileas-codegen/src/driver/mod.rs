@@ -288,7 +288,8 @@ impl Context {
         warnings: &mut Errors,
     ) -> Result<(), Errors> {
         let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
-        let (placed, plan) = place_in(func, &plan, isa, &settings.place_options(), self.placed.take()).map_err(one)?;
+        let (placed, plan) =
+            place_in(func, &plan, isa, &settings.place_options(), self.placed.take()).map_err(one)?;
         self.verify_pass(&placed, settings, "place")?;
         let (placed, plan) = (&*state.placed.insert(placed), &*state.plan.insert(plan));
         if last == Stage::Placed {
@@ -306,7 +307,8 @@ impl Context {
         if last == Stage::Schedule {
             return Ok(());
         }
-        let materialized = wiring::materialize(placed, plan, analysis, buffers, self.materialized.take()).map_err(one)?;
+        let materialized =
+            wiring::materialize(placed, plan, analysis, buffers, self.materialized.take()).map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())

@@ -265,7 +265,8 @@ impl Lower<'_> {
             );
         }
         let exit = self.b.named_block("JOIN");
-        let blocks: SmallVec<[Bb; 8]> = (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+        let blocks: SmallVec<[Bb; 8]> =
+            (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
         for i in 0..regions.len() {
             let (lo, n) = (first[i] as u32, counts[i] as u32);
             let p = if n == 1 {

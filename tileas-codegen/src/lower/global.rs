@@ -235,8 +235,9 @@ impl Lower<'_> {
             let bytes = vec * t.elem.bytes() as usize;
             let unit = a.first * t.elem.bytes() as usize / 4;
             let count = bytes.div_ceil(4);
-            let src: SmallVec<[Operand; 4]> =
-                (unit..unit + count).map(|i| self.b.as_reg(rt, self.units[t.regs.start as usize + i]).into()).collect();
+            let src: SmallVec<[Operand; 4]> = (unit..unit + count)
+                .map(|i| self.b.as_reg(rt, self.units[t.regs.start as usize + i]).into())
+                .collect();
             let f32s = rt == RegTy::F32;
             let form = match (bytes, f32s) {
                 (16, true) => PtxOp::StGlobalV4F32,

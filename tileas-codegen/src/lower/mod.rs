@@ -57,11 +57,7 @@ pub struct LowerScratch {
 ///
 /// # Errors
 /// As [`lower`].
-pub fn lower_in(
-    func: &Function,
-    isa: &dyn TargetIsa,
-    scratch: &mut LowerScratch,
-) -> CodegenResult<Lowered> {
+pub fn lower_in(func: &Function, isa: &dyn TargetIsa, scratch: &mut LowerScratch) -> CodegenResult<Lowered> {
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;

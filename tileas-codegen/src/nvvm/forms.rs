@@ -296,7 +296,38 @@ static RESULTS: [u8; FORMS.len()] = {
     all
 };
 
+/// Per form, what passes ask about every instruction: [`TERMINATOR`], [`SHAREABLE`].
+static FLAGS: [u8; FORMS.len()] = {
+    let mut all = [0; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        if FORMS[form].effects.0 & 32 != 0 {
+            all[form] |= TERMINATOR;
+        }
+        if FORMS[form].effects.0 == 0 && RESULTS[form] == 1 {
+            all[form] |= SHAREABLE;
+        }
+        form += 1;
+    }
+    all
+};
+
+const TERMINATOR: u8 = 1;
+const SHAREABLE: u8 = 2;
+
 impl PtxOp {
+    /// Whether the form ends a block, if it is not guarded.
+    #[inline]
+    pub(crate) fn is_terminator(self) -> bool {
+        FLAGS[self as usize] & TERMINATOR != 0
+    }
+
+    /// Whether the form does nothing but compute one operand.
+    #[inline]
+    pub(crate) fn is_shareable(self) -> bool {
+        FLAGS[self as usize] & SHAREABLE != 0
+    }
+
     /// Number of operands the form writes; they come first.
     #[inline]
     pub(crate) fn num_results(self) -> usize {

@@ -686,7 +686,7 @@ impl Function {
     #[inline]
     pub fn ends_block(&self, inst: Inst) -> bool {
         let node = &self.nodes[inst];
-        node.op.effects().is_terminator() && !node.guard.is_some()
+        node.op.is_terminator() && !node.guard.is_some()
     }
 
     /// Targets of the branches that end a block: first the guarded one, then the final one.

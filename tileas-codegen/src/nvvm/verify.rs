@@ -220,7 +220,7 @@ impl FuncVerifier<'_> {
             self.block_end(bb);
             self.liveness.begin_row(row, bb);
             for inst in func.insts(bb) {
-                if func.op(inst).effects().is_terminator() && Some(inst) != last {
+                if func.op(inst).is_terminator() && Some(inst) != last {
                     self.inner_terminator(bb, inst);
                 }
                 self.inst(inst);
@@ -615,7 +615,7 @@ impl FuncVerifier<'_> {
             {
                 Ok(())
             }
-            (_, Operand::Reg(r) | Operand::Addr { base: r, .. }) 
+            (_, Operand::Reg(r) | Operand::Addr { base: r, .. })
                 if self.func.reg_ty.get(r).is_some_and(|&t| want_ty.accepts(t)) =>
             {
                 Ok(())

@@ -145,8 +145,7 @@ impl Chains {
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
     pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
         let &Inputs { func, classes, warps, isa, .. } = from;
-        let ops: Vec<Op> =
-            func.ops().filter(|&op| classify::is_register_op(func, op)).collect();
+        let ops: Vec<Op> = func.ops().filter(|&op| classify::is_register_op(func, op)).collect();
         let writes: Vec<(Value, Op)> = classes
             .ties
             .iter()

@@ -96,6 +96,7 @@ impl<'a> Placer<'a> {
         isa: &'a dyn TargetIsa,
     ) -> Placer<'a> {
         let writes = chains.of_write.len();
+        let (ops, values) = (func.num_ops(), func.num_values());
         Placer {
             func,
             plan,
@@ -103,10 +104,10 @@ impl<'a> Placer<'a> {
             chains,
             layouts,
             isa,
-            position: SecondaryMap::new(),
+            position: SecondaryMap::with_capacity(ops),
             items: Vec::new(),
-            items_at: SecondaryMap::new(),
-            flush_at: SecondaryMap::new(),
+            items_at: SecondaryMap::with_capacity(ops),
+            flush_at: SecondaryMap::with_capacity(ops),
             remaining: FxHashMap::default(),
             pending: SecondaryMap::new(),
             active: Vec::new(),
@@ -115,7 +116,7 @@ impl<'a> Placer<'a> {
             shared_with: (0..writes).collect(),
             write_dest: vec![None; writes],
             kills: FxHashMap::default(),
-            slices: SecondaryMap::new(),
+            slices: SecondaryMap::with_capacity(values),
             reads: FxHashMap::default(),
             leaves: FxHashMap::default(),
             coords: FxHashMap::default(),

@@ -149,13 +149,7 @@ fn push_scalar(out: &mut Text, func: &Function, s: &impl Spelling, operand: Oper
     }
 }
 
-fn push_other(
-    out: &mut Text,
-    func: &Function,
-    module: Option<&Module>,
-    s: &impl Spelling,
-    operand: Operand,
-) {
+fn push_other(out: &mut Text, func: &Function, module: Option<&Module>, s: &impl Spelling, operand: Operand) {
     match operand {
         Operand::Special(sp) => out.text(sp.as_str()),
         Operand::Sym(sym) | Operand::SymAddr { sym, .. } => {
@@ -201,14 +195,7 @@ fn push_other(
     }
 }
 
-fn push_list(
-    out: &mut Text,
-    func: &Function,
-    s: &impl Spelling,
-    list: crate::nvvm::List,
-    ty: Ty,
-    def: bool,
-) {
+fn push_list(out: &mut Text, func: &Function, s: &impl Spelling, list: crate::nvvm::List, ty: Ty, def: bool) {
     out.push(b'{');
     for (i, &item) in func.list_items(list).iter().enumerate() {
         if i > 0 {

@@ -39,13 +39,6 @@ fn is_written(func: &Function, results: &[Operand], r: Reg) -> bool {
     })
 }
 
-/// Results of an instruction, which are its first operands.
-#[inline]
-fn results(func: &Function, inst: Inst) -> &[Operand] {
-    let operands = func.operands(inst);
-    &operands[..func.op(inst).num_results().min(operands.len())]
-}
-
 /// Runs the pass; `removed` is told each instruction that goes, while its operands can still be looked at.
 pub fn run(
     func: &mut Function,
@@ -74,7 +67,7 @@ pub fn run(
                 }
                 *head = Writers { inst: inst.into(), more };
             });
-            let own = results(func, inst);
+            let own = func.results_and_sources(inst).0;
             func.visit_reads(inst, |r| {
                 if !is_written(func, own, r) {
                     reads[r.index()] += 1;
@@ -102,7 +95,7 @@ pub fn run(
         if !func.op(inst).effects().is_pure() && !is_plain_load(func, inst) {
             continue;
         }
-        let own = results(func, inst);
+        let own = func.results_and_sources(inst).0;
         let (mut any, mut is_read) = (false, false);
         func.visit_writes(inst, |r| {
             any = true;

@@ -314,7 +314,18 @@ enum IntOp {
     MaxU,
 }
 
-fn int_op(op: PtxOp) -> Option<(IntOp, u32)> {
+/// [`int_op`] by form: every instruction asks.
+static INT_OPS: [Option<(IntOp, u32)>; PtxOp::ALL.len()] = {
+    let mut all = [None; PtxOp::ALL.len()];
+    let mut i = 0;
+    while i < PtxOp::ALL.len() {
+        all[PtxOp::ALL[i] as usize] = int_op(PtxOp::ALL[i]);
+        i += 1;
+    }
+    all
+};
+
+const fn int_op(op: PtxOp) -> Option<(IntOp, u32)> {
     use IntOp::*;
     Some(match op {
         PtxOp::AddU32 | PtxOp::AddS32 => (Add, 32),
@@ -375,7 +386,7 @@ fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
 }
 
 fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
-    let Some((op, bits)) = int_op(func.op(inst)) else { return };
+    let Some((op, bits)) = INT_OPS[func.op(inst) as usize] else { return };
     let [Operand::Reg(d), mut a, mut b] = *func.operands(inst) else { return };
     let value = |o: Operand| match o {
         Operand::Imm(v) => Some(v),
@@ -461,15 +472,14 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// of `expressions` to note it in.
 fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) -> Option<usize> {
     let op = func.op(inst);
-    let form = op.form();
-    if !form.effects.is_pure() || is_mov(op) || func.guard(inst).is_some() {
+    if !op.is_shareable() || is_mov(op) || func.guard(inst).is_some() {
         return None;
     }
     let (&Operand::Reg(d), sources) = func.operands(inst).split_first()? else { return None };
     let mut hash = mix(0, u64::from(op as u16));
     let mut overwrites_source = false;
-    for (operand, class) in sources.iter().zip(form.operands.iter().skip(1)) {
-        if class.def || matches!(operand, Operand::List(_)) {
+    for operand in sources {
+        if matches!(operand, Operand::List(_)) {
             return None;
         }
         overwrites_source |= operand.reg() == Some(d);
