@@ -97,7 +97,7 @@ impl Name {
         let mut at = usize::from(self.len) - 1;
         loop {
             match self.bytes[at] {
-                b'0'..b'9' => {
+                b'0'..=b'8' => {
                     self.bytes[at] += 1;
                     return;
                 }
