@@ -67,7 +67,10 @@ fn compile(context: &mut Context, module: &Module, settings: &Settings) -> Resul
 
 #[test]
 fn a_second_compilation_allocates_less_and_gives_the_same_bytes() {
-    for name in ["examples/gemm_f16.tileas", "examples/gemm_persistent.tileas"] {
+    // Measured: 985 and 1502 calls, 0.21 and 0.22 of the bytes. Functions, scratch of the later stages and the text are
+    // in kept memory; plans, schedules, channels and the results are made anew, in many small pieces.
+    for (name, most_calls) in [("examples/gemm_f16.tileas", 1050), ("examples/gemm_persistent.tileas", 1600)]
+    {
         let (settings, isa) =
             (Settings::default(), tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target"));
         let mut context = Context::new();
@@ -81,10 +84,8 @@ fn a_second_compilation_allocates_less_and_gives_the_same_bytes() {
             assert_eq!(first.metadata_json(), other.metadata_json(), "{name}");
         }
         println!("{name}: {cold_calls} calls, {cold_bytes} bytes cold; {calls} calls, {bytes} bytes warm");
-        // Measured: 0.49 and 0.50 of the bytes. The results, the placed and the materialised function are made anew,
-        // in many small pieces; scratch and the thread-level function, the large pieces, are not.
-        assert!(10 * bytes <= 6 * cold_bytes, "{name}: {bytes} bytes warm, {cold_bytes} cold");
-        assert!(calls < cold_calls, "{name}: {calls} calls warm, {cold_calls} cold");
+        assert!(4 * bytes <= cold_bytes, "{name}: {bytes} bytes warm, {cold_bytes} cold");
+        assert!(calls < cold_calls && calls <= most_calls, "{name}: {calls} calls warm, {cold_calls} cold");
     }
 }
 

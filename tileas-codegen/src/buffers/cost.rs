@@ -6,6 +6,7 @@ use super::access::class_of;
 use crate::agents::{Agent, AgentPlan};
 use crate::ir::{Block, Function, Op, Opcode, Space, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
+use std::sync::LazyLock;
 
 /// Trips assumed for a loop of unknown length.
 pub const ASSUMED_TRIPS: u64 = 16;
@@ -25,7 +26,14 @@ pub fn op_class(func: &Function, op: Op) -> OpClass {
             _ => OpClass::ConvertLayout,
         };
     }
-    let name = func.opcode(op).def().class;
+    CLASSES[func.opcode(op) as usize]
+}
+
+/// The class of each opcode, by the name that its definition gives.
+static CLASSES: LazyLock<Vec<OpClass>> =
+    LazyLock::new(|| Opcode::ALL.iter().map(|o| class_named(o.def().class)).collect());
+
+fn class_named(name: &str) -> OpClass {
     let matches = |c: &&OpClass| {
         let mut parts = name.bytes().filter(u8::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
         c.name().bytes().filter(|c| *c != b'_').all(|x| parts.next() == Some(x)) && parts.next().is_none()

@@ -113,7 +113,7 @@ pub fn assign_buffers(
     let input = depth::Input { world, isa, smem_limit, opts };
     let (memory, rejects) = depth::choose(&input, &mut webs, &mut pipes)?;
     let mut ii_eff = SecondaryMap::new();
-    for op in func.all_ops() {
+    for op in func.ops() {
         if func.opcode(op) == Opcode::For
             && let Some(s) = &sched.loops[op]
         {
@@ -166,7 +166,7 @@ impl BufferAssignment {
         for r in &self.rejects {
             let _ = writeln!(s, "{}: {} slots are needed, there are {}", r.pipe, r.need, r.have);
         }
-        for op in func.all_ops().into_iter().filter(|&op| self.ii_eff[op] > 0) {
+        for op in func.ops().filter(|&op| self.ii_eff[op] > 0) {
             let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);
         }
         let m = &self.memory;

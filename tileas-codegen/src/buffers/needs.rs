@@ -53,7 +53,7 @@ struct Walk<'a> {
 /// E0605.
 pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult<Needs> {
     let mut w = Walk { func, plan, agent, needs: Needs::default(), error: None };
-    for op in func.all_ops() {
+    for op in func.ops() {
         if plan.op_agent[op].expand() == Some(agent) {
             w.root(op);
         }

@@ -108,16 +108,9 @@ pub fn is_constant(func: &Function, v: Value) -> bool {
 
 /// The common block of two blocks: the innermost one that contains both.
 pub fn common_block(func: &Function, a: Block, b: Block) -> Block {
-    let chain = |mut b: Block| {
-        let mut out = vec![b];
-        while let Some(p) = func.block_parent(b).and_then(|op| func.op_block(op)) {
-            out.push(p);
-            b = p;
-        }
-        out
-    };
-    let up = chain(a);
-    chain(b).into_iter().find(|x| up.contains(x)).unwrap_or_else(|| func.entry())
+    let outwards =
+        |b: Block| std::iter::successors(Some(b), |&b| func.block_parent(b).and_then(|op| func.op_block(op)));
+    outwards(b).find(|&x| outwards(a).any(|y| x == y)).unwrap_or_else(|| func.entry())
 }
 
 /// The op of `block` that is or contains `op`.

@@ -22,9 +22,9 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
-use crate::lower::{LaunchMetadata, Lowered, lower_in};
+use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
-use crate::place::place;
+use crate::place::place_in;
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::Scheduler;
@@ -109,10 +109,13 @@ impl StageRun {
 pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
-    /// A function of an earlier compilation, for its memory.
-    spare: Option<nvvm::Function>,
+    lower: LowerScratch,
+    /// Functions of an earlier compilation, for their memory.
+    placed: Option<Function>,
+    materialized: Option<Function>,
     cleanup: CleanupScratch,
     allocator: Allocator,
+    verifier: nvvm::Verifier,
     emitter: PtxEmitter,
 }
 
@@ -138,7 +141,9 @@ impl Context {
         let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
-            self.spare = state.nvvm.and_then(|mut m| m.functions.pop());
+            self.placed = state.placed;
+            self.materialized = state.materialized;
+            self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
         }
@@ -190,7 +195,7 @@ impl Context {
     }
 
     fn read_constraints(&mut self, func: &Function, settings: &Settings, warnings: &mut Errors) {
-        self.constraints.parse(func, func.all_ops(), settings.constraint_mode, warnings);
+        self.constraints.parse(func, func.ops(), settings.constraint_mode, warnings);
     }
 
     fn run(
@@ -262,7 +267,7 @@ impl Context {
         if last == Stage::Materialized {
             return Ok(None);
         }
-        let mut lowered = lower_in(materialized, isa, self.spare.take()).map_err(one)?;
+        let mut lowered = lower_in(materialized, isa, &mut self.lower).map_err(one)?;
         for f in &mut lowered.module.functions {
             nvvm::passes::cleanup(f, &mut self.cleanup);
         }
@@ -285,14 +290,15 @@ impl Context {
         warnings: &mut Errors,
     ) -> Result<(), Errors> {
         let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
-        let (placed, plan) = place(func, &plan, isa, &settings.place_options()).map_err(one)?;
+        let (placed, plan) =
+            place_in(func, &plan, isa, &settings.place_options(), self.placed.take()).map_err(one)?;
         self.verify_pass(&placed, settings, "place")?;
         let (placed, plan) = (&*state.placed.insert(placed), &*state.plan.insert(plan));
         if last == Stage::Placed {
             return Ok(());
         }
         // Inherent attributes travel with clones: the placed ops have keys of their own.
-        self.constraints.parse(placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
+        self.constraints.parse(placed, placed.ops(), settings.constraint_mode, &mut Vec::new());
         let constraints = &self.constraints;
         let (analysis, buffers) =
             wiring::schedule_and_assign(placed, plan, constraints, &mut self.scheduler, isa, settings)
@@ -303,7 +309,8 @@ impl Context {
         if last == Stage::Schedule {
             return Ok(());
         }
-        let materialized = wiring::materialize(placed, plan, analysis, buffers, settings).map_err(one)?;
+        let spare = self.materialized.take();
+        let materialized = wiring::materialize(placed, plan, analysis, buffers, settings, spare).map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())
@@ -364,7 +371,7 @@ impl Context {
         out: &mut String,
     ) -> Result<PtxInfo, Errors> {
         let mut found = Vec::new();
-        let Some(verified) = nvvm::verify(module, settings.max_ptx_version, &mut found) else {
+        let Some(verified) = self.verifier.verify(module, settings.max_ptx_version, &mut found) else {
             found.retain(|e| !e.code.is_warning());
             return Err(found);
         };

@@ -88,8 +88,9 @@ pub(super) fn materialize(
     schedule: &ScheduleAnalysis,
     buffers: &Buffers,
     settings: &Settings,
+    spare: Option<Function>,
 ) -> CodegenResult<Function> {
-    crate::materialize::materialize_with(func, plan, schedule, buffers, settings.materialize_options())
+    crate::materialize::materialize_in(func, plan, schedule, buffers, settings.materialize_options(), spare)
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.

@@ -42,8 +42,15 @@ pub enum AttrData {
 }
 
 /// An attribute dictionary in written order. Keys are unique.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct AttrDict(SmallVec<[(Sym, Attr); 2]>);
+#[derive(Default, PartialEq, Eq, Debug)]
+pub struct AttrDict(SmallVec<[(Sym, Attr); 4]>);
+
+// Dictionaries are copied often: as one move of memory.
+impl Clone for AttrDict {
+    fn clone(&self) -> AttrDict {
+        AttrDict(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl AttrDict {
     /// The value under `key`.

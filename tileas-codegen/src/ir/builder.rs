@@ -638,6 +638,7 @@ mod tests {
             assert_eq!(sum.len(), 1);
             b.ret();
             let ops = func.all_ops();
+            assert_eq!(func.ops().collect::<Vec<_>>(), ops, "two walks");
             ops.iter()
                 .map(|&o| (func.opcode(o), func.operands(o).to_vec(), func.results(o).to_vec()))
                 .collect::<Vec<_>>()

@@ -5,14 +5,13 @@
 
 use super::attrs::{AttrData, AttrDict, FloatBits};
 use super::entities::{Attr, Block, Op, Region, Sym, Type, Value};
+use super::intern::{Index, Symbols, hash_of};
 use super::opcodes::{KNOWN_SYMBOLS, Opcode};
 use super::types::{Scalar, TypeData};
 use crate::error::Loc;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap, SecondaryMap};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// Where a value comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -24,10 +23,16 @@ pub enum ValueDef {
 }
 
 /// Operands of one op: the values and how many belong to each segment.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Operands {
     values: EntityList<Value>,
     segments: SmallVec<[u32; 7]>,
+}
+
+impl Clone for Operands {
+    fn clone(&self) -> Operands {
+        Operands { values: self.values, segments: SmallVec::from_slice(&self.segments) }
+    }
 }
 
 #[derive(Copy, Clone, Default)]
@@ -52,7 +57,6 @@ struct RegionData {
 }
 
 /// One kernel.
-#[derive(Clone)]
 pub struct Function {
     /// Name without `@`.
     pub name: String,
@@ -75,13 +79,88 @@ pub struct Function {
     value_pool: ListPool<Value>,
     region_pool: ListPool<Region>,
     types: PrimaryMap<Type, TypeData>,
-    type_ids: FxHashMap<TypeData, Type>,
+    type_ids: Index,
     attr_values: PrimaryMap<Attr, AttrData>,
-    attr_ids: FxHashMap<AttrData, Attr>,
-    symbols: Vec<Arc<str>>,
-    symbol_ids: FxHashMap<Arc<str>, Sym>,
+    attr_ids: Index,
+    symbols: Symbols,
     entry: Block,
     body: Region,
+}
+
+/// Maps of what ops and values have grow by that many entries.
+const STEP: usize = 64;
+
+fn copy_primary<K: EntityRef, V: Clone>(to: &mut PrimaryMap<K, V>, from: &PrimaryMap<K, V>) {
+    to.clear();
+    to.extend(from.values().cloned());
+}
+
+fn copy_secondary<K: EntityRef, V: Clone + Default>(to: &mut SecondaryMap<K, V>, from: &SecondaryMap<K, V>) {
+    to.clear();
+    to.resize(from.values().len());
+    for (to, from) in to.values_mut().zip(from.values()) {
+        to.clone_from(from);
+    }
+}
+
+impl Clone for Function {
+    fn clone(&self) -> Function {
+        let mut copy = Function::new(String::new());
+        copy.clone_from(self);
+        copy
+    }
+
+    /// Becomes a copy, in its own memory.
+    fn clone_from(&mut self, source: &Function) {
+        let Function {
+            name,
+            loc,
+            attrs,
+            opcodes,
+            operands,
+            results,
+            inherent,
+            discardable,
+            op_regions,
+            links,
+            locs,
+            values,
+            value_names,
+            blocks,
+            regions,
+            value_pool,
+            region_pool,
+            types,
+            type_ids,
+            attr_values,
+            attr_ids,
+            symbols,
+            entry,
+            body,
+        } = self;
+        name.clone_from(&source.name);
+        attrs.clone_from(&source.attrs);
+        (*loc, *entry, *body) = (source.loc, source.entry, source.body);
+        copy_primary(opcodes, &source.opcodes);
+        copy_secondary(operands, &source.operands);
+        copy_secondary(results, &source.results);
+        copy_secondary(inherent, &source.inherent);
+        copy_secondary(discardable, &source.discardable);
+        copy_secondary(op_regions, &source.op_regions);
+        copy_secondary(links, &source.links);
+        copy_secondary(locs, &source.locs);
+        copy_primary(values, &source.values);
+        copy_secondary(value_names, &source.value_names);
+        copy_primary(blocks, &source.blocks);
+        copy_primary(regions, &source.regions);
+        value_pool.clone_from(&source.value_pool);
+        region_pool.clone_from(&source.region_pool);
+        copy_primary(types, &source.types);
+        type_ids.copy(&source.type_ids);
+        copy_primary(attr_values, &source.attr_values);
+        attr_ids.copy(&source.attr_ids);
+        symbols.copy(&source.symbols);
+    }
 }
 
 impl Function {
@@ -111,13 +190,23 @@ impl Function {
             value_pool: ListPool::new(),
             region_pool: ListPool::new(),
             types: PrimaryMap::new(),
-            type_ids: FxHashMap::default(),
+            type_ids: Index::default(),
             attr_values: PrimaryMap::new(),
-            attr_ids: FxHashMap::default(),
-            symbols: Vec::new(),
-            symbol_ids: FxHashMap::default(),
+            attr_ids: Index::default(),
+            symbols: Symbols::default(),
             entry,
             body,
+        }
+    }
+
+    /// A copy, in the memory of a function that is no longer needed.
+    pub fn copy_in(&self, spare: Option<Function>) -> Function {
+        match spare {
+            Some(mut copy) => {
+                copy.clone_from(self);
+                copy
+            }
+            None => self.clone(),
         }
     }
 
@@ -125,12 +214,14 @@ impl Function {
 
     /// Interns a type.
     pub fn intern_type(&mut self, data: TypeData) -> Type {
-        if let Some(&t) = self.type_ids.get(&data) {
-            return t;
-        }
-        let t = self.types.push(data.clone());
-        self.type_ids.insert(data, t);
-        t
+        let Self { types, type_ids, .. } = self;
+        let found = type_ids.find_or_enter(
+            hash_of(&data),
+            types.len() as u32,
+            |i| types[Type::from_u32(i)] == data,
+            |i| hash_of(&types[Type::from_u32(i)]),
+        );
+        found.map_or_else(|| types.push(data), Type::from_u32)
     }
 
     /// Interns a scalar type.
@@ -145,12 +236,14 @@ impl Function {
 
     /// Interns an attribute value.
     pub fn intern_attr(&mut self, data: AttrData) -> Attr {
-        if let Some(&a) = self.attr_ids.get(&data) {
-            return a;
-        }
-        let a = self.attr_values.push(data.clone());
-        self.attr_ids.insert(data, a);
-        a
+        let Self { attr_values, attr_ids, .. } = self;
+        let found = attr_ids.find_or_enter(
+            hash_of(&data),
+            attr_values.len() as u32,
+            |i| attr_values[Attr::from_u32(i)] == data,
+            |i| hash_of(&attr_values[Attr::from_u32(i)]),
+        );
+        found.map_or_else(|| attr_values.push(data), Attr::from_u32)
     }
 
     /// What an attribute stands for.
@@ -163,20 +256,13 @@ impl Function {
         if let Ok(i) = KNOWN_SYMBOLS.binary_search(&name) {
             return Sym::known(i as u32);
         }
-        if let Some(&s) = self.symbol_ids.get(name) {
-            return s;
-        }
-        let s = Sym::new(KNOWN_SYMBOLS.len() + self.symbols.len());
-        let text: Arc<str> = name.into();
-        self.symbols.push(text.clone());
-        self.symbol_ids.insert(text, s);
-        s
+        Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)
     }
 
     /// The text of a name.
     pub fn symbol(&self, s: Sym) -> &str {
         let i = s.index();
-        KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| &*self.symbols[i - KNOWN_SYMBOLS.len()])
+        KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| self.symbols.get(i - KNOWN_SYMBOLS.len()))
     }
 
     // ---- structure
@@ -204,7 +290,7 @@ impl Function {
     /// Adds a parameter to a block.
     pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
         let n = self.blocks[b].params.len(&self.value_pool) as u32;
-        let v = self.values.push((ty, ValueDef::Param(b, n)));
+        let v = self.make_value(ty, ValueDef::Param(b, n));
         self.blocks[b].params.push(v, &mut self.value_pool);
         v
     }
@@ -275,9 +361,20 @@ impl Function {
         loc: Loc,
     ) -> Op {
         let op = self.opcodes.push(opcode);
+        if op.index().is_multiple_of(STEP) {
+            // In steps, so that noting an op's data does not grow a map each time.
+            let room = op.index() + STEP;
+            self.operands.resize(room);
+            self.results.resize(room);
+            self.inherent.resize(room);
+            self.discardable.resize(room);
+            self.op_regions.resize(room);
+            self.links.resize(room);
+            self.locs.resize(room);
+        }
         self.operands[op] = Operands {
             values: EntityList::from_slice(operands, &mut self.value_pool),
-            segments: segments.into(),
+            segments: SmallVec::from_slice(segments),
         };
         for &ty in result_types {
             self.add_result(op, ty);
@@ -289,7 +386,7 @@ impl Function {
     /// Adds a result to an op.
     pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
         let n = self.results[op].len(&self.value_pool) as u32;
-        let v = self.values.push((ty, ValueDef::Result(op, n)));
+        let v = self.make_value(ty, ValueDef::Result(op, n));
         self.results[op].push(v, &mut self.value_pool);
         v
     }
@@ -425,7 +522,7 @@ impl Function {
         let list = &mut self.operands[op];
         list.values.clear(&mut self.value_pool);
         list.values.extend(operands.iter().copied(), &mut self.value_pool);
-        list.segments = segments.into();
+        list.segments = SmallVec::from_slice(segments);
     }
 
     /// Results.
@@ -449,6 +546,14 @@ impl Function {
     }
 
     // ---- values
+
+    fn make_value(&mut self, ty: Type, def: ValueDef) -> Value {
+        let v = self.values.push((ty, def));
+        if v.index().is_multiple_of(STEP) {
+            self.value_names.resize(v.index() + STEP);
+        }
+        v
+    }
 
     /// A value's type.
     pub fn value_type(&self, v: Value) -> Type {
@@ -481,6 +586,16 @@ impl Function {
     /// The written name of a value, without `%`.
     pub fn value_name(&self, v: Value) -> Option<&str> {
         self.value_names[v].expand().map(|s| self.symbol(s))
+    }
+
+    /// The written name of a value, as a symbol.
+    pub fn value_sym(&self, v: Value) -> Option<Sym> {
+        self.value_names[v].expand()
+    }
+
+    /// Names a value by a symbol of this function.
+    pub fn set_value_sym(&mut self, v: Value, name: Sym) {
+        self.value_names[v] = name.into();
     }
 
     /// Names a value.
@@ -616,6 +731,33 @@ impl Function {
     }
 
     /// All linked ops, parents before children, in program order.
+    pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
+        std::iter::successors(self.first_op(self.entry), move |&op| self.op_after(op))
+    }
+
+    /// The first op of the regions from number `n` on.
+    fn first_inside(&self, op: Op, n: usize) -> Option<Op> {
+        self.regions(op)[n..].iter().find_map(|&r| self.first_op(self.region_block(r)))
+    }
+
+    /// The op after `op` in [`Function::ops`].
+    fn op_after(&self, mut op: Op) -> Option<Op> {
+        let mut inside = self.first_inside(op, 0);
+        loop {
+            if inside.is_some() {
+                return inside;
+            }
+            if let Some(next) = self.next_op(op) {
+                return Some(next);
+            }
+            let region = self.block_region(self.op_block(op)?);
+            op = self.region_parent(region)?;
+            let number = self.regions(op).iter().position(|&r| r == region)?;
+            inside = self.first_inside(op, number + 1);
+        }
+    }
+
+    /// [`Function::ops`] as a list, for those who change the function on the way.
     pub fn all_ops(&self) -> Vec<Op> {
         let mut out = Vec::with_capacity(self.num_ops());
         self.walk(self.entry, &mut |op| out.push(op));

@@ -265,17 +265,12 @@ impl LinearLayout {
         part(&self.register, register) ^ part(&self.lane, lane) ^ part(&self.warp, warp)
     }
 
-    /// The least register in which lane 0 of warp 0 holds the element.
-    pub fn register_of(&self, element: u64) -> Option<u32> {
+    /// The way back, from elements to registers.
+    pub fn inverse(&self) -> Inverse<'_> {
         let single = self.register.iter().all(|m| m.is_power_of_two());
-        let distinct = self.register.iter().fold(0, |acc, m| acc | m).count_ones() as usize;
-        if !single || distinct != self.register.len() {
-            return (0..self.registers()).find(|&r| self.element(r, 0, 0) == element);
-        }
-        // Each element bit is one register bit.
-        let bit = |(b, m): (usize, &u64)| if element & m != 0 { 1 << b } else { 0 };
-        let register = self.register.iter().enumerate().map(bit).fold(0, |acc, r| acc | r);
-        (self.element(register, 0, 0) == element).then_some(register)
+        let elements = self.register.iter().fold(0, |acc, m| acc | m);
+        let distinct = elements.count_ones() as usize == self.register.len();
+        Inverse { layout: self, elements: (single && distinct).then_some(elements) }
     }
 
     /// Lane bits that select no element: such lanes hold nothing of their own.
@@ -286,6 +281,26 @@ impl LinearLayout {
     /// Warp bits that select no element.
     pub fn free_warp_mask(&self) -> u32 {
         self.warp.iter().enumerate().filter(|(_, m)| **m == 0).fold(0, |acc, (b, _)| acc | 1 << b)
+    }
+}
+
+/// From elements to registers; see [`LinearLayout::inverse`].
+#[derive(Copy, Clone, Debug)]
+pub struct Inverse<'a> {
+    layout: &'a LinearLayout,
+    /// The element bits that registers hold, if each of them is one register bit.
+    elements: Option<u64>,
+}
+
+impl Inverse<'_> {
+    /// The least register in which lane 0 of warp 0 holds the element.
+    pub fn register_of(&self, element: u64) -> Option<u32> {
+        let l = self.layout;
+        let Some(elements) = self.elements else {
+            return (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
+        };
+        let bit = |(b, m): (usize, &u64)| u32::from(element & m != 0) << b;
+        (element & !elements == 0).then(|| l.register.iter().enumerate().map(bit).sum())
     }
 }
 
@@ -333,7 +348,7 @@ mod tests {
         for l in &layouts {
             for element in 0..300 {
                 let first = (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
-                assert_eq!(l.register_of(element), first, "{l:?} {element}");
+                assert_eq!(l.inverse().register_of(element), first, "{l:?} {element}");
             }
         }
     }

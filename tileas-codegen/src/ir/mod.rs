@@ -12,6 +12,7 @@ pub mod attrs;
 pub mod builder;
 pub mod entities;
 pub mod function;
+mod intern;
 pub mod layouts;
 pub mod lexer;
 pub mod module;

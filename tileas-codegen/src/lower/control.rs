@@ -4,6 +4,19 @@ use super::{Lower, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
+use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
+
+/// Moves that are to happen at once.
+#[derive(Default)]
+pub(crate) struct Moves {
+    list: Vec<(Reg, Operand)>,
+    /// By register: the first move that writes it, plus 1; 0 = none.
+    first: SecondaryMap<Reg, u32>,
+}
+
+/// What loops and branches carry.
+type Carried = SmallVec<[Val; 8]>;
 
 impl Lower<'_> {
     /// Lowers the ops of a block up to its terminator.
@@ -140,73 +153,76 @@ impl Lower<'_> {
                 let Val::Iter(s, ph, _) =
                     self.loop_value(op, ty, &Val::Iter(*s, *ph, self.pipes[*p].slots))?
                 else {
-                    return Ok(init.clone());
+                    return Ok(*init);
                 };
                 Val::Owned(*p, s, ph)
             }
             Val::Tile(_) => {
                 let t = self.expand(op, init)?;
                 let rt = element_reg(t.elem);
-                let regs = t
-                    .regs
-                    .iter()
-                    .map(|&x| {
-                        let r = self.b.reg(rt);
-                        self.b.mov_to(r, x);
-                        Operand::Reg(r)
-                    })
-                    .collect();
-                Val::Tile(TileVal { regs, splat: false, ..t })
+                let start = self.units.len();
+                for i in 0..t.regs.len() {
+                    let x = self.unit(&t, i);
+                    let r = self.b.reg(rt);
+                    self.b.mov_to(r, x);
+                    self.units.push(r.into());
+                }
+                Val::Tile(TileVal { regs: self.units_from(start), splat: false, ..t })
             }
-            other => other.clone(),
+            other => *other,
         })
     }
 
     /// Assigns `values` to the registers of `targets` as if in parallel.
     fn assign(&mut self, op: Op, targets: &[Val], values: &[Value]) -> CodegenResult<()> {
-        let mut moves: Vec<(Reg, Operand)> = Vec::new();
-        let push = |moves: &mut Vec<(Reg, Operand)>, d: &Operand, s: Operand| {
-            if let Operand::Reg(d) = *d
+        let Moves { mut list, mut first } = std::mem::take(self.moves);
+        list.clear();
+        first.clear();
+        let mut push = |d: Operand, s: Operand| {
+            if let Operand::Reg(d) = d
                 && s != Operand::Reg(d)
             {
-                moves.push((d, s));
+                if first[d] == 0 {
+                    first[d] = list.len() as u32 + 1;
+                }
+                list.push((d, s));
             }
         };
         for (t, &v) in targets.iter().zip(values) {
-            match (t, &self.vals[v]) {
-                (Val::Scalar(d), Val::Scalar(s)) => push(&mut moves, d, *s),
+            match (*t, self.vals[v]) {
+                (Val::Scalar(d), Val::Scalar(s)) => push(d, s),
                 (Val::Owned(d, ..), Val::Owned(s, ..)) if d != s => {
                     return self.err(Code::E0803, op, "carries slots of two pipelines in one value");
                 }
                 (Val::Iter(ds, dp, _), Val::Iter(ss, sp, _))
                 | (Val::Owned(_, ds, dp), Val::Owned(_, ss, sp)) => {
-                    push(&mut moves, ds, *ss);
-                    push(&mut moves, dp, *sp);
+                    push(ds, ss);
+                    push(dp, sp);
                 }
                 (Val::Tile(d), Val::Tile(s)) => {
-                    let s = s.clone();
                     let s = self.expand(op, &Val::Tile(s))?;
-                    for (x, y) in d.regs.iter().zip(s.regs.iter()) {
-                        push(&mut moves, x, *y);
+                    for i in 0..d.regs.len().min(s.regs.len()) {
+                        push(self.unit(&d, i), self.unit(&s, i));
                     }
                 }
                 _ => {}
             }
         }
         // A source that an earlier move overwrites is saved first.
-        for i in 0..moves.len() {
-            if let Operand::Reg(s) = moves[i].1
-                && moves[..i].iter().any(|m| m.0 == s)
+        for (i, (_, source)) in list.iter_mut().enumerate() {
+            if let Operand::Reg(s) = *source
+                && (1..=i as u32).contains(&first[s])
             {
                 let t = self.b.reg(self.b.func.ty(s));
                 self.b.mov_to(t, s);
-                moves[i].1 = t.into();
+                *source = t.into();
             }
         }
         // Saving happened after nothing was written yet, so the order of the moves is free now.
-        for (d, s) in moves {
+        for &(d, s) in &list {
             self.b.mov_to(d, s);
         }
+        *self.moves = Moves { list, first };
         Ok(())
     }
 
@@ -218,16 +234,16 @@ impl Lower<'_> {
         let Some(block) = f.op_block_at(op, 0) else { return self.err(Code::E0803, op, "loop without body") };
         let wide = f.value_data(*lo).as_scalar() == Some(Scalar::I64);
         let (lo, hi, step) = (self.scalar(op, *lo)?, self.scalar(op, *hi)?, self.scalar(op, *step)?);
-        let params = f.block_params(block).to_vec();
+        let params = f.block_params(block);
         let iv = self.b.reg(if wide { RegTy::B64 } else { RegTy::B32 });
         self.b.mov_to(iv, lo);
         self.vals[params[0]] = Val::Scalar(iv.into());
-        let mut carried = Vec::new();
+        let mut carried = Carried::new();
         for (n, &init) in inits.iter().enumerate() {
             let Some(&p) = params.get(n + 1) else { break };
-            let init = self.vals[init].clone();
+            let init = self.vals[init];
             let v = self.loop_value(op, f.value_data(p), &init)?;
-            self.vals[p] = v.clone();
+            self.vals[p] = v;
             carried.push(v);
         }
         let body = self.b.block();
@@ -243,8 +259,8 @@ impl Lower<'_> {
             self.b.tcgen05_wait_st();
         }
         if let Some(y) = f.last_op(block) {
-            let values = f.operands(y).to_vec();
-            self.assign(op, &carried, &values)?;
+            let values = f.operands(y);
+            self.assign(op, &carried, values)?;
         }
         let again = if wide {
             self.b.add_s64_to(iv, iv, step);
@@ -278,7 +294,7 @@ impl Lower<'_> {
             self.close_section();
             if let Some(y) = f.last_op(taken) {
                 for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
-                    self.vals[r] = self.vals[v].clone();
+                    self.vals[r] = self.vals[v];
                 }
             }
             return Ok(());
@@ -292,10 +308,10 @@ impl Lower<'_> {
         let before = self.pending_st;
         self.block(then)?;
         self.close_section();
-        let mut merged = Vec::new();
+        let mut merged = Carried::new();
         if let Some(y) = f.last_op(then) {
             for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
-                let init = self.vals[v].clone();
+                let init = self.vals[v];
                 merged.push(self.loop_value(op, f.value_data(r), &init)?);
             }
         }
@@ -306,8 +322,8 @@ impl Lower<'_> {
         self.close_section();
         self.pending_st |= after_then;
         if let Some(y) = f.last_op(otherwise) {
-            let values = f.operands(y).to_vec();
-            self.assign(op, &merged, &values)?;
+            let values = f.operands(y);
+            self.assign(op, &merged, values)?;
         }
         self.b.place(end);
         if !self.agent.elect {

@@ -7,7 +7,8 @@
 use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
-use crate::nvvm::{Operand, Reg, Special};
+use crate::nvvm::{Bb, Operand, Reg, Special};
+use smallvec::SmallVec;
 
 impl Lower<'_> {
     /// Lowers the whole kernel.
@@ -249,14 +250,14 @@ impl Lower<'_> {
         let f = self.f;
         let first = f.attr_ints(switch, keys::WARP_ID).unwrap_or_default();
         let counts = f.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
-        let lanes: Vec<bool> = match f.attr(switch, keys::LANES) {
+        let lanes: SmallVec<[bool; 8]> = match f.attr(switch, keys::LANES) {
             Some(AttrData::Array(list)) => list
                 .iter()
                 .map(|&a| matches!(f.attr_data(a), AttrData::Name(s) if f.symbol(*s) == "elect"))
                 .collect(),
-            _ => Vec::new(),
+            _ => SmallVec::new(),
         };
-        let regions = f.regions(switch).to_vec();
+        let regions = f.regions(switch);
         if first.len() != regions.len() || counts.len() != regions.len() || lanes.len() != regions.len() {
             return self.err(
                 Code::E0803,
@@ -265,7 +266,8 @@ impl Lower<'_> {
             );
         }
         let exit = self.b.named_block("JOIN");
-        let blocks: Vec<_> = (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+        let blocks: SmallVec<[Bb; 8]> =
+            (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
         for &bb in &blocks {
             self.b.func.blocks[bb].agent = true;
         }
@@ -283,10 +285,8 @@ impl Lower<'_> {
             self.b.br_on(p, blocks[i]);
         }
         self.b.bra(exit);
-        let base_vals = self.vals.clone();
         for (i, &r) in regions.iter().enumerate() {
             self.b.place(blocks[i]);
-            self.vals = base_vals.clone();
             self.desc_lo.iter_mut().for_each(|d| *d = None);
             let local = if first[i] == 0 { warp.into() } else { self.b.fold_sub(warp, first[i]) };
             self.agent = AgentCtx {
@@ -334,22 +334,21 @@ impl Lower<'_> {
     /// Values every iteration of an agent needs: thread number, issuer, lane field, descriptor words.
     fn enter_agent_prologue(&mut self, block: Block) -> CodegenResult<()> {
         let f = self.f;
-        let mut ops = Vec::new();
-        f.walk(block, &mut |o| ops.push(o));
         let is_tmem = |v: crate::ir::Value| f.value_data(v).space() == Some(Space::Tmem);
         let mut issuer = false;
         let mut half = false;
         let mut tmem_access = false;
-        let mut dot_buffers = Vec::new();
-        for &op in &ops {
+        let mut dot_buffers: SmallVec<[crate::ir::Value; 8]> = SmallVec::new();
+        let agent = &mut self.agent;
+        f.walk(block, &mut |op| {
             match f.opcode(op) {
                 Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore => {
                     issuer = true;
-                    self.agent.stores |= f.opcode(op) == Opcode::AsyncTiledTmaStore;
+                    agent.stores |= f.opcode(op) == Opcode::AsyncTiledTmaStore;
                 }
                 Opcode::AsyncDot => {
                     issuer = true;
-                    self.agent.tensor = true;
+                    agent.tensor = true;
                     for name in ["a", "b"] {
                         dot_buffers.extend(f.named_operand(op, name));
                     }
@@ -364,10 +363,10 @@ impl Lower<'_> {
                 let d = f.value_data(v);
                 if d.space() == Some(Space::Rmem) {
                     half |= d.layout() == Some(crate::ir::Layout::Row)
-                        && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < self.agent.warps * 32);
+                        && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < agent.warps * 32);
                 }
             }
-        }
+        });
         self.agent.tensor |= tmem_access;
         if self.agent.elect {
             for v in dot_buffers {

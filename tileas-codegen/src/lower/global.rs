@@ -27,14 +27,14 @@ impl Lower<'_> {
         elem: Scalar,
         layout: Layout,
         store: bool,
-    ) -> CodegenResult<(usize, Vec<Access>)> {
+    ) -> CodegenResult<(usize, SmallVec<[Access; 16]>)> {
         let f = self.f;
         let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
         let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
         let Some(ptr) = self.nv.pointer_reg[view] else {
             return self.err(Code::E0803, op, "view without pointer");
         };
-        let coords = f.named_segment(op, "coords").to_vec();
+        let coords = f.named_segment(op, "coords");
         let rank = dims.len();
         if coords.len() != rank || self.abi.views[view].dims.len() != rank {
             return self.err(Code::E0803, op, format!("{rank} coordinates, but got {}", coords.len()));
@@ -52,8 +52,8 @@ impl Lower<'_> {
         {
             vec *= 2;
         }
-        let name = self.abi.views[view].name.clone();
         if vec > 1 {
+            let name = &self.abi.views[view].name;
             self.requires.push(format!("{name}.d{} % {vec} == 0", rank - 1));
         }
         let thread = self.thread_flat(&l);
@@ -70,7 +70,7 @@ impl Lower<'_> {
             base.push(self.b.fold_add(origin, t));
         }
         let owner = if store { self.owner_guard(&l) } else { None };
-        let mut out = Vec::new();
+        let mut out = SmallVec::new();
         let mut row: Option<(SmallVec<[u64; 4]>, Reg, Option<Reg>)> = None;
         for first in (0..n).step_by(vec) {
             let flat = l.element(first as u32, 0, 0);
@@ -155,7 +155,7 @@ impl Lower<'_> {
     pub(super) fn tiled_load(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "load without result") };
-        let data = f.value_data(result).clone();
+        let data = f.value_data(result);
         let (Some(dims), Some(elem), Some(layout)) = (data.dims(), data.elem(), data.layout()) else {
             return self.err(Code::E0803, op, "the result is not a placed tile");
         };
@@ -208,8 +208,8 @@ impl Lower<'_> {
             self.guard(&a);
             self.b.emit(form, &[dst, a.addr]);
         }
-        let regs = regs.iter().map(Operand::Reg).collect();
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims: dims.into(), elem, layout });
+        let (regs, ty) = (self.keep(regs.iter().map(Operand::Reg)), f.value_type(result));
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
         Ok(())
     }
 
@@ -224,19 +224,20 @@ impl Lower<'_> {
         let Some(v) = f.named_operand(op, "value") else {
             return self.err(Code::E0803, op, "store without value");
         };
-        let value = self.vals[v].clone();
+        let value = self.vals[v];
         let t = self.expand(op, &value)?;
         if !matches!(t.elem.bits(), 16 | 32) {
             return self.unsupported(op, format!("of {} elements", t.elem.name()));
         }
         let rt = super::control::element_reg(t.elem);
-        let (vec, list) = self.accesses(op, &t.dims.clone(), t.elem, t.layout, true)?;
+        let (vec, list) = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
         for a in list {
             let bytes = vec * t.elem.bytes() as usize;
             let unit = a.first * t.elem.bytes() as usize / 4;
             let count = bytes.div_ceil(4);
-            let src: SmallVec<[Operand; 4]> =
-                t.regs[unit..unit + count].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
+            let src: SmallVec<[Operand; 4]> = (unit..unit + count)
+                .map(|i| self.b.as_reg(rt, self.units[t.regs.start as usize + i]).into())
+                .collect();
             let f32s = rt == RegTy::F32;
             let form = match (bytes, f32s) {
                 (16, true) => PtxOp::StGlobalV4F32,
@@ -253,7 +254,7 @@ impl Lower<'_> {
                     continue;
                 }
             };
-            let data = if bytes >= 8 { self.b.list(&src.to_vec()) } else { src[0] };
+            let data = if bytes >= 8 { self.b.list(&src.as_slice()) } else { src[0] };
             self.guard(&a);
             self.b.emit(form, &[a.addr, data]);
         }

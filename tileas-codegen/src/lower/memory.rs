@@ -29,7 +29,7 @@ impl Lower<'_> {
 
     /// Element coordinates of the tile's origin, innermost first.
     fn origin(&mut self, op: Op, tile: &[u32]) -> CodegenResult<SmallVec<[Operand; 5]>> {
-        let coords = self.f.named_segment(op, "coords").to_vec();
+        let coords = self.f.named_segment(op, "coords");
         if coords.len() != tile.len() {
             return self.err(
                 Code::E0803,
@@ -46,7 +46,7 @@ impl Lower<'_> {
     }
 
     /// For each slab: its shared-memory offset behind the tile and its innermost coordinate offset.
-    fn slabs(&self, map: usize, tile: &[u32], elem: Scalar) -> Vec<(u32, u32)> {
+    fn slabs(&self, map: usize, tile: &[u32], elem: Scalar) -> SmallVec<[(u32, u32); 8]> {
         let box_cols = self.abi.maps[map].dims.last().copied().unwrap_or(1).max(1);
         let cols = tile.last().copied().unwrap_or(1);
         let rows: u32 = tile.iter().rev().skip(1).product();
@@ -85,7 +85,7 @@ impl Lower<'_> {
         for (bytes, col) in self.slabs(m, &tile, elem) {
             let mut c = origin.clone();
             c[0] = self.b.fold_add(c[0], col);
-            let list = self.b.list(&c.to_vec());
+            let list = self.b.list(&c.as_slice());
             self.b.emit(form, &[Operand::addr(addr, off + bytes as i32), map.into(), list, bar]);
         }
         Ok(())
@@ -116,7 +116,7 @@ impl Lower<'_> {
         for (bytes, col) in self.slabs(m, &tile, elem) {
             let mut c = origin.clone();
             c[0] = self.b.fold_add(c[0], col);
-            let list = self.b.list(&c.to_vec());
+            let list = self.b.list(&c.as_slice());
             self.b.emit(form, &[map.into(), list, Operand::addr(addr, off + bytes as i32)]);
         }
         self.b.bulk_commit_group();
@@ -131,7 +131,7 @@ impl Lower<'_> {
         if let Some(dst) = f.named_operand(op, "dest") {
             let buf = self.buffer(op, dst)?;
             let slot = self.stage(op, f.named_segment(op, "dest_stage"))?;
-            let value = self.vals[src].clone();
+            let value = self.vals[src];
             let t = self.expand(op, &value)?;
             return match buf.space {
                 Space::Smem => self.reg_to_smem(op, &t, &buf, slot),
@@ -179,9 +179,9 @@ impl Lower<'_> {
             _ => self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?,
         }
         let tile = TileVal {
-            regs: regs.iter().map(Operand::Reg).collect(),
+            regs: self.keep(regs.iter().map(Operand::Reg)),
             splat: false,
-            dims: dims.into(),
+            ty: f.value_type(result),
             elem,
             layout,
         };
@@ -279,11 +279,10 @@ impl Lower<'_> {
         let mut at = 0;
         while at < cols {
             let n = 1 << (cols - at).ilog2().min(5);
-            let regs: Vec<Operand> = t.regs[at as usize..(at + n) as usize]
-                .iter()
-                .map(|&x| self.b.as_reg(RegTy::F32, x).into())
+            let regs: SmallVec<[Operand; 32]> = (at as usize..(at + n) as usize)
+                .map(|i| self.b.as_reg(RegTy::F32, self.units[t.regs.start as usize + i]).into())
                 .collect();
-            let list = self.b.list(&regs);
+            let list = self.b.list(&regs.as_slice());
             self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
             at += n;
         }
@@ -300,7 +299,7 @@ impl Lower<'_> {
         col0: u32,
         dims: &[u32],
         elem: Scalar,
-    ) -> CodegenResult<Vec<Operand>> {
+    ) -> CodegenResult<SmallVec<[Operand; 16]>> {
         let cols = dims.last().copied().unwrap_or(0);
         let row_bytes = cols * elem.bits() / 8;
         let (Some(swizzle), Some(thread)) = (buf.layout.swizzle(), self.agent.thread) else {
@@ -331,7 +330,7 @@ impl Lower<'_> {
         };
         let start = self.b.fold_add(addr, row_off);
         let start = self.b.as_reg(RegTy::B32, start);
-        let mut out = Vec::new();
+        let mut out = SmallVec::new();
         for j in 0..row_bytes / 16 {
             let byte = col0 * elem.bits() / 8 + j * 16;
             let (slab, within) = (byte / span, byte % span);
@@ -351,18 +350,19 @@ impl Lower<'_> {
         }
         let col0 =
             self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
-        let chunks = self.smem_chunks(op, buf, slot, col0, &t.dims.clone(), t.elem)?;
+        let chunks = self.smem_chunks(op, buf, slot, col0, self.dims(t), t.elem)?;
         let per = t.regs.len() / chunks.len().max(1);
         let rt = super::control::element_reg(t.elem);
         if per != 4 {
             return self.unsupported(op, format!("stores elements of 16 or 32 bits, not {}", t.elem.name()));
         }
         for (k, addr) in chunks.into_iter().enumerate() {
-            let part: Vec<Operand> =
-                t.regs[k * per..(k + 1) * per].iter().map(|&x| self.b.as_reg(rt, x).into()).collect();
-            let list = self.b.list(&part);
+            let part: SmallVec<[Operand; 4]> = (k * per..(k + 1) * per)
+                .map(|i| self.b.as_reg(rt, self.units[t.regs.start as usize + i]).into())
+                .collect();
+            let list = self.b.list(&part.as_slice());
             let form = if rt == RegTy::F32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 };
-            if let Some(p) = self.half_guard(&t.dims) {
+            if let Some(p) = self.half_guard(self.dims(t)) {
                 self.b.on(p);
             }
             self.b.emit(form, &[addr, list]);

@@ -75,7 +75,7 @@ pub struct TensorMapMeta {
     pub view: String,
     /// Element type.
     #[cfg_attr(feature = "serde", serde(rename = "type"))]
-    pub elem: String,
+    pub elem: &'static str,
     /// Extents in elements.
     pub dims: Vec<String>,
     /// Strides in bytes of all but the innermost dimension.
@@ -86,13 +86,13 @@ pub struct TensorMapMeta {
     /// Element strides.
     pub element_strides: Vec<u32>,
     /// `none`, `b32`, `b64`, `b128`.
-    pub swizzle: String,
+    pub swizzle: &'static str,
     /// Always `none`.
-    pub interleave: String,
+    pub interleave: &'static str,
     /// Fill of elements out of bounds.
-    pub oob: String,
+    pub oob: &'static str,
     /// L2 promotion.
-    pub l2: String,
+    pub l2: &'static str,
 }
 
 /// Launch metadata of one kernel.
@@ -225,7 +225,7 @@ impl Lower<'_> {
         let f = self.f;
         let mut grid = ["1".to_string(), "1".to_string(), "1".to_string()];
         let mut done = [false; 3];
-        for op in f.all_ops() {
+        for op in f.ops() {
             match f.opcode(op) {
                 Opcode::For => self.persistent_axis(op, &mut grid, &mut done),
                 Opcode::AsyncTiledTmaStore | Opcode::TiledStore => {
@@ -267,17 +267,17 @@ impl Lower<'_> {
         }
     }
 
-    fn store_target(&self, op: Op) -> Option<(usize, Vec<u32>)> {
+    fn store_target(&self, op: Op) -> Option<(usize, &[u32])> {
         let f = self.f;
         if f.opcode(op) == Opcode::TiledStore {
             let view = self.abi.view_index(f.named_operand(op, "view")?)?;
-            let dims = f.value_data(f.named_operand(op, "value")?).dims()?.to_vec();
+            let dims = f.value_data(f.named_operand(op, "value")?).dims()?;
             return Some((view, dims));
         }
         let desc = f.defining_op(f.named_operand(op, "desc")?)?;
         let view = self.abi.view_index(f.named_operand(desc, "view")?)?;
         match f.value_data(f.result(desc)?) {
-            TypeData::TmaDesc { dims, .. } => Some((view, dims.to_vec())),
+            TypeData::TmaDesc { dims, .. } => Some((view, dims)),
             _ => None,
         }
     }

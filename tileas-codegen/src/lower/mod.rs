@@ -21,11 +21,10 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Scalar, Space, Value};
+use crate::ir::{Function, Layout, Op, Scalar, Space, Type, Value};
 use crate::isa::TargetIsa;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
 use cranelift_entity::SecondaryMap;
-use smallvec::SmallVec;
 
 /// A lowered kernel.
 #[derive(Debug)]
@@ -41,32 +40,39 @@ pub struct Lowered {
 /// # Errors
 /// `E08xx` with the op's location for anything that has no lowering on this target.
 pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    lower_in(func, isa, None)
+    lower_in(func, isa, &mut LowerScratch::default())
 }
 
-/// As [`lower`], in the memory of a function that is no longer needed.
+/// Memory of lowerings, kept from one to the next.
+#[derive(Default)]
+pub struct LowerScratch {
+    /// A function that is no longer needed.
+    pub spare: Option<nvvm::Function>,
+    vals: SecondaryMap<Value, Val>,
+    units: Vec<Operand>,
+    pipes: Vec<Pipe>,
+    moves: control::Moves,
+}
+
+/// As [`lower`], in the memory of earlier calls.
 ///
 /// # Errors
 /// As [`lower`].
-pub fn lower_in(
-    func: &Function,
-    isa: &dyn TargetIsa,
-    spare: Option<nvvm::Function>,
-) -> CodegenResult<Lowered> {
+pub fn lower_in(func: &Function, isa: &dyn TargetIsa, scratch: &mut LowerScratch) -> CodegenResult<Lowered> {
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
     let abi = params::Abi::of(func)?;
-    let mut kernel = match spare {
+    let mut kernel = match scratch.spare.take() {
         Some(old) => old.into_kernel(func.name.clone()),
         None => nvvm::Function::kernel(func.name.clone()),
     };
     let nv_params = abi.declare(&mut kernel);
     let metadata;
     {
-        let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params);
+        let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params, scratch);
         lw.frame()?;
         metadata = lw.metadata()?;
     }
@@ -74,27 +80,36 @@ pub fn lower_in(
     Ok(Lowered { module, metadata })
 }
 
+/// Operands of a tile: a range of the lowering's pool.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Units {
+    start: u32,
+    len: u32,
+}
+
+impl Units {
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    fn range(self) -> std::ops::Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
 /// A tile in registers: one operand per 32-bit unit (two 16-bit elements share one).
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct TileVal {
     /// Elements in register-bit order of the layout; one entry when all are equal.
-    pub regs: SmallVec<[Operand; 4]>,
-    /// Every element equals `regs[0]` (which is not packed).
+    pub regs: Units,
+    /// Every element equals the first unit (which is not packed).
     pub splat: bool,
-    /// Extents.
-    pub dims: SmallVec<[u32; 4]>,
+    /// Type with its extents; see [`Lower::dims`].
+    pub ty: Type,
     /// Element type.
     pub elem: Scalar,
     /// Register layout.
     pub layout: Layout,
-}
-
-// Tiles are copied often: by slices, which are one move of memory.
-impl Clone for TileVal {
-    fn clone(&self) -> TileVal {
-        let (regs, dims) = (SmallVec::from_slice(&self.regs), SmallVec::from_slice(&self.dims));
-        TileVal { regs, splat: self.splat, dims, elem: self.elem, layout: self.layout }
-    }
 }
 
 /// A ring buffer in shared or tensor memory.
@@ -119,7 +134,7 @@ pub(crate) struct Buffer {
 }
 
 /// What an IR value has become.
-#[derive(Clone, Debug, Default)]
+#[derive(Copy, Clone, Debug, Default)]
 pub(crate) enum Val {
     /// Nothing: tokens, or not yet defined.
     #[default]
@@ -203,8 +218,11 @@ pub(crate) struct Lower<'a> {
     pub smem_sym: Sym,
     pub abi: params::Abi,
     pub nv: params::NvParams,
-    pub vals: SecondaryMap<Value, Val>,
-    pub pipes: Vec<Pipe>,
+    pub vals: &'a mut SecondaryMap<Value, Val>,
+    /// The operands of all tiles; only grows.
+    pub units: &'a mut Vec<Operand>,
+    pub pipes: &'a mut Vec<Pipe>,
+    pub moves: &'a mut control::Moves,
     pub num_buffers: u32,
     /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
     pub desc_lo: Vec<Option<Reg>>,
@@ -228,7 +246,12 @@ impl<'a> Lower<'a> {
         smem_sym: Sym,
         abi: params::Abi,
         nv: params::NvParams,
+        scratch: &'a mut LowerScratch,
     ) -> Self {
+        let LowerScratch { spare: _, vals, units, pipes, moves } = scratch;
+        vals.clear();
+        units.clear();
+        pipes.clear();
         let agent = AgentCtx {
             elect: false,
             warps: 1,
@@ -247,8 +270,10 @@ impl<'a> Lower<'a> {
             smem_sym,
             abi,
             nv,
-            vals: SecondaryMap::new(),
-            pipes: Vec::new(),
+            vals,
+            units,
+            pipes,
+            moves,
             num_buffers: 0,
             desc_lo: Vec::new(),
             base: None,
@@ -299,6 +324,29 @@ impl<'a> Lower<'a> {
                 _ => self.err(Code::E0803, op, format!("stage {} is not an iterator", self.name(v))),
             },
         }
+    }
+
+    /// Stores the units of a tile.
+    pub fn keep(&mut self, units: impl IntoIterator<Item = Operand>) -> Units {
+        let start = self.units.len();
+        self.units.extend(units);
+        self.units_from(start)
+    }
+
+    /// The units stored since there were `start`.
+    pub fn units_from(&self, start: usize) -> Units {
+        Units { start: start as u32, len: (self.units.len() - start) as u32 }
+    }
+
+    /// Unit `i` of a tile.
+    #[inline]
+    pub fn unit(&self, t: &TileVal, i: usize) -> Operand {
+        self.units[t.regs.start as usize + i]
+    }
+
+    /// Extents of a tile.
+    pub fn dims(&self, t: &TileVal) -> &'a [u32] {
+        self.f.type_data(t.ty).dims().unwrap_or(&[])
     }
 
     /// A buffer operand.

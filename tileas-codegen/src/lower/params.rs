@@ -101,9 +101,15 @@ impl Abi {
                 }
             }
         }
-        for op in f.all_ops() {
+        for op in f.ops() {
             match f.opcode(op) {
                 Opcode::MakeTiledTmaDesc => abi.add_map(f, op)?,
+                Opcode::AsyncTiledTmaLoad => {
+                    let desc = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
+                    if let Some(map) = desc.and_then(|d| abi.maps.get_mut(abi.desc_map[d])) {
+                        map.loads = true;
+                    }
+                }
                 Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw => {
                     let view = f.named_operand(op, "view").and_then(|v| abi.view_index(v));
                     match view {
@@ -154,20 +160,13 @@ impl Abi {
         if let Some(big) = dims.iter().find(|&&d| d > 256) {
             return fail(format!("box extent {big} exceeds 256"));
         }
-        let users_load = f.all_ops().into_iter().any(|o| {
-            f.opcode(o) == Opcode::AsyncTiledTmaLoad
-                && f.named_operand(o, "desc").is_some_and(|d| f.defining_op(d) == Some(op))
-        });
         let key =
-            MapKey { view, dims, swizzle, nan: f.attr_name(op, keys::OOB) == Some("nan"), loads: users_load };
+            MapKey { view, dims, swizzle, nan: f.attr_name(op, keys::OOB) == Some("nan"), loads: false };
         let same = |m: &MapKey| {
             m.view == key.view && m.dims == key.dims && m.swizzle == key.swizzle && m.nan == key.nan
         };
         let index = match self.maps.iter().position(same) {
-            Some(i) => {
-                self.maps[i].loads |= key.loads;
-                i
-            }
+            Some(i) => i,
             None => {
                 self.maps.push(key);
                 self.maps.len() - 1
@@ -243,7 +242,7 @@ impl Abi {
             let extent = |d: usize| format!("{}.d{d}", v.name);
             maps.push(TensorMapMeta {
                 view: v.name.clone(),
-                elem: v.elem.name().into(),
+                elem: v.elem.name(),
                 dims: (0..rank).rev().map(extent).collect(),
                 strides_bytes: (0..rank.saturating_sub(1))
                     .rev()
@@ -251,10 +250,10 @@ impl Abi {
                     .collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
-                swizzle: m.swizzle.name().into(),
-                interleave: "none".into(),
-                oob: if m.nan { "nan" } else { "zero" }.into(),
-                l2: if m.loads { "b256" } else { "none" }.into(),
+                swizzle: m.swizzle.name(),
+                interleave: "none",
+                oob: if m.nan { "nan" } else { "zero" },
+                l2: if m.loads { "b256" } else { "none" },
             });
         }
         for v in &self.views {

@@ -4,7 +4,7 @@
 //! once when packed. Shape ops move no data: they select, for every register of the result, the register of the
 //! source that holds its element, and refuse layouts where lanes disagree. See [`LinearLayout`].
 
-use super::{Lower, TileVal, Val};
+use super::{Lower, TileVal, Units, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
 use crate::nvvm::{Operand, RegTy};
@@ -48,7 +48,7 @@ impl Lower<'_> {
     /// A tile operand.
     pub(super) fn tile(&self, op: Op, v: Value) -> CodegenResult<TileVal> {
         match &self.vals[v] {
-            Val::Tile(t) => Ok(t.clone()),
+            Val::Tile(t) => Ok(*t),
             _ => self.err(Code::E0803, op, format!("{} is not in registers", self.name(v))),
         }
     }
@@ -57,11 +57,13 @@ impl Lower<'_> {
     pub(super) fn expand(&mut self, op: Op, v: &Val) -> CodegenResult<TileVal> {
         let Val::Tile(t) = v else { return self.err(Code::E0803, op, "a register tile is needed here") };
         if !t.splat {
-            return Ok(t.clone());
+            return Ok(*t);
         }
-        let n = self.elements_per_thread(op, t.layout, &t.dims)?;
-        let x = if packed(t.elem) { self.pack(t.regs[0], t.regs[0], t.elem) } else { t.regs[0] };
-        Ok(TileVal { regs: smallvec![x; super::units(t.elem, n)], splat: false, ..t.clone() })
+        let n = self.elements_per_thread(op, t.layout, self.dims(t))?;
+        let x = self.unit(t, 0);
+        let x = if packed(t.elem) { self.pack(x, x, t.elem) } else { x };
+        let regs = self.keep(std::iter::repeat_n(x, super::units(t.elem, n)));
+        Ok(TileVal { regs, splat: false, ..*t })
     }
 
     /// Two f32 values rounded to a pair.
@@ -75,30 +77,35 @@ impl Lower<'_> {
     }
 
     /// One operand per element (16-bit floats widened to f32); a single one for a splat.
-    pub(super) fn elements(&mut self, t: &TileVal) -> SmallVec<[Operand; 4]> {
+    pub(super) fn elements(&mut self, t: &TileVal) -> Units {
         if t.splat || !packed(t.elem) {
-            return SmallVec::from_slice(&t.regs);
+            return t.regs;
         }
-        let mut out = SmallVec::with_capacity(t.regs.len() * 2);
-        for &r in &t.regs {
+        let start = self.units.len();
+        for i in 0..t.regs.len() {
+            let r = self.unit(t, i);
             let r = self.b.as_reg(RegTy::B32, r);
             for h in self.b.unpack_b32_b16(r).iter() {
-                out.push(if t.elem == Scalar::F16 {
-                    self.b.cvt_f32_f16(h).into()
-                } else {
-                    self.b.cvt_f32_bf16(h).into()
-                });
+                let x = if t.elem == Scalar::F16 { self.b.cvt_f32_f16(h) } else { self.b.cvt_f32_bf16(h) };
+                self.units.push(x.into());
             }
         }
-        out
+        self.units_from(start)
     }
 
     /// Elements back to units, rounding 16-bit floats.
-    pub(super) fn collect(&mut self, elems: &[Operand], elem: Scalar) -> SmallVec<[Operand; 4]> {
+    pub(super) fn collect(&mut self, elems: Units, elem: Scalar) -> Units {
         if !packed(elem) {
-            return SmallVec::from_slice(elems);
+            return elems;
         }
-        elems.chunks(2).map(|c| self.pack(c[0], *c.last().unwrap_or(&c[0]), elem)).collect()
+        let start = self.units.len();
+        let mut pairs = elems.range();
+        while let Some(lo) = pairs.next() {
+            let hi = pairs.next().unwrap_or(lo);
+            let x = self.pack(self.units[lo], self.units[hi], elem);
+            self.units.push(x);
+        }
+        self.units_from(start)
     }
 
     /// Lowers an op whose result is a register tile.
@@ -110,7 +117,7 @@ impl Lower<'_> {
         let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else {
             return self.unsupported(op, "has no lowering");
         };
-        let dims: SmallVec<[u32; 4]> = dims.into();
+        let ty = f.value_type(result);
         if data.space().is_some_and(|s| s != crate::ir::Space::Rmem) {
             // A value that stands for the initial content of a buffer needs no code.
             return if f.opcode(op) == O::Constant {
@@ -125,8 +132,8 @@ impl Lower<'_> {
         let regs = match f.opcode(op) {
             O::Constant => {
                 let x = self.constant(op, elem)?;
-                self.vals[result] =
-                    Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                let regs = self.keep([x]);
+                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, layout });
                 return Ok(());
             }
             O::Splat => {
@@ -134,26 +141,29 @@ impl Lower<'_> {
                     return self.err(Code::E0803, op, "splat of nothing");
                 };
                 let x = self.scalar(op, s)?;
-                self.vals[result] =
-                    Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+                let regs = self.keep([x]);
+                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, layout });
                 return Ok(());
             }
             O::Iota => {
-                let l = self.linear(op, layout, &dims)?;
+                let l = self.linear(op, layout, dims)?;
                 let thread = self.thread_flat(&l);
-                let list: SmallVec<[Operand; 4]> =
-                    (0..l.registers()).map(|r| self.b.fold_add(thread, l.element(r, 0, 0))).collect();
+                let start = self.units.len();
+                for r in 0..l.registers() {
+                    let x = self.b.fold_add(thread, l.element(r, 0, 0));
+                    self.units.push(x);
+                }
                 if packed(elem) || elem.bits() != 32 {
                     return self.unsupported(op, "counts in 32-bit integers");
                 }
-                list
+                self.units_from(start)
             }
             O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => {
-                return self.rename(op, result, &dims, elem, layout);
+                return self.rename(op, result, dims, elem, layout);
             }
             _ => return self.elementwise(op, result, dims, elem, layout),
         };
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims, elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
         Ok(())
     }
 
@@ -161,7 +171,7 @@ impl Lower<'_> {
         &mut self,
         op: Op,
         result: Value,
-        dims: SmallVec<[u32; 4]>,
+        dims: &[u32],
         elem: Scalar,
         layout: Layout,
     ) -> CodegenResult<()> {
@@ -169,11 +179,14 @@ impl Lower<'_> {
         if !f.opcode(op).has(crate::ir::opcodes::Traits::ELEMENTWISE) {
             return self.unsupported(op, "has no lowering");
         }
-        let n = self.elements_per_thread(op, layout, &dims)?;
-        let mut args: SmallVec<[(SmallVec<[Operand; 4]>, Scalar); 3]> = SmallVec::new();
+        let n = self.elements_per_thread(op, layout, dims)?;
+        let tile_ty = f.value_type(result);
+        // Elements of the operands; a single one for what is the same everywhere.
+        let mut args: SmallVec<[(Units, Scalar); 3]> = SmallVec::new();
         for &v in f.operands(op) {
             if let Some(s) = f.value_data(v).as_scalar() {
-                args.push((smallvec![self.scalar(op, v)?], s));
+                let x = self.scalar(op, v)?;
+                args.push((self.keep([x]), s));
                 continue;
             }
             let t = self.tile(op, v)?;
@@ -187,22 +200,28 @@ impl Lower<'_> {
         let ty = if packed(elem) { Scalar::F32 } else { elem };
         let splat = args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
-        let mut out: SmallVec<[Operand; 4]> = SmallVec::with_capacity(count);
-        let mut a: SmallVec<[(Operand, Scalar); 3]> = SmallVec::new();
+        let start = self.units.len();
+        let mut a: SmallVec<[(Operand, Scalar); 3]> =
+            args.iter().map(|&(e, s)| (self.units[e.start as usize], s)).collect();
         for i in 0..count {
-            a.clear();
-            for (e, s) in &args {
-                a.push((if e.len() == 1 { e[0] } else { e.get(i).copied().unwrap_or(e[0]) }, *s));
+            for (x, (e, _)) in a.iter_mut().zip(&args) {
+                if e.len() > i {
+                    x.0 = self.units[e.start as usize + i];
+                } else if i == e.len() {
+                    x.0 = self.units[e.start as usize];
+                }
             }
-            out.push(self.arith(op, &a, ty)?);
+            let x = self.arith(op, &a, ty)?;
+            self.units.push(x);
         }
         if splat {
-            let x = self.round(out[0], elem);
-            self.vals[result] = Val::Tile(TileVal { regs: smallvec![x], splat: true, dims, elem, layout });
+            let x = self.round(self.units[start], elem);
+            let regs = self.keep([x]);
+            self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, layout });
             return Ok(());
         }
-        let regs = self.collect(&out, elem);
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims, elem, layout });
+        let regs = self.collect(self.units_from(start), elem);
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, layout });
         Ok(())
     }
 
@@ -217,14 +236,15 @@ impl Lower<'_> {
     ) -> CodegenResult<()> {
         let f = self.f;
         let Some(&src) = f.operands(op).first() else { return self.err(Code::E0803, op, "needs a source") };
-        let t = self.tile(op, src)?;
+        let (t, ty) = (self.tile(op, src)?, f.value_type(result));
         if t.splat {
-            self.vals[result] = Val::Tile(TileVal { dims: dims.into(), layout, ..t });
+            self.vals[result] = Val::Tile(TileVal { ty, layout, ..t });
             return Ok(());
         }
-        let (sl, dl) = (self.linear(op, t.layout, &t.dims)?, self.linear(op, layout, dims)?);
+        let from = self.dims(&t);
+        let (sl, dl) = (self.linear(op, t.layout, from)?, self.linear(op, layout, dims)?);
         let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
-        let (ss, ds) = (strides(&t.dims), strides(dims));
+        let (ss, ds) = (strides(from), strides(dims));
         let code = f.opcode(op);
         // Linear in the bits of the result index: broadcast drops coordinates, reshape keeps the flat index.
         let project = |flat: u64| -> u64 {
@@ -232,7 +252,7 @@ impl Lower<'_> {
                 Opcode::Broadcast => dims
                     .iter()
                     .zip(&ds)
-                    .zip(t.dims.iter().zip(&ss))
+                    .zip(from.iter().zip(&ss))
                     .map(|((&n, &st), (&m, &sst))| if m == 1 { 0 } else { flat / st % u64::from(n) * sst })
                     .sum(),
                 Opcode::ExtractSlice => dims
@@ -265,24 +285,34 @@ impl Lower<'_> {
                 wanted.push(wanted[r] ^ m);
             }
         }
-        let mut index: SmallVec<[usize; 4]> = SmallVec::with_capacity(wanted.len());
-        for flat in wanted {
-            match sl.register_of(flat + shift) {
-                Some(s) => index.push(s as usize),
+        let inverse = sl.inverse();
+        for flat in &mut wanted {
+            match inverse.register_of(*flat + shift) {
+                Some(s) => *flat = u64::from(s),
                 None => {
                     return self.unsupported(op, "selects elements that no register of this thread holds");
                 }
             }
         }
+        let index = wanted; // of the source's elements
         let pairs = packed(elem) && index.len() > 1;
         let regs = if pairs && index.chunks(2).all(|c| c[0] % 2 == 0 && c[1] == c[0] + 1) {
-            index.chunks(2).map(|c| t.regs[c[0] / 2]).collect()
+            let start = self.units.len();
+            for c in index.chunks(2) {
+                let x = self.unit(&t, c[0] as usize / 2);
+                self.units.push(x);
+            }
+            self.units_from(start)
         } else {
             let e = self.elements(&t);
-            let list: SmallVec<[Operand; 4]> = index.iter().map(|&i| e[i]).collect();
-            self.collect(&list, elem)
+            let start = self.units.len();
+            for &i in &index {
+                let x = self.units[e.start as usize + i as usize];
+                self.units.push(x);
+            }
+            self.collect(self.units_from(start), elem)
         };
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, dims: dims.into(), elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
         Ok(())
     }
 

@@ -60,28 +60,29 @@ impl Default for MaterializeOptions {
 /// Builds the materialised function with default options.
 ///
 /// # Errors
-/// As [`materialize_with`].
+/// As [`materialize_in`].
 pub fn materialize(
     func: &Function,
     plan: &AgentPlan,
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
 ) -> CodegenResult<Function> {
-    materialize_with(func, plan, sched, ba, MaterializeOptions::default())
+    materialize_in(func, plan, sched, ba, MaterializeOptions::default(), None)
 }
 
-/// Builds the materialised function.
+/// Builds the materialised function, in the memory of one that is no longer needed.
 ///
 /// # Errors
 /// E0605 where registers cross agents, E0701 for constructs outside what the stage supports.
-pub fn materialize_with(
+pub fn materialize_in(
     func: &Function,
     plan: &AgentPlan,
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
     opts: MaterializeOptions,
+    spare: Option<Function>,
 ) -> CodegenResult<Function> {
-    let mut out = func.clone();
+    let mut out = func.copy_in(spare);
     let entry = out.entry();
     while let Some(op) = out.first_op(entry) {
         out.remove_op(op);

@@ -84,16 +84,28 @@ pub enum Ty {
 }
 
 impl Ty {
-    /// Whether such a register may stand here.
+    /// Whether a register of that type can stand here.
+    #[inline]
     pub(crate) fn accepts(self, reg: RegTy) -> bool {
-        matches!(
-            (self, reg),
-            (Ty::Pred, RegTy::Pred)
-                | (Ty::B16, RegTy::B16)
-                | (Ty::B32 | Ty::X32 | Ty::F32, RegTy::B32)
-                | (Ty::F32 | Ty::X32, RegTy::F32)
-                | (Ty::B64, RegTy::B64)
-        )
+        match self {
+            Ty::Pred => reg == RegTy::Pred,
+            Ty::B16 => reg == RegTy::B16,
+            Ty::B32 => reg == RegTy::B32,
+            Ty::B64 => reg == RegTy::B64,
+            Ty::F32 | Ty::X32 => matches!(reg, RegTy::B32 | RegTy::F32),
+        }
+    }
+
+    /// Least and greatest integer immediate; none fits f32.
+    #[inline]
+    pub(crate) fn integers(self) -> (i64, i64) {
+        match self {
+            Ty::Pred => (0, 1),
+            Ty::B16 => (i64::from(i16::MIN), i64::from(u16::MAX)),
+            Ty::B32 | Ty::X32 => (i64::from(i32::MIN), i64::from(u32::MAX)),
+            Ty::B64 => (i64::MIN, i64::MAX),
+            Ty::F32 => (1, 0),
+        }
     }
 
     /// The register type that fits where nothing else is known.
@@ -123,6 +135,17 @@ pub enum Space {
     Local,
     /// Generic 64-bit address.
     Generic,
+}
+
+impl Space {
+    /// Type of a register that holds an address.
+    #[inline]
+    pub(crate) fn address_ty(self) -> Ty {
+        match self {
+            Space::Shared | Space::Tensor => Ty::B32,
+            _ => Ty::B64,
+        }
+    }
 }
 
 /// What may stand in an operand position.
@@ -284,7 +307,38 @@ static RESULTS: [u8; FORMS.len()] = {
     all
 };
 
+/// Per form, what passes ask about every instruction: [`TERMINATOR`], [`SHAREABLE`].
+static FLAGS: [u8; FORMS.len()] = {
+    let mut all = [0; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        if FORMS[form].effects.0 & 32 != 0 {
+            all[form] |= TERMINATOR;
+        }
+        if FORMS[form].effects.0 == 0 && RESULTS[form] == 1 {
+            all[form] |= SHAREABLE;
+        }
+        form += 1;
+    }
+    all
+};
+
+const TERMINATOR: u8 = 1;
+const SHAREABLE: u8 = 2;
+
 impl PtxOp {
+    /// Whether the form ends a block, if it is not guarded.
+    #[inline]
+    pub(crate) fn is_terminator(self) -> bool {
+        FLAGS[self as usize] & TERMINATOR != 0
+    }
+
+    /// Whether the form does nothing but compute one operand.
+    #[inline]
+    pub(crate) fn is_shareable(self) -> bool {
+        FLAGS[self as usize] & SHAREABLE != 0
+    }
+
     /// Number of operands the form writes; they come first.
     #[inline]
     pub(crate) fn num_results(self) -> usize {

@@ -22,4 +22,4 @@ pub use module::{
 };
 pub use parser::parse;
 pub use print::{print, print_function};
-pub use verify::{Verified, verify};
+pub use verify::{Verified, Verifier, verify};

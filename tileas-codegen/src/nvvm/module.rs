@@ -1,12 +1,12 @@
 //! Modules, functions, blocks, instructions: the data of the thread-level IR.
 //!
-//! Instructions, registers and blocks are entities; their data are struct-of-arrays maps owned by [`Function`].
+//! Instructions, registers and blocks are entities; their data are maps owned by [`Function`].
 //! Operands live in one pool per function; brace lists are sub-ranges of it. Registers are not in SSA form: a loop
 //! variable may be written more than once. A block is a list of instructions that ends in an unguarded terminator;
 //! the only branch before it may be one guarded `bra` directly in front of it.
 
 use super::forms::{PtxOp, Special, Target};
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl, packed_option::PackedOption};
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl, packed_option::PackedOption};
 
 /// An instruction.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -251,11 +251,16 @@ impl Guard {
     }
 }
 
-/// Operand range of one instruction in the pool.
-#[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct OperandRange {
-    pub(crate) start: u32,
-    pub(crate) len: u16,
+/// One instruction. Nearly every pass looks at most of this at once, so it stands together.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Node {
+    /// Operands: where in the pool, and how many.
+    start: u32,
+    len: u16,
+    op: PtxOp,
+    guard: Guard,
+    pub(crate) next: PackedOption<Inst>,
+    pub(crate) prev: PackedOption<Inst>,
 }
 
 /// What a parameter is.
@@ -364,11 +369,7 @@ pub struct Function {
     pub local_bytes: u32,
     /// `.pragma "nounroll"` for the whole function.
     pub nounroll: bool,
-    pub(crate) ops: PrimaryMap<Inst, PtxOp>,
-    pub(crate) operands: SecondaryMap<Inst, OperandRange>,
-    pub(crate) guards: SecondaryMap<Inst, Guard>,
-    pub(crate) next: SecondaryMap<Inst, PackedOption<Inst>>,
-    pub(crate) prev: SecondaryMap<Inst, PackedOption<Inst>>,
+    pub(crate) nodes: PrimaryMap<Inst, Node>,
     pub(crate) pool: Vec<Operand>,
     pub(crate) reg_ty: PrimaryMap<Reg, RegTy>,
     /// Blocks by number; see [`Function::layout`] for their order.
@@ -388,11 +389,7 @@ impl Function {
             params: PrimaryMap::new(),
             local_bytes: 0,
             nounroll: false,
-            ops: PrimaryMap::new(),
-            operands: SecondaryMap::new(),
-            guards: SecondaryMap::new(),
-            next: SecondaryMap::new(),
-            prev: SecondaryMap::new(),
+            nodes: PrimaryMap::new(),
             pool: Vec::new(),
             reg_ty: PrimaryMap::new(),
             blocks: PrimaryMap::new(),
@@ -411,11 +408,7 @@ impl Function {
             params,
             local_bytes,
             nounroll,
-            ops,
-            operands,
-            guards,
-            next,
-            prev,
+            nodes,
             pool,
             reg_ty,
             blocks,
@@ -426,11 +419,7 @@ impl Function {
             (name.into(), true, Linkage::Visible, LaunchBounds::default());
         (*local_bytes, *nounroll) = (0, false);
         params.clear();
-        ops.clear();
-        operands.clear();
-        guards.clear();
-        next.clear();
-        prev.clear();
+        nodes.clear();
         pool.clear();
         reg_ty.clear();
         blocks.clear();
@@ -472,7 +461,7 @@ impl Function {
 
     /// Number of instructions ever made.
     pub fn num_insts(&self) -> usize {
-        self.ops.len()
+        self.nodes.len()
     }
 
     /// Blocks in emission order; the first is the entry.
@@ -505,53 +494,41 @@ impl Function {
 
     /// A new instruction, not yet in a block.
     pub fn make_inst(&mut self, op: PtxOp, operands: &[Operand], guard: Guard) -> Inst {
-        let inst = self.ops.push(op);
-        if inst.index().is_multiple_of(256) {
-            // In steps, so that noting an instruction's data does not grow a map each time.
-            let room = inst.index() + 256;
-            self.operands.resize(room);
-            self.guards.resize(room);
-            self.next.resize(room);
-            self.prev.resize(room);
-        }
         let start = self.pool.len() as u32;
         self.pool.extend_from_slice(operands);
-        self.operands[inst] = OperandRange { start, len: operands.len() as u16 };
-        if guard.is_some() {
-            self.guards[inst] = guard;
-        }
-        inst
+        let (len, none) = (operands.len() as u16, PackedOption::default());
+        self.nodes.push(Node { start, len, op, guard, next: none, prev: none })
     }
 
     /// The instruction's form.
     #[inline]
     pub fn op(&self, inst: Inst) -> PtxOp {
-        self.ops[inst]
+        self.nodes[inst].op
     }
 
     /// Its operands in order of appearance.
     #[inline]
     pub fn operands(&self, inst: Inst) -> &[Operand] {
-        let r = self.operands[inst];
-        &self.pool[r.start as usize..r.start as usize + r.len as usize]
+        let r = &self.nodes[inst];
+        &self.pool[r.start as usize..r.start as usize + usize::from(r.len)]
     }
 
     /// Its operands, to be changed in place.
     #[inline]
     pub fn operands_mut(&mut self, inst: Inst) -> &mut [Operand] {
-        let r = self.operands[inst];
-        &mut self.pool[r.start as usize..r.start as usize + r.len as usize]
+        let r = &self.nodes[inst];
+        &mut self.pool[r.start as usize..r.start as usize + usize::from(r.len)]
     }
 
     /// Its guard.
     #[inline]
     pub fn guard(&self, inst: Inst) -> Guard {
-        self.guards[inst]
+        self.nodes[inst].guard
     }
 
     /// Sets its guard.
     pub fn set_guard(&mut self, inst: Inst, guard: Guard) {
-        self.guards[inst] = guard;
+        self.nodes[inst].guard = guard;
     }
 
     /// Attaches a comment to an instruction.
@@ -561,16 +538,15 @@ impl Function {
 
     /// Turns the instruction into another one with the same number of operands or fewer.
     pub fn rewrite(&mut self, inst: Inst, op: PtxOp, operands: &[Operand]) {
-        let old = self.operands[inst];
-        if operands.len() <= old.len as usize {
-            self.pool[old.start as usize..old.start as usize + operands.len()].copy_from_slice(operands);
-            self.operands[inst].len = operands.len() as u16;
-        } else {
-            let start = self.pool.len() as u32;
+        let node = &mut self.nodes[inst];
+        if operands.len() > usize::from(node.len) {
+            node.start = self.pool.len() as u32;
             self.pool.extend_from_slice(operands);
-            self.operands[inst] = OperandRange { start, len: operands.len() as u16 };
+        } else {
+            self.pool[node.start as usize..node.start as usize + operands.len()].copy_from_slice(operands);
         }
-        self.ops[inst] = op;
+        node.len = operands.len() as u16;
+        node.op = op;
     }
 
     /// Appends an instruction to a block.
@@ -578,8 +554,8 @@ impl Function {
         let last = self.blocks[bb].last;
         match last.expand() {
             Some(l) => {
-                self.next[l] = inst.into();
-                self.prev[inst] = last;
+                self.nodes[l].next = inst.into();
+                self.nodes[inst].prev = last;
             }
             None => self.blocks[bb].first = inst.into(),
         }
@@ -588,29 +564,29 @@ impl Function {
 
     /// Inserts `inst` before `at`, which is in block `bb`.
     pub fn insert_before(&mut self, bb: Bb, at: Inst, inst: Inst) {
-        let before = self.prev[at];
-        self.prev[inst] = before;
-        self.next[inst] = at.into();
-        self.prev[at] = inst.into();
+        let before = self.nodes[at].prev;
+        self.nodes[inst].prev = before;
+        self.nodes[inst].next = at.into();
+        self.nodes[at].prev = inst.into();
         match before.expand() {
-            Some(b) => self.next[b] = inst.into(),
+            Some(b) => self.nodes[b].next = inst.into(),
             None => self.blocks[bb].first = inst.into(),
         }
     }
 
     /// Takes an instruction out of its block.
     pub fn remove_inst(&mut self, bb: Bb, inst: Inst) {
-        let (prev, next) = (self.prev[inst], self.next[inst]);
+        let (prev, next) = (self.nodes[inst].prev, self.nodes[inst].next);
         match prev.expand() {
-            Some(p) => self.next[p] = next,
+            Some(p) => self.nodes[p].next = next,
             None => self.blocks[bb].first = next,
         }
         match next.expand() {
-            Some(n) => self.prev[n] = prev,
+            Some(n) => self.nodes[n].prev = prev,
             None => self.blocks[bb].last = prev,
         }
-        self.prev[inst] = None.into();
-        self.next[inst] = None.into();
+        self.nodes[inst].prev = None.into();
+        self.nodes[inst].next = None.into();
     }
 
     /// Instructions of a block in order.
@@ -633,7 +609,7 @@ impl Function {
     /// The instruction after this one in its block.
     #[inline]
     pub fn next_inst(&self, inst: Inst) -> Option<Inst> {
-        self.next[inst].expand()
+        self.nodes[inst].next.expand()
     }
 
     /// Calls `f` with each register the instruction mentions; the flag says whether it is written. A guard is a read.
@@ -643,11 +619,33 @@ impl Function {
         self.visit_writes(inst, |r| f(r, true));
     }
 
+    /// Calls `f` with each register the instruction mentions, its guard included: [`Function::visit_regs`] for those
+    /// who do not ask what is written.
+    #[inline]
+    pub fn visit_mentions(&self, inst: Inst, mut f: impl FnMut(Reg)) {
+        if let Some((p, _)) = self.guard(inst).get() {
+            f(p);
+        }
+        for operand in self.operands(inst) {
+            match *operand {
+                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
+                Operand::List(l) => self.list_regs(l, &mut f),
+                _ => {}
+            }
+        }
+    }
+
+    /// The operands the instruction writes, and those it reads. (In an address, the register is read in any case.)
+    #[inline]
+    pub fn results_and_sources(&self, inst: Inst) -> (&[Operand], &[Operand]) {
+        let operands = self.operands(inst);
+        operands.split_at(self.op(inst).num_results().min(operands.len()))
+    }
+
     /// Calls `f` with each register the instruction writes.
     #[inline]
     pub fn visit_writes(&self, inst: Inst, mut f: impl FnMut(Reg)) {
-        let operands = self.operands(inst);
-        for operand in &operands[..self.ops[inst].num_results().min(operands.len())] {
+        for operand in self.results_and_sources(inst).0 {
             match *operand {
                 Operand::Reg(r) => f(r),
                 Operand::List(l) => self.list_regs(l, &mut f),
@@ -659,15 +657,19 @@ impl Function {
     /// Calls `f` with each register the instruction reads, its guard included.
     #[inline]
     pub fn visit_reads(&self, inst: Inst, mut f: impl FnMut(Reg)) {
-        if let Some((p, _)) = self.guards[inst].get() {
+        if let Some((p, _)) = self.guard(inst).get() {
             f(p);
         }
-        let results = self.ops[inst].num_results();
-        for (i, operand) in self.operands(inst).iter().enumerate() {
+        let (results, sources) = self.results_and_sources(inst);
+        for operand in results {
+            if let Operand::Addr { base, .. } = *operand {
+                f(base);
+            }
+        }
+        for operand in sources {
             match *operand {
-                Operand::Reg(r) if i >= results => f(r),
-                Operand::Addr { base, .. } => f(base),
-                Operand::List(l) if i >= results => self.list_regs(l, &mut f),
+                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
+                Operand::List(l) => self.list_regs(l, &mut f),
                 _ => {}
             }
         }
@@ -685,20 +687,21 @@ impl Function {
     /// Whether control leaves the block here for good: an unguarded terminator.
     #[inline]
     pub fn ends_block(&self, inst: Inst) -> bool {
-        self.ops[inst].effects().is_terminator() && !self.guards[inst].is_some()
+        let node = &self.nodes[inst];
+        node.op.is_terminator() && !node.guard.is_some()
     }
 
     /// Targets of the branches that end a block: first the guarded one, then the final one.
     pub fn successors(&self, bb: Bb) -> [Option<Bb>; 2] {
         let mut out = [None; 2];
         let Some(last) = self.last_inst(bb) else { return out };
-        let target = |inst: Inst| match (self.ops[inst], self.operands(inst)) {
+        let target = |inst: Inst| match (self.op(inst), self.operands(inst)) {
             (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) => Some(*t),
             _ => None,
         };
         out[1] = target(last);
-        if let Some(before) = self.prev[last].expand()
-            && self.guards[before].is_some()
+        if let Some(before) = self.nodes[last].prev.expand()
+            && self.guard(before).is_some()
         {
             out[0] = target(before);
         }
@@ -716,7 +719,7 @@ impl Iterator for InstIter<'_> {
     type Item = Inst;
     fn next(&mut self) -> Option<Inst> {
         let inst = self.at?;
-        self.at = self.func.next[inst].expand();
+        self.at = self.func.nodes[inst].next.expand();
         Some(inst)
     }
 }

@@ -5,31 +5,31 @@
 
 use super::module::{Bb, Function, Module, ParamKind, Reg, SymKind};
 use crate::ptx::write::{Spelling, Text, push_comment, push_inst};
-use std::io::Write;
+use std::fmt::Write;
 
 struct Ids;
 
 impl Spelling for Ids {
-    fn reg(&self, out: &mut Vec<u8>, func: &Function, reg: Reg, def: bool) {
+    fn reg(&self, out: &mut Text, func: &Function, reg: Reg, def: bool) {
         let _ = write!(out, "%{reg}");
         if def && let Some(ty) = func.reg_ty.get(reg) {
             let _ = write!(out, ":{}", ty.as_str());
         }
     }
 
-    fn block(&self, out: &mut Vec<u8>, bb: Bb) {
+    fn block(&self, out: &mut Text, bb: Bb) {
         let _ = write!(out, "{bb}");
     }
 }
 
 /// Appends the module's text to `out`.
 pub fn print(module: &Module, out: &mut String) {
-    let mut bytes = Vec::new();
+    let mut bytes = Text::default();
     write_module(module, &mut bytes);
-    out.push_str(&String::from_utf8_lossy(&bytes));
+    out.push_str(&String::from_utf8_lossy(bytes.as_bytes()));
 }
 
-fn write_module(module: &Module, out: &mut Vec<u8>) {
+fn write_module(module: &Module, out: &mut Text) {
     let _ = writeln!(out, "target {}", module.target);
     for sym in module.symbols.values() {
         let (name, align) = (&sym.name, sym.align);
@@ -47,12 +47,12 @@ fn write_module(module: &Module, out: &mut Vec<u8>) {
 
 /// Appends one function's text to `out`.
 pub fn print_function(module: &Module, func: &Function, out: &mut String) {
-    let mut bytes = Vec::new();
+    let mut bytes = Text::default();
     write_function(module, func, &mut bytes);
-    out.push_str(&String::from_utf8_lossy(&bytes));
+    out.push_str(&String::from_utf8_lossy(bytes.as_bytes()));
 }
 
-fn write_function(module: &Module, func: &Function, out: &mut Vec<u8>) {
+fn write_function(module: &Module, func: &Function, out: &mut Text) {
     let _ = write!(out, "{} @{}(", if func.is_kernel { "kernel" } else { "func" }, func.name);
     for (i, p) in func.params.values().enumerate() {
         if i > 0 {

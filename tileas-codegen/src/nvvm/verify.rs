@@ -6,15 +6,16 @@
 //! allowed `.version` lacks; names and launch directives. Warnings (`W09…`): a convergent instruction under a guard,
 //! a register that may be read before it is written.
 //!
-//! Cost: one pass over the instructions, plus liveness for the last warning. Source: the forms' rows (PTX ISA manual).
+//! Cost: one pass over the instructions, plus liveness for the last warning; a [`Verifier`] keeps the memory. What is
+//! right is recognised without saying why (`…_fits`); only what is not is explained (`operand`). Source: the forms' rows
+//! (PTX ISA manual).
 
 use super::forms::{Class, Kind, PtxOp, Space, Ty};
 use super::module::{Bb, Function, Inst, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
 use crate::error::{Code, CodegenError, Loc};
 use crate::regalloc::Liveness;
 use cranelift_entity::{EntityRef, EntitySet};
-use fixedbitset::FixedBitSet;
-use std::collections::BTreeSet;
+use smallvec::SmallVec;
 
 /// A module the verifier has accepted.
 #[derive(Copy, Clone)]
@@ -41,45 +42,67 @@ pub fn verify<'a>(
     max_version: (u8, u8),
     diagnostics: &mut Vec<CodegenError>,
 ) -> Option<Verified<'a>> {
-    let before = diagnostics.len();
-    let mut version = module.target.least_version();
-    let mut names = BTreeSet::new();
-    for sym in module.symbols.values() {
-        check_name(&sym.name, "variable", &mut names, diagnostics);
-        if !sym.align.is_power_of_two() {
-            let message = format!("variable `{}`: alignment {} is not a power of two", sym.name, sym.align);
-            diagnostics.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+    Verifier::default().verify(module, max_version, diagnostics)
+}
+
+/// The verifier with its scratch memory; reuse one per thread.
+#[derive(Default)]
+pub struct Verifier {
+    placed: EntitySet<Bb>,
+    liveness: Liveness,
+}
+
+/// Names in one scope.
+type Names<'a> = SmallVec<[&'a str; 32]>;
+
+impl Verifier {
+    /// As [`verify`], in the memory of earlier calls.
+    pub fn verify<'a>(
+        &mut self,
+        module: &'a Module,
+        max_version: (u8, u8),
+        diagnostics: &mut Vec<CodegenError>,
+    ) -> Option<Verified<'a>> {
+        let before = diagnostics.len();
+        let mut version = module.target.least_version();
+        for sym in module.symbols.values() {
+            check_name(&sym.name, "variable", diagnostics);
+            if !sym.align.is_power_of_two() {
+                let message =
+                    format!("variable `{}`: alignment {} is not a power of two", sym.name, sym.align);
+                diagnostics.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+            }
         }
-    }
-    if module.target.least_version() > max_version {
-        diagnostics.push(CodegenError::new(
-            Code::E0908,
-            Loc::NONE,
-            format!(
+        let least = module.target.least_version();
+        if least > max_version {
+            let message = format!(
                 "target {} needs PTX {}.{}, at most {}.{} is allowed",
-                module.target,
-                module.target.least_version().0,
-                module.target.least_version().1,
-                max_version.0,
-                max_version.1
-            ),
-        ));
-    }
-    for func in &module.functions {
-        check_name(&func.name, "function", &mut names, diagnostics);
-    }
-    for func in &module.functions {
-        FuncVerifier {
-            module,
-            func,
-            max_version,
-            placed: EntitySet::new(),
-            version: &mut version,
-            out: diagnostics,
+                module.target, least.0, least.1, max_version.0, max_version.1
+            );
+            diagnostics.push(CodegenError::new(Code::E0908, Loc::NONE, message));
         }
-        .run(&names);
+        for func in &module.functions {
+            check_name(&func.name, "function", diagnostics);
+        }
+        let mut globals: Names<'_> = module.symbols.values().map(|s| s.name.as_str()).collect();
+        globals.extend(module.functions.iter().map(|f| f.name.as_str()));
+        check_distinct(&mut globals, diagnostics);
+        for func in &module.functions {
+            self.placed.clear();
+            FuncVerifier {
+                module,
+                func,
+                max_version,
+                placed: &mut self.placed,
+                liveness: &mut self.liveness,
+                version: &mut version,
+                available: None,
+                out: diagnostics,
+            }
+            .run(&globals);
+        }
+        diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
     }
-    diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -90,22 +113,37 @@ fn is_identifier(name: &str) -> bool {
     rest_ok && (first.is_ascii_alphabetic() || (first == b'_' && name.len() > 1)) && !name.starts_with("__")
 }
 
-fn check_name(name: &str, what: &str, names: &mut BTreeSet<String>, out: &mut Vec<CodegenError>) {
+fn check_name(name: &str, what: &str, out: &mut Vec<CodegenError>) {
     if !is_identifier(name) {
         let message = format!("{what} name `{}` is not a PTX identifier", name.escape_default());
-        out.push(CodegenError::new(Code::E0911, Loc::NONE, message));
-    } else if !names.insert(name.to_string()) {
-        let message = format!("the name `{name}` is declared twice");
         out.push(CodegenError::new(Code::E0911, Loc::NONE, message));
     }
 }
 
-fn in_range(v: i64, lo: i64, hi: i64, step: u32) -> Result<(), (Code, String)> {
+/// Sorts names; those declared twice are errors.
+fn check_distinct(names: &mut Names<'_>, out: &mut Vec<CodegenError>) {
+    names.sort_unstable();
+    for pair in names.windows(2) {
+        if pair[0] == pair[1] && is_identifier(pair[0]) {
+            let message = format!("the name `{}` is declared twice", pair[0]);
+            out.push(CodegenError::new(Code::E0911, Loc::NONE, message));
+        }
+    }
+}
+
+/// Whether a value is in a range and on its grid.
+#[inline]
+fn is_in_range(v: i64, lo: i64, hi: i64, step: u32) -> bool {
     let on_grid = match step {
         0 => v > 0 && (v as u64).is_power_of_two(),
+        1 => true,
         s => v.wrapping_sub(lo) % i64::from(s) == 0,
     };
-    if v >= lo && v <= hi && on_grid {
+    v >= lo && v <= hi && on_grid
+}
+
+fn in_range(v: i64, lo: i64, hi: i64, step: u32) -> Result<(), (Code, String)> {
+    if is_in_range(v, lo, hi, step) {
         return Ok(());
     }
     let grid = match step {
@@ -116,12 +154,28 @@ fn in_range(v: i64, lo: i64, hi: i64, step: u32) -> Result<(), (Code, String)> {
     Err((Code::E0903, format!("{v} is not in {lo} to {hi}{grid}")))
 }
 
+/// Whether an immediate can stand for a register of the type.
+#[inline]
+fn immediate_fits(operand: Operand, ty: Ty) -> bool {
+    match operand {
+        Operand::Imm(v) => {
+            let (lo, hi) = ty.integers();
+            v >= lo && v <= hi
+        }
+        Operand::F32(_) => matches!(ty, Ty::F32 | Ty::X32),
+        _ => false,
+    }
+}
+
 struct FuncVerifier<'a> {
     module: &'a Module,
     func: &'a Function,
     max_version: (u8, u8),
-    placed: EntitySet<Bb>,
+    placed: &'a mut EntitySet<Bb>,
+    liveness: &'a mut Liveness,
     version: &'a mut (u8, u8),
+    /// The form last found to exist on the target in an allowed version.
+    available: Option<PtxOp>,
     out: &'a mut Vec<CodegenError>,
 }
 
@@ -136,12 +190,19 @@ impl FuncVerifier<'_> {
         self.error(code, format!("{inst} ({name}): {message}"));
     }
 
-    fn run(mut self, globals: &BTreeSet<String>) {
+    fn run(mut self, globals: &Names<'_>) {
         let func = self.func;
-        let mut names = globals.clone();
         for p in func.params.values() {
-            check_name(&p.name, "parameter", &mut names, self.out);
+            check_name(&p.name, "parameter", self.out);
         }
+        // Names in the outer scope were compared with each other already.
+        let mut names: Names<'_> = func.params.values().map(|p| p.name.as_str()).collect();
+        for name in globals.iter().filter(|g| names.contains(*g)).copied().collect::<Names<'_>>() {
+            if !names[func.params.len()..].contains(&name) {
+                names.push(name);
+            }
+        }
+        check_distinct(&mut names, self.out);
         self.launch();
         if func.layout().is_empty() {
             self.error(Code::E0906, "has no blocks".into());
@@ -153,41 +214,49 @@ impl FuncVerifier<'_> {
             }
         }
         let errors_before = self.out.len();
-        let mut written = FixedBitSet::with_capacity(func.num_regs());
-        for &bb in func.layout() {
+        self.liveness.begin(func);
+        for (row, &bb) in func.layout().iter().enumerate() {
+            let last = func.last_inst(bb);
+            self.block_end(bb);
+            self.liveness.begin_row(row, bb);
             for inst in func.insts(bb) {
-                func.visit_writes(inst, |r| {
-                    if r.index() >= written.len() {
-                        written.grow(r.index() + 1);
-                    }
-                    written.insert(r.index());
-                });
+                if func.op(inst).is_terminator() && Some(inst) != last {
+                    self.inner_terminator(bb, inst);
+                }
+                self.inst(inst);
             }
         }
-        let mut reported = EntitySet::new();
+        let mut unwritten = EntitySet::new();
+        unwritten.extend(self.liveness.unwritten());
+        if !unwritten.is_empty() {
+            self.unwritten(unwritten);
+        }
+        if self.out[errors_before..].iter().any(|d| !d.code.is_warning()) {
+            return; // liveness needs well-formed blocks
+        }
+        self.liveness.solve(func);
+        if let Some(&entry) = func.layout().first() {
+            let early: SmallVec<[Reg; 8]> = self.liveness.live_in(entry).collect();
+            for r in early {
+                self.error(Code::W0902, format!("{r} may be read before it is written"));
+            }
+        }
+    }
+
+    /// Reports the first read of each register that is read and never written.
+    fn unwritten(&mut self, mut left: EntitySet<Reg>) {
+        let func = self.func;
         for &bb in func.layout() {
-            self.block(bb);
             for inst in func.insts(bb) {
                 let mut missing = None;
                 func.visit_reads(inst, |r| {
-                    if !written.contains(r.index()) && reported.insert(r) {
+                    if left.remove(r) {
                         missing = Some(r);
                     }
                 });
                 if let Some(r) = missing {
                     self.at(Code::E0905, inst, format_args!("reads {r}, which nothing writes"));
                 }
-                self.inst(inst);
-            }
-        }
-        if self.out[errors_before..].iter().any(|d| !d.code.is_warning()) {
-            return; // liveness needs well-formed blocks
-        }
-        let liveness = Liveness::compute(func);
-        if let Some(&entry) = func.layout().first() {
-            let early: Vec<Reg> = liveness.live_in(entry).collect();
-            for r in early {
-                self.error(Code::W0902, format!("{r} may be read before it is written"));
             }
         }
     }
@@ -244,39 +313,44 @@ impl FuncVerifier<'_> {
         }
     }
 
-    fn block(&mut self, bb: Bb) {
-        let func = self.func;
-        let Some(last) = func.last_inst(bb) else {
-            self.error(Code::E0906, format!("{bb} is empty"));
-            return;
-        };
-        if !func.ends_block(last) {
-            self.at(Code::E0906, last, format_args!("{bb} ends without a terminator"));
-        }
-        for inst in func.insts(bb) {
-            if inst == last {
-                break;
+    fn block_end(&mut self, bb: Bb) {
+        match self.func.last_inst(bb) {
+            None => self.error(Code::E0906, format!("{bb} is empty")),
+            Some(last) if !self.func.ends_block(last) => {
+                self.at(Code::E0906, last, format_args!("{bb} ends without a terminator"));
             }
-            if func.ends_block(inst) {
-                self.at(Code::E0906, inst, format_args!("terminator in the middle of {bb}"));
-            } else if matches!(func.op(inst), PtxOp::Bra | PtxOp::BraUni) {
-                let next = func.next_inst(inst);
-                let pair = next == Some(last) && matches!(func.op(last), PtxOp::Bra | PtxOp::BraUni);
-                if !pair {
-                    self.at(
-                        Code::E0906,
-                        inst,
-                        format_args!("a guarded branch stands directly before the final branch of its block, not inside {bb}"),
-                    );
-                }
+            Some(_) => {}
+        }
+    }
+
+    /// A terminator that is not the last instruction of its block.
+    fn inner_terminator(&mut self, bb: Bb, inst: Inst) {
+        let func = self.func;
+        if func.ends_block(inst) {
+            self.at(Code::E0906, inst, format_args!("terminator in the middle of {bb}"));
+        } else if matches!(func.op(inst), PtxOp::Bra | PtxOp::BraUni) {
+            let next = func.next_inst(inst);
+            let pair = next == func.last_inst(bb)
+                && next.is_some_and(|l| matches!(func.op(l), PtxOp::Bra | PtxOp::BraUni));
+            if !pair {
+                self.at(
+                    Code::E0906,
+                    inst,
+                    format_args!(
+                        "a guarded branch stands directly before the final branch of its block, not inside {bb}"
+                    ),
+                );
             }
         }
     }
 
-    fn inst(&mut self, inst: Inst) {
-        let func = self.func;
-        let form = func.op(inst).form();
-        if !form.available_on(self.module.target) {
+    /// Whether the target and the allowed versions have the instruction's form.
+    fn availability(&mut self, inst: Inst) {
+        let op = self.func.op(inst);
+        let form = op.form();
+        let max = self.max_version;
+        let exists = form.available_on(self.module.target);
+        if !exists {
             self.at(
                 Code::E0907,
                 inst,
@@ -284,7 +358,6 @@ impl FuncVerifier<'_> {
             );
         }
         *self.version = form.version.max(*self.version);
-        let max = self.max_version;
         if form.version > max {
             self.at(
                 Code::E0908,
@@ -294,9 +367,21 @@ impl FuncVerifier<'_> {
                     form.mnemonic, form.version.0, form.version.1, max.0, max.1
                 ),
             );
+        } else if exists {
+            self.available = Some(op);
+        }
+    }
+
+    fn inst(&mut self, inst: Inst) {
+        let func = self.func;
+        let op = func.op(inst);
+        let form = op.form();
+        if self.available != Some(op) {
+            self.availability(inst);
         }
         if let Some((p, _)) = func.guard(inst).get() {
-            if !self.is(p, |t| t == RegTy::Pred) {
+            self.liveness.read(p);
+            if !self.has_type(p, Ty::Pred) {
                 self.at(Code::E0902, inst, format_args!("the guard {p} is not a predicate"));
             }
             if form.effects.is_convergent() {
@@ -316,17 +401,108 @@ impl FuncVerifier<'_> {
                 inst,
                 format_args!("has {} operands, its form has {}", operands.len(), form.operands.len()),
             );
+            func.visit_reads(inst, |r| self.liveness.read(r));
+            func.visit_writes(inst, |r| self.liveness.write(r, false));
             return;
         }
-        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate() {
-            if let Err((code, why)) = self.operand(operand, class) {
-                self.at(code, inst, format_args!("operand {i}: {why}"));
+        // Sources first: what an instruction reads is what was there before it.
+        let results = op.num_results();
+        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().skip(results) {
+            if !self.source_fits(operand, class.kind) {
+                self.wrong(inst, i, operand, class);
+            }
+        }
+        let guarded = func.guard(inst).is_some();
+        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().take(results) {
+            if !self.result_fits(operand, class.kind, guarded) {
+                self.wrong(inst, i, operand, class);
             }
         }
     }
 
-    fn is(&self, r: Reg, f: impl Fn(RegTy) -> bool) -> bool {
-        r.index() < self.func.num_regs() && f(self.func.ty(r))
+    #[cold]
+    fn wrong(&mut self, inst: Inst, i: usize, operand: Operand, class: &Class) {
+        if let Err((code, why)) = self.operand(operand, class) {
+            self.at(code, inst, format_args!("operand {i}: {why}"));
+        }
+    }
+
+    #[inline]
+    fn has_type(&self, r: Reg, ty: Ty) -> bool {
+        self.func.reg_ty.get(r).is_some_and(|&t| ty.accepts(t))
+    }
+
+    /// Notes the registers that a source reads; whether it is known to be right. If not, `operand` decides and says why.
+    #[inline]
+    fn source_fits(&mut self, operand: Operand, kind: Kind) -> bool {
+        match (operand, kind) {
+            (Operand::Reg(r), _) => {
+                self.liveness.read(r);
+                match kind {
+                    Kind::Reg { ty, .. } => self.has_type(r, ty),
+                    Kind::RegOrImm { .. } => self.has_type(r, Ty::B32),
+                    Kind::Addr(space) => self.is_address(r, space),
+                    _ => false,
+                }
+            }
+            (Operand::Addr { base, .. }, _) => {
+                self.liveness.read(base);
+                matches!(kind, Kind::Addr(space) if self.is_address(base, space))
+            }
+            (Operand::List(list), _) => {
+                let items = self.func.list_items(list);
+                let (ty, imm, len) = match kind {
+                    Kind::Vec { ty, imm, len } => (ty, imm, usize::from(len)),
+                    _ => (Ty::X32, false, usize::MAX),
+                };
+                let mut fits = items.len() == len;
+                for &item in items {
+                    fits &= match item {
+                        Operand::Reg(r) => {
+                            self.liveness.read(r);
+                            self.has_type(r, ty)
+                        }
+                        _ => imm && immediate_fits(item, ty),
+                    };
+                }
+                fits
+            }
+            (_, Kind::Reg { ty, imm }) => imm && immediate_fits(operand, ty),
+            (Operand::Imm(v), Kind::Imm { lo, hi, step } | Kind::RegOrImm { lo, hi, step }) => {
+                is_in_range(v, lo, hi, step)
+            }
+            (Operand::Block(bb), Kind::Label) => self.placed.contains(bb),
+            _ => false,
+        }
+    }
+
+    /// As `source_fits`, for what the instruction writes.
+    #[inline]
+    fn result_fits(&mut self, operand: Operand, kind: Kind, guarded: bool) -> bool {
+        match operand {
+            Operand::Reg(r) => {
+                self.liveness.write(r, guarded);
+                matches!(kind, Kind::Reg { ty, .. } if self.has_type(r, ty))
+            }
+            Operand::List(list) => {
+                let items = self.func.list_items(list);
+                let Kind::Vec { ty, len, .. } = kind else { return false };
+                let mut fits = items.len() == usize::from(len);
+                for &item in items {
+                    let Operand::Reg(r) = item else { return false };
+                    self.liveness.write(r, guarded);
+                    fits &= self.has_type(r, ty);
+                }
+                fits
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a register can hold an address of the space.
+    #[inline]
+    fn is_address(&self, r: Reg, space: Space) -> bool {
+        !matches!(space, Space::Param | Space::Local) && self.has_type(r, space.address_ty())
     }
 
     fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {
@@ -396,29 +572,15 @@ impl FuncVerifier<'_> {
             Ty::X32 => "a 32-bit register",
         };
         match operand {
-            Operand::Reg(r) => {
-                if self.is(r, |t| ty.accepts(t)) {
-                    Ok(())
-                } else {
-                    Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))))
-                }
+            Operand::Reg(r) if self.func.reg_ty.get(r).is_some_and(|&t| ty.accepts(t)) => Ok(()),
+            Operand::Imm(_) | Operand::F32(_) if imm && immediate_fits(operand, ty) => Ok(()),
+            Operand::Imm(v) if imm && ty == Ty::F32 => {
+                Err((Code::E0902, format!("integer {v} given, an f32 value wanted")))
             }
             Operand::Imm(v) if imm => {
-                let (lo, hi) = match ty {
-                    Ty::Pred => (0, 1),
-                    Ty::B16 => (i64::from(i16::MIN), i64::from(u16::MAX)),
-                    Ty::B32 | Ty::X32 => (i64::from(i32::MIN), i64::from(u32::MAX)),
-                    Ty::B64 => (i64::MIN, i64::MAX),
-                    Ty::F32 => {
-                        return Err((Code::E0902, format!("integer {v} given, an f32 value wanted")));
-                    }
-                };
-                if v < lo || v > hi {
-                    return Err((Code::E0903, format!("{v} is not in {lo} to {hi}")));
-                }
-                Ok(())
+                let (lo, hi) = ty.integers();
+                Err((Code::E0903, format!("{v} is not in {lo} to {hi}")))
             }
-            Operand::F32(_) if imm && matches!(ty, Ty::F32 | Ty::X32) => Ok(()),
             _ => Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand)))),
         }
     }
@@ -426,10 +588,8 @@ impl FuncVerifier<'_> {
     fn address(&self, operand: Operand, space: Space) -> Result<(), (Code, String)> {
         let wrong =
             |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
-        let want_reg = match space {
-            Space::Shared | Space::Tensor => RegTy::B32,
-            _ => RegTy::B64,
-        };
+        let want_ty = space.address_ty();
+        let want_reg = if want_ty == Ty::B32 { RegTy::B32 } else { RegTy::B64 };
         match (space, operand) {
             (Space::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => {
                 self.param_address(p, operand)
@@ -455,7 +615,11 @@ impl FuncVerifier<'_> {
             {
                 Ok(())
             }
-            (_, Operand::Reg(r) | Operand::Addr { base: r, .. }) if self.is(r, |t| t == want_reg) => Ok(()),
+            (_, Operand::Reg(r) | Operand::Addr { base: r, .. })
+                if self.func.reg_ty.get(r).is_some_and(|&t| want_ty.accepts(t)) =>
+            {
+                Ok(())
+            }
             _ => wrong(
                 &format!("an address of {space:?} memory ({} register)", want_reg.as_str()).to_lowercase(),
             ),

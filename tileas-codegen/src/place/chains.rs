@@ -145,8 +145,7 @@ impl Chains {
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
     pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
         let &Inputs { func, classes, warps, isa, .. } = from;
-        let ops: Vec<Op> =
-            func.all_ops().into_iter().filter(|&op| classify::is_register_op(func, op)).collect();
+        let ops: Vec<Op> = func.ops().filter(|&op| classify::is_register_op(func, op)).collect();
         let writes: Vec<(Value, Op)> = classes
             .ties
             .iter()
@@ -320,7 +319,7 @@ impl Chains {
 
     /// Tiles that loops and conditionals carry in registers keep their chain whole.
     fn carried(&mut self, func: &Function, classes: &Classes, threads: u32) {
-        for op in func.all_ops() {
+        for op in func.ops() {
             if matches!(func.opcode(op), Opcode::For | Opcode::If) {
                 for &v in func.results(op) {
                     if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {

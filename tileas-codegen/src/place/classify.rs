@@ -10,6 +10,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use cranelift_entity::{EntityRef, SecondaryMap};
+use smallvec::SmallVec;
 
 /// Disjoint sets of dense indices with path halving.
 #[derive(Clone, Debug, Default)]
@@ -188,7 +189,7 @@ fn for_carried(func: &Function, op: Op) -> impl Iterator<Item = (usize, Value, V
 /// Joins register tiles that loops and conditionals carry.
 pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut DisjointSets) {
     let reg = |v: Value| classes.class(v) == Class::Reg;
-    for op in func.all_ops() {
+    for op in func.ops() {
         match func.opcode(op) {
             Opcode::For => {
                 let inits = func.named_segment(op, "inits").to_vec();
@@ -216,7 +217,7 @@ pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut Disjoin
 }
 
 /// What the arms of an `if` yield for result `n`, with the yields.
-pub fn arm_yields(func: &Function, op: Op, n: usize) -> Vec<(Op, Value)> {
+pub fn arm_yields(func: &Function, op: Op, n: usize) -> SmallVec<[(Op, Value); 2]> {
     (0..func.regions(op).len())
         .filter_map(|r| {
             let y = func.last_op(func.op_block_at(op, r)?)?;
@@ -232,7 +233,7 @@ pub fn arm_yields(func: &Function, op: Op, n: usize) -> Vec<(Op, Value)> {
 pub fn classify(func: &Function) -> CodegenResult<Classes> {
     let mut c = Classes { sets: DisjointSets::new(func.num_values()), ..Classes::default() };
     let ops = func.all_ops();
-    let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
+    let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::with_capacity(func.num_values());
     for &op in &ops {
         let opcode = func.opcode(op);
         if opcode.has(Traits::PIPELINE) || matches!(opcode, Opcode::Copy | Opcode::AllocTensor) {
@@ -324,9 +325,9 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
         let carried = |v: Value| {
             c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
         };
-        let mut shown: Vec<Value> = Vec::new();
+        let mut shown: SmallVec<[Value; 4]> = SmallVec::new();
         if is_register_op(func, op) || opcode == Opcode::AsyncTiledTmaStore {
-            shown.extend(func.operands(op).iter().filter(|&&v| carried(v)));
+            shown.extend(func.operands(op).iter().copied().filter(|&v| carried(v)));
         }
         if matches!(opcode, Opcode::For | Opcode::If) {
             for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
@@ -422,7 +423,7 @@ pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
 }
 
 /// Blocks from that of `op` outwards.
-fn blocks_out(func: &Function, op: Op) -> Vec<Block> {
+fn blocks_out(func: &Function, op: Op) -> SmallVec<[Block; 8]> {
     std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
         .collect()
 }

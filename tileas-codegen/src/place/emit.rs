@@ -12,11 +12,11 @@ use super::operands::MatrixLayouts;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::types::Shape;
-use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Type, Value, ValueDef};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
 use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntityRef, SecondaryMap};
-use rustc_hash::{FxHashMap, FxHashSet};
+use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 mod items;
@@ -78,7 +78,10 @@ pub(super) struct Placer<'a> {
     leaves: FxHashMap<LeafKey, Value>,
     coords: FxHashMap<(Value, u32), Vec<Value>>,
     descs: Vec<(Value, Shape, Swizzle, Value)>,
-    names: FxHashSet<String>,
+    /// Names in use.
+    names: EntitySet<Sym>,
+    /// A name in the making.
+    text: String,
     at: Op,
     loc: Loc,
 }
@@ -93,6 +96,7 @@ impl<'a> Placer<'a> {
         isa: &'a dyn TargetIsa,
     ) -> Placer<'a> {
         let writes = chains.of_write.len();
+        let (ops, values) = (func.num_ops(), func.num_values());
         Placer {
             func,
             plan,
@@ -100,10 +104,10 @@ impl<'a> Placer<'a> {
             chains,
             layouts,
             isa,
-            position: SecondaryMap::new(),
+            position: SecondaryMap::with_capacity(ops),
             items: Vec::new(),
-            items_at: SecondaryMap::new(),
-            flush_at: SecondaryMap::new(),
+            items_at: SecondaryMap::with_capacity(ops),
+            flush_at: SecondaryMap::with_capacity(ops),
             remaining: FxHashMap::default(),
             pending: SecondaryMap::new(),
             active: Vec::new(),
@@ -112,12 +116,13 @@ impl<'a> Placer<'a> {
             shared_with: (0..writes).collect(),
             write_dest: vec![None; writes],
             kills: FxHashMap::default(),
-            slices: SecondaryMap::new(),
+            slices: SecondaryMap::with_capacity(values),
             reads: FxHashMap::default(),
             leaves: FxHashMap::default(),
             coords: FxHashMap::default(),
             descs: Vec::new(),
-            names: FxHashSet::default(),
+            names: EntitySet::new(),
+            text: String::new(),
             at: Op::new(0),
             loc: Loc::NONE,
         }
@@ -128,17 +133,17 @@ impl<'a> Placer<'a> {
         for (n, &op) in ops.iter().enumerate() {
             self.position[op] = n as u32;
             for &v in self.func.results(op) {
-                self.names.extend(self.func.value_name(v).map(str::to_string));
+                self.names.extend(self.func.value_sym(v));
             }
             for r in 0..self.func.regions(op).len() {
                 let block = self.func.op_block_at(op, r);
                 for &v in block.map_or(&[][..], |b| self.func.block_params(b)) {
-                    self.names.extend(self.func.value_name(v).map(str::to_string));
+                    self.names.extend(self.func.value_sym(v));
                 }
             }
         }
         for &v in self.func.params() {
-            self.names.extend(self.func.value_name(v).map(str::to_string));
+            self.names.extend(self.func.value_sym(v));
         }
         let simt = self.plan.first(AgentKind::Simt);
         for c in self.chains.info.keys() {

@@ -55,7 +55,21 @@ pub fn place(
     isa: &dyn TargetIsa,
     opts: &PlaceOptions,
 ) -> CodegenResult<(Function, AgentPlan)> {
-    let mut func = func.clone();
+    place_in(func, plan, isa, opts, None)
+}
+
+/// As [`place`], in the memory of a function that is no longer needed.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_in(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    opts: &PlaceOptions,
+    spare: Option<Function>,
+) -> CodegenResult<(Function, AgentPlan)> {
+    let mut func = func.copy_in(spare);
     let mut plan = plan.clone();
     dce::remove_dead(&mut func);
     operands::normalise_dots(&mut func, &mut plan);

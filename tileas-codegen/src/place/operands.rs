@@ -39,8 +39,8 @@ pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
         func.remove_op(op);
         plan.op_agent[new] = plan.op_agent[op];
         if let Some(v) = func.result(new) {
-            if let Some(name) = func.value_name(result).map(str::to_string) {
-                func.set_value_name(v, &name);
+            if let Some(name) = func.value_sym(result) {
+                func.set_value_sym(v, name);
             }
             renamed[result] = Some(v);
             any = true;
@@ -98,7 +98,7 @@ pub(super) fn matrix_layouts(
     isa: &dyn TargetIsa,
 ) -> CodegenResult<MatrixLayouts> {
     let mut out = MatrixLayouts::default();
-    for op in func.all_ops() {
+    for op in func.ops() {
         for &v in func.results(op) {
             match classes.class(v) {
                 Class::Acc => out.of_value[v] = Some(acc_layout(func, v)),
@@ -158,7 +158,7 @@ pub(super) fn matrix_layouts(
         out.of_operand.push(layout);
     }
     // Loads that only registers or stores read.
-    for op in func.all_ops() {
+    for op in func.ops() {
         if let (Opcode::AsyncTiledTmaLoad, Some(v)) = (func.opcode(op), func.result(op))
             && out.of_value[v].is_none()
         {

@@ -57,35 +57,70 @@ pub struct FunctionInfo {
 pub struct PtxEmitter {
     names: Names,
     targets: EntitySet<Bb>,
+    /// Numbers of the comments, by instruction.
     comment_order: Vec<u32>,
-    body: Vec<u8>,
+    /// By instruction: where its comments start in `comment_order`, plus 1; 0 = it has none.
+    comment_at: Vec<u32>,
+    body: Text,
 }
 
 #[derive(Default)]
 struct Names {
-    /// By register, unused ones empty. Registers are printed several times, so their names are spelled once.
+    /// By register; of unused ones, anything. Registers are printed several times, so their names are spelled once.
     names: Vec<Name>,
+    /// By register, whether it is used.
+    used: Vec<bool>,
     label: SecondaryMap<Bb, u32>,
 }
 
-/// A register's name, in a fixed size so that copying it takes no call.
+/// A register's name, in a fixed size so that copying it takes no call. Ten digits and the prefix fit.
 #[derive(Copy, Clone, Default)]
 struct Name {
     bytes: [u8; 16],
     len: u8,
 }
 
+impl Name {
+    /// The first name of a type.
+    fn first(ty: RegTy) -> Name {
+        let mut name = Name::default();
+        for &byte in prefix(ty).as_bytes().iter().chain(b"0") {
+            name.bytes[usize::from(name.len)] = byte;
+            name.len += 1;
+        }
+        name
+    }
+
+    /// Counts the number behind the prefix up by one.
+    #[inline]
+    fn count_up(&mut self) {
+        let mut at = usize::from(self.len) - 1;
+        loop {
+            match self.bytes[at] {
+                b'0'..=b'8' => {
+                    self.bytes[at] += 1;
+                    return;
+                }
+                b'9' => self.bytes[at] = b'0',
+                _ => break, // the prefix: 99 has become 00, and is to be 100
+            }
+            at -= 1;
+        }
+        self.bytes[at + 1] = b'1';
+        self.bytes[usize::from(self.len)] = b'0';
+        self.len += 1;
+    }
+}
+
 impl Spelling for Names {
     #[inline]
-    fn reg(&self, out: &mut Vec<u8>, _func: &Function, reg: Reg, _def: bool) {
+    fn reg(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
-        let len = out.len();
-        out.extend_from_slice(&name.bytes);
-        out.truncate(len + usize::from(name.len));
+        out.fixed(&name.bytes, usize::from(name.len));
     }
 
     #[inline]
-    fn block(&self, out: &mut Vec<u8>, bb: Bb) {
+    fn block(&self, out: &mut Text, bb: Bb) {
         out.text("$L");
         push_u32(out, self.label[bb]);
     }
@@ -104,10 +139,11 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { names, label }, targets, comment_order, body } = self;
+        let Self { names: Names { names: _, used, label }, targets, comment_order, comment_at, body } = self;
         body.clear();
-        names.clear();
+        used.clear();
         label.clear();
+        comment_at.clear();
         targets.clear();
         comment_order.clear();
     }
@@ -161,13 +197,15 @@ impl PtxEmitter {
         let comments = options.comments && !func.comments.is_empty();
         if comments {
             self.comment_order.extend(0..func.comments.len() as u32);
-            self.comment_order.sort_by_key(|&i| (func.comments[i as usize].0, i));
+            self.comment_order.sort_unstable_by_key(|&i| (func.comments[i as usize].0, i));
+            self.comment_at.resize(func.num_insts(), 0);
+            for (at, &i) in self.comment_order.iter().enumerate().rev() {
+                self.comment_at[func.comments[i as usize].0.index()] = at as u32 + 1;
+            }
         }
         let mut body = std::mem::take(&mut self.body);
-        body.clear();
         let out_text = out;
         let out = &mut body;
-        out.reserve(48 * func.num_insts()); // a typical line
         let mut instructions = 0;
         for (position, &bb) in func.layout().iter().enumerate() {
             let next = func.layout().get(position + 1).copied();
@@ -209,30 +247,28 @@ impl PtxEmitter {
                     }
                 }
                 instructions += 1;
-                if !comments {
+                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
+                if at == 0 {
                     out.text(";\n");
                     continue;
                 }
                 out.push(b';');
-                {
-                    let from = self.comment_order.partition_point(|&i| func.comments[i as usize].0 < inst);
-                    for &i in &self.comment_order[from..] {
-                        let (of, text) = &func.comments[i as usize];
-                        if *of != inst {
-                            break;
-                        }
-                        out.text(" // ");
-                        push_comment(out, text);
+                for &i in &self.comment_order[at - 1..] {
+                    let (of, text) = &func.comments[i as usize];
+                    if *of != inst {
+                        break;
                     }
+                    out.text(" // ");
+                    push_comment(out, text);
                 }
                 out.push(b'\n');
             }
         }
         out.text("}\n");
-        match std::str::from_utf8(out) {
+        match std::str::from_utf8(out.as_bytes()) {
             Ok(text) => out_text.push_str(text),
             // Unreachable while names are identifiers and comments ASCII, as the verifier and `push_comment` see to.
-            Err(_) => out_text.push_str(&String::from_utf8_lossy(out)),
+            Err(_) => out_text.push_str(&String::from_utf8_lossy(out.as_bytes())),
         }
         self.body = body;
         FunctionInfo { name: func.name.clone(), registers, instructions }
@@ -240,13 +276,16 @@ impl PtxEmitter {
 
     /// Numbers used registers and labels; returns the counts per type.
     fn number(&mut self, func: &Function) -> [u32; 5] {
-        let Self { names: Names { names, label }, targets, body: spelled, .. } = self;
-        names.resize(func.num_regs(), Name::default());
+        let Self { names: Names { names, used, label }, targets, .. } = self;
+        used.resize(func.num_regs(), false);
+        if names.len() < used.len() {
+            names.resize(used.len(), Name::default());
+        }
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
             for inst in func.insts(bb) {
-                func.visit_regs(inst, |r, _| names[r.index()].len = 1);
+                func.visit_mentions(inst, |r| used[r.index()] = true);
                 match branch(func, bb, inst, next) {
                     Branch::Skip => {}
                     Branch::Inverted { target, .. } => {
@@ -263,15 +302,13 @@ impl PtxEmitter {
             }
         }
         let mut counts = [0; 5];
-        for (i, name) in names.iter_mut().enumerate() {
-            if name.len != 0 {
-                let ty = func.ty(Reg::new(i));
-                spelled.clear();
-                spelled.text(prefix(ty));
-                push_u32(spelled, counts[ty as usize]);
+        let mut unused = RegTy::ALL.map(Name::first);
+        for ((name, &used), &ty) in names.iter_mut().zip(&*used).zip(func.reg_ty.values()) {
+            if used {
+                let next = &mut unused[ty as usize];
+                *name = *next;
+                next.count_up();
                 counts[ty as usize] += 1;
-                name.bytes[..spelled.len()].copy_from_slice(spelled);
-                name.len = spelled.len() as u8;
             }
         }
         counts

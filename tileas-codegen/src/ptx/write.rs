@@ -11,30 +11,80 @@ pub(crate) const LOCAL_AREA: &str = "__local";
 /// How registers and blocks are spelled.
 pub(crate) trait Spelling {
     /// Writes a register; `def` at a position that writes it.
-    fn reg(&self, out: &mut Vec<u8>, func: &Function, reg: Reg, def: bool);
+    fn reg(&self, out: &mut Text, func: &Function, reg: Reg, def: bool);
     /// Writes a block label.
-    fn block(&self, out: &mut Vec<u8>, bb: Bb);
+    fn block(&self, out: &mut Text, bb: Bb);
 }
 
-/// Appending text to bytes. Bytes and not a `String`, because short fixed-size copies need no call there; the whole
-/// text is checked to be UTF-8 once, at the end.
-pub(crate) trait Text {
-    /// Appends a string.
-    fn text(&mut self, text: &str);
+/// Text under construction. There is room behind the text, so that short pieces are copied by moves of a fixed size, of
+/// which only a part counts; bytes and not a `String`, since such moves may cut characters. The whole is checked to be
+/// UTF-8 once, at the end.
+#[derive(Default)]
+pub(crate) struct Text {
+    bytes: Vec<u8>,
+    len: usize,
 }
 
-impl Text for Vec<u8> {
+impl Text {
+    /// Forgets the text, keeps the memory.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The text.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Appends the first `n` bytes of a piece.
     #[inline]
-    fn text(&mut self, text: &str) {
-        self.extend_from_slice(text.as_bytes());
+    pub fn fixed<const N: usize>(&mut self, piece: &[u8; N], n: usize) {
+        debug_assert!(n <= N, "a piece is longer than its memory");
+        match self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut::<N>()) {
+            Some(room) => *room = *piece,
+            None => self.grow(piece),
+        }
+        self.len += n;
+    }
+
+    /// Appends a string.
+    #[inline]
+    pub fn text(&mut self, text: &str) {
+        match self.bytes.get_mut(self.len..self.len + text.len()) {
+            Some(room) => room.copy_from_slice(text.as_bytes()),
+            None => self.grow(text.as_bytes()),
+        }
+        self.len += text.len();
+    }
+
+    /// Appends a byte.
+    #[inline]
+    pub fn push(&mut self, byte: u8) {
+        self.fixed(&[byte], 1);
+    }
+
+    /// Makes room and puts a piece behind the text.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, piece: &[u8]) {
+        self.bytes.resize((2 * self.bytes.len()).max(self.len + piece.len()).max(4096), 0);
+        self.bytes[self.len..self.len + piece.len()].copy_from_slice(piece);
+    }
+}
+
+impl std::fmt::Write for Text {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        self.text(s);
+        Ok(())
     }
 }
 
 /// Appends a decimal number.
 #[inline]
-pub(crate) fn push_u32(out: &mut Vec<u8>, mut v: u32) {
-    let mut buf = [0u8; 10];
-    let mut at = buf.len();
+pub(crate) fn push_u32(out: &mut Text, mut v: u32) {
+    const MOST: usize = 10;
+    let mut buf = [0u8; 2 * MOST];
+    let mut at = MOST;
     loop {
         at -= 1;
         buf[at] = b'0' + (v % 10) as u8;
@@ -43,20 +93,23 @@ pub(crate) fn push_u32(out: &mut Vec<u8>, mut v: u32) {
             break;
         }
     }
-    out.extend_from_slice(&buf[at..]);
+    // What stands behind the digits does not count.
+    if let Some(digits) = buf[at..].first_chunk::<MOST>() {
+        out.fixed(digits, MOST - at);
+    }
 }
 
-fn push_hex(out: &mut Vec<u8>, v: u64, digits: u32) {
+fn push_hex(out: &mut Text, v: u64, digits: u32) {
     let shown = digits.max((64 - v.leading_zeros()).div_ceil(4)).max(1) as usize;
     let mut buf = [0u8; 16];
-    for (i, b) in buf[16 - shown..].iter_mut().rev().enumerate() {
+    for (i, b) in buf[..shown].iter_mut().rev().enumerate() {
         *b = b"0123456789abcdef"[(v >> (4 * i)) as usize & 15];
     }
-    out.extend_from_slice(&buf[16 - shown..]);
+    out.fixed(&buf, shown);
 }
 
 /// Appends an integer immediate: decimal while short, hexadecimal beyond.
-pub(crate) fn push_imm(out: &mut Vec<u8>, v: i64) {
+pub(crate) fn push_imm(out: &mut Text, v: i64) {
     if (0..65536).contains(&v) {
         push_u32(out, v as u32);
     } else if (-65536..0).contains(&v) {
@@ -72,7 +125,7 @@ pub(crate) fn push_imm(out: &mut Vec<u8>, v: i64) {
     }
 }
 
-fn push_offset(out: &mut Vec<u8>, offset: i32) {
+fn push_offset(out: &mut Text, offset: i32) {
     if offset > 0 {
         out.push(b'+');
         push_u32(out, offset as u32);
@@ -83,7 +136,7 @@ fn push_offset(out: &mut Vec<u8>, offset: i32) {
 }
 
 #[inline]
-fn push_scalar(out: &mut Vec<u8>, func: &Function, s: &impl Spelling, operand: Operand, ty: Ty, def: bool) {
+fn push_scalar(out: &mut Text, func: &Function, s: &impl Spelling, operand: Operand, ty: Ty, def: bool) {
     match operand {
         Operand::Reg(r) => s.reg(out, func, r, def),
         Operand::Imm(v) => push_imm(out, v),
@@ -96,13 +149,7 @@ fn push_scalar(out: &mut Vec<u8>, func: &Function, s: &impl Spelling, operand: O
     }
 }
 
-fn push_other(
-    out: &mut Vec<u8>,
-    func: &Function,
-    module: Option<&Module>,
-    s: &impl Spelling,
-    operand: Operand,
-) {
+fn push_other(out: &mut Text, func: &Function, module: Option<&Module>, s: &impl Spelling, operand: Operand) {
     match operand {
         Operand::Special(sp) => out.text(sp.as_str()),
         Operand::Sym(sym) | Operand::SymAddr { sym, .. } => {
@@ -148,14 +195,7 @@ fn push_other(
     }
 }
 
-fn push_list(
-    out: &mut Vec<u8>,
-    func: &Function,
-    s: &impl Spelling,
-    list: crate::nvvm::List,
-    ty: Ty,
-    def: bool,
-) {
+fn push_list(out: &mut Text, func: &Function, s: &impl Spelling, list: crate::nvvm::List, ty: Ty, def: bool) {
     out.push(b'{');
     for (i, &item) in func.list_items(list).iter().enumerate() {
         if i > 0 {
@@ -170,7 +210,8 @@ fn push_list(
 }
 
 /// Appends guard, mnemonic and operands, without the semicolon.
-pub(crate) fn push_inst(out: &mut Vec<u8>, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
+#[inline]
+pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
     if let Some((p, negated)) = func.guard(inst).get() {
         out.text(if negated { "@!" } else { "@" });
         s.reg(out, func, p, false);
@@ -179,22 +220,15 @@ pub(crate) fn push_inst(out: &mut Vec<u8>, module: &Module, func: &Function, s: 
     let form = func.op(inst).form();
     out.text(form.head);
     let operands = func.operands(inst);
-    for (i, &operand) in operands.iter().enumerate() {
-        let Some(class) = form.operands.get(i) else {
-            out.text(" ?"); // more operands than the form has; refused by the verifier
-            push_other(out, func, Some(module), s, operand);
-            continue;
-        };
+    for (i, ((&operand, class), before)) in operands.iter().zip(form.operands).zip(form.syntax).enumerate() {
         if i > 0 {
-            push_literal(out, form.syntax[i]);
+            push_literal(out, before);
         }
-        match class.kind {
-            Kind::Reg { ty, .. } => push_scalar(out, func, s, operand, ty, class.def),
-            Kind::Vec { ty, .. } => match operand {
-                Operand::List(list) => push_list(out, func, s, list, ty, class.def),
-                other => push_other(out, func, Some(module), s, other),
-            },
-            Kind::Addr(_) => {
+        match (operand, class.kind) {
+            (Operand::Reg(r), Kind::Reg { .. }) => s.reg(out, func, r, class.def),
+            (_, Kind::Reg { ty, .. }) => push_scalar(out, func, s, operand, ty, class.def),
+            (Operand::List(list), Kind::Vec { ty, .. }) => push_list(out, func, s, list, ty, class.def),
+            (_, Kind::Addr(_)) => {
                 out.push(b'[');
                 push_other(out, func, Some(module), s, operand);
                 out.push(b']');
@@ -202,14 +236,22 @@ pub(crate) fn push_inst(out: &mut Vec<u8>, module: &Module, func: &Function, s: 
             _ => push_other(out, func, Some(module), s, operand),
         }
     }
-    if operands.len() == form.operands.len() && !operands.is_empty() {
-        push_literal(out, form.syntax[operands.len()]);
+    if operands.len() == form.operands.len() {
+        if !operands.is_empty() {
+            push_literal(out, form.syntax[operands.len()]);
+        }
+    } else {
+        // More operands than the form has; refused by the verifier.
+        for &operand in operands.iter().skip(form.operands.len()) {
+            out.text(" ?");
+            push_other(out, func, Some(module), s, operand);
+        }
     }
 }
 
 /// Text between operands: nearly always a comma, which as a constant is copied without a call.
 #[inline]
-fn push_literal(out: &mut Vec<u8>, text: &str) {
+fn push_literal(out: &mut Text, text: &str) {
     match text {
         ", " => out.text(", "),
         "" => {}
@@ -218,10 +260,12 @@ fn push_literal(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends a comment's text: one line, ASCII.
-pub(crate) fn push_comment(out: &mut Vec<u8>, text: &str) {
-    out.extend(text.chars().map(|c| match c {
-        ' '..='~' => c as u8,
-        c if c.is_ascii() => b' ',
-        _ => b'?',
-    }));
+pub(crate) fn push_comment(out: &mut Text, text: &str) {
+    for c in text.chars() {
+        out.push(match c {
+            ' '..='~' => c as u8,
+            c if c.is_ascii() => b' ',
+            _ => b'?',
+        });
+    }
 }

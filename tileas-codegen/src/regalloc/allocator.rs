@@ -167,7 +167,7 @@ impl Allocator {
             let old_blocks = new.blocks.len();
             let stats =
                 rewrite(&mut new, &planner.names, remat, &plan, &agent.blocks, options.shared, local_base);
-            dce::run(&mut new, dce, &mut CleanupStats::default());
+            dce::run(&mut new, dce, &mut CleanupStats::default(), |_, _| ());
             let mut blocks = agent.blocks.clone();
             blocks.extend((old_blocks..new.blocks.len()).map(|i| Bb::from_u32(i as u32)));
             let after = self.pressure.peak(&new, &Liveness::compute(&new), &blocks);

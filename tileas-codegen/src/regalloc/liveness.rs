@@ -1,8 +1,11 @@
 //! Liveness of virtual registers.
 //!
-//! In: a function whose blocks end in terminators. Out: the registers live at the start and end of each block, as bit
-//! sets. A guarded write does not end the old value's life. Cost: O(blocks × registers / 64) per round, and few
-//! rounds, since blocks are visited backwards.
+//! In: a function whose blocks end in terminators. Out: the registers live at the start and end of each block. A guarded
+//! write does not end the old value's life.
+//!
+//! Only *exposed* registers, those that some block reads before it writes them, can be live between blocks. They are
+//! few, since most registers are temporaries of one block, and only they have a bit in the sets. Cost: one pass over
+//! the instructions, then O(blocks × exposed / 64) per round, and few rounds, since blocks are visited backwards.
 
 use crate::nvvm::{Bb, Function, Reg};
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -11,21 +14,31 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 #[derive(Default)]
 pub struct Liveness {
     words: usize,
+    /// By block: its place in the layout, plus 1; 0 = not placed.
     row: SecondaryMap<Bb, u32>,
+    /// Exposed registers in register order: what the bits of the sets stand for.
+    exposed: Vec<Reg>,
+    /// By register: its bit, plus 1; 0 = not exposed.
+    column: Vec<u32>,
     live_in: Vec<u64>,
     live_out: Vec<u64>,
     gen_set: Vec<u64>,
     kill: Vec<u64>,
+    /// By register: the last row that wrote it, plus 1; 0 = none, [`GUARDED`] = only under guards.
+    written: Vec<u32>,
+    /// The row at hand, plus 1.
+    stamp: u32,
+    /// Reads before a write and first writes, by row.
+    early: Vec<(u32, Reg)>,
+    writes: Vec<(u32, Reg)>,
 }
 
-#[inline]
-fn set(bits: &mut [u64], r: Reg) {
-    bits[r.index() / 64] |= 1 << (r.index() % 64);
-}
+/// In `written`: no row's number.
+const GUARDED: u32 = u32::MAX;
 
 #[inline]
-fn get(bits: &[u64], r: Reg) -> bool {
-    bits[r.index() / 64] & (1 << (r.index() % 64)) != 0
+fn set(bits: &mut [u64], bit: usize) {
+    bits[bit / 64] |= 1 << (bit % 64);
 }
 
 impl Liveness {
@@ -38,30 +51,94 @@ impl Liveness {
 
     /// Liveness of another function, reusing the memory.
     pub fn recompute(&mut self, func: &Function) {
-        let Self { words, row, live_in, live_out, gen_set, kill } = self;
-        row.clear();
-        *words = func.num_regs().div_ceil(64);
+        self.begin(func);
+        for (row, &bb) in func.layout().iter().enumerate() {
+            self.begin_row(row, bb);
+            for inst in func.insts(bb) {
+                func.visit_reads(inst, |r| self.read(r));
+                let guarded = func.guard(inst).is_some();
+                func.visit_writes(inst, |r| self.write(r, guarded));
+            }
+        }
+        self.solve(func);
+    }
+
+    /// Starts on a function. For who visits the registers anyway: `begin`, then per block of the layout `begin_row`,
+    /// and per instruction `read` for all it reads before `write` for all it writes; then `solve`.
+    pub(crate) fn begin(&mut self, func: &Function) {
+        self.row.clear();
+        self.exposed.clear();
+        self.early.clear();
+        self.writes.clear();
+        for v in [&mut self.column, &mut self.written] {
+            v.clear();
+            v.resize(func.num_regs(), 0);
+        }
+    }
+
+    pub(crate) fn begin_row(&mut self, row: usize, bb: Bb) {
+        self.stamp = row as u32 + 1;
+        self.row[bb] = self.stamp;
+    }
+
+    /// Notes a read; registers the function does not have are left out.
+    #[inline]
+    pub(crate) fn read(&mut self, r: Reg) {
+        if self.written.get(r.index()).is_some_and(|&row| row != self.stamp) {
+            self.early.push((self.stamp - 1, r));
+        }
+    }
+
+    /// Notes a write.
+    #[inline]
+    pub(crate) fn write(&mut self, r: Reg, guarded: bool) {
+        if let Some(row) = self.written.get_mut(r.index())
+            && *row != self.stamp
+        {
+            if guarded {
+                // Seen, but it does not end the old value's life.
+                if *row == 0 {
+                    *row = GUARDED;
+                }
+            } else {
+                *row = self.stamp;
+                self.writes.push((self.stamp - 1, r));
+            }
+        }
+    }
+
+    /// The first read of each register that is read and never written.
+    pub(crate) fn unwritten(&self) -> impl Iterator<Item = Reg> {
+        self.early.iter().map(|&(_, r)| r).filter(|r| self.written[r.index()] == 0)
+    }
+
+    /// Computes the sets.
+    pub(crate) fn solve(&mut self, func: &Function) {
+        let Self { words, row, exposed, column, live_in, live_out, gen_set, kill, early, writes, .. } = self;
+        for &(_, r) in &*early {
+            if std::mem::replace(&mut column[r.index()], 1) == 0 {
+                exposed.push(r);
+            }
+        }
+        exposed.sort_unstable();
+        for (bit, r) in exposed.iter().enumerate() {
+            column[r.index()] = bit as u32 + 1;
+        }
+        *words = exposed.len().div_ceil(64);
         let w = *words;
         let size = w * func.layout().len();
         for v in [&mut *live_in, &mut *live_out, &mut *gen_set, &mut *kill] {
             v.clear();
             v.resize(size, 0);
         }
-        for (i, &bb) in func.layout().iter().enumerate() {
-            row[bb] = i as u32 + 1; // 0: not placed
-            let (g, k) = (&mut gen_set[i * w..(i + 1) * w], &mut kill[i * w..(i + 1) * w]);
-            for inst in func.insts(bb) {
-                func.visit_reads(inst, |r| {
-                    if !get(k, r) {
-                        set(g, r);
-                    }
-                });
-                if !func.guard(inst).is_some() {
-                    func.visit_writes(inst, |r| set(k, r));
+        for (list, sets) in [(&*early, &mut *gen_set), (&*writes, &mut *kill)] {
+            for &(i, r) in list {
+                if let Some(bit) = (column[r.index()] as usize).checked_sub(1) {
+                    set(&mut sets[i as usize * w..], bit);
                 }
             }
         }
-        let mut changed = true;
+        let mut changed = w > 0;
         while changed {
             changed = false;
             for (i, &bb) in func.layout().iter().enumerate().rev() {
@@ -94,30 +171,32 @@ impl Liveness {
 
     /// Registers live at the start of a block, in register order.
     pub fn live_in(&self, bb: Bb) -> impl Iterator<Item = Reg> {
-        bits(self.row(&self.live_in, bb))
+        self.registers(self.row(&self.live_in, bb))
     }
 
     /// Registers live at the end of a block, in register order.
     pub fn live_out(&self, bb: Bb) -> impl Iterator<Item = Reg> {
-        bits(self.row(&self.live_out, bb))
+        self.registers(self.row(&self.live_out, bb))
     }
 
     /// Whether `r` is live at the end of `bb`.
     pub fn is_live_out(&self, bb: Bb, r: Reg) -> bool {
-        let row = self.row(&self.live_out, bb);
-        r.index() / 64 < row.len() && get(row, r)
+        let column = self.column.get(r.index()).copied().unwrap_or(0);
+        let Some(bit) = (column as usize).checked_sub(1) else { return false };
+        self.row(&self.live_out, bb).get(bit / 64).is_some_and(|w| w & (1 << (bit % 64)) != 0)
     }
-}
 
-fn bits(words: &[u64]) -> impl Iterator<Item = Reg> {
-    words.iter().enumerate().flat_map(|(i, &w)| {
-        let mut w = w;
-        std::iter::from_fn(move || {
-            (w != 0).then(|| {
-                let bit = w.trailing_zeros() as usize;
-                w &= w - 1;
-                Reg::new(i * 64 + bit)
+    /// The registers of a set, in register order.
+    fn registers<'a>(&'a self, words: &'a [u64]) -> impl Iterator<Item = Reg> + 'a {
+        words.iter().enumerate().flat_map(move |(i, &w)| {
+            let mut w = w;
+            std::iter::from_fn(move || {
+                (w != 0).then(|| {
+                    let bit = w.trailing_zeros() as usize;
+                    w &= w - 1;
+                    self.exposed[i * 64 + bit]
+                })
             })
         })
-    })
+    }
 }

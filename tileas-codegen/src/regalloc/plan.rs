@@ -220,7 +220,7 @@ fn transfers(
                         func.visit_reads(i, |r| {
                             live.insert(r);
                         });
-                        at = if i == first { None } else { func.prev[i].expand() };
+                        at = if i == first { None } else { func.prev_inst(i) };
                     }
                     let before = edits_at(output, ProgPoint::before(inst));
                     let place = Place::Before(bb, first);

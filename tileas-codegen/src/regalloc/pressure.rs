@@ -87,7 +87,7 @@ impl PressureScratch {
             // Backwards, so a later equal peak in the walk is an earlier one in the block.
             let mut best = Pressure::default();
             while let Some(inst) = at {
-                at = func.prev[inst].expand();
+                at = func.nodes[inst].prev.expand();
                 // After the instruction, its results, also unused ones, are live.
                 func.visit_regs(inst, |r, def| {
                     if def {

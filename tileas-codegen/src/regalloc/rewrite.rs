@@ -264,7 +264,7 @@ fn shared(ty: RegTy, store: bool) -> PtxOp {
 /// Sends the branches of `bb` that go to `old` to `new`; only one of them if `way` says which.
 fn retarget(func: &mut Function, bb: Bb, way: Option<usize>, old: Bb, new: Bb) {
     let Some(last) = func.last_inst(bb) else { return };
-    let before = func.prev[last];
+    let before = PackedOption::from(func.prev_inst(last));
     let at = |n: usize| if n == 1 { PackedOption::from(last) } else { before };
     for n in 0..2 {
         if way.is_some_and(|w| w != n) {

@@ -44,7 +44,7 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
         let mut at = func.last_inst(bb);
         for _ in 0..2 {
             let Some(inst) = at else { break };
-            at = func.prev[inst].expand();
+            at = func.nodes[inst].prev.expand();
             if let (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) = (func.op(inst), func.operands(inst)) {
                 let to = destination(func, *t);
                 func.operands_mut(inst)[0] = Operand::Block(to);
@@ -53,7 +53,7 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
         // A conditional branch whose two ways are one.
         if let ([Some(t), Some(l)], Some(last)) = (func.successors(bb), func.last_inst(bb))
             && t == l
-            && let Some(cond) = func.prev[last].expand()
+            && let Some(cond) = func.nodes[last].prev.expand()
         {
             func.remove_inst(bb, cond);
             stats.removed += 1;

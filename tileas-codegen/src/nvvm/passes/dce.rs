@@ -4,83 +4,116 @@
 //! instruction may make the writers of its sources dead; a worklist follows. Cost: linear.
 
 use super::CleanupStats;
-use crate::nvvm::module::{Bb, Function, Inst, Reg};
-use cranelift_entity::SecondaryMap;
-use smallvec::SmallVec;
+use crate::nvvm::module::{Bb, Function, Inst, Operand, Reg};
+use cranelift_entity::{EntityRef, packed_option::PackedOption};
 
 /// Scratch memory.
 #[derive(Default)]
 pub struct DceScratch {
-    /// Reads by other instructions than the register's own writer.
-    reads: SecondaryMap<Reg, u32>,
-    home: SecondaryMap<Inst, Option<Bb>>,
-    /// Writers of each register, as a linked list through `next_writer`.
-    writer: SecondaryMap<Reg, Option<(Inst, u32)>>,
-    links: Vec<Option<(Inst, u32)>>,
+    /// By register: reads by other instructions than its own writer.
+    reads: Vec<u32>,
+    /// By instruction: its block, while it has one.
+    home: Vec<PackedOption<Bb>>,
+    /// By register.
+    writers: Vec<Writers>,
+    /// Writers of registers that have several.
+    links: Vec<Writers>,
     work: Vec<Inst>,
 }
 
-/// Runs the pass.
-pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupStats) {
-    let DceScratch { reads, home, writer, links, work } = scratch;
+/// The writers of a register: a linked list, whose head stands with the register, since most have one writer.
+#[derive(Copy, Clone, Default)]
+struct Writers {
+    inst: PackedOption<Inst>,
+    /// The next ones, in `links`, plus 1; 0 = no more.
+    more: u32,
+}
+
+/// Whether the instruction with these results writes `r`.
+#[inline]
+fn is_written(func: &Function, results: &[Operand], r: Reg) -> bool {
+    results.iter().any(|result| match *result {
+        Operand::Reg(d) => d == r,
+        Operand::List(l) => func.list_items(l).contains(&Operand::Reg(r)),
+        _ => false,
+    })
+}
+
+/// Runs the pass; `removed` is told each instruction that goes, while its operands can still be looked at.
+pub fn run(
+    func: &mut Function,
+    scratch: &mut DceScratch,
+    stats: &mut CleanupStats,
+    mut removed: impl FnMut(&Function, Inst),
+) {
+    let DceScratch { reads, home, writers, links, work } = scratch;
     reads.clear();
     home.clear();
-    writer.clear();
+    writers.clear();
     links.clear();
     work.clear();
-    reads.resize(func.num_regs());
-    writer.resize(func.num_regs());
-    home.resize(func.num_insts());
-    let mut defs: SmallVec<[Reg; 8]> = SmallVec::new();
-    let writes = |inst: Inst, func: &Function, defs: &mut SmallVec<[Reg; 8]>| {
-        defs.clear();
-        func.visit_writes(inst, |r| defs.push(r));
-    };
+    reads.resize(func.num_regs(), 0);
+    writers.resize(func.num_regs(), Writers::default());
+    home.resize(func.num_insts(), None.into());
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            home[inst] = Some(bb);
-            writes(inst, func, &mut defs);
-            for &r in &defs {
-                links.push(writer[r]);
-                writer[r] = Some((inst, links.len() as u32 - 1));
-            }
+            home[inst.index()] = bb.into();
+            func.visit_writes(inst, |r| {
+                let head = &mut writers[r.index()];
+                let mut more = 0;
+                if head.inst.is_some() {
+                    links.push(*head);
+                    more = links.len() as u32;
+                }
+                *head = Writers { inst: inst.into(), more };
+            });
+            let own = func.results_and_sources(inst).0;
             func.visit_reads(inst, |r| {
-                if !defs.contains(&r) {
-                    reads[r] += 1;
+                if !is_written(func, own, r) {
+                    reads[r.index()] += 1;
                 }
             });
         }
     }
     // What can go now writes a register that nobody reads.
-    let unread = |mut at: Option<(Inst, u32)>, links: &[Option<(Inst, u32)>], work: &mut Vec<Inst>| {
-        while let Some((w, link)) = at {
-            work.push(w);
-            at = links[link as usize];
+    let unread = |mut at: Writers, work: &mut Vec<Inst>| {
+        while let Some(inst) = at.inst.expand() {
+            work.push(inst);
+            at = match (at.more as usize).checked_sub(1) {
+                Some(more) => links[more],
+                None => break,
+            };
         }
     };
-    for (r, &first) in writer.iter() {
-        if first.is_some() && reads[r] == 0 {
-            unread(first, links, work);
+    for (&first, &reads) in writers.iter().zip(&*reads) {
+        if reads == 0 {
+            unread(first, work);
         }
     }
     while let Some(inst) = work.pop() {
-        let Some(bb) = home[inst] else { continue };
+        let Some(bb) = home[inst.index()].expand() else { continue };
         if !func.op(inst).effects().is_pure() && !is_plain_load(func, inst) {
             continue;
         }
-        writes(inst, func, &mut defs);
-        if defs.is_empty() || defs.iter().any(|&r| reads[r] > 0) {
+        let own = func.results_and_sources(inst).0;
+        let (mut any, mut is_read) = (false, false);
+        func.visit_writes(inst, |r| {
+            any = true;
+            is_read |= reads[r.index()] > 0;
+        });
+        if !any || is_read {
             continue;
         }
         func.visit_reads(inst, |r| {
-            if !defs.contains(&r) {
-                reads[r] -= 1;
-                if reads[r] == 0 {
-                    unread(writer[r], links, work);
+            if !is_written(func, own, r) {
+                reads[r.index()] -= 1;
+                if reads[r.index()] == 0 {
+                    unread(writers[r.index()], work);
                 }
             }
         });
-        home[inst] = None;
+        home[inst.index()] = None.into();
+        removed(func, inst);
         func.remove_inst(bb, inst);
         stats.removed += 1;
     }
@@ -117,7 +150,7 @@ mod tests {
         let _ = b.shfl_sync_idx_b32(unused, 0, 31, -1); // convergent: stays, and keeps its source
         b.ret();
         let mut stats = CleanupStats::default();
-        run(&mut f, &mut DceScratch::default(), &mut stats);
+        run(&mut f, &mut DceScratch::default(), &mut stats, |_, _| {});
         // Both operations on `i`, the multiplication and the addition.
         assert_eq!(stats.removed, 4);
         let ops: Vec<PtxOp> = f.layout().iter().flat_map(|&bb| f.insts(bb)).map(|i| f.op(i)).collect();

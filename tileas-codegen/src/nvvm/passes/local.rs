@@ -10,10 +10,8 @@ use super::CleanupStats;
 use crate::nvvm::builder::wrap32;
 use crate::nvvm::forms::{Kind, PtxOp, Ty};
 use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
-use cranelift_entity::SecondaryMap;
-use rustc_hash::FxHasher;
+use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
-use std::hash::{Hash, Hasher};
 
 /// Scratch memory.
 #[derive(Default)]
@@ -32,8 +30,13 @@ pub struct LocalScratch {
     /// Number of writes; guarded writes count twice.
     writes: SecondaryMap<Reg, u32>,
     constant: SecondaryMap<Reg, Option<Const>>,
+    /// By register: [`EVERYWHERE`] if `constant` has it, else the last block that noted a copy. Of most registers nothing
+    /// is known, and this says so at once.
+    noted: Vec<u32>,
     /// Constants moved to registers, before it is known whether those have other writes.
     moved: Vec<(Reg, Const)>,
+    /// Those that a run left behind where `constant` says something else.
+    unknown: Vec<(Reg, Const)>,
     /// Open-addressing table of the block's expressions by their hash; a power of two, at most half full.
     expressions: Vec<Expression>,
 }
@@ -78,6 +81,18 @@ fn is_mov(op: PtxOp) -> bool {
     matches!(op, PtxOp::MovPred | PtxOp::MovB16 | PtxOp::MovB32 | PtxOp::MovB64 | PtxOp::MovF32)
 }
 
+/// In `noted`: the register holds a constant in the whole function.
+const EVERYWHERE: u32 = u32::MAX;
+
+impl LocalScratch {
+    /// Whether something is known about a register in the block at hand.
+    #[inline]
+    fn is_noted(&self, r: Reg) -> bool {
+        let noted = self.noted[r.index()];
+        noted == self.block || noted == EVERYWHERE
+    }
+}
+
 /// Counts the writes of each register and collects the constants moved to registers.
 fn scan(func: &Function, s: &mut LocalScratch) {
     s.writes.clear();
@@ -85,7 +100,7 @@ fn scan(func: &Function, s: &mut LocalScratch) {
     s.moved.clear();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            let weight = 1 + u32::from(func.guard(inst).is_some());
+            let weight = weight(func, inst);
             func.visit_writes(inst, |r| s.writes[r] += weight);
             if is_mov(func.op(inst))
                 && let [Operand::Reg(d), source] = *func.operands(inst)
@@ -99,9 +114,20 @@ fn scan(func: &Function, s: &mut LocalScratch) {
 
 /// Whether a second run on what the first one left could change anything, if no block was merged since: only if a
 /// register holds a constant that the first run did not know of. Inside a block, one run finds all there is.
-pub fn knows_more(func: &Function, s: &mut LocalScratch) -> bool {
-    scan(func, s);
-    s.moved.iter().any(|&(d, c)| s.writes[d] == 1 && s.constant[d] != Some(c))
+pub fn knows_more(s: &LocalScratch) -> bool {
+    s.unknown.iter().any(|&(d, _)| s.writes[d] == 1)
+}
+
+/// Told of instructions that left the function after the run.
+pub fn forget(func: &Function, s: &mut LocalScratch, inst: Inst) {
+    let weight = weight(func, inst);
+    func.visit_writes(inst, |r| s.writes[r] -= weight);
+}
+
+/// What a write of the instruction counts.
+#[inline]
+fn weight(func: &Function, inst: Inst) -> u32 {
+    1 + u32::from(func.guard(inst).is_some())
 }
 
 /// Runs the pass.
@@ -123,9 +149,13 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
     scan(func, s);
     s.constant.clear();
     s.constant.resize(regs);
+    s.noted.clear();
+    s.noted.resize(regs, 0);
+    s.unknown.clear();
     for &(d, c) in &s.moved {
         if s.writes[d] == 1 {
             s.constant[d] = Some(c);
+            s.noted[d.index()] = EVERYWHERE;
         }
     }
     for b in 0..func.layout().len() {
@@ -135,7 +165,9 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
         while let Some(inst) = at {
             at = func.next_inst(inst);
             s.seq += 1;
-            propagate(func, s, inst, stats);
+            if reads_noted(func, s, inst) {
+                propagate(func, s, inst, stats);
+            }
             reduce(func, s, inst, stats);
             let slot = share(func, s, inst, stats);
             // Writes start new versions, then a copy or an expression is recorded.
@@ -151,7 +183,16 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
                     Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r])),
                     _ => None,
                 };
-                s.copy[d] = Copy { block: s.block, own: seq, of, constant: as_const(source) };
+                let constant = as_const(source);
+                if let Some(c) = constant
+                    && s.constant[d] != constant
+                {
+                    s.unknown.push((d, c));
+                }
+                s.copy[d] = Copy { block: s.block, own: seq, of, constant };
+                if s.noted[d.index()] != EVERYWHERE {
+                    s.noted[d.index()] = s.block;
+                }
             }
         }
     }
@@ -167,6 +208,9 @@ fn as_const(operand: Operand) -> Option<Const> {
 
 /// The constant a register holds here.
 fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
+    if !s.is_noted(r) {
+        return None;
+    }
     let copy = &s.copy[r];
     if copy.block == s.block && copy.own == s.version[r] && copy.constant.is_some() {
         return copy.constant;
@@ -176,6 +220,9 @@ fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
 
 /// The register this one is a copy of here.
 fn original(s: &LocalScratch, r: Reg) -> Option<Reg> {
+    if !s.is_noted(r) {
+        return None;
+    }
     let copy = &s.copy[r];
     let (of, version) = copy.of?;
     (copy.block == s.block && copy.own == s.version[r] && s.version[of] == version).then_some(of)
@@ -190,6 +237,14 @@ fn constant_for(ty: Ty, c: Const) -> Option<Operand> {
         (_, Const::Int(v)) => Operand::Imm(v),
         (_, Const::F32(_)) => return None,
     })
+}
+
+/// Whether something is known about a register the instruction reads.
+#[inline]
+fn reads_noted(func: &Function, s: &LocalScratch, inst: Inst) -> bool {
+    let mut noted = false;
+    func.visit_reads(inst, |r| noted |= s.is_noted(r));
+    noted
 }
 
 fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
@@ -259,7 +314,18 @@ enum IntOp {
     MaxU,
 }
 
-fn int_op(op: PtxOp) -> Option<(IntOp, u32)> {
+/// [`int_op`] by form: every instruction asks.
+static INT_OPS: [Option<(IntOp, u32)>; PtxOp::ALL.len()] = {
+    let mut all = [None; PtxOp::ALL.len()];
+    let mut i = 0;
+    while i < PtxOp::ALL.len() {
+        all[PtxOp::ALL[i] as usize] = int_op(PtxOp::ALL[i]);
+        i += 1;
+    }
+    all
+};
+
+const fn int_op(op: PtxOp) -> Option<(IntOp, u32)> {
     use IntOp::*;
     Some(match op {
         PtxOp::AddU32 | PtxOp::AddS32 => (Add, 32),
@@ -320,7 +386,7 @@ fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
 }
 
 fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
-    let Some((op, bits)) = int_op(func.op(inst)) else { return };
+    let Some((op, bits)) = INT_OPS[func.op(inst) as usize] else { return };
     let [Operand::Reg(d), mut a, mut b] = *func.operands(inst) else { return };
     let value = |o: Operand| match o {
         Operand::Imm(v) => Some(v),
@@ -372,27 +438,55 @@ fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Cleanup
     stats.folded += 1;
 }
 
+/// An operand in one word, for hashing: equal operands have equal words.
+#[inline]
+fn word(operand: Operand) -> u64 {
+    match operand {
+        Operand::Reg(r) => u64::from(r.as_u32()) << 8,
+        Operand::Imm(v) => (v as u64) << 8 | 1,
+        Operand::F32(bits) => u64::from(bits) << 8 | 2,
+        Operand::Special(s) => (s as u64) << 8 | 3,
+        Operand::Sym(s) => u64::from(s.as_u32()) << 8 | 4,
+        Operand::Param(p) => u64::from(p.as_u32()) << 8 | 5,
+        Operand::Addr { base: r, offset } => pair(r.as_u32(), offset) | 6,
+        Operand::SymAddr { sym, offset } => pair(sym.as_u32(), offset) | 7,
+        Operand::ParamAddr { param, offset } => pair(param.as_u32(), offset) | 8,
+        Operand::Local(at) => u64::from(at) << 8 | 9,
+        Operand::List(l) => u64::from(l.start) << 8 | 10,
+        Operand::Block(bb) => u64::from(bb.as_u32()) << 8 | 11,
+    }
+}
+
+#[inline]
+fn pair(entity: u32, offset: i32) -> u64 {
+    (u64::from(entity) << 32 ^ u64::from(offset as u32)) << 8
+}
+
+#[inline]
+fn mix(hash: u64, word: u64) -> u64 {
+    // 2^64 divided by the golden ratio: the high bits of the product depend on all bits of the word.
+    (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 /// Replaces an instruction by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
 /// of `expressions` to note it in.
 fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) -> Option<usize> {
     let op = func.op(inst);
-    let form = op.form();
-    if !form.effects.is_pure() || is_mov(op) || func.guard(inst).is_some() {
+    if !op.is_shareable() || is_mov(op) || func.guard(inst).is_some() {
         return None;
     }
     let (&Operand::Reg(d), sources) = func.operands(inst).split_first()? else { return None };
-    let mut hash = FxHasher::default();
-    op.hash(&mut hash);
+    let mut hash = mix(0, u64::from(op as u16));
     let mut overwrites_source = false;
-    for (operand, class) in sources.iter().zip(form.operands.iter().skip(1)) {
-        if class.def || matches!(operand, Operand::List(_)) {
+    for operand in sources {
+        if matches!(operand, Operand::List(_)) {
             return None;
         }
         overwrites_source |= operand.reg() == Some(d);
-        operand.hash(&mut hash);
+        hash = mix(hash, word(*operand));
     }
     let mask = s.expressions.len() - 1;
-    let mut slot = hash.finish() as usize & mask;
+    let mut slot = (hash >> 32) as usize & mask;
     loop {
         let e = s.expressions[slot];
         if e.block != s.block {

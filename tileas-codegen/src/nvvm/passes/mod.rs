@@ -39,12 +39,13 @@ pub fn cleanup(func: &mut Function, scratch: &mut CleanupScratch) -> CleanupStat
     for round in 0..2 {
         let before = stats;
         cfg::run(func, &mut scratch.cfg, &mut stats);
-        let done = round > 0 && stats == before && !local::knows_more(func, &mut scratch.local);
+        let done = round > 0 && stats == before && !local::knows_more(&scratch.local);
         if done && !cfg!(debug_assertions) {
             break;
         }
         local::run(func, &mut scratch.local, &mut stats);
-        dce::run(func, &mut scratch.dce, &mut stats);
+        let local = &mut scratch.local;
+        dce::run(func, &mut scratch.dce, &mut stats, |func, inst| local::forget(func, local, inst));
         debug_assert!(!done || stats == before, "a round that was to find nothing found something");
         if stats == before {
             break;

@@ -12,6 +12,7 @@ use crate::ir::{
 };
 use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
+use std::fmt::{Display, Write};
 
 /// Shape with its last extent divided.
 fn cut(dims: &[u32], slices: u32) -> Shape {
@@ -82,30 +83,39 @@ impl Placer<'_> {
     }
 
     pub(super) fn keep_name(&mut self, new: Value, old: Value) {
-        if let Some(name) = self.func.value_name(old).map(str::to_string) {
-            self.func.set_value_name(new, &name);
+        if let Some(name) = self.func.value_sym(old) {
+            self.func.set_value_sym(new, name);
         }
     }
 
     /// Names `new` after `old` with a suffix, if `old` has a name.
-    fn name_after(&mut self, new: Value, old: Value, suffix: &str) {
-        let Some(base) = self.func.value_name(old).map(|n| format!("{n}_{suffix}")) else { return };
-        self.fresh_name(new, base);
+    fn name_after(&mut self, new: Value, old: Value, suffix: impl Display) {
+        let Some(base) = self.func.value_name(old) else { return };
+        self.text.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "{base}_{suffix}");
+        self.fresh_name(new);
     }
 
-    fn fresh_name(&mut self, new: Value, base: String) {
-        let mut name = base.clone();
+    /// Gives `new` the name in `text`, with a number if that is in use.
+    fn fresh_name(&mut self, new: Value) {
+        let end = self.text.len();
         let mut n = 1;
-        while !self.names.insert(name.clone()) {
+        loop {
+            let name = self.func.intern_symbol(&self.text);
+            if self.names.insert(name) {
+                self.func.set_value_sym(new, name);
+                return;
+            }
             n += 1;
-            name = format!("{base}_{n}");
+            self.text.truncate(end);
+            let _ = write!(self.text, "_{n}");
         }
-        self.func.set_value_name(new, &name);
     }
 
     fn name_slice(&mut self, new: Value, old: Value, k: u32, parts: u32) {
         if parts > 1 {
-            self.name_after(new, old, &k.to_string());
+            self.name_after(new, old, k);
         } else {
             self.keep_name(new, old);
         }
@@ -196,7 +206,7 @@ impl Placer<'_> {
             for n in 0..parts {
                 let v =
                     constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
-                self.name_after(v, coord, &n.to_string());
+                self.name_after(v, coord, n);
                 list.push(v);
             }
         } else {
@@ -209,7 +219,7 @@ impl Placer<'_> {
                 let offset = constant(self, i64::from(n));
                 let add = self.op(Opcode::Addi, &[first, offset], &[1, 1], &[ty], None.into());
                 let v = self.first_result(add);
-                self.name_after(v, coord, &n.to_string());
+                self.name_after(v, coord, n);
                 list.push(v);
             }
         }
@@ -359,7 +369,7 @@ impl Placer<'_> {
         let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
-        self.name_after(piece, v, &format!("t{k}"));
+        self.name_after(piece, v, format_args!("t{k}"));
         piece
     }
 
@@ -379,7 +389,7 @@ impl Placer<'_> {
         let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent);
         let new = self.first_result(copy);
         if parts > 1 {
-            self.name_after(new, v, &k.to_string());
+            self.name_after(new, v, k);
         } else {
             self.name_after(new, v, "r");
         }
@@ -504,14 +514,17 @@ impl Placer<'_> {
         self.at = last.or_else(|| self.func.first_op(entry)).unwrap_or(back);
         let ty = self.func.intern_type(TypeData::TmaDesc { dims: dims.into(), elem });
         let op = self.op(Opcode::MakeTiledTmaDesc, &[view], &[1], &[ty], None.into());
-        let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+        let sizes: SmallVec<[i64; 4]> = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::BOX, &sizes);
         let name = self.func.intern_symbol(swizzle.name());
         self.func.set_attr(op, keys::SWIZZLE, AttrData::Name(name));
         self.at = back;
         let desc = self.first_result(op);
-        if let Some(base) = self.func.value_name(view).map(|n| format!("d{n}")) {
-            self.fresh_name(desc, base);
+        if let Some(base) = self.func.value_name(view) {
+            self.text.clear();
+            // Writing to a string cannot fail.
+            let _ = write!(self.text, "d{base}");
+            self.fresh_name(desc);
         }
         self.descs.push((view, dims.into(), swizzle, desc));
         desc
