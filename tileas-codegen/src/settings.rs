@@ -16,7 +16,9 @@ use crate::isa::Flags;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::regalloc::Mode as RegallocMode;
-use crate::schedule::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
+use crate::schedule::{
+    ArmPolicy, G2Horizon, IiSearch, Limits, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+};
 
 /// Values an option accepts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -159,6 +161,8 @@ macro_rules! word_setting {
 word_setting!(ConstraintMode: "spec" => ConstraintMode::Spec, "strict" => ConstraintMode::Strict);
 word_setting!(RegallocMode: "report" => RegallocMode::Report, "plan" => RegallocMode::Plan);
 word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
+word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost);
+word_setting!(G2Horizon: "growing" => G2Horizon::Growing, "fixed" => G2Horizon::Fixed);
 word_setting!(IiSearch: "auto" => IiSearch::Auto, "linear" => IiSearch::Linear, "gallop" => IiSearch::Gallop);
 
 impl Setting for SchedulerChoice {
@@ -270,6 +274,22 @@ settings! {
     max_edges: usize = 1_000_000, "max-edges", Allowed::Int(1, 0x7fff_ffff);
     /// Seed of sampled priorities.
     seed: u64 = 0, "seed", Allowed::Int(0, u64::MAX);
+    /// Choice among the placement arms of a ready group.
+    arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "arm-policy", Allowed::Words(&["first-success", "lowest-cost"]);
+    /// Largest max_depth the arms admit: growing in the retry arm, or always 1.
+    g2_horizon: G2Horizon = G2Horizon::Growing, "g2-horizon", Allowed::Words(&["growing", "fixed"]);
+    /// Orders the permute arm looks at in one turn.
+    permute_budget: u32 = 24, "permute-budget", Allowed::Int(1, 1_000_000);
+    /// Seats the placement arms look at in one loop; 0 = no arms.
+    arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of exact search in one loop; 0 = none.
+    exact_steps: u64 = 1_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
+    /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
+    lifetime_steps: u64 = 4_000, "lifetime-steps", Allowed::Int(0, u64::MAX);
+    /// Registers per thread above which seats pay a spill surcharge.
+    spill_budget: Option<u32> = None, "spill-budget", Allowed::IntOr(1, 1_000_000, "unlimited");
+    /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
+    latency_ceilings: bool = false, "latency-ceilings", Allowed::Flag;
 
     /// Warps of an agent that computes in registers.
     simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
@@ -440,6 +460,15 @@ impl Settings {
             rrt_size_threshold: self.rrt_size_threshold,
             limits: Limits { max_ops: self.max_ops, max_edges: self.max_edges },
             seed: self.seed,
+            arm_policy: self.arm_policy,
+            g2_horizon: self.g2_horizon,
+            permute_budget: self.permute_budget,
+            arm_steps: self.arm_steps,
+            exact_steps: self.exact_steps,
+            lifetime_steps: self.lifetime_steps,
+            spill_budget: self.spill_budget,
+            latency_ceilings: self.latency_ceilings,
+            rungs: Rungs::ALL,
         }
     }
 }
@@ -457,6 +486,8 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
+             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=1000000 \
+             lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
              simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
               smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
               mma-in-order=false max-regs=target regalloc=plan \

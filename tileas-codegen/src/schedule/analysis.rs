@@ -7,6 +7,7 @@
 //! Source: spec page 1 (what crosses the seam), spec page 4 (stage count, diagnostics), `tileas-schedule/1`.
 
 use super::bounds::Bounds;
+use super::options::Rung;
 use super::problem::{Node, Pool, Problem, Slot};
 use crate::error::CodegenError;
 use cranelift_entity::PrimaryMap;
@@ -60,6 +61,8 @@ pub struct Stats {
     pub placements: u64,
     /// Placements undone.
     pub evictions: u64,
+    /// The strategy that found the schedule.
+    pub rung: Option<Rung>,
     /// II equals a proven lower bound.
     pub ii_is_optimal: bool,
 }

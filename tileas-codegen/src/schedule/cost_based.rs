@@ -1,19 +1,22 @@
 //! The cost-based generator: search for the smallest II at which all ops can be placed.
 //!
 //! In: a problem, its graph, a proven lower bound and a cap. Out: starts and II, or the six facts of
-//! [`FailureReport`]. At each II the ops are placed by [`Ims`] with one priority after the other; a success is compacted
-//! (fewest stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then
-//! down again, since feasibility of a heuristic is not monotone.
+//! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
+//! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
+//! again, since feasibility of a heuristic is not monotone. What exact search budget is left goes downwards from a
+//! success that is above the proven bound.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
+use super::closure::Closure;
 use super::compact::{self, Compact};
-use super::exact::{Answer, Exact};
+use super::driver::Driver;
+use super::exact::Exact;
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
-use super::options::{IiSearch, ScheduleOptions};
+use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
 
@@ -26,23 +29,32 @@ const EXACT_ROWS: u32 = 1 << 20;
 const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
-/// On the way up an II gets one part in this many of the steps of exact search that are left.
-const WAY_UP: u64 = 4;
+
+/// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
+/// that reach across the cluster.
+const CEILING: i64 = 5000;
+const CEILING_CLUSTER: i64 = 7000;
 
 /// Memory of the generator.
 #[derive(Default)]
 pub(super) struct CostBased {
-    rrt: Rrt,
+    pub(super) rrt: Rrt,
     pub ims: Ims,
+    pub(super) driver: Driver,
+    pub(super) closure: Closure,
+    pub(super) mirror: Graph,
+    pub(super) mirrored: bool,
     compact: Compact,
-    exact: Exact,
-    exact_left: u64,
+    pub(super) exact: Exact,
+    pub(super) exact_left: u64,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
-    saved: Vec<i64>,
+    pub(super) saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
-    steps: u64,
+    /// Who found the last success.
+    pub rung: Option<Rung>,
+    pub(super) steps: u64,
     pub out_of_steps: bool,
 }
 
@@ -59,9 +71,17 @@ impl CostBased {
         self.attempts = 0;
         self.exact_left = options.exact_steps;
         self.proven = bound;
+        self.rung = None;
+        self.closure.clear();
+        self.mirrored = false;
+        self.driver.arms.steps = options.arm_steps;
+        self.driver.arms.gates.seed(p);
         self.steps = 0;
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
+        if options.latency_ceilings && self.above_ceiling(p, g) {
+            return None;
+        }
         // A search that ends before its first attempt must not report the last problem's seats.
         self.ims.start.clear();
         let linear_end = match options.ii_search {
@@ -149,51 +169,12 @@ impl CostBased {
         Some(found)
     }
 
-    /// All attempts at one II; a success is left in `best`.
-    fn try_ii(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
-        let wide = i64::from(ii);
-        if !self.ims.prepare(p, g, wide, o.max_stages) {
-            self.proven = if self.proven == ii { ii + 1 } else { self.proven };
-            return false;
-        }
-        for k in 0..attempts.max(1) {
-            if let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) {
-                let window = (0, wide - 1);
-                self.ims.stuck = Some(super::ims::Stuck { node, window, rank: 0 });
-                return false;
-            }
-            let priority = match k {
-                0 => Priority::Height,
-                1 => Priority::Slack,
-                2 => Priority::Early,
-                k => Priority::Sampled(o.seed.wrapping_add(u64::from(k))),
-            };
-            // A probe looks at many rows of a large table: count them in.
-            let weight = 1 + u64::from(self.rrt.rows()) / 256;
-            let left = o.step_limit.saturating_sub(self.steps) / weight;
-            let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
-            self.ims.snug = k % 2 == 0;
-            self.attempts += 1;
-            let before = self.ims.placements;
-            let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, priority, full.min(left));
-            self.steps += (self.ims.placements - before) * weight;
-            match outcome {
-                Outcome::Placed => return self.finish(p, g, o, ii),
-                Outcome::Exhausted if self.steps + weight > o.step_limit => {
-                    self.out_of_steps = true;
-                    return false;
-                }
-                Outcome::Exhausted => {}
-            }
-        }
-        self.try_exact_search(p, g, o, ii, WAY_UP)
-    }
-
     /// Exact search downwards from a success, while steps are left.
     fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
         let (mut found, mut ii, mut failures) = (found, found.saturating_sub(1), 0);
-        while ii >= self.proven && failures < DOWNWARD_FAILURES {
+        while o.rungs.has(Rung::Exact) && ii >= self.proven && failures < DOWNWARD_FAILURES {
             if self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 2) {
+                self.rung = Some(Rung::Exact);
                 found = ii;
             } else if self.proven <= ii {
                 failures += 1;
@@ -203,27 +184,8 @@ impl CostBased {
         found
     }
 
-    /// One part in `parts` of the steps left goes to this II.
-    fn try_exact_search(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, parts: u64) -> bool {
-        let share = self.exact_left / parts;
-        if share == 0 || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err() {
-            return false;
-        }
-        let mut left = share;
-        let answer = self.exact.solve(p, g, &mut self.rrt, &mut self.ims, ii, &mut left);
-        self.exact_left -= share - left;
-        match answer {
-            Answer::Found => self.finish(p, g, o, ii),
-            Answer::Refuted => {
-                self.proven = if self.proven == ii { ii + 1 } else { self.proven };
-                false
-            }
-            Answer::Unknown => false,
-        }
-    }
-
     /// Compacts a success and moves it to `best`. `false`: its cycles do not fit 31 bits.
-    fn finish(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+    pub(super) fn finish(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
         let wide = i64::from(ii);
         compact::pull(g, &mut self.rrt, &mut self.ims, wide);
         self.fewer_stages(p, g, o, ii);
@@ -271,6 +233,24 @@ impl CostBased {
         for (u, &t) in self.saved.iter().enumerate() {
             self.rrt.place(Node::from_u32(u as u32), t);
         }
+    }
+
+    /// Whether some op ends a path without carried edges that is longer than its ceiling allows.
+    fn above_ceiling(&mut self, p: &Problem, g: &Graph) -> bool {
+        self.saved.clear();
+        self.saved.resize(g.n as usize, 0);
+        for &u in &g.topo {
+            let ready = g.pred.of(u).iter().filter(|a| a.distance() == 0);
+            let start = ready.map(|a| self.saved[a.node as usize] + a.latency).fold(0, i64::max);
+            self.saved[u as usize] = start;
+            let node = Node::from_u32(u);
+            let ceiling = if p.extra(node).cross_cluster { CEILING_CLUSTER } else { CEILING };
+            if start + i64::from(p.latency(node)) > ceiling {
+                self.ims.stuck = Some(super::ims::Stuck { node, window: (start, ceiling), rank: 0 });
+                return true;
+            }
+        }
+        false
     }
 
     /// Explains the last failed II.

@@ -20,7 +20,9 @@ pub mod footprint;
 pub mod webs;
 
 use super::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
-use super::{Generator, Node, NodeDef, PoolUse, Problem, RegionSummary, ScheduleOptions, Scheduler, Use};
+use super::{
+    Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions, Scheduler, Use,
+};
 use crate::agents::AgentPlan;
 use crate::constraints::{ConstraintMap, Group};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
@@ -513,6 +515,17 @@ impl<'a> Builder<'a> {
         (group, depth, serial)
     }
 
+    /// Whom the op follows.
+    fn extra_of(&self, op: Op) -> NodeExtra {
+        let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
+        let follows = self.constraints.is_pending(op);
+        NodeExtra {
+            own_gid: gid(self.constraints.own_group(op)),
+            leader_gid: gid(self.constraints.leader_group(op)).filter(|_| follows),
+            ..NodeExtra::default()
+        }
+    }
+
     /// Resources that are used, by number; then nodes and edges.
     fn fill(&self, problem: &mut Problem) {
         let footprints = || self.nodes.values().map(|n| &n.footprint);
@@ -563,6 +576,7 @@ impl<'a> Builder<'a> {
                 max_depth,
                 force_serial,
                 loc: self.func.op_loc(op),
+                extra: self.extra_of(op),
             });
         }
         for &(from, to, latency, distance) in &self.edges.list {

@@ -168,6 +168,31 @@ impl Graph {
         self.sort_topologically(in_program_order)
     }
 
+    /// Fills `out` with this graph, every edge turned around.
+    pub fn mirror_into(&self, out: &mut Graph) {
+        out.n = self.n;
+        let copy = |to: &mut Rows, from: &Rows| {
+            to.first.clear();
+            to.first.extend_from_slice(&from.first);
+            to.arcs.clear();
+            to.arcs.extend_from_slice(&from.arcs);
+        };
+        copy(&mut out.succ, &self.pred);
+        copy(&mut out.pred, &self.succ);
+        out.topo.clear();
+        out.topo.extend(self.topo.iter().rev());
+        out.topo_pos.clear();
+        out.topo_pos.extend(self.topo_pos.iter().map(|&k| self.n - 1 - k));
+        out.group_first.clear();
+        out.group_first.extend_from_slice(&self.group_first);
+        out.members.clear();
+        out.members.extend_from_slice(&self.members);
+        out.selfs.clear();
+        out.selfs.extend_from_slice(&self.selfs);
+        (out.has_groups, out.has_serial) = (self.has_groups, self.has_serial);
+        out.has_carried = self.has_carried;
+    }
+
     fn build_groups(&mut self, p: &Problem) {
         let groups = p.num_groups();
         self.group_first.clear();

@@ -111,6 +111,7 @@ impl ScheduledRegion {
                 max_depth: p.max_depth(n),
                 force_serial: p.force_serial(n),
                 loc: p.loc(n),
+                extra: *p.extra(n),
             });
         }
         for e in p.edges().values() {

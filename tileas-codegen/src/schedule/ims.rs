@@ -23,6 +23,19 @@ const PATIENCE: u64 = 3;
 /// Rounds of tightening windows through groups; windows are sound after any number of them.
 const GROUP_ROUNDS: u32 = 256;
 
+/// A stream of random numbers.
+pub(super) struct SplitMix(pub u64);
+
+impl SplitMix {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
 /// How an attempt ended.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
@@ -74,6 +87,9 @@ pub(super) struct Ims {
     victims: Vec<u32>,
     /// Whether seats without gaps are preferred on nearly full resources.
     pub snug: bool,
+    /// Time runs backwards: starts are those of the mirrored loop, t stands for -1 - t in the table.
+    flip: bool,
+    mirrored: (Vec<i64>, Vec<i64>, Vec<i64>),
     pub placements: u64,
     pub evictions: u64,
     pub stuck: Option<Stuck>,
@@ -127,6 +143,11 @@ impl Ims {
                 return true;
             }
         }
+    }
+
+    /// Longest path from the start of an op to the end.
+    pub fn height(&self, u: u32) -> i64 {
+        self.height[u as usize]
     }
 
     fn tighten_early(&mut self, g: &Graph, ii: i64) {
@@ -257,12 +278,59 @@ impl Ims {
         }
     }
 
+    /// An attempt from the end of the iteration to its begin: `mirror` is the graph with all edges turned around. Only
+    /// where no deadline ties ops to cycle 0.
+    #[expect(clippy::too_many_arguments, reason = "those of an attempt, and the mirror")]
+    pub fn attempt_backward(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        mirror: &Graph,
+        rrt: &mut Rrt,
+        ii: i64,
+        priority: Priority,
+        budget: u64,
+    ) -> Outcome {
+        if self.late.iter().any(|&t| t < NEVER) {
+            return Outcome::Exhausted;
+        }
+        let (mut early, mut late, mut height) = std::mem::take(&mut self.mirrored);
+        (early.clear(), late.clear(), height.clear());
+        early.extend_from_slice(&self.height);
+        late.resize(g.n as usize, NEVER);
+        height.extend_from_slice(&self.early);
+        let swap = |s: &mut Self, early: &mut Vec<i64>, late: &mut Vec<i64>, height: &mut Vec<i64>| {
+            std::mem::swap(&mut s.early, early);
+            std::mem::swap(&mut s.late, late);
+            std::mem::swap(&mut s.height, height);
+        };
+        swap(self, &mut early, &mut late, &mut height);
+        self.flip = true;
+        let outcome = self.attempt(p, mirror, rrt, ii, priority, budget);
+        self.flip = false;
+        swap(self, &mut early, &mut late, &mut height);
+        self.mirrored = (early, late, height);
+        if outcome == Outcome::Placed {
+            self.start.iter_mut().for_each(|t| *t = -1 - *t);
+            // Whole stages, so that rows stay where they are.
+            let first = self.start.iter().min().map_or(0, |t| t.div_euclid(ii) * ii);
+            self.start.iter_mut().for_each(|t| *t -= first);
+        }
+        outcome
+    }
+
+    /// The table's cycle for a start.
+    #[inline]
+    fn cycle(&self, t: i64) -> i64 {
+        if self.flip { -1 - t } else { t }
+    }
+
     fn rank_ops(&mut self, g: &Graph, ii: i64, priority: Priority) {
         let longest = (0..g.n as usize).map(|u| self.early[u] + self.height[u]).max().unwrap_or(0);
-        let mut random = match priority {
-            Priority::Sampled(seed) => seed ^ 0x9e37_79b9_7f4a_7c15,
+        let mut random = SplitMix(match priority {
+            Priority::Sampled(seed) => seed,
             _ => 0,
-        };
+        });
         self.keys.clear();
         for u in 0..g.n {
             let (early, late) = (self.early[u as usize], self.late[u as usize]);
@@ -272,11 +340,7 @@ impl Ims {
                 Priority::Slack => ((longest - height).min(late) - early, early),
                 Priority::Early => (early, -height),
                 Priority::Sampled(_) => {
-                    // SplitMix64.
-                    random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                    let mut z = random;
-                    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                    let z = random.next();
                     (-height - ((z >> 33) as i64 % (ii / 2 + 2)), 0)
                 }
             };
@@ -319,8 +383,11 @@ impl Ims {
             }
         }
         let node = Node::from_u32(u);
-        let fit =
-            |lo, hi| if self.snug { rrt.first_snug_fit(node, lo, hi) } else { rrt.first_fit(node, lo, hi) };
+        let fit = |lo: i64, hi: i64| match (self.flip, self.snug) {
+            (true, _) => rrt.last_fit(node, -1 - hi, -1 - lo).map(|t| -1 - t),
+            (false, true) => rrt.first_snug_fit(node, lo, hi),
+            (false, false) => rrt.first_fit(node, lo, hi),
+        };
         fit(lo, keep).or_else(|| fit(lo.max(keep + 1), hi))
     }
 
@@ -338,7 +405,7 @@ impl Ims {
                 self.evict(rrt, a.node);
             }
         }
-        rrt.place(Node::from_u32(u), t);
+        rrt.place(Node::from_u32(u), self.cycle(t));
         self.start[u as usize] = t;
         self.last_try[u as usize] = t;
         let rank = self.rank[u as usize] as usize;
@@ -351,7 +418,7 @@ impl Ims {
     }
 
     fn evict(&mut self, rrt: &mut Rrt, v: u32) {
-        rrt.remove(Node::from_u32(v), self.start[v as usize]);
+        rrt.remove(Node::from_u32(v), self.cycle(self.start[v as usize]));
         self.start[v as usize] = UNPLACED;
         let rank = self.rank[v as usize] as usize;
         self.unplaced[rank / 64] |= 1 << (rank % 64);
@@ -385,14 +452,15 @@ impl Ims {
         }
         let node = Node::from_u32(u);
         let mut scan = 0;
-        if !rrt.fits(node, t) {
+        let seat = self.cycle(t);
+        if !rrt.fits(node, seat) {
             // Least important first: with capacity above 1 not all that meet it have to go.
             for k in (0..g.n as usize).rev() {
                 let v = self.by_rank[k];
                 let at = self.start[v as usize];
-                if at != UNPLACED && rrt.meet(node, t, Node::from_u32(v), at) {
+                if at != UNPLACED && rrt.meet(node, seat, Node::from_u32(v), self.cycle(at)) {
                     self.evict(rrt, v);
-                    if rrt.fits(node, t) {
+                    if rrt.fits(node, seat) {
                         break;
                     }
                 }

@@ -10,13 +10,18 @@
 //! between agents (`buffers`), code (`materialize`). Source: spec pages 3 and 4.
 
 pub mod analysis;
+mod arms;
 pub mod bounds;
+mod closure;
 mod compact;
 mod cost_based;
 pub mod ddg;
+mod driver;
+mod evaluate;
 mod exact;
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod families;
+mod gates;
 #[cfg(feature = "arbitrary")]
 pub mod generate;
 mod graph;
@@ -24,6 +29,7 @@ pub mod handoff;
 mod ims;
 #[cfg(feature = "serde")]
 pub mod json;
+mod ladder;
 pub mod options;
 pub mod problem;
 pub mod render;
@@ -36,8 +42,10 @@ pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, S
 pub use bounds::Bounds;
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
-pub use options::{IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind};
-pub use problem::{Edge, EdgeData, Node, NodeDef, Pool, PoolUse, Problem, Resource, Slot, Use};
+pub use options::{
+    ArmPolicy, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+};
+pub use problem::{Edge, EdgeData, Node, NodeDef, NodeExtra, Pool, PoolUse, Problem, Resource, Slot, Use};
 pub use select::{RegionSummary, select};
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
@@ -114,6 +122,7 @@ impl Scheduler {
         out.stats.attempts = self.cost.attempts;
         out.stats.placements = self.cost.ims.placements;
         out.stats.evictions = self.cost.ims.evictions;
+        out.stats.rung = self.cost.rung;
         out.status.budget_exceeded = self.cost.out_of_steps;
         if let Some(ii) = found {
             let longest = problem.nodes().zip(self.cost.starts());

@@ -34,6 +34,76 @@ pub enum IiSearch {
     Gallop,
 }
 
+/// How the four arms of a ready group share the work.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum ArmPolicy {
+    /// The first arm that seats every ready op of the group ends its turn.
+    #[default]
+    FirstSuccess,
+    /// Every arm proposes one seat, the cheapest is taken.
+    LowestCost,
+}
+
+/// How the admission horizon of `max_depth` (gate G2) moves.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum G2Horizon {
+    /// 1, and one more per pass of the retry arm up to the largest depth of the group.
+    #[default]
+    Growing,
+    /// Always 1: ops of a larger `max_depth` are never admitted by the arms.
+    Fixed,
+}
+
+/// A strategy at one initiation interval, in the order they are tried.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rung {
+    /// Iterative modulo scheduling with eviction.
+    RauRefinement,
+    /// The retry arm over all ops at the largest horizon.
+    DeepestRetry,
+    /// The group driver with its four arms.
+    InitialPlacement,
+    /// The cheapest seat of all ready ops, again and again.
+    CostBasedPlacement,
+    /// More iterative modulo scheduling: other priorities, forwards and backwards.
+    Portfolio,
+    /// Bounded exact search.
+    Exact,
+}
+
+impl Rung {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Rung::RauRefinement => "rau_refinement",
+            Rung::DeepestRetry => "deepest_retry",
+            Rung::InitialPlacement => "initial_placement",
+            Rung::CostBasedPlacement => "cost_based_placement",
+            Rung::Portfolio => "portfolio",
+            Rung::Exact => "exact",
+        }
+    }
+}
+
+/// A set of rungs.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Rungs(u8);
+
+impl Rungs {
+    /// All of them.
+    pub const ALL: Rungs = Rungs(0x3f);
+
+    /// Some of them.
+    pub fn only(rungs: &[Rung]) -> Rungs {
+        Rungs(rungs.iter().fold(0, |set, &r| set | 1 << r as u8))
+    }
+
+    /// Whether a rung is in.
+    pub fn has(self, rung: Rung) -> bool {
+        self.0 >> rung as u8 & 1 != 0
+    }
+}
+
 /// Largest problems accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -78,6 +148,24 @@ pub struct ScheduleOptions {
     pub rrt_size_threshold: u32,
     /// Largest problems accepted (`max-ops`, `max-edges`).
     pub limits: Limits,
+    /// Choice among the arms (`arm-policy`, default `first-success`).
+    pub arm_policy: ArmPolicy,
+    /// Admission by depth in the arms (`g2-horizon`, default `growing`).
+    pub g2_horizon: G2Horizon,
+    /// Orders the permute arm looks at in one turn (`permute-budget`, default 24).
+    pub permute_budget: u32,
+    /// Seats the arms look at in one region (`arm-steps`, default 60 000; 0: no arms).
+    pub arm_steps: u64,
+    /// Registers per thread that seats above pay a surcharge for (`spill-budget`, default unlimited).
+    pub spill_budget: Option<u32>,
+    /// Refuses to pipeline what needs 5 000 cycles from the begin of an iteration to the end of an op, 7 000 across
+    /// the cluster (`latency-ceilings`, default off).
+    pub latency_ceilings: bool,
+    /// Strategies tried; for experiments.
+    pub rungs: Rungs,
+    /// Placements spent on shorter lifetimes at the interval found (`lifetime-steps`, default 4 000; 0: compaction
+    /// only).
+    pub lifetime_steps: u64,
     /// Steps of exact search for one region, where the heuristics stay above a proven bound (`exact-steps`, default
     /// 1 000 000; 0: no exact search).
     pub exact_steps: u64,
@@ -100,6 +188,14 @@ impl Default for ScheduleOptions {
             require_pipelining: false,
             rrt_size_threshold: 4096,
             limits: Limits::default(),
+            arm_policy: ArmPolicy::FirstSuccess,
+            g2_horizon: G2Horizon::Growing,
+            permute_budget: 24,
+            arm_steps: 60_000,
+            spill_budget: None,
+            latency_ceilings: false,
+            rungs: Rungs::ALL,
+            lifetime_steps: 4_000,
             exact_steps: 1_000_000,
             seed: 0,
         }
@@ -116,6 +212,10 @@ mod tests {
         assert_eq!((o.scheduler, o.selector, o.ii_search), Default::default());
         assert_eq!((o.serial_threshold, o.budget_ratio, o.attempts, o.step_limit), (8, 16, 4, 4_000_000));
         assert_eq!((o.ii_cap, o.max_stages, o.require_pipelining, o.seed), (None, None, false, 0));
+        assert_eq!((o.arm_policy, o.g2_horizon), Default::default());
+        assert_eq!((o.permute_budget, o.arm_steps, o.spill_budget), (24, 60_000, None));
+        assert_eq!((o.latency_ceilings, o.rungs, o.lifetime_steps), (false, Rungs::ALL, 4_000));
+        assert_eq!(o.exact_steps, 1_000_000);
         assert_eq!((o.rrt_size_threshold, o.limits.max_ops, o.limits.max_edges), (4096, 100_000, 1_000_000));
     }
 }

@@ -91,6 +91,23 @@ pub struct EdgeData {
     pub distance: u32,
 }
 
+/// What only some rules read: who follows whom, who runs the op, what its result takes.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeExtra {
+    /// The op's own group number, where its group follows a leader.
+    pub own_gid: Option<u32>,
+    /// The group number it follows: it waits until an op of that number has a seat. `None`: it leads itself.
+    pub leader_gid: Option<u32>,
+    /// Number of the agent that computes the op in registers, if one does.
+    pub simt_agent: Option<u32>,
+    /// 32-bit registers per thread that the op's result takes.
+    pub registers: u32,
+    /// Bytes of the op's result in a ring between agents.
+    pub ring_bytes: u32,
+    /// The op reaches across the cluster: its latency ceiling is the higher one.
+    pub cross_cluster: bool,
+}
+
 /// What [`Problem::add_node`] copies into the arenas.
 #[derive(Clone, Debug, Default)]
 pub struct NodeDef<'a> {
@@ -112,6 +129,8 @@ pub struct NodeDef<'a> {
     pub force_serial: bool,
     /// Source text, if any.
     pub loc: Loc,
+    /// What only some rules read.
+    pub extra: NodeExtra,
 }
 
 /// Where in a problem an error is.
@@ -203,6 +222,7 @@ pub struct Problem {
     max_depth: PrimaryMap<Node, u32>,
     force_serial: PrimaryMap<Node, bool>,
     loc: PrimaryMap<Node, Loc>,
+    extra: PrimaryMap<Node, NodeExtra>,
     edges: PrimaryMap<Edge, EdgeData>,
 }
 
@@ -235,6 +255,7 @@ impl Problem {
             max_depth,
             force_serial,
             loc,
+            extra,
             edges,
         } = self;
         name.clear();
@@ -258,6 +279,7 @@ impl Problem {
         max_depth.clear();
         force_serial.clear();
         loc.clear();
+        extra.clear();
         edges.clear();
     }
 
@@ -307,6 +329,7 @@ impl Problem {
         self.max_depth.push(def.max_depth);
         self.force_serial.push(def.force_serial);
         self.loc.push(def.loc);
+        self.extra.push(def.extra);
         node
     }
 
@@ -415,6 +438,11 @@ impl Problem {
     /// Source text of an op.
     pub fn loc(&self, node: Node) -> Loc {
         self.loc[node]
+    }
+
+    /// What only some rules read.
+    pub fn extra(&self, node: Node) -> &NodeExtra {
+        &self.extra[node]
     }
 
     /// All structural errors, in document order. An empty result means that a schedule exists.

@@ -466,6 +466,38 @@ impl Rrt {
         }
     }
 
+    /// Units `b`, seated at `bt`, holds of what `a` uses, summed over the rows of `a` at `at`.
+    pub fn shared_rows(&self, a: Node, at: i64, b: Node, bt: i64) -> u64 {
+        let (ab, bb) = (self.modulo(at), self.modulo(bt));
+        let mut units = 0;
+        for s in self.segments(a) {
+            let (_, sp) = self.parts(s, ab);
+            for t in self.segments(b) {
+                let held = if self.masked {
+                    u64::from((s.value & t.value).count_ones())
+                } else {
+                    u64::from(s.resource == t.resource) * t.value
+                };
+                if held == 0 {
+                    continue;
+                }
+                let (_, tp) = self.parts(t, bb);
+                for x in &sp {
+                    for y in &tp {
+                        units += held * u64::from(x.end.min(y.end).saturating_sub(x.start.max(y.start)));
+                    }
+                }
+            }
+        }
+        units
+    }
+
+    /// Whether the two ops use the same resources, of those that can bind.
+    pub fn same_resources(&self, a: Node, b: Node) -> bool {
+        let uses = |n: Node| self.pieces(n).map(|piece| piece.0);
+        uses(a).all(|r| uses(b).any(|s| s == r)) && uses(b).all(|r| uses(a).any(|s| s == r))
+    }
+
     /// Whether the two ops, seated there, meet in a row of a resource they share.
     pub fn meet(&self, a: Node, at: i64, b: Node, bt: i64) -> bool {
         let (ab, bb) = (self.modulo(at), self.modulo(bt));

@@ -15,13 +15,12 @@
 mod model;
 mod propagate;
 
+use super::closure::{Closure, FAR};
 use super::graph::Graph;
 use super::ims::{Ims, NEVER};
-use super::problem::{NO_GROUP, Node, Problem};
+use super::problem::{NO_GROUP, Node};
 use super::rrt::Rrt;
-use model::{FAR, Model, SET, Set, has, insert};
-
-use model::MAX_OPS;
+use model::{Model, SET, Set, has, insert};
 
 /// What the search found out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -96,17 +95,16 @@ struct Saved {
 
 impl Exact {
     /// Searches; `budget` is what may be used and becomes what is left.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one problem at one II")]
     pub fn solve(
         &mut self,
-        p: &Problem,
         g: &Graph,
+        closure: &Closure,
         rrt: &mut Rrt,
         ims: &mut Ims,
         ii: u32,
         budget: &mut u64,
     ) -> Answer {
-        if !self.model.build(p, g, rrt, ims, ii) {
+        if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
         let m = self.model.ops.len();

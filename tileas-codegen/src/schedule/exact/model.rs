@@ -7,22 +7,17 @@
 //! except the one that deadlines tie to cycle 0. So the decided starts of every component, taken alone and consistent
 //! with its closed distances, always extend to a schedule.
 //!
-//! Cost: O(ops² · words) for reachability, one longest-path run per decided op of a component. Sizes: [`MAX_OPS`],
+//! Cost: O(ops² · words) for reachability, O(ops²) for the rest. Sizes: those of the closure of distances and
 //! [`MAX_ROWS`]; larger problems are not modelled.
 
+use super::super::closure::{Closure, MAX_OPS, NO_PATH};
 use super::super::graph::Graph;
 use super::super::ims::{Ims, NEVER};
-use super::super::problem::{NO_GROUP, Node, Problem};
+use super::super::problem::{NO_GROUP, Node};
 use super::super::rrt::Rrt;
 
-/// Ops of the largest problem modelled: the closure of distances is dense up to here.
-pub(crate) const MAX_OPS: usize = 256;
 /// Largest II modelled.
-pub(crate) const MAX_ROWS: u32 = 4096;
-/// "No path" in [`Model::distance`].
-pub(super) const NO_PATH: i32 = i32::MIN / 4;
-/// "No bound" on a start.
-pub(super) const FAR: i32 = i32::MAX / 4;
+pub(super) const MAX_ROWS: u32 = 4096;
 /// Words of a set of ops.
 pub(super) const SET: usize = MAX_OPS / 64;
 
@@ -75,7 +70,6 @@ pub(super) struct Model {
     // Scratch.
     reach: Vec<Set>,
     scc: Vec<u32>,
-    dist: Vec<i64>,
 }
 
 pub(super) fn has(set: &Set, i: usize) -> bool {
@@ -88,7 +82,7 @@ pub(super) fn insert(set: &mut Set, i: usize) {
 
 impl Model {
     /// Fills the model; `false`: the problem is too large.
-    pub fn build(&mut self, p: &Problem, g: &Graph, rrt: &Rrt, ims: &Ims, ii: u32) -> bool {
+    pub fn build(&mut self, g: &Graph, closure: &Closure, rrt: &Rrt, ims: &Ims, ii: u32) -> bool {
         let n = g.n as usize;
         if n > MAX_OPS || ii > MAX_ROWS || !rrt.is_exact() {
             return false;
@@ -113,8 +107,8 @@ impl Model {
         }
         self.find_pieces(rrt);
         self.find_clashes(rrt);
-        self.find_classes(p);
-        self.close_distances(g, ii);
+        self.find_classes();
+        self.take_distances(closure);
         true
     }
 
@@ -238,7 +232,7 @@ impl Model {
     }
 
     /// Ops alone in their component, of one footprint, can change places.
-    fn find_classes(&mut self, _: &Problem) {
+    fn find_classes(&mut self) {
         let m = self.ops.len();
         self.class.clear();
         self.class.resize(m, u32::MAX);
@@ -263,52 +257,14 @@ impl Model {
         }
     }
 
-    fn close_distances(&mut self, g: &Graph, ii: u32) {
-        let (m, wide) = (self.ops.len(), i64::from(ii));
+    /// Distances inside components; paths between two ops of one component never leave it.
+    fn take_distances(&mut self, closure: &Closure) {
+        let m = self.ops.len();
         self.distance.clear();
         self.distance.resize(m * m, NO_PATH);
         for a in 0..m {
-            let source = self.ops[a];
-            let c = self.component[a];
-            if (0..m).all(|b| b == a || self.component[b] != c) {
-                continue;
-            }
-            self.dist.clear();
-            self.dist.resize(g.n as usize, -NEVER);
-            self.dist[source as usize] = 0;
-            loop {
-                let mut changed = false;
-                for &u in &g.topo {
-                    let at = self.dist[u as usize];
-                    if at == -NEVER || self.scc[u as usize] != c {
-                        continue;
-                    }
-                    for arc in g.succ.of(u) {
-                        let to = &mut self.dist[arc.node as usize];
-                        if at + arc.weight(wide) > *to {
-                            *to = at + arc.weight(wide);
-                            changed = true;
-                        }
-                    }
-                }
-                for k in 0..if g.has_groups { g.group_first.len() - 2 } else { 0 } {
-                    let members = g.group(k as u32);
-                    let latest = members.iter().map(|&v| self.dist[v as usize]).max().unwrap_or(-NEVER);
-                    for &v in members.iter().filter(|_| latest > -NEVER && members.len() > 1) {
-                        let to = &mut self.dist[v as usize];
-                        if latest + 1 - wide > *to {
-                            *to = latest + 1 - wide;
-                            changed = true;
-                        }
-                    }
-                }
-                if !changed || self.dist[source as usize] > 0 {
-                    break;
-                }
-            }
-            for b in (0..m).filter(|&b| b != a && self.component[b] == c) {
-                let d = self.dist[self.ops[b] as usize];
-                self.distance[a * m + b] = d.clamp(NO_PATH.into(), FAR.into()) as i32;
+            for b in (0..m).filter(|&b| b != a && self.component[b] == self.component[a]) {
+                self.distance[a * m + b] = closure.distance(self.ops[a], self.ops[b]);
             }
         }
     }

@@ -3,9 +3,10 @@
 //! In: the op and its start. Out: smaller domains and windows of the others, or a failure with the decisions it
 //! follows from. See the parent for the whole.
 
+use super::super::closure::{FAR, MAX_OPS, NO_PATH};
 use super::super::problem::{NO_GROUP, Node};
 use super::super::rrt::Rrt;
-use super::model::{FAR, NO_PATH, SET, Set, insert};
+use super::model::{SET, Set, insert};
 use super::{Exact, UNPLACED, next_in};
 
 /// The op that lost its last start (if it was one) and why.
@@ -270,4 +271,4 @@ impl Exact {
     }
 }
 
-const _: () = assert!(SET * 64 == super::MAX_OPS);
+const _: () = assert!(SET * 64 == MAX_OPS);

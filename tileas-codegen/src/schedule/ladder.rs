@@ -1,0 +1,208 @@
+//! The strategies at one II, in the order they are tried.
+//!
+//! `rau_refinement` (iterative modulo scheduling with eviction) → `deepest_retry` (the retry arm at the largest horizon)
+//! → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
+//! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact`. The first success ends the ladder.
+//! Intermediate state, dead ops in the snapshot, is kept from `deepest_retry` to the first placements and cleared
+//! before their second turn, which happens only if there was something to clear.
+//!
+//! In: an II at or above the bounds. Out: whether some rung placed all ops; the compacted result is the generator's
+//! best. Each rung has its own budget in steps for the whole region. Source: spec page 3, "Strategy Orchestration".
+
+use super::arms::Loop;
+use super::closure;
+use super::cost_based::CostBased;
+use super::exact::Answer;
+use super::graph::Graph;
+use super::ims::{Outcome, Priority, Stuck};
+use super::options::{Rung, ScheduleOptions};
+use super::problem::Problem;
+
+/// On the way up an II gets one part in this many of the steps of exact search that are left.
+const WAY_UP: u64 = 4;
+/// The same for the steps of the arms.
+const ARMS_WAY_UP: u64 = 4;
+
+impl CostBased {
+    /// All rungs at one II; a success is left in `best`.
+    pub(super) fn try_ii(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        ii: u32,
+        attempts: u32,
+    ) -> bool {
+        let wide = i64::from(ii);
+        if !self.ims.prepare(p, g, wide, o.max_stages) {
+            self.refute(ii);
+            return false;
+        }
+        if o.rungs.has(Rung::RauRefinement) {
+            match self.place(p, g, o, ii, 0) {
+                Some(true) => return self.succeed(p, g, o, ii, Rung::RauRefinement),
+                Some(false) => {}
+                None => return false,
+            }
+        }
+        if let Some(rung) = self.climb_arms(p, g, o, ii) {
+            return self.succeed(p, g, o, ii, rung);
+        }
+        if o.rungs.has(Rung::Portfolio) {
+            // Attempts beyond the first: both directions in turn.
+            for k in 1..attempts.max(1) {
+                match self.place(p, g, o, ii, k) {
+                    Some(true) => return self.succeed(p, g, o, ii, Rung::Portfolio),
+                    Some(false) => {}
+                    None => return false,
+                }
+            }
+        }
+        if o.rungs.has(Rung::Exact) && self.try_exact_search(p, g, o, ii, WAY_UP) {
+            self.rung = Some(Rung::Exact);
+            return true;
+        }
+        false
+    }
+
+    fn succeed(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, rung: Rung) -> bool {
+        self.rung = Some(rung);
+        self.finish(p, g, o, ii)
+    }
+
+    fn refute(&mut self, ii: u32) {
+        if self.proven == ii {
+            self.proven = ii + 1;
+        }
+    }
+
+    /// An empty table; `false`: some op does not even fit alone.
+    fn clear_table(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> bool {
+        let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) else { return true };
+        self.ims.stuck = Some(Stuck { node, window: (0, i64::from(ii) - 1), rank: 0 });
+        self.refute(ii);
+        false
+    }
+
+    /// Attempt `k` of iterative modulo scheduling; `None`: no attempt can be made any more at this II.
+    fn place(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, k: u32) -> Option<bool> {
+        if !self.clear_table(p, o, ii) {
+            return None;
+        }
+        let backward = k % 3 == 2;
+        let priority = match k {
+            0 | 2 => Priority::Height,
+            1 | 5 => Priority::Slack,
+            3 => Priority::Early,
+            k => Priority::Sampled(o.seed.wrapping_add(u64::from(k))),
+        };
+        // A probe looks at many rows of a large table: count them in.
+        let weight = 1 + u64::from(self.rrt.rows()) / 256;
+        let left = o.step_limit.saturating_sub(self.steps) / weight;
+        let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
+        self.ims.snug = k % 2 == 0;
+        self.attempts += 1;
+        let before = self.ims.placements;
+        let (wide, budget) = (i64::from(ii), full.min(left));
+        let outcome = if backward {
+            if !std::mem::replace(&mut self.mirrored, true) {
+                g.mirror_into(&mut self.mirror);
+            }
+            self.ims.attempt_backward(p, g, &self.mirror, &mut self.rrt, wide, priority, budget)
+        } else {
+            self.ims.attempt(p, g, &mut self.rrt, wide, priority, budget)
+        };
+        self.steps += (self.ims.placements - before) * weight;
+        if outcome == Outcome::Placed {
+            return Some(true);
+        }
+        if self.steps + weight > o.step_limit {
+            self.out_of_steps = true;
+            return None;
+        }
+        Some(false)
+    }
+
+    /// The rungs made of arms. A success is in `ims.start`, and in the table.
+    fn climb_arms(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> Option<Rung> {
+        let total = self.driver.arms.steps;
+        let share = total / ARMS_WAY_UP;
+        if share == 0 || !(g.n as usize <= closure::MAX_OPS || total >= u64::from(g.n) * 64) {
+            return None;
+        }
+        let dense = self.closure.build(g, ii);
+        let ladder = [
+            (Rung::DeepestRetry, false),
+            (Rung::InitialPlacement, false),
+            (Rung::CostBasedPlacement, false),
+            (Rung::InitialPlacement, true),
+            (Rung::CostBasedPlacement, true),
+        ];
+        let mut used = 0;
+        let mut marked = false;
+        let mut found = None;
+        for (rung, cleared) in ladder {
+            // Clearing what is clear already repeats the same failure.
+            if !o.rungs.has(rung) || (cleared && !marked) || !self.clear_table(p, o, ii) {
+                continue;
+            }
+            let l = Loop {
+                p,
+                g,
+                ims: &self.ims,
+                closure: dense.then_some(&self.closure),
+                options: o,
+                ii: ii.into(),
+            };
+            self.driver.arms.steps = share / 2;
+            let keep = !cleared && marked;
+            let done = match rung {
+                Rung::DeepestRetry => self.driver.deepest_retry(&l, &mut self.rrt),
+                Rung::InitialPlacement => self.driver.initial_placement(&l, &mut self.rrt, keep),
+                _ => self.driver.cost_based_placement(&l, &mut self.rrt, keep),
+            };
+            marked |= self.driver.arms.dead.contains(&true);
+            used += share / 2 - self.driver.arms.steps;
+            if done {
+                found = Some(rung);
+                break;
+            }
+            if used >= share {
+                break;
+            }
+        }
+        self.driver.arms.steps = total.saturating_sub(used);
+        if found.is_some() {
+            self.ims.start.clear();
+            self.ims.start.extend_from_slice(&self.driver.arms.seats);
+        }
+        found
+    }
+
+    /// One part in `parts` of the steps left goes to this II.
+    pub(super) fn try_exact_search(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        ii: u32,
+        parts: u64,
+    ) -> bool {
+        let share = self.exact_left / parts;
+        if share == 0 || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
+            return false;
+        }
+        let mut left = share;
+        let (rrt, ims) = (&mut self.rrt, &mut self.ims);
+        let answer = self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left);
+        self.exact_left -= share - left;
+        match answer {
+            Answer::Found => self.finish(p, g, o, ii),
+            Answer::Refuted => {
+                self.refute(ii);
+                false
+            }
+            Answer::Unknown => false,
+        }
+    }
+}
