@@ -37,6 +37,13 @@ pub struct Edge {
     pub why: Why,
 }
 
+impl Edge {
+    /// Whether it holds for what stands in an arm that is not taken: an agent's order passes through.
+    fn passes(&self) -> bool {
+        matches!(self.why, Why::Order(..) | Why::Completes)
+    }
+}
+
 /// Nodes of one event.
 #[derive(Copy, Clone, Debug)]
 pub struct Nodes {
@@ -160,8 +167,7 @@ impl Graph {
         for (k, e) in self.edges.iter().enumerate() {
             for turn in 0..period {
                 let to = (turn + e.distance).rem_euclid(period);
-                let order = matches!(e.why, Why::Order(..));
-                if !order && (skipped(e.from, turn) || skipped(e.to, to)) {
+                if !e.passes() && (skipped(e.from, turn) || skipped(e.to, to)) {
                     continue;
                 }
                 let place = |node: usize, turn: i64| node + n * turn as usize;
@@ -178,7 +184,7 @@ impl Graph {
         let mut used: Vec<(usize, i64, usize)> = Vec::new();
         for &(k, from, to) in cycle {
             let e = &self.edges[k];
-            if matches!(e.why, Why::Order(..)) {
+            if e.passes() {
                 continue;
             }
             for (node, turn) in [(e.from, from), (e.to, to)] {
