@@ -370,15 +370,15 @@ impl Graph {
             let mut needs: Vec<Vec<Option<usize>>> = vec![vec![None; agents]; agents];
             for (p, info) in m.pipes.iter().enumerate() {
                 let does = |a: usize, f: &dyn Fn(&What) -> bool| inner.iter().any(|&r| any_event(m, r, a, f));
-                for v in 0..agents {
-                    for u in 0..agents {
+                for (v, row) in needs.iter_mut().enumerate() {
+                    for (u, need) in row.iter_mut().enumerate() {
                         let full = does(v, &|w| matches!(w, What::Wait(q, _) if *q == p))
                             && does(u, &|w| matches!(w, What::Commit(q, _) if *q == p));
                         let empty = info.empty.is_some()
                             && does(v, &|w| *w == What::Acquire(p))
                             && does(u, &|w| matches!(w, What::Release(q, ..) if *q == p));
                         if full || empty {
-                            needs[v][u].get_or_insert(p);
+                            need.get_or_insert(p);
                         }
                     }
                 }
