@@ -200,8 +200,11 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
         }
 }
 
-/// Iterations of a loop in numbers that mean the same in every agent: difference of the bounds, and the stride.
-fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<(Vec<(u32, i64)>, i64, u32)> {
+/// Iterations of a loop in numbers that mean the same in every agent: the difference of the bounds (terms, constant)
+/// and the stride.
+type Iterations = (Vec<(u32, i64)>, i64, u32);
+
+fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<Iterations> {
     let func = m.func;
     let (span, stride) = if l.skew == 0 {
         let [lower, upper, stride] = bounds(func, l.op)?;
@@ -238,7 +241,7 @@ fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<(Vec<(u32, i6
 /// Loops and branches of one origin run alike in all agents.
 fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     let mut canon = Canon::default();
-    let mut loops: FxHashMap<i64, (Vec<(u32, i64)>, i64, u32)> = FxHashMap::default();
+    let mut loops: FxHashMap<i64, Iterations> = FxHashMap::default();
     for l in &m.loops {
         let Some(here) = space(m, l, &mut canon) else {
             if l.skew > 0 {

@@ -37,6 +37,13 @@ pub struct Edge {
     pub why: Why,
 }
 
+impl Edge {
+    /// Whether it holds for what stands in an arm that is not taken: an agent's order passes through.
+    fn passes(&self) -> bool {
+        matches!(self.why, Why::Order(..) | Why::Completes)
+    }
+}
+
 /// Nodes of one event.
 #[derive(Copy, Clone, Debug)]
 pub struct Nodes {
@@ -160,8 +167,7 @@ impl Graph {
         for (k, e) in self.edges.iter().enumerate() {
             for turn in 0..period {
                 let to = (turn + e.distance).rem_euclid(period);
-                let order = matches!(e.why, Why::Order(..));
-                if !order && (skipped(e.from, turn) || skipped(e.to, to)) {
+                if !e.passes() && (skipped(e.from, turn) || skipped(e.to, to)) {
                     continue;
                 }
                 let place = |node: usize, turn: i64| node + n * turn as usize;
@@ -178,7 +184,7 @@ impl Graph {
         let mut used: Vec<(usize, i64, usize)> = Vec::new();
         for &(k, from, to) in cycle {
             let e = &self.edges[k];
-            if matches!(e.why, Why::Order(..)) {
+            if e.passes() {
                 continue;
             }
             for (node, turn) in [(e.from, from), (e.to, to)] {
@@ -366,15 +372,15 @@ impl Graph {
             let mut needs: Vec<Vec<Option<usize>>> = vec![vec![None; agents]; agents];
             for (p, info) in m.pipes.iter().enumerate() {
                 let does = |a: usize, f: &dyn Fn(&What) -> bool| inner.iter().any(|&r| any_event(m, r, a, f));
-                for v in 0..agents {
-                    for u in 0..agents {
+                for (v, row) in needs.iter_mut().enumerate() {
+                    for (u, need) in row.iter_mut().enumerate() {
                         let full = does(v, &|w| matches!(w, What::Wait(q, _) if *q == p))
                             && does(u, &|w| matches!(w, What::Commit(q, _) if *q == p));
                         let empty = info.empty.is_some()
                             && does(v, &|w| *w == What::Acquire(p))
                             && does(u, &|w| matches!(w, What::Release(q, ..) if *q == p));
                         if full || empty {
-                            needs[v][u].get_or_insert(p);
+                            need.get_or_insert(p);
                         }
                     }
                 }
