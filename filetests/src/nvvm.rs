@@ -6,9 +6,11 @@
 use crate::header::{NvvmPass, SEPARATOR};
 use crate::run::Outcome;
 use anyhow::{Result, ensure};
-use tileas_codegen::Settings;
+use std::fmt::Write;
 use tileas_codegen::nvvm::passes::{CleanupScratch, CleanupStats, cfg, cleanup, dce, local};
-use tileas_codegen::nvvm::{Module, parse, print, verify};
+use tileas_codegen::nvvm::{Function, Module, parse, print, verify};
+use tileas_codegen::regalloc::{Allocator, RegallocOptions};
+use tileas_codegen::{CodegenError, Settings};
 
 pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result<Outcome> {
     // The expected output behind the separator is all comments, which the parser would keep.
@@ -27,13 +29,15 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
         return Ok(Outcome { text: None, reported });
     }
     let mut stats = CleanupStats::default();
+    let mut notes = String::new();
     for func in &mut module.functions {
         match pass {
             NvvmPass::Cfg => cfg::run(func, &mut cfg::CfgScratch::default(), &mut stats),
             NvvmPass::Local => local::run(func, &mut local::LocalScratch::default(), &mut stats),
             NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats),
             NvvmPass::Cleanup => stats = cleanup(func, &mut CleanupScratch::default()),
-            NvvmPass::None | NvvmPass::Verify | NvvmPass::Regalloc => {}
+            NvvmPass::Regalloc => notes.push_str(&registers(func, settings, &mut reported)),
+            NvvmPass::None | NvvmPass::Verify => {}
         }
     }
     round_trip(&module)?;
@@ -43,7 +47,32 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
         "the verifier refuses what the pass left\n{after:?}\n{}",
         text_of(&module)
     );
-    Ok(Outcome { text: Some(text_of(&module)), reported })
+    Ok(Outcome { text: Some(notes + &text_of(&module)), reported })
+}
+
+/// Budgets and spills; one comment line per agent that did not fit.
+fn registers(func: &mut Function, settings: &Settings, reported: &mut Vec<CodegenError>) -> String {
+    let options = RegallocOptions {
+        mode: settings.regalloc,
+        cap: settings.max_regs.unwrap_or(255),
+        reserve: settings.register_reserve,
+        shared: None,
+    };
+    let mut out = String::new();
+    for r in Allocator::default().run(func, &options) {
+        reported.extend(r.warning(func));
+        let (before, after) = (r.before.units, r.after.units);
+        let _ = write!(out, "; {}: {before} registers at the peak, {after} now, budget {}", r.name, r.max_regs);
+        if let Some(Ok(s)) = &r.outcome {
+            let _ = write!(
+                out,
+                "; {} stored, {} reloaded, {} recomputed, {} bytes",
+                s.stores, s.reloads, s.recomputed, s.local_bytes
+            );
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn text_of(module: &Module) -> String {

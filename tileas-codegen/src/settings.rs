@@ -15,7 +15,7 @@ use crate::ir::{Limits as IrLimits, ParseLimits};
 use crate::isa::Flags;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
-use crate::regalloc::Mode as RegallocMode;
+use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
 use crate::schedule::{
     ArmPolicy, G2Horizon, IiSearch, Limits, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
 };
@@ -322,6 +322,8 @@ settings! {
     /// What happens to agents that need more registers than they may use: `plan` stores values in shared or local
     /// memory or computes them again, `report` warns and leaves it to the assembler.
     regalloc: RegallocMode = RegallocMode::Plan, "regalloc", Allowed::Words(&["report", "plan"]);
+    /// Registers per thread kept free for what the assembler adds, when budgets are checked.
+    register_reserve: u32 = PTXAS_RESERVE, "register-reserve", Allowed::Int(0, 128);
 
     /// Least PTX version to state.
     min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version;
@@ -489,8 +491,8 @@ mod tests {
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=1000000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
              simt-warps=4 max-simt-agents=1 slice-regs=64 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
-              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
-              mma-in-order=false max-regs=target regalloc=plan \
+             smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
+             mma-in-order=false max-regs=target regalloc=plan register-reserve=4 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

@@ -330,8 +330,12 @@ impl Context {
         let sym = module.symbols.iter().find(|(_, s)| s.kind == nvvm::SymKind::DynamicShared);
         for func in &mut module.functions {
             let threads = func.launch.reqntid.map_or(machine.limits.max_threads, |d| d[0]);
-            let mut options =
-                RegallocOptions { mode: settings.regalloc, cap: machine.entry_registers(threads), ..Default::default() };
+            let mut options = RegallocOptions {
+                mode: settings.regalloc,
+                cap: machine.entry_registers(threads),
+                reserve: settings.register_reserve,
+                shared: None,
+            };
             if let Some(n) = settings.max_regs {
                 options.cap = options.cap.min(n);
                 // The two exclude each other.

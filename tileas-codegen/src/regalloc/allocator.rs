@@ -152,7 +152,8 @@ impl Allocator {
     ) {
         let Heavy { planner, remat, dce } = &mut **self.heavy.get_or_insert_default();
         let goal = agent.max_regs.saturating_sub(options.reserve);
-        let mut units = goal;
+        // The allocator spills before all its registers are taken; what counts is the pressure of what it leaves.
+        let mut units = goal + goal / 6;
         let mut best: Option<(Function, Pressure, SpillStats)> = None;
         for _ in 0..ROUNDS {
             let plan = match planner.plan(func, &self.liveness, &agent.blocks, units) {
@@ -171,11 +172,11 @@ impl Allocator {
             let mut blocks = agent.blocks.clone();
             blocks.extend((old_blocks..new.blocks.len()).map(|i| Bb::from_u32(i as u32)));
             let after = self.pressure.peak(&new, &Liveness::compute(&new), &blocks);
-            if best.as_ref().is_none_or(|(_, b, _)| after.units < b.units) {
+            let excess = after.units.saturating_sub(goal);
+            if excess == 0 || best.as_ref().is_none_or(|(_, b, _)| after.units < b.units) {
                 best = Some((new, after, stats));
             }
             // Fewer registers for the next plan by what this one is over.
-            let excess = after.units.saturating_sub(goal);
             if excess == 0 || units <= excess {
                 break;
             }

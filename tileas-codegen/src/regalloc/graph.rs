@@ -202,7 +202,7 @@ impl Builder<'_> {
             Block::new(graph.blocks.len() - 1)
         };
         add(graph, Origin::Entry);
-        // Blocks, each followed by those of its edges, so that the numbers follow the layout.
+        // Blocks, each followed by those of its edges.
         let mut links: Vec<(Block, Result<Block, Bb>)> = Vec::new();
         for &bb in blocks {
             let block = add(graph, Origin::Block(bb));

@@ -1,0 +1,209 @@
+//! Registers as counted here against registers as ptxas assigns them, on every kernel of the file tests; and what planned
+//! spills are worth. `cargo test -p tileas-codegen --test registers -- --nocapture` prints the tables of
+//! `docs/registers.md`. Needs `PTXAS`; without it nothing is checked, unless `TILEAS_REQUIRE_PTXAS` is set.
+
+mod corpus;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use tileas_codegen::nvvm::{self, Module};
+use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::regalloc::{Liveness, PTXAS_RESERVE, PressureScratch};
+use tileas_codegen::{Context, Settings};
+
+/// What `ptxas -v` says of one kernel.
+#[derive(Copy, Clone, Debug, Default)]
+struct Assembled {
+    registers: u32,
+    stack: u32,
+    spill_stores: u32,
+    spill_loads: u32,
+}
+
+fn ptxas() -> Option<PathBuf> {
+    let found = std::env::var_os("PTXAS").map(PathBuf::from);
+    assert!(found.is_some() || std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "PTXAS is not set");
+    found
+}
+
+fn ptx_of(module: &Module) -> String {
+    let mut found = Vec::new();
+    let verified = nvvm::verify(module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}"));
+    let mut out = String::new();
+    PtxEmitter::default().emit(verified, &PtxOptions::default(), &mut out);
+    out
+}
+
+/// The number before a phrase.
+fn number_before(said: &str, phrase: &str) -> Option<u32> {
+    let before = &said[..said.find(phrase)?];
+    before.split(|c: char| !c.is_ascii_digit()).rfind(|s| !s.is_empty())?.parse().ok()
+}
+
+/// Assembles; `Err` is what ptxas said.
+fn assemble(tool: &PathBuf, name: &str, module: &Module) -> Result<Assembled, String> {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("registers");
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    let file = folder.join(format!("{}.ptx", name.replace('/', "_")));
+    std::fs::write(&file, ptx_of(module)).expect("a temporary file");
+    let output = Command::new(tool)
+        .arg(format!("-arch={}", module.target))
+        .args(["-v", "-o", "/dev/null"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .expect("ptxas starts");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(said);
+    }
+    let get = |phrase| number_before(&said, phrase).unwrap_or_else(|| panic!("no `{phrase}` in {said}"));
+    Ok(Assembled {
+        registers: get(" registers"),
+        stack: get(" bytes stack frame"),
+        spill_stores: get(" bytes spill stores"),
+        spill_loads: get(" bytes spill loads"),
+    })
+}
+
+/// Maps in two threads, results in order.
+fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = Mutex::new(0);
+    let results = Mutex::new(items.iter().map(|_| None).collect::<Vec<Option<R>>>());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let i = {
+                        let mut next = next.lock().expect("no thread panics");
+                        *next += 1;
+                        *next - 1
+                    };
+                    let Some(item) = items.get(i) else { break };
+                    let r = f(item);
+                    results.lock().expect("no thread panics")[i] = Some(r);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("no thread panics").into_iter().map(|r| r.expect("done")).collect()
+}
+
+fn peak(module: &Module) -> u32 {
+    let f = &module.functions[0];
+    PressureScratch::default().function(f, &Liveness::compute(f)).units
+}
+
+/// All kernels of the corpus, lowered with default options.
+fn modules() -> Vec<(String, Module)> {
+    let mut context = Context::new();
+    let mut modules = Vec::new();
+    for kernel in corpus::kernels() {
+        for module in kernel.lower(&mut context, &Settings::default()) {
+            modules.push((kernel.name.clone(), module));
+        }
+    }
+    assert!(modules.len() > 60);
+    modules
+}
+
+/// The module with that many registers per thread at most.
+fn limited(module: &Module, registers: u32) -> Module {
+    let mut m = module.clone();
+    let launch = &mut m.functions[0].launch;
+    (launch.maxnreg, launch.minnctapersm) = (Some(registers.clamp(24, 255)), None);
+    m
+}
+
+/// What the assembler asks for with tensor-memory loads in a kernel, however few registers are live.
+const LEAST: u32 = 50;
+
+#[test]
+fn kernels_with_peak_and_reserve_assemble_without_spills() {
+    let Some(tool) = ptxas() else { return };
+    let results = in_parallel(&modules(), |(name, module)| {
+        let budget = (peak(module) + PTXAS_RESERVE).max(LEAST);
+        let a = assemble(&tool, &format!("{name}_reserve"), &limited(module, budget));
+        (name.clone(), budget, a)
+    });
+    for (name, budget, a) in results {
+        let a = a.unwrap_or_else(|e| panic!("{name} with {budget} registers: {e}"));
+        assert_eq!((a.stack, a.spill_stores, a.spill_loads), (0, 0, 0), "{name} with {budget} registers: {a:?}");
+    }
+}
+
+/// The table of `docs/registers.md`: the least budget without spills, by bisection.
+#[test]
+#[ignore = "several hundred runs of the assembler"]
+fn calibrate() {
+    let Some(tool) = ptxas() else { return };
+    let rows = in_parallel(&modules(), |(name, module)| {
+        let free = assemble(&tool, &format!("{name}_cal"), module).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let fits = |n: u32| {
+            assemble(&tool, &format!("{name}_cal"), &limited(module, n))
+                .is_ok_and(|a| a.stack + a.spill_stores + a.spill_loads == 0)
+        };
+        let (mut lo, mut hi) = (23, 255);
+        while hi - lo > 1 {
+            let middle = (lo + hi) / 2;
+            if fits(middle) { hi = middle } else { lo = middle }
+        }
+        (i64::from(hi) - i64::from(peak(module)), name.clone(), peak(module), free.registers, hi)
+    });
+    let mut rows = rows;
+    rows.sort();
+    println!("| kernel | peak | taken by ptxas | least without spills | least − peak |\n|---|---|---|---|---|");
+    for (more, name, ours, free, least) in &rows {
+        println!("| {name} | {ours} | {free} | {least} | {more:+} |");
+    }
+}
+
+#[test]
+fn planned_spills_assemble_within_the_budget() {
+    let Some(tool) = ptxas() else { return };
+    let mut context = Context::new();
+    let kernels = corpus::kernels();
+    let mut jobs = Vec::new();
+    for name in ["execute/epi_bias_relu", "execute/elementwise_bias", "execute/residual_tma", "execute/epi_row_scale_m128",
+        "execute/if_update_persistent", "execute/elementwise_2d"] {
+        let Some(kernel) = kernels.iter().find(|k| k.name == name) else { continue };
+        for max in [40, 64, 80, 88, 96, 112, 128] {
+            for mode in ["report", "plan"] {
+                let mut b = Settings::builder();
+                b.set("max-regs", &max.to_string()).expect("a register count");
+                b.set("regalloc", mode).expect("a mode");
+                for module in kernel.lower(&mut context, &b.finish()) {
+                    jobs.push((name, max, mode, module));
+                }
+            }
+        }
+    }
+    let results =
+        in_parallel(&jobs, |(name, max, mode, module)| assemble(&tool, &format!("{name}_{max}_{mode}"), module));
+    println!("| kernel | max-regs | mode | peak | registers | stack | spill stores | spill loads |");
+    let (mut better, mut over) = (0, 0);
+    for pair in jobs.iter().zip(&results).collect::<Vec<_>>().chunks_exact(2) {
+        for ((name, max, mode, module), r) in pair {
+            let peak = peak(module);
+            match r {
+                Ok(a) => {
+                    println!(
+                        "| {name} | {max} | {mode} | {peak} | {} | {} | {} | {} |",
+                        a.registers, a.stack, a.spill_stores, a.spill_loads
+                    );
+                    // What was planned to fit, the assembler fits in without spills of its own.
+                    if *mode == "plan" && peak + PTXAS_RESERVE <= *max && *max >= LEAST {
+                        over += u32::from(a.spill_stores + a.spill_loads > 0);
+                    }
+                }
+                Err(e) => println!("| {name} | {max} | {mode} | {peak} | {} |", e.lines().next().unwrap_or("")),
+            }
+        }
+        if let [(_, Ok(report)), (_, Ok(plan))] = pair {
+            better += u32::from(report.spill_loads > 0 && plan.spill_loads == 0);
+        }
+    }
+    assert_eq!(over, 0, "kernels that fit their budget spill");
+    assert!(better >= 4, "{better} kernels over their budget fit after planning");
+}
