@@ -273,6 +273,9 @@ settings! {
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
+    /// Loads of matrix operands, loads in loops and stores of rows go through TMA where they can. It asks for pointers
+    /// and strides that are multiples of 16 bytes, which direct accesses do not need.
+    tma_rewrite: bool = true, "tma-rewrite", Allowed::Flag;
 
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
@@ -381,7 +384,7 @@ impl Settings {
 
     /// What placement reads.
     pub fn place_options(&self) -> PlaceOptions {
-        PlaceOptions { slice_regs: self.slice_regs }
+        PlaceOptions { slice_regs: self.slice_regs, tma_rewrite: self.tma_rewrite }
     }
 
     /// What the scheduler reads.
@@ -417,7 +420,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true unlimited-smem=false mma-in-order=false \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );
