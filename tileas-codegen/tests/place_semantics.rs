@@ -327,7 +327,8 @@ fn placement_keeps_what_is_stored() {
         let func = parse_module(&std::fs::read_to_string(&file).unwrap()).unwrap().functions.remove(0);
         let plan = plan_agents(&func, &*isa, &AgentOptions::default()).unwrap();
         for slice_regs in [16, 64, 256] {
-            let (placed, _) = place(&func, &plan, &*isa, &PlaceOptions { slice_regs }).unwrap();
+            let (placed, _) =
+                place(&func, &plan, &*isa, &PlaceOptions { slice_regs, ..PlaceOptions::default() }).unwrap();
             for trips in [0.0, 3.0] {
                 let (want, got) = (memory(&func, trips), memory(&placed, trips));
                 assert!(

@@ -24,7 +24,7 @@ use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::nvvm::{self, passes::CleanupScratch};
-use crate::place::place_in;
+use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::Scheduler;
@@ -251,7 +251,7 @@ impl Context {
         }
         match Form::of(func) {
             Form::Value => {
-                self.schedule_kernel(func, isa, settings, last, state, warnings)?;
+                self.rewritten_kernel(func, isa, settings, last, state, warnings)?;
                 if last < Stage::Materialized {
                     return Ok(None);
                 }
@@ -277,6 +277,30 @@ impl Context {
         state.nvvm = Some(lowered.module);
         state.metadata = Some(lowered.metadata);
         Ok(info.functions.into_iter().next())
+    }
+
+    /// From the source to the materialised function, with loads through TMA if the stages take them there.
+    fn rewritten_kernel(
+        &mut self,
+        func: &Function,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        last: Stage,
+        state: &mut KernelState,
+        warnings: &mut Errors,
+    ) -> Result<(), Errors> {
+        let threads = settings.simt_warps * isa.machine().limits.warp_threads;
+        if let Some(rewritten) = settings.tma_rewrite.then(|| rewrite_loads(func, isa, threads)).flatten() {
+            let before = warnings.len();
+            match self.schedule_kernel(&rewritten, isa, settings, last, state, warnings) {
+                // The rewrite only guesses that spaces, layouts and memory will suffice (E05, E06).
+                Err(e) if e.iter().all(|e| matches!(&e.code.as_str()[..3], "E05" | "E06")) => {
+                    warnings.truncate(before);
+                }
+                done => return done,
+            }
+        }
+        self.schedule_kernel(func, isa, settings, last, state, warnings)
     }
 
     /// From the source to the materialised function, or to `last`.

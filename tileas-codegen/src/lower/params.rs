@@ -286,7 +286,7 @@ impl Abi {
             let mapped = self.maps.iter().any(|m| m.view == i);
             let per16 = 16 / v.elem.bytes().clamp(1, 16);
             for d in 0..v.dims.len().saturating_sub(1) {
-                if mapped || v.direct {
+                if mapped {
                     out.push(format!("{}.s{d} % {per16} == 0", v.name));
                 }
             }

@@ -7,7 +7,7 @@
 //!
 //! Layouts follow demand. Whatever meets tensor or shared memory, or broadcasts, has one row per thread (`row`),
 //! its row vectors (1×N, or rank 1 reshaped to it) are in every thread (`cols`), its column vectors (M×1) hold one
-//! element per row (`rowvec`). Plain element-wise chains are `row` where the rows fill the threads, else coalesced.
+//! element per row (`rowvec`). Plain element-wise chains are coalesced.
 //! Cost: linear but for union-find.
 
 use super::PlaceOptions;
@@ -66,7 +66,6 @@ pub struct ChainInfo {
     spread: bool,
     matrices: bool,
     least_rows: u32,
-    rows_fill: bool,
     widest_elem: u32,
     loc_op: PackedOption<Op>,
 }
@@ -109,7 +108,7 @@ pub fn rows_columns(dims: &[u32]) -> (u32, u32) {
 }
 
 /// Whether a store of a tile can go through TMA, given the columns of one slice.
-pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) -> bool {
+pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, opts: &PlaceOptions) -> bool {
     let (Some(value), Some(view)) = (func.named_operand(op, "value"), func.named_operand(op, "view")) else {
         return false;
     };
@@ -121,7 +120,8 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa) 
     };
     let limits = &isa.machine().limits;
     let row_bytes = columns.saturating_mul(elem.bytes());
-    isa.features().has(Feature::Tma)
+    opts.tma_rewrite
+        && isa.features().has(Feature::Tma)
         && func.results(op).is_empty()
         && *view_elem == elem
         && !matches!(elem, Scalar::I1 | Scalar::E2M1)
@@ -144,7 +144,7 @@ impl Chains {
     /// # Errors
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
     pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
-        let &Inputs { func, classes, warps, isa, .. } = from;
+        let &Inputs { func, classes, .. } = from;
         let ops: Vec<Op> = func.ops().filter(|&op| classify::is_register_op(func, op)).collect();
         let writes: Vec<(Value, Op)> = classes
             .ties
@@ -207,9 +207,8 @@ impl Chains {
             }
         }
         chains.vectors(func, classes);
-        let threads = warps * isa.machine().limits.warp_threads;
-        chains.survey(func, classes, &writes, threads);
-        chains.carried(func, classes, threads);
+        chains.survey(func, classes, &writes);
+        chains.carried(func, classes);
         chains.settle(from, &writes)?;
         Ok(chains)
     }
@@ -267,7 +266,7 @@ impl Chains {
     }
 
     /// Collects per chain what decides its family and width.
-    fn survey(&mut self, func: &Function, classes: &Classes, writes: &[(Value, Op)], threads: u32) {
+    fn survey(&mut self, func: &Function, classes: &Classes, writes: &[(Value, Op)]) {
         for i in 0..self.ops.len() {
             let op = self.ops[i];
             let Some(c) = self.of_op[op].expand() else { continue };
@@ -282,7 +281,7 @@ impl Chains {
                 info.memory |= stored && dims.len() > 1;
                 // Of what lies in memory, a slice reads its own part only.
                 if !(stored && func.opcode(op) == Opcode::ExtractSlice) {
-                    info.see(dims, elem, threads);
+                    info.see(dims, elem);
                 }
             }
             match func.opcode(op) {
@@ -312,13 +311,13 @@ impl Chains {
             info.loc_op = info.loc_op.expand().unwrap_or(op).into();
             info.memory = true;
             if let (Some(dims), Some(elem)) = (func.value_data(value).dims(), func.value_data(value).elem()) {
-                info.see(dims, elem, threads);
+                info.see(dims, elem);
             }
         }
     }
 
     /// Tiles that loops and conditionals carry in registers keep their chain whole.
-    fn carried(&mut self, func: &Function, classes: &Classes, threads: u32) {
+    fn carried(&mut self, func: &Function, classes: &Classes) {
         for op in func.ops() {
             if matches!(func.opcode(op), Opcode::For | Opcode::If) {
                 for &v in func.results(op) {
@@ -326,7 +325,7 @@ impl Chains {
                         self.info[c].carried = true;
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
-                            self.info[c].see(dims, elem, threads);
+                            self.info[c].see(dims, elem);
                         }
                     }
                 }
@@ -342,9 +341,7 @@ impl Chains {
             if !info.matrices {
                 info.columns = info.vector_length;
             }
-            let rows_family = info.matrices
-                && (info.memory || info.spread || (info.rows_fill && !info.mixed))
-                && info.least_rows >= warps;
+            let rows_family = info.matrices && (info.memory || info.spread) && info.least_rows >= warps;
             info.family = if rows_family {
                 Family::Rows
             } else if info.spread && info.matrices {
@@ -387,7 +384,7 @@ impl Chains {
             }
             if func.opcode(op) == Opcode::TiledStore && self.info[c].family == Family::Rows {
                 let elem = func.named_operand(op, "value").and_then(|v| func.value_data(v).elem());
-                if let Some(elem) = elem.filter(|_| tma_storable(func, op, self.info[c].columns, isa)) {
+                if let Some(elem) = elem.filter(|_| tma_storable(func, op, self.info[c].columns, isa, opts)) {
                     let columns = 128 / elem.bytes();
                     span[c] = if span[c] == 0 { columns } else { span[c].min(columns) };
                 }
@@ -461,7 +458,6 @@ impl Default for ChainInfo {
             spread: false,
             matrices: false,
             least_rows: u32::MAX,
-            rows_fill: true,
             widest_elem: 1,
             loc_op: None.into(),
         }
@@ -470,7 +466,7 @@ impl Default for ChainInfo {
 
 impl ChainInfo {
     /// Takes one tile into account.
-    fn see(&mut self, dims: &[u32], elem: Scalar, threads: u32) {
+    fn see(&mut self, dims: &[u32], elem: Scalar) {
         let (rows, columns) = rows_columns(dims);
         self.widest_elem = self.widest_elem.max(elem.bytes());
         if dims.len() < 2 {
@@ -480,7 +476,6 @@ impl ChainInfo {
         self.matrices = true;
         if rows > 1 {
             self.least_rows = self.least_rows.min(rows);
-            self.rows_fill &= rows.is_multiple_of(threads);
         }
         // Two different widths besides 1: slices along one would cut the other elsewhere.
         self.mixed |= columns > 1 && self.columns > 1 && self.columns != columns;

@@ -6,6 +6,7 @@
 //! further slices (a *flush*) after the chain's last item of the block, and earlier before any op that takes what
 //! the chain writes, overwrites what it reads, contains more of the chain, or touches memory in conflict.
 
+use super::PlaceOptions;
 use super::chains::{Chain, Chains};
 use super::classify::{self, Class, Classes, ancestor_in, home};
 use super::operands::MatrixLayouts;
@@ -59,6 +60,7 @@ pub(super) struct Placer<'a> {
     chains: &'a Chains,
     layouts: &'a MatrixLayouts,
     isa: &'a dyn TargetIsa,
+    opts: &'a PlaceOptions,
     position: SecondaryMap<Op, u32>,
     items: Vec<Item>,
     items_at: SecondaryMap<Op, SmallVec<[u32; 2]>>,
@@ -94,6 +96,7 @@ impl<'a> Placer<'a> {
         chains: &'a Chains,
         layouts: &'a MatrixLayouts,
         isa: &'a dyn TargetIsa,
+        opts: &'a PlaceOptions,
     ) -> Placer<'a> {
         let writes = chains.of_write.len();
         let (ops, values) = (func.num_ops(), func.num_values());
@@ -104,6 +107,7 @@ impl<'a> Placer<'a> {
             chains,
             layouts,
             isa,
+            opts,
             position: SecondaryMap::with_capacity(ops),
             items: Vec::new(),
             items_at: SecondaryMap::with_capacity(ops),

@@ -16,7 +16,8 @@
 //!   one loop updates it by dots alone. Where a register op reads or writes the carried value, an arm may leave it
 //!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
 //! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
-//!   Coalesced chains (no matrix op, rows that do not fill the threads) keep their direct stores.
+//!   Coalesced chains (neither tensor nor shared memory, no broadcast) load and store directly.
+//! - Loads that TMA can do better are turned into TMA loads first, since they want an agent of their own ([`tma`]).
 //!
 //! Guarantees: source locations and names are kept (`%x` becomes `%x_0`, `%x_1`, … when sliced); dead pure ops are
 //! gone; output depends on the input alone. Cost: linear in the ops of the result.
@@ -26,6 +27,7 @@ pub mod classify;
 pub mod dce;
 mod emit;
 mod operands;
+pub mod tma;
 
 use crate::agents::{AgentKind, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -37,11 +39,14 @@ use crate::isa::TargetIsa;
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
     pub slice_regs: u32,
+    /// Stores of rows go through TMA where they can. Default: true. Loads are rewritten before agents are planned, by
+    /// [`tma::rewrite_loads`].
+    pub tma_rewrite: bool,
 }
 
 impl Default for PlaceOptions {
     fn default() -> Self {
-        PlaceOptions { slice_regs: 64 }
+        PlaceOptions { slice_regs: 64, tma_rewrite: true }
     }
 }
 
@@ -90,7 +95,7 @@ pub fn place_in(
             format!("the plan gives `{}` no agent", func.opcode(op).name()),
         ));
     }
-    emit::Placer::new(&mut func, &mut plan, &classes, &chains, &layouts, isa).run()?;
+    emit::Placer::new(&mut func, &mut plan, &classes, &chains, &layouts, isa, opts).run()?;
     dce::remove_dead(&mut func);
     debug_assert!(func.all_ops().iter().all(|&op| func.opcode(op) != Opcode::Dot));
     Ok((func, plan))

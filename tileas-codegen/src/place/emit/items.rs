@@ -469,7 +469,7 @@ impl Placer<'_> {
         let elem = self.elem(value);
         let (rows, columns) = rows_columns(&dims);
         let by_rows = self.chains.info[c].family == Family::Rows && rows > 1;
-        if !by_rows || !tma_storable(self.func, op, columns, self.isa) {
+        if !by_rows || !tma_storable(self.func, op, columns, self.isa, self.opts) {
             let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
             operands.extend(coords);
             let segments = self.func.segments(op).to_vec();

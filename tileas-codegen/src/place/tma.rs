@@ -1,0 +1,231 @@
+//! Turns loads of tiles into TMA loads.
+//!
+//! In: a function in value form, before agents are planned. Out: a new function in which every `tiled_load` that may
+//! and should go through the tensor memory accelerator is an `async.tiled_tma_load` by a descriptor at the top of the
+//! kernel; `None` where there is no such load. Stores are rewritten while chains are emitted (`emit`).
+//!
+//! *May:* a rank-2 tile of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
+//! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
+//! floats); users that take the tile where TMA puts it, which are matrix operands of one orientation and element-wise
+//! ops. The requirements of a tensor map (pointer and strides multiples of 16 bytes, innermost stride 1) are
+//! listed under `requires` in the launch metadata.
+//!
+//! *Should:* matrix operands always, since they must be in shared memory anyway and otherwise pass through registers.
+//! Of the others those in a loop, where a ring lets them run ahead of their use, if the rows fill the threads of the
+//! simt agent and all of them together take no more than an eighth of shared memory for one slot each. A load that
+//! runs once stays direct: there is nothing to overlap it with, and it reads any extents.
+//!
+//! Cost: linear in ops and uses.
+
+use crate::ir::opcodes::{Traits, keys};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef};
+use crate::isa::{Feature, TargetIsa};
+use cranelift_entity::{EntitySet, SecondaryMap};
+use smallvec::SmallVec;
+
+/// How the users of a loaded tile take it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+struct Users {
+    /// As a matrix operand contiguous along K.
+    k: bool,
+    /// As a matrix operand contiguous along M or N.
+    mn: bool,
+    /// In element-wise ops.
+    registers: bool,
+    /// In any other way.
+    other: bool,
+}
+
+/// A load to be rewritten.
+struct Load {
+    op: Op,
+    view: Value,
+    dims: SmallVec<[u32; 2]>,
+    elem: Scalar,
+    nan: bool,
+}
+
+/// Rewrites the loads of a kernel; `threads` is the size of the simt agent.
+pub fn rewrite_loads(func: &Function, isa: &dyn TargetIsa, threads: u32) -> Option<Function> {
+    if !isa.features().has(Feature::Tma) {
+        return None;
+    }
+    let ops = func.all_ops();
+    if !ops.iter().any(|&op| func.opcode(op) == Opcode::TiledLoad) {
+        return None;
+    }
+    let written = written_views(func, &ops)?;
+    let users = users(func, &ops);
+    let limits = &isa.machine().limits;
+    let mut budget = limits.smem_bytes / 8;
+    let mut loads: Vec<Load> = Vec::new();
+    for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::TiledLoad) {
+        let Some(load) = legal(func, op, isa, &written) else { continue };
+        let Some(result) = func.result(op) else { continue };
+        let uses = users[result];
+        if uses.other || (uses.k && uses.mn) || uses == Users::default() {
+            continue;
+        }
+        if uses.registers {
+            let bytes = load.dims.iter().product::<u32>().saturating_mul(load.elem.bytes());
+            let fits = load.dims[0].is_multiple_of(threads) && matches!(load.elem.bits(), 16 | 32);
+            if !fits || !in_loop(func, op) || bytes > budget {
+                continue;
+            }
+            budget -= bytes;
+        }
+        loads.push(load);
+    }
+    (!loads.is_empty()).then(|| rewrite(func, &loads))
+}
+
+/// Views that the kernel writes; `None` where a write may go anywhere.
+fn written_views(func: &Function, ops: &[Op]) -> Option<EntitySet<Value>> {
+    let mut written = EntitySet::new();
+    for &op in ops.iter().filter(|&&op| func.opcode(op).has(Traits::WRITES_GLOBAL)) {
+        let view = func.named_operand(op, "view").or_else(|| {
+            let desc = func.defining_op(func.named_operand(op, "desc")?)?;
+            func.named_operand(desc, "view")
+        })?;
+        written.insert(view);
+    }
+    Some(written)
+}
+
+fn users(func: &Function, ops: &[Op]) -> SecondaryMap<Value, Users> {
+    let mut users: SecondaryMap<Value, Users> = SecondaryMap::new();
+    for &op in ops {
+        let opcode = func.opcode(op);
+        let dot = matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
+        for &v in func.operands(op) {
+            let u = &mut users[v];
+            if dot {
+                let is = |name: &str| func.named_operand(op, name) == Some(v);
+                if is("a") {
+                    *(if func.has_attr(op, keys::TRANSPOSE_A) { &mut u.mn } else { &mut u.k }) = true;
+                }
+                if is("b") {
+                    *(if func.has_attr(op, keys::TRANSPOSE_B) { &mut u.k } else { &mut u.mn }) = true;
+                }
+                u.other |= is("acc");
+            } else if opcode.has(Traits::ELEMENTWISE) {
+                u.registers = true;
+            } else {
+                u.other = true;
+            }
+        }
+    }
+    users
+}
+
+/// The load as a TMA load, if it may be one.
+fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value>) -> Option<Load> {
+    let (view, result) = (func.named_operand(op, "view")?, func.result(op)?);
+    let TypeData::View { elem: view_elem, dims: view_dims, .. } = func.value_data(view) else { return None };
+    let data = func.value_data(result);
+    let (dims, elem) = (data.dims()?, data.elem()?);
+    let limits = &isa.machine().limits;
+    let &[rows, columns] = dims else { return None };
+    let row_bytes = columns.checked_mul(elem.bytes())?;
+    let span = Swizzle::widest(row_bytes).span();
+    let padding = func.attr_number(op, keys::PADDING).unwrap_or(0.0);
+    let nan = padding.is_nan() && elem.is_float();
+    let kernel_level = matches!(func.value_def(view), ValueDef::Param(b, _) if b == func.entry());
+    let ok = kernel_level
+        && !written.contains(view)
+        && data.space().is_none()
+        && *view_elem == elem
+        && view_dims.len() == 2
+        && !matches!(elem, Scalar::I1 | Scalar::E2M1)
+        && rows <= limits.tma_box_max
+        && row_bytes >= limits.tma_align
+        && row_bytes.is_multiple_of(span.max(16))
+        && (nan || padding.to_bits() == 0)
+        && !inside_branch(func, op);
+    ok.then(|| Load { op, view, dims: dims.into(), elem, nan })
+}
+
+/// The ops around an op, innermost first.
+fn around(func: &Function, op: Op) -> impl Iterator<Item = Op> + '_ {
+    std::iter::successors(func.op_parent(op), |&p| func.op_parent(p))
+}
+
+fn in_loop(func: &Function, op: Op) -> bool {
+    around(func, op).any(|p| func.opcode(p) == Opcode::For)
+}
+
+/// A load that need not run is not worth a slot.
+fn inside_branch(func: &Function, op: Op) -> bool {
+    around(func, op).any(|p| func.opcode(p) != Opcode::For)
+}
+
+fn rewrite(func: &Function, loads: &[Load]) -> Function {
+    let mut out = func.clone();
+    let mut descs: Vec<(&Load, Value)> = Vec::new();
+    let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    let top = out.first_op(out.entry());
+    for load in loads {
+        let same =
+            |o: &&(&Load, Value)| o.0.view == load.view && o.0.dims == load.dims && o.0.nan == load.nan;
+        let desc = match descs.iter().find(same) {
+            Some(&(_, desc)) => desc,
+            None => {
+                let desc = descriptor(&mut out, load, top);
+                descs.push((load, desc));
+                desc
+            }
+        };
+        let coords = func.named_segment(load.op, "coords");
+        let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(&[desc]);
+        operands.extend_from_slice(coords);
+        let ty = func.result(load.op).map(|v| func.value_type(v));
+        let segments = [1, coords.len() as u32, 0, 0, 0];
+        let new =
+            out.make_op(Opcode::AsyncTiledTmaLoad, &operands, &segments, ty.as_slice(), func.op_loc(load.op));
+        let mut inherent = func.inherent(load.op).clone();
+        inherent.remove(keys::PADDING);
+        *out.inherent_mut(new) = inherent;
+        *out.discardable_mut(new) = func.discardable(load.op).clone();
+        out.insert_before(load.op, new);
+        out.remove_op(load.op);
+        if let (Some(old), Some(v)) = (func.result(load.op), out.result(new)) {
+            if let Some(name) = func.value_name(old) {
+                out.set_value_name(v, name);
+            }
+            renamed[old] = Some(v);
+        }
+    }
+    for op in out.all_ops() {
+        for n in 0..out.operands(op).len() {
+            if let Some(v) = renamed[out.operands(op)[n]] {
+                out.set_operand(op, n, v);
+            }
+        }
+    }
+    out
+}
+
+/// A descriptor before `top`.
+fn descriptor(out: &mut Function, load: &Load, top: Option<Op>) -> Value {
+    let ty = out.intern_type(TypeData::TmaDesc { dims: load.dims.as_slice().into(), elem: load.elem });
+    let op = out.make_op(Opcode::MakeTiledTmaDesc, &[load.view], &[1], &[ty], out.op_loc(load.op));
+    let sizes: SmallVec<[i64; 2]> = load.dims.iter().map(|&d| i64::from(d)).collect();
+    out.set_ints(op, keys::BOX, &sizes);
+    let row_bytes = load.dims.last().map_or(0, |&d| d.saturating_mul(load.elem.bytes()));
+    let swizzle = out.intern_symbol(Swizzle::widest(row_bytes).name());
+    out.set_attr(op, keys::SWIZZLE, AttrData::Name(swizzle));
+    if load.nan {
+        let nan = out.intern_symbol("nan");
+        out.set_attr(op, keys::OOB, AttrData::Name(nan));
+    }
+    let entry: Block = out.entry();
+    match top {
+        Some(top) => out.insert_before(top, op),
+        None => out.append_op(entry, op),
+    }
+    let desc = out.results(op)[0];
+    if let Some(name) = out.value_name(load.view).map(|n| format!("d{n}")) {
+        out.set_value_name(desc, &name);
+    }
+    desc
+}
