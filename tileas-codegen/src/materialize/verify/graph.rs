@@ -208,6 +208,9 @@ impl Graph {
 
     fn pipes(&mut self, m: &Model<'_>, region: usize) {
         let events = &m.regions[region].events;
+        // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one turn each.
+        let outside =
+            |p: usize| (0..m.regions.len()).any(|r| m.regions[r].parent == Some(region) && m.around(r, p));
         let mut commits: Vec<(usize, usize)> = Vec::new();
         let mut acquires: Vec<(usize, usize)> = Vec::new();
         for (a, list) in events.iter().enumerate() {
@@ -225,11 +228,12 @@ impl Graph {
                 match e.what {
                     What::Wait(p, _) => {
                         for &(_, c) in commits.iter().filter(|c| c.0 == p) {
-                            self.edge(c, n.issue, m.pipes[p].distance, Why::Full(p));
+                            let d = if outside(p) { 0 } else { m.pipes[p].distance };
+                            self.edge(c, n.issue, d, Why::Full(p));
                         }
                     }
                     What::Release(p, ..) if m.pipes[p].empty.is_some() => {
-                        let back = m.pipes[p].depth - m.pipes[p].distance;
+                        let back = if outside(p) { 1 } else { m.pipes[p].depth - m.pipes[p].distance };
                         for &(_, c) in acquires.iter().filter(|c| c.0 == p) {
                             self.edge(n.done, c, back, Why::Empty(p));
                         }
