@@ -5,6 +5,7 @@ mod sim;
 use tileas_codegen::Code;
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
 use tileas_codegen::ir::parser::parse_module;
 use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
@@ -12,7 +13,6 @@ use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_with, verify_materialized};
 use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use tileas_codegen::schedule::{ScheduleOptions, Scheduler};
@@ -369,12 +369,13 @@ fn two_blocks_a_multiprocessor() {
     let opts = BufferOptions { smem_bytes: Some(115_712), ..BufferOptions::default() };
     let ba = assign_buffers(&func, &plan, &sched, &*isa(), &opts).expect("fits");
     let first = ba.pipes.values().next().expect("a pipe");
-    assert_eq!(first.depth, 2);
+    // The staging tiles lie where the operands were.
+    assert_eq!(first.depth, 3);
     assert!(first.reason.contains("memory full"), "{}", first.reason);
-    let opts = BufferOptions { smem_bytes: Some(50_000), ..BufferOptions::default() };
+    let opts = BufferOptions { smem_bytes: Some(30_000), ..BufferOptions::default() };
     let e = assign_buffers(&func, &plan, &sched, &*isa(), &opts).err().expect("too little");
     assert_eq!(e.code, Code::E0602);
-    assert!(e.message.contains("there are 50000"), "{e}");
+    assert!(e.message.contains("there are 30000"), "{e}");
     assert!(e.location.is_some());
 }
 
@@ -405,7 +406,7 @@ fn the_deadlock_is_shown() {
 fn a_rejected_depth_is_scheduled_for() {
     let (func, plan) = placed(&source("simple"));
     let isa = isa();
-    let opts = BufferOptions { smem_bytes: Some(115_712), ..BufferOptions::default() };
+    let opts = BufferOptions { smem_bytes: Some(90_000), ..BufferOptions::default() };
     let sched = starts(&func, &plan, 16, &[0, 40, 48]);
     let ba = assign_buffers(&func, &plan, &sched, &*isa, &opts).expect("fits");
     let [reject] = ba.rejects.as_slice() else { panic!("{:?}", ba.rejects) };
@@ -417,8 +418,9 @@ fn a_rejected_depth_is_scheduled_for() {
     let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
     let options = ScheduleOptions::default();
     let mut scheduler = Scheduler::new();
-    let again = schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &reject.edges)
-        .expect("schedules");
+    let again =
+        schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &reject.edges)
+            .expect("schedules");
     let region = again.regions.first().expect("one loop");
     for e in &reject.edges {
         assert!(region.edges().any(|x| x == *e), "{e:?}");

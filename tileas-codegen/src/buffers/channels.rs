@@ -13,6 +13,7 @@
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
 use super::access::{Class, Key, accesses, class_of, slice_base};
+use super::carried::Carried;
 use super::needs::Needs;
 use super::sync::World;
 use super::webs::{Web, Webs, ancestor_in};
@@ -66,6 +67,20 @@ impl Publish {
     }
 }
 
+/// What a pipe with a distance does around its loop: the first version comes from the init, the last one is taken after
+/// the loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Carry {
+    /// The loop.
+    pub loop_op: Op,
+    /// The block it stands in.
+    pub parent: Block,
+    /// The ops there that make the first version; none: an empty slot passes through.
+    pub inits: Vec<Op>,
+    /// Per consumer, the items there that read the last version.
+    pub behind: Vec<Vec<Op>>,
+}
+
 /// One pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipeData {
@@ -98,6 +113,8 @@ pub struct PipeData {
     /// Both sides are whole warps of one agent, whose issuing lane feeds an engine: this named barrier over the
     /// agent's threads replaces the mbarriers.
     pub named: Option<u32>,
+    /// What happens around the loop, where the distance is not 0.
+    pub carry: Option<Carry>,
     /// Number of slots.
     pub depth: u32,
     /// Whether slots are handed back through barriers (false: the home runs at most `depth` times).
@@ -173,7 +190,18 @@ pub fn build(
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::new();
+    let carried = super::carried::find(func, plan);
+    if let Some((write, read)) = super::carried::overwritten(func, &carried) {
+        let text =
+            "this iteration argument was overwritten by the next version before this use; copy it first";
+        return Err(CodegenError::new(Code::E0601, func.op_loc(read), text)
+            .note(func.op_loc(write), "overwritten here"));
+    }
     for (web, data) in webs.webs.iter() {
+        if let Some(ring) = carried.iter().find(|r| webs.of[r.arg].expand() == Some(web)) {
+            found.push(carried_channel(func, webs, web, ring)?);
+            continue;
+        }
         // The home block and every block below it that holds an access.
         let mut blocks: Vec<Block> = vec![data.home];
         for &op in &data.ops {
@@ -205,6 +233,48 @@ pub fn build(
         }
     }
     Ok(pipes)
+}
+
+/// The ring of a tile that is read one iteration after it was made.
+fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> CodegenResult<PipeData> {
+    let space = webs.webs[web].space;
+    let consumer = |(key, inside, behind): &(Key, Vec<Op>, Vec<Op>)| {
+        (Consumer { key: *key, waits: inside.clone(), uses: inside.clone() }, behind.clone())
+    };
+    let (consumers, behind): (Vec<Consumer>, Vec<Vec<Op>>) = ring.readers.iter().map(consumer).unzip();
+    let publish = match (ring.writer.class, space) {
+        (Class::Sync, Space::Tmem) => Publish::Tmem,
+        (Class::Sync, _) if consumers.iter().any(|c| c.key.class != Class::Sync) => Publish::Proxy,
+        _ => Publish::None,
+    };
+    let tx = if ring.writer.class == Class::Tma { tx_bytes(func, webs, web, ring.write)? } else { 0 };
+    Ok(PipeData {
+        home: ring.body,
+        distance: 1,
+        webs: vec![web],
+        payload: true,
+        scalar: false,
+        exclusion: false,
+        in_place: false,
+        producer: ring.writer,
+        acquires: vec![ring.write],
+        events: vec![ring.write],
+        consumers,
+        tx,
+        publish,
+        named: None,
+        carry: Some(Carry {
+            loop_op: ring.loop_op,
+            parent: ring.parent,
+            inits: ring.init.into_iter().collect(),
+            behind,
+        }),
+        depth: 1,
+        has_empty: true,
+        reason: String::new(),
+        full_at: 0,
+        empty_at: 0,
+    })
 }
 
 /// One ring per scalar that some agent receives.
@@ -243,6 +313,7 @@ fn scalar_channels(
             tx: 0,
             publish: Publish::None,
             named: None,
+            carry: None,
             depth: 1,
             has_empty: true,
             reason: String::new(),
@@ -265,6 +336,8 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.in_place == b.in_place
         && a.payload == b.payload
         && a.scalar == b.scalar
+        && a.carry.is_none()
+        && b.carry.is_none()
         && !a.exclusion
         && !b.exclusion
         && a.producer == b.producer
@@ -470,6 +543,7 @@ fn block_channels(
             tx,
             publish,
             named,
+            carry: None,
             depth: 1,
             has_empty: true,
             reason: String::new(),

@@ -68,7 +68,8 @@ fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &Pipe
             };
             let span = last.saturating_sub(first);
             let d = p.distance + span.div_ceil(s.ii);
-            let d = d.max(1).max(p.distance);
+            // A version in the ring and one being made: with less they would take turns as in place.
+            let d = d.max(p.distance + 1);
             (d, format!("R3 {d}: {last} - {first} cycles at II {}", s.ii))
         }
         _ => (p.distance + 1, format!("R3 {}: program order", p.distance + 1)),
@@ -124,6 +125,7 @@ pub fn choose(
             .unwrap_or(0);
         let cover = latency.saturating_add(hold);
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
+        let cap = cap.saturating_add(u32::from(p.carry.is_some()));
         // Rings that share a web become one.
         let mut ring = Ring {
             pipes: vec![id],
@@ -240,7 +242,10 @@ fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMa
         for &id in &r.pipes {
             let p = &mut pipes[id];
             p.depth = r.depth;
-            p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > u64::from(r.depth));
+            // What comes before the loop uses a slot as well.
+            let before = p.carry.as_ref().map_or(Some(0), |c| cost::executions(func, c.parent));
+            let uses = cost::executions(func, p.home).zip(before).map(|(a, b)| a.saturating_add(b));
+            p.has_empty = uses.is_none_or(|n| n > u64::from(r.depth));
             for &w in &p.webs {
                 webs.webs[w].slots = r.depth;
             }

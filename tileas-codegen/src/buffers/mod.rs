@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod alias;
+pub mod carried;
 pub mod channels;
 pub mod cost;
 pub mod depth;

@@ -44,6 +44,7 @@ pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
         tx: 0,
         publish: Publish::None,
         named: None,
+        carry: None,
         depth: 1,
         has_empty: true,
         reason: String::new(),

@@ -65,7 +65,8 @@ impl Sharing {
     }
 }
 
-/// Where each access of a web is issued and known to be complete; `None` if one never is before the kernel ends.
+/// Where each access of a web is issued, and where known to be complete, if it is before the kernel ends; `None` for
+/// webs that share with none.
 fn uses_of(
     world: World<'_>,
     webs: &Webs,
@@ -98,9 +99,7 @@ fn uses_of(
                 pipes.values().filter(of_op).flat_map(|p| sync.learned(p, item)).collect()
             }
         };
-        if ends.is_empty() {
-            return None;
-        }
+        // Without an end the web can only be the later one.
         out.push(((agent, item, Sync::wait_point(key)), ends));
     }
     Some(out)

@@ -5,7 +5,18 @@
 //!
 //! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by R1 (time, program
 //! order), split into local stages by R2; region ops are one instance each. Uniform ops belong to nobody and are
-//! cloned. Steps: [`crate::buffers::needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and [`skew`] (code).
+//! cloned. Steps: [`crate::buffers::needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and
+//! [`skew`] (code).
+//!
+//! What the ops say to later stages and to the verifier, besides what `docs/ops.md` lists:
+//! - discardable `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
+//!   without one is a guard), `local` (local stage), `skew` (of a rolled loop);
+//! - `create_pipeline`: `distance` d, `publish` (fence of the commit: `proxy` shared memory, `tmem`, `global` memory),
+//!   no buffers = a token or, named `Mutex_n`, an exclusion; a buffer of one element a slot carries a scalar;
+//! - `producer_commit` with `bulk_pending`: the issuing lane alone arrives, when its bulk stores are complete;
+//! - a pipe with d > 0 is used in its home region and right outside of it: d productions before the loop (the first
+//!   versions), d consumptions after it (the last ones);
+//! - two `alloc_tensor` may overlap: then every access to the one is complete before any to the other.
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
 pub mod emit;

@@ -4,11 +4,13 @@
 //! emission order, each with its local stage. Rules: acquire and wait directly before the first use, a transaction
 //! commit right behind its acquire, any other commit after the last write, release after the last use, the release of
 //! a TMA store and the advance of the iterators at the end. Scalars from other agents are received (waited for, read,
-//! released) before their first use, or at the end if only what the block yields rests on them. "First" and "last" are by R1 time, so with skew they may
+//! released) before their first use, or at the end if only what the block yields rests on them. A pipe with a distance
+//! has one more production before its loop and one more consumption after it. "First" and "last" are by R1 time, so with skew they may
 //! stand in different local stages. Cost: items × pipes of the block.
 
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, class_of};
+use crate::buffers::channels::Carry;
 use crate::buffers::needs::{Needs, is_item};
 use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ir::{Block, Function, Op};
@@ -85,6 +87,13 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
     let latest = |ops: &[Op]| ops.iter().copied().max_by_key(|&op| time(op));
     let mut out = BlockPlan::default();
     out.steps.extend(first.iter().map(|&op| (0, Step::Item(op))));
+    // Pipes with a distance whose loop stands in this block.
+    let around: Vec<(Pipe, &Carry)> = ba
+        .pipes
+        .iter()
+        .filter_map(|(id, p)| Some((id, p.carry.as_ref()?)))
+        .filter(|(_, c)| c.parent == block)
+        .collect();
     let pipes: Vec<Pipe> = ba.pipes.iter().filter(|(_, p)| p.home == block).map(|(id, _)| id).collect();
     for &(_, _, l, item) in &order {
         out.skew = out.skew.max(l);
@@ -94,6 +103,26 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
                 out.steps.push((l, Step::Acquire(id)));
                 if p.tx > 0 {
                     out.steps.push((l, Step::CommitTx(id)));
+                }
+            }
+        }
+        for &(id, carry) in &around {
+            let p = &ba.pipes[id];
+            let first = carry.inits.first().copied().unwrap_or(carry.loop_op);
+            if p.producer.agent == agent && item == first {
+                out.steps.push((l, Step::Acquire(id)));
+                if p.tx > 0 {
+                    out.steps.push((l, Step::CommitTx(id)));
+                } else if carry.inits.is_empty() {
+                    out.steps.push((l, Step::Commit(id)));
+                }
+                if carry.inits.is_empty() {
+                    out.steps.push((l, Step::Inc(id)));
+                }
+            }
+            for (n, c) in p.consumers.iter().enumerate() {
+                if c.key.agent == agent && earliest(&carry.behind[n]) == Some(item) {
+                    out.steps.push((l, Step::Wait(id, n)));
                 }
             }
         }
@@ -109,6 +138,26 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
             let p = &ba.pipes[id];
             if p.producer.agent == agent && p.tx == 0 && latest(&p.events) == Some(item) {
                 out.steps.push((l, Step::Commit(id)));
+            }
+        }
+        for &(id, carry) in &around {
+            let p = &ba.pipes[id];
+            if p.producer.agent == agent && carry.inits.last() == Some(&item) {
+                if p.tx == 0 {
+                    out.steps.push((l, Step::Commit(id)));
+                }
+                out.steps.push((l, Step::Inc(id)));
+            }
+            for (n, c) in p.consumers.iter().enumerate().filter(|(_, c)| c.key.agent == agent) {
+                let last = latest(&carry.behind[n]);
+                if last.is_none() && item == carry.loop_op {
+                    out.steps.push((l, Step::Wait(id, n)));
+                }
+                if last.unwrap_or(carry.loop_op) == item {
+                    let completes = last.filter(|_| c.key.class != Class::Sync);
+                    out.steps.push((l, Step::Release(id, n, completes, 0)));
+                    out.steps.push((l, Step::Inc(id)));
+                }
             }
         }
         for &id in &pipes {

@@ -606,6 +606,12 @@ impl Function {
         self.blocks[bb].last.expand()
     }
 
+    /// The instruction before this one in its block.
+    #[inline]
+    pub fn prev_inst(&self, inst: Inst) -> Option<Inst> {
+        self.nodes[inst].prev.expand()
+    }
+
     /// The instruction after this one in its block.
     #[inline]
     pub fn next_inst(&self, inst: Inst) -> Option<Inst> {

@@ -212,7 +212,7 @@ impl<'a> Builder<'a> {
             plan,
             constraints,
             machine,
-            webs: Webs::find(func),
+            webs: Webs::find(func, plan),
             group_numbers: roots.zip(0..).collect(),
             node_of: SecondaryMap::new(),
             ops: PrimaryMap::new(),

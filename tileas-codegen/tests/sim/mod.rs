@@ -655,6 +655,10 @@ impl Machine<'_> {
                 let Val::Own(p, s) = args[0] else { panic!("ownership") };
                 let threads = self.agents[a].threads;
                 let bytes = f.attr_int(op, keys::TX).unwrap_or(0);
+                let stores = self.agents[a].stores.len() as i64;
+                if f.attr_int(op, keys::BULK_PENDING).is_some_and(|n| stores > n) {
+                    return false;
+                }
                 let pipe = &mut self.pipes[p];
                 match pipe.full_kind.as_str() {
                     "tx" => {
@@ -662,6 +666,8 @@ impl Machine<'_> {
                         pipe.full[s as usize].arrive(1);
                     }
                     "commit" => self.agents[a].matrix.push_back(Job::SignalFull(p, s)),
+                    // The lane that stored, when its bulk groups are complete.
+                    _ if f.has_attr(op, keys::BULK_PENDING) => pipe.full[s as usize].arrive(1),
                     _ => pipe.full[s as usize].arrive(threads),
                 }
                 self.set(a, op, 0, args[0]);

@@ -94,7 +94,7 @@ impl Graph {
     /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
     /// agents do inside orders nothing outside.
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
-        Graph::of(m, &m.regions[region].events, region != 0)
+        Graph::of(m, &m.regions[region].events, region)
     }
 
     /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
@@ -105,7 +105,7 @@ impl Graph {
         for a in 0..m.threads.len() {
             in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
         }
-        let mut g = Graph::of(m, &events, region != 0);
+        let mut g = Graph::of(m, &events, region);
         g.nested(m, &events);
         for (a, list) in arms.into_iter().enumerate() {
             for (i, around) in list.into_iter().enumerate() {
@@ -199,7 +199,8 @@ impl Graph {
         None
     }
 
-    fn of(m: &Model<'_>, events: &[Vec<Event>], repeats: bool) -> Graph {
+    fn of(m: &Model<'_>, events: &[Vec<Event>], region: usize) -> Graph {
+        let repeats = region != 0;
         let mut g = Graph::default();
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
@@ -222,7 +223,7 @@ impl Graph {
                 g.signals(m, list, a, i, e, repeats);
             }
         }
-        g.pipes(m, events);
+        g.pipes(m, events, region);
         g
     }
 
@@ -322,7 +323,10 @@ impl Graph {
         }
     }
 
-    fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
+    fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
+        // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one turn each.
+        let outside =
+            |p: usize| (0..m.regions.len()).any(|r| m.regions[r].parent == Some(region) && m.around(r, p));
         let mut commits: Vec<(usize, usize)> = Vec::new();
         let mut acquires: Vec<(usize, usize)> = Vec::new();
         for (a, list) in events.iter().enumerate() {
@@ -340,11 +344,12 @@ impl Graph {
                 match e.what {
                     What::Wait(p, _) => {
                         for &(_, c) in commits.iter().filter(|c| c.0 == p) {
-                            self.edge(c, n.issue, m.pipes[p].distance, Why::Full(p));
+                            let d = if outside(p) { 0 } else { m.pipes[p].distance };
+                            self.edge(c, n.issue, d, Why::Full(p));
                         }
                     }
                     What::Release(p, ..) if m.pipes[p].empty.is_some() => {
-                        let back = m.pipes[p].depth - m.pipes[p].distance;
+                        let back = if outside(p) { 1 } else { m.pipes[p].depth - m.pipes[p].distance };
                         for &(_, c) in acquires.iter().filter(|c| c.0 == p) {
                             self.edge(n.done, c, back, Why::Empty(p));
                         }

@@ -175,10 +175,29 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
             }
         }
         let op = m.pipes[p].op;
+        let mut around: Vec<String> = Vec::new();
+        if let Some(home) = acquire.iter().map(|u| u.1).find(|&r| m.around(r, p)) {
+            // The first versions come from before the loop, the last ones are taken after it.
+            let d = m.pipes[p].distance as usize;
+            let outer = m.regions[home].parent;
+            let mut split = |what: &str, list: &mut Vec<Use>| {
+                let all = list.len();
+                list.retain(|u| Some(u.1) != outer);
+                if all - list.len() != d {
+                    around.push(format!("{} {what} around the loop, its distance is {d}", all - list.len()));
+                }
+            };
+            split("acquires", &mut acquire);
+            split("commits", &mut commit);
+            wait.values_mut().for_each(|l| split("waits", l));
+            release.values_mut().for_each(|l| split("releases", l));
+        } else if m.pipes[p].distance > 0 {
+            around.push("a distance, but nothing before the loop".into());
+        }
         let in_order = |first: &Use, second: &Use| {
             first.0 == second.0 && first.1 == second.1 && (first.2, first.3) < (second.2, second.3)
         };
-        let mut complaints: Vec<String> = Vec::new();
+        let mut complaints: Vec<String> = around;
         let home = match (acquire.as_slice(), commit.as_slice()) {
             ([a], [c]) if in_order(a, c) => a.1,
             (a, c) => {
@@ -339,7 +358,10 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
     }
     for p in 0..m.pipes.len() {
         let mut sum = 0;
-        for region in &m.regions {
+        for (r, region) in m.regions.iter().enumerate() {
+            if m.pipes[p].distance > 0 && !m.around(r, p) {
+                continue; // what is taken after the loop is another turn
+            }
             for (a, list) in region.events.iter().enumerate() {
                 for e in list {
                     if let What::Release(q, _, pending) = e.what
@@ -424,7 +446,7 @@ fn reverse_paths(
 ) {
     for (p, info) in m.pipes.iter().enumerate() {
         let home = homes[p];
-        if used_once(m, home, info.depth) {
+        if used_once(m, home, info.depth - info.distance) {
             continue;
         }
         let g = &graphs[home];
@@ -557,6 +579,8 @@ fn conflicts(
             continue;
         }
         report.ordered_pairs += 1;
+        let common = x.ring.filter(|_| x.ring == y.ring && x.writes != y.writes);
+        let distance = common.map_or(0, |p| m.pipes[p].distance);
         // The innermost region that holds both.
         let Some(depth) =
             (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0).last()
@@ -568,6 +592,11 @@ fn conflicts(
         let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
         if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
             // Two arms of one branch.
+            continue;
+        }
+        if distance > 0 && common.is_some_and(|p| homes[p] != region) {
+            // One before or after the loop, one in it: uses of one ring are counted through both, each waits for its
+            // own.
             continue;
         }
         let mut path =
@@ -587,7 +616,13 @@ fn conflicts(
             (What::Region(rx), What::Region(ry)) => rx == ry,
             _ => false,
         };
-        let ordered = if apart && !used_once(m, region, turn) {
+        // The writer is ahead of the reader by the distance: its version is read so many turns later, and what it
+        // overwrites was read so many turns fewer than a slot takes to come again.
+        let (ahead, behind) =
+            if x.writes { (distance, turn - distance) } else { (turn - distance, distance) };
+        let ordered = if distance > 0 {
+            within(a, ahead) && within(b, behind)
+        } else if apart && !used_once(m, region, turn) {
             within(a, turn) && within(b, turn)
         } else if apart {
             true

@@ -562,6 +562,14 @@ impl<'a> Model<'a> {
         (!touches.is_empty()).then_some(What::Access(engine, touches, completes))
     }
 
+    /// Whether a region is the home of a pipe that is also used right outside of it: before and after the loop.
+    pub fn around(&self, region: usize, pipe: usize) -> bool {
+        let acquires = |r: usize| {
+            self.regions[r].events.iter().flatten().any(|e| matches!(e.what, What::Acquire(p) if p == pipe))
+        };
+        self.pipes[pipe].distance > 0 && acquires(region) && self.regions[region].parent.is_some_and(acquires)
+    }
+
     /// Upper bound on the executions of a region per kernel.
     pub fn executions(&self, region: usize) -> Option<i64> {
         let r = &self.regions[region];

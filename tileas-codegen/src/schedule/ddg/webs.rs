@@ -8,6 +8,8 @@
 //! slots as `buffers` gives them: freeing a slot is no dependence here.
 //! Cost: linear but for union-find and the depth of nesting.
 
+use crate::agents::AgentPlan;
+use crate::buffers::carried;
 use crate::buffers::partition::Partition;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
 use crate::place::classify::is_leaf;
@@ -98,6 +100,8 @@ impl Order {
 /// The webs of a function.
 pub struct Webs {
     sets: Partition,
+    /// Webs whose every version has a slot of its own.
+    rings: EntitySet<Value>,
     /// Webs that outlive an iteration of the current loop.
     kept: EntitySet<Value>,
     /// Webs that the current loop carries.
@@ -106,8 +110,13 @@ pub struct Webs {
 
 impl Webs {
     /// Finds the webs.
-    pub fn find(func: &Function) -> Webs {
-        Webs { sets: Partition::find(func), kept: EntitySet::new(), carried: EntitySet::new() }
+    pub fn find(func: &Function, plan: &AgentPlan) -> Webs {
+        let mut sets = Partition::find(func);
+        let mut rings = EntitySet::new();
+        for ring in carried::find(func, plan) {
+            rings.insert(sets.root(ring.arg));
+        }
+        Webs { sets, rings, kept: EntitySet::new(), carried: EntitySet::new() }
     }
 
     fn root(&mut self, v: Value) -> Value {
@@ -136,6 +145,9 @@ impl Webs {
     /// How the accesses of one web order each other; `None` if SSA says all there is to say.
     pub fn order_of(&self, func: &Function, events: &[Event]) -> Option<Order> {
         let web = events.first()?.place;
+        if self.rings.contains(web) {
+            return None;
+        }
         match func.value_data(web).space()? {
             Space::Tmem if self.kept.contains(web) => Some(Order::InPlace),
             Space::Tmem => Some(Order::OneIteration),
