@@ -11,7 +11,7 @@ use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_with, verify_materialized};
+use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_in, verify_materialized};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
@@ -506,7 +506,7 @@ fn skewed_runs(text: &str, ii: u32, list: &[u32], opts: MaterializeOptions) -> (
     let isa = isa();
     let sched = starts(&func, &plan, ii, list);
     let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
-    let mat = materialize_with(&func, &plan, &sched, &ba, opts)
+    let mat = materialize_in(&func, &plan, &sched, &ba, opts, None)
         .unwrap_or_else(|e| panic!("{e} {list:?}\n{}", print_function(&func)));
     let text = print_function(&mat);
     assert!(verify_function(&mat).is_empty(), "{text}");
@@ -564,7 +564,7 @@ fn another_order_is_refused() {
     let mut tried = 0;
     for max_peeled_ops in [0, 1000] {
         let opts = MaterializeOptions { max_peeled_ops };
-        let mat = materialize_with(&func, &plan, &sched, &ba, opts).expect("materialises");
+        let mat = materialize_in(&func, &plan, &sched, &ba, opts, None).expect("materialises");
         verify_materialized(&mat, &*isa).expect("accepted");
         let note = |op: Op, key| mat.discardable(op).get(key).is_some();
         let refused = |m: &Function, what: String| {

@@ -30,7 +30,7 @@ struct Access {
 struct Accesses {
     /// Elements of a vector.
     vec: usize,
-    list: Vec<Access>,
+    list: SmallVec<[Access; 16]>,
     /// Whether vectors do, where only the launch knows.
     whole: Option<Reg>,
 }
@@ -196,7 +196,7 @@ impl Lower<'_> {
     }
 
     /// The address of element `e` of a vector and the predicate that it is in bounds.
-    fn element(&mut self, a: &Access, e: usize, elem_bytes: usize) -> (Operand, Reg) {
+    fn vector_element(&mut self, a: &Access, e: usize, elem_bytes: usize) -> (Operand, Reg) {
         let index = self.b.fold_add(a.index, (a.column + e) as i64);
         let index = self.b.as_reg(RegTy::B32, index);
         let p = self.b.setp_lt_u32(index, a.size);
@@ -315,7 +315,7 @@ impl Lower<'_> {
         let mut halves: Vec<Reg> = Vec::new();
         for a in list {
             for e in 0..vec {
-                let (addr, p) = self.element(a, e, elem_bytes);
+                let (addr, p) = self.vector_element(a, e, elem_bytes);
                 if elem_bytes == 2 {
                     // Elements are in register order, first vector first.
                     let h = self.b.imm(RegTy::B16, 0);
@@ -354,7 +354,7 @@ impl Lower<'_> {
         }
         let rt = super::control::element_reg(t.elem);
         let Accesses { vec, list, whole } = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
-        let units = t.regs.start as usize..t.regs.end as usize;
+        let units = t.regs.start as usize..(t.regs.start + t.regs.len) as usize;
         let regs: SmallVec<[Reg; 32]> = units.map(|i| self.b.as_reg(rt, self.units[i])).collect();
         if vec * t.elem.bytes() as usize == 2 {
             self.store_elements(&list, vec, t.elem, &regs);
@@ -401,7 +401,7 @@ impl Lower<'_> {
         for a in list {
             for e in 0..vec {
                 let n = a.first + e;
-                let (addr, p) = self.element(a, e, elem_bytes);
+                let (addr, p) = self.vector_element(a, e, elem_bytes);
                 if elem_bytes != 2 {
                     if let Some(&r) = regs.get(n) {
                         self.b.on(p);
