@@ -428,7 +428,9 @@ fn a_rejected_depth_is_scheduled_for() {
     let ba = assign_buffers(&func, &plan, &again, &*isa, &opts).expect("fits");
     assert_eq!((ba.rejects.len(), ba.ii_eff[region.for_op]), (0, 16));
     let mat = materialize(&func, &plan, &again, &ba).expect("materialises");
-    assert!(verify_materialized(&mat, &*isa).is_ok());
+    if let Err(e) = verify_materialized(&mat, &*isa) {
+        panic!("{e:?}\n{}", ba.dump(&func, &plan));
+    }
 }
 
 #[test]

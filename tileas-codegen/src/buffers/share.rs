@@ -21,6 +21,8 @@ pub struct Sharing {
 }
 
 type At = (Agent, Op, Point);
+/// Where an access is issued, and where it is known to be complete.
+type Use = (At, Vec<At>);
 
 impl Sharing {
     /// Compares all webs.
@@ -30,7 +32,7 @@ impl Sharing {
         let body = world.func.entry();
         let sync = Sync::of(world, body, pipes.values().as_slice());
         // Per web: for each access where it is issued, and the places where it is known to be complete.
-        let uses: Vec<Option<Vec<(At, Vec<At>)>>> =
+        let uses: Vec<Option<Vec<Use>>> =
             webs.webs.keys().map(|w| uses_of(world, webs, pipes, &sync, body, w)).collect();
         for (i, a) in uses.iter().enumerate() {
             let Some(a) = a else { continue };
@@ -74,7 +76,7 @@ fn uses_of(
     sync: &Sync<'_>,
     body: Block,
     web: Web,
-) -> Option<Vec<(At, Vec<At>)>> {
+) -> Option<Vec<Use>> {
     let World { func, plan, .. } = world;
     let data = &webs.webs[web];
     if data.scalar {

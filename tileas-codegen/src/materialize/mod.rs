@@ -17,6 +17,7 @@
 //! - a pipe with d > 0 is used in its home region and right outside of it: d productions before the loop (the first
 //!   versions), d consumptions after it (the last ones);
 //! - two `alloc_tensor` may overlap: then every access to the one is complete before any to the other.
+//!
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
 pub mod emit;

@@ -396,6 +396,20 @@ impl Graph {
                         if needs[v][u].is_none() && needs[v][k].is_some() {
                             needs[v][u] = needs[k][u];
                         }
+                        // Whoever waits inside for all that the other loads there leaves after these loads.
+                        let loads = |p: usize| rx.iter().any(|&r| loads_of(m, r, a, p));
+                        let loaded: Vec<usize> = (0..m.pipes.len()).filter(|&p| loads(p)).collect();
+                        let waits = |p: &usize| {
+                            ry.iter().any(|&r| waits_in(m, r, b, *p)) && m.pipes[*p].distance == 0
+                        };
+                        let only_loads = !rx.iter().any(|&r| works_in(m, r, a));
+                        if only_loads
+                            && loaded.iter().all(waits)
+                            && let Some(&p) = loaded.first()
+                        {
+                            let (u, v) = (self.nodes[&(a, i)].done, self.nodes[&(b, j)].leave);
+                            self.edge(u, v, 0, Why::Inner(p));
+                        }
                     }
                 }
             }
@@ -534,6 +548,15 @@ fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&What) -> bo
 
 fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
     any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Load, _, Some(q)) if *q == pipe))
+}
+
+/// Whether an agent gives work to an engine other than that for loads.
+fn works_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
+    any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Mma | Engine::Store, ..)))
+}
+
+fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
+    any_event(m, region, agent, &|w| matches!(w, What::Wait(p, _) if *p == pipe))
 }
 
 fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
