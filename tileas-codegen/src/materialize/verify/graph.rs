@@ -66,6 +66,8 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// Nodes by (agent, event number).
     pub nodes: FxHashMap<(usize, usize), Nodes>,
+    /// Of each region event with loads inside: their completion, by (agent, event number).
+    pub loads: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch.
     arms: Vec<Arms>,
 }
@@ -94,7 +96,38 @@ impl Graph {
     /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
     /// agents do inside orders nothing outside.
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
-        Graph::of(m, &m.regions[region].events, region)
+        let mut g = Graph::of(m, &m.regions[region].events, region);
+        g.loaded(m, &m.regions[region].events);
+        g
+    }
+
+    /// Whoever waits inside a nested region for all that another agent loads there leaves it after these loads. The node
+    /// of the loads has no predecessor: without a trip there are none, and nothing else is ordered.
+    fn loaded(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
+        for (a, list) in events.iter().enumerate() {
+            for (i, x) in list.iter().enumerate() {
+                let What::Region(rx) = &x.what else { continue };
+                let loads = |p: usize| rx.iter().any(|&r| loads_of(m, r, a, p));
+                let pipes: SmallVec<[usize; 4]> = (0..m.pipes.len()).filter(|&p| loads(p)).collect();
+                if pipes.is_empty() {
+                    continue;
+                }
+                let node = self.node(a, format!("loads({})", m.event_name(x)));
+                self.loads.insert((a, i), node);
+                for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
+                    for (j, y) in others.iter().enumerate() {
+                        let What::Region(ry) = &y.what else { continue };
+                        let waits = |p: &usize| {
+                            ry.iter().any(|&r| waits_in(m, r, b, *p)) && m.pipes[*p].distance == 0
+                        };
+                        if rx == ry && pipes.iter().all(waits) {
+                            let leave = self.nodes[&(b, j)].leave;
+                            self.edge(node, leave, 0, Why::Inner(pipes[0]));
+                        }
+                    }
+                }
+            }
+        }
     }
 
     /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
@@ -396,20 +429,6 @@ impl Graph {
                         if needs[v][u].is_none() && needs[v][k].is_some() {
                             needs[v][u] = needs[k][u];
                         }
-                        // Whoever waits inside for all that the other loads there leaves after these loads.
-                        let loads = |p: usize| rx.iter().any(|&r| loads_of(m, r, a, p));
-                        let loaded: Vec<usize> = (0..m.pipes.len()).filter(|&p| loads(p)).collect();
-                        let waits = |p: &usize| {
-                            ry.iter().any(|&r| waits_in(m, r, b, *p)) && m.pipes[*p].distance == 0
-                        };
-                        let only_loads = !rx.iter().any(|&r| works_in(m, r, a));
-                        if only_loads
-                            && loaded.iter().all(waits)
-                            && let Some(&p) = loaded.first()
-                        {
-                            let (u, v) = (self.nodes[&(a, i)].done, self.nodes[&(b, j)].leave);
-                            self.edge(u, v, 0, Why::Inner(p));
-                        }
                     }
                 }
             }
@@ -548,11 +567,6 @@ fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&What) -> bo
 
 fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
     any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Load, _, Some(q)) if *q == pipe))
-}
-
-/// Whether an agent gives work to an engine other than that for loads.
-fn works_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
-    any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Mma | Engine::Store, ..)))
 }
 
 fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {

@@ -603,7 +603,13 @@ fn conflicts(
             |from: usize, to: usize| memo.entry((region, from)).or_insert_with(|| g.distances(from))[to];
         // What threads did is done when they leave the region; engines may go on.
         let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
-        let (a, b) = (path(end(x, nx), ny.issue), path(end(y, ny), nx.issue));
+        let mut after = |p: &Place, n: graph::Nodes, to: usize| {
+            let direct = path(end(p, n), to);
+            let loads = g.loads.get(&(p.agent, p.path[depth].1)).filter(|_| p.engine == Engine::Load);
+            let waited = loads.and_then(|&l| path(l, to));
+            direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
+        };
+        let (a, b) = (after(x, nx, ny.issue), after(y, ny, nx.issue));
         // Turns after which the slot comes again.
         let turn = match x.ring {
             Some(p) if homes[p] == region && !shared => m.pipes[p].depth,
