@@ -1,0 +1,3 @@
+//! PTX emulator on the CPU.
+pub mod layout;
+pub mod num;
