@@ -110,14 +110,16 @@ impl MatrixForm {
     }
 
     /// Memory row and element within that row of part `part` of register `reg` (counted within one
-    /// matrix) of `lane`.
+    /// matrix) of `lane`. `trans` is for `.m8n8`; the 8-bit shapes with 16 rows are always transposed.
     pub const fn element(self, trans: bool, lane: u32, reg: u32, part: u32) -> RowCol {
-        let (a, b) = match self {
-            MatrixForm::M8N8B16 => (lane / 4, 2 * (lane & 3) + part),
-            // With 8-bit parts a register holds four elements along the fragment's row.
-            MatrixForm::M8N16B8 => (lane / 4, 4 * (lane & 3) + part),
-            MatrixForm::M16N16B8 | MatrixForm::M16N8B8 => (lane / 4 + 8 * reg, 4 * (lane & 3) + part),
-        };
-        if trans { (b, a) } else { (a, b) }
+        let (line, quad) = (lane / 4, lane & 3);
+        match self {
+            MatrixForm::M8N8B16 if trans => (2 * quad + part, line),
+            MatrixForm::M8N8B16 => (line, 2 * quad + part),
+            MatrixForm::M8N16B8 => (line, 4 * quad + part),
+            // A register holds two neighbouring memory rows at two columns eight apart.
+            MatrixForm::M16N16B8 => (4 * quad + 2 * reg + (part & 1), line + 8 * (part >> 1)),
+            MatrixForm::M16N8B8 => (2 * quad + (part & 1), line + 8 * (part >> 1)),
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use super::convert::{Cvt, encode};
 use super::exact::{Exact, Rounding};
-use super::format::{F32, F64, Format, Num};
+use super::format::{F32, Format, Num};
 
 /// Modifiers of an arithmetic instruction. `Cvt` has the same fields: rounding, ftz, sat, relu.
 pub type Mode = Cvt;
@@ -151,35 +151,54 @@ pub fn min_max(format: &Format, a: u64, b: u64, how: MinMax) -> u64 {
     pick ^ flip
 }
 
-macro_rules! narrow {
-    ($($(#[$doc:meta])* $name:ident, $format:expr, $t:ty, $op:ident($($x:ident),+);)+) => {
-        $($(#[$doc])* pub fn $name($($x: $t),+, how: Mode) -> $t {
-            <$t>::from_bits($op(&$format, $(num_bits($x.to_bits())),+, how) as _)
+/// The bits of an f32 result: subnormals flushed if asked for, NaN made canonical.
+fn settle(x: f32, ftz: bool) -> f32 {
+    if x.is_nan() {
+        f32::from_bits(F32.nan as u32)
+    } else if ftz {
+        flush(x)
+    } else {
+        x
+    }
+}
+
+fn flush(x: f32) -> f32 {
+    if x.is_subnormal() { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x }
+}
+
+/// True when the host's arithmetic, which rounds to nearest even, gives the wanted bits.
+fn host(how: Mode) -> bool {
+    how.rounding == Rounding::Rn && !how.sat && !how.relu && !how.satfinite
+}
+
+fn bits(x: f32) -> u64 {
+    x.to_bits().into()
+}
+
+macro_rules! single {
+    ($($(#[$doc:meta])* $name:ident, $op:ident($($x:ident),+), $host:expr;)+) => {
+        $($(#[$doc])* pub fn $name($($x: f32),+, how: Mode) -> f32 {
+            if host(how) {
+                let f = |x| if how.ftz { flush(x) } else { x };
+                $(let $x = f($x);)+
+                return settle($host, how.ftz);
+            }
+            f32::from_bits($op(&F32, $(bits($x)),+, how) as u32)
         })+
     };
 }
 
-fn num_bits(x: impl Into<u64>) -> u64 {
-    x.into()
-}
-
-narrow! {
-    /// f32 addition with any rounding.
-    add_f32, F32, f32, add(a, b);
+single! {
+    /// f32 addition.
+    add_f32, add(a, b), a + b;
     /// f32 subtraction.
-    sub_f32, F32, f32, sub(a, b);
+    sub_f32, sub(a, b), a - b;
     /// f32 multiplication.
-    mul_f32, F32, f32, mul(a, b);
+    mul_f32, mul(a, b), a * b;
     /// f32 fused multiply-add.
-    fma_f32, F32, f32, fma(a, b, c);
+    fma_f32, fma(a, b, c), a.mul_add(b, c);
     /// f32 division.
-    div_f32, F32, f32, div(a, b);
+    div_f32, div(a, b), a / b;
     /// f32 square root.
-    sqrt_f32, F32, f32, sqrt(a);
-    /// f64 addition.
-    add_f64, F64, f64, add(a, b);
-    /// f64 multiplication.
-    mul_f64, F64, f64, mul(a, b);
-    /// f64 fused multiply-add.
-    fma_f64, F64, f64, fma(a, b, c);
+    sqrt_f32, sqrt(a), a.sqrt();
 }
