@@ -71,6 +71,24 @@ impl TensorMap {
         Ok(())
     }
 
+    /// The pieces of a `.tile::gather4` or `.tile::scatter4`: `coords` are the column and four rows
+    /// of a map of rank 2 whose box is one row high. The rows follow each other in shared memory.
+    pub fn row_gather(&self, coords: &[i32; 5], smem: u32, out: &mut Vec<Piece>) -> LayoutResult<()> {
+        if self.rank != 2 || self.box_dims[1] != 1 {
+            return Err(LayoutError::new(
+                "tma.rank",
+                format!("four rows of a map of rank {} with boxes of {} rows", self.rank, self.box_dims[1]),
+            ));
+        }
+        for (i, &row) in (0..).zip(&coords[1..]) {
+            self.check_box(&[coords[0], row], smem, false)?;
+            let inside = row >= 0 && (row as u64) < self.dims[1];
+            let global = inside.then(|| self.address + row as u64 * self.strides[1]);
+            self.row_pieces(i64::from(coords[0]), smem + i * self.pitch(), global, out);
+        }
+        Ok(())
+    }
+
     /// One row: dimension 0 from coordinate `c0`, at unswizzled address `linear`.
     fn row_pieces(&self, c0: i64, linear: u32, global: Option<u64>, out: &mut Vec<Piece>) {
         if self.elem.padded() {
