@@ -66,14 +66,14 @@ fn place(swizzle: Swizzle, linear: u32) -> u32 {
     let (row, chunk, byte) = (linear / 128, linear / 16 % 8, linear % 16);
     let (chunk, byte) = match swizzle {
         Swizzle::None => (chunk, byte),
-        Swizzle::B32 => (chunk ^ row % 2, byte),
-        Swizzle::B64 => (chunk ^ row % 4, byte),
-        Swizzle::B128 => (chunk ^ row % 8, byte),
-        Swizzle::B128Atom32 => (chunk ^ 2 * (row % 4), byte),
+        Swizzle::B32 => (chunk ^ (row % 2), byte),
+        Swizzle::B64 => (chunk ^ (row % 4), byte),
+        Swizzle::B128 => (chunk ^ (row % 8), byte),
+        Swizzle::B128Atom32 => (chunk ^ (2 * (row % 4)), byte),
         Swizzle::B128Atom32Flip8 => {
-            (chunk ^ 2 * (row % 4), if row % 2 == 1 { (byte + 8) % 16 } else { byte })
+            (chunk ^ (2 * (row % 4)), if row % 2 == 1 { (byte + 8) % 16 } else { byte })
         }
-        Swizzle::B128Atom64 => (chunk ^ 4 * (row % 2), byte),
+        Swizzle::B128Atom64 => (chunk ^ (4 * (row % 2)), byte),
     };
     row * 128 + chunk * 16 + byte
 }
