@@ -105,7 +105,7 @@ pub fn finish_oldest(cta: &mut Cta, w: &mut Warp) -> X<()> {
     for lane in 0..32u32 {
         for (r, &c) in f.d.iter().enumerate() {
             let old = w.u32(c, lane as usize);
-            let mut value = |row: u32, col: u32, old: u32| {
+            let value = |row: u32, col: u32, old: u32| {
                 let prior = if op.accumulate { f64::from(crate::num::f32_from(f.fd, u64::from(old))) } else { 0.0 };
                 finish(f.fd, f.scale * sums[row as usize * n + col as usize] + prior) as u32
             };

@@ -5,7 +5,7 @@
 
 use super::pattern::Choices;
 use super::regs::{Reg, RegFile, Symbols};
-use super::{Col, Collective, Exec, Inst, PCol, R};
+use super::{Col, Collective, Inst, PCol, R};
 use crate::diag::Diagnostic;
 use crate::parse::ast::{self, Operand, Space};
 use rustc_hash::FxHashMap;

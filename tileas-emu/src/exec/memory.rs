@@ -248,9 +248,10 @@ pub const ROWS: &[Row] = &[
 
 /// Brings the choices to the order semantics, space, cache, vector.
 fn reorder(b: &mut Build<'_>, f: fn(&mut Build<'_>) -> R<Exec>) -> R<Exec> {
-    let pick = |b: &Build<'_>, names: &[&str]| b.choices.iter().flatten().copied().find(|c| names.contains(c));
-    let s = pick(b, &["param", "local", "const", "global", "shared", "shared::cta"]);
-    let v = pick(b, &["v2", "v4", "v8"]);
+    let mods: Vec<&str> = b.inst.opcode.split('.').skip(1).collect();
+    let pick = |names: &[&str]| mods.iter().copied().find(|c| names.contains(c));
+    let s = pick(&["param", "local", "const", "global", "shared", "shared::cta"]);
+    let v = pick(&["v2", "v4", "v8"]);
     b.choices = vec![None, s, None, v];
     f(b)
 }
