@@ -46,17 +46,10 @@ fn size(e: Elem) -> u32 {
     }
 }
 
-/// Rows `[mn][k]` of an operand over all K steps; the descriptor advances as the kernel adds.
-fn fetch(
-    image: &[u8],
-    desc: u64,
-    step: u64,
-    steps: u64,
-    family: Family,
-    major: Major,
-    e: Elem,
-    mn: u32,
-) -> Vec<Vec<f32>> {
+/// Rows `[mn][k]` of an operand over all K steps; the descriptor (bits, step, steps) advances as the
+/// kernel adds.
+fn fetch(image: &[u8], along: [u64; 3], family: Family, major: Major, e: Elem, mn: u32) -> Vec<Vec<f32>> {
+    let [desc, step, steps] = along;
     let mut rows = vec![vec![]; mn as usize];
     for s in 0..steps {
         let bits = desc + (u64::from(BASE) >> 4) + s * step;
@@ -104,9 +97,9 @@ fn wgmma_cases() {
             }
             rows
         } else {
-            fetch(&image, da, sa, steps, Family::Wgmma, major(has("_ta")), a, 64)
+            fetch(&image, [da, sa, steps], Family::Wgmma, major(has("_ta")), a, 64)
         };
-        let cols = fetch(&image, db, sb, steps, Family::Wgmma, major(has("_tb")), b, n);
+        let cols = fetch(&image, [db, sb, steps], Family::Wgmma, major(has("_tb")), b, n);
         let want = case.expect("out");
         let result = product(&rows, &cols, if has("_neg") { -1.0 } else { 1.0 });
         let regs = n / if size(d) == 2 { 4 } else { 2 };
@@ -339,7 +332,7 @@ fn tensor_memory_move_cases() {
             let given = words(&case.input("regs"));
             let (mut out, mut cells) = (vec![], fill.clone());
             for t in 0..128u32 {
-                let at = case.scalars()[1] as u32 + (t / 32 * 32 << 16);
+                let at = case.scalars()[1] as u32 + ((t / 32 * 32) << 16);
                 let (lane, column) = shape.base(at, t / 32).unwrap();
                 for r in 0..regs {
                     let place = |(l, c): (u32, u32)| ((lane + l) as usize * columns) + (column + c) as usize;
@@ -399,9 +392,9 @@ fn tensor_core_cases() {
                 })
                 .collect()
         } else {
-            fetch(&image, da, sa, steps, Family::Tcgen05, i.a_major, i.a, i.m)
+            fetch(&image, [da, sa, steps], Family::Tcgen05, i.a_major, i.a, i.m)
         };
-        let b = fetch(&image, db, sb, steps, Family::Tcgen05, i.b_major, i.b, i.n);
+        let b = fetch(&image, [db, sb, steps], Family::Tcgen05, i.b_major, i.b, i.n);
         let d = product(&a, &b, if i.negate_a != i.negate_b { -1.0 } else { 1.0 });
         let mut cells = words(&fill);
         for row in 0..i.m {
