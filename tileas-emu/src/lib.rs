@@ -23,6 +23,7 @@ pub mod decode;
 pub mod detect;
 pub mod diag;
 pub mod exec;
+pub mod host;
 pub mod layout;
 pub mod mem;
 pub mod num;

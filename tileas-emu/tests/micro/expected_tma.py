@@ -5,7 +5,6 @@ import exact as X
 from cases import Case, Rng, swizzle
 
 TYPE = {"u8": np.uint8, "bf16": np.uint16, "f16": np.uint16, "f32": np.uint32, "u32": np.uint32, "s32": np.int32, "u64": np.uint64}
-PAD = 16
 
 
 def tensor(rng, dims, dtype, pads=None):
@@ -21,13 +20,13 @@ def tensor(rng, dims, dtype, pads=None):
     return raw, strides, view
 
 
-def grown(view, fill=0):
-    """The tensor with a margin of PAD elements on every side."""
-    return np.pad(view, PAD, constant_values=fill)
-
-
-def box_slices(coords, box, steps):
-    return tuple(slice(PAD + c, PAD + c + b, s) for c, b, s in zip(coords[::-1], box[::-1], steps[::-1]))
+def box_of(view, coords, box, steps):
+    """The box out of the tensor with a margin of zeros as wide as the box (coordinates innermost first)."""
+    margins = [2 * b for b in box[::-1]]
+    grown = np.pad(view, [(m, m) for m in margins])
+    tile = grown[tuple(slice(m + c, m + c + b, s) for m, c, b, s in zip(margins, coords[::-1], box[::-1], steps[::-1]))]
+    assert tile.shape == tuple(-(-b // s) for b, s in zip(box, steps))[::-1], "the margin is too small"
+    return tile
 
 
 def shared_image(tile, mode, total):
@@ -47,7 +46,7 @@ def load(name, dims, box, coords, dtype="bf16", mode="NONE", steps=None, pads=No
     rank = len(dims)
     steps = steps or [1] * rank
     raw, strides, view = tensor(rng, dims, dtype, pads)
-    tile = grown(view)[box_slices(coords, box, steps)]
+    tile = box_of(view, coords, box, steps)
     row = max(tile.shape[-1] * tile.itemsize, {"NONE": 0, "32B": 32, "64B": 64}.get(mode, 128))
     total = -(-row * (tile.size // tile.shape[-1]) // 1024) * 1024
     out = shared_image(tile, mode, total)
@@ -135,8 +134,8 @@ def run():
     # Four rows by number; the box is one row.
     rng = Rng(4)
     raw, strides, view = tensor(rng, [100, 30], "bf16")
-    coords = [64, 3, 29, 11, 40]
-    tile = np.stack([grown(view)[PAD + min(r, 31), PAD + 64:PAD + 128] for r in coords[1:]])
+    coords = [40, 3, 29, 11, 40]
+    tile = np.concatenate([box_of(view, [coords[0], min(r, 30)], [64, 1], [1, 1]) for r in coords[1:]])
     c = Case("tma_gather4", "", 128, 2064)
     c.buffer("src", raw, param=False)
     c.map("src", type="bf16", dims=[100, 30], strides=strides, box=[64, 1], element_strides=[1, 1], swizzle="128B", oob="zero")
