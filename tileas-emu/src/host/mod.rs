@@ -5,8 +5,10 @@
 //! per parameter. Guarantee: everything the document demands under `requires` holds, or an error names it.
 //! Reads the document only; knows nothing of the compiler that wrote it.
 
+pub mod data;
 pub mod expr;
 
+use crate::{Arg, Launch, MapDesc, OobFill, Swizzle, TmaType};
 use expr::{Names, evaluate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -333,6 +335,47 @@ fn number(v: HostScalar) -> f64 {
     match v {
         HostScalar::Int(i) => i as f64,
         HostScalar::Float(x) => x,
+    }
+}
+
+impl Prepared {
+    /// The launch the machine runs.
+    ///
+    /// # Errors
+    /// Element types or swizzles that no tensor map has.
+    pub fn launch(&self, kernel: &str) -> Result<Launch, String> {
+        let mut args = Vec::with_capacity(self.args.len());
+        for (name, arg) in &self.args {
+            args.push(match arg {
+                HostArg::Bytes(b) => Arg::Bytes(b.clone()),
+                HostArg::Map(m) => Arg::map(m.describe().map_err(|e| format!("parameter {name}: {e}"))?),
+            });
+        }
+        let (grid, block, dynamic_smem) = (self.grid, self.block, self.dynamic_smem);
+        Ok(Launch { kernel: Some(kernel.into()), grid, block, dynamic_smem, args })
+    }
+}
+
+impl HostMap {
+    fn describe(&self) -> Result<MapDesc, String> {
+        let elem = TmaType::by_name(&self.elem).ok_or_else(|| format!("no element type {}", self.elem))?;
+        let swizzle = match self.swizzle.as_str() {
+            "none" => Swizzle::None,
+            "b32" => Swizzle::B32,
+            "b64" => Swizzle::B64,
+            "b128" => Swizzle::B128,
+            other => return Err(format!("no swizzle {other}")),
+        };
+        Ok(MapDesc {
+            elem,
+            address: self.address,
+            dims: self.dims.clone(),
+            strides: self.strides.clone(),
+            box_dims: self.box_dims.clone(),
+            element_strides: self.element_strides.clone(),
+            swizzle,
+            oob: if self.nan { OobFill::Nan } else { OobFill::Zero },
+        })
     }
 }
 
