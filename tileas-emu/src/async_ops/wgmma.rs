@@ -105,9 +105,8 @@ pub fn finish_oldest(cta: &mut Cta, w: &mut Warp) -> X<()> {
     for lane in 0..32u32 {
         for (r, &c) in f.d.iter().enumerate() {
             let old = w.u32(c, lane as usize);
-            let mut value = |row: u32, col: u32, old: u32| {
-                let prior =
-                    if op.accumulate { f64::from(crate::num::f32_from(f.fd, u64::from(old))) } else { 0.0 };
+            let value = |row: u32, col: u32, old: u32| {
+                let prior = if op.accumulate { f64::from(crate::num::f32_from(f.fd, u64::from(old))) } else { 0.0 };
                 finish(f.fd, f.scale * sums[row as usize * n + col as usize] + prior) as u32
             };
             let v = if half {
@@ -133,8 +132,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
     b.collective(Collective::Aligned);
     let shape = b.ms(0);
     let (dt, at, bt) = (b.ms(1), b.ms(2), b.ms(3));
-    let (Some(fd), Some(fa), Some(fb)) = (Format::by_name(dt), Format::by_name(at), Format::by_name(bt))
-    else {
+    let (Some(fd), Some(fa), Some(fb)) = (Format::by_name(dt), Format::by_name(at), Format::by_name(bt)) else {
         return Err(b.error("P011", "types are not emulated"));
     };
     let parse = || {
@@ -167,13 +165,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         ad = b.src(1, 8)?;
     }
     let bd = b.src(2, 8)?;
-    let transposes = if elem != 2 {
-        0
-    } else if in_regs {
-        1
-    } else {
-        2
-    };
+    let transposes = if elem != 2 { 0 } else if in_regs { 1 } else { 2 };
     b.count(6 + transposes)?;
     let o = b.operand(3)?;
     let enable: PredSrc = b.pred(o)?;
@@ -201,15 +193,10 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let l = first(m);
         let accumulate = cx.w.pred(enable) >> l & 1 != 0;
         let undefined = cx.cta.det.on.undefined;
-        for (&c, read) in
-            form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true)))
-        {
+        for (&c, read) in form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true))) {
             let i = usize::from(c);
             if read && undefined && cx.w.defined[i] != u32::MAX {
-                return Err(Trap::new(
-                    "undefined",
-                    format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c)),
-                ));
+                return Err(Trap::new("undefined", format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c))));
             }
             if read && cx.w.wgmma.touched.get(i).copied().unwrap_or(false) {
                 return Err(Trap::new(
@@ -232,10 +219,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let number = cx.w.wgmma.issued;
         let seen = *cx.cta.wgmma_seen.entry((group, number)).or_insert((cx.pc, abits, bbits));
         if seen != (cx.pc, abits, bbits) {
-            return Err(Trap::new(
-                "wgmma.group",
-                "warps of the warpgroup issue different operations or descriptors",
-            ));
+            return Err(Trap::new("wgmma.group", "warps of the warpgroup issue different operations or descriptors"));
         }
         let (w, know) = (cx.w.id, &cx.w.frags[cx.f].know);
         let det = &mut cx.cta.det;
@@ -270,8 +254,7 @@ fn commit(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
     b.collective(Collective::Aligned);
     Ok(Box::new(|cx, _| {
-        let agent =
-            usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
+        let agent = usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
         let clock = cx.cta.det.clocks.get(agent).copied().unwrap_or(0);
         let p = &mut cx.w.wgmma;
         let upto = p.issued;
@@ -316,8 +299,5 @@ pub const ROWS: &[Row] = &[
     row("wgmma.fence.sync.aligned", fence),
     row("wgmma.commit_group.sync.aligned", commit),
     row("wgmma.wait_group.sync.aligned", wait),
-    row(
-        "wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}",
-        multiply,
-    ),
+    row("wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}", multiply),
 ];

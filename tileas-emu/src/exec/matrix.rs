@@ -139,13 +139,11 @@ fn mma_sync(b: &mut Build<'_>) -> R<Exec> {
             for p in 0..4 / elem {
                 for (r, &c) in ra.iter().enumerate() {
                     let (row, kk) = mma_a(lane, r as u32, p, elem);
-                    ma[(row * k + kk) as usize] =
-                        crate::num::f32_from(fa, part(cx.w.u32(c, lane as usize), p));
+                    ma[(row * k + kk) as usize] = crate::num::f32_from(fa, part(cx.w.u32(c, lane as usize), p));
                 }
                 for (r, &c) in rb.iter().enumerate() {
                     let (kk, col) = mma_b(lane, r as u32, p, elem);
-                    mb[(col * k + kk) as usize] =
-                        crate::num::f32_from(fb, part(cx.w.u32(c, lane as usize), p));
+                    mb[(col * k + kk) as usize] = crate::num::f32_from(fb, part(cx.w.u32(c, lane as usize), p));
                 }
             }
         }

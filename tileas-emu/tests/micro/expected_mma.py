@@ -104,7 +104,8 @@ def wgmma(kernel, name, ta="bf16", tb="bf16", td="f32", n=64, k=64, amode="128B"
     rng = Rng(seed)
     va, vb = values(rng, (64, k), ta), values(rng, (n, k), tb)
     a, b = pack(va, ta), pack(vb, tb)
-    d = va @ vb.T * (-1 if negate else 1)
+    # Sums of zero products are +0.
+    d = va @ vb.T * (-1 if negate else 1) + 0.0
     if rs:
         ib, lb, sb, stepb = image_of(b, "MN" if trans_b else "K", bmode, gap)
         image, da, db, sa, stepb = align(ib), 0, descriptor(0, lb, sb, bmode, False), 0, stepb >> 4

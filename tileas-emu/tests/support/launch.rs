@@ -5,7 +5,7 @@
 use serde_json::Value;
 use tileas_emu::{Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType};
 
-use super::support::Case;
+use crate::support::Case;
 
 /// Final bytes of the buffers with expectations, by name, or the fault.
 pub type Outcome = Result<Vec<(String, Vec<u8>)>, String>;
@@ -64,6 +64,6 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
         dynamic_smem: case.json["smem"].as_u64().unwrap_or(0) as u32,
         args,
     };
-    Machine::new().run(&program, &launch, &mut memory, options, &mut NoTrace).map_err(|e| format!("{e:?}"))?;
+    Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace).map_err(|e| format!("{e:?}"))?;
     Ok(ids.into_iter().filter(|(.., e)| *e).map(|(n, id, _)| (n, memory.bytes(id).to_vec())).collect())
 }
