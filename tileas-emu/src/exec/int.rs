@@ -303,6 +303,23 @@ fn prmt(b: &mut Build<'_>) -> R<Exec> {
     })
 }
 
+/// `prmt` with a mode: the two low bits of the third operand pick one of four fixed selections.
+fn prmt_mode(b: &mut Build<'_>) -> R<Exec> {
+    let table: [[usize; 4]; 4] = match b.ms(0) {
+        "f4e" => [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]],
+        "b4e" => [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]],
+        "rc8" => [[0; 4], [1; 4], [2; 4], [3; 4]],
+        "ecl" => [[0, 1, 2, 3], [1, 1, 2, 3], [2, 2, 2, 3], [3, 3, 3, 3]],
+        "ecr" => [[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 2], [0, 1, 2, 3]],
+        _ => [[0, 1, 0, 1], [2, 3, 2, 3], [0, 1, 0, 1], [2, 3, 2, 3]],
+    };
+    map3(b, [4; 4], move |x, y, sel| {
+        let bytes = (y << 32 | x).to_le_bytes();
+        let pick = table[(sel & 3) as usize];
+        (0..4).fold(0, |v, i| v | u64::from(bytes[pick[i]]) << (8 * i))
+    })
+}
+
 fn lop3(b: &mut Build<'_>) -> R<Exec> {
     b.count(5)?;
     let table = b.imm(4)?;
@@ -567,6 +584,7 @@ pub const ROWS: &[Row] = &[
     row("bfe.{u32,s32,u64,s64}", bfe),
     row("bfi.{b32,b64}", bfi),
     row("prmt.b32", prmt),
+    row("prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16}", prmt_mode),
     row("lop3.b32", lop3),
     row("popc.{b32,b64}", count_bits),
     row("clz.{b32,b64}", count_bits),

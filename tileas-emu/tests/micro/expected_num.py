@@ -223,7 +223,7 @@ def bits(text, i, a, b, c):
     if op.startswith("prmt"):
         table = [(a | b << 32) >> 8 * k & 0xFF for k in range(8)]
         mode, n = op.split("b32")[1].strip("."), c & 3
-        pick = {"f4e": [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]], "rc16": [[0, 1, 0, 1], [2, 3, 2, 3], [0, 1, 0, 1], [2, 3, 2, 3]], "ecl": [[0, 1, 2, 3], [1, 1, 2, 3], [2, 2, 2, 3], [3, 3, 3, 3]]}
+        pick = {"f4e": [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]], "rc16": [[0, 1, 0, 1], [2, 3, 2, 3], [0, 1, 0, 1], [2, 3, 2, 3]], "ecl": [[max(j, n) for j in range(4)]] * 4, "ecr": [[min(j, n) for j in range(4)]] * 4, "rc8": [[n] * 4] * 4, "b4e": [[(n - j) % 8 for j in range(4)]] * 4}
         if mode:
             return sum(table[k] << 8 * j for j, k in enumerate(pick[mode][n]))
         out = 0
