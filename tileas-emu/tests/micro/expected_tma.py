@@ -4,7 +4,7 @@ import numpy as np
 import exact as X
 from cases import Case, Rng, swizzle
 
-TYPE = {"u8": np.uint8, "bf16": np.uint16, "f16": np.uint16, "f32": np.uint32, "u32": np.uint32, "s32": np.int32, "u64": np.uint64}
+TYPE = {"u8": np.uint8, "bf16": np.uint16, "f16": np.uint16, "f32": np.uint32, "tf32": np.uint32, "f32.ftz": np.uint32, "u32": np.uint32, "s32": np.int32, "u64": np.uint64}
 
 
 def tensor(rng, dims, dtype, pads=None):
@@ -41,18 +41,21 @@ def shared_image(tile, mode, total):
     return np.frombuffer(swizzle(flat.tobytes(), mode), np.uint8)
 
 
-def load(name, dims, box, coords, dtype="bf16", mode="NONE", steps=None, pads=None, kernel=None, rule=None):
+def load(name, dims, box, coords, dtype="bf16", mode="NONE", steps=None, pads=None, rule=None, oob="zero", predict=None):
     rng = Rng(sum(map(ord, name)))
     rank = len(dims)
     steps = steps or [1] * rank
     raw, strides, view = tensor(rng, dims, dtype, pads)
     tile = box_of(view, coords, box, steps)
+    if predict:
+        inside = box_of(np.ones(view.shape, bool), coords, box, steps)
+        tile = np.array([predict(int(x), bool(i)) for x, i in zip(tile.ravel(), inside.ravel())], tile.dtype).reshape(tile.shape)
     row = max(tile.shape[-1] * tile.itemsize, {"NONE": 0, "32B": 32, "64B": 64}.get(mode, 128))
     total = -(-row * (tile.size // tile.shape[-1]) // 1024) * 1024
     out = shared_image(tile, mode, total)
-    c = Case(kernel or f"tma_load_{rank}d", name, 128, total + 1040)
+    c = Case(f"tma_load_{rank}d", name, 128, total + 1040)
     c.buffer("src", raw, param=False)
-    c.map("src", type=dtype, dims=dims, strides=strides, box=box, element_strides=steps, swizzle=mode, oob="zero")
+    c.map("src", type=dtype, dims=dims, strides=strides, box=box, element_strides=steps, swizzle=mode, oob=oob)
     c.buffer("out", size=total, fill=0, expect=out, sections=[{"label": name, "offset": 0, "bytes": total, "rule": rule}] if rule else None)
     c.u32(total, tile.nbytes, *coords)
 
