@@ -15,7 +15,10 @@ use tileas_emu::RunOptions;
 
 #[test]
 fn assembled_by_ptxas() {
-    let Ok(ptxas) = std::env::var("PTXAS") else { return };
+    let Ok(ptxas) = std::env::var("PTXAS") else {
+        assert!(std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "PTXAS is not set");
+        return;
+    };
     let mut seen = BTreeSet::new();
     for case in cases("") {
         let path = folder().join(case.json["kernel"].as_str().unwrap());
