@@ -408,7 +408,7 @@ fn dealloc(b: &mut Build<'_>) -> R<Exec> {
             for lane in 0..128 {
                 for c in address..(address + columns).min(512) {
                     let who = Who { epoch, know: &cx.w.frags[cx.f].know };
-                    cx.cta.det.tensor(lane, c, true, &who)?;
+                    cx.cta.det.free_tensor(lane, c, &who)?;
                 }
             }
         }

@@ -59,6 +59,12 @@ pub struct Inst {
     pub collective: Collective,
     /// Whether other threads or asynchronous engines can see or influence it.
     pub visible: bool,
+    /// Whether the machine passes on that sources are undefined; otherwise the instruction does.
+    pub taints: bool,
+    /// Target of a branch.
+    pub target: Option<u32>,
+    /// Whether the next instruction branches back here while the predicate written is false.
+    pub spins: bool,
     /// Line in the text.
     pub line: u32,
     /// As written.
@@ -285,6 +291,12 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
     }
     if !errors.is_empty() {
         return Err(errors);
+    }
+    for pc in 0..code.len().saturating_sub(1) {
+        let (i, next) = (&code[pc], &code[pc + 1]);
+        let back = next.target.map_or(u32::MAX, |t| t) as usize;
+        let quiet = back <= pc && code[back..pc].iter().all(|x| !x.visible && x.collective == Collective::No);
+        code[pc].spins = quiet && i.pwrites.len() == 1 && next.guard == Some((i.pwrites[0], true));
     }
     Ok(Kernel {
         name: e.name.clone(),

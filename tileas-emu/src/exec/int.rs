@@ -5,7 +5,7 @@
 //! Source: PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison and Selection", "Data Movement".
 
 use super::cx::{ALL, Cx, lanes};
-use super::{Flow, X};
+use super::{Flow, Trap, X};
 use crate::decode::build::{Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Exec, PCol, R};
@@ -154,19 +154,24 @@ fn mad(b: &mut Build<'_>) -> R<Exec> {
 fn div(b: &mut Build<'_>) -> R<Exec> {
     let (n, s) = int_type(b);
     let rem = b.inst.opcode.starts_with("rem");
-    // Division by zero: all ones, remainder the dividend, as the hardware's sequences give.
-    match (s, rem) {
-        (false, false) => map2(b, n, |x, y| x.checked_div(y).unwrap_or(u64::MAX)),
-        (false, true) => map2(b, n, |x, y| x.checked_rem(y).unwrap_or(x)),
-        (true, false) => map2(b, n, move |x, y| match sx(y, n) {
-            0 => u64::MAX,
-            y => sx(x, n).wrapping_div(y) as u64,
-        }),
-        (true, true) => map2(b, n, move |x, y| match sx(y, n) {
-            0 => x,
-            y => sx(x, n).wrapping_rem(y) as u64,
-        }),
-    }
+    b.count(3)?;
+    let (d, x, y) = (b.dst(0, n)?, b.src(1, n)?, b.src(2, n)?);
+    Ok(Box::new(move |cx, m| {
+        for l in lanes(m) {
+            let (x, y) = (get(cx, x, n, l), get(cx, y, n, l));
+            if y == 0 {
+                return Err(Trap::new("arith.div0", format!("division by zero in lane {l}: the result is not specified")));
+            }
+            let v = match (s, rem) {
+                (false, false) => x / y,
+                (false, true) => x % y,
+                (true, false) => sx(x, n).wrapping_div(sx(y, n)) as u64,
+                (true, true) => sx(x, n).wrapping_rem(sx(y, n)) as u64,
+            };
+            set(cx, d, n, l, v);
+        }
+        Ok(Flow::Next)
+    }))
 }
 
 fn min_max(b: &mut Build<'_>) -> R<Exec> {

@@ -286,9 +286,9 @@ fn one_wait(
         last = Some((address, phase));
     }
     match blocked {
-        // Lanes that all wait for one phase sleep until it completes: the loop around the wait
-        // would only come back.
-        Some((address, phase)) if result == 0 && blocking && !cx.env.spurious => {
+        // In a loop that only comes back here, lanes that all wait for one phase sleep until it
+        // completes. Without such a loop the wait may fail, so it does.
+        Some((address, phase)) if result == 0 && blocking && cx.inst.spins && !cx.env.spurious => {
             cx.log("wait", address.into());
             return Ok(Flow::Retry(Wait::Mbarrier(address, phase & 1 != 0, phase)));
         }
