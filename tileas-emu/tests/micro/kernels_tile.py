@@ -115,7 +115,7 @@ def wgmma():
 def barrier_setup(at="%r18"):
     """Thread 0 initialises an mbarrier behind `bytes` of shared memory."""
     return (f"    ld.param.u32 %r6, [bytes];\n    add.u32 {at}, %r5, %r6;\n    setp.ne.u32 %p4, %r0, 0;\n    @%p4 bra READY;\n    mbarrier.init.shared::cta.b64 [{at}], 1;\n"
-            "    fence.mbarrier_init.release.cluster;\nREADY:\n    bar.sync 0;\n")
+            "    fence.mbarrier_init.release.cluster;\nREADY:\n    bar.warp.sync 0xffffffff;\n    bar.sync 0;\n")
 
 
 def coords(rank):
