@@ -8,10 +8,10 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{Case, cases, folder, words};
+use tileas_emu::RunOptions;
 use tileas_emu::num::approx::{Fun, div_accepts};
 use tileas_emu::num::format::{F16, F32};
 use tileas_emu::sched::launch::Mode;
-use tileas_emu::RunOptions;
 
 #[test]
 fn assembled_by_ptxas() {

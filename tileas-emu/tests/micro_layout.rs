@@ -271,7 +271,13 @@ fn bulk_copy_cases() {
         let gather = case.name().starts_with("tma_gather");
         // Loads: bytes, transaction bytes, offset of the box (not for gathers), coordinates.
         let at = if load && !gather { scalars[2] as u32 } else { 0 };
-        let first = if gather { 2 } else if load { 3 } else { 1 };
+        let first = if gather {
+            2
+        } else if load {
+            3
+        } else {
+            1
+        };
         let coords: Vec<i32> = scalars[first..].iter().map(|&v| v as u32 as i32).collect();
         let mut pieces = vec![];
         if gather {

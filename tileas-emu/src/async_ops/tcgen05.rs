@@ -165,7 +165,13 @@ impl Cta {
                     for kk in 0..k as u32 {
                         let (col, shift) = a_column(kk, elem);
                         let bits = self.tmem.get(lane_of(row), c + col) >> shift;
-                        v.push(f(if elem == 1 { bits & 0xFF } else if elem == 2 { bits & 0xFFFF } else { bits }));
+                        v.push(f(if elem == 1 {
+                            bits & 0xFF
+                        } else if elem == 2 {
+                            bits & 0xFFFF
+                        } else {
+                            bits
+                        }));
                     }
                 }
                 v
@@ -185,7 +191,11 @@ impl Cta {
                 let col = m.d.1 + j as u32;
                 let c = if m.accumulate {
                     let old = self.tmem.get(lane, col);
-                    let old = if wide { f32::from_bits(old) } else { crate::num::f32_from(fd, u64::from(old & 0xFFFF)) };
+                    let old = if wide {
+                        f32::from_bits(old)
+                    } else {
+                        crate::num::f32_from(fd, u64::from(old & 0xFFFF))
+                    };
                     f64::from(old) * m.scale
                 } else {
                     0.0
@@ -311,7 +321,10 @@ fn mma(b: &mut Build<'_>) -> R<Exec> {
             A::Tensor(t) => {
                 let (al, ac) = split_address(cx.w.address(t, l) as u32);
                 if al != lane {
-                    return Err(Trap::new("tmem.lane", format!("operand A in lane {al}, the accumulator in lane {lane}")));
+                    return Err(Trap::new(
+                        "tmem.lane",
+                        format!("operand A in lane {al}, the accumulator in lane {lane}"),
+                    ));
                 }
                 if idesc.a_major == Major::Mn {
                     return Err(Trap::new("layout", "operand A in tensor memory cannot be transposed"));
@@ -430,8 +443,14 @@ fn relinquish(b: &mut Build<'_>) -> R<Exec> {
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
-    row("tcgen05.mma.cta_group::1.{kind::f16,kind::tf32,kind::f8f6f4,kind::i8}.{collector::a::fill,collector::a::use,collector::a::lastuse,collector::a::discard}?", mma),
-    row("tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?", cp),
+    row(
+        "tcgen05.mma.cta_group::1.{kind::f16,kind::tf32,kind::f8f6f4,kind::i8}.{collector::a::fill,collector::a::use,collector::a::lastuse,collector::a::discard}?",
+        mma,
+    ),
+    row(
+        "tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?",
+        cp,
+    ),
     row("tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.b64", commit),
     row("tcgen05.alloc.cta_group::1.sync.aligned.{shared::cta}?.b32", alloc),
     row("tcgen05.dealloc.cta_group::1.sync.aligned.b32", dealloc),

@@ -56,7 +56,12 @@ impl Cx<'_> {
     }
 
     /// Queues a store.
-    pub fn issue_store(&mut self, lane: usize, pieces: Vec<Piece>, reduce: Option<(RedOp, TensorMap)>) -> X<()> {
+    pub fn issue_store(
+        &mut self,
+        lane: usize,
+        pieces: Vec<Piece>,
+        reduce: Option<(RedOp, TensorMap)>,
+    ) -> X<()> {
         self.check_pieces(&pieces)?;
         let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
         let know = &self.w.frags[self.f].know;
@@ -129,7 +134,11 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
 }
 
 fn rank_fits(t: &TensorMap, n: usize) -> X<()> {
-    if t.rank == n { Ok(()) } else { Err(Trap::new("tma.map", format!("{n} coordinates for a tensor map of rank {}", t.rank))) }
+    if t.rank == n {
+        Ok(())
+    } else {
+        Err(Trap::new("tma.map", format!("{n} coordinates for a tensor map of rank {}", t.rank)))
+    }
 }
 
 fn store(b: &mut Build<'_>) -> R<Exec> {

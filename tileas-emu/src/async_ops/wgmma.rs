@@ -7,7 +7,9 @@
 //! Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 
 use super::Site;
-use super::operands::{OperandMap, accumulated, element, element_bytes, element_decoder, row_times, transpose};
+use super::operands::{
+    OperandMap, accumulated, element, element_bytes, element_decoder, row_times, transpose,
+};
 use crate::decode::build::{Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Collective, Exec, R};
@@ -167,7 +169,13 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         ad = b.src(1, 8)?;
     }
     let bd = b.src(2, 8)?;
-    let transposes = if elem != 2 { 0 } else if in_regs { 1 } else { 2 };
+    let transposes = if elem != 2 {
+        0
+    } else if in_regs {
+        1
+    } else {
+        2
+    };
     b.count(if integer { 4 } else { 6 + transposes })?;
     let o = b.operand(3)?;
     let enable: PredSrc = b.pred(o)?;
@@ -196,10 +204,15 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let l = first(m);
         let accumulate = cx.w.pred(enable) >> l & 1 != 0;
         let undefined = cx.cta.det.on.undefined;
-        for (&c, read) in form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true))) {
+        for (&c, read) in
+            form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true)))
+        {
             let i = usize::from(c);
             if read && undefined && cx.w.defined[i] != u32::MAX {
-                return Err(Trap::new("undefined", format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c))));
+                return Err(Trap::new(
+                    "undefined",
+                    format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c)),
+                ));
             }
             if read && cx.w.wgmma.touched.get(i).copied().unwrap_or(false) {
                 return Err(Trap::new(
@@ -222,7 +235,10 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let number = cx.w.wgmma.issued;
         let seen = *cx.cta.wgmma_seen.entry((group, number)).or_insert((cx.pc, abits, bbits));
         if seen != (cx.pc, abits, bbits) {
-            return Err(Trap::new("wgmma.group", "warps of the warpgroup issue different operations or descriptors"));
+            return Err(Trap::new(
+                "wgmma.group",
+                "warps of the warpgroup issue different operations or descriptors",
+            ));
         }
         let (w, know) = (cx.w.id, &cx.w.frags[cx.f].know);
         let det = &mut cx.cta.det;
@@ -257,7 +273,8 @@ fn commit(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
     b.collective(Collective::Aligned);
     Ok(Box::new(|cx, _| {
-        let agent = usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
+        let agent =
+            usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
         let clock = cx.cta.det.clocks.get(agent).copied().unwrap_or(0);
         let p = &mut cx.w.wgmma;
         let upto = p.issued;
@@ -302,6 +319,9 @@ pub const ROWS: &[Row] = &[
     row("wgmma.fence.sync.aligned", fence),
     row("wgmma.commit_group.sync.aligned", commit),
     row("wgmma.wait_group.sync.aligned", wait),
-    row("wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}", multiply),
+    row(
+        "wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}",
+        multiply,
+    ),
     row("wgmma.mma_async.sync.aligned.{*}.{s32}.{s8,u8}.{s8,u8}.satfinite?", multiply),
 ];

@@ -60,7 +60,12 @@ pub fn map1(b: &mut Build<'_>, bytes: u32, f: impl Fn(u64) -> u64 + Send + Sync 
 }
 
 /// Two-operand operation; `second` is the width of the second operand.
-pub fn map2w(b: &mut Build<'_>, bytes: u32, second: u32, f: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> R<Exec> {
+pub fn map2w(
+    b: &mut Build<'_>,
+    bytes: u32,
+    second: u32,
+    f: impl Fn(u64, u64) -> u64 + Send + Sync + 'static,
+) -> R<Exec> {
     b.count(3)?;
     let (d, x, y) = (b.dst(0, bytes)?, b.src(1, bytes)?, b.src(2, second)?);
     Ok(if bytes == 4 && second == 4 {
@@ -88,7 +93,11 @@ pub fn map2(b: &mut Build<'_>, bytes: u32, f: impl Fn(u64, u64) -> u64 + Send + 
 }
 
 /// Three-operand operation with widths of the destination and the sources.
-pub fn map3(b: &mut Build<'_>, w: [u32; 4], f: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static) -> R<Exec> {
+pub fn map3(
+    b: &mut Build<'_>,
+    w: [u32; 4],
+    f: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static,
+) -> R<Exec> {
     b.count(4)?;
     let (d, x, y, z) = (b.dst(0, w[0])?, b.src(1, w[1])?, b.src(2, w[2])?, b.src(3, w[3])?);
     Ok(Box::new(move |cx, m| {
@@ -160,7 +169,10 @@ fn div(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let (x, y) = (get(cx, x, n, l), get(cx, y, n, l));
             if y == 0 {
-                return Err(Trap::new("arith.div0", format!("division by zero in lane {l}: the result is not specified")));
+                return Err(Trap::new(
+                    "arith.div0",
+                    format!("division by zero in lane {l}: the result is not specified"),
+                ));
             }
             let v = match (s, rem) {
                 (false, false) => x / y,
@@ -389,7 +401,11 @@ pub fn pair(b: &mut Build<'_>, k: usize) -> R<(Option<PCol>, Option<PCol>)> {
 }
 
 /// A comparison with optional combination; `test` compares the lanes' operands.
-fn compare(b: &mut Build<'_>, bytes: u32, test: impl Fn(u64, u64) -> bool + Send + Sync + 'static) -> R<Exec> {
+fn compare(
+    b: &mut Build<'_>,
+    bytes: u32,
+    test: impl Fn(u64, u64) -> bool + Send + Sync + 'static,
+) -> R<Exec> {
     let combine = b.m(1);
     b.count(if combine.is_some() { 4 } else { 3 })?;
     let (p, q) = pair(b, 0)?;
@@ -511,7 +527,11 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
     let n = type_bytes(ty).unwrap_or(4);
     let parts = |b: &Build<'_>, items: &[Operand]| -> R<u32> {
         let k = items.len() as u32;
-        if matches!(k, 2 | 4) && n / k * k == n && n / k > 0 { Ok(n / k) } else { Err(b.error("P012", "vector length does not fit")) }
+        if matches!(k, 2 | 4) && n / k * k == n && n / k > 0 {
+            Ok(n / k)
+        } else {
+            Err(b.error("P012", "vector length does not fit"))
+        }
     };
     match (b.operand(0)?, b.operand(1)?) {
         (Operand::Vector(d), x) => {
@@ -523,8 +543,9 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
             }
             Ok(Box::new(move |cx, m| {
                 for l in lanes(m) {
-                    let words: [u32; 4] =
-                        std::array::from_fn(|k| if (k as u32) < n.div_ceil(4) { cx.w.u32(x + k as Col, l) } else { 0 });
+                    let words: [u32; 4] = std::array::from_fn(|k| {
+                        if (k as u32) < n.div_ceil(4) { cx.w.u32(x + k as Col, l) } else { 0 }
+                    });
                     for (k, d) in to.iter().enumerate() {
                         let Some(d) = *d else { continue };
                         let bit = k * each as usize * 8;

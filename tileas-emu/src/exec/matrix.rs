@@ -3,12 +3,12 @@
 
 use super::Flow;
 use super::cx::Cx;
+use crate::async_ops::operands::{accumulated, element, element_bytes, element_decoder};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Collective, Exec, R};
-use crate::async_ops::operands::{accumulated, element, element_bytes, element_decoder};
-use crate::layout::idesc::Elem;
 use crate::layout::frag::{MatrixForm, mma_a, mma_b, mma_d16, mma_d32};
+use crate::layout::idesc::Elem;
 use crate::num::mma;
 
 fn form(b: &Build<'_>) -> MatrixForm {
@@ -48,7 +48,10 @@ fn move_matrix(b: &mut Build<'_>, load: bool) -> R<Exec> {
         _ => 8 * f.elem(),
     };
     let free = matches!(f, MatrixForm::M8N8B16 | MatrixForm::M8N16B8);
-    if !f.count_ok(n) || trans != (f != MatrixForm::M8N16B8) && !(free && bits == 16) || (f == MatrixForm::M8N16B8) != (bits < 8 && !trans) {
+    if !f.count_ok(n)
+        || trans != (f != MatrixForm::M8N16B8) && !(free && bits == 16)
+        || (f == MatrixForm::M8N16B8) != (bits < 8 && !trans)
+    {
         return Err(b.error("P011", "shape, count and .trans do not fit"));
     }
     let (r, a) = if load { (0, 1) } else { (1, 0) };
@@ -82,7 +85,10 @@ fn move_matrix(b: &mut Build<'_>, load: bool) -> R<Exec> {
                         let (row, col) = f.element(trans, lane as u32, reg, part);
                         if bits < 8 {
                             let at = (base[row as usize] + col * bits / 8) as usize;
-                            let raw = u32::from(u16::from_le_bytes([cx.cta.smem.bytes[at], cx.cta.smem.bytes[at + 1]]));
+                            let raw = u32::from(u16::from_le_bytes([
+                                cx.cta.smem.bytes[at],
+                                cx.cta.smem.bytes[at + 1],
+                            ]));
                             v |= (raw >> (col * bits % 8) & ((1 << bits) - 1)) << (8 * part);
                             continue;
                         }
@@ -145,7 +151,12 @@ fn multiply(b: &mut Build<'_>, k: u32, types: [usize; 4]) -> R<Exec> {
     let elem = element_bytes(fa);
     let integer = |e: Elem| !matches!(e, Elem::Float(_));
     let saturate = b.inst.opcode.contains("satfinite");
-    if elem != element_bytes(fb) || k * elem != 32 || dt != ct || integer(fa) != integer(fd) || integer(fb) != integer(fd) {
+    if elem != element_bytes(fb)
+        || k * elem != 32
+        || dt != ct
+        || integer(fa) != integer(fd)
+        || integer(fb) != integer(fd)
+    {
         return Err(b.error("P011", "shape and types do not fit"));
     }
     let half = dt == "f16";
@@ -201,7 +212,10 @@ fn multiply(b: &mut Build<'_>, k: u32, types: [usize; 4]) -> R<Exec> {
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("ldmatrix.sync.aligned.{m8n8,m16n16}.{x1,x2,x4}.trans?.{shared,shared::cta}?.{b16,b8}", ldmatrix),
-    row("ldmatrix.sync.aligned.{m8n16,m16n16}.{x1,x2,x4}.trans?.{shared,shared::cta}?.b8x16.{b6x16_p32,b4x16_p64}", ldmatrix),
+    row(
+        "ldmatrix.sync.aligned.{m8n16,m16n16}.{x1,x2,x4}.trans?.{shared,shared::cta}?.b8x16.{b6x16_p32,b4x16_p64}",
+        ldmatrix,
+    ),
     row("stmatrix.sync.aligned.{m8n8,m16n8}.{x1,x2,x4}.trans?.{shared,shared::cta}?.{b16,b8}", stmatrix),
     row(
         "mma.sync.aligned.{m16n8k4,m16n8k8,m16n8k16,m16n8k32}.row.col.{f32,f16}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}.{f32,f16}",

@@ -140,7 +140,9 @@ fn redux(b: &mut Build<'_>) -> R<Exec> {
     Ok(Box::new(move |cx, m| {
         let mut values = lanes(m).map(|l| u64::from(cx.w.u32(x, l)));
         let fold = |a: u64, v: u64| match (op.as_str(), ty.as_str()) {
-            ("min" | "max", "f32") => min_max(&F32, a, v, MinMax { max: op == "max", nan, ..MinMax::default() }),
+            ("min" | "max", "f32") => {
+                min_max(&F32, a, v, MinMax { max: op == "max", nan, ..MinMax::default() })
+            }
             ("add", _) => a.wrapping_add(v) & 0xFFFF_FFFF,
             ("and", _) => a & v,
             ("or", _) => a | v,
@@ -200,7 +202,6 @@ fn activemask(b: &mut Build<'_>) -> R<Exec> {
         Ok(Flow::Next)
     }))
 }
-
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[

@@ -3,7 +3,7 @@
 A case is one launch of a micro-kernel: `cases/<kernel>.json` lists the cases of a kernel. Buffers
 have initial bytes (`file`; or `bytes` with a `fill` byte; or a `pattern` number, see below) and, where the launch writes, expected
 bytes (`expect`) and rules to compare them: `exact` (default), `ulp` n, `rel` e, `abs` e (with the
-element type `f32` or `f16`), or `report` where the manual leaves the bytes open.
+element type `f32`, `f16` or `bf16`), or `report` where the manual leaves the bytes open.
 Parameters: `{"buffer": name}`, `{"u32": n}`, `{"u64": n}`, `{"map": {...}}` as
 cuTensorMapEncodeTiled takes it.
 """

@@ -48,6 +48,7 @@ APPROX = [
     ("rsqrt.approx.ftz.f32 {d}, {b};", "f"), ("sqrt.approx.ftz.f32 {d}, {b};", "f"), ("sin.approx.ftz.f32 {d}, {a};", "f"), ("cos.approx.ftz.f32 {d}, {a};", "f"),
     ("tanh.approx.f32 {d}, {a};", "f"), ("div.full.ftz.f32 {d}, {a}, {b};", "f"), ("div.approx.ftz.f32 {d}, {a}, {b};", "f"),
     ("ex2.approx.f16x2 {d}, {rc};", "r"), ("tanh.approx.f16x2 {d}, {rc};", "r"),
+    ("ex2.approx.ftz.bf16x2 {d}, {rc};", "r"), ("tanh.approx.bf16x2 {d}, {rc};", "r"),
 ]
 BITS = [
     ("prmt.b32 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.f4e {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.rc16 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.ecl {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.ecr {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.b4e {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.rc8 {d}, {ra}, {rb}, {rc};", "r"),

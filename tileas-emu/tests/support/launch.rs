@@ -3,7 +3,9 @@
 #![allow(dead_code)]
 
 use serde_json::Value;
-use tileas_emu::{Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType};
+use tileas_emu::{
+    Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType,
+};
 
 use crate::support::Case;
 
@@ -39,7 +41,10 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
         ids.push((name.into(), id, b.get("expect").is_some()));
     }
     let address = |memory: &Memory, name: &Value| {
-        ids.iter().find(|(n, ..)| name == n.as_str()).map(|(_, id, _)| memory.address(*id)).ok_or(format!("no buffer {name}"))
+        ids.iter()
+            .find(|(n, ..)| name == n.as_str())
+            .map(|(_, id, _)| memory.address(*id))
+            .ok_or(format!("no buffer {name}"))
     };
     let mut args = vec![];
     for p in case.json["params"].as_array().into_iter().flatten() {
