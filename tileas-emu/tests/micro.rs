@@ -42,6 +42,25 @@ fn assembled_by_ptxas() {
 }
 
 #[test]
+fn scripts_write_these_files() {
+    // Like the other tests that need numpy: skipped unless a Python is named.
+    let Some(python) = std::env::var_os("TILEAS_PYTHON") else { return };
+    for args in [vec!["expected.py", "--check"], vec!["../../validate/validate_gpu.py", "--self-test"]] {
+        let out = std::process::Command::new(&python)
+            .args(&args)
+            .current_dir(folder())
+            .output()
+            .expect("python starts");
+        assert!(
+            out.status.success(),
+            "{args:?}: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
+}
+
+#[test]
 fn every_file_belongs_to_a_case() {
     let mut used = BTreeSet::new();
     for case in cases("") {
