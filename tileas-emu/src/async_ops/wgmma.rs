@@ -2,7 +2,7 @@
 //!
 //! Each warp of a warpgroup does its 16 rows on its own: operations of a warp complete in order of
 //! issue, between issue and the wait that covers their group. Until that wait their registers may
-//! not be touched; registers that ordinary instructions wrote since the last `wgmma.fence` may not be
+//! not be touched; registers that ordinary instructions accessed since the last `wgmma.fence` may not be
 //! used by an operation. All warps of the group must issue the same operations on the same descriptors.
 //! Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 
@@ -36,8 +36,10 @@ pub struct Pipe {
     groups: Vec<(u64, u32)>,
     /// Columns in use by operations not waited for: operation number, column, how.
     held: Vec<(u64, Col, u8)>,
-    /// Columns that ordinary instructions wrote since the last fence.
-    pub touched: Vec<bool>,
+    /// Whether there was a fence.
+    fenced: bool,
+    /// Columns that ordinary instructions wrote (1) or read (2) since the last fence.
+    pub touched: Vec<u8>,
 }
 
 /// An operation.
@@ -214,10 +216,16 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
                     format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c)),
                 ));
             }
-            if read && cx.w.wgmma.touched.get(i).copied().unwrap_or(false) {
+        }
+        if !cx.w.wgmma.fenced {
+            return Err(Trap::new("wgmma.fence", "no wgmma.fence before the first operation"));
+        }
+        // Accumulators may not have been touched at all, operand A may have been read.
+        for (&c, how) in form.d.iter().map(|c| (c, 3)).chain(form.a.iter().map(|c| (c, 1))) {
+            if cx.w.wgmma.touched.get(usize::from(c)).copied().unwrap_or(0) & how != 0 {
                 return Err(Trap::new(
                     "wgmma.fence",
-                    format!("register {} was written since the last wgmma.fence", cx.kernel.regs.name(c)),
+                    format!("register {} was accessed since the last wgmma.fence", cx.kernel.regs.name(c)),
                 ));
             }
         }
@@ -265,6 +273,7 @@ fn fence(b: &mut Build<'_>) -> R<Exec> {
     b.collective(Collective::Aligned);
     Ok(Box::new(|cx, _| {
         cx.w.wgmma.touched.clear();
+        cx.w.wgmma.fenced = true;
         Ok(Flow::Next)
     }))
 }

@@ -81,6 +81,7 @@ pub fn instruction(
         taints: !i.opcode.starts_with("tcgen05.st") && !i.opcode.starts_with("tcgen05.ld"),
         target: b.target,
         spins: false,
+        looped: false,
         line: i.at.line,
         text: i.text.clone(),
     })

@@ -65,6 +65,8 @@ pub struct Inst {
     pub target: Option<u32>,
     /// Whether the next instruction branches back here while the predicate written is false.
     pub spins: bool,
+    /// Whether it lies between a branch and its earlier target.
+    pub looped: bool,
     /// Line in the text.
     pub line: u32,
     /// As written.
@@ -307,10 +309,17 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         return Err(errors);
     }
     for pc in 0..code.len().saturating_sub(1) {
-        let (i, next) = (&code[pc], &code[pc + 1]);
+        let next = &code[pc + 1];
         let back = next.target.map_or(u32::MAX, |t| t) as usize;
         let quiet = back <= pc && code[back..pc].iter().all(|x| !x.visible && x.collective == Collective::No);
-        code[pc].spins = quiet && i.pwrites.len() == 1 && next.guard == Some((i.pwrites[0], true));
+        if let Some(t) = code[pc].target {
+            let t = t as usize;
+            if t <= pc {
+                code[t..=pc].iter_mut().for_each(|x| x.looped = true);
+            }
+        }
+        let i = &code[pc];
+        code[pc].spins = quiet && i.pwrites.len() == 1 && code[pc + 1].guard == Some((i.pwrites[0], true));
     }
     Ok(Kernel {
         name: e.name.clone(),

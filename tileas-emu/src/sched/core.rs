@@ -518,11 +518,14 @@ impl Stepper<'_> {
                     *t = *t & !active | taint;
                 }
             }
-            if self.uses_wgmma && !inst.writes.is_empty() {
+            if self.uses_wgmma {
                 let t = &mut w.wgmma.touched;
-                t.resize(w.defined.len(), false);
+                t.resize(w.defined.len(), 0);
                 for &c in &*inst.writes {
-                    t[usize::from(c)] = true;
+                    t[usize::from(c)] |= 1;
+                }
+                for &c in &*inst.reads {
+                    t[usize::from(c)] |= 2;
                 }
             }
         }

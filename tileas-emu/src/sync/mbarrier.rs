@@ -324,7 +324,9 @@ fn one_wait(
         cx.w.set_pred(p, m, result);
     }
     if blocked.is_some() {
-        return Ok(Flow::Then(Wait::Change(cx.cta.version)));
+        // A polling loop sleeps until something changes: before that it would find the same.
+        let sleeps = cx.inst.spins || cx.inst.looped && !cx.cta.explore;
+        return Ok(if sleeps { Flow::Then(Wait::Change(cx.cta.version)) } else { Flow::Yield });
     }
     cx.log("pass", last.map_or(0, |x| x.0.into()));
     Ok(Flow::Next)
