@@ -6,7 +6,8 @@ use common::*;
 use tileas_emu::num::format::F32;
 use tileas_emu::*;
 
-const HEAD: &str = ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
+const HEAD: &str =
+    ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
 
 fn text(body: &str) -> String {
     format!(
@@ -121,7 +122,20 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
         "ld.global.b32 %r2, [%rd4]; mov.b32 %f1, %r1; mov.b32 %f2, %r2; {op} st.global.b32 [%rd4], %r3;"
     )))
     .unwrap_or_else(|e| panic!("{}", e[0]));
-    let values = [0u32, 1, 2, 31, 32, 33, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x3F80_0000, 0xC049_0FDB, 0x1234_5678];
+    let values = [
+        0u32,
+        1,
+        2,
+        31,
+        32,
+        33,
+        0x7FFF_FFFF,
+        0x8000_0000,
+        0xFFFF_FFFF,
+        0x3F80_0000,
+        0xC049_0FDB,
+        0x1234_5678,
+    ];
     for (i, &a) in values.iter().enumerate() {
         let bytes = |f: &dyn Fn(usize) -> u32| (0..32).flat_map(|k| f(k).to_le_bytes()).collect::<Vec<u8>>();
         let mut mem = Memory::new();
@@ -129,7 +143,8 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
         let y = mem.alloc(bytes(&|k| values[(k + i) % values.len()]));
         let args = vec![Arg::u64(mem.address(x)), Arg::u64(mem.address(y))];
         let l = Launch { kernel: None, grid: [1, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
-        Machine::run(&p, &l, &mut mem, &all(Mode::Fast), &mut NoTrace).unwrap_or_else(|e| panic!("{op}: {e}"));
+        Machine::run(&p, &l, &mut mem, &all(Mode::Fast), &mut NoTrace)
+            .unwrap_or_else(|e| panic!("{op}: {e}"));
         for (k, w) in mem.bytes(y).chunks_exact(4).enumerate() {
             let b = values[(k + i) % values.len()];
             let got = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
@@ -152,7 +167,9 @@ fn integers_agree_with_the_host() {
     each("setp.lt.s32 %p1, %r1, %r2; selp.u32 %r3, %r1, %r2, %p1;", |a, b| (a as i32).min(b as i32) as u32);
     each("bfe.s32 %r3, %r1, 4, 8;", |a, _| ((a << 20) as i32 >> 24) as u32);
     each("shf.l.wrap.b32 %r3, %r1, %r2, 8;", |a, b| b << 8 | a >> 24);
-    each("mov.b64 %rd5, {%r1, %r2}; shr.u64 %rd5, %rd5, 16; cvt.u32.u64 %r3, %rd5;", |a, b| a >> 16 | b << 16);
+    each("mov.b64 %rd5, {%r1, %r2}; shr.u64 %rd5, %rd5, 16; cvt.u32.u64 %r3, %rd5;", |a, b| {
+        a >> 16 | b << 16
+    });
     each("cvt.u16.u32 %h0, %r1; cvt.s32.s16 %r3, %h0;", |a, _| a as i16 as i32 as u32);
 }
 
@@ -180,7 +197,10 @@ fn warps_exchange_values() {
     each("shfl.sync.idx.b32 %r3, %r0, 5, 31, -1;", |_, _| 5);
     each("redux.sync.add.s32 %r3, 1, -1;", |_, _| 32);
     each("setp.lt.u32 %p1, %r0, 4; vote.sync.ballot.b32 %r3, %p1, -1;", |_, _| 15);
-    each("mov.u32 %r3, 9; setp.lt.u32 %p1, %r0, 4; @%p1 bra L; mov.u32 %r3, 8; L: bar.warp.sync -1; redux.sync.max.u32 %r3, %r3, -1;", |_, _| 9);
+    each(
+        "mov.u32 %r3, 9; setp.lt.u32 %p1, %r0, 4; @%p1 bra L; mov.u32 %r3, 8; L: bar.warp.sync -1; redux.sync.max.u32 %r3, %r3, -1;",
+        |_, _| 9,
+    );
 }
 
 #[test]
@@ -190,7 +210,8 @@ fn traces_and_runs_are_repeatable() {
         let mut mem = Memory::new();
         let (l, _, _) = gemm_f16(&mut mem, 128, 128, 128);
         let mut t = ChromeTrace::default();
-        let r = Machine::run(&p, &l, &mut mem, &all(Mode::Random(5)), &mut t).unwrap_or_else(|f| panic!("{f}"));
+        let r =
+            Machine::run(&p, &l, &mut mem, &all(Mode::Random(5)), &mut t).unwrap_or_else(|f| panic!("{f}"));
         (r, t.json())
     };
     let (a, b) = (run(), run());

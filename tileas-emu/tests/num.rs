@@ -142,6 +142,21 @@ fn rounding_between_neighbours() {
 }
 
 #[test]
+fn short_ways_agree_with_the_long_one() {
+    let mut rng = Rng(12);
+    for i in 0..300_000u64 {
+        // Random patterns, then all upper halves with a tie and its neighbours.
+        let x = if i < 100_000 {
+            rng.next() as u32
+        } else {
+            ((i % 65536) as u32) << 16 | 0x7FFF + (i >> 16) as u32 % 3
+        };
+        let long = encode(F32.decode(x.into()), &BF16, RN);
+        assert_eq!(convert(&F32, x.into(), &BF16, RN), long, "{x:#x}");
+    }
+}
+
+#[test]
 fn scale_factors_round_up_or_toward_zero() {
     let t = table(&UE8M0);
     let mut rng = Rng(5);
