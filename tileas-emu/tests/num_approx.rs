@@ -142,5 +142,5 @@ fn truncating_model_loses_small_terms() {
     assert_eq!(mma::aligned(&[4096.0, 1.0, 1.0], &[4096.0, 1.0, 1.0], 0.0, 23), 16777216.0);
     assert_eq!(mma::aligned(&[4096.0, 1.0, 1.0], &[4096.0, 1.0, 1.0], 0.0, 24), 16777218.0);
     let slack = mma::tolerance(&[4096.0, 1.0, 1.0], &[4096.0, 1.0, 1.0], 0.0, 24);
-    assert!(slack >= 2.0 && slack < 20.0, "{slack}");
+    assert!((2.0..20.0).contains(&slack), "{slack}");
 }

@@ -136,7 +136,7 @@ fn boxes_match_an_element_copy() {
         apply_load(&map, &pieces, &global, &mut smem);
 
         // Element by element, dimension 0 fastest.
-        let counts: Vec<u32> = box_dims.iter().zip(&steps).map(|(&b, &s)| (b + s - 1) / s).collect();
+        let counts: Vec<u32> = box_dims.iter().zip(&steps).map(|(&b, &s)| b.div_ceil(s)).collect();
         let total: u32 = counts.iter().product();
         let mut covered = 0;
         let mut stored = vec![0u8; global.len()];

@@ -14,7 +14,12 @@ use crate::layout::tma::Piece;
 
 fn check(smem: u32, global: u64, bytes: u32) -> X<()> {
     if bytes == 0 || bytes % 16 != 0 || smem % 16 != 0 || global % 16 != 0 {
-        return Err(Trap::new("align", format!("bulk copy of {bytes} bytes between {global:#x} and {smem:#x}: all must be multiples of 16")));
+        return Err(Trap::new(
+            "align",
+            format!(
+                "bulk copy of {bytes} bytes between {global:#x} and {smem:#x}: all must be multiples of 16"
+            ),
+        ));
     }
     Ok(())
 }

@@ -207,7 +207,10 @@ impl Cta {
                 self.det.shared(p.smem, p.bytes, true, &Who { epoch, know: k })?;
             }
             if self.smem.in_mbarrier(p.smem, p.bytes) {
-                return Err(Trap::new("barrier.bytes", format!("TMA load overwrites an mbarrier at {:#x}", p.smem)));
+                return Err(Trap::new(
+                    "barrier.bytes",
+                    format!("TMA load overwrites an mbarrier at {:#x}", p.smem),
+                ));
             }
             if self.explore {
                 self.footprint.bytes(p.smem, p.bytes, true);

@@ -165,7 +165,13 @@ impl Cta {
                     for kk in 0..k as u32 {
                         let (col, shift) = a_column(kk, elem);
                         let bits = self.tmem.get(lane_of(row), c + col) >> shift;
-                        v.push(f(if elem == 1 { bits & 0xFF } else if elem == 2 { bits & 0xFFFF } else { bits }));
+                        v.push(f(if elem == 1 {
+                            bits & 0xFF
+                        } else if elem == 2 {
+                            bits & 0xFFFF
+                        } else {
+                            bits
+                        }));
                     }
                 }
                 v
@@ -185,7 +191,11 @@ impl Cta {
                 let col = m.d.1 + j as u32;
                 let c = if m.accumulate {
                     let old = self.tmem.get(lane, col);
-                    let old = if wide { f32::from_bits(old) } else { crate::num::f32_from(fd, u64::from(old & 0xFFFF)) };
+                    let old = if wide {
+                        f32::from_bits(old)
+                    } else {
+                        crate::num::f32_from(fd, u64::from(old & 0xFFFF))
+                    };
                     f64::from(old) * m.scale
                 } else {
                     0.0
@@ -198,9 +208,22 @@ impl Cta {
 
     fn multiply_int(&mut self, m: &Mma, lane_of: &dyn Fn(u32) -> u32) -> X<()> {
         let i = &m.idesc;
-        let OperandA::Shared(a) = &m.a else { return Err(Trap::new("layout", "kind::i8 with A in tensor memory")) };
-        let (av, bv) = (self.operand_bytes(a, i.a == Elem::S8), self.operand_bytes(&m.b, i.b == Elem::S8));
         let k = i.kind.k() as usize;
+        let av = match &m.a {
+            OperandA::Shared(a) => self.operand_bytes(a, i.a == Elem::S8),
+            OperandA::Tensor(c) => {
+                let mut v = Vec::with_capacity(i.m as usize * k);
+                for row in 0..i.m {
+                    for kk in 0..k as u32 {
+                        let (col, shift) = a_column(kk, 1);
+                        let byte = (self.tmem.get(lane_of(row), c + col) >> shift) as u8;
+                        v.push(if i.a == Elem::S8 { i32::from(byte as i8) } else { i32::from(byte) });
+                    }
+                }
+                v
+            }
+        };
+        let bv = self.operand_bytes(&m.b, i.b == Elem::S8);
         for row in 0..i.m {
             for col in 0..i.n {
                 let (x, y) = (row as usize * k, col as usize * k);
@@ -298,7 +321,10 @@ fn mma(b: &mut Build<'_>) -> R<Exec> {
             A::Tensor(t) => {
                 let (al, ac) = split_address(cx.w.address(t, l) as u32);
                 if al != lane {
-                    return Err(Trap::new("tmem.lane", format!("operand A in lane {al}, the accumulator in lane {lane}")));
+                    return Err(Trap::new(
+                        "tmem.lane",
+                        format!("operand A in lane {al}, the accumulator in lane {lane}"),
+                    ));
                 }
                 if idesc.a_major == Major::Mn {
                     return Err(Trap::new("layout", "operand A in tensor memory cannot be transposed"));
@@ -417,8 +443,14 @@ fn relinquish(b: &mut Build<'_>) -> R<Exec> {
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
-    row("tcgen05.mma.cta_group::1.{kind::f16,kind::tf32,kind::f8f6f4,kind::i8}.{collector::a::fill,collector::a::use,collector::a::lastuse,collector::a::discard}?", mma),
-    row("tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?", cp),
+    row(
+        "tcgen05.mma.cta_group::1.{kind::f16,kind::tf32,kind::f8f6f4,kind::i8}.{collector::a::fill,collector::a::use,collector::a::lastuse,collector::a::discard}?",
+        mma,
+    ),
+    row(
+        "tcgen05.cp.cta_group::1.{128x256b,4x256b,128x128b,64x128b,32x128b}.{warpx2::02_13,warpx2::01_23,warpx4}?",
+        cp,
+    ),
     row("tcgen05.commit.cta_group::1.mbarrier::arrive::one.{shared::cluster}?.b64", commit),
     row("tcgen05.alloc.cta_group::1.sync.aligned.{shared::cta}?.b32", alloc),
     row("tcgen05.dealloc.cta_group::1.sync.aligned.b32", dealloc),

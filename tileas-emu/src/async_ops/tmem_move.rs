@@ -125,7 +125,9 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
     let a = b.mem(a)?;
     let items = b.items(v)?;
     if items.len() != shape.regs(repeat) as usize {
-        return Err(b.error("P012", format!("{} registers expected, found {}", shape.regs(repeat), items.len())));
+        return Err(
+            b.error("P012", format!("{} registers expected, found {}", shape.regs(repeat), items.len()))
+        );
     }
     let mut regs = Vec::new();
     for o in items {
@@ -194,7 +196,11 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
             }
         }
         let cols: Vec<Col> =
-            cx.w.moves.iter().filter(|m| load && m.form.load).flat_map(|m| m.form.regs.iter().copied()).collect();
+            cx.w.moves
+                .iter()
+                .filter(|m| load && m.form.load)
+                .flat_map(|m| m.form.regs.iter().copied())
+                .collect();
         cx.w.moves.retain(|m| m.form.load != load);
         cx.w.release_columns(cols.into_iter(), 1);
         Ok(Flow::Next)
@@ -203,8 +209,14 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
-    row("tcgen05.ld.sync.aligned.{32x32b,16x64b,16x128b,16x256b,16x32bx2}.{x1,x2,x4,x8,x16,x32,x64,x128}.pack::16b?.b32", ld),
-    row("tcgen05.st.sync.aligned.{32x32b,16x64b,16x128b,16x256b,16x32bx2}.{x1,x2,x4,x8,x16,x32,x64,x128}.unpack::16b?.b32", st),
+    row(
+        "tcgen05.ld.sync.aligned.{32x32b,16x64b,16x128b,16x256b,16x32bx2}.{x1,x2,x4,x8,x16,x32,x64,x128}.pack::16b?.b32",
+        ld,
+    ),
+    row(
+        "tcgen05.st.sync.aligned.{32x32b,16x64b,16x128b,16x256b,16x32bx2}.{x1,x2,x4,x8,x16,x32,x64,x128}.unpack::16b?.b32",
+        st,
+    ),
     row("tcgen05.wait::ld.sync.aligned", wait),
     row("tcgen05.wait::st.sync.aligned", wait),
 ];

@@ -40,7 +40,12 @@ pub struct Build<'a> {
 }
 
 /// Decodes an instruction.
-pub fn instruction(i: &ast::Inst, regs: &mut RegFile, symbols: &Symbols, labels: &FxHashMap<&str, u32>) -> R<Inst> {
+pub fn instruction(
+    i: &ast::Inst,
+    regs: &mut RegFile,
+    symbols: &Symbols,
+    labels: &FxHashMap<&str, u32>,
+) -> R<Inst> {
     let (row, choices) = super::table::find(i)?;
     let mut b = Build {
         inst: i,
@@ -110,7 +115,11 @@ impl<'a> Build<'a> {
 
     /// Requires a number of operands.
     pub fn count(&self, n: usize) -> R<()> {
-        if self.len() == n { Ok(()) } else { Err(self.error("P012", format!("{n} operands expected, found {}", self.len()))) }
+        if self.len() == n {
+            Ok(())
+        } else {
+            Err(self.error("P012", format!("{n} operands expected, found {}", self.len())))
+        }
     }
 
     /// Marks the instruction as visible to others.
@@ -149,9 +158,8 @@ impl<'a> Build<'a> {
                             self.read_words(c, words);
                             Ok(c)
                         }
-                        Reg::Data(_, have) => {
-                            Err(self.error("P014", format!("`{n}` has {} bits, {} expected", have * 8, bytes * 8)))
-                        }
+                        Reg::Data(_, have) => Err(self
+                            .error("P014", format!("`{n}` has {} bits, {} expected", have * 8, bytes * 8))),
                         Reg::Pred(_) => Err(self.error("P014", format!("`{n}` is a predicate"))),
                     };
                 }
@@ -169,7 +177,9 @@ impl<'a> Build<'a> {
                 }
             }
             Operand::Int(v) => {
-                let fits = bytes >= 8 || *v >> (8 * bytes) == 0 || (*v as i64) >= -(1i64 << (8 * bytes - 1)) && (*v as i64) < 0;
+                let fits = bytes >= 8
+                    || *v >> (8 * bytes) == 0
+                    || (*v as i64) >= -(1i64 << (8 * bytes - 1)) && (*v as i64) < 0;
                 if !fits {
                     return Err(self.error("P017", format!("{v:#x} does not fit in {} bits", bytes * 8)));
                 }
@@ -208,19 +218,25 @@ impl<'a> Build<'a> {
     pub fn dest(&mut self, o: &Operand, bytes: u32) -> R<Col> {
         match self.dest_wide(o, bytes)? {
             (c, have) if have == bytes.max(1) || have.max(bytes) <= 2 => Ok(c),
-            (_, have) => Err(self.error("P014", format!("destination has {} bits, {} expected", have * 8, bytes * 8))),
+            (_, have) => {
+                Err(self.error("P014", format!("destination has {} bits, {} expected", have * 8, bytes * 8)))
+            }
         }
     }
 
     /// Destination register of at least `bytes` bytes, and its size.
     pub fn dest_wide(&mut self, o: &Operand, bytes: u32) -> R<(Col, u32)> {
-        let Operand::Name(n) = o else { return Err(self.error("P012", "a destination register is expected")) };
+        let Operand::Name(n) = o else {
+            return Err(self.error("P012", "a destination register is expected"));
+        };
         match self.regs.find(n) {
             Some(Reg::Data(c, have)) if have >= bytes || have.max(bytes) <= 2 => {
                 self.writes.extend((0..have.div_ceil(4) as Col).map(|k| c + k));
                 Ok((c, have))
             }
-            Some(Reg::Data(_, have)) => Err(self.error("P014", format!("`{n}` has {} bits, {} expected", have * 8, bytes * 8))),
+            Some(Reg::Data(_, have)) => {
+                Err(self.error("P014", format!("`{n}` has {} bits, {} expected", have * 8, bytes * 8)))
+            }
             Some(Reg::Pred(_)) => Err(self.error("P014", format!("`{n}` is a predicate"))),
             None => Err(self.error("P013", format!("register `{n}` is not declared"))),
         }
@@ -364,7 +380,9 @@ impl<'a> Build<'a> {
 
     /// Instruction number of the label operand `k` names.
     pub fn label(&mut self, k: usize) -> R<u32> {
-        let Operand::Name(n) = self.operand(k)? else { return Err(self.error("P012", "a label is expected")) };
+        let Operand::Name(n) = self.operand(k)? else {
+            return Err(self.error("P012", "a label is expected"));
+        };
         let Some(&t) = self.labels.get(n.as_str()) else {
             return Err(self.error("P016", format!("label `{n}` is not defined")));
         };

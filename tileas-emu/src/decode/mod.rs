@@ -171,7 +171,12 @@ impl Program {
                 let address = next.next_multiple_of(u64::from(v.align.max(16)));
                 let mut init = v.init.clone();
                 init.resize(v.size as usize, 0);
-                globals.push(GlobalVar { name: v.name.clone(), address, init, writable: v.space == Space::Global });
+                globals.push(GlobalVar {
+                    name: v.name.clone(),
+                    address,
+                    init,
+                    writable: v.space == Space::Global,
+                });
                 symbols.insert(v.name.clone(), Symbol { space: v.space, address });
                 next = address + v.size;
             }
@@ -233,7 +238,11 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
     let (mut params, mut offset) = (Vec::new(), 0u32);
     for p in &e.params {
         if p.size == 0 || p.size > 4096 {
-            errors.push(Diagnostic::new("P017", p.at, format!("parameter `{}` has {} bytes", p.name, p.size)));
+            errors.push(Diagnostic::new(
+                "P017",
+                p.at,
+                format!("parameter `{}` has {} bytes", p.name, p.size),
+            ));
             continue;
         }
         offset = offset.next_multiple_of(p.align);
@@ -284,7 +293,12 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         guard: None,
         opcode: "ret".into(),
         operands: Vec::new(),
-        at: e.body.iter().rev().find_map(|s| if let Stmt::Inst(i) = s { Some(i.at) } else { None }).unwrap_or(e.at),
+        at: e
+            .body
+            .iter()
+            .rev()
+            .find_map(|s| if let Stmt::Inst(i) = s { Some(i.at) } else { None })
+            .unwrap_or(e.at),
         text: "ret".into(),
     };
     match build::instruction(&end, &mut regs, &symbols, &labels) {

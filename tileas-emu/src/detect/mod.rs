@@ -127,8 +127,11 @@ pub struct Det {
 impl Det {
     /// State of CTA `cta` with `warps` warps.
     pub fn new(on: Detectors, cta: u32, warps: u32, smem_bytes: usize) -> Self {
-        let (smem, tmem) =
-            if on.races { (Shadow::new(smem_bytes.div_ceil(4)), Shadow::new(128 * 512)) } else { Default::default() };
+        let (smem, tmem) = if on.races {
+            (Shadow::new(smem_bytes.div_ceil(4)), Shadow::new(128 * 512))
+        } else {
+            Default::default()
+        };
         Self {
             on,
             cta: cta + 1,
@@ -278,7 +281,8 @@ impl Det {
     /// Checks and records an access of a cell of tensor memory.
     pub fn tensor(&mut self, lane: u32, column: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
-        if let Err(c) = self.tmem.access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor) {
+        if let Err(c) = self.tmem.access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor)
+        {
             return Err(self.conflict(&c, &now, write, Place::Tensor(lane, column)));
         }
         Ok(())
@@ -295,7 +299,14 @@ pub struct GlobalShadow {
 
 impl GlobalShadow {
     /// Checks and records an access.
-    pub fn access(&mut self, det: &Det, address: u64, bytes: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
+    pub fn access(
+        &mut self,
+        det: &Det,
+        address: u64,
+        bytes: u32,
+        write: bool,
+        who: &Who<'_>,
+    ) -> Result<(), Trap> {
         let (mut a, end) = (address, address + u64::from(bytes));
         while a < end {
             let cell = a / 4 * 4;

@@ -94,7 +94,8 @@ fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, prior_write: b
     if know.g.get(prior.agent) < prior.clock {
         return Some(Reason::Race);
     }
-    (prior_write && !prior.is_async && now.is_async && know.p.get(prior.agent) < prior.clock).then_some(Reason::Proxy)
+    (prior_write && !prior.is_async && now.is_async && know.p.get(prior.agent) < prior.clock)
+        .then_some(Reason::Proxy)
 }
 
 impl Shadow {
@@ -126,7 +127,14 @@ impl Shadow {
     }
 
     /// Checks and records an access of cell `i`; cells outside are ignored.
-    pub fn access(&mut self, i: usize, now: Epoch, write: bool, know: &Know, plane: Plane) -> Result<(), Conflict> {
+    pub fn access(
+        &mut self,
+        i: usize,
+        now: Epoch,
+        write: bool,
+        know: &Know,
+        plane: Plane,
+    ) -> Result<(), Conflict> {
         let Some(&cell) = self.cells.get(i) else { return Ok(()) };
         if let Some(reason) = ordered(&cell.write, &now, know, plane, true) {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
@@ -164,7 +172,8 @@ impl Shadow {
                     self.sets.push(Vec::new());
                 }
                 self.sets[k as usize].extend([r, now]);
-                self.cells[i].read = Epoch { cta: now.cta, agent: MANY, clock: k, mask: 15, ..Epoch::default() };
+                self.cells[i].read =
+                    Epoch { cta: now.cta, agent: MANY, clock: k, mask: 15, ..Epoch::default() };
             }
         }
         Ok(())

@@ -95,10 +95,8 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
     let find = |names: &[&str]| mods[1..].iter().copied().find(|m| names.contains(m));
     let op = find(&["add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec"]).unwrap_or("");
     let space = find(&["global", "shared", "shared::cta"]).unwrap_or("");
-    let (acquire, release) = (
-        find(&["acquire", "acq_rel"]).is_some(),
-        find(&["release", "acq_rel"]).is_some(),
-    );
+    let (acquire, release) =
+        (find(&["acquire", "acq_rel"]).is_some(), find(&["release", "acq_rel"]).is_some());
     let f = update(b, op, ty)?;
     let k = usize::from(!red);
     b.count(k + if op == "cas" { 3 } else { 2 })?;

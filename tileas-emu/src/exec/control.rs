@@ -1,7 +1,7 @@
 //! Branches, exits and instructions without effect on a machine without time.
 
-use super::{Flow, Trap};
 use super::cx::{first, lanes};
+use super::{Flow, Trap};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Collective, Exec, R};
@@ -65,7 +65,10 @@ fn setmaxnreg(b: &mut Build<'_>) -> R<Exec> {
             return Ok(Flow::Next);
         }
         if inc && n < have || !inc && n > have {
-            return Err(Trap::new("setmaxnreg", format!("{} to {n} with {have} registers", if inc { "inc" } else { "dec" })));
+            return Err(Trap::new(
+                "setmaxnreg",
+                format!("{} to {n} with {have} registers", if inc { "inc" } else { "dec" }),
+            ));
         }
         if inc {
             let need = (n - have) * 32;
@@ -95,7 +98,6 @@ fn policy(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
-
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("bra.uni?", bra),
@@ -107,5 +109,8 @@ pub const ROWS: &[Row] = &[
     row("prefetch.tensormap", prefetch),
     row("prefetch.{global,param}?.{L1,L2}", prefetch),
     row("setmaxnreg.{inc,dec}.sync.aligned.u32", setmaxnreg),
-    row("createpolicy.fractional.{L2::evict_first,L2::evict_last,L2::evict_normal,L2::evict_unchanged}.b64", policy),
+    row(
+        "createpolicy.fractional.{L2::evict_first,L2::evict_last,L2::evict_normal,L2::evict_unchanged}.b64",
+        policy,
+    ),
 ];

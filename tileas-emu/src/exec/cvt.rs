@@ -1,10 +1,10 @@
 //! Conversions between types.
 //! Source: PTX ISA, "cvt", "cvt.pack" and "cvta".
 
+use super::Flow;
 use super::cx::lanes;
 use super::float::rounding;
 use super::int::{get, set, sx};
-use super::Flow;
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, LOCAL_WINDOW, PARAM_WINDOW, R, SHARED_WINDOW};
@@ -23,7 +23,10 @@ fn scalar(b: &mut Build<'_>) -> R<Exec> {
     let mut types = b.inst.opcode.rsplit('.');
     let (st, dt) = (types.next().unwrap_or(""), types.next().unwrap_or(""));
     let mods: Vec<&str> = b.inst.opcode.split('.').skip(1).collect();
-    let mode = mods.iter().copied().find(|m| matches!(*m, "rn" | "rz" | "rm" | "rp" | "rna" | "rni" | "rzi" | "rmi" | "rpi"));
+    let mode = mods
+        .iter()
+        .copied()
+        .find(|m| matches!(*m, "rn" | "rz" | "rm" | "rp" | "rna" | "rni" | "rzi" | "rmi" | "rpi"));
     let bytes = |t: &str| if t == "tf32" { 4 } else { type_bytes(t).unwrap_or(4) };
     let (sb, db) = (bytes(st), bytes(dt));
     let integral = mode.is_some_and(|m| m.ends_with('i'));
@@ -35,15 +38,21 @@ fn scalar(b: &mut Build<'_>) -> R<Exec> {
     let sat = how.sat;
     let f: Box<dyn Fn(u64) -> u64 + Send + Sync> =
         match (Format::by_name(st), Int::by_name(st), Format::by_name(dt), Int::by_name(dt)) {
-            (Some(s), _, Some(d), _) if integral && s.name == d.name => Box::new(move |x| round_integral(s, x, how.rounding, how)),
+            (Some(s), _, Some(d), _) if integral && s.name == d.name => {
+                Box::new(move |x| round_integral(s, x, how.rounding, how))
+            }
             (Some(s), _, Some(d), _) if !integral => {
                 if d.bits < s.bits && mode.is_none() {
                     return Err(b.error("P011", "a narrowing conversion needs a rounding"));
                 }
                 Box::new(move |x| convert(s, x, d, how))
             }
-            (Some(s), _, _, Some(d)) if integral => Box::new(move |x| float_to_int(s, x, d, how.rounding, how.ftz)),
-            (_, Some(s), Some(d), _) if mode.is_some() && !integral => Box::new(move |x| int_to_float(s, x, d, how)),
+            (Some(s), _, _, Some(d)) if integral => {
+                Box::new(move |x| float_to_int(s, x, d, how.rounding, how.ftz))
+            }
+            (_, Some(s), Some(d), _) if mode.is_some() && !integral => {
+                Box::new(move |x| int_to_float(s, x, d, how))
+            }
             (_, Some(s), _, Some(d)) if mode.is_none() => Box::new(move |x| int_to_int(s, x, d, sat)),
             _ => return Err(b.error("P011", "types and rounding do not fit")),
         };
@@ -68,7 +77,9 @@ fn scalar(b: &mut Build<'_>) -> R<Exec> {
 fn pack(b: &mut Build<'_>) -> R<Exec> {
     b.count(3)?;
     let ty = b.inst.opcode.split('.').rev().nth(1).unwrap_or("");
-    let Some(dst) = ty.strip_suffix("x2").and_then(Format::by_name) else { return Err(b.error("P011", "not a packed type")) };
+    let Some(dst) = ty.strip_suffix("x2").and_then(Format::by_name) else {
+        return Err(b.error("P011", "not a packed type"));
+    };
     let mut how = Cvt::with(rounding(b.ms(0)));
     how.relu = has(b, "relu");
     how.satfinite = has(b, "satfinite");
@@ -78,7 +89,12 @@ fn pack(b: &mut Build<'_>) -> R<Exec> {
     let d = b.dest(o, width)?;
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
-            let v = crate::num::convert::pack2(dst, f32::from_bits(cx.w.u32(x, l)), f32::from_bits(cx.w.u32(y, l)), how);
+            let v = crate::num::convert::pack2(
+                dst,
+                f32::from_bits(cx.w.u32(x, l)),
+                f32::from_bits(cx.w.u32(y, l)),
+                how,
+            );
             set(cx, d, width, l, v.into());
         }
         Ok(Flow::Next)
@@ -140,7 +156,7 @@ pub const ROWS: &[Row] = &[
     row("cvt.rn.bf16x2.ue8m0x2", repack),
     row("cvt.{rn,rz,rna}.relu?.satfinite?.tf32.f32", scalar),
     row(
-        "cvt.{rn,rz,rm,rp,rna,rni,rzi,rmi,rpi}?.ftz?.sat?.relu?.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}",
+        "cvt.{rn,rz,rm,rp,rna,rni,rzi,rmi,rpi}?.ftz?.sat?.relu?.satfinite?.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}",
         scalar,
     ),
     row("cvta.to?.{global,shared,shared::cta,param,local,const}.u64", cvta),

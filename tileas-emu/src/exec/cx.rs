@@ -164,7 +164,13 @@ impl Warp {
     pub fn pred(&self, p: PredSrc) -> u32 {
         match p {
             PredSrc::Reg(p, n) => self.preds[usize::from(p)] ^ if n { ALL } else { 0 },
-            PredSrc::Const(c) => if c { ALL } else { 0 },
+            PredSrc::Const(c) => {
+                if c {
+                    ALL
+                } else {
+                    0
+                }
+            }
         }
     }
 
@@ -242,7 +248,10 @@ impl<'a> Cx<'a> {
     pub fn touch_shared(&mut self, address: u32, bytes: u32, write: bool, lane: usize) -> X<()> {
         self.cta.smem.check(address, bytes, bytes.next_power_of_two().min(16), "access")?;
         if self.cta.smem.in_mbarrier(address, bytes) {
-            return Err(Trap::new("barrier.bytes", format!("ordinary access of the bytes of an mbarrier at {address:#x}")));
+            return Err(Trap::new(
+                "barrier.bytes",
+                format!("ordinary access of the bytes of an mbarrier at {address:#x}"),
+            ));
         }
         if self.cta.explore {
             self.cta.footprint.bytes(address, bytes, write);
@@ -277,7 +286,10 @@ impl<'a> Cx<'a> {
         if mask.count_ones() == 1 {
             return Ok(first(mask));
         }
-        Err(Trap::new("divergent", format!("{} lanes execute an instruction of one thread", mask.count_ones())))
+        Err(Trap::new(
+            "divergent",
+            format!("{} lanes execute an instruction of one thread", mask.count_ones()),
+        ))
     }
 
     /// Records an event for messages and the trace.

@@ -4,9 +4,9 @@
 //! arithmetic. Approximate functions give the correctly rounded result.
 //! Source: PTX ISA, "Floating Point Instructions", "Half Precision", "Mixed Precision".
 
+use super::Flow;
 use super::cx::lanes;
 use super::int::{get, map1, map2, map3, set};
-use super::Flow;
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};

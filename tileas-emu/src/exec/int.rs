@@ -60,7 +60,12 @@ pub fn map1(b: &mut Build<'_>, bytes: u32, f: impl Fn(u64) -> u64 + Send + Sync 
 }
 
 /// Two-operand operation; `second` is the width of the second operand.
-pub fn map2w(b: &mut Build<'_>, bytes: u32, second: u32, f: impl Fn(u64, u64) -> u64 + Send + Sync + 'static) -> R<Exec> {
+pub fn map2w(
+    b: &mut Build<'_>,
+    bytes: u32,
+    second: u32,
+    f: impl Fn(u64, u64) -> u64 + Send + Sync + 'static,
+) -> R<Exec> {
     b.count(3)?;
     let (d, x, y) = (b.dst(0, bytes)?, b.src(1, bytes)?, b.src(2, second)?);
     Ok(if bytes == 4 && second == 4 {
@@ -88,7 +93,11 @@ pub fn map2(b: &mut Build<'_>, bytes: u32, f: impl Fn(u64, u64) -> u64 + Send + 
 }
 
 /// Three-operand operation with widths of the destination and the sources.
-pub fn map3(b: &mut Build<'_>, w: [u32; 4], f: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static) -> R<Exec> {
+pub fn map3(
+    b: &mut Build<'_>,
+    w: [u32; 4],
+    f: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static,
+) -> R<Exec> {
     b.count(4)?;
     let (d, x, y, z) = (b.dst(0, w[0])?, b.src(1, w[1])?, b.src(2, w[2])?, b.src(3, w[3])?);
     Ok(Box::new(move |cx, m| {
@@ -160,7 +169,10 @@ fn div(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let (x, y) = (get(cx, x, n, l), get(cx, y, n, l));
             if y == 0 {
-                return Err(Trap::new("arith.div0", format!("division by zero in lane {l}: the result is not specified")));
+                return Err(Trap::new(
+                    "arith.div0",
+                    format!("division by zero in lane {l}: the result is not specified"),
+                ));
             }
             let v = match (s, rem) {
                 (false, false) => x / y,
@@ -308,6 +320,23 @@ fn prmt(b: &mut Build<'_>) -> R<Exec> {
     })
 }
 
+/// `prmt` with a mode: the two low bits of the third operand pick one of four fixed selections.
+fn prmt_mode(b: &mut Build<'_>) -> R<Exec> {
+    let table: [[usize; 4]; 4] = match b.ms(0) {
+        "f4e" => [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]],
+        "b4e" => [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]],
+        "rc8" => [[0; 4], [1; 4], [2; 4], [3; 4]],
+        "ecl" => [[0, 1, 2, 3], [1, 1, 2, 3], [2, 2, 2, 3], [3, 3, 3, 3]],
+        "ecr" => [[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 2], [0, 1, 2, 3]],
+        _ => [[0, 1, 0, 1], [2, 3, 2, 3], [0, 1, 0, 1], [2, 3, 2, 3]],
+    };
+    map3(b, [4; 4], move |x, y, sel| {
+        let bytes = (y << 32 | x).to_le_bytes();
+        let pick = table[(sel & 3) as usize];
+        (0..4).fold(0, |v, i| v | u64::from(bytes[pick[i]]) << (8 * i))
+    })
+}
+
 fn lop3(b: &mut Build<'_>) -> R<Exec> {
     b.count(5)?;
     let table = b.imm(4)?;
@@ -372,7 +401,11 @@ pub fn pair(b: &mut Build<'_>, k: usize) -> R<(Option<PCol>, Option<PCol>)> {
 }
 
 /// A comparison with optional combination; `test` compares the lanes' operands.
-fn compare(b: &mut Build<'_>, bytes: u32, test: impl Fn(u64, u64) -> bool + Send + Sync + 'static) -> R<Exec> {
+fn compare(
+    b: &mut Build<'_>,
+    bytes: u32,
+    test: impl Fn(u64, u64) -> bool + Send + Sync + 'static,
+) -> R<Exec> {
     let combine = b.m(1);
     b.count(if combine.is_some() { 4 } else { 3 })?;
     let (p, q) = pair(b, 0)?;
@@ -494,7 +527,11 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
     let n = type_bytes(ty).unwrap_or(4);
     let parts = |b: &Build<'_>, items: &[Operand]| -> R<u32> {
         let k = items.len() as u32;
-        if matches!(k, 2 | 4) && n / k * k == n && n / k > 0 { Ok(n / k) } else { Err(b.error("P012", "vector length does not fit")) }
+        if matches!(k, 2 | 4) && n / k * k == n && n / k > 0 {
+            Ok(n / k)
+        } else {
+            Err(b.error("P012", "vector length does not fit"))
+        }
     };
     match (b.operand(0)?, b.operand(1)?) {
         (Operand::Vector(d), x) => {
@@ -506,8 +543,9 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
             }
             Ok(Box::new(move |cx, m| {
                 for l in lanes(m) {
-                    let words: [u32; 4] =
-                        std::array::from_fn(|k| if (k as u32) < n.div_ceil(4) { cx.w.u32(x + k as Col, l) } else { 0 });
+                    let words: [u32; 4] = std::array::from_fn(|k| {
+                        if (k as u32) < n.div_ceil(4) { cx.w.u32(x + k as Col, l) } else { 0 }
+                    });
                     for (k, d) in to.iter().enumerate() {
                         let Some(d) = *d else { continue };
                         let bit = k * each as usize * 8;
@@ -572,6 +610,7 @@ pub const ROWS: &[Row] = &[
     row("bfe.{u32,s32,u64,s64}", bfe),
     row("bfi.{b32,b64}", bfi),
     row("prmt.b32", prmt),
+    row("prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16}", prmt_mode),
     row("lop3.b32", lop3),
     row("popc.{b32,b64}", count_bits),
     row("clz.{b32,b64}", count_bits),

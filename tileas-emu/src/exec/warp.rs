@@ -140,7 +140,9 @@ fn redux(b: &mut Build<'_>) -> R<Exec> {
     Ok(Box::new(move |cx, m| {
         let mut values = lanes(m).map(|l| u64::from(cx.w.u32(x, l)));
         let fold = |a: u64, v: u64| match (op.as_str(), ty.as_str()) {
-            ("min" | "max", "f32") => min_max(&F32, a, v, MinMax { max: op == "max", nan, ..MinMax::default() }),
+            ("min" | "max", "f32") => {
+                min_max(&F32, a, v, MinMax { max: op == "max", nan, ..MinMax::default() })
+            }
             ("add", _) => a.wrapping_add(v) & 0xFFFF_FFFF,
             ("and", _) => a & v,
             ("or", _) => a | v,
@@ -201,14 +203,13 @@ fn activemask(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
-
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("bar.warp.sync", warp_sync),
     row("shfl.sync.{idx,up,down,bfly}.b32", shfl),
     row("vote.sync.{all,any,uni}.pred", vote),
     row("vote.sync.{ballot}.b32", vote),
-    row("match.sync.{any,all}.{b32,b64}", matching),
+    row("match.{any,all}.sync.{b32,b64}", matching),
     row("redux.sync.{add,min,max,and,or,xor}.{u32,s32,b32}", redux),
     row("redux.sync.{min,max}.abs?.NaN?.f32", redux),
     row("elect.sync", elect),

@@ -15,7 +15,6 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-
 /// An event kept for messages.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Event {

@@ -65,11 +65,17 @@ impl Memory {
                 return Ok((false, i as usize, o));
             }
         } else if address >= MODULE_WINDOW
-            && let Some(i) = self.module.iter().position(|m| address >= m.0 && address - m.0 + u64::from(bytes) <= m.1.len() as u64)
+            && let Some(i) = self
+                .module
+                .iter()
+                .position(|m| address >= m.0 && address - m.0 + u64::from(bytes) <= m.1.len() as u64)
         {
             return Ok((true, i, (address - self.module[i].0) as usize));
         }
-        Err(Trap::new("bounds", format!("global access of {bytes} bytes at {address:#x} is outside every buffer")))
+        Err(Trap::new(
+            "bounds",
+            format!("global access of {bytes} bytes at {address:#x} is outside every buffer"),
+        ))
     }
 
     /// Bytes at an address.

@@ -31,12 +31,18 @@ impl Shared {
     /// Checks bounds and alignment.
     pub fn check(&self, address: u32, bytes: u32, align: u32, what: &str) -> X<()> {
         if address % align != 0 {
-            return Err(Trap::new("align", format!("shared {what} at {address:#x} is not aligned to {align} bytes")));
+            return Err(Trap::new(
+                "align",
+                format!("shared {what} at {address:#x} is not aligned to {align} bytes"),
+            ));
         }
         if address < SMEM_START || address.checked_add(bytes).is_none_or(|e| e > self.end) {
             return Err(Trap::new(
                 "bounds",
-                format!("shared {what} of {bytes} bytes at {address:#x} is outside {SMEM_START:#x}..{:#x}", self.end),
+                format!(
+                    "shared {what} of {bytes} bytes at {address:#x} is outside {SMEM_START:#x}..{:#x}",
+                    self.end
+                ),
             ));
         }
         Ok(())
@@ -63,10 +69,16 @@ impl Shared {
     /// Requires that bytes were written.
     pub fn check_defined(&self, address: u32, bytes: u32, what: &str) -> X<()> {
         if !self.defined.is_empty()
-            && let Some(i) = self.defined[address as usize..(address + bytes) as usize].iter().position(|d| !d)
+            && let Some(i) =
+                self.defined[address as usize..(address + bytes) as usize].iter().position(|d| !d)
         {
             let at = address as usize + i;
-            return Err(Trap::new("undefined", format!("{what} of shared memory at {at:#x}, which holds no value (or one still being loaded)")));
+            return Err(Trap::new(
+                "undefined",
+                format!(
+                    "{what} of shared memory at {at:#x}, which holds no value (or one still being loaded)"
+                ),
+            ));
         }
         Ok(())
     }

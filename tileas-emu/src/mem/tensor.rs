@@ -51,7 +51,10 @@ impl Tensor {
             return Err(Trap::new("tmem.alloc", "tcgen05.alloc after relinquish_alloc_permit"));
         }
         if columns > self.last {
-            return Err(Trap::new("tmem.alloc", format!("allocation of {columns} columns after one of {}", self.last)));
+            return Err(Trap::new(
+                "tmem.alloc",
+                format!("allocation of {columns} columns after one of {}", self.last),
+            ));
         }
         let mut at = 0;
         for a in &self.allocations {
@@ -87,8 +90,12 @@ impl Tensor {
 
     /// Frees an allocation.
     pub fn free(&mut self, address: u32, columns: u32) -> X<()> {
-        let Some(i) = self.allocations.iter().position(|a| a.column == address && a.columns == columns) else {
-            return Err(Trap::new("tmem.dealloc", format!("dealloc of {columns} columns at {address:#x}, which is not an allocation")));
+        let Some(i) = self.allocations.iter().position(|a| a.column == address && a.columns == columns)
+        else {
+            return Err(Trap::new(
+                "tmem.dealloc",
+                format!("dealloc of {columns} columns at {address:#x}, which is not an allocation"),
+            ));
         };
         self.allocations.remove(i);
         if !self.defined.is_empty() {
@@ -105,7 +112,10 @@ impl Tensor {
         if self.allocations.iter().any(|a| a.column <= column && end <= a.column + a.columns) {
             return Ok(());
         }
-        Err(Trap::new("tmem.bounds", format!("{what} touches columns {column}..{end}, which are not allocated")))
+        Err(Trap::new(
+            "tmem.bounds",
+            format!("{what} touches columns {column}..{end}, which are not allocated"),
+        ))
     }
 
     /// Value of a cell.
@@ -144,7 +154,10 @@ impl Tensor {
             None => Ok(()),
             Some(i) => Err(Trap::new(
                 "undefined",
-                format!("{what} of tensor memory lane {lane} column {}, which holds no value", column + i as u32),
+                format!(
+                    "{what} of tensor memory lane {lane} column {}, which holds no value",
+                    column + i as u32
+                ),
             )),
         }
     }

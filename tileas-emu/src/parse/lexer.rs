@@ -131,7 +131,11 @@ pub fn tokens(text: &str) -> Result<Vec<Located<'_>>, Diagnostic> {
             i += 1;
             Token::Punct(c)
         } else {
-            return Err(Diagnostic::new("P001", at, format!("character {:?}", text[i..].chars().next().unwrap_or(' '))));
+            return Err(Diagnostic::new(
+                "P001",
+                at,
+                format!("character {:?}", text[i..].chars().next().unwrap_or(' ')),
+            ));
         };
         out.push(Located { token, at, span: (first, i) });
     }

@@ -184,7 +184,9 @@ impl<'a> Parser<'a> {
     fn pragma(&mut self) -> R<()> {
         match self.next() {
             Token::Str("nounroll") => self.expect(b';'),
-            Token::Str(s) => Err(Diagnostic::new("P003", self.at(), format!("pragma \"{s}\" is not supported"))),
+            Token::Str(s) => {
+                Err(Diagnostic::new("P003", self.at(), format!("pragma \"{s}\" is not supported")))
+            }
             _ => self.unexpected("a string"),
         }
     }
@@ -223,7 +225,13 @@ impl<'a> Parser<'a> {
                 }
                 w if w.starts_with('.') => match type_bytes(&w[1..]) {
                     Some(n) => ty = Some(n),
-                    None => return Err(Diagnostic::new("P003", at, format!("`{w}` is not a type of a variable"))),
+                    None => {
+                        return Err(Diagnostic::new(
+                            "P003",
+                            at,
+                            format!("`{w}` is not a type of a variable"),
+                        ));
+                    }
                 },
                 _ => {
                     self.i -= 1;
@@ -244,7 +252,10 @@ impl<'a> Parser<'a> {
         while self.eat(b'[') {
             let n = if self.is(b']') { 0 } else { self.int()? };
             self.expect(b']')?;
-            size = size.checked_mul(n).filter(|&s| s < 1 << 40).ok_or_else(|| Diagnostic::new("P017", at, "array too large"))?;
+            size = size
+                .checked_mul(n)
+                .filter(|&s| s < 1 << 40)
+                .ok_or_else(|| Diagnostic::new("P017", at, "array too large"))?;
         }
         let mut init = Vec::new();
         if self.eat(b'=') {
@@ -252,7 +263,13 @@ impl<'a> Parser<'a> {
             loop {
                 let negative = self.eat(b'-');
                 let bits = match self.next() {
-                    Token::Int(n) => if negative { n.wrapping_neg() } else { n },
+                    Token::Int(n) => {
+                        if negative {
+                            n.wrapping_neg()
+                        } else {
+                            n
+                        }
+                    }
                     Token::F32(n) => u64::from(n),
                     Token::F64(n) => n,
                     _ => return self.unexpected("a number"),
@@ -357,8 +374,13 @@ impl<'a> Parser<'a> {
             Token::Word(".reg") => {
                 self.next();
                 let ty = self.word("a register type")?;
-                let Some(ty) = ty.strip_prefix('.').filter(|t| *t == "pred" || type_bytes(t).is_some()) else {
-                    return Err(Diagnostic::new("P003", at, format!("register type `{ty}` is not supported")));
+                let Some(ty) = ty.strip_prefix('.').filter(|t| *t == "pred" || type_bytes(t).is_some())
+                else {
+                    return Err(Diagnostic::new(
+                        "P003",
+                        at,
+                        format!("register type `{ty}` is not supported"),
+                    ));
                 };
                 loop {
                     let at = self.at();

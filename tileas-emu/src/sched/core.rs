@@ -62,7 +62,11 @@ impl<'a> Core<'a> {
         trace: &'a mut dyn Trace,
     ) -> Result<Self, Fault> {
         if mem.size() > options.max_memory {
-            return Err(refuse(format!("{} bytes of buffers where {} are allowed", mem.size(), options.max_memory)));
+            return Err(refuse(format!(
+                "{} bytes of buffers where {} are allowed",
+                mem.size(),
+                options.max_memory
+            )));
         }
         let total = env.grid.iter().product();
         let uses_wgmma = kernel.code.iter().any(|i| i.text.contains("wgmma."));
@@ -224,7 +228,14 @@ impl<'a> Core<'a> {
             _ => Lane::Tensor,
         };
         if self.trace.on() {
-            let e = TraceEvent { step: cta.step, cta: cta.linear, lane, what: "complete", line: site.line, value: 0 };
+            let e = TraceEvent {
+                step: cta.step,
+                cta: cta.linear,
+                lane,
+                what: "complete",
+                line: site.line,
+                value: 0,
+            };
             self.trace.event(&e);
         }
         r.map_err(|t| self.fault(c, t, site.pc, Some(lane), 0))
@@ -232,7 +243,9 @@ impl<'a> Core<'a> {
 
     /// A fault at an instruction.
     pub fn fault(&self, c: usize, t: Trap, pc: u32, lane: Option<Lane>, mask: u32) -> Fault {
-        let at = |pc: u32| self.kernel.code.get(pc as usize).map_or((0, String::new()), |i| (i.line, i.text.clone()));
+        let at = |pc: u32| {
+            self.kernel.code.get(pc as usize).map_or((0, String::new()), |i| (i.line, i.text.clone()))
+        };
         let (line, text) = at(pc);
         let other = t.prior.map(|(pc, actor)| {
             let (line, text) = at(pc);
@@ -257,7 +270,10 @@ impl<'a> Core<'a> {
             if let Wait::Mbarrier(a, _, phase) = x.wait
                 && cta.mbarriers.get(&a).is_some_and(|b| b.phase > phase + 1)
             {
-                let m = format!("the wait for phase {phase} of mbarrier {a:#x} missed it: phase {} is over too", phase + 1);
+                let m = format!(
+                    "the wait for phase {phase} of mbarrier {a:#x} missed it: phase {} is over too",
+                    phase + 1
+                );
                 result = Err(Trap::new("barrier.parity", m));
             }
             if let Wait::Named(n, _) = x.wait
@@ -307,7 +323,8 @@ impl<'a> Core<'a> {
         let over = self.report.steps > self.options.max_steps;
         self.ctas[c].warps[warp as usize] = Some(w);
         if over && result.is_ok() {
-            result = Err(Trap::new("limit.steps", format!("more than {} instructions", self.options.max_steps)));
+            result =
+                Err(Trap::new("limit.steps", format!("more than {} instructions", self.options.max_steps)));
         }
         result.map_err(|t| self.fault(c, t, pc, Some(Lane::Warp(warp)), mask))
     }
@@ -344,11 +361,17 @@ impl<'a> Core<'a> {
         if cta.det.on.races
             && let Some(s) = cta.stores.iter().find(|s| !s.read_waited)
         {
-            let t = Trap::new("exit.store", "nothing waits until this store has read shared memory before the CTA ends");
+            let t = Trap::new(
+                "exit.store",
+                "nothing waits until this store has read shared memory before the CTA ends",
+            );
             return Err(self.fault(c, t, s.site.pc, Some(Lane::Warp(s.site.warp)), 0));
         }
         if let Some(a) = cta.tmem.allocations.first() {
-            let t = Trap::new("tmem.leak", format!("{} columns at {} (line {}) are not freed", a.columns, a.column, a.line));
+            let t = Trap::new(
+                "tmem.leak",
+                format!("{} columns at {} (line {}) are not freed", a.columns, a.column, a.line),
+            );
             return Err(self.fault(c, t, u32::MAX, Some(Lane::Warp(a.warp)), 0));
         }
         self.ctas.remove(c);
@@ -368,7 +391,11 @@ impl<'a> Core<'a> {
                 let why = match f.wait {
                     Wait::Ready => "ready".into(),
                     Wait::Mbarrier(a, p, _) => match cta.mbarriers.get(&a) {
-                        Some(b) => format!("waits for parity {} of mbarrier {a:#x} (line {}), {b}", u32::from(p), b.line),
+                        Some(b) => format!(
+                            "waits for parity {} of mbarrier {a:#x} (line {}), {b}",
+                            u32::from(p),
+                            b.line
+                        ),
                         None => format!("waits for mbarrier {a:#x}"),
                     },
                     Wait::Named(n, _) => {
@@ -445,7 +472,10 @@ impl Stepper<'_> {
         if inst.collective != Collective::No {
             if active != mask {
                 if inst.collective == Collective::Aligned {
-                    return Err(Trap::new("divergent", format!("only lanes {active:#x} of {mask:#x} execute an aligned instruction")));
+                    return Err(Trap::new(
+                        "divergent",
+                        format!("only lanes {active:#x} of {mask:#x} execute an aligned instruction"),
+                    ));
                 }
                 split(w, *f, mask & !active, pc + 1);
             }
@@ -559,7 +589,10 @@ impl Stepper<'_> {
                     return Err(Trap::new("divergent", "lanes name different member masks"));
                 }
                 if active & !m != 0 {
-                    return Err(Trap::new("divergent", format!("lanes {:#x} are not in the member mask {m:#x}", active & !m)));
+                    return Err(Trap::new(
+                        "divergent",
+                        format!("lanes {:#x} are not in the member mask {m:#x}", active & !m),
+                    ));
                 }
                 (m & w.live, matches!(inst.collective, Collective::WarpBarrier(_)))
             }
@@ -568,7 +601,10 @@ impl Stepper<'_> {
         if active != need && inst.collective == Collective::Aligned && !self.env.gather_aligned {
             return Err(Trap::new(
                 "divergent",
-                format!("lanes {active:#x} execute an aligned instruction while lanes {:#x} are elsewhere", need & !active),
+                format!(
+                    "lanes {active:#x} execute an aligned instruction while lanes {:#x} are elsewhere",
+                    need & !active
+                ),
             ));
         }
         if active != need {
@@ -624,7 +660,9 @@ impl Stepper<'_> {
     fn taint(&self, w: &Warp, active: u32, pc: u32) -> X<u32> {
         let inst = &self.kernel.code[pc as usize];
         if let Some((p, _)) = inst.guard
-            && w.ptaint[usize::from(p)] & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a }) != 0
+            && w.ptaint[usize::from(p)]
+                & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a })
+                != 0
         {
             return Err(Trap::new("undefined", "the guard depends on tensor memory that holds no value"));
         }
@@ -634,7 +672,10 @@ impl Stepper<'_> {
             let c = inst.reads.iter().find(|&&c| w.taint[usize::from(c)] & active != 0).copied().unwrap_or(0);
             return Err(Trap::new(
                 "undefined",
-                format!("register {} depends on tensor memory that holds no value, in lanes {t:#x}", self.kernel.regs.name(c)),
+                format!(
+                    "register {} depends on tensor memory that holds no value, in lanes {t:#x}",
+                    self.kernel.regs.name(c)
+                ),
             ));
         }
         Ok(t)
@@ -645,7 +686,10 @@ impl Stepper<'_> {
         let inst = &self.kernel.code[pc as usize];
         if self.cta.det.on.undefined {
             if let Some(&c) = inst.reads.iter().find(|&&c| w.defined[usize::from(c)] & active != active) {
-                return Err(Trap::new("undefined", format!("register {} holds no value", self.kernel.regs.name(c))));
+                return Err(Trap::new(
+                    "undefined",
+                    format!("register {} holds no value", self.kernel.regs.name(c)),
+                ));
             }
             if inst.preads.iter().any(|&p| w.pdefined[usize::from(p)] & active != active) {
                 return Err(Trap::new("undefined", "a predicate operand holds no value"));
@@ -653,10 +697,15 @@ impl Stepper<'_> {
         }
         if w.any_busy {
             let busy = |c: &&u16, how: u8| w.busy[usize::from(**c)] & how != 0;
-            if let Some(&c) = inst.reads.iter().find(|c| busy(c, 1)).or_else(|| inst.writes.iter().find(|c| busy(c, 3))) {
+            if let Some(&c) =
+                inst.reads.iter().find(|c| busy(c, 1)).or_else(|| inst.writes.iter().find(|c| busy(c, 3)))
+            {
                 return Err(Trap::new(
                     "register.busy",
-                    format!("register {} is in use by asynchronous work that was not waited for", self.kernel.regs.name(c)),
+                    format!(
+                        "register {} is in use by asynchronous work that was not waited for",
+                        self.kernel.regs.name(c)
+                    ),
                 ));
             }
         }

@@ -81,7 +81,9 @@ impl Footprint {
                 (Item::Warp(x), Item::Warp(y)) => x == y,
                 (Item::Bytes(a0, a1, aw), Item::Bytes(b0, b1, bw)) => (aw || bw) && a0 < b1 && b0 < a1,
                 (Item::Mbarrier(x), Item::Mbarrier(y)) => x == y,
-                (Item::Mbarrier(x), Item::Bytes(b0, b1, _)) | (Item::Bytes(b0, b1, _), Item::Mbarrier(x)) => x < b1 && b0 < x + 8,
+                (Item::Mbarrier(x), Item::Bytes(b0, b1, _)) | (Item::Bytes(b0, b1, _), Item::Mbarrier(x)) => {
+                    x < b1 && b0 < x + 8
+                }
                 (Item::Named(x), Item::Named(y)) => x == y,
                 (Item::Tensor, Item::Tensor) | (Item::Registers, Item::Registers) => true,
                 (Item::Global(x, xw), Item::Global(y, yw)) => x == y && (xw || yw),
@@ -163,7 +165,11 @@ pub fn explore(
             Some(mut n) => {
                 n.asleep.push((n.taken, std::mem::take(&mut n.footprint)));
                 // Marks the place: the next run chooses here afresh.
-                path.push(Node { asleep: n.asleep, taken: Choice::Run(u32::MAX, 0, 0), footprint: Footprint::default() });
+                path.push(Node {
+                    asleep: n.asleep,
+                    taken: Choice::Run(u32::MAX, 0, 0),
+                    footprint: Footprint::default(),
+                });
             }
         }
     }
@@ -201,7 +207,8 @@ fn one_run(
             let cta = &core.ctas[c];
             Core::ready_list(cta, &mut ready);
             for &(w, f) in &ready {
-                let lane = cta.warps[w as usize].as_ref().map_or(0, |x| x.frags[f as usize].mask.trailing_zeros());
+                let lane =
+                    cta.warps[w as usize].as_ref().map_or(0, |x| x.frags[f as usize].mask.trailing_zeros());
                 choices.push(Choice::Run(cta.linear, w, lane));
             }
             cta.pending(&mut pending);
@@ -232,7 +239,11 @@ fn one_run(
         } else {
             match choices.iter().find(|c| !asleep.iter().any(|a| a.0 == **c)) {
                 Some(&c) => {
-                    path.push(Node { asleep: std::mem::take(&mut asleep), taken: c, footprint: Footprint::default() });
+                    path.push(Node {
+                        asleep: std::mem::take(&mut asleep),
+                        taken: c,
+                        footprint: Footprint::default(),
+                    });
                     c
                 }
                 None => return Ok(false),

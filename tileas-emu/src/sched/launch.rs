@@ -83,7 +83,14 @@ pub struct RunOptions {
 
 impl Default for RunOptions {
     fn default() -> Self {
-        Self { mode: Mode::Fast, detectors: Detectors::ALL, gather_aligned: false, max_steps: 1 << 32, resident: 1, max_memory: 1 << 32 }
+        Self {
+            mode: Mode::Fast,
+            detectors: Detectors::ALL,
+            gather_aligned: false,
+            max_steps: 1 << 32,
+            resident: 1,
+            max_memory: 1 << 32,
+        }
     }
 }
 
@@ -109,7 +116,9 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
     };
     let threads: u64 = launch.block.iter().map(|&x| u64::from(x)).product();
     if threads == 0 || threads > 1024 || threads % 32 != 0 {
-        return Err(refuse(format!("a block of {threads} threads; whole warps up to 1024 threads are emulated")));
+        return Err(refuse(format!(
+            "a block of {threads} threads; whole warps up to 1024 threads are emulated"
+        )));
     }
     let ctas = launch.grid.iter().try_fold(1u64, |a, &x| a.checked_mul(u64::from(x)));
     if ctas.is_none_or(|n| n == 0 || n > 1 << 24) {
@@ -138,7 +147,9 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
         let at = p.offset as usize..(p.offset + p.size) as usize;
         match a {
             Arg::Bytes(b) if b.len() == p.size as usize => params[at].copy_from_slice(b),
-            Arg::Bytes(b) => return Err(refuse(format!("{} bytes for parameter {} of {}", b.len(), p.name, p.size))),
+            Arg::Bytes(b) => {
+                return Err(refuse(format!("{} bytes for parameter {} of {}", b.len(), p.name, p.size)));
+            }
             Arg::Map(m) => {
                 if p.size != 128 || p.align < 64 {
                     return Err(refuse(format!("parameter {} must have 128 bytes aligned to 64", p.name)));
@@ -149,7 +160,10 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
             }
         }
     }
-    Ok((k, Env { block: launch.block, grid: launch.grid, params, maps, spurious: false, gather_aligned: false }))
+    Ok((
+        k,
+        Env { block: launch.block, grid: launch.grid, params, maps, spurious: false, gather_aligned: false },
+    ))
 }
 
 /// Registers per thread at entry, where setmaxnreg has an effect; 0 where it is ignored.
@@ -157,7 +171,9 @@ pub fn entry_registers(k: &Kernel, threads: u32) -> u32 {
     let b = &k.bounds;
     match (b.maxnreg, b.minnctapersm) {
         (Some(n), _) => n,
-        (None, Some(n)) if b.reqntid.is_some() || b.maxntid.is_some() => (65536 / (threads * n.max(1)) / 8 * 8).min(255),
+        (None, Some(n)) if b.reqntid.is_some() || b.maxntid.is_some() => {
+            (65536 / (threads * n.max(1)) / 8 * 8).min(255)
+        }
         _ => 0,
     }
 }

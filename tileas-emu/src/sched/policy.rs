@@ -83,7 +83,8 @@ fn fast(core: &mut Core<'_>) -> Result<(), Fault> {
             let mut last = u32::MAX;
             let mut best: Vec<(u32, u32)> = Vec::with_capacity(ready.len());
             for &(w, f) in &ready {
-                let pc = |f: u32| core.ctas[c].warps[w as usize].as_ref().map_or(0, |x| x.frags[f as usize].pc);
+                let pc =
+                    |f: u32| core.ctas[c].warps[w as usize].as_ref().map_or(0, |x| x.frags[f as usize].pc);
                 if w != last {
                     best.push((w, f));
                     last = w;
@@ -136,7 +137,11 @@ fn random(core: &mut Core<'_>, seed: u64, latest: bool) -> Result<(), Fault> {
         }
         let complete = if latest { ready.is_empty() } else { ready.is_empty() || rng.chance(work) };
         if complete && !pending.is_empty() {
-            let i = if latest { pending.len() - 1 - rng.below(2).min(pending.len() - 1) } else { rng.below(pending.len()) };
+            let i = if latest {
+                pending.len() - 1 - rng.below(2).min(pending.len() - 1)
+            } else {
+                rng.below(pending.len())
+            };
             core.complete(c, pending[i])?;
             continue;
         }

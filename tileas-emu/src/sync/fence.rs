@@ -23,7 +23,8 @@ fn proxy(b: &mut Build<'_>) -> R<Exec> {
         if cx.cta.det.on.races {
             let w = cx.w.id as usize;
             let own = cx.cta.det.clocks[w];
-            let late = lanes(cx.w.live & !m).any(|l| cx.w.lane_write[l] >= cx.w.sync_clock && cx.w.lane_write[l] > 0);
+            let late = lanes(cx.w.live & !m)
+                .any(|l| cx.w.lane_write[l] >= cx.w.sync_clock && cx.w.lane_write[l] > 0);
             let own = if late { cx.w.sync_clock.saturating_sub(1) } else { own };
             let k = cx.know();
             let g = k.g.clone();

@@ -41,7 +41,11 @@ pub struct Mbarrier {
 /// Present state for messages.
 impl std::fmt::Display for Mbarrier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "phase {} with {} of {} arrivals and {} transaction bytes missing", self.phase, self.pending, self.count, self.tx)
+        write!(
+            f,
+            "phase {} with {} of {} arrivals and {} transaction bytes missing",
+            self.phase, self.pending, self.count, self.tx
+        )
     }
 }
 
@@ -50,9 +54,9 @@ impl Cta {
     pub fn mbarrier(&mut self, address: u32) -> X<&mut Mbarrier> {
         self.smem.check(address, 8, 8, "mbarrier")?;
         self.footprint.mbarrier(address);
-        self.mbarriers
-            .get_mut(&address)
-            .ok_or_else(|| Trap::new("barrier.init", format!("mbarrier at {address:#x} is used before mbarrier.init")))
+        self.mbarriers.get_mut(&address).ok_or_else(|| {
+            Trap::new("barrier.init", format!("mbarrier at {address:#x} is used before mbarrier.init"))
+        })
     }
 
     fn settle(&mut self, address: u32) -> X<()> {
@@ -61,16 +65,25 @@ impl Cta {
         if b.pending < 0 {
             return Err(Trap::new(
                 "barrier.arrive",
-                format!("mbarrier {address:#x} (line {}) got more arrivals than its count {}", b.line, b.count),
+                format!(
+                    "mbarrier {address:#x} (line {}) got more arrivals than its count {}",
+                    b.line, b.count
+                ),
             ));
         }
         if b.tx.abs() >= 1 << 20 {
-            return Err(Trap::new("barrier.tx", format!("mbarrier {address:#x}: transaction count {} is out of range", b.tx)));
+            return Err(Trap::new(
+                "barrier.tx",
+                format!("mbarrier {address:#x}: transaction count {} is out of range", b.tx),
+            ));
         }
         if b.pending == 0 && b.tx < 0 {
             return Err(Trap::new(
                 "barrier.tx",
-                format!("mbarrier {address:#x} (line {}): {} bytes more than expected in phase {}", b.line, -b.tx, b.phase),
+                format!(
+                    "mbarrier {address:#x} (line {}): {} bytes more than expected in phase {}",
+                    b.line, -b.tx, b.phase
+                ),
             ));
         }
         if b.pending == 0 && b.tx == 0 {
@@ -129,7 +142,9 @@ fn init(b: &mut Build<'_>) -> R<Exec> {
                 return Err(Trap::new("barrier.init", format!("mbarrier count {count}")));
             }
             cx.touch_shared(address, 8, true, l).map_err(|t| match t.code {
-                "barrier.bytes" => Trap::new("barrier.init", format!("mbarrier {address:#x} is initialised twice")),
+                "barrier.bytes" => {
+                    Trap::new("barrier.init", format!("mbarrier {address:#x} is initialised twice"))
+                }
                 _ => t,
             })?;
             cx.cta.smem.define(address, 8, true);
@@ -180,7 +195,8 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
     }
     Ok(Box::new(move |cx, m| {
         let w = cx.w.id;
-        let release = if relaxed { Released::default() } else { cx.cta.det.release(w, &cx.w.frags[cx.f].know) };
+        let release =
+            if relaxed { Released::default() } else { cx.cta.det.release(w, &cx.w.frags[cx.f].know) };
         for l in lanes(m) {
             let address = cx.shared_address(a, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
@@ -251,9 +267,19 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
     if b.len() == 4 {
         b.src(3, 4)?;
     }
-    Ok(Box::new(move |cx, m| one_wait(cx, m, a, |cx, l, phase| {
-        if by_parity { (phase & 1) as u32 != cx.w.u32(v, l) & 1 } else { phase > cx.w.u64(v, l) }
-    }, p, blocking, acquire)))
+    Ok(Box::new(move |cx, m| {
+        one_wait(
+            cx,
+            m,
+            a,
+            |cx, l, phase| {
+                if by_parity { (phase & 1) as u32 != cx.w.u32(v, l) & 1 } else { phase > cx.w.u64(v, l) }
+            },
+            p,
+            blocking,
+            acquire,
+        )
+    }))
 }
 
 fn one_wait(
@@ -314,10 +340,16 @@ fn pending_count(b: &mut Build<'_>) -> R<Exec> {
 pub const ROWS: &[Row] = &[
     row("mbarrier.init.{shared,shared::cta}?.b64", init),
     row("mbarrier.inval.{shared,shared::cta}?.b64", inval),
-    row("mbarrier.arrive.expect_tx?.{release,relaxed}?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64", arrive),
+    row(
+        "mbarrier.arrive.expect_tx?.{release,relaxed}?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64",
+        arrive,
+    ),
     row("mbarrier.arrive.noComplete.{release}?.{cta}?.{shared,shared::cta}?.b64", arrive),
     row("mbarrier.expect_tx.relaxed?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64", expect_tx),
     row("mbarrier.complete_tx.relaxed?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64", expect_tx),
-    row("mbarrier.{try_wait,test_wait}.parity?.{acquire,relaxed}?.{cta,cluster}?.{shared,shared::cta}?.b64", wait),
+    row(
+        "mbarrier.{try_wait,test_wait}.parity?.{acquire,relaxed}?.{cta,cluster}?.{shared,shared::cta}?.b64",
+        wait,
+    ),
     row("mbarrier.pending_count.b64", pending_count),
 ];

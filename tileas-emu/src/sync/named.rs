@@ -33,7 +33,10 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
     }
     let count = if count == 0 { threads } else { count };
     if count % 32 != 0 || count > threads {
-        return Err(Trap::new("barrier.named", format!("barrier {number} with count {count} in a block of {threads} threads")));
+        return Err(Trap::new(
+            "barrier.named",
+            format!("barrier {number} with count {count} in a block of {threads} threads"),
+        ));
     }
     let release = cx.cta.det.release(cx.w.id, &cx.w.frags[cx.f].know);
     if cx.cta.det.on.races {
@@ -52,7 +55,10 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
     b.arrived += 32;
     b.collected.join(&release);
     if b.arrived > count {
-        return Err(Trap::new("barrier.named", format!("barrier {number}: {} arrivals for a count of {count}", b.arrived)));
+        return Err(Trap::new(
+            "barrier.named",
+            format!("barrier {number}: {} arrivals for a count of {count}", b.arrived),
+        ));
     }
     if b.arrived == count {
         b.arrived = 0;
@@ -64,7 +70,11 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
     Ok(false)
 }
 
-fn operands(b: &mut Build<'_>, from: usize, to: usize) -> R<(crate::decode::Col, Option<crate::decode::Col>)> {
+fn operands(
+    b: &mut Build<'_>,
+    from: usize,
+    to: usize,
+) -> R<(crate::decode::Col, Option<crate::decode::Col>)> {
     let number = b.src(from, 4)?;
     let count = if to > from + 1 { Some(b.src(from + 1, 4)?) } else { None };
     if to > from + 2 {
