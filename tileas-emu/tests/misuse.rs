@@ -59,7 +59,7 @@ fn misuse_is_reported() {
         ("deadlock", "setp.ge.u32 %p0, %r0, 32; @%p0 bra L; bar.sync 1, 64; L:".into(), 64),
         ("divergent", "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; bar.sync 0; L: bar.sync 0;".into(), 32),
         ("divergent", "setp.lt.u32 %p0, %r0, 3; @%p0 bar.sync 0;".into(), 32),
-        ("deadlock", "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; bar.warp.sync 0xffffffff; L: bar.warp.sync 7; Q: bra R; R:".into(), 32),
+        ("divergent", "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; bar.warp.sync 0xffffffff; L: bar.warp.sync 7;".into(), 32),
         ("tmem.leak", ALLOC.into(), 32),
         ("undefined", alloc("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; tcgen05.wait::ld.sync.aligned; st.global.b32 [%rd4], %r6;"), 32),
         ("register.busy", alloc("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r1}; tcgen05.wait::st.sync.aligned; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; add.u32 %r7, %r6, 1;"), 32),
