@@ -289,22 +289,29 @@ fn f32_arithmetic_with_all_roundings() {
         let f = |x: f32| u64::from(x.to_bits());
         let exact = |x: u64| f32::from_bits(x as u32);
         for (got, fast, want) in [
-            (exact(arith::add(&F32, f(a), f(b), RN)), arith::add_f32(a, b, RN), a + b),
-            (exact(arith::sub(&F32, f(a), f(b), RN)), arith::sub_f32(a, b, RN), a - b),
-            (exact(arith::mul(&F32, f(a), f(b), RN)), arith::mul_f32(a, b, RN), a * b),
-            (exact(arith::div(&F32, f(a), f(b), RN)), arith::div_f32(a, b, RN), a / b),
-            (exact(arith::sqrt(&F32, f(a), RN)), arith::sqrt_f32(a, RN), a.sqrt()),
-            (exact(arith::fma(&F32, f(a), f(b), f(c), RN)), arith::fma_f32(a, b, c, RN), a.mul_add(b, c)),
+            (exact(arith::add_exact(&F32, f(a), f(b), RN)), arith::add_f32(a, b, RN), a + b),
+            (exact(arith::add_exact(&F32, f(a), f(b) ^ 0x8000_0000, RN)), arith::sub_f32(a, b, RN), a - b),
+            (exact(arith::mul_exact(&F32, f(a), f(b), RN)), arith::mul_f32(a, b, RN), a * b),
+            (exact(arith::div_exact(&F32, f(a), f(b), RN)), arith::div_f32(a, b, RN), a / b),
+            (exact(arith::sqrt_exact(&F32, f(a), RN)), arith::sqrt_f32(a, RN), a.sqrt()),
+            (
+                exact(arith::fma_exact(&F32, f(a), f(b), f(c), RN)),
+                arith::fma_f32(a, b, c, RN),
+                a.mul_add(b, c),
+            ),
         ] {
             assert!(same(got, want), "{a:e} {b:e} {c:e}: {got:e}, host {want:e}");
             assert_eq!(got.to_bits(), fast.to_bits());
         }
         let ftz = RN.ftz();
         assert_eq!(
-            exact(arith::fma(&F32, f(a), f(b), f(c), ftz)).to_bits(),
+            exact(arith::fma_exact(&F32, f(a), f(b), f(c), ftz)).to_bits(),
             arith::fma_f32(a, b, c, ftz).to_bits()
         );
-        assert_eq!(exact(arith::mul(&F32, f(a), f(b), ftz)).to_bits(), arith::mul_f32(a, b, ftz).to_bits());
+        assert_eq!(
+            exact(arith::mul_exact(&F32, f(a), f(b), ftz)).to_bits(),
+            arith::mul_f32(a, b, ftz).to_bits()
+        );
         if !(a.is_finite() && b.is_finite() && c.is_finite()) {
             continue;
         }
