@@ -8,14 +8,17 @@ mod support;
 use std::collections::BTreeSet;
 
 use support::{Case, cases, folder, words};
+use tileas_emu::RunOptions;
 use tileas_emu::num::approx::{Fun, div_accepts};
 use tileas_emu::num::format::{F16, F32};
 use tileas_emu::sched::launch::Mode;
-use tileas_emu::RunOptions;
 
 #[test]
 fn assembled_by_ptxas() {
-    let Ok(ptxas) = std::env::var("PTXAS") else { return };
+    let Ok(ptxas) = std::env::var("PTXAS") else {
+        assert!(std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "PTXAS is not set");
+        return;
+    };
     let mut seen = BTreeSet::new();
     for case in cases("") {
         let path = folder().join(case.json["kernel"].as_str().unwrap());
@@ -36,6 +39,25 @@ fn assembled_by_ptxas() {
         }
     }
     assert!(seen.len() >= 80, "{}", seen.len());
+}
+
+#[test]
+fn scripts_write_these_files() {
+    // Like the other tests that need numpy: skipped unless a Python is named.
+    let Some(python) = std::env::var_os("TILEAS_PYTHON") else { return };
+    for args in [vec!["expected.py", "--check"], vec!["../../validate/validate_gpu.py", "--self-test"]] {
+        let out = std::process::Command::new(&python)
+            .args(&args)
+            .current_dir(folder())
+            .output()
+            .expect("python starts");
+        assert!(
+            out.status.success(),
+            "{args:?}: {}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
 }
 
 #[test]

@@ -69,7 +69,8 @@ fn product(a: &[Vec<f32>], b: &[Vec<f32>], sign: f64) -> Vec<Vec<f64>> {
 #[test]
 fn wgmma_cases() {
     let mut count = 0;
-    for case in cases("wgmma_") {
+    // Questions to the hardware have rounding in their results; the interpreter's test covers them.
+    for case in cases("wgmma_").into_iter().filter(|c| !c.name().contains(".q_")) {
         let text = case.kernel();
         let at = text.find("mma_async.sync.aligned.m64n").unwrap() + "mma_async.sync.aligned.m64n".len();
         let shape = text[at..].split_whitespace().next().unwrap();
@@ -263,22 +264,32 @@ fn tensor_map(case: &Case) -> TensorMap {
 #[test]
 fn bulk_copy_cases() {
     let mut count = 0;
-    for case in cases("tma_") {
+    for case in cases("tma_").into_iter().filter(|c| !c.name().contains(".q_")) {
         let map = tensor_map(&case);
         let scalars = case.scalars();
         let load = case.name().starts_with("tma_load") || case.name().starts_with("tma_gather");
-        let coords: Vec<i32> = scalars[if load { 2 } else { 1 }..].iter().map(|&v| v as u32 as i32).collect();
+        let gather = case.name().starts_with("tma_gather");
+        // Loads: bytes, transaction bytes, offset of the box (not for gathers), coordinates.
+        let at = if load && !gather { scalars[2] as u32 } else { 0 };
+        let first = if gather {
+            2
+        } else if load {
+            3
+        } else {
+            1
+        };
+        let coords: Vec<i32> = scalars[first..].iter().map(|&v| v as u32 as i32).collect();
         let mut pieces = vec![];
-        if case.name().starts_with("tma_gather") {
+        if gather {
             map.row_gather(coords[..].try_into().unwrap(), BASE, &mut pieces).unwrap();
         } else {
-            map.check_box(&coords, BASE, !load).unwrap();
-            map.pieces(&coords, BASE, &mut pieces).unwrap();
+            map.check_box(&coords, BASE + at, !load).unwrap();
+            map.pieces(&coords, BASE + at, &mut pieces).unwrap();
         }
         if load {
             let mut smem = vec![0xA5u8; scalars[0] as usize];
             let global = case.input("src");
-            let rows = if case.name().starts_with("tma_gather") { 4 } else { 1 };
+            let rows = if gather { 4 } else { 1 };
             assert_eq!(u64::from(map.tx_bytes() * rows), scalars[1], "{}", case.name());
             for p in &pieces {
                 for i in 0..p.bytes {

@@ -2,7 +2,7 @@
 
 In: wanted and found bytes of a section, its rule. Out: number of elements, of those outside the
 rule, the largest deviation in the rule's unit and the first bad one.
-Rules: `exact`; `ulp` n, `rel` e, `abs` e on `f32` or `f16` elements; `lg2` and `trig`, whose bound
+Rules: `exact`; `ulp` n, `rel` e, `abs` e on `f32`, `f16` or `bf16` elements; `lg2` and `trig`, whose bound
 depends on the input; `report` never fails. NaN agrees with NaN; a flushed result agrees with one
 just above the subnormal range.
 Source: PTX ISA, error statements of the approximate instructions.
@@ -10,13 +10,15 @@ Source: PTX ISA, error statements of the approximate instructions.
 import math
 import struct
 
-WIDTH = {"f32": 4, "f16": 2}
-LEAST = {"f32": 2.0 ** -126, "f16": 2.0 ** -14}
-DIGITS = {"f32": 23, "f16": 10}
-TOP = {"f32": 127, "f16": 15}
+WIDTH = {"f32": 4, "f16": 2, "bf16": 2}
+LEAST = {"f32": 2.0 ** -126, "f16": 2.0 ** -14, "bf16": 2.0 ** -126}
+DIGITS = {"f32": 23, "f16": 10, "bf16": 7}
+TOP = {"f32": 127, "f16": 15, "bf16": 127}
 
 
 def value(raw, kind):
+    if kind == "bf16":
+        return struct.unpack("<f", b"\0\0" + raw)[0]
     return struct.unpack("<f" if kind == "f32" else "<e", raw)[0]
 
 

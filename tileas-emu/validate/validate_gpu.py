@@ -162,10 +162,11 @@ def table(results, source):
     for r in results:
         rows = r["rows"]
         emulator = [x["emulator"] for x in rows if x["emulator"] is not None]
-        worst = max([x["worst"] for x in rows if x["rule"] not in ("exact", "size")], default=None)
+        worst = max([x["worst"] for x in rows if x["rule"] not in ("exact", "size", "report")], default=None)
         cells = [r["name"], r["target"], r["status"].replace("|", "/").replace("\n", " ")[:90], len(rows), sum(x["elements"] for x in rows), sum(x["bad"] for x in rows),
                  sum(emulator) if emulator else "-", "-" if worst is None else f"{worst:.3g} ulp"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
+        detail += [f"- question `{r['name']}`: {x['worst']:.0f} of {x['elements']} words differ from the model, {x['first']}" for x in rows if x["rule"] == "report" and x["worst"]]
         detail += [f"- `{r['name']}` {x['section']}: {x['bad']} of {x['elements']} ({x['rule']}), {x['first']}" for x in rows if x["bad"] or x["emulator"]]
     return "\n".join(lines + ([""] + detail if detail else [])) + "\n"
 

@@ -2,6 +2,7 @@
 
 use crate::detect::Who;
 use crate::exec::{Trap, X};
+use crate::layout::idesc::Elem;
 use crate::layout::operand::Operand;
 use crate::mem::cta::Cta;
 use crate::num::format::{BF16, F16, F32, Format, TF32};
@@ -38,6 +39,51 @@ pub fn decoder(format: &'static Format) -> Box<dyn Fn(u32) -> f32> {
     let mask = (1u64 << format.bits) - 1;
     let t: Vec<f32> = (0..256u64).map(|v| crate::num::f32_from(format, v & mask)).collect();
     Box::new(move |v| t[(v & 0xFF) as usize])
+}
+
+/// A decoder of one element type's patterns.
+pub fn element_decoder(e: Elem) -> Box<dyn Fn(u32) -> f32> {
+    match e {
+        Elem::Float(f) => decoder(f),
+        Elem::U8 => Box::new(|v| (v & 0xFF) as f32),
+        Elem::S8 => Box::new(|v| f32::from(v as u8 as i8)),
+        Elem::S32 => Box::new(|v| v as i32 as f32),
+    }
+}
+
+/// Element type of a name: a float format, `u8`, `s8` or `s32`.
+pub fn element(name: &str) -> Option<Elem> {
+    Some(match name {
+        "u8" => Elem::U8,
+        "s8" => Elem::S8,
+        "s32" => Elem::S32,
+        _ => Elem::Float(Format::by_name(name)?),
+    })
+}
+
+/// Bytes of an element.
+pub fn element_bytes(e: Elem) -> u32 {
+    match e {
+        Elem::Float(f) => f.bits.div_ceil(8),
+        Elem::U8 | Elem::S8 => 1,
+        Elem::S32 => 4,
+    }
+}
+
+/// An accumulator's new bits: `sum` plus the old bits if they take part. Integer sums are exact in
+/// f64 and wrap, or saturate.
+pub fn accumulated(d: Elem, sum: f64, old: Option<u32>, saturate: bool) -> u32 {
+    match d {
+        Elem::Float(f) => {
+            let prior = old.map_or(0.0, |o| f64::from(crate::num::f32_from(f, u64::from(o))));
+            crate::num::mma::finish(f, sum + prior) as u32
+        }
+        _ => {
+            let all = sum as i64 + old.map_or(0, |o| i64::from(o as i32));
+            let all = if saturate { all.clamp(i32::MIN.into(), i32::MAX.into()) } else { all };
+            all as i32 as u32
+        }
+    }
 }
 
 impl Cta {
@@ -100,6 +146,14 @@ impl Cta {
             }
         };
         m.address.iter().map(|&a| f(raw(a))).collect()
+    }
+
+    /// Values `[mn][k]` of an operand of any element type.
+    pub fn operand_elements(&self, m: &OperandMap, e: Elem) -> Vec<f32> {
+        match e {
+            Elem::Float(f) => self.operand_values(m, element_bytes(e), f),
+            _ => self.operand_bytes(m, e == Elem::S8).into_iter().map(|v| v as f32).collect(),
+        }
     }
 
     /// Integer values of an operand of bytes.

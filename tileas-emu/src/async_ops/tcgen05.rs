@@ -208,11 +208,22 @@ impl Cta {
 
     fn multiply_int(&mut self, m: &Mma, lane_of: &dyn Fn(u32) -> u32) -> X<()> {
         let i = &m.idesc;
-        let OperandA::Shared(a) = &m.a else {
-            return Err(Trap::new("layout", "kind::i8 with A in tensor memory"));
-        };
-        let (av, bv) = (self.operand_bytes(a, i.a == Elem::S8), self.operand_bytes(&m.b, i.b == Elem::S8));
         let k = i.kind.k() as usize;
+        let av = match &m.a {
+            OperandA::Shared(a) => self.operand_bytes(a, i.a == Elem::S8),
+            OperandA::Tensor(c) => {
+                let mut v = Vec::with_capacity(i.m as usize * k);
+                for row in 0..i.m {
+                    for kk in 0..k as u32 {
+                        let (col, shift) = a_column(kk, 1);
+                        let byte = (self.tmem.get(lane_of(row), c + col) >> shift) as u8;
+                        v.push(if i.a == Elem::S8 { i32::from(byte as i8) } else { i32::from(byte) });
+                    }
+                }
+                v
+            }
+        };
+        let bv = self.operand_bytes(&m.b, i.b == Elem::S8);
         for row in 0..i.m {
             for col in 0..i.n {
                 let (x, y) = (row as usize * k, col as usize * k);
@@ -410,7 +421,7 @@ fn dealloc(b: &mut Build<'_>) -> R<Exec> {
             for lane in 0..128 {
                 for c in address..(address + columns).min(512) {
                     let who = Who { epoch, know: &cx.w.frags[cx.f].know };
-                    cx.cta.det.tensor(lane, c, true, &who)?;
+                    cx.cta.det.free_tensor(lane, c, &who)?;
                 }
             }
         }

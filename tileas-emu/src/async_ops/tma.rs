@@ -104,7 +104,9 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
     let hint = b.inst.opcode.contains("cache_hint");
     b.count(if hint { 4 } else { 3 })?;
-    let n = rank(b);
+    // Four rows by number: the column and the rows are the coordinates.
+    let gather = b.inst.opcode.contains("gather4");
+    let n = if gather { 5 } else { rank(b) };
     let dst = b.mem(0)?;
     let (map, c) = b.tensor(1, n)?;
     let mbar = b.mem(2)?;
@@ -116,10 +118,16 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
             let t = cx.tensor_map(cx.w.address(map, l))?;
             let (smem, bar) = (cx.shared_address(dst, l)?, cx.shared_address(mbar, l)?);
             let at = coords(cx, &c, l);
-            rank_fits(&t, n)?;
             let mut pieces = Vec::new();
-            t.pieces(&at, smem, &mut pieces)?;
-            cx.issue_load(pieces, Some(t), bar, t.tx_bytes())?;
+            let mut bytes = t.tx_bytes();
+            if let (true, Ok(rows)) = (gather, <&[i32; 5]>::try_from(&at[..])) {
+                t.row_gather(rows, smem, &mut pieces)?;
+                bytes *= 4;
+            } else {
+                rank_fits(&t, n)?;
+                t.pieces(&at, smem, &mut pieces)?;
+            }
+            cx.issue_load(pieces, Some(t), bar, bytes)?;
         }
         Ok(Flow::Next)
     }))
@@ -186,6 +194,10 @@ fn prefetch(b: &mut Build<'_>) -> R<Exec> {
 pub const ROWS: &[Row] = &[
     row(
         "cp.async.bulk.tensor.{1d,2d,3d,4d,5d}.{shared::cta,shared::cluster}.global.tile?.mbarrier::complete_tx::bytes.L2::cache_hint?",
+        load,
+    ),
+    row(
+        "cp.async.bulk.tensor.2d.{shared::cta,shared::cluster}.global.tile::gather4.mbarrier::complete_tx::bytes.L2::cache_hint?",
         load,
     ),
     row("cp.async.bulk.tensor.{1d,2d,3d,4d,5d}.global.shared::cta.tile?.bulk_group.L2::cache_hint?", store),

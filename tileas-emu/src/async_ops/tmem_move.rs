@@ -27,6 +27,8 @@ pub struct Move {
     base: (u32, u32),
     /// Values of a store, by register.
     values: Vec<[u32; 32]>,
+    /// Lanes of a store's registers that hold no value.
+    taint: Vec<u32>,
     /// Whether it has happened.
     pub done: bool,
     /// Where it was issued.
@@ -67,6 +69,7 @@ pub fn finish(cta: &mut Cta, w: &mut Warp, i: usize) -> X<()> {
     cta.tmem.check(m.base.1, f.width, if f.load { "tcgen05.ld" } else { "tcgen05.st" })?;
     let epoch = cta.det.ticket_epoch(&m.ticket, m.site.pc);
     for (r, &col) in f.regs.iter().enumerate() {
+        let mut taint = 0;
         for t in 0..32u32 {
             let (cells, n) = f.cells(t, r as u32);
             let mut v = 0;
@@ -76,17 +79,24 @@ pub fn finish(cta: &mut Cta, w: &mut Warp, i: usize) -> X<()> {
                     cta.det.tensor(lane, column, !f.load, &Who { epoch, know: k })?;
                 }
                 if f.load {
-                    cta.tmem.check_defined(lane, column, 1, "tcgen05.ld")?;
+                    taint |= u32::from(!cta.tmem.defined(lane, column)) << t;
                     let x = cta.tmem.get(lane, column);
                     v |= if f.packed { (x & 0xFFFF) << (16 * h) } else { x };
                 } else {
                     let x = m.values[r][t as usize];
                     cta.tmem.set(lane, column, if f.packed { x >> (16 * h) & 0xFFFF } else { x });
+                    if m.taint[r] >> t & 1 != 0 {
+                        cta.tmem.undefine(lane, column);
+                    }
                 }
             }
             if f.load {
                 w.set32(col, t as usize, v);
             }
+        }
+        if f.load {
+            w.taint[usize::from(col)] = taint;
+            w.any_taint |= taint != 0;
         }
     }
     Ok(())
@@ -141,7 +151,7 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
         } else {
             Ticket::default()
         };
-        let mut values = Vec::new();
+        let (mut values, mut taint) = (Vec::new(), Vec::new());
         if load {
             for &c in &form.regs {
                 cx.w.regs[usize::from(c)] = [0xFFFF_FFFF; 32];
@@ -149,9 +159,10 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
             cx.w.occupy(&form.regs, 1);
         } else {
             values.extend(form.regs.iter().map(|&c| cx.w.regs[usize::from(c)]));
+            taint.extend(form.regs.iter().map(|&c| cx.w.taint[usize::from(c)]));
         }
         let (id, site) = (cx.cta.op_id(), cx.site());
-        cx.w.moves.push(Move { id, ticket, form: form.clone(), base, values, done: false, site });
+        cx.w.moves.push(Move { id, ticket, form: form.clone(), base, values, taint, done: false, site });
         cx.log(if load { "tcgen05.ld" } else { "tcgen05.st" }, base.1.into());
         Ok(Flow::Next)
     }))

@@ -2,12 +2,14 @@
 //!
 //! Each warp of a warpgroup does its 16 rows on its own: operations of a warp complete in order of
 //! issue, between issue and the wait that covers their group. Until that wait their registers may
-//! not be touched; registers that ordinary instructions wrote since the last `wgmma.fence` may not be
+//! not be touched; registers that ordinary instructions accessed since the last `wgmma.fence` may not be
 //! used by an operation. All warps of the group must issue the same operations on the same descriptors.
 //! Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 
 use super::Site;
-use super::operands::{OperandMap, decoder, row_times, transpose};
+use super::operands::{
+    OperandMap, accumulated, element, element_bytes, element_decoder, row_times, transpose,
+};
 use crate::decode::build::{Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Collective, Exec, R};
@@ -15,10 +17,9 @@ use crate::detect::{Agent, Ticket, Who};
 use crate::exec::cx::{Warp, first};
 use crate::exec::{Flow, Trap, X};
 use crate::layout::frag::{wgmma_a, wgmma_d16, wgmma_d32, wgmma_n_ok};
+use crate::layout::idesc::Elem;
 use crate::layout::operand::{Family, Major, Operand, SmemDesc};
 use crate::mem::cta::Cta;
-use crate::num::format::{F16, F32, Format};
-use crate::num::mma::finish;
 use crate::parse::ast;
 use crate::trace::Lane;
 use std::collections::VecDeque;
@@ -35,8 +36,10 @@ pub struct Pipe {
     groups: Vec<(u64, u32)>,
     /// Columns in use by operations not waited for: operation number, column, how.
     held: Vec<(u64, Col, u8)>,
-    /// Columns that ordinary instructions wrote since the last fence.
-    pub touched: Vec<bool>,
+    /// Whether there was a fence.
+    fenced: bool,
+    /// Columns that ordinary instructions wrote (1) or read (2) since the last fence.
+    pub touched: Vec<u8>,
 }
 
 /// An operation.
@@ -55,13 +58,14 @@ pub struct Op {
 #[derive(Debug)]
 struct Form {
     n: u32,
-    fa: &'static Format,
-    fb: &'static Format,
-    fd: &'static Format,
+    fa: Elem,
+    fb: Elem,
+    fd: Elem,
     d: Vec<Col>,
     /// A in registers.
     a: Vec<Col>,
     scale: f64,
+    saturate: bool,
 }
 
 /// Completes the oldest operation of a warp.
@@ -70,18 +74,18 @@ pub fn finish_oldest(cta: &mut Cta, w: &mut Warp) -> X<()> {
     let f = &op.form;
     let epoch = cta.det.ticket_epoch(&op.ticket, op.site.pc);
     let who = op.ticket.know.as_ref().map(|k| Who { epoch, know: k });
-    let elem = f.fa.bits.div_ceil(8);
+    let elem = element_bytes(f.fa);
     let k = (32 / elem) as usize;
     let group_warp = w.id % 4;
     cta.touch_operand(&op.b, who.as_ref(), "operand B")?;
     let a: Vec<f32> = match &op.a {
         Some(m) => {
             cta.touch_operand(m, who.as_ref(), "operand A")?;
-            let all = cta.operand_values(m, elem, f.fa);
+            let all = cta.operand_elements(m, f.fa);
             all[16 * group_warp as usize * k..][..16 * k].to_vec()
         }
         None => {
-            let f0 = decoder(f.fa);
+            let f0 = element_decoder(f.fa);
             let mut v = vec![0.0; 16 * k];
             for lane in 0..32u32 {
                 for (r, &c) in f.a.iter().enumerate() {
@@ -96,18 +100,18 @@ pub fn finish_oldest(cta: &mut Cta, w: &mut Warp) -> X<()> {
         }
     };
     let n = f.n as usize;
-    let bt = transpose(&cta.operand_values(&op.b, elem, f.fb), n, k);
+    let bt = transpose(&cta.operand_elements(&op.b, f.fb), n, k);
     let mut sums = vec![0.0; 16 * n];
     for row in 0..16 {
         row_times(&a[row * k..(row + 1) * k], &bt, n, &mut sums[row * n..(row + 1) * n]);
     }
-    let half = f.fd.bits == 16;
+    let half = element_bytes(f.fd) == 2;
     for lane in 0..32u32 {
         for (r, &c) in f.d.iter().enumerate() {
             let old = w.u32(c, lane as usize);
             let value = |row: u32, col: u32, old: u32| {
-                let prior = if op.accumulate { f64::from(crate::num::f32_from(f.fd, u64::from(old))) } else { 0.0 };
-                finish(f.fd, f.scale * sums[row as usize * n + col as usize] + prior) as u32
+                let sum = f.scale * sums[row as usize * n + col as usize];
+                accumulated(f.fd, sum, op.accumulate.then_some(old), f.saturate)
             };
             let v = if half {
                 let mut v = 0;
@@ -132,7 +136,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
     b.collective(Collective::Aligned);
     let shape = b.ms(0);
     let (dt, at, bt) = (b.ms(1), b.ms(2), b.ms(3));
-    let (Some(fd), Some(fa), Some(fb)) = (Format::by_name(dt), Format::by_name(at), Format::by_name(bt)) else {
+    let (Some(fd), Some(fa), Some(fb)) = (element(dt), element(at), element(bt)) else {
         return Err(b.error("P011", "types are not emulated"));
     };
     let parse = || {
@@ -140,15 +144,17 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         Some((n.parse::<u32>().ok()?, k.parse::<u32>().ok()?))
     };
     let Some((n, k)) = parse() else { return Err(b.error("P011", "unknown shape")) };
-    let elem = fa.bits.div_ceil(8);
-    if !wgmma_n_ok(n, false) || k * elem != 32 || fa.bits != fb.bits || fa.bits != 8 && at != bt {
+    let elem = element_bytes(fa);
+    let integer = fd == Elem::S32;
+    let is_int = |e: Elem| matches!(e, Elem::U8 | Elem::S8);
+    if !wgmma_n_ok(n, integer) || k * elem != 32 || elem != element_bytes(fb) || elem != 1 && at != bt {
         return Err(b.error("P011", "shape and types do not fit"));
     }
-    if *fd != F32 && (*fd != F16 || at == "bf16" || at == "tf32") {
+    if is_int(fa) != integer || is_int(fb) != integer || dt == "f16" && (at == "bf16" || at == "tf32") {
         return Err(b.error("P011", "accumulator type does not fit"));
     }
     let items = b.items(0)?;
-    let nd = if fd.bits == 16 { n / 4 } else { n / 2 };
+    let nd = if element_bytes(fd) == 2 { n / 4 } else { n / 2 };
     if items.len() != nd as usize {
         return Err(b.error("P012", format!("{nd} accumulator registers expected, found {}", items.len())));
     }
@@ -165,8 +171,14 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         ad = b.src(1, 8)?;
     }
     let bd = b.src(2, 8)?;
-    let transposes = if elem != 2 { 0 } else if in_regs { 1 } else { 2 };
-    b.count(6 + transposes)?;
+    let transposes = if elem != 2 {
+        0
+    } else if in_regs {
+        1
+    } else {
+        2
+    };
+    b.count(if integer { 4 } else { 6 + transposes })?;
     let o = b.operand(3)?;
     let enable: PredSrc = b.pred(o)?;
     let sign = |b: &Build<'_>, k: usize| match b.imm(k)? as i64 {
@@ -174,7 +186,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         -1 => Ok(-1.0),
         _ => Err(b.error("P017", "scale is 1 or -1")),
     };
-    let scale = sign(b, 4)? * sign(b, 5)?;
+    let scale = if integer { 1.0 } else { sign(b, 4)? * sign(b, 5)? };
     let flag = |b: &Build<'_>, k: usize| match b.imm(k)? {
         0 => Ok(Major::K),
         1 => Ok(Major::Mn),
@@ -188,20 +200,32 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
     // The operation checks its registers itself: the accumulators of the operation before are busy.
     b.forget(&d);
     b.forget(&a);
-    let form = Arc::new(Form { n, fa, fb, fd, d, a, scale });
+    let saturate = b.inst.opcode.contains("satfinite");
+    let form = Arc::new(Form { n, fa, fb, fd, d, a, scale, saturate });
     Ok(Box::new(move |cx, m| {
         let l = first(m);
         let accumulate = cx.w.pred(enable) >> l & 1 != 0;
         let undefined = cx.cta.det.on.undefined;
-        for (&c, read) in form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true))) {
+        for (&c, read) in
+            form.d.iter().zip(std::iter::repeat(accumulate)).chain(form.a.iter().zip(std::iter::repeat(true)))
+        {
             let i = usize::from(c);
             if read && undefined && cx.w.defined[i] != u32::MAX {
-                return Err(Trap::new("undefined", format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c))));
+                return Err(Trap::new(
+                    "undefined",
+                    format!("wgmma reads register {}, which holds no value", cx.kernel.regs.name(c)),
+                ));
             }
-            if read && cx.w.wgmma.touched.get(i).copied().unwrap_or(false) {
+        }
+        if !cx.w.wgmma.fenced {
+            return Err(Trap::new("wgmma.fence", "no wgmma.fence before the first operation"));
+        }
+        // Accumulators may not have been touched at all, operand A may have been read.
+        for (&c, how) in form.d.iter().map(|c| (c, 3)).chain(form.a.iter().map(|c| (c, 1))) {
+            if cx.w.wgmma.touched.get(usize::from(c)).copied().unwrap_or(0) & how != 0 {
                 return Err(Trap::new(
                     "wgmma.fence",
-                    format!("register {} was written since the last wgmma.fence", cx.kernel.regs.name(c)),
+                    format!("register {} was accessed since the last wgmma.fence", cx.kernel.regs.name(c)),
                 ));
             }
         }
@@ -219,7 +243,10 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let number = cx.w.wgmma.issued;
         let seen = *cx.cta.wgmma_seen.entry((group, number)).or_insert((cx.pc, abits, bbits));
         if seen != (cx.pc, abits, bbits) {
-            return Err(Trap::new("wgmma.group", "warps of the warpgroup issue different operations or descriptors"));
+            return Err(Trap::new(
+                "wgmma.group",
+                "warps of the warpgroup issue different operations or descriptors",
+            ));
         }
         let (w, know) = (cx.w.id, &cx.w.frags[cx.f].know);
         let det = &mut cx.cta.det;
@@ -246,6 +273,7 @@ fn fence(b: &mut Build<'_>) -> R<Exec> {
     b.collective(Collective::Aligned);
     Ok(Box::new(|cx, _| {
         cx.w.wgmma.touched.clear();
+        cx.w.wgmma.fenced = true;
         Ok(Flow::Next)
     }))
 }
@@ -254,7 +282,8 @@ fn commit(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
     b.collective(Collective::Aligned);
     Ok(Box::new(|cx, _| {
-        let agent = usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
+        let agent =
+            usize::from(if cx.cta.det.on.races { cx.cta.det.agent(Agent::Wgmma(cx.w.id)) } else { 0 });
         let clock = cx.cta.det.clocks.get(agent).copied().unwrap_or(0);
         let p = &mut cx.w.wgmma;
         let upto = p.issued;
@@ -299,5 +328,9 @@ pub const ROWS: &[Row] = &[
     row("wgmma.fence.sync.aligned", fence),
     row("wgmma.commit_group.sync.aligned", commit),
     row("wgmma.wait_group.sync.aligned", wait),
-    row("wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}", multiply),
+    row(
+        "wgmma.mma_async.sync.aligned.{*}.{f16,f32}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}",
+        multiply,
+    ),
+    row("wgmma.mma_async.sync.aligned.{*}.{s32}.{s8,u8}.{s8,u8}.satfinite?", multiply),
 ];

@@ -36,6 +36,7 @@ pub struct Build<'a> {
     pwrites: Vec<PCol>,
     collective: Collective,
     visible: bool,
+    target: Option<u32>,
 }
 
 /// Decodes an instruction.
@@ -58,6 +59,7 @@ pub fn instruction(
         pwrites: Vec::new(),
         collective: Collective::No,
         visible: false,
+        target: None,
     };
     let guard = match &i.guard {
         Some((name, negated)) => match b.regs.find(name) {
@@ -76,6 +78,10 @@ pub fn instruction(
         pwrites: b.pwrites.into(),
         collective: b.collective,
         visible: b.visible,
+        taints: !i.opcode.starts_with("tcgen05.st") && !i.opcode.starts_with("tcgen05.ld"),
+        target: b.target,
+        spins: false,
+        looped: false,
         line: i.at.line,
         text: i.text.clone(),
     })
@@ -373,15 +379,15 @@ impl<'a> Build<'a> {
     }
 
     /// Instruction number of the label operand `k` names.
-    pub fn label(&self, k: usize) -> R<u32> {
-        match self.operand(k)? {
-            Operand::Name(n) => self
-                .labels
-                .get(n.as_str())
-                .copied()
-                .ok_or_else(|| self.error("P016", format!("label `{n}` is not defined"))),
-            _ => Err(self.error("P012", "a label is expected")),
-        }
+    pub fn label(&mut self, k: usize) -> R<u32> {
+        let Operand::Name(n) = self.operand(k)? else {
+            return Err(self.error("P012", "a label is expected"));
+        };
+        let Some(&t) = self.labels.get(n.as_str()) else {
+            return Err(self.error("P016", format!("label `{n}` is not defined")));
+        };
+        self.target = Some(t);
+        Ok(t)
     }
 }
 

@@ -59,6 +59,14 @@ pub struct Inst {
     pub collective: Collective,
     /// Whether other threads or asynchronous engines can see or influence it.
     pub visible: bool,
+    /// Whether the machine passes on that sources are undefined; otherwise the instruction does.
+    pub taints: bool,
+    /// Target of a branch.
+    pub target: Option<u32>,
+    /// Whether the next instruction branches back here while the predicate written is false.
+    pub spins: bool,
+    /// Whether it lies between a branch and its earlier target.
+    pub looped: bool,
     /// Line in the text.
     pub line: u32,
     /// As written.
@@ -299,6 +307,19 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
     }
     if !errors.is_empty() {
         return Err(errors);
+    }
+    for pc in 0..code.len().saturating_sub(1) {
+        let next = &code[pc + 1];
+        let back = next.target.map_or(u32::MAX, |t| t) as usize;
+        let quiet = back <= pc && code[back..pc].iter().all(|x| !x.visible && x.collective == Collective::No);
+        if let Some(t) = code[pc].target {
+            let t = t as usize;
+            if t <= pc {
+                code[t..=pc].iter_mut().for_each(|x| x.looped = true);
+            }
+        }
+        let i = &code[pc];
+        code[pc].spins = quiet && i.pwrites.len() == 1 && code[pc + 1].guard == Some((i.pwrites[0], true));
     }
     Ok(Kernel {
         name: e.name.clone(),

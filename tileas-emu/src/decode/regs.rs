@@ -111,7 +111,7 @@ pub struct RegFile {
     /// Special registers and their columns.
     pub special_list: Vec<(Special, Col)>,
     /// Names for messages, by column; empty for constants.
-    names: Vec<(Col, String)>,
+    names: Vec<(Col, String, Option<u32>)>,
 }
 
 impl RegFile {
@@ -128,8 +128,8 @@ impl RegFile {
     /// Name of the register that holds a column.
     pub fn name(&self, col: Col) -> String {
         match self.names.partition_point(|x| x.0 <= col).checked_sub(1).map(|i| &self.names[i]) {
-            Some((first, n)) if n.ends_with('<') => format!("{n}{}>", col - first),
-            Some((_, n)) => n.clone(),
+            Some((first, n, Some(step))) => format!("{n}{}", u32::from(col - first) / step),
+            Some((_, n, None)) => n.clone(),
             None => format!("column {col}"),
         }
     }
@@ -170,7 +170,7 @@ impl RegFile {
             let bytes = type_bytes(&d.ty).unwrap_or(4);
             let step = bytes.div_ceil(4);
             let first = self.columns_for(n * step, d.at)?;
-            self.names.push((first, if d.count.is_some() { format!("{}<", d.name) } else { d.name.clone() }));
+            self.names.push((first, d.name.clone(), d.count.map(|_| step)));
             (Reg::Data(first, bytes), step)
         };
         let decl = if d.count.is_some() { Decl::Many(reg, step, n) } else { Decl::One(reg) };
@@ -211,7 +211,7 @@ impl RegFile {
             return Ok(c);
         }
         let c = self.columns_for(words, at)?;
-        self.names.push((c, format!("constant {value:#x}")));
+        self.names.push((c, format!("constant {value:#x}"), None));
         self.consts.insert((value, words), c);
         self.const_list.push((c, value, words));
         Ok(c)
@@ -227,7 +227,7 @@ impl RegFile {
             Ok(c) => c,
             Err(e) => return Some(Err(e)),
         };
-        self.names.push((c, name.to_string()));
+        self.names.push((c, name.to_string(), None));
         self.specials.insert(s, c);
         self.special_list.push((s, c));
         Some(Ok(c))

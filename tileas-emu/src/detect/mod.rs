@@ -266,6 +266,18 @@ impl Det {
         Ok(())
     }
 
+    /// Checks that freeing a cell of tensor memory is ordered after all accesses: dealloc is
+    /// synchronous, so plain causality is enough.
+    pub fn free_tensor(&mut self, lane: u32, column: u32, who: &Who<'_>) -> Result<(), Trap> {
+        let now = Epoch { mask: 15, ..who.epoch };
+        let i = (lane * 512 + column) as usize;
+        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Memory) {
+            return Err(self.conflict(&c, &now, true, Place::Tensor(lane, column)));
+        }
+        self.tmem.reset(i);
+        Ok(())
+    }
+
     /// Checks and records an access of a cell of tensor memory.
     pub fn tensor(&mut self, lane: u32, column: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };

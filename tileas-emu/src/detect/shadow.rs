@@ -118,6 +118,14 @@ impl Shadow {
         *r = Epoch::default();
     }
 
+    /// Forgets the accesses of a cell.
+    pub fn reset(&mut self, i: usize) {
+        if i < self.cells.len() {
+            self.clear_reads(i);
+            self.cells[i].write = Epoch::default();
+        }
+    }
+
     /// Checks and records an access of cell `i`; cells outside are ignored.
     pub fn access(
         &mut self,

@@ -156,7 +156,7 @@ pub const ROWS: &[Row] = &[
     row("cvt.rn.bf16x2.ue8m0x2", repack),
     row("cvt.{rn,rz,rna}.relu?.satfinite?.tf32.f32", scalar),
     row(
-        "cvt.{rn,rz,rm,rp,rna,rni,rzi,rmi,rpi}?.ftz?.sat?.relu?.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}",
+        "cvt.{rn,rz,rm,rp,rna,rni,rzi,rmi,rpi}?.ftz?.sat?.relu?.satfinite?.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}.{f16,bf16,f32,f64,u8,s8,u16,s16,u32,s32,u64,s64}",
         scalar,
     ),
     row("cvta.to?.{global,shared,shared::cta,param,local,const}.u64", cvta),

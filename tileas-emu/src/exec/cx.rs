@@ -40,6 +40,12 @@ pub struct Warp {
     pub defined: Vec<u32>,
     /// Lanes in which a predicate was written.
     pub pdefined: Vec<u32>,
+    /// Lanes in which a column was computed from undefined tensor memory.
+    pub taint: Vec<u32>,
+    /// The same for predicates.
+    pub ptaint: Vec<u32>,
+    /// Whether anything was tainted since the start.
+    pub any_taint: bool,
     /// Columns that asynchronous operations will write (1) or read (2).
     pub busy: Vec<u8>,
     /// Whether any column is busy.
@@ -74,6 +80,8 @@ pub struct Env {
     pub maps: Vec<(u32, TensorMap)>,
     /// Whether try_wait may fail without reason.
     pub spurious: bool,
+    /// Whether aligned instructions wait for diverged lanes instead of being faults.
+    pub gather_aligned: bool,
 }
 
 /// What an instruction sees.

@@ -5,7 +5,7 @@
 //! Source: PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison and Selection", "Data Movement".
 
 use super::cx::{ALL, Cx, lanes};
-use super::{Flow, X};
+use super::{Flow, Trap, X};
 use crate::decode::build::{Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Col, Exec, PCol, R};
@@ -163,19 +163,27 @@ fn mad(b: &mut Build<'_>) -> R<Exec> {
 fn div(b: &mut Build<'_>) -> R<Exec> {
     let (n, s) = int_type(b);
     let rem = b.inst.opcode.starts_with("rem");
-    // Division by zero: all ones, remainder the dividend, as the hardware's sequences give.
-    match (s, rem) {
-        (false, false) => map2(b, n, |x, y| x.checked_div(y).unwrap_or(u64::MAX)),
-        (false, true) => map2(b, n, |x, y| x.checked_rem(y).unwrap_or(x)),
-        (true, false) => map2(b, n, move |x, y| match sx(y, n) {
-            0 => u64::MAX,
-            y => sx(x, n).wrapping_div(y) as u64,
-        }),
-        (true, true) => map2(b, n, move |x, y| match sx(y, n) {
-            0 => x,
-            y => sx(x, n).wrapping_rem(y) as u64,
-        }),
-    }
+    b.count(3)?;
+    let (d, x, y) = (b.dst(0, n)?, b.src(1, n)?, b.src(2, n)?);
+    Ok(Box::new(move |cx, m| {
+        for l in lanes(m) {
+            let (x, y) = (get(cx, x, n, l), get(cx, y, n, l));
+            if y == 0 {
+                return Err(Trap::new(
+                    "arith.div0",
+                    format!("division by zero in lane {l}: the result is not specified"),
+                ));
+            }
+            let v = match (s, rem) {
+                (false, false) => x / y,
+                (false, true) => x % y,
+                (true, false) => sx(x, n).wrapping_div(sx(y, n)) as u64,
+                (true, true) => sx(x, n).wrapping_rem(sx(y, n)) as u64,
+            };
+            set(cx, d, n, l, v);
+        }
+        Ok(Flow::Next)
+    }))
 }
 
 fn min_max(b: &mut Build<'_>) -> R<Exec> {
@@ -309,6 +317,23 @@ fn prmt(b: &mut Build<'_>) -> R<Exec> {
             let byte = if s & 8 != 0 { if byte & 0x80 != 0 { 0xFF } else { 0 } } else { byte };
             v | u64::from(byte) << (8 * i)
         })
+    })
+}
+
+/// `prmt` with a mode: the two low bits of the third operand pick one of four fixed selections.
+fn prmt_mode(b: &mut Build<'_>) -> R<Exec> {
+    let table: [[usize; 4]; 4] = match b.ms(0) {
+        "f4e" => [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5], [3, 4, 5, 6]],
+        "b4e" => [[0, 7, 6, 5], [1, 0, 7, 6], [2, 1, 0, 7], [3, 2, 1, 0]],
+        "rc8" => [[0; 4], [1; 4], [2; 4], [3; 4]],
+        "ecl" => [[0, 1, 2, 3], [1, 1, 2, 3], [2, 2, 2, 3], [3, 3, 3, 3]],
+        "ecr" => [[0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 2, 2], [0, 1, 2, 3]],
+        _ => [[0, 1, 0, 1], [2, 3, 2, 3], [0, 1, 0, 1], [2, 3, 2, 3]],
+    };
+    map3(b, [4; 4], move |x, y, sel| {
+        let bytes = (y << 32 | x).to_le_bytes();
+        let pick = table[(sel & 3) as usize];
+        (0..4).fold(0, |v, i| v | u64::from(bytes[pick[i]]) << (8 * i))
     })
 }
 
@@ -585,6 +610,7 @@ pub const ROWS: &[Row] = &[
     row("bfe.{u32,s32,u64,s64}", bfe),
     row("bfi.{b32,b64}", bfi),
     row("prmt.b32", prmt),
+    row("prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16}", prmt_mode),
     row("lop3.b32", lop3),
     row("popc.{b32,b64}", count_bits),
     row("clz.{b32,b64}", count_bits),

@@ -209,7 +209,7 @@ pub const ROWS: &[Row] = &[
     row("shfl.sync.{idx,up,down,bfly}.b32", shfl),
     row("vote.sync.{all,any,uni}.pred", vote),
     row("vote.sync.{ballot}.b32", vote),
-    row("match.sync.{any,all}.{b32,b64}", matching),
+    row("match.{any,all}.sync.{b32,b64}", matching),
     row("redux.sync.{add,min,max,and,or,xor}.{u32,s32,b32}", redux),
     row("redux.sync.{min,max}.abs?.NaN?.f32", redux),
     row("elect.sync", elect),

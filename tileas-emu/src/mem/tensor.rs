@@ -132,6 +132,18 @@ impl Tensor {
         }
     }
 
+    /// Whether a cell holds a value (always, without the detector).
+    pub fn defined(&self, lane: u32, column: u32) -> bool {
+        self.defined.get((lane * 512 + column) as usize).copied().unwrap_or(true)
+    }
+
+    /// Marks a cell as holding no value.
+    pub fn undefine(&mut self, lane: u32, column: u32) {
+        if let Some(d) = self.defined.get_mut((lane * 512 + column) as usize) {
+            *d = false;
+        }
+    }
+
     /// Requires that cells of a lane were written.
     pub fn check_defined(&self, lane: u32, column: u32, columns: u32, what: &str) -> X<()> {
         if self.defined.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! In: a [`Format`] and bits, or an exact value. Out: [`Num`], or bits rounded once.
 //! Guarantee: `round(decode(bits)) == bits` for every finite pattern of every format.
-//! Left to [`super::convert`]: what an instruction does with NaN, saturation, `.relu`, `.ftz`.
+//! Left to [`mod@super::convert`]: what an instruction does with NaN, saturation, `.relu`, `.ftz`.
 
 use super::exact::{Exact, Rounding};
 

@@ -226,7 +226,11 @@ impl<'a> Parser<'a> {
                 w if w.starts_with('.') => match type_bytes(&w[1..]) {
                     Some(n) => ty = Some(n),
                     None => {
-                        return Err(Diagnostic::new("P003", at, format!("`{w}` is not a type of a variable")));
+                        return Err(Diagnostic::new(
+                            "P003",
+                            at,
+                            format!("`{w}` is not a type of a variable"),
+                        ));
                     }
                 },
                 _ => {

@@ -143,6 +143,8 @@ impl<'a> Core<'a> {
             preds: vec![0; r.preds()],
             defined: vec![0; n],
             pdefined: vec![0; r.preds()],
+            taint: vec![0; n],
+            ptaint: vec![0; r.preds()],
             busy: vec![0; n],
             frags: vec![Frag { mask: ALL, ..Frag::default() }],
             live: ALL,
@@ -484,6 +486,7 @@ impl Stepper<'_> {
         }
         let mask = w.frags[*f].mask;
         self.check_registers(w, active, pc)?;
+        let taint = if w.any_taint { self.taint(w, active, pc)? } else { 0 };
         let mut cx = Cx {
             w,
             f: *f,
@@ -505,11 +508,24 @@ impl Stepper<'_> {
             for &p in &*inst.pwrites {
                 w.pdefined[usize::from(p)] |= active;
             }
-            if self.uses_wgmma && !inst.writes.is_empty() {
-                let t = &mut w.wgmma.touched;
-                t.resize(w.defined.len(), false);
+            if w.any_taint && inst.taints {
                 for &c in &*inst.writes {
-                    t[usize::from(c)] = true;
+                    let t = &mut w.taint[usize::from(c)];
+                    *t = *t & !active | taint;
+                }
+                for &p in &*inst.pwrites {
+                    let t = &mut w.ptaint[usize::from(p)];
+                    *t = *t & !active | taint;
+                }
+            }
+            if self.uses_wgmma {
+                let t = &mut w.wgmma.touched;
+                t.resize(w.defined.len(), 0);
+                for &c in &*inst.writes {
+                    t[usize::from(c)] |= 1;
+                }
+                for &c in &*inst.reads {
+                    t[usize::from(c)] |= 2;
                 }
             }
         }
@@ -582,6 +598,15 @@ impl Stepper<'_> {
             }
         };
         let full = need == w.live;
+        if active != need && inst.collective == Collective::Aligned && !self.env.gather_aligned {
+            return Err(Trap::new(
+                "divergent",
+                format!(
+                    "lanes {active:#x} execute an aligned instruction while lanes {:#x} are elsewhere",
+                    need & !active
+                ),
+            ));
+        }
         if active != need {
             let code = &self.kernel.code;
             let partner = |w: &Warp, x: &Frag| {
@@ -628,6 +653,32 @@ impl Stepper<'_> {
             w.sync_clock = *clock;
         }
         Ok(Some(w.frags[*f].mask & need))
+    }
+
+    /// Lanes whose sources come from undefined tensor memory: private instructions pass that on,
+    /// where others could see it, it is a fault.
+    fn taint(&self, w: &Warp, active: u32, pc: u32) -> X<u32> {
+        let inst = &self.kernel.code[pc as usize];
+        if let Some((p, _)) = inst.guard
+            && w.ptaint[usize::from(p)]
+                & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a })
+                != 0
+        {
+            return Err(Trap::new("undefined", "the guard depends on tensor memory that holds no value"));
+        }
+        let regs = inst.reads.iter().fold(0, |t, &c| t | w.taint[usize::from(c)]);
+        let t = active & inst.preads.iter().fold(regs, |t, &p| t | w.ptaint[usize::from(p)]);
+        if t != 0 && inst.visible && inst.taints {
+            let c = inst.reads.iter().find(|&&c| w.taint[usize::from(c)] & active != 0).copied().unwrap_or(0);
+            return Err(Trap::new(
+                "undefined",
+                format!(
+                    "register {} depends on tensor memory that holds no value, in lanes {t:#x}",
+                    self.kernel.regs.name(c)
+                ),
+            ));
+        }
+        Ok(t)
     }
 
     /// Undefined registers, and registers in use by asynchronous operations.

@@ -186,7 +186,8 @@ fn one_run(
     limits: Limits,
     path: &mut Vec<Node>,
 ) -> Result<bool, Fault> {
-    let (kernel, env) = prepare(program, launch)?;
+    let (kernel, mut env) = prepare(program, launch)?;
+    env.gather_aligned = options.gather_aligned;
     mem.load_module(&program.globals);
     let mut none = NoTrace;
     let mut core = Core::new(kernel, env, launch.dynamic_smem, mem, *options, &mut none)?;

@@ -70,6 +70,9 @@ pub struct RunOptions {
     pub mode: Mode,
     /// Detectors.
     pub detectors: Detectors,
+    /// Whether aligned instructions wait for the diverged lanes of their warp, as code does in which
+    /// the assembler found the place where they meet again. Otherwise they are faults.
+    pub gather_aligned: bool,
     /// Most warp instructions in all.
     pub max_steps: u64,
     /// CTAs that run at the same time.
@@ -83,6 +86,7 @@ impl Default for RunOptions {
         Self {
             mode: Mode::Fast,
             detectors: Detectors::ALL,
+            gather_aligned: false,
             max_steps: 1 << 32,
             resident: 1,
             max_memory: 1 << 32,
@@ -156,7 +160,10 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
             }
         }
     }
-    Ok((k, Env { block: launch.block, grid: launch.grid, params, maps, spurious: false }))
+    Ok((
+        k,
+        Env { block: launch.block, grid: launch.grid, params, maps, spurious: false, gather_aligned: false },
+    ))
 }
 
 /// Registers per thread at entry, where setmaxnreg has an effect; 0 where it is ignored.

@@ -55,6 +55,7 @@ impl Machine {
         let (kernel, mut env) = prepare(program, launch)?;
         memory.load_module(&program.globals);
         env.spurious = matches!(options.mode, Mode::Random(s) if s % 4 == 3);
+        env.gather_aligned = options.gather_aligned;
         let mut core = Core::new(kernel, env, launch.dynamic_smem, memory, *options, trace)?;
         match options.mode {
             Mode::Fast => fast(&mut core)?,

@@ -312,9 +312,9 @@ fn one_wait(
         last = Some((address, phase));
     }
     match blocked {
-        // Lanes that all wait for one phase sleep until it completes: the loop around the wait
-        // would only come back.
-        Some((address, phase)) if result == 0 && blocking && !cx.env.spurious => {
+        // In a loop that only comes back here, lanes that all wait for one phase sleep until it
+        // completes. Without such a loop the wait may fail, so it does.
+        Some((address, phase)) if result == 0 && blocking && cx.inst.spins && !cx.env.spurious => {
             cx.log("wait", address.into());
             return Ok(Flow::Retry(Wait::Mbarrier(address, phase & 1 != 0, phase)));
         }
@@ -324,7 +324,9 @@ fn one_wait(
         cx.w.set_pred(p, m, result);
     }
     if blocked.is_some() {
-        return Ok(Flow::Then(Wait::Change(cx.cta.version)));
+        // A polling loop sleeps until something changes: before that it would find the same.
+        let sleeps = cx.inst.spins || cx.inst.looped && !cx.cta.explore;
+        return Ok(if sleeps { Flow::Then(Wait::Change(cx.cta.version)) } else { Flow::Yield });
     }
     cx.log("pass", last.map_or(0, |x| x.0.into()));
     Ok(Flow::Next)

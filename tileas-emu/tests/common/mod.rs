@@ -18,7 +18,13 @@ pub fn value(seed: usize, i: usize) -> f32 {
     (h % 5) as f32 - 2.0
 }
 
-pub fn put(mem: &mut Memory, format: &'static Format, rows: usize, cols: usize, f: impl Fn(usize) -> f32) -> Matrix {
+pub fn put(
+    mem: &mut Memory,
+    format: &'static Format,
+    rows: usize,
+    cols: usize,
+    f: impl Fn(usize) -> f32,
+) -> Matrix {
     let n = (format.bits / 8) as usize;
     let mut bytes = Vec::with_capacity(rows * cols * n);
     for i in 0..rows * cols {
@@ -106,7 +112,14 @@ pub fn gemm_f16(mem: &mut Memory, m: usize, n: usize, k: usize) -> (Launch, Matr
 }
 
 /// The hand-written kernels: bf16, C[M,N] = A[M,K] * B[N,K]^T, persistent.
-pub fn gemm_hand(mem: &mut Memory, m: usize, n: usize, k: usize, ctas: u32, hopper: bool) -> (Launch, Matrix, Vec<f32>) {
+pub fn gemm_hand(
+    mem: &mut Memory,
+    m: usize,
+    n: usize,
+    k: usize,
+    ctas: u32,
+    hopper: bool,
+) -> (Launch, Matrix, Vec<f32>) {
     use num::format::BF16;
     let a = put(mem, &BF16, m, k, |i| value(1, i));
     let b = put(mem, &BF16, n, k, |i| value(2, i));
@@ -126,8 +139,16 @@ pub fn gemm_hand(mem: &mut Memory, m: usize, n: usize, k: usize, ctas: u32, hopp
 }
 
 /// Runs and compares.
-pub fn run(program: &Program, mem: &mut Memory, l: &Launch, c: &Matrix, want: &[f32], o: &RunOptions) -> Result<Report, String> {
-    let r = Machine::run(program, l, mem, o, &mut NoTrace).map_err(|f| format!("{f}\n{}", f.events.join("\n")))?;
+pub fn run(
+    program: &Program,
+    mem: &mut Memory,
+    l: &Launch,
+    c: &Matrix,
+    want: &[f32],
+    o: &RunOptions,
+) -> Result<Report, String> {
+    let r = Machine::run(program, l, mem, o, &mut NoTrace)
+        .map_err(|f| format!("{f}\n{}", f.events.join("\n")))?;
     same(&get(mem, c), want, c.format)?;
     Ok(r)
 }

@@ -3,7 +3,7 @@
 A case is one launch of a micro-kernel: `cases/<kernel>.json` lists the cases of a kernel. Buffers
 have initial bytes (`file`; or `bytes` with a `fill` byte; or a `pattern` number, see below) and, where the launch writes, expected
 bytes (`expect`) and rules to compare them: `exact` (default), `ulp` n, `rel` e, `abs` e (with the
-element type `f32` or `f16`), or `report` where the manual leaves the bytes open.
+element type `f32`, `f16` or `bf16`), or `report` where the manual leaves the bytes open.
 Parameters: `{"buffer": name}`, `{"u32": n}`, `{"u64": n}`, `{"map": {...}}` as
 cuTensorMapEncodeTiled takes it.
 """
@@ -79,16 +79,27 @@ def pattern(words, seed):
 
 
 class Rng:
-    """Small integers and bit patterns, the same everywhere."""
+    """Numbers from a hashed counter (splitmix64): the same with every numpy."""
 
     def __init__(self, seed):
-        self.g = np.random.Generator(np.random.PCG64(seed))
+        self.at = np.uint64(seed) << np.uint64(32)
+
+    def bits(self, count):
+        with np.errstate(over="ignore"):
+            z = (self.at + np.arange(1, count + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            self.at += np.uint64(count)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            return z ^ (z >> np.uint64(31))
 
     def ints(self, lo, hi, shape):
-        return self.g.integers(lo, hi, shape)
+        """Integers lo..hi-1."""
+        r = (self.bits(int(np.prod(shape))) >> np.uint64(1)) % np.uint64(hi - lo)
+        return r.astype(np.int64).reshape(shape) + lo
 
     def words(self, shape):
-        return self.g.integers(0, 1 << 32, shape, dtype=np.uint64).astype(np.uint32)
+        """32-bit patterns."""
+        return (self.bits(int(np.prod(shape))) >> np.uint64(32)).astype(np.uint32).reshape(shape)
 
 
 def swizzle(image, mode):

@@ -100,11 +100,17 @@ def fragment_a(raw):
     return x.transpose(3, 0, 2, 5, 4, 1, 6).reshape(k // (8 * p), m * 2, 16)
 
 
-def wgmma(kernel, name, ta="bf16", tb="bf16", td="f32", n=64, k=64, amode="128B", bmode="128B", trans_a=0, trans_b=0, negate=False, rs=False, gap=0, shift=0, seed=3):
+def wgmma(kernel, name, ta="bf16", tb="bf16", td="f32", n=64, k=64, amode="128B", bmode="128B", trans_a=0, trans_b=0, negate=False, rs=False, gap=0, shift=0, seed=3, raw=None):
+    """`raw`: patterns of A and B and the predicted D instead of small exact values; then the result
+    is a question to the hardware, reported and not judged."""
     rng = Rng(seed)
-    va, vb = values(rng, (64, k), ta), values(rng, (n, k), tb)
-    a, b = pack(va, ta), pack(vb, tb)
-    d = va @ vb.T * (-1 if negate else 1)
+    if raw:
+        a, b, d = raw
+    else:
+        va, vb = values(rng, (64, k), ta), values(rng, (n, k), tb)
+        a, b = pack(va, ta), pack(vb, tb)
+        # Sums of zero products are +0.
+        d = va @ vb.T * (-1 if negate else 1) + 0.0
     if rs:
         ib, lb, sb, stepb = image_of(b, "MN" if trans_b else "K", bmode, gap)
         image, da, db, sa, stepb = align(ib), 0, descriptor(0, lb, sb, bmode, False), 0, stepb >> 4
@@ -116,7 +122,8 @@ def wgmma(kernel, name, ta="bf16", tb="bf16", td="f32", n=64, k=64, amode="128B"
     c = Case(kernel, name, 128, len(image) + 1024)
     c.buffer("image", np.frombuffer(image, np.uint8)).u32(len(image)).u64(da, db, sa, stepb).u32(steps)
     c.buffer("areg", areg if rs else None, size=2048)
-    c.buffer("out", size=out.nbytes, fill=0, expect=out)
+    question = [{"label": name, "offset": 0, "bytes": out.nbytes, "rule": "report"}] if raw else None
+    c.buffer("out", size=out.nbytes, fill=0, expect=out, sections=question)
 
 
 def run_wgmma():

@@ -4,7 +4,7 @@ import numpy as np
 import exact as X
 from cases import Case, Rng, swizzle
 
-TYPE = {"u8": np.uint8, "bf16": np.uint16, "f16": np.uint16, "f32": np.uint32, "u32": np.uint32, "s32": np.int32, "u64": np.uint64}
+TYPE = {"u8": np.uint8, "bf16": np.uint16, "f16": np.uint16, "f32": np.uint32, "tf32": np.uint32, "f32.ftz": np.uint32, "u32": np.uint32, "s32": np.int32, "u64": np.uint64}
 
 
 def tensor(rng, dims, dtype, pads=None):
@@ -29,32 +29,35 @@ def box_of(view, coords, box, steps):
     return tile
 
 
-def shared_image(tile, mode, total):
-    """Rows of the box at their pitch, swizzled, over a background of 0xA5."""
+def shared_image(tile, mode, total, at=0):
+    """Rows of the box at their pitch from byte `at`, swizzled, over a background of 0xA5."""
     rows = np.ascontiguousarray(tile).view(np.uint8).reshape(-1, tile.shape[-1] * tile.itemsize)
     span = {"NONE": 0, "32B": 32, "64B": 64}.get(mode, 128)
     pitch = max(rows.shape[1], span)
     image = np.full((rows.shape[0], pitch), 0xA5, np.uint8)
     image[:, :rows.shape[1]] = rows
     flat = np.full(total, 0xA5, np.uint8)
-    flat[:image.size] = image.ravel()
+    flat[at:at + image.size] = image.ravel()
     return np.frombuffer(swizzle(flat.tobytes(), mode), np.uint8)
 
 
-def load(name, dims, box, coords, dtype="bf16", mode="NONE", steps=None, pads=None, kernel=None, rule=None):
+def load(name, dims, box, coords, dtype="bf16", mode="NONE", steps=None, pads=None, rule=None, oob="zero", predict=None, at=0):
     rng = Rng(sum(map(ord, name)))
     rank = len(dims)
     steps = steps or [1] * rank
     raw, strides, view = tensor(rng, dims, dtype, pads)
     tile = box_of(view, coords, box, steps)
+    if predict:
+        inside = box_of(np.ones(view.shape, bool), coords, box, steps)
+        tile = np.array([predict(int(x), bool(i)) for x, i in zip(tile.ravel(), inside.ravel())], tile.dtype).reshape(tile.shape)
     row = max(tile.shape[-1] * tile.itemsize, {"NONE": 0, "32B": 32, "64B": 64}.get(mode, 128))
-    total = -(-row * (tile.size // tile.shape[-1]) // 1024) * 1024
-    out = shared_image(tile, mode, total)
-    c = Case(kernel or f"tma_load_{rank}d", name, 128, total + 1040)
+    total = -(-(at + row * (tile.size // tile.shape[-1])) // 1024) * 1024
+    out = shared_image(tile, mode, total, at)
+    c = Case(f"tma_load_{rank}d", name, 128, total + 1040)
     c.buffer("src", raw, param=False)
-    c.map("src", type=dtype, dims=dims, strides=strides, box=box, element_strides=steps, swizzle=mode, oob="zero")
+    c.map("src", type=dtype, dims=dims, strides=strides, box=box, element_strides=steps, swizzle=mode, oob=oob)
     c.buffer("out", size=total, fill=0, expect=out, sections=[{"label": name, "offset": 0, "bytes": total, "rule": rule}] if rule else None)
-    c.u32(total, tile.nbytes, *coords)
+    c.u32(total, tile.nbytes, at, *coords)
 
 
 def store(name, dims, box, coords, dtype="bf16", mode="NONE", op=None, pads=None):
@@ -111,6 +114,9 @@ def run():
     # A row narrower than the pattern: it takes the pattern's whole width in shared memory.
     load("narrow_128B", [100, 20], [16, 16], [7, 3], mode="128B")
     load("narrow_64B", [100, 20], [16, 16], [7, 3], mode="64B")
+    # Boxes that do not start where the pattern does: the pattern goes by addresses.
+    load("shifted_128B", [100, 20], [64, 10], [30, 3], mode="128B", at=0x180)
+    load("shifted_64B", [100, 20], [32, 10], [30, 3], mode="64B", at=0x80)
     load("steps", [64, 30], [32, 14], [8, 5], steps=[1, 3], mode="64B")
     load("oob_steps", [64, 30], [32, 16], [8, 20], steps=[1, 2])
     load("in_128B", [64, 9, 5], [64, 4, 3], [0, 3, 1], mode="128B", pads=[0, 2])

@@ -71,7 +71,7 @@ def umma(kind, name, ta, tb, td="f32", m=128, n=32, k=64, amode="128B", bmode="1
         da, stepa = half << 16 | 32, 8
     else:
         image, da, db, stepa, stepb = operands(a, b, trans_a, trans_b, amode, bmode, True, gap)
-    d = va @ vb.T * (-1 if neg_a != neg_b else 1)
+    d = va @ vb.T * (-1 if neg_a != neg_b else 1) + 0.0
     out = fill.copy()
     out[lanes, :n] = pack(d, td).reshape(m, -1).view(np.uint32)
     c = Case(f"umma_{kind}{'_ts' if ts else ''}", name, 128, len(image) + 1024)

@@ -48,9 +48,10 @@ APPROX = [
     ("rsqrt.approx.ftz.f32 {d}, {b};", "f"), ("sqrt.approx.ftz.f32 {d}, {b};", "f"), ("sin.approx.ftz.f32 {d}, {a};", "f"), ("cos.approx.ftz.f32 {d}, {a};", "f"),
     ("tanh.approx.f32 {d}, {a};", "f"), ("div.full.ftz.f32 {d}, {a}, {b};", "f"), ("div.approx.ftz.f32 {d}, {a}, {b};", "f"),
     ("ex2.approx.f16x2 {d}, {rc};", "r"), ("tanh.approx.f16x2 {d}, {rc};", "r"),
+    ("ex2.approx.ftz.bf16x2 {d}, {rc};", "r"), ("tanh.approx.bf16x2 {d}, {rc};", "r"),
 ]
 BITS = [
-    ("prmt.b32 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.f4e {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.rc16 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.ecl {d}, {ra}, {rb}, {rc};", "r"),
+    ("prmt.b32 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.f4e {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.rc16 {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.ecl {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.ecr {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.b4e {d}, {ra}, {rb}, {rc};", "r"), ("prmt.b32.rc8 {d}, {ra}, {rb}, {rc};", "r"),
     ("lop3.b32 {d}, {ra}, {rb}, {rc}, 0x96;", "r"), ("lop3.b32 {d}, {ra}, {rb}, {rc}, 0xE8;", "r"), ("shf.l.wrap.b32 {d}, {ra}, {rb}, {rc};", "r"), ("shf.r.clamp.b32 {d}, {ra}, {rb}, {rc};", "r"),
     ("shl.b32 {d}, {ra}, {rc};", "r"), ("shr.s32 {d}, {ra}, {rc};", "r"), ("shr.u32 {d}, {ra}, {rc};", "r"), ("bfe.u32 {d}, {ra}, {rb}, {rc};", "r"), ("bfe.s32 {d}, {ra}, {rb}, {rc};", "r"),
     ("bfi.b32 {d}, {ra}, {rb}, {rc}, 9;", "r"), ("popc.b32 {d}, {ra};", "r"), ("clz.b32 {d}, {ra};", "r"), ("brev.b32 {d}, {ra};", "r"), ("mul.hi.s32 {d}, {ra}, {rb};", "r"),
@@ -69,6 +70,7 @@ CVT_SM100 = (
     [(f"cvt.rn.satfinite{s}.e2m1x2.f32 {{d}}, {{a}}, {{b}};", "b") for s in ("", ".relu")]
     + [(f"cvt.rn.satfinite{s}.{t}x2.f32 {{d}}, {{a}}, {{b}};", "h") for t in ("e2m3", "e3m2") for s in ("", ".relu")]
     + [(f"cvt.{r}.satfinite.ue8m0x2.f32 {{d}}, {{a}}, {{b}};", "h") for r in ("rz", "rp")]
+    + [("cvt.rn.satfinite.tf32.f32 {d}, {a};", "r"), ("cvt.rz.relu.satfinite.tf32.f32 {d}, {a};", "r")]
 )
 F32X2 = [
     (f"{{{{ .reg .b64 x, y, z; mov.b64 x, {{{{{{a}}, {{b}}}}}}; mov.b64 y, {{{{{{b}}, {{c}}}}}}; mov.b64 z, {{{{{{c}}, {{a}}}}}}; {op}.f32x2 {{d}}, x, y{z}; }}}}", "d")

@@ -115,7 +115,7 @@ def wgmma():
 def barrier_setup(at="%r18"):
     """Thread 0 initialises an mbarrier behind `bytes` of shared memory."""
     return (f"    ld.param.u32 %r6, [bytes];\n    add.u32 {at}, %r5, %r6;\n    setp.ne.u32 %p4, %r0, 0;\n    @%p4 bra READY;\n    mbarrier.init.shared::cta.b64 [{at}], 1;\n"
-            "    fence.mbarrier_init.release.cluster;\nREADY:\n    bar.sync 0;\n")
+            "    fence.mbarrier_init.release.cluster;\nREADY:\n    bar.warp.sync 0xffffffff;\n    bar.sync 0;\n")
 
 
 def coords(rank):
@@ -126,10 +126,10 @@ def tma():
     cp = "cp.async.bulk.tensor"
     for rank in range(1, 6):
         c = vec("r", 20, rank)
-        params = [("tm", "tensormap"), ("out", "u64"), ("bytes", "u32"), ("tx", "u32")] + [(f"c{i}", "u32") for i in range(rank)]
+        params = [("tm", "tensormap"), ("out", "u64"), ("bytes", "u32"), ("tx", "u32"), ("at", "u32")] + [(f"c{i}", "u32") for i in range(rank)]
         body = fill_shared(value="0xA5A5A5A5") + barrier_setup() + coords(rank)
-        body += ("    @%p4 bra ISSUED;\n    ld.param.u32 %r30, [tx];\n    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r18], %r30;\n"
-                 f"    {cp}.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r5], [%rd14, {c}], [%r18];\nISSUED:\n")
+        body += ("    @%p4 bra ISSUED;\n    ld.param.u32 %r30, [tx];\n    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r18], %r30;\n    ld.param.u32 %r31, [at];\n    add.u32 %r31, %r31, %r5;\n"
+                 f"    {cp}.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r31], [%rd14, {c}], [%r18];\nISSUED:\n")
         body += wait("%r18", 0, "WAIT") + dump_shared()
         write(f"tma_load_{rank}d", module("sm_90a", "8.0", params, body, 128, smem=1))
         if rank in (1, 4):

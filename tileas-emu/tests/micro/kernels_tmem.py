@@ -43,7 +43,7 @@ def epilogue(dump=True, columns=COLUMNS):
     if dump:
         regs = [f"%r{500 + i}" for i in range(columns)]
         text += f"    tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {{{', '.join(regs)}}}, [%r22];\n    tcgen05.wait::ld.sync.aligned;\n" + store_regs(regs)
-    return text + (f"    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    @%p5 bra FREED;\n    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r19, {columns};\nFREED:\n")
+    return text + (f"    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    tcgen05.fence::after_thread_sync;\n    @%p5 bra FREED;\n    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r19, {columns};\nFREED:\n")
 
 
 def moves():

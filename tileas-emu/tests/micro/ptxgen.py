@@ -76,14 +76,14 @@ def fill_shared(source="image", size="bytes", value=None):
         f"{load}    ld.param.u32 %r6, [{size}];\n    mov.u32 %r5, smem;\n    mov.u32 %r0, %tid.x;\n    shl.b32 %r7, %r0, 4;\n    mov.u32 %r8, %ntid.x;\n    shl.b32 %r8, %r8, 4;\n"
         "FILL:\n    setp.ge.u32 %p0, %r7, %r6;\n    @%p0 bra FILLED;\n    cvt.u64.u32 %rd11, %r7;\n" + move +
         "    add.u32 %r9, %r5, %r7;\n    st.shared.v4.b32 [%r9], {%r11, %r12, %r13, %r14};\n    add.u32 %r7, %r7, %r8;\n    bra FILL;\n"
-        "FILLED:\n    fence.proxy.async.shared::cta;\n    bar.sync 0;\n"
+        "FILLED:\n    bar.warp.sync 0xffffffff;\n    fence.proxy.async.shared::cta;\n    bar.sync 0;\n"
     )
 
 
 def dump_shared(out="out", size="bytes"):
     """Copies `size` bytes of shared memory to global memory, all threads."""
     return (
-        f"    bar.sync 0;\n    ld.param.u64 %rd10, [{out}];\n    ld.param.u32 %r6, [{size}];\n    mov.u32 %r0, %tid.x;\n    shl.b32 %r7, %r0, 4;\n    mov.u32 %r8, %ntid.x;\n    shl.b32 %r8, %r8, 4;\n"
+        f"    bar.warp.sync 0xffffffff;\n    bar.sync 0;\n    ld.param.u64 %rd10, [{out}];\n    ld.param.u32 %r6, [{size}];\n    mov.u32 %r0, %tid.x;\n    shl.b32 %r7, %r0, 4;\n    mov.u32 %r8, %ntid.x;\n    shl.b32 %r8, %r8, 4;\n"
         "DUMP:\n    setp.ge.u32 %p0, %r7, %r6;\n    @%p0 bra DUMPED;\n    cvt.u64.u32 %rd11, %r7;\n    add.s64 %rd12, %rd10, %rd11;\n    add.u32 %r9, %r5, %r7;\n"
         "    ld.shared.v4.b32 {%r11, %r12, %r13, %r14}, [%r9];\n    st.global.v4.b32 [%rd12], {%r11, %r12, %r13, %r14};\n    add.u32 %r7, %r7, %r8;\n    bra DUMP;\nDUMPED:\n"
     )
@@ -105,6 +105,6 @@ def vec(prefix, first, count):
 
 
 def wait(barrier, parity, label):
-    """Spins until phase `parity` of the mbarrier at register `barrier` completes."""
+    """Spins until phase `parity` of the mbarrier at register `barrier` completes, then rejoins the warp."""
     return (f"{label}:\n    mbarrier.try_wait.parity.shared::cta.b64 %p1, [{barrier}], {parity};\n"
-            f"    @!%p1 bra {label};\n")
+            f"    @!%p1 bra {label};\n    bar.warp.sync 0xffffffff;\n")

@@ -3,9 +3,11 @@
 #![allow(dead_code)]
 
 use serde_json::Value;
-use tileas_emu::{Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType};
+use tileas_emu::{
+    Arg, BufferId, Launch, Machine, MapDesc, Memory, NoTrace, OobFill, Program, RunOptions, Swizzle, TmaType,
+};
 
-use super::support::Case;
+use crate::support::Case;
 
 /// Final bytes of the buffers with expectations, by name, or the fault.
 pub type Outcome = Result<Vec<(String, Vec<u8>)>, String>;
@@ -39,7 +41,10 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
         ids.push((name.into(), id, b.get("expect").is_some()));
     }
     let address = |memory: &Memory, name: &Value| {
-        ids.iter().find(|(n, ..)| name == n.as_str()).map(|(_, id, _)| memory.address(*id)).ok_or(format!("no buffer {name}"))
+        ids.iter()
+            .find(|(n, ..)| name == n.as_str())
+            .map(|(_, id, _)| memory.address(*id))
+            .ok_or(format!("no buffer {name}"))
     };
     let mut args = vec![];
     for p in case.json["params"].as_array().into_iter().flatten() {
@@ -64,6 +69,6 @@ pub fn run(case: &Case, options: RunOptions) -> Outcome {
         dynamic_smem: case.json["smem"].as_u64().unwrap_or(0) as u32,
         args,
     };
-    Machine::new().run(&program, &launch, &mut memory, options, &mut NoTrace).map_err(|e| format!("{e:?}"))?;
+    Machine::run(&program, &launch, &mut memory, &options, &mut NoTrace).map_err(|e| format!("{e:?}"))?;
     Ok(ids.into_iter().filter(|(.., e)| *e).map(|(n, id, _)| (n, memory.bytes(id).to_vec())).collect())
 }
