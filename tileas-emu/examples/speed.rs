@@ -26,7 +26,9 @@ fn main() {
         let r = Machine::run(&program, &l, &mut mem, &o, &mut NoTrace);
         let t = start.elapsed();
         match r.map_err(|f| f.to_string()).and_then(|r| same(&get(&mem, &c), &want, c.format).map(|()| r)) {
-            Ok(r) => println!("{name}: {:.2} s, {} steps, {} operations", t.as_secs_f64(), r.steps, r.operations),
+            Ok(r) => {
+                println!("{name}: {:.2} s, {} steps, {} operations", t.as_secs_f64(), r.steps, r.operations)
+            }
             Err(e) => println!("{name}: {e}"),
         }
     }

@@ -6,7 +6,8 @@ use common::*;
 use tileas_emu::num::format::F32;
 use tileas_emu::*;
 
-const HEAD: &str = ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
+const HEAD: &str =
+    ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
 
 /// A kernel over pointers `x` and `y`, with warp number `%w` and leader predicate `%pe`.
 fn kernel(body: &str) -> Program {
@@ -74,9 +75,14 @@ fn message_passing_has_one_result() {
 
 #[test]
 fn message_without_wait_is_a_race_and_has_two_results() {
-    let wrong = MESSAGE.replace("    @!%p1 bra WAIT;\n", "").replace("@%pe st.shared.u32 [%s+64], %r1;", "@%pe st.shared.u32 [%s+64], %r1; bar.warp.sync -1;");
+    let wrong = MESSAGE
+        .replace("    @!%p1 bra WAIT;\n", "")
+        .replace("@%pe st.shared.u32 [%s+64], %r1;", "@%pe st.shared.u32 [%s+64], %r1; bar.warp.sync -1;");
     assert_eq!(search(&wrong, 2, Detectors::ALL).unwrap_err().code, "race");
-    let zero = wrong.replace("    bar.sync 0;\n", "    mov.u32 %r9, 0; @%pe st.shared.u32 [%s+64], %r9; bar.warp.sync -1; bar.sync 0;\n");
+    let zero = wrong.replace(
+        "    bar.sync 0;\n",
+        "    mov.u32 %r9, 0; @%pe st.shared.u32 [%s+64], %r9; bar.warp.sync -1; bar.sync 0;\n",
+    );
     let (r, seen) = search(&zero, 2, Detectors::NONE).unwrap_or_else(|f| panic!("{f}"));
     assert!(r.exhausted, "{r:?}");
     assert_eq!(seen.iter().map(|s| s.0).collect::<Vec<_>>(), [0.0, 7.0]);

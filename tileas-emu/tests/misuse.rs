@@ -6,7 +6,8 @@ use common::*;
 use tileas_emu::num::format::F32;
 use tileas_emu::*;
 
-const HEAD: &str = ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
+const HEAD: &str =
+    ".version 8.6\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n";
 
 fn text(body: &str) -> String {
     format!(
@@ -68,10 +69,15 @@ fn misuse_is_reported() {
         ("trap", "trap;".into(), 32),
         ("arith.div0", "div.u32 %r3, %r1, 0;".into(), 32),
         ("limit.steps", "Q: bra Q;".into(), 32),
-        ("race", "shr.u32 %r2, %r0, 5; st.shared.b32 [%s], %r2;".into(), 64),
+        ("race", "shr.u32 %r2, %r0, 5; and.b32 %r3, %r0, 31; setp.eq.u32 %p1, %r3, 0; @%p1 st.shared.b32 [%s], %r2;".into(), 64),
         ("race", "xor.b32 %r2, %r0, 32; shl.b32 %r2, %r2, 2; add.u32 %r3, %s, %r2; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.sync 0; ld.shared.b32 %r5, [%r3]; st.shared.b32 [%r4], %r5;".into(), 64),
         ("none", "xor.b32 %r2, %r0, 32; shl.b32 %r2, %r2, 2; add.u32 %r3, %s, %r2; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.sync 0; ld.shared.b32 %r5, [%r3]; bar.sync 0; st.shared.b32 [%r4], %r5;".into(), 64),
-        ("race", "st.global.b32 [%rd1], %r0;".into(), 64),
+        // Lanes of one warp.
+        ("race.lanes", "shl.b32 %r4, %r0, 2; xor.b32 %r3, %r4, 4; add.u32 %r3, %s, %r3; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; ld.shared.b32 %r5, [%r3];".into(), 32),
+        ("none", "shl.b32 %r4, %r0, 2; xor.b32 %r3, %r4, 4; add.u32 %r3, %s, %r3; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.warp.sync -1; ld.shared.b32 %r5, [%r3];".into(), 32),
+        ("race", "setp.eq.u32 %p0, %r0, 0; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
+        ("none", "setp.eq.u32 %p0, %r0, 0; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; fence.proxy.async.shared::cta; bar.warp.sync -1; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
+        ("none", "st.global.b32 [%rd1], %r0;".into(), 32),
         ("none", "red.global.add.u32 [%rd1], %r0;".into(), 64),
         ("none", "st.shared.b16 [%s+64], %h0;".replace("%h0", "1"), 32),
         ("exit.store", "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; @%p0 fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; @%p0 cp.async.bulk.commit_group;".into(), 32),
@@ -121,7 +127,20 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
         "ld.global.b32 %r2, [%rd4]; mov.b32 %f1, %r1; mov.b32 %f2, %r2; {op} st.global.b32 [%rd4], %r3;"
     )))
     .unwrap_or_else(|e| panic!("{}", e[0]));
-    let values = [0u32, 1, 2, 31, 32, 33, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 0x3F80_0000, 0xC049_0FDB, 0x1234_5678];
+    let values = [
+        0u32,
+        1,
+        2,
+        31,
+        32,
+        33,
+        0x7FFF_FFFF,
+        0x8000_0000,
+        0xFFFF_FFFF,
+        0x3F80_0000,
+        0xC049_0FDB,
+        0x1234_5678,
+    ];
     for (i, &a) in values.iter().enumerate() {
         let bytes = |f: &dyn Fn(usize) -> u32| (0..32).flat_map(|k| f(k).to_le_bytes()).collect::<Vec<u8>>();
         let mut mem = Memory::new();
@@ -129,7 +148,8 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
         let y = mem.alloc(bytes(&|k| values[(k + i) % values.len()]));
         let args = vec![Arg::u64(mem.address(x)), Arg::u64(mem.address(y))];
         let l = Launch { kernel: None, grid: [1, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
-        Machine::run(&p, &l, &mut mem, &all(Mode::Fast), &mut NoTrace).unwrap_or_else(|e| panic!("{op}: {e}"));
+        Machine::run(&p, &l, &mut mem, &all(Mode::Fast), &mut NoTrace)
+            .unwrap_or_else(|e| panic!("{op}: {e}"));
         for (k, w) in mem.bytes(y).chunks_exact(4).enumerate() {
             let b = values[(k + i) % values.len()];
             let got = u32::from_le_bytes([w[0], w[1], w[2], w[3]]);
@@ -142,8 +162,8 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
 fn integers_agree_with_the_host() {
     each("add.u32 %r3, %r1, %r2;", u32::wrapping_add);
     each("mul.lo.s32 %r3, %r1, %r2;", u32::wrapping_mul);
-    each("mul.hi.u32 %r3, %r1, %r2;", |a, b| (u64::from(a) * u64::from(b) >> 32) as u32);
-    each("mul.hi.s32 %r3, %r1, %r2;", |a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32);
+    each("mul.hi.u32 %r3, %r1, %r2;", |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32);
+    each("mul.hi.s32 %r3, %r1, %r2;", |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
     each("shl.b32 %r3, %r1, %r2;", |a, b| a.checked_shl(b).unwrap_or(0));
     each("shr.s32 %r3, %r1, %r2;", |a, b| ((a as i32) >> b.min(31)) as u32);
     each("max.s32 %r3, %r1, %r2;", |a, b| (a as i32).max(b as i32) as u32);
@@ -152,7 +172,9 @@ fn integers_agree_with_the_host() {
     each("setp.lt.s32 %p1, %r1, %r2; selp.u32 %r3, %r1, %r2, %p1;", |a, b| (a as i32).min(b as i32) as u32);
     each("bfe.s32 %r3, %r1, 4, 8;", |a, _| ((a << 20) as i32 >> 24) as u32);
     each("shf.l.wrap.b32 %r3, %r1, %r2, 8;", |a, b| b << 8 | a >> 24);
-    each("mov.b64 %rd5, {%r1, %r2}; shr.u64 %rd5, %rd5, 16; cvt.u32.u64 %r3, %rd5;", |a, b| a >> 16 | b << 16);
+    each("mov.b64 %rd5, {%r1, %r2}; shr.u64 %rd5, %rd5, 16; cvt.u32.u64 %r3, %rd5;", |a, b| {
+        a >> 16 | b << 16
+    });
     each("cvt.u16.u32 %h0, %r1; cvt.s32.s16 %r3, %h0;", |a, _| a as i16 as i32 as u32);
 }
 
@@ -180,7 +202,10 @@ fn warps_exchange_values() {
     each("shfl.sync.idx.b32 %r3, %r0, 5, 31, -1;", |_, _| 5);
     each("redux.sync.add.s32 %r3, 1, -1;", |_, _| 32);
     each("setp.lt.u32 %p1, %r0, 4; vote.sync.ballot.b32 %r3, %p1, -1;", |_, _| 15);
-    each("mov.u32 %r3, 9; setp.lt.u32 %p1, %r0, 4; @%p1 bra L; mov.u32 %r3, 8; L: bar.warp.sync -1; redux.sync.max.u32 %r3, %r3, -1;", |_, _| 9);
+    each(
+        "mov.u32 %r3, 9; setp.lt.u32 %p1, %r0, 4; @%p1 bra L; mov.u32 %r3, 8; L: bar.warp.sync -1; redux.sync.max.u32 %r3, %r3, -1;",
+        |_, _| 9,
+    );
 }
 
 #[test]
@@ -190,10 +215,46 @@ fn traces_and_runs_are_repeatable() {
         let mut mem = Memory::new();
         let (l, _, _) = gemm_f16(&mut mem, 128, 128, 128);
         let mut t = ChromeTrace::default();
-        let r = Machine::run(&p, &l, &mut mem, &all(Mode::Random(5)), &mut t).unwrap_or_else(|f| panic!("{f}"));
+        let r =
+            Machine::run(&p, &l, &mut mem, &all(Mode::Random(5)), &mut t).unwrap_or_else(|f| panic!("{f}"));
         (r, t.json())
     };
     let (a, b) = (run(), run());
     assert_eq!(a, b);
     assert!(a.1.contains("TMA load") && a.1.contains("tensor pipe"));
+}
+
+/// Two CTAs: the first writes and raises a flag, the second waits for the flag and reads.
+fn flag(write: &str, read: &str) -> &'static str {
+    let body = format!(
+        "mov.u32 %r2, %ctaid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra END; setp.ne.u32 %p0, %r2, 0; @%p0 bra SECOND; \
+         mov.u32 %r3, 7; st.global.u32 [%rd1], %r3; mov.u32 %r4, 1; {write} bra END; \
+         SECOND: {read} setp.eq.u32 %p1, %r5, 0; @%p1 bra SECOND; ld.global.u32 %r6, [%rd1]; st.global.u32 [%rd1+8], %r6; END:"
+    );
+    let p = Program::parse(&text(&body)).unwrap_or_else(|e| panic!("{}", e[0]));
+    for seed in 0..12 {
+        let mut mem = Memory::new();
+        let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
+        let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
+        let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
+        let l = Launch { kernel: None, grid: [2, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
+        let o = RunOptions { resident: 2, ..all(Mode::Random(seed)) };
+        if let Err(f) = Machine::run(&p, &l, &mut mem, &o, &mut NoTrace) {
+            return f.code;
+        }
+        assert_eq!(mem.bytes(y.id)[8], 7);
+    }
+    "none"
+}
+
+#[test]
+fn ctas_synchronise_through_flags() {
+    let (write, read) =
+        ("st.release.gpu.global.u32 [%rd1+4], %r4;", "ld.acquire.gpu.global.u32 %r5, [%rd1+4];");
+    assert_eq!(flag(write, read), "none");
+    assert_eq!(flag("st.relaxed.gpu.global.u32 [%rd1+4], %r4;", read), "race");
+    assert_eq!(flag(write, "ld.relaxed.gpu.global.u32 %r5, [%rd1+4];"), "race");
+    let fenced = "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%rd1+4], %r4;";
+    assert_eq!(flag(fenced, "ld.relaxed.gpu.global.u32 %r5, [%rd1+4]; fence.acq_rel.gpu;"), "none");
+    assert_eq!(flag("st.global.u32 [%rd1+4], %r4;", read), "race");
 }

@@ -51,7 +51,7 @@ impl Cx<'_> {
     pub fn load(&mut self, at: Loc, out: &mut [u8], lane: usize, atomic: bool) -> X<()> {
         let n = out.len() as u32;
         let aligned = |a: u64| {
-            if a % u64::from(n) == 0 {
+            if a.is_multiple_of(u64::from(n)) {
                 Ok(())
             } else {
                 Err(Trap::new("align", format!("load of {n} bytes at {a:#x} is misaligned")))
@@ -67,7 +67,7 @@ impl Cx<'_> {
                 aligned(a)?;
                 let s = self.mem.slice(a, n)?;
                 out.copy_from_slice(s);
-                self.touch_global(a, n, false, atomic)?;
+                self.touch_global(a, n, false, atomic, lane)?;
             }
             Loc::Param(a) => {
                 aligned(a.into())?;
@@ -99,7 +99,7 @@ impl Cx<'_> {
     pub fn store(&mut self, at: Loc, data: &[u8], lane: usize, atomic: bool) -> X<()> {
         let n = data.len() as u32;
         let aligned = |a: u64| {
-            if a % u64::from(n) == 0 {
+            if a.is_multiple_of(u64::from(n)) {
                 Ok(())
             } else {
                 Err(Trap::new("align", format!("store of {n} bytes at {a:#x} is misaligned")))
@@ -113,7 +113,7 @@ impl Cx<'_> {
             Loc::Global(a) => {
                 aligned(a)?;
                 self.mem.slice_mut(a, n)?.copy_from_slice(data);
-                self.touch_global(a, n, true, atomic)?;
+                self.touch_global(a, n, true, atomic, lane)?;
             }
             Loc::Param(a) => return Err(Trap::new("bounds", format!("store to parameter memory at {a:#x}"))),
             Loc::Local(a) => {
@@ -197,8 +197,8 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let at = cx.place(want, a, l)?;
             cx.load(at, bytes, l, atomic)?;
-            if acquire {
-                cx.acquire_from(at);
+            if atomic {
+                cx.acquire_from(at, acquire);
             }
             for (k, d) in to.iter().enumerate() {
                 let Some((d, have)) = *d else { continue };
@@ -240,8 +240,8 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             let at = cx.place(want, a, l)?;
-            if release {
-                cx.release_to(at);
+            if atomic {
+                cx.release_to(at, l, release);
             }
             cx.store(at, &buffer[..n as usize * v], l, atomic)?;
         }

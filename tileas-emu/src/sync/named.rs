@@ -38,9 +38,11 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
             format!("barrier {number} with count {count} in a block of {threads} threads"),
         ));
     }
-    let release = cx.cta.det.release(cx.w.id, &cx.w.frags[cx.f].know);
+    let live = cx.w.live;
+    let release = cx.release(live);
     if cx.cta.det.on.races {
         cx.w.sync_clock = cx.cta.det.clocks[cx.w.id as usize];
+        cx.w.since = cx.w.sync_clock;
     }
     cx.cta.footprint.named(number);
     let b = &mut cx.cta.named[number as usize];
