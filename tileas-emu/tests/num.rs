@@ -142,6 +142,21 @@ fn rounding_between_neighbours() {
 }
 
 #[test]
+fn short_ways_agree_with_the_long_one() {
+    let mut rng = Rng(12);
+    for i in 0..300_000u64 {
+        // Random patterns, then all upper halves with a tie and its neighbours.
+        let x = if i < 100_000 {
+            rng.next() as u32
+        } else {
+            ((i % 65536) as u32) << 16 | 0x7FFF + (i >> 16) as u32 % 3
+        };
+        let long = encode(F32.decode(x.into()), &BF16, RN);
+        assert_eq!(convert(&F32, x.into(), &BF16, RN), long, "{x:#x}");
+    }
+}
+
+#[test]
 fn scale_factors_round_up_or_toward_zero() {
     let t = table(&UE8M0);
     let mut rng = Rng(5);
@@ -274,22 +289,29 @@ fn f32_arithmetic_with_all_roundings() {
         let f = |x: f32| u64::from(x.to_bits());
         let exact = |x: u64| f32::from_bits(x as u32);
         for (got, fast, want) in [
-            (exact(arith::add(&F32, f(a), f(b), RN)), arith::add_f32(a, b, RN), a + b),
-            (exact(arith::sub(&F32, f(a), f(b), RN)), arith::sub_f32(a, b, RN), a - b),
-            (exact(arith::mul(&F32, f(a), f(b), RN)), arith::mul_f32(a, b, RN), a * b),
-            (exact(arith::div(&F32, f(a), f(b), RN)), arith::div_f32(a, b, RN), a / b),
-            (exact(arith::sqrt(&F32, f(a), RN)), arith::sqrt_f32(a, RN), a.sqrt()),
-            (exact(arith::fma(&F32, f(a), f(b), f(c), RN)), arith::fma_f32(a, b, c, RN), a.mul_add(b, c)),
+            (exact(arith::add_exact(&F32, f(a), f(b), RN)), arith::add_f32(a, b, RN), a + b),
+            (exact(arith::add_exact(&F32, f(a), f(b) ^ 0x8000_0000, RN)), arith::sub_f32(a, b, RN), a - b),
+            (exact(arith::mul_exact(&F32, f(a), f(b), RN)), arith::mul_f32(a, b, RN), a * b),
+            (exact(arith::div_exact(&F32, f(a), f(b), RN)), arith::div_f32(a, b, RN), a / b),
+            (exact(arith::sqrt_exact(&F32, f(a), RN)), arith::sqrt_f32(a, RN), a.sqrt()),
+            (
+                exact(arith::fma_exact(&F32, f(a), f(b), f(c), RN)),
+                arith::fma_f32(a, b, c, RN),
+                a.mul_add(b, c),
+            ),
         ] {
             assert!(same(got, want), "{a:e} {b:e} {c:e}: {got:e}, host {want:e}");
             assert_eq!(got.to_bits(), fast.to_bits());
         }
         let ftz = RN.ftz();
         assert_eq!(
-            exact(arith::fma(&F32, f(a), f(b), f(c), ftz)).to_bits(),
+            exact(arith::fma_exact(&F32, f(a), f(b), f(c), ftz)).to_bits(),
             arith::fma_f32(a, b, c, ftz).to_bits()
         );
-        assert_eq!(exact(arith::mul(&F32, f(a), f(b), ftz)).to_bits(), arith::mul_f32(a, b, ftz).to_bits());
+        assert_eq!(
+            exact(arith::mul_exact(&F32, f(a), f(b), ftz)).to_bits(),
+            arith::mul_f32(a, b, ftz).to_bits()
+        );
         if !(a.is_finite() && b.is_finite() && c.is_finite()) {
             continue;
         }

@@ -121,7 +121,39 @@ impl Fun {
 
     /// Correctly rounded result for the pattern `x` of `format`.
     pub fn eval(self, format: &Format, x: u64, ftz: bool) -> u64 {
+        if format.bits == 32
+            && format.pad == 0
+            && let Some(y) = self.quick(f32::from_bits(x as u32))
+        {
+            return y.to_bits().into();
+        }
         self.rounded(format, x, ftz, Rounding::Rn)
+    }
+
+    /// [`Fun::eval`] without the host's library.
+    pub fn eval_exact_f32(self, x: f32, ftz: bool) -> f32 {
+        f32::from_bits(self.rounded(&F32, x.to_bits().into(), ftz, Rounding::Rn) as u32)
+    }
+
+    /// The host library's f64 result, where an error of 2^-45 of its value could not change the
+    /// rounded result (libraries are good to about 2^-52). Normal operands and results only.
+    fn quick(self, x: f32) -> Option<f32> {
+        let w = f64::from(x);
+        let y = match self {
+            Fun::Ex2 => w.exp2(),
+            Fun::Lg2 if x > 0.0 => w.log2(),
+            Fun::Sin => w.sin(),
+            Fun::Cos => w.cos(),
+            Fun::Tanh => w.tanh(),
+            _ => return None,
+        };
+        let (least, most) = (f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX) / 2.0);
+        if !x.is_normal() || !(least * 2.0..most).contains(&y.abs()) {
+            return None;
+        }
+        let slack = y * 2.842_170_943_040_401e-14;
+        let (low, high) = ((y - slack) as f32, (y + slack) as f32);
+        (low.to_bits() == high.to_bits()).then_some(low)
     }
 
     fn rounded(self, format: &Format, x: u64, ftz: bool, rounding: Rounding) -> u64 {

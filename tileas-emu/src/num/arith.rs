@@ -27,6 +27,14 @@ fn operand(format: &Format, bits: u64, how: Mode) -> Num {
 
 /// `a + b`.
 pub fn add(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
+    match host_operands(format, [a, b], how) {
+        Some([a, b]) => bits(add_f32(a, b, how)),
+        None => add_exact(format, a, b, how),
+    }
+}
+
+/// [`add`] always by exact integers.
+pub fn add_exact(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
     let value = match (operand(format, a, how), operand(format, b, how)) {
         (Num::Nan, _) | (_, Num::Nan) => Num::Nan,
         (Num::Inf(x), Num::Inf(y)) if x != y => Num::Nan,
@@ -58,11 +66,27 @@ fn product(a: Num, b: Num) -> Num {
 
 /// `a * b`.
 pub fn mul(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
+    match host_operands(format, [a, b], how) {
+        Some([a, b]) => bits(mul_f32(a, b, how)),
+        None => mul_exact(format, a, b, how),
+    }
+}
+
+/// [`mul`] always by exact integers.
+pub fn mul_exact(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
     encode(product(operand(format, a, how), operand(format, b, how)), format, how)
 }
 
 /// `a * b + c`, rounded once.
 pub fn fma(format: &Format, a: u64, b: u64, c: u64, how: Mode) -> u64 {
+    match host_operands(format, [a, b, c], how) {
+        Some([a, b, c]) => bits(fma_f32(a, b, c, how)),
+        None => fma_exact(format, a, b, c, how),
+    }
+}
+
+/// [`fma`] always by exact integers.
+pub fn fma_exact(format: &Format, a: u64, b: u64, c: u64, how: Mode) -> u64 {
     fma_mixed(format, a, b, format, c, format, how)
 }
 
@@ -80,6 +104,14 @@ pub fn fma_mixed(ab: &Format, a: u64, b: u64, c_format: &Format, c: u64, dst: &F
 
 /// `a / b` (`div.rn` and the other roundings).
 pub fn div(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
+    match host_operands(format, [a, b], how) {
+        Some([a, b]) => bits(div_f32(a, b, how)),
+        None => div_exact(format, a, b, how),
+    }
+}
+
+/// [`div`] always by exact integers.
+pub fn div_exact(format: &Format, a: u64, b: u64, how: Mode) -> u64 {
     let value = match (operand(format, a, how), operand(format, b, how)) {
         (Num::Nan, _) | (_, Num::Nan) | (Num::Inf(_), Num::Inf(_)) => Num::Nan,
         (Num::Inf(x), Num::Finite(y)) => Num::Inf(x != y.neg),
@@ -104,6 +136,14 @@ pub fn rcp(format: &Format, a: u64, how: Mode) -> u64 {
 
 /// Square root.
 pub fn sqrt(format: &Format, a: u64, how: Mode) -> u64 {
+    match host_operands(format, [a], how) {
+        Some([a]) => bits(sqrt_f32(a, how)),
+        None => sqrt_exact(format, a, how),
+    }
+}
+
+/// [`sqrt`] always by exact integers.
+pub fn sqrt_exact(format: &Format, a: u64, how: Mode) -> u64 {
     let value = match operand(format, a, how) {
         Num::Finite(x) if x.is_zero() => Num::Finite(x),
         Num::Inf(false) => Num::Inf(false),
@@ -171,6 +211,11 @@ fn host(how: Mode) -> bool {
     how.rounding == Rounding::Rn && !how.sat && !how.relu && !how.satfinite
 }
 
+/// The operands as host numbers, where the host's arithmetic may be used.
+fn host_operands<const N: usize>(format: &Format, x: [u64; N], how: Mode) -> Option<[f32; N]> {
+    (format.bits == 32 && format.pad == 0 && host(how)).then(|| x.map(|x| f32::from_bits(x as u32)))
+}
+
 fn bits(x: f32) -> u64 {
     x.to_bits().into()
 }
@@ -190,15 +235,15 @@ macro_rules! single {
 
 single! {
     /// f32 addition.
-    add_f32, add(a, b), a + b;
+    add_f32, add_exact(a, b), a + b;
     /// f32 subtraction.
     sub_f32, sub(a, b), a - b;
     /// f32 multiplication.
-    mul_f32, mul(a, b), a * b;
+    mul_f32, mul_exact(a, b), a * b;
     /// f32 fused multiply-add.
-    fma_f32, fma(a, b, c), a.mul_add(b, c);
+    fma_f32, fma_exact(a, b, c), a.mul_add(b, c);
     /// f32 division.
-    div_f32, div(a, b), a / b;
+    div_f32, div_exact(a, b), a / b;
     /// f32 square root.
-    sqrt_f32, sqrt(a), a.sqrt();
+    sqrt_f32, sqrt_exact(a), a.sqrt();
 }

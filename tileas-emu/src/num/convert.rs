@@ -49,12 +49,25 @@ impl Cvt {
 
 /// Converts the pattern `bits` of `src` to `dst`.
 pub fn convert(src: &Format, bits: u64, dst: &Format, how: Cvt) -> u64 {
+    let plain = how.rounding == Rounding::Rn && !(how.satfinite || how.sat || how.relu || how.ftz);
+    if plain && src.man_bits == 23 && dst.man_bits == 7 {
+        return narrow_bf16(bits as u32).into();
+    }
     let flush = how.ftz && src.bits == 32 && src.is_subnormal(bits);
     let value = match src.decode(bits) {
         Num::Finite(x) if flush => Num::Finite(Exact::zero(x.neg)),
         value => value,
     };
     encode(value, dst, how)
+}
+
+/// f32 to bf16, to nearest even: the usual case of the packed conversions, without decoding.
+fn narrow_bf16(x: u32) -> u16 {
+    if x & 0x7FFF_FFFF > 0x7F80_0000 {
+        return BF16.nan as u16;
+    }
+    // Cannot wrap: the largest pattern left is an infinity.
+    ((x + 0x7FFF + (x >> 16 & 1)) >> 16) as u16
 }
 
 /// Rounds a decoded number into `dst` under the modifiers.

@@ -5,8 +5,9 @@
 //! results that hardware may give instead ([`approx`], [`mma`]).
 //! Method: a value is decoded to an exact integer significand ([`exact::Exact`]), computed on
 //! without loss (or with a sticky bit) and rounded once.
-//! Guarantee: no host floating-point mode or math library decides a result; the same inputs give
-//! the same bits on every machine.
+//! Guarantee: no host floating-point mode or math library decides a result (a library's value is
+//! taken only where its error cannot change the rounding); the same inputs give the same bits on
+//! every machine.
 //! Source: PTX ISA, "Data Movement and Conversion Instructions: cvt", "Floating-Point Instructions",
 //! "Alternate Floating-Point Data Formats"; OCP 8-bit and MX format specifications.
 
