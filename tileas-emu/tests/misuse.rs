@@ -224,6 +224,29 @@ fn traces_and_runs_are_repeatable() {
     assert!(a.1.contains("TMA load") && a.1.contains("tensor pipe"));
 }
 
+/// `bar.red` over the block, with a thread-dependent predicate.
+#[test]
+fn barriers_reduce() {
+    for (op, want) in [
+        ("bar.red.popc.u32 %r3, 1, %p1;", 40u32),
+        ("bar.red.or.pred %p2, 1, 64, %p1; selp.u32 %r3, 1, 0, %p2;", 1),
+        ("bar.red.and.pred %p2, 1, 64, !%p1; selp.u32 %r3, 1, 0, %p2;", 0),
+    ] {
+        let p = Program::parse(&text(&format!("setp.lt.u32 %p1, %r0, 40; {op} st.global.u32 [%rd4], %r3;")))
+            .unwrap_or_else(|e| panic!("{}", e[0]));
+        for seed in 0..4 {
+            let mut mem = Memory::new();
+            let x = put(&mut mem, &F32, 2, 32, |i| i as f32);
+            let y = put(&mut mem, &F32, 2, 32, |_| 0.0);
+            let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
+            let l = Launch { kernel: None, grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args };
+            Machine::run(&p, &l, &mut mem, &all(Mode::Random(seed)), &mut NoTrace)
+                .unwrap_or_else(|e| panic!("{e}"));
+            assert!(mem.bytes(y.id).chunks_exact(4).all(|w| w == want.to_le_bytes()), "{op}");
+        }
+    }
+}
+
 /// Two CTAs: the first writes and raises a flag, the second waits for the flag and reads.
 fn flag(write: &str, read: &str) -> &'static str {
     let body = format!(

@@ -60,6 +60,8 @@ pub struct Warp {
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
     /// wgmma state.
     pub wgmma: crate::async_ops::wgmma::Pipe,
+    /// Phase of the `bar.red` the warp has arrived at.
+    pub reducing: Option<u64>,
     /// Registers per thread after setmaxnreg.
     pub reg_cap: u32,
     /// The warp's clock at its last full synchronisation.
