@@ -420,7 +420,7 @@ fn dealloc(b: &mut Build<'_>) -> R<Exec> {
         if cx.cta.det.on.races {
             let epoch = cx.epoch();
             for lane in 0..128 {
-                for c in address..(address + columns).min(512) {
+                for c in address..address.saturating_add(columns).min(512) {
                     let who = Who { epoch, know: &cx.w.frags[cx.f].know, since: u32::MAX };
                     cx.cta.det.free_tensor(lane, c, &who)?;
                 }
