@@ -8,11 +8,26 @@
 //!
 //! ```
 //! use tileas_emu::{Arg, Launch, Machine, Memory, NoTrace, Program, RunOptions};
-//! let text = ".version 8.6\n.target sm_100a\n.address_size 64\n
-//! .visible .entry k(.param .u64 p) { .reg .b64 %rd<1>; .reg .b32 %r<2>;
-//!   ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; cvt.u64.u32 %q, %r1; }";
-//! assert!(Program::parse(text).is_err());
+//! let text = ".version 8.6
+//!     .target sm_100a
+//!     .address_size 64
+//!     .visible .entry k(.param .u64 p) {
+//!         .reg .b64 %rd<2>; .reg .b32 %r<1>;
+//!         ld.param.u64 %rd0, [p]; mov.u32 %r0, %tid.x;
+//!         mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r0; ret;
+//!     }";
+//! let program = Program::parse(text).unwrap();
+//! let mut memory = Memory::new();
+//! let out = memory.alloc(vec![0; 128]);
+//! let args = vec![Arg::u64(memory.address(out))];
+//! let launch = Launch { grid: [1, 1, 1], block: [32, 1, 1], args, ..Launch::default() };
+//! Machine::run(&program, &launch, &mut memory, &RunOptions::default(), &mut NoTrace).unwrap();
+//! assert_eq!(memory.bytes(out)[4 * 9], 9);
 //! ```
+//!
+//! Layers: [`parse`] reads text, [`decode`] makes each instruction a closure (one table row and one
+//! function per form), [`exec`], [`sync`] and [`async_ops`] hold these functions, [`mem`] the memories,
+//! [`detect`] the race detectors, [`sched`] the choice of the next step and the exhaustive search.
 //!
 //! The crate shares no code and no tables with the compiler. What the emulator does not know is an
 //! error with its place, never a guess. Left out: clusters, time, caches, weak memory other than

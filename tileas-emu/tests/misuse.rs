@@ -69,10 +69,15 @@ fn misuse_is_reported() {
         ("trap", "trap;".into(), 32),
         ("arith.div0", "div.u32 %r3, %r1, 0;".into(), 32),
         ("limit.steps", "Q: bra Q;".into(), 32),
-        ("race", "shr.u32 %r2, %r0, 5; st.shared.b32 [%s], %r2;".into(), 64),
+        ("race", "shr.u32 %r2, %r0, 5; and.b32 %r3, %r0, 31; setp.eq.u32 %p1, %r3, 0; @%p1 st.shared.b32 [%s], %r2;".into(), 64),
         ("race", "xor.b32 %r2, %r0, 32; shl.b32 %r2, %r2, 2; add.u32 %r3, %s, %r2; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.sync 0; ld.shared.b32 %r5, [%r3]; st.shared.b32 [%r4], %r5;".into(), 64),
         ("none", "xor.b32 %r2, %r0, 32; shl.b32 %r2, %r2, 2; add.u32 %r3, %s, %r2; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.sync 0; ld.shared.b32 %r5, [%r3]; bar.sync 0; st.shared.b32 [%r4], %r5;".into(), 64),
-        ("race", "st.global.b32 [%rd1], %r0;".into(), 64),
+        // Lanes of one warp.
+        ("race.lanes", "shl.b32 %r4, %r0, 2; xor.b32 %r3, %r4, 4; add.u32 %r3, %s, %r3; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; ld.shared.b32 %r5, [%r3];".into(), 32),
+        ("none", "shl.b32 %r4, %r0, 2; xor.b32 %r3, %r4, 4; add.u32 %r3, %s, %r3; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; bar.warp.sync -1; ld.shared.b32 %r5, [%r3];".into(), 32),
+        ("race", "setp.eq.u32 %p0, %r0, 0; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
+        ("none", "setp.eq.u32 %p0, %r0, 0; shl.b32 %r4, %r0, 2; add.u32 %r4, %s, %r4; st.shared.b32 [%r4], %r0; fence.proxy.async.shared::cta; bar.warp.sync -1; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
+        ("none", "st.global.b32 [%rd1], %r0;".into(), 32),
         ("none", "red.global.add.u32 [%rd1], %r0;".into(), 64),
         ("none", "st.shared.b16 [%s+64], %h0;".replace("%h0", "1"), 32),
         ("exit.store", "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; @%p0 fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; @%p0 cp.async.bulk.commit_group;".into(), 32),
@@ -157,8 +162,8 @@ fn each(op: &str, f: impl Fn(u32, u32) -> u32) {
 fn integers_agree_with_the_host() {
     each("add.u32 %r3, %r1, %r2;", u32::wrapping_add);
     each("mul.lo.s32 %r3, %r1, %r2;", u32::wrapping_mul);
-    each("mul.hi.u32 %r3, %r1, %r2;", |a, b| (u64::from(a) * u64::from(b) >> 32) as u32);
-    each("mul.hi.s32 %r3, %r1, %r2;", |a, b| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32);
+    each("mul.hi.u32 %r3, %r1, %r2;", |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32);
+    each("mul.hi.s32 %r3, %r1, %r2;", |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
     each("shl.b32 %r3, %r1, %r2;", |a, b| a.checked_shl(b).unwrap_or(0));
     each("shr.s32 %r3, %r1, %r2;", |a, b| ((a as i32) >> b.min(31)) as u32);
     each("max.s32 %r3, %r1, %r2;", |a, b| (a as i32).max(b as i32) as u32);
@@ -217,4 +222,62 @@ fn traces_and_runs_are_repeatable() {
     let (a, b) = (run(), run());
     assert_eq!(a, b);
     assert!(a.1.contains("TMA load") && a.1.contains("tensor pipe"));
+}
+
+/// `bar.red` over the block, with a thread-dependent predicate.
+#[test]
+fn barriers_reduce() {
+    for (op, want) in [
+        ("bar.red.popc.u32 %r3, 1, %p1;", 40u32),
+        ("bar.red.or.pred %p2, 1, 64, %p1; selp.u32 %r3, 1, 0, %p2;", 1),
+        ("bar.red.and.pred %p2, 1, 64, !%p1; selp.u32 %r3, 1, 0, %p2;", 0),
+    ] {
+        let p = Program::parse(&text(&format!("setp.lt.u32 %p1, %r0, 40; {op} st.global.u32 [%rd4], %r3;")))
+            .unwrap_or_else(|e| panic!("{}", e[0]));
+        for seed in 0..4 {
+            let mut mem = Memory::new();
+            let x = put(&mut mem, &F32, 2, 32, |i| i as f32);
+            let y = put(&mut mem, &F32, 2, 32, |_| 0.0);
+            let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
+            let l = Launch { kernel: None, grid: [1, 1, 1], block: [64, 1, 1], dynamic_smem: 64, args };
+            Machine::run(&p, &l, &mut mem, &all(Mode::Random(seed)), &mut NoTrace)
+                .unwrap_or_else(|e| panic!("{e}"));
+            assert!(mem.bytes(y.id).chunks_exact(4).all(|w| w == want.to_le_bytes()), "{op}");
+        }
+    }
+}
+
+/// Two CTAs: the first writes and raises a flag, the second waits for the flag and reads.
+fn flag(write: &str, read: &str) -> &'static str {
+    let body = format!(
+        "mov.u32 %r2, %ctaid.x; setp.ne.u32 %p0, %r0, 0; @%p0 bra END; setp.ne.u32 %p0, %r2, 0; @%p0 bra SECOND; \
+         mov.u32 %r3, 7; st.global.u32 [%rd1], %r3; mov.u32 %r4, 1; {write} bra END; \
+         SECOND: {read} setp.eq.u32 %p1, %r5, 0; @%p1 bra SECOND; ld.global.u32 %r6, [%rd1]; st.global.u32 [%rd1+8], %r6; END:"
+    );
+    let p = Program::parse(&text(&body)).unwrap_or_else(|e| panic!("{}", e[0]));
+    for seed in 0..12 {
+        let mut mem = Memory::new();
+        let x = put(&mut mem, &F32, 4, 32, |i| i as f32);
+        let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
+        let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
+        let l = Launch { kernel: None, grid: [2, 1, 1], block: [32, 1, 1], dynamic_smem: 64, args };
+        let o = RunOptions { resident: 2, ..all(Mode::Random(seed)) };
+        if let Err(f) = Machine::run(&p, &l, &mut mem, &o, &mut NoTrace) {
+            return f.code;
+        }
+        assert_eq!(mem.bytes(y.id)[8], 7);
+    }
+    "none"
+}
+
+#[test]
+fn ctas_synchronise_through_flags() {
+    let (write, read) =
+        ("st.release.gpu.global.u32 [%rd1+4], %r4;", "ld.acquire.gpu.global.u32 %r5, [%rd1+4];");
+    assert_eq!(flag(write, read), "none");
+    assert_eq!(flag("st.relaxed.gpu.global.u32 [%rd1+4], %r4;", read), "race");
+    assert_eq!(flag(write, "ld.relaxed.gpu.global.u32 %r5, [%rd1+4];"), "race");
+    let fenced = "fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%rd1+4], %r4;";
+    assert_eq!(flag(fenced, "ld.relaxed.gpu.global.u32 %r5, [%rd1+4]; fence.acq_rel.gpu;"), "none");
+    assert_eq!(flag("st.global.u32 [%rd1+4], %r4;", read), "race");
 }

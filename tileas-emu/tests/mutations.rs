@@ -78,6 +78,13 @@ const BLACKWELL: &[Mutation] = &[
         &["proxy", "race"],
     ),
     (
+        "no warp barrier before the store",
+        "// every writing lane\n    bar.warp.sync 0xffffffff;",
+        "// every writing lane",
+        0,
+        &["race"],
+    ),
+    (
         "lane field of the TMEM address",
         "shl.b32    %t0, %warp, 21;",
         "shl.b32    %t0, %warp, 20;",
@@ -158,7 +165,7 @@ const BLACKWELL: &[Mutation] = &[
         "xor.b32    %addr, %xo, 48;",
         "add.u32    %addr, %xo, 48;",
         0,
-        &["undefined", "race"],
+        &["undefined", "race", "race.lanes"],
     ),
     (
         "half of the columns swapped",

@@ -149,7 +149,7 @@ fn short_ways_agree_with_the_long_one() {
         let x = if i < 100_000 {
             rng.next() as u32
         } else {
-            ((i % 65536) as u32) << 16 | 0x7FFF + (i >> 16) as u32 % 3
+            (((i % 65536) as u32) << 16) | (0x7FFF + (i >> 16) as u32 % 3)
         };
         let long = encode(F32.decode(x.into()), &BF16, RN);
         assert_eq!(convert(&F32, x.into(), &BF16, RN), long, "{x:#x}");

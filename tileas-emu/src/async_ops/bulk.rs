@@ -13,7 +13,7 @@ use crate::exec::{Flow, Trap, X};
 use crate::layout::tma::Piece;
 
 fn check(smem: u32, global: u64, bytes: u32) -> X<()> {
-    if bytes == 0 || bytes % 16 != 0 || smem % 16 != 0 || global % 16 != 0 {
+    if bytes == 0 || !(u64::from(bytes | smem) | global).is_multiple_of(16) {
         return Err(Trap::new(
             "align",
             format!(
@@ -33,7 +33,7 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
             let (smem, global, bytes) = (cx.shared_address(dst, l)?, cx.w.address(src, l), cx.w.u32(n, l));
             check(smem, global, bytes)?;
             let bar = cx.shared_address(mbar, l)?;
-            cx.issue_load(vec![Piece { smem, global: Some(global), bytes }], None, bar, bytes)?;
+            cx.issue_load(l, vec![Piece { smem, global: Some(global), bytes }], None, bar, bytes)?;
         }
         Ok(Flow::Next)
     }))

@@ -187,7 +187,7 @@ impl Cta {
                 Some(g) => {
                     buffer.extend_from_slice(mem.slice(g, p.bytes)?);
                     if let Some(k) = &load.ticket.know {
-                        shadow.access(&self.det, g, p.bytes, false, &Who { epoch, know: k })?;
+                        shadow.access(&self.det, g, p.bytes, false, &Who { epoch, know: k, since: 0 })?;
                     }
                 }
                 None => match &load.map {
@@ -204,7 +204,7 @@ impl Cta {
                 }
             }
             if let Some(k) = &load.ticket.know {
-                self.det.shared(p.smem, p.bytes, true, &Who { epoch, know: k })?;
+                self.det.shared(p.smem, p.bytes, true, &Who { epoch, know: k, since: 0 })?;
             }
             if self.smem.in_mbarrier(p.smem, p.bytes) {
                 return Err(Trap::new(
@@ -235,7 +235,7 @@ impl Cta {
                     self.footprint.bytes(p.smem, p.bytes, false);
                 }
                 if let Some(k) = &s.reading.know {
-                    self.det.shared(p.smem, p.bytes, false, &Who { epoch, know: k })?;
+                    self.det.shared(p.smem, p.bytes, false, &Who { epoch, know: k, since: 0 })?;
                 }
                 s.data.extend_from_slice(self.smem.slice(p.smem, p.bytes));
             }
@@ -256,7 +256,7 @@ impl Cta {
                 }
                 self.footprint.global(g, true);
                 if let Some(k) = &s.writing.know {
-                    shadow.access(&self.det, g, p.bytes, true, &Who { epoch, know: k })?;
+                    shadow.access(&self.det, g, p.bytes, true, &Who { epoch, know: k, since: 0 })?;
                 }
             }
             s.data = Vec::new();

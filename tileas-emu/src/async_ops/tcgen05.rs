@@ -98,13 +98,13 @@ impl Cta {
                     self.footprint.bytes(a, 4, false);
                 }
                 if let Some(k) = &op.ticket.know {
-                    self.det.shared(a, 4, false, &Who { epoch, know: k })?;
+                    self.det.shared(a, 4, false, &Who { epoch, know: k, since: 0 })?;
                 }
                 let v = self.smem.u32(a);
                 let (to, n) = shape.lanes(row);
                 for &lane in &to[..n] {
                     if let Some(k) = &op.ticket.know {
-                        self.det.tensor(lane, column + c, true, &Who { epoch, know: k })?;
+                        self.det.tensor(lane, column + c, true, &Who { epoch, know: k, since: 0 })?;
                     }
                     self.tmem.set(lane, column + c, v);
                 }
@@ -116,7 +116,7 @@ impl Cta {
     fn multiply(&mut self, m: &Mma, ticket: &Ticket, site: Site) -> X<()> {
         let i = &m.idesc;
         let epoch = self.det.ticket_epoch(ticket, site.pc);
-        let who = ticket.know.as_ref().map(|k| Who { epoch, know: k });
+        let who = ticket.know.as_ref().map(|k| Who { epoch, know: k, since: 0 });
         let path = DataPath::of(i.m, 1).ok_or_else(|| Trap::new("layout", format!("M = {}", i.m)))?;
         let (rows, n, k) = (i.m, i.n as usize, i.kind.k() as usize);
         self.footprint.tensor();
@@ -240,11 +240,12 @@ impl Cx<'_> {
     /// Queues an operation on the tensor pipe of a lane's thread.
     pub fn issue_pipe(&mut self, lane: usize, work: Work) {
         let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
+        let own = self.own(1 << lane);
         let know = &self.w.frags[self.f].know;
         let det = &mut self.cta.det;
         let ticket = if det.on.races {
             let agent = det.agent(Agent::Tensor(thread));
-            det.issue(w, know, agent)
+            det.issue(w, know, agent, own)
         } else {
             Ticket::default()
         };
@@ -419,8 +420,8 @@ fn dealloc(b: &mut Build<'_>) -> R<Exec> {
         if cx.cta.det.on.races {
             let epoch = cx.epoch();
             for lane in 0..128 {
-                for c in address..(address + columns).min(512) {
-                    let who = Who { epoch, know: &cx.w.frags[cx.f].know };
+                for c in address..address.saturating_add(columns).min(512) {
+                    let who = Who { epoch, know: &cx.w.frags[cx.f].know, since: u32::MAX };
                     cx.cta.det.free_tensor(lane, c, &who)?;
                 }
             }

@@ -33,7 +33,14 @@ impl Cx<'_> {
     }
 
     /// Queues a load.
-    pub fn issue_load(&mut self, pieces: Vec<Piece>, map: Option<TensorMap>, mbar: u32, bytes: u32) -> X<()> {
+    pub fn issue_load(
+        &mut self,
+        lane: usize,
+        pieces: Vec<Piece>,
+        map: Option<TensorMap>,
+        mbar: u32,
+        bytes: u32,
+    ) -> X<()> {
         self.check_pieces(&pieces)?;
         self.cta.mbarrier(mbar)?;
         for p in &pieces {
@@ -42,10 +49,10 @@ impl Cx<'_> {
             }
             self.cta.smem.define(p.smem, p.bytes, false);
         }
-        let (w, f) = (self.w.id, self.f);
+        let (w, f, own) = (self.w.id, self.f, self.own(1 << lane));
         let ticket = if self.cta.det.on.races {
             let agent = self.cta.det.load_agent(&self.w.frags[f].know);
-            self.cta.det.issue(w, &self.w.frags[f].know, agent)
+            self.cta.det.issue(w, &self.w.frags[f].know, agent, own)
         } else {
             Default::default()
         };
@@ -64,11 +71,12 @@ impl Cx<'_> {
     ) -> X<()> {
         self.check_pieces(&pieces)?;
         let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
+        let own = self.own(1 << lane);
         let know = &self.w.frags[self.f].know;
         let det = &mut self.cta.det;
         let (reading, writing) = if det.on.races {
             let (a, b) = (det.agent(Agent::StoreRead(thread)), det.agent(Agent::StoreWrite(thread)));
-            (det.issue(w, know, a), det.issue(w, know, b))
+            (det.issue(w, know, a, own), det.issue(w, know, b, own))
         } else {
             Default::default()
         };
@@ -127,7 +135,7 @@ fn load(b: &mut Build<'_>) -> R<Exec> {
                 rank_fits(&t, n)?;
                 t.pieces(&at, smem, &mut pieces)?;
             }
-            cx.issue_load(pieces, Some(t), bar, bytes)?;
+            cx.issue_load(l, pieces, Some(t), bar, bytes)?;
         }
         Ok(Flow::Next)
     }))

@@ -76,7 +76,7 @@ pub fn finish(cta: &mut Cta, w: &mut Warp, i: usize) -> X<()> {
             for (h, &(lane, column)) in cells[..n].iter().enumerate() {
                 let (lane, column) = (m.base.0 + lane, m.base.1 + column);
                 if let Some(k) = &m.ticket.know {
-                    cta.det.tensor(lane, column, !f.load, &Who { epoch, know: k })?;
+                    cta.det.tensor(lane, column, !f.load, &Who { epoch, know: k, since: 0 })?;
                 }
                 if f.load {
                     taint |= u32::from(!cta.tmem.defined(lane, column)) << t;
@@ -143,11 +143,12 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
         }
         let base = shape.base(address, cx.w.id % 4)?;
         cx.cta.tmem.check(base.1, form.width, if load { "tcgen05.ld" } else { "tcgen05.st" })?;
+        let own = cx.own(m);
         let (w, know) = (cx.w.id, &cx.w.frags[cx.f].know);
         let det = &mut cx.cta.det;
         let ticket = if det.on.races {
             let agent = det.agent(if load { Agent::TmemLoad(w) } else { Agent::TmemStore(w) });
-            det.issue(w, know, agent)
+            det.issue(w, know, agent, own)
         } else {
             Ticket::default()
         };

@@ -73,7 +73,7 @@ pub fn finish_oldest(cta: &mut Cta, w: &mut Warp) -> X<()> {
     let Some(op) = w.wgmma.ops.pop_front() else { return Ok(()) };
     let f = &op.form;
     let epoch = cta.det.ticket_epoch(&op.ticket, op.site.pc);
-    let who = op.ticket.know.as_ref().map(|k| Who { epoch, know: k });
+    let who = op.ticket.know.as_ref().map(|k| Who { epoch, know: k, since: 0 });
     let elem = element_bytes(f.fa);
     let k = (32 / elem) as usize;
     let group_warp = w.id % 4;
@@ -248,11 +248,12 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
                 "warps of the warpgroup issue different operations or descriptors",
             ));
         }
+        let own = cx.own(m);
         let (w, know) = (cx.w.id, &cx.w.frags[cx.f].know);
         let det = &mut cx.cta.det;
         let ticket = if det.on.races {
             let agent = det.agent(Agent::Wgmma(w));
-            det.issue(w, know, agent)
+            det.issue(w, know, agent, own)
         } else {
             Ticket::default()
         };

@@ -256,10 +256,8 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
     let mut pc = 0u32;
     for s in &e.body {
         match s {
-            Stmt::Label(name, at) => {
-                if labels.insert(name.as_str(), pc).is_some() {
-                    errors.push(Diagnostic::new("P015", *at, format!("label `{name}` is defined twice")));
-                }
+            Stmt::Label(name, at) if labels.insert(name.as_str(), pc).is_some() => {
+                errors.push(Diagnostic::new("P015", *at, format!("label `{name}` is defined twice")));
             }
             Stmt::Inst(_) => pc += 1,
             _ => {}

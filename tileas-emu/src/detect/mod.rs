@@ -7,7 +7,7 @@ pub mod clock;
 pub mod shadow;
 
 use crate::exec::Trap;
-use clock::{Know, Released};
+use clock::{Know, Own, Released};
 use rustc_hash::FxHashMap;
 use shadow::{Conflict, Epoch, Plane, Reason, Shadow};
 use std::rc::Rc;
@@ -17,15 +17,18 @@ use std::rc::Rc;
 pub struct Detectors {
     /// Data races, proxy fences, tcgen05 fences, barriers whose waiters may miss a phase.
     pub races: bool,
+    /// Order among the lanes of a warp: what one lane hands over or issues is not ordered after the
+    /// other lanes' accesses since the warp last synchronised (with `races`).
+    pub lanes: bool,
     /// Reads of memory and registers that nothing has written.
     pub undefined: bool,
 }
 
 impl Detectors {
     /// All detectors.
-    pub const ALL: Detectors = Detectors { races: true, undefined: true };
+    pub const ALL: Detectors = Detectors { races: true, lanes: true, undefined: true };
     /// None: only what no machine could execute is reported.
-    pub const NONE: Detectors = Detectors { races: false, undefined: false };
+    pub const NONE: Detectors = Detectors { races: false, lanes: false, undefined: false };
 }
 
 /// What an agent is, for messages.
@@ -92,6 +95,8 @@ pub struct Who<'a> {
     pub epoch: Epoch,
     /// What it is ordered after.
     pub know: &'a Know,
+    /// The warp's clock from which on its other lanes' accesses are not ordered before.
+    pub since: u32,
 }
 
 /// An asynchronous operation's identity.
@@ -190,28 +195,27 @@ impl Det {
         }
     }
 
-    /// Issues an operation of `agent` by warp `warp`: the operation is ordered after all the warp
-    /// knows, and later accesses of the warp are not ordered before it.
-    pub fn issue(&mut self, warp: u32, know: &Know, agent: u16) -> Ticket {
+    /// Issues an operation of `agent` by warp `warp`: the operation is ordered after what the fragment
+    /// knows and the warp's accesses that `own` names, and later accesses of the warp are not ordered before it.
+    pub fn issue(&mut self, warp: u32, know: &Know, agent: u16, own: Own) -> Ticket {
         if !self.on.races {
             return Ticket::default();
         }
         let mut k = know.clone();
-        k.g.raise(warp as u16, self.clocks[warp as usize]);
-        k.t.raise(warp as u16, self.clocks[warp as usize]);
+        own.raise(&mut k.g, warp);
         self.clocks[warp as usize] += 1;
         let c = &mut self.clocks[usize::from(agent)];
         *c += 1;
         Ticket { agent, clock: *c, know: Some(Rc::new(k)) }
     }
 
-    /// What warp `warp` hands over now; its later accesses are not included.
-    pub fn release(&mut self, warp: u32, know: &Know) -> Released {
+    /// What warp `warp` hands over now: its own accesses that `own` names; later ones are not included.
+    pub fn release(&mut self, warp: u32, know: &Know, own: Own) -> Released {
         if !self.on.races {
             return Released::default();
         }
         let mut r = know.released();
-        r.g.raise(warp as u16, self.clocks[warp as usize]);
+        own.raise(&mut r.g, warp);
         self.clocks[warp as usize] += 1;
         r
     }
@@ -237,6 +241,7 @@ impl Det {
         let verb = |w: bool| if w { "write" } else { "read" };
         let (code, why) = match c.reason {
             Reason::Race => ("race", "are not ordered"),
+            Reason::Lanes => ("race.lanes", "are of different lanes without bar.warp.sync between them"),
             Reason::Proxy => ("proxy", "have no proxy fence between them (fence.proxy.async)"),
             Reason::TensorFence => ("tcgen05.fence", "are ordered without tcgen05.fence"),
         };
@@ -258,7 +263,7 @@ impl Det {
             let stop = end.min(cell * 4 + 4);
             let mask = ((1u8 << (stop - cell * 4)) - 1) & !((1u8 << (a - cell * 4)) - 1);
             let now = Epoch { mask, ..who.epoch };
-            if let Err(c) = self.smem.access(cell as usize, now, write, who.know, Plane::Memory) {
+            if let Err(c) = self.smem.access(cell as usize, now, write, who.know, Plane::Memory, who.since) {
                 return Err(self.conflict(&c, &now, write, Place::Shared(cell * 4)));
             }
             a = stop;
@@ -271,7 +276,7 @@ impl Det {
     pub fn free_tensor(&mut self, lane: u32, column: u32, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
         let i = (lane * 512 + column) as usize;
-        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Memory) {
+        if let Err(c) = self.tmem.access(i, now, true, who.know, Plane::Memory, u32::MAX) {
             return Err(self.conflict(&c, &now, true, Place::Tensor(lane, column)));
         }
         self.tmem.reset(i);
@@ -281,7 +286,8 @@ impl Det {
     /// Checks and records an access of a cell of tensor memory.
     pub fn tensor(&mut self, lane: u32, column: u32, write: bool, who: &Who<'_>) -> Result<(), Trap> {
         let now = Epoch { mask: 15, ..who.epoch };
-        if let Err(c) = self.tmem.access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor)
+        if let Err(c) =
+            self.tmem.access((lane * 512 + column) as usize, now, write, who.know, Plane::Tensor, u32::MAX)
         {
             return Err(self.conflict(&c, &now, write, Place::Tensor(lane, column)));
         }
@@ -295,6 +301,8 @@ const PAGE: u64 = 4096;
 #[derive(Default)]
 pub struct GlobalShadow {
     pages: FxHashMap<u64, Shadow>,
+    /// Releases by address: CTA number plus one, and what it released.
+    pub sync_vars: FxHashMap<u64, Vec<(u32, Released)>>,
 }
 
 impl GlobalShadow {
@@ -314,7 +322,9 @@ impl GlobalShadow {
             let mask = ((1u8 << (stop - cell)) - 1) & !((1u8 << (a - cell)) - 1);
             let now = Epoch { mask, ..who.epoch };
             let page = self.pages.entry(cell / PAGE).or_insert_with(|| Shadow::new((PAGE / 4) as usize));
-            if let Err(c) = page.access((cell % PAGE / 4) as usize, now, write, who.know, Plane::Memory) {
+            if let Err(c) =
+                page.access((cell % PAGE / 4) as usize, now, write, who.know, Plane::Memory, who.since)
+            {
                 return Err(det.conflict(&c, &now, write, Place::Global(cell)));
             }
             a = stop;

@@ -16,6 +16,8 @@ pub struct Epoch {
     pub agent: u16,
     /// Bytes of the cell.
     pub mask: u8,
+    /// Lane plus one; 0 when the warp acts as a whole.
+    pub lane: u8,
     /// Made by the asynchronous proxy.
     pub is_async: bool,
     /// Part of an atomic operation.
@@ -40,6 +42,8 @@ pub enum Plane {
 pub enum Reason {
     /// Not ordered at all.
     Race,
+    /// Of different lanes of a warp, not ordered.
+    Lanes,
     /// Ordered, but no proxy fence between.
     Proxy,
     /// Ordered, but without the tcgen05 fences.
@@ -74,15 +78,28 @@ pub struct Shadow {
     free: Vec<u32>,
 }
 
-fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, prior_write: bool) -> Option<Reason> {
+fn ordered(
+    prior: &Epoch,
+    now: &Epoch,
+    know: &Know,
+    plane: Plane,
+    prior_write: bool,
+    since: u32,
+) -> Option<Reason> {
     if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
         return None;
     }
     if prior.cta != now.cta {
-        return Some(Reason::Race);
+        let known =
+            know.foreign.iter().any(|f| f.0 == prior.cta && f.1.has(prior.agent, prior.lane, prior.clock));
+        return if known { None } else { Some(Reason::Race) };
     }
     if prior.agent == now.agent {
-        return None;
+        // Lanes of one store to one place: some lane's value wins.
+        let same = prior.pc == now.pc && prior.clock == now.clock;
+        let apart =
+            prior.lane != now.lane && prior.lane != 0 && now.lane != 0 && prior.clock >= since && !same;
+        return apart.then_some(Reason::Lanes);
     }
     if plane == Plane::Tensor {
         if know.t.get(prior.agent) >= prior.clock {
@@ -91,10 +108,10 @@ fn ordered(prior: &Epoch, now: &Epoch, know: &Know, plane: Plane, prior_write: b
         let seen = know.t_in.get(prior.agent) >= prior.clock || know.g.get(prior.agent) >= prior.clock;
         return Some(if seen { Reason::TensorFence } else { Reason::Race });
     }
-    if know.g.get(prior.agent) < prior.clock {
+    if !know.g.has(prior.agent, prior.lane, prior.clock) {
         return Some(Reason::Race);
     }
-    (prior_write && !prior.is_async && now.is_async && know.p.get(prior.agent) < prior.clock)
+    (prior_write && !prior.is_async && now.is_async && !know.p.has(prior.agent, prior.lane, prior.clock))
         .then_some(Reason::Proxy)
 }
 
@@ -134,9 +151,10 @@ impl Shadow {
         write: bool,
         know: &Know,
         plane: Plane,
+        since: u32,
     ) -> Result<(), Conflict> {
         let Some(&cell) = self.cells.get(i) else { return Ok(()) };
-        if let Some(reason) = ordered(&cell.write, &now, know, plane, true) {
+        if let Some(reason) = ordered(&cell.write, &now, know, plane, true, since) {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
         }
         let r = cell.read;
@@ -144,18 +162,21 @@ impl Shadow {
             if r.cta != 0 {
                 if r.agent == MANY {
                     for p in &self.sets[r.clock as usize] {
-                        if let Some(reason) = ordered(p, &now, know, plane, false) {
+                        if let Some(reason) = ordered(p, &now, know, plane, false, since) {
                             return Err(Conflict { reason, prior: *p, prior_write: false });
                         }
                     }
-                } else if let Some(reason) = ordered(&r, &now, know, plane, false) {
+                } else if let Some(reason) = ordered(&r, &now, know, plane, false, since) {
                     return Err(Conflict { reason, prior: r, prior_write: false });
                 }
                 self.clear_reads(i);
             }
             self.cells[i].write = now;
         } else if r.cta == 0 || r.agent == now.agent && r.cta == now.cta {
-            self.cells[i].read = Epoch { mask: r.mask | now.mask, ..now };
+            // Reads of several lanes count as reads of the whole warp: a lane's later write is then
+            // not compared with them.
+            let lane = if r.cta == 0 || r.lane == now.lane || r.clock < since { now.lane } else { 0 };
+            self.cells[i].read = Epoch { mask: r.mask | now.mask, lane, ..now };
         } else if r.agent == MANY {
             let set = &mut self.sets[r.clock as usize];
             match set.iter_mut().find(|p| p.agent == now.agent && p.cta == now.cta) {
@@ -164,7 +185,7 @@ impl Shadow {
             }
         } else {
             let full = Epoch { mask: 15, ..now };
-            if ordered(&r, &full, know, plane, false).is_none() && r.mask & !now.mask == 0 {
+            if ordered(&r, &full, know, plane, false, since).is_none() && r.mask & !now.mask == 0 {
                 self.cells[i].read = now;
             } else {
                 let k = self.free.pop().unwrap_or(self.sets.len() as u32);
@@ -193,28 +214,28 @@ mod tests {
         let mut s = Shadow::new(1);
         let nothing = Know::default();
         for a in 0..3 {
-            s.access(0, by(a, 1), false, &nothing, Plane::Memory).unwrap();
+            s.access(0, by(a, 1), false, &nothing, Plane::Memory, 0).unwrap();
         }
         let mut know = Know::default();
         know.g.raise(0, 1);
         know.g.raise(1, 1);
-        let c = s.access(0, by(3, 1), true, &know, Plane::Memory).unwrap_err();
+        let c = s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap_err();
         assert_eq!((c.prior.agent, c.reason), (2, Reason::Race));
         know.g.raise(2, 1);
-        s.access(0, by(3, 1), true, &know, Plane::Memory).unwrap();
-        assert!(s.access(0, by(4, 1), false, &nothing, Plane::Memory).is_err());
+        s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap();
+        assert!(s.access(0, by(4, 1), false, &nothing, Plane::Memory, 0).is_err());
     }
 
     #[test]
     fn proxy_and_bytes() {
         let mut s = Shadow::new(1);
         let mut know = Know::default();
-        s.access(0, Epoch { mask: 3, ..by(0, 1) }, true, &know, Plane::Memory).unwrap();
-        s.access(0, Epoch { mask: 12, ..by(1, 1) }, false, &know, Plane::Memory).unwrap();
+        s.access(0, Epoch { mask: 3, ..by(0, 1) }, true, &know, Plane::Memory, 0).unwrap();
+        s.access(0, Epoch { mask: 12, ..by(1, 1) }, false, &know, Plane::Memory, 0).unwrap();
         know.g.raise(0, 1);
         let engine = Epoch { is_async: true, ..by(2, 1) };
-        assert_eq!(s.access(0, engine, false, &know, Plane::Memory).unwrap_err().reason, Reason::Proxy);
+        assert_eq!(s.access(0, engine, false, &know, Plane::Memory, 0).unwrap_err().reason, Reason::Proxy);
         know.p.raise(0, 1);
-        s.access(0, engine, false, &know, Plane::Memory).unwrap();
+        s.access(0, engine, false, &know, Plane::Memory, 0).unwrap();
     }
 }

@@ -21,20 +21,49 @@ fn key(at: Loc) -> u64 {
 }
 
 impl Cx<'_> {
-    /// Takes in what was released to an address.
-    pub fn acquire_from(&mut self, at: Loc) {
-        if self.cta.det.on.races
-            && let Some(r) = self.cta.sync_vars.get(&key(at)).cloned()
-        {
-            self.know().acquire(&r);
+    /// Takes in what was released to an address: at once, or at the next fence.
+    pub fn acquire_from(&mut self, at: Loc, at_once: bool) {
+        if !self.cta.det.on.races {
+            return;
+        }
+        let own = self.cta.det.cta;
+        let sync = match at {
+            Loc::Shared(_) => &self.cta.sync_vars,
+            _ => &self.gshadow.sync_vars,
+        };
+        let Some(list) = sync.get(&key(at)) else { return };
+        let know = &mut self.w.frags[self.f].know;
+        for (cta, r) in list {
+            if at_once {
+                know.acquire_of(*cta, own, r);
+            } else {
+                know.fence_in.push((*cta, r.clone()));
+            }
         }
     }
 
-    /// Hands over to an address what the fragment knows.
-    pub fn release_to(&mut self, at: Loc) {
-        if self.cta.det.on.races {
-            let r = self.cta.det.release(self.w.id, &self.w.frags[self.f].know);
-            self.cta.sync_vars.entry(key(at)).or_default().join(&r);
+    /// Hands over to an address what the fragment knows, or what it knew at its last fence.
+    pub fn release_to(&mut self, at: Loc, lane: usize, at_once: bool) {
+        if !self.cta.det.on.races {
+            return;
+        }
+        let r = if at_once {
+            self.release(1 << lane)
+        } else {
+            match &self.w.frags[self.f].know.fence_out {
+                Some(r) => (**r).clone(),
+                None => return,
+            }
+        };
+        let own = self.cta.det.cta;
+        let sync = match at {
+            Loc::Shared(_) => &mut self.cta.sync_vars,
+            _ => &mut self.gshadow.sync_vars,
+        };
+        let list = sync.entry(key(at)).or_default();
+        match list.iter_mut().find(|x| x.0 == own) {
+            Some(x) => x.1.join(&r),
+            None => list.push((own, r)),
         }
     }
 }
@@ -47,19 +76,15 @@ fn update(b: &Build<'_>, op: &str, ty: &str) -> R<Update> {
     if let Some(f) = Format::by_name(ty.strip_suffix("x2").unwrap_or(ty)) {
         let pairs = ty.ends_with("x2");
         let how = Cvt::with(Rounding::Rn);
-        let one = move |f: &'static Format, op: &str| -> R<fn(&Format, u64, u64, Cvt) -> u64> {
-            let _ = f;
-            Ok(match op {
-                "add" => arith::add,
-                "min" => |f, x, y, _| arith::min_max(f, x, y, MinMax::default()),
-                "max" => |f, x, y, _| arith::min_max(f, x, y, MinMax { max: true, ..MinMax::default() }),
-                _ => |_, _, y, _| y,
-            })
-        };
         if !matches!(op, "add" | "min" | "max" | "exch") {
             return Err(b.error("P011", "operation not of this type"));
         }
-        let g = one(f, op)?;
+        let g: fn(&Format, u64, u64, Cvt) -> u64 = match op {
+            "add" => arith::add,
+            "min" => |f, x, y, _| arith::min_max(f, x, y, MinMax::default()),
+            "max" => |f, x, y, _| arith::min_max(f, x, y, MinMax { max: true, ..MinMax::default() }),
+            _ => |_, _, y, _| y,
+        };
         return Ok(Box::new(move |x, y, _| {
             if pairs {
                 let (w, m) = (f.bits, (1u64 << f.bits) - 1);
@@ -120,9 +145,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
             };
             let mut buffer = [0u8; 8];
             let bytes = &mut buffer[..n as usize];
-            if release {
-                cx.release_to(at);
-            }
+            cx.release_to(at, l, release);
             match at {
                 // Atomics on shared memory do not race with each other; their bytes are checked by hand.
                 Loc::Shared(s) => {
@@ -141,15 +164,13 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
             let new = f(old, super::int::get(cx, x, n, l), super::int::get(cx, y, n, l)).to_le_bytes();
             match at {
                 Loc::Shared(s) => {
-                    shared_epoch(cx, s, n)?;
+                    shared_epoch(cx, s, n, l)?;
                     cx.cta.smem.write(s, &new[..n as usize]);
                     cx.cta.changed();
                 }
                 _ => cx.store(at, &new[..n as usize], l, true)?,
             }
-            if acquire {
-                cx.acquire_from(at);
-            }
+            cx.acquire_from(at, acquire);
             if let Some(d) = d {
                 super::int::set(cx, d, n, l, old);
             }
@@ -158,10 +179,10 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
-fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32) -> X<()> {
+fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32, lane: usize) -> X<()> {
     if cx.cta.det.on.races {
-        let epoch = crate::detect::shadow::Epoch { atomic: true, ..cx.epoch() };
-        let who = crate::detect::Who { epoch, know: &cx.w.frags[cx.f].know };
+        let epoch = crate::detect::shadow::Epoch { atomic: true, ..cx.lane_epoch(lane) };
+        let who = crate::detect::Who { epoch, know: &cx.w.frags[cx.f].know, since: cx.w.since };
         cx.cta.det.shared(address, bytes, true, &who)?;
     }
     Ok(())

@@ -54,7 +54,7 @@ fn setmaxnreg(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
     b.collective(Collective::Aligned);
     let n = b.imm(0)? as u32;
-    if !(24..=256).contains(&n) || n % 8 != 0 {
+    if !(24..=256).contains(&n) || !n.is_multiple_of(8) {
         return Err(b.error("P017", "the count must be a multiple of 8 in 24..256"));
     }
     let inc = b.ms(0) == "inc";

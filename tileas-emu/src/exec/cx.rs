@@ -3,7 +3,7 @@
 use super::{Trap, Wait, X};
 use crate::decode::build::{Addr, PredSrc};
 use crate::decode::{Col, Inst, Kernel, LOCAL_WINDOW, PARAM_WINDOW, PCol, SHARED_WINDOW};
-use crate::detect::clock::Know;
+use crate::detect::clock::{Know, Own, Released};
 use crate::detect::shadow::Epoch;
 use crate::detect::{GlobalShadow, Who};
 use crate::layout::tma_map::TensorMap;
@@ -60,12 +60,14 @@ pub struct Warp {
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
     /// wgmma state.
     pub wgmma: crate::async_ops::wgmma::Pipe,
+    /// Phase of the `bar.red` the warp has arrived at.
+    pub reducing: Option<u64>,
     /// Registers per thread after setmaxnreg.
     pub reg_cap: u32,
-    /// Per lane: the warp's clock of its last ordinary write to shared memory.
-    pub lane_write: [u32; 32],
     /// The warp's clock at its last full synchronisation.
     pub sync_clock: u32,
+    /// The warp's clock when some of its lanes last synchronised in any way.
+    pub since: u32,
 }
 
 /// What all CTAs of a launch share.
@@ -212,6 +214,29 @@ impl<'a> Cx<'a> {
         &mut self.w.frags[self.f].know
     }
 
+    /// Which of the warp's accesses come before what the lanes of a mask do now.
+    pub fn own(&self, mask: u32) -> Own {
+        let w = &self.w;
+        Own {
+            lanes: mask,
+            whole: !self.cta.det.on.lanes || w.live & !mask == 0,
+            before: w.sync_clock.saturating_sub(1),
+            now: self.cta.det.clocks.get(w.id as usize).copied().unwrap_or(0),
+        }
+    }
+
+    /// Hands over what the fragment and the lanes of a mask did.
+    pub fn release(&mut self, mask: u32) -> Released {
+        let own = self.own(mask);
+        self.cta.det.release(self.w.id, &self.w.frags[self.f].know, own)
+    }
+
+    /// Identity of this instruction's ordinary accesses by a lane.
+    pub fn lane_epoch(&self, lane: usize) -> Epoch {
+        let n = if self.cta.det.on.lanes { lane as u8 + 1 } else { 0 };
+        Epoch { lane: n, ..self.epoch() }
+    }
+
     /// Identity of this instruction's ordinary accesses.
     pub fn epoch(&self) -> Epoch {
         self.cta.det.warp_epoch(self.w.id, self.pc)
@@ -258,24 +283,29 @@ impl<'a> Cx<'a> {
         }
         let det = &mut self.cta.det;
         if det.on.races {
-            let epoch = det.warp_epoch(self.w.id, self.pc);
-            let who = Who { epoch, know: &self.w.frags[self.f].know };
+            let n = if det.on.lanes && !self.inst.text.contains("matrix") { lane as u8 + 1 } else { 0 };
+            let epoch = Epoch { lane: n, ..det.warp_epoch(self.w.id, self.pc) };
+            let who = Who { epoch, know: &self.w.frags[self.f].know, since: self.w.since };
             det.shared(address, bytes, write, &who)?;
-            if write {
-                self.w.lane_write[lane] = epoch.clock;
-            }
         }
         Ok(())
     }
 
     /// Checks an ordinary access of global memory and records it.
-    pub fn touch_global(&mut self, address: u64, bytes: u32, write: bool, atomic: bool) -> X<()> {
+    pub fn touch_global(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        write: bool,
+        atomic: bool,
+        lane: usize,
+    ) -> X<()> {
         if self.cta.explore {
             self.cta.footprint.global(address, write);
         }
         if self.cta.det.on.races {
-            let epoch = Epoch { atomic, ..self.epoch() };
-            let who = Who { epoch, know: &self.w.frags[self.f].know };
+            let epoch = Epoch { atomic, ..self.lane_epoch(lane) };
+            let who = Who { epoch, know: &self.w.frags[self.f].know, since: self.w.since };
             self.gshadow.access(&self.cta.det, address, bytes, write, &who)?;
         }
         Ok(())

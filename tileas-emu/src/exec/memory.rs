@@ -34,7 +34,9 @@ impl Cx<'_> {
     fn place(&self, space: In, a: Addr, l: usize) -> X<Loc> {
         let v = self.w.address(a, l);
         let small = |v: u64, f: fn(u32) -> Loc| {
-            u32::try_from(v).map(f).map_err(|_| Trap::new("bounds", format!("address {v:#x} is outside its space")))
+            u32::try_from(v)
+                .map(f)
+                .map_err(|_| Trap::new("bounds", format!("address {v:#x} is outside its space")))
         };
         Ok(match space {
             In::Generic => self.generic(v),
@@ -49,7 +51,11 @@ impl Cx<'_> {
     pub fn load(&mut self, at: Loc, out: &mut [u8], lane: usize, atomic: bool) -> X<()> {
         let n = out.len() as u32;
         let aligned = |a: u64| {
-            if a % u64::from(n) == 0 { Ok(()) } else { Err(Trap::new("align", format!("load of {n} bytes at {a:#x} is misaligned"))) }
+            if a.is_multiple_of(u64::from(n)) {
+                Ok(())
+            } else {
+                Err(Trap::new("align", format!("load of {n} bytes at {a:#x} is misaligned")))
+            }
         };
         match at {
             Loc::Shared(a) => {
@@ -61,12 +67,14 @@ impl Cx<'_> {
                 aligned(a)?;
                 let s = self.mem.slice(a, n)?;
                 out.copy_from_slice(s);
-                self.touch_global(a, n, false, atomic)?;
+                self.touch_global(a, n, false, atomic, lane)?;
             }
             Loc::Param(a) => {
                 aligned(a.into())?;
                 let s = self.env.params.get(a as usize..a as usize + n as usize);
-                out.copy_from_slice(s.ok_or_else(|| Trap::new("bounds", format!("parameter offset {a:#x} is out of range")))?);
+                out.copy_from_slice(s.ok_or_else(|| {
+                    Trap::new("bounds", format!("parameter offset {a:#x} is out of range"))
+                })?);
             }
             Loc::Local(a) => {
                 aligned(a.into())?;
@@ -79,7 +87,10 @@ impl Cx<'_> {
 
     fn local(&self, a: u32, n: u32, lane: usize) -> X<usize> {
         if a.checked_add(n).is_none_or(|e| e > self.kernel.local_bytes) {
-            return Err(Trap::new("bounds", format!("local access of {n} bytes at {a:#x} of {} bytes", self.kernel.local_bytes)));
+            return Err(Trap::new(
+                "bounds",
+                format!("local access of {n} bytes at {a:#x} of {} bytes", self.kernel.local_bytes),
+            ));
         }
         Ok(lane * self.kernel.local_bytes as usize + a as usize)
     }
@@ -88,7 +99,11 @@ impl Cx<'_> {
     pub fn store(&mut self, at: Loc, data: &[u8], lane: usize, atomic: bool) -> X<()> {
         let n = data.len() as u32;
         let aligned = |a: u64| {
-            if a % u64::from(n) == 0 { Ok(()) } else { Err(Trap::new("align", format!("store of {n} bytes at {a:#x} is misaligned"))) }
+            if a.is_multiple_of(u64::from(n)) {
+                Ok(())
+            } else {
+                Err(Trap::new("align", format!("store of {n} bytes at {a:#x} is misaligned")))
+            }
         };
         match at {
             Loc::Shared(a) => {
@@ -98,7 +113,7 @@ impl Cx<'_> {
             Loc::Global(a) => {
                 aligned(a)?;
                 self.mem.slice_mut(a, n)?.copy_from_slice(data);
-                self.touch_global(a, n, true, atomic)?;
+                self.touch_global(a, n, true, atomic, lane)?;
             }
             Loc::Param(a) => return Err(Trap::new("bounds", format!("store to parameter memory at {a:#x}"))),
             Loc::Local(a) => {
@@ -182,8 +197,8 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let at = cx.place(want, a, l)?;
             cx.load(at, bytes, l, atomic)?;
-            if acquire {
-                cx.acquire_from(at);
+            if atomic {
+                cx.acquire_from(at, acquire);
             }
             for (k, d) in to.iter().enumerate() {
                 let Some((d, have)) = *d else { continue };
@@ -225,8 +240,8 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 }
             }
             let at = cx.place(want, a, l)?;
-            if release {
-                cx.release_to(at);
+            if atomic {
+                cx.release_to(at, l, release);
             }
             cx.store(at, &buffer[..n as usize * v], l, atomic)?;
         }

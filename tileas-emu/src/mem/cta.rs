@@ -83,7 +83,7 @@ pub struct Cta {
     /// What the present step touches.
     pub footprint: Footprint,
     /// Releases by address for atomics and acquire loads.
-    pub sync_vars: FxHashMap<u64, crate::detect::clock::Released>,
+    pub sync_vars: FxHashMap<u64, Vec<(u32, crate::detect::clock::Released)>>,
 }
 
 impl Cta {

@@ -30,7 +30,7 @@ impl Shared {
 
     /// Checks bounds and alignment.
     pub fn check(&self, address: u32, bytes: u32, align: u32, what: &str) -> X<()> {
-        if address % align != 0 {
+        if !address.is_multiple_of(align) {
             return Err(Trap::new(
                 "align",
                 format!("shared {what} at {address:#x} is not aligned to {align} bytes"),

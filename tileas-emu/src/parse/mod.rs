@@ -297,11 +297,11 @@ impl<'a> Parser<'a> {
 
     fn dims(&mut self) -> R<[u32; 3]> {
         let mut d = [self.u32()?, 1, 1];
-        for k in 1..3 {
+        for x in &mut d[1..] {
             if !self.eat(b',') {
                 break;
             }
-            d[k] = self.u32()?;
+            *x = self.u32()?;
         }
         Ok(d)
     }

@@ -249,7 +249,7 @@ impl<'a> Core<'a> {
         let (line, text) = at(pc);
         let other = t.prior.map(|(pc, actor)| {
             let (line, text) = at(pc);
-            Site { line, text, actor }
+            Box::new(Site { line, text, actor })
         });
         let cta = &self.ctas[c];
         let events = cta.events.iter().map(|e| e.to_string()).collect();
@@ -647,10 +647,13 @@ impl Stepper<'_> {
             }
             w.frags[*f].know = know;
         }
-        if barrier && full && self.cta.det.on.races {
+        if barrier && self.cta.det.on.races {
             let clock = &mut self.cta.det.clocks[w.id as usize];
             *clock += 1;
-            w.sync_clock = *clock;
+            w.since = *clock;
+            if full {
+                w.sync_clock = *clock;
+            }
         }
         Ok(Some(w.frags[*f].mask & need))
     }

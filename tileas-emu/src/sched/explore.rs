@@ -18,6 +18,8 @@ use crate::trace::NoTrace;
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Footprint {
     items: Vec<Item>,
+    /// Whether it records; it does only while a search executes a step.
+    on: bool,
 }
 
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ enum Item {
 
 impl Footprint {
     fn add(&mut self, i: Item) {
-        if self.items.last() != Some(&i) {
+        if self.on && self.items.last() != Some(&i) {
             self.items.push(i);
         }
     }
@@ -70,9 +72,10 @@ impl Footprint {
         self.add(Item::Global(address / 128, write));
     }
 
-    /// Forgets everything (steps that are not explored).
-    pub fn clear(&mut self) {
+    /// Starts the record of a step.
+    pub fn begin(&mut self) {
         self.items.clear();
+        self.on = true;
     }
 
     fn conflicts(&self, o: &Footprint) -> bool {
@@ -261,7 +264,7 @@ fn one_run(
 fn step(core: &mut Core<'_>, choice: Choice) -> Result<Footprint, Fault> {
     let (Choice::Run(linear, ..) | Choice::Complete(linear, _)) = choice;
     let Some(c) = core.ctas.iter().position(|x| x.linear == linear) else { return Ok(Footprint::default()) };
-    core.ctas[c].footprint.clear();
+    core.ctas[c].footprint.begin();
     match choice {
         Choice::Run(_, w, lane) => {
             let f = core.ctas[c].warps[w as usize]

@@ -115,7 +115,7 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
         return Err(refuse(format!("no kernel {:?}", launch.kernel)));
     };
     let threads: u64 = launch.block.iter().map(|&x| u64::from(x)).product();
-    if threads == 0 || threads > 1024 || threads % 32 != 0 {
+    if threads == 0 || threads > 1024 || !threads.is_multiple_of(32) {
         return Err(refuse(format!(
             "a block of {threads} threads; whole warps up to 1024 threads are emulated"
         )));

@@ -31,7 +31,7 @@ pub struct Fault {
     /// Lanes of the warp.
     pub mask: u32,
     /// The other access of a conflict.
-    pub other: Option<Site>,
+    pub other: Option<Box<Site>>,
     /// The CTA's last events.
     pub events: Vec<String>,
 }

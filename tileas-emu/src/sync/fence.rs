@@ -1,8 +1,7 @@
 //! Fences.
 //!
-//! A proxy fence publishes to the asynchronous proxy all ordinary accesses it is ordered after. Lanes
-//! of its warp that did not take part and wrote shared memory since the warp's last synchronisation
-//! are not ordered before it, so then only what lies before that synchronisation is published.
+//! A proxy fence publishes to the asynchronous proxy all ordinary accesses it is ordered after; of
+//! the lanes of its warp that do not take part, only those before the warp last synchronised.
 //! tcgen05 fences move tensor-memory order in and out of thread synchronisation.
 //! Source: PTX ISA, "membar, fence", "Memory Consistency Model: Proxies", "tcgen05.fence".
 
@@ -10,7 +9,6 @@ use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
 use crate::exec::Flow;
-use crate::exec::cx::lanes;
 
 fn nothing(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
@@ -22,14 +20,11 @@ fn proxy(b: &mut Build<'_>) -> R<Exec> {
     Ok(Box::new(|cx, m| {
         if cx.cta.det.on.races {
             let w = cx.w.id as usize;
-            let own = cx.cta.det.clocks[w];
-            let late = lanes(cx.w.live & !m)
-                .any(|l| cx.w.lane_write[l] >= cx.w.sync_clock && cx.w.lane_write[l] > 0);
-            let own = if late { cx.w.sync_clock.saturating_sub(1) } else { own };
+            let own = cx.own(m);
             let k = cx.know();
             let g = k.g.clone();
             k.p.join(&g);
-            k.p.raise(w as u16, own);
+            own.raise(&mut k.p, w as u32);
             cx.cta.det.clocks[w] += 1;
         }
         cx.log("fence.proxy.async", 0);
@@ -73,11 +68,29 @@ fn tensormap(b: &mut Build<'_>) -> R<Exec> {
     Ok(Box::new(|_, _| Ok(Flow::Next)))
 }
 
+/// A memory fence: relaxed atomics after it hand over what was known here, those before it are
+/// taken in here.
+fn memory(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|cx, m| {
+        if cx.cta.det.on.races {
+            let own = cx.cta.det.cta;
+            let know = cx.know();
+            for (cta, r) in std::mem::take(&mut know.fence_in) {
+                know.acquire_of(cta, own, &r);
+            }
+            let r = cx.release(m);
+            cx.know().fence_out = Some(Box::new(r));
+        }
+        Ok(Flow::Next)
+    }))
+}
+
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("fence.mbarrier_init.release.cluster", nothing),
-    row("fence.{acq_rel,sc,acquire,release}?.{cta,cluster,gpu,sys}", nothing),
-    row("membar.{cta,gl,sys}", nothing),
+    row("fence.{acq_rel,sc,acquire,release}?.{cta,cluster,gpu,sys}", memory),
+    row("membar.{cta,gl,sys}", memory),
     row("fence.proxy.async.{global,shared::cta,shared::cluster}?", proxy),
     row("fence.proxy.tensormap::generic.{release,acquire,acq_rel}.{cta,cluster,gpu,sys}", tensormap),
     row("tcgen05.fence::before_thread_sync", before),

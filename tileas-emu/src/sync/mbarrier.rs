@@ -34,8 +34,8 @@ pub struct Mbarrier {
     pub collected: Released,
     /// What the last completed phase released.
     pub done: Released,
-    /// Waits of the last completed phase: warp, its clock, line.
-    waits: Vec<(u16, u32, u32)>,
+    /// Waits of the last completed phase: warp, lanes, its clock, line.
+    waits: Vec<(u16, u32, u32, u32)>,
 }
 
 /// Present state for messages.
@@ -90,10 +90,10 @@ impl Cta {
             b.phase += 1;
             b.pending = i64::from(b.count);
             b.done = std::mem::take(&mut b.collected);
-            let late = if races { b.waits.iter().find(|w| b.done.g.get(w.0) < w.1).copied() } else { None };
+            let late = if races { b.waits.iter().find(|w| !ordered(&b.done, w)).copied() } else { None };
             b.waits.clear();
             let phase = b.phase;
-            if let Some((warp, _, line)) = late {
+            if let Some((warp, _, _, line)) = late {
                 return Err(Trap::new(
                     "barrier.parity",
                     format!(
@@ -194,9 +194,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
         return Err(b.error("P012", "wrong number of operands"));
     }
     Ok(Box::new(move |cx, m| {
-        let w = cx.w.id;
-        let release =
-            if relaxed { Released::default() } else { cx.cta.det.release(w, &cx.w.frags[cx.f].know) };
+        let release = if relaxed { Released::default() } else { cx.release(m) };
         for l in lanes(m) {
             let address = cx.shared_address(a, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
@@ -237,17 +235,24 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
+/// Whether a wait comes before what a phase's arrivals released, by any of its lanes.
+fn ordered(done: &Released, wait: &(u16, u32, u32, u32)) -> bool {
+    let (warp, mask, clock, _) = *wait;
+    lanes(mask).any(|l| done.g.has(warp, l as u8 + 1, clock))
+}
+
 /// Takes in what phase completion released; true where the wait succeeds.
-fn passed(cx: &mut Cx<'_>, address: u32, done: bool, acquire: bool) -> X<()> {
+fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X<()> {
     if done && acquire && cx.cta.det.on.races {
         let (w, line) = (cx.w.id as u16, cx.inst.line);
         let clock = cx.cta.det.clocks[usize::from(w)];
         let b = cx.cta.mbarrier(address)?;
         let know = &mut cx.w.frags[cx.f].know;
         know.acquire(&b.done);
-        if !b.waits.iter().any(|x| x.0 == w && x.1 == clock) {
-            b.waits.push((w, clock, line));
-        }
+        b.waits.push((w, m, clock, line));
+        // Lanes may hand data to each other through the barrier.
+        cx.cta.det.clocks[usize::from(w)] += 1;
+        cx.w.since = cx.cta.det.clocks[usize::from(w)];
     }
     Ok(())
 }
@@ -304,7 +309,7 @@ fn one_wait(
         if done {
             result |= 1 << l;
             if last != Some((address, phase)) {
-                passed(cx, address, done, acquire)?;
+                passed(cx, address, m, done, acquire)?;
             }
         } else {
             blocked = Some((address, phase));

@@ -24,6 +24,10 @@ pub struct Named {
     collected: Released,
     /// Releases of the last completed phase.
     pub done: Released,
+    /// Threads of the present phase whose predicate holds (`bar.red`).
+    count: u32,
+    /// Threads of the last completed phase, and how many of them had a true predicate.
+    result: (u32, u32),
 }
 
 fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
@@ -38,9 +42,11 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
             format!("barrier {number} with count {count} in a block of {threads} threads"),
         ));
     }
-    let release = cx.cta.det.release(cx.w.id, &cx.w.frags[cx.f].know);
+    let live = cx.w.live;
+    let release = cx.release(live);
     if cx.cta.det.on.races {
         cx.w.sync_clock = cx.cta.det.clocks[cx.w.id as usize];
+        cx.w.since = cx.w.sync_clock;
     }
     cx.cta.footprint.named(number);
     let b = &mut cx.cta.named[number as usize];
@@ -63,6 +69,7 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
     if b.arrived == count {
         b.arrived = 0;
         b.phase += 1;
+        b.result = (count, std::mem::take(&mut b.count));
         b.done = std::mem::take(&mut b.collected);
         cx.cta.changed();
         return Ok(true);
@@ -120,6 +127,48 @@ fn arrive_only(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
+/// `bar.red`: executes a second time when the barrier has completed, to take the result.
+fn reduce(b: &mut Build<'_>) -> R<Exec> {
+    let op = b.ms(0);
+    let last =
+        b.len().checked_sub(1).filter(|&n| n >= 2).ok_or_else(|| b.error("P012", "operands are missing"))?;
+    let o = b.operand(last)?;
+    let source = b.pred(o)?;
+    let o = b.operand(0)?;
+    let (pred, count) = if op == "popc" { (None, Some(b.dest(o, 4)?)) } else { (b.pred_dst(o)?, None) };
+    let (number, threads) = operands(b, 1, last)?;
+    let or = op == "or";
+    Ok(Box::new(move |cx, m| {
+        let l = first(m);
+        let (n, c) = (cx.w.u32(number, l), threads.map_or(0, |c| cx.w.u32(c, l)));
+        let arrived = cx.w.reducing.take();
+        if arrived.is_none() {
+            if let Some(b) = cx.cta.named.get_mut(n as usize) {
+                b.count += (cx.w.pred(source) & m).count_ones();
+            }
+            cx.log("bar.red", n.into());
+            if !arrive(cx, n, c)? {
+                let phase = cx.cta.named[n as usize].phase;
+                cx.w.reducing = Some(phase);
+                return Ok(Flow::Retry(Wait::Named(n, phase)));
+            }
+            let done = cx.cta.named[n as usize].done.clone();
+            cx.know().acquire(&done);
+        }
+        let (all, yes) = cx.cta.named[n as usize].result;
+        if let Some(p) = pred {
+            let r = if or { yes != 0 } else { yes == all };
+            cx.w.set_pred(p, m, if r { u32::MAX } else { 0 });
+        }
+        if let Some(d) = count {
+            for l in crate::exec::cx::lanes(m) {
+                cx.w.set32(d, l, yes);
+            }
+        }
+        Ok(Flow::Next)
+    }))
+}
+
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("bar.sync", sync),
@@ -128,6 +177,10 @@ pub const ROWS: &[Row] = &[
     row("barrier.cta.sync.aligned?", sync),
     row("bar.arrive", arrive_only),
     row("bar.cta.arrive", arrive_only),
+    row("bar.red.{and,or}.pred", reduce),
+    row("bar.red.{popc}.u32", reduce),
+    row("barrier.red.{and,or}.aligned?.pred", reduce),
+    row("barrier.red.{popc}.aligned?.u32", reduce),
     row("barrier.arrive.aligned?", arrive_only),
     row("barrier.cta.arrive.aligned?", arrive_only),
 ];
