@@ -1,15 +1,12 @@
-//! Tools outside the workspace: the assembler and the emulator.
+//! The tool outside the workspace: the assembler.
 //!
-//! `PTXAS` names the assembler, `TILEAS_PYTHON` a Python with numpy (default: `python3`). Tests that need a missing
-//! tool are listed as ignored, unless `TILEAS_REQUIRE_PTXAS` is set: then they fail. `cargo xtask test` sets all three.
+//! `PTXAS` names it. Tests that need it and do not have it are listed as ignored, unless `TILEAS_REQUIRE_PTXAS` is
+//! set: then they fail. `cargo xtask test` sets both.
 
 use crate::TestKind;
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::{Value, json};
-use std::ffi::OsString;
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 /// Whether missing tools are failures.
 pub fn required() -> bool {
@@ -20,22 +17,8 @@ pub fn required() -> bool {
 pub fn missing(kind: TestKind) -> Option<&'static str> {
     match kind {
         TestKind::Ptxas if std::env::var_os("PTXAS").is_none() => Some("PTXAS is not set"),
-        TestKind::Execute if !has_python() => Some("no Python with numpy (TILEAS_PYTHON)"),
         _ => None,
     }
-}
-
-fn python() -> OsString {
-    std::env::var_os("TILEAS_PYTHON").unwrap_or_else(|| "python3".into())
-}
-
-fn has_python() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        let mut command = Command::new(python());
-        command.args(["-c", "import numpy"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|s| s.success())
-    })
 }
 
 /// A folder for the files of one test.
@@ -81,41 +64,6 @@ fn judge(said: &str) -> Result<()> {
     }
     ensure!(functions > 0, "no statistics");
     Ok(())
-}
-
-/// Runs cases in the emulator. `metadata` is `{"kernels": […]}`.
-///
-/// # Errors
-/// What the emulator reports, or that it could not be started.
-pub fn execute(name: &str, ptx: &str, metadata: &str, cases: &[Value]) -> Result<()> {
-    ensure!(!cases.is_empty(), "`test execute` without a `; case:`");
-    let folder = folder(name)?;
-    std::fs::write(folder.join("kernel.ptx"), ptx)?;
-    std::fs::write(folder.join("kernel.json"), metadata)?;
-    let list: Vec<Value> = cases.iter().enumerate().map(|(i, case)| complete(name, i, case)).collect();
-    let file = folder.join("cases.json");
-    std::fs::write(&file, serde_json::to_string_pretty(&list)?)?;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("emu").join("run.py");
-    let mut command = Command::new(python());
-    // Tests run in parallel already.
-    command.arg(script).arg("--jobs").arg("1").arg(&file).stdin(Stdio::null());
-    let output = command.output().context("cannot start Python")?;
-    if !output.status.success() {
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        bail!("the emulator reports, for {}\n{out}{err}", file.display());
-    }
-    Ok(())
-}
-
-/// A case with its files and a name.
-fn complete(name: &str, i: usize, case: &Value) -> Value {
-    let mut case = case.clone();
-    if let Some(map) = case.as_object_mut() {
-        map.entry("name").or_insert_with(|| json!(format!("{name} case {i}")));
-        map.insert("ptx".to_owned(), json!("kernel.ptx"));
-        map.insert("launch".to_owned(), json!("kernel.json"));
-    }
-    case
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 pub mod errors;
+pub mod execute;
+pub mod expr;
 pub mod external;
 pub mod header;
 pub mod nvvm;

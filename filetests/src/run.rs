@@ -1,5 +1,6 @@
 //! Runs one command of one file.
 
+use crate::execute::{Forms, execute};
 use crate::header::{Header, TestKind};
 use crate::{Case, errors, external, nvvm, output};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -106,7 +107,14 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Ptxas => {
             external::ptxas(&case.name, isa.cpu().name, &run.text(Stage::Ptx))?;
         }
-        TestKind::Execute => external::execute(&case.name, &run.text(Stage::Ptx), &out, &header.cases)?,
+        TestKind::Execute => {
+            let (ptx, metadata) = (run.text(Stage::Ptx), out.clone());
+            for (source, kernel) in module.functions.iter().zip(&run.kernels) {
+                let materialized = kernel.materialized.as_ref().context("the kernel has agents")?;
+                let forms = Forms { source, materialized, ptx: &ptx, metadata: &metadata };
+                execute(&forms, &header.cases)?;
+            }
+        }
         _ => {}
     }
     let out = if stage == Stage::Metadata { run.text(Stage::Ptx) } else { out };

@@ -1,0 +1,217 @@
+//! Tensor copies: `cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor`.
+//!
+//! Issue decodes the box into runs of bytes and checks bounds and alignment; the bytes of a load's
+//! destination hold no value until it completes.
+//! Source: PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor".
+
+use super::{Load, Site, Store};
+use crate::decode::build::Build;
+use crate::decode::table::{Row, row};
+use crate::decode::{Exec, R};
+use crate::detect::Agent;
+use crate::exec::Flow;
+use crate::exec::cx::Cx;
+use crate::exec::{Trap, X};
+use crate::layout::tma::{Piece, RedOp};
+use crate::layout::tma_map::TensorMap;
+
+impl Cx<'_> {
+    /// This instruction as the place of issue.
+    pub fn site(&self) -> Site {
+        Site { pc: self.pc, line: self.inst.line, warp: self.w.id }
+    }
+
+    /// Checks that pieces lie in shared memory.
+    pub fn check_pieces(&self, pieces: &[Piece]) -> X<()> {
+        for p in pieces {
+            self.cta.smem.check(p.smem, p.bytes, 1, "bulk copy")?;
+            if let Some(g) = p.global {
+                self.mem.slice(g, p.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues a load.
+    pub fn issue_load(
+        &mut self,
+        lane: usize,
+        pieces: Vec<Piece>,
+        map: Option<TensorMap>,
+        mbar: u32,
+        bytes: u32,
+    ) -> X<()> {
+        self.check_pieces(&pieces)?;
+        self.cta.mbarrier(mbar)?;
+        for p in &pieces {
+            if self.cta.smem.in_mbarrier(p.smem, p.bytes) {
+                return Err(Trap::new("barrier.bytes", format!("load into an mbarrier at {:#x}", p.smem)));
+            }
+            self.cta.smem.define(p.smem, p.bytes, false);
+        }
+        let (w, f, own) = (self.w.id, self.f, self.own(1 << lane));
+        let ticket = if self.cta.det.on.races {
+            let agent = self.cta.det.load_agent(&self.w.frags[f].know);
+            self.cta.det.issue(w, &self.w.frags[f].know, agent, own)
+        } else {
+            Default::default()
+        };
+        let (id, site) = (self.cta.op_id(), self.site());
+        self.cta.loads.push(Load { id, ticket, pieces, map, signal: (mbar, bytes), site });
+        self.log("load issued", mbar.into());
+        Ok(())
+    }
+
+    /// Queues a store.
+    pub fn issue_store(
+        &mut self,
+        lane: usize,
+        pieces: Vec<Piece>,
+        reduce: Option<(RedOp, TensorMap)>,
+    ) -> X<()> {
+        self.check_pieces(&pieces)?;
+        let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
+        let own = self.own(1 << lane);
+        let know = &self.w.frags[self.f].know;
+        let det = &mut self.cta.det;
+        let (reading, writing) = if det.on.races {
+            let (a, b) = (det.agent(Agent::StoreRead(thread)), det.agent(Agent::StoreWrite(thread)));
+            (det.issue(w, know, a, own), det.issue(w, know, b, own))
+        } else {
+            Default::default()
+        };
+        let (id, site) = (self.cta.op_id(), self.site());
+        let reduce = reduce.map(|(op, m)| (op, m.elem));
+        self.cta.stores.push(Store {
+            id,
+            reading,
+            writing,
+            pieces,
+            reduce,
+            stage: 0,
+            data: Vec::new(),
+            thread,
+            group: None,
+            read_waited: false,
+            site,
+        });
+        self.log("store issued", id);
+        Ok(())
+    }
+}
+
+fn rank(b: &Build<'_>) -> usize {
+    b.inst.opcode.split('.').find_map(|m| m.strip_suffix('d').and_then(|n| n.parse().ok())).unwrap_or(1)
+}
+
+fn coords(cx: &Cx<'_>, c: &[crate::decode::Col], l: usize) -> Vec<i32> {
+    c.iter().map(|&c| cx.w.u32(c, l) as i32).collect()
+}
+
+fn load(b: &mut Build<'_>) -> R<Exec> {
+    b.visible();
+    let hint = b.inst.opcode.contains("cache_hint");
+    b.count(if hint { 4 } else { 3 })?;
+    // Four rows by number: the column and the rows are the coordinates.
+    let gather = b.inst.opcode.contains("gather4");
+    let n = if gather { 5 } else { rank(b) };
+    let dst = b.mem(0)?;
+    let (map, c) = b.tensor(1, n)?;
+    let mbar = b.mem(2)?;
+    if hint {
+        b.src(3, 8)?;
+    }
+    Ok(Box::new(move |cx, m| {
+        for l in crate::exec::cx::lanes(m) {
+            let t = cx.tensor_map(cx.w.address(map, l))?;
+            let (smem, bar) = (cx.shared_address(dst, l)?, cx.shared_address(mbar, l)?);
+            let at = coords(cx, &c, l);
+            let mut pieces = Vec::new();
+            let mut bytes = t.tx_bytes();
+            if let (true, Ok(rows)) = (gather, <&[i32; 5]>::try_from(&at[..])) {
+                t.row_gather(rows, smem, &mut pieces)?;
+                bytes *= 4;
+            } else {
+                rank_fits(&t, n)?;
+                t.pieces(&at, smem, &mut pieces)?;
+            }
+            cx.issue_load(l, pieces, Some(t), bar, bytes)?;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn rank_fits(t: &TensorMap, n: usize) -> X<()> {
+    if t.rank == n {
+        Ok(())
+    } else {
+        Err(Trap::new("tma.map", format!("{n} coordinates for a tensor map of rank {}", t.rank)))
+    }
+}
+
+fn store(b: &mut Build<'_>) -> R<Exec> {
+    b.visible();
+    let hint = b.inst.opcode.contains("cache_hint");
+    b.count(if hint { 3 } else { 2 })?;
+    let n = rank(b);
+    let (map, c) = b.tensor(0, n)?;
+    let src = b.mem(1)?;
+    if hint {
+        b.src(2, 8)?;
+    }
+    let op = if b.inst.opcode.starts_with("cp.reduce") {
+        let name = b.inst.opcode.split('.').find(|m| RedOp::by_name(m).is_some()).unwrap_or("");
+        Some(RedOp::by_name(name).ok_or_else(|| b.error("P011", "no reduction"))?)
+    } else {
+        None
+    };
+    Ok(Box::new(move |cx, m| {
+        for l in crate::exec::cx::lanes(m) {
+            let t = cx.tensor_map(cx.w.address(map, l))?;
+            let smem = cx.shared_address(src, l)?;
+            let at = coords(cx, &c, l);
+            rank_fits(&t, n)?;
+            t.check_box(&at, smem, true)?;
+            if let Some(op) = op
+                && !op.allowed(t.elem)
+            {
+                return Err(Trap::new("tma.map", format!("reduction {op:?} of {:?}", t.elem)));
+            }
+            let mut pieces = Vec::new();
+            t.pieces(&at, smem, &mut pieces)?;
+            // Elements outside the tensor are not written, and their source need not be defined.
+            pieces.retain(|p| p.global.is_some());
+            cx.issue_store(l, pieces, op.map(|o| (o, t)))?;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn prefetch(b: &mut Build<'_>) -> R<Exec> {
+    let n = rank(b);
+    let (map, _) = b.tensor(0, n)?;
+    Ok(Box::new(move |cx, m| {
+        for l in crate::exec::cx::lanes(m) {
+            cx.tensor_map(cx.w.address(map, l))?;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    row(
+        "cp.async.bulk.tensor.{1d,2d,3d,4d,5d}.{shared::cta,shared::cluster}.global.tile?.mbarrier::complete_tx::bytes.L2::cache_hint?",
+        load,
+    ),
+    row(
+        "cp.async.bulk.tensor.2d.{shared::cta,shared::cluster}.global.tile::gather4.mbarrier::complete_tx::bytes.L2::cache_hint?",
+        load,
+    ),
+    row("cp.async.bulk.tensor.{1d,2d,3d,4d,5d}.global.shared::cta.tile?.bulk_group.L2::cache_hint?", store),
+    row(
+        "cp.reduce.async.bulk.tensor.{1d,2d,3d,4d,5d}.global.shared::cta.{add,min,max,inc,dec,and,or,xor}.tile?.bulk_group.L2::cache_hint?",
+        store,
+    ),
+    row("cp.async.bulk.prefetch.tensor.{1d,2d,3d,4d,5d}.L2.global.tile?", prefetch),
+];

@@ -1,0 +1,333 @@
+//! Syntax tree to executable form.
+//!
+//! In: [`Module`](crate::parse::ast::Module). Out: [`Kernel`]s: instructions as closures over
+//! register columns, with what the machine checks around them (guard, registers read and written,
+//! collective kind, visibility to other threads).
+//! A warp's registers are columns of 32 lanes of 32 bits; a 64-bit register takes two columns, low
+//! word first, a 128-bit one four. Predicates are lane masks. Immediates and special registers are
+//! columns filled when the warp starts.
+//! Guarantee: total; what is not in the instruction tables is an error, never a guess.
+
+pub mod build;
+pub mod pattern;
+pub mod regs;
+pub mod table;
+
+use crate::diag::Diagnostic;
+use crate::exec::{Flow, Trap, cx::Cx};
+use crate::parse::ast::{self, Space, Stmt};
+use regs::{RegFile, Symbol, Symbols};
+use rustc_hash::FxHashMap;
+
+/// Number of a 32-bit register column.
+pub type Col = u16;
+/// Number of a predicate.
+pub type PCol = u16;
+/// Result of decoding.
+pub type R<T> = Result<T, Diagnostic>;
+/// An instruction's action on the lanes of a mask.
+pub type Exec = Box<dyn Fn(&mut Cx<'_>, u32) -> Result<Flow, Trap> + Send + Sync>;
+
+/// Which lanes must come together before an instruction executes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Collective {
+    /// Each lane alone.
+    No,
+    /// All lanes of the warp that have not exited, at this instruction.
+    Aligned,
+    /// The lanes of a member mask, at this instruction.
+    Mask(Col),
+    /// The lanes of a member mask, at any `bar.warp.sync` with the same mask.
+    WarpBarrier(Col),
+}
+
+/// A decoded instruction.
+pub struct Inst {
+    /// Its action.
+    pub exec: Exec,
+    /// Guard predicate and whether it is negated.
+    pub guard: Option<(PCol, bool)>,
+    /// Columns read.
+    pub reads: Box<[Col]>,
+    /// Columns written.
+    pub writes: Box<[Col]>,
+    /// Predicates read, besides the guard.
+    pub preads: Box<[PCol]>,
+    /// Predicates written.
+    pub pwrites: Box<[PCol]>,
+    /// Which lanes must come together.
+    pub collective: Collective,
+    /// Whether other threads or asynchronous engines can see or influence it.
+    pub visible: bool,
+    /// Whether the machine passes on that sources are undefined; otherwise the instruction does.
+    pub taints: bool,
+    /// Target of a branch.
+    pub target: Option<u32>,
+    /// Whether the next instruction branches back here while the predicate written is false.
+    pub spins: bool,
+    /// Whether it lies between a branch and its earlier target.
+    pub looped: bool,
+    /// Line in the text.
+    pub line: u32,
+    /// As written.
+    pub text: String,
+}
+
+/// A parameter's place in parameter memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Param {
+    /// Its name.
+    pub name: String,
+    /// Byte offset.
+    pub offset: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Alignment in bytes.
+    pub align: u32,
+}
+
+/// A module variable in global or constant memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GlobalVar {
+    /// Its name.
+    pub name: String,
+    /// Address in the module window.
+    pub address: u64,
+    /// Bytes, initial values first, then zeros.
+    pub init: Vec<u8>,
+    /// Whether kernels may write it.
+    pub writable: bool,
+}
+
+/// A decoded kernel.
+pub struct Kernel {
+    /// Entry name.
+    pub name: String,
+    /// Instructions.
+    pub code: Vec<Inst>,
+    /// Parameters.
+    pub params: Vec<Param>,
+    /// Bytes of parameter memory.
+    pub param_bytes: u32,
+    /// Registers, constants and special registers.
+    pub regs: RegFile,
+    /// Bytes of static shared memory from [`SMEM_START`].
+    pub static_smem: u32,
+    /// Offset of dynamic shared memory.
+    pub dynamic_start: u32,
+    /// Bytes of local memory per thread.
+    pub local_bytes: u32,
+    /// Block shape rules.
+    pub bounds: ast::Bounds,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kernel({}, {} instructions)", self.name, self.code.len())
+    }
+}
+
+/// A decoded module.
+#[derive(Debug)]
+pub struct Program {
+    /// Kernels in order of the text.
+    pub kernels: Vec<Kernel>,
+    /// Module variables.
+    pub globals: Vec<GlobalVar>,
+    /// `.target`.
+    pub target: String,
+}
+
+/// First byte of a CTA's shared window that programs may use.
+pub const SMEM_START: u32 = 0x400;
+/// Most bytes of shared memory of a CTA.
+pub const SMEM_LIMIT: u32 = 232_448;
+/// Generic addresses of parameters.
+pub const PARAM_WINDOW: u64 = 0x7D00_0000_0000;
+/// Generic addresses of shared memory.
+pub const SHARED_WINDOW: u64 = 0x7E00_0000_0000;
+/// Generic addresses of local memory.
+pub const LOCAL_WINDOW: u64 = 0x7C00_0000_0000;
+/// Addresses of module variables.
+pub const MODULE_WINDOW: u64 = 0x7B00_0000_0000;
+
+impl Program {
+    /// Reads and checks a module.
+    pub fn parse(text: &str) -> Result<Program, Vec<Diagnostic>> {
+        let module = crate::parse::parse(text)?;
+        let mut errors = Vec::new();
+        let mut globals = Vec::new();
+        let mut next = MODULE_WINDOW;
+        let mut symbols = Symbols::default();
+        let mut names = FxHashMap::default();
+        for v in &module.vars {
+            if names.insert(v.name.clone(), ()).is_some() {
+                errors.push(Diagnostic::new("P015", v.at, format!("`{}` is declared twice", v.name)));
+            }
+            if matches!(v.space, Space::Global | Space::Const) {
+                if v.external || v.size == 0 {
+                    errors.push(Diagnostic::new("P003", v.at, "external global variables are not supported"));
+                }
+                let address = next.next_multiple_of(u64::from(v.align.max(16)));
+                let mut init = v.init.clone();
+                init.resize(v.size as usize, 0);
+                globals.push(GlobalVar {
+                    name: v.name.clone(),
+                    address,
+                    init,
+                    writable: v.space == Space::Global,
+                });
+                symbols.insert(v.name.clone(), Symbol { space: v.space, address });
+                next = address + v.size;
+            }
+        }
+        let mut kernels = Vec::new();
+        for e in &module.entries {
+            match kernel(&module, e, &symbols) {
+                Ok(k) => kernels.push(k),
+                Err(mut x) => errors.append(&mut x),
+            }
+        }
+        if errors.is_empty() { Ok(Program { kernels, globals, target: module.target }) } else { Err(errors) }
+    }
+
+    /// A kernel by name, or the only one.
+    pub fn kernel(&self, name: Option<&str>) -> Option<&Kernel> {
+        match name {
+            Some(n) => self.kernels.iter().find(|k| k.name == n),
+            None if self.kernels.len() == 1 => self.kernels.first(),
+            None => None,
+        }
+    }
+}
+
+fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Kernel, Vec<Diagnostic>> {
+    let mut errors = Vec::new();
+    let mut symbols = globals.clone();
+    let (mut static_end, mut dynamic_align, mut local) = (u64::from(SMEM_START), 16u32, 0u64);
+    let mut dynamic = Vec::new();
+    let body_vars = e.body.iter().filter_map(|s| if let Stmt::Var(v) = s { Some(v) } else { None });
+    for v in module.vars.iter().chain(body_vars) {
+        match v.space {
+            Space::Shared if v.external || v.size == 0 => {
+                dynamic_align = dynamic_align.max(v.align);
+                dynamic.push(v.name.clone());
+            }
+            Space::Shared => {
+                let address = static_end.next_multiple_of(u64::from(v.align));
+                symbols.insert(v.name.clone(), Symbol { space: Space::Shared, address });
+                static_end = address + v.size;
+            }
+            Space::Local => {
+                let address = local.next_multiple_of(u64::from(v.align));
+                symbols.insert(v.name.clone(), Symbol { space: Space::Local, address });
+                local = address + v.size;
+            }
+            Space::Global | Space::Const if module.vars.iter().any(|m| std::ptr::eq(m, v)) => {}
+            _ => errors.push(Diagnostic::new("P003", v.at, "this state space cannot be declared here")),
+        }
+    }
+    if static_end > u64::from(SMEM_START + SMEM_LIMIT) || local > 1 << 19 {
+        errors.push(Diagnostic::new("P017", e.at, "too much static shared or local memory"));
+        return Err(errors);
+    }
+    let dynamic_start = (static_end as u32).next_multiple_of(dynamic_align);
+    for name in dynamic {
+        symbols.insert(name, Symbol { space: Space::Shared, address: u64::from(dynamic_start) });
+    }
+    let (mut params, mut offset) = (Vec::new(), 0u32);
+    for p in &e.params {
+        if p.size == 0 || p.size > 4096 {
+            errors.push(Diagnostic::new(
+                "P017",
+                p.at,
+                format!("parameter `{}` has {} bytes", p.name, p.size),
+            ));
+            continue;
+        }
+        offset = offset.next_multiple_of(p.align);
+        symbols.insert(p.name.clone(), Symbol { space: Space::Param, address: u64::from(offset) });
+        params.push(Param { name: p.name.clone(), offset, size: p.size as u32, align: p.align });
+        offset += p.size as u32;
+    }
+
+    // Labels first: branches go forward and backward.
+    let mut labels = FxHashMap::default();
+    let mut pc = 0u32;
+    for s in &e.body {
+        match s {
+            Stmt::Label(name, at) if labels.insert(name.as_str(), pc).is_some() => {
+                errors.push(Diagnostic::new("P015", *at, format!("label `{name}` is defined twice")));
+            }
+            Stmt::Inst(_) => pc += 1,
+            _ => {}
+        }
+    }
+    let mut regs = RegFile::default();
+    let mut code = Vec::new();
+    for s in &e.body {
+        let result = match s {
+            Stmt::Reg(d) => regs.declare(d),
+            Stmt::Open => {
+                regs.open();
+                Ok(())
+            }
+            Stmt::Close => {
+                regs.close();
+                Ok(())
+            }
+            Stmt::Inst(i) => build::instruction(i, &mut regs, &symbols, &labels).map(|x| code.push(x)),
+            Stmt::Var(_) | Stmt::Label(..) => Ok(()),
+        };
+        if let Err(x) = result {
+            errors.push(x);
+            if errors.len() >= 100 {
+                break;
+            }
+        }
+    }
+    // Falling off the end returns.
+    let end = ast::Inst {
+        guard: None,
+        opcode: "ret".into(),
+        operands: Vec::new(),
+        at: e
+            .body
+            .iter()
+            .rev()
+            .find_map(|s| if let Stmt::Inst(i) = s { Some(i.at) } else { None })
+            .unwrap_or(e.at),
+        text: "ret".into(),
+    };
+    match build::instruction(&end, &mut regs, &symbols, &labels) {
+        Ok(x) => code.push(x),
+        Err(x) => errors.push(x),
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    for pc in 0..code.len().saturating_sub(1) {
+        let next = &code[pc + 1];
+        let back = next.target.map_or(u32::MAX, |t| t) as usize;
+        let quiet = back <= pc && code[back..pc].iter().all(|x| !x.visible && x.collective == Collective::No);
+        if let Some(t) = code[pc].target {
+            let t = t as usize;
+            if t <= pc {
+                code[t..=pc].iter_mut().for_each(|x| x.looped = true);
+            }
+        }
+        let i = &code[pc];
+        code[pc].spins = quiet && i.pwrites.len() == 1 && code[pc + 1].guard == Some((i.pwrites[0], true));
+    }
+    Ok(Kernel {
+        name: e.name.clone(),
+        code,
+        params,
+        param_bytes: offset,
+        regs,
+        static_smem: static_end as u32 - SMEM_START,
+        dynamic_start,
+        local_bytes: local as u32,
+        bounds: e.bounds.clone(),
+    })
+}

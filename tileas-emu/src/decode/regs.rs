@@ -1,0 +1,235 @@
+//! Registers, constants and special registers of a kernel, and its symbols.
+
+use super::{Col, PCol, R};
+use crate::diag::{Diagnostic, Place};
+use crate::parse::ast::{RegDecl, Space};
+use crate::parse::type_bytes;
+use rustc_hash::FxHashMap;
+
+/// Address of a variable.
+#[derive(Copy, Clone, Debug)]
+pub struct Symbol {
+    /// Its space.
+    pub space: Space,
+    /// Address in that space.
+    pub address: u64,
+}
+
+/// Variables by name.
+pub type Symbols = FxHashMap<String, Symbol>;
+
+/// Special registers whose value a warp has from its start.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Hash)]
+pub enum Special {
+    /// `%tid`.
+    Tid(u8),
+    /// `%ntid`.
+    Ntid(u8),
+    /// `%ctaid`.
+    Ctaid(u8),
+    /// `%nctaid`.
+    Nctaid(u8),
+    /// `%laneid`.
+    LaneId,
+    /// `%warpid`.
+    WarpId,
+    /// `%nwarpid`.
+    NWarpId,
+    /// `%smid`.
+    SmId,
+    /// `%nsmid`.
+    NSmId,
+    /// `%lanemask_eq`, `_lt`, `_le`, `_gt`, `_ge`.
+    LaneMask(u8),
+    /// `%dynamic_smem_size`.
+    DynamicSmem,
+    /// `%total_smem_size`.
+    TotalSmem,
+    /// Registers that are 0 without clusters.
+    Zero,
+    /// Registers that are 1 without clusters.
+    One,
+}
+
+fn special(name: &str) -> Option<Special> {
+    let (base, axis) = name.split_once('.').map_or((name, None), |(b, a)| (b, Some(a)));
+    let axis = match axis {
+        None => None,
+        Some("x") => Some(0),
+        Some("y") => Some(1),
+        Some("z") => Some(2),
+        Some(_) => return None,
+    };
+    Some(match (base, axis) {
+        ("%tid", Some(k)) => Special::Tid(k),
+        ("%ntid", Some(k)) => Special::Ntid(k),
+        ("%ctaid", Some(k)) => Special::Ctaid(k),
+        ("%nctaid", Some(k)) => Special::Nctaid(k),
+        ("%laneid", None) => Special::LaneId,
+        ("%warpid", None) => Special::WarpId,
+        ("%nwarpid", None) => Special::NWarpId,
+        ("%smid", None) => Special::SmId,
+        ("%nsmid", None) => Special::NSmId,
+        ("%lanemask_eq", None) => Special::LaneMask(0),
+        ("%lanemask_lt", None) => Special::LaneMask(1),
+        ("%lanemask_le", None) => Special::LaneMask(2),
+        ("%lanemask_gt", None) => Special::LaneMask(3),
+        ("%lanemask_ge", None) => Special::LaneMask(4),
+        ("%dynamic_smem_size", None) => Special::DynamicSmem,
+        ("%total_smem_size", None) => Special::TotalSmem,
+        ("%cluster_ctarank", None) | ("%cluster_ctaid", Some(_)) => Special::Zero,
+        ("%cluster_nctarank", None) | ("%cluster_nctaid", Some(_)) => Special::One,
+        _ => return None,
+    })
+}
+
+/// A register.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Reg {
+    /// Predicate.
+    Pred(PCol),
+    /// First column and bytes (1, 2, 4, 8, 16).
+    Data(Col, u32),
+}
+
+enum Decl {
+    One(Reg),
+    /// First register, step in columns, count.
+    Many(Reg, u32, u32),
+}
+
+/// Registers of a kernel.
+#[derive(Default)]
+pub struct RegFile {
+    scopes: Vec<FxHashMap<String, Decl>>,
+    consts: FxHashMap<(u64, u32), Col>,
+    specials: FxHashMap<Special, Col>,
+    columns: u32,
+    preds: u32,
+    /// Constant columns: first column, value, 32-bit words.
+    pub const_list: Vec<(Col, u64, u32)>,
+    /// Special registers and their columns.
+    pub special_list: Vec<(Special, Col)>,
+    /// Names for messages, by column; empty for constants.
+    names: Vec<(Col, String, Option<u32>)>,
+}
+
+impl RegFile {
+    /// Columns in all.
+    pub fn columns(&self) -> usize {
+        self.columns as usize
+    }
+
+    /// Predicates in all.
+    pub fn preds(&self) -> usize {
+        self.preds as usize
+    }
+
+    /// Name of the register that holds a column.
+    pub fn name(&self, col: Col) -> String {
+        match self.names.partition_point(|x| x.0 <= col).checked_sub(1).map(|i| &self.names[i]) {
+            Some((first, n, Some(step))) => format!("{n}{}", u32::from(col - first) / step),
+            Some((_, n, None)) => n.clone(),
+            None => format!("column {col}"),
+        }
+    }
+
+    fn columns_for(&mut self, n: u32, at: Place) -> R<Col> {
+        let first = self.columns;
+        self.columns += n;
+        if self.columns > 60_000 {
+            return Err(Diagnostic::new("P017", at, "too many registers"));
+        }
+        Ok(first as Col)
+    }
+
+    /// Opens a scope of names.
+    pub fn open(&mut self) {
+        self.scopes.push(FxHashMap::default());
+    }
+
+    /// Closes the innermost scope.
+    pub fn close(&mut self) {
+        self.scopes.pop();
+    }
+
+    /// Declares registers in the innermost scope.
+    pub fn declare(&mut self, d: &RegDecl) -> R<()> {
+        if self.scopes.is_empty() {
+            self.open();
+        }
+        let n = d.count.unwrap_or(1);
+        if n > 20_000 {
+            return Err(Diagnostic::new("P017", d.at, format!("{n} registers in one declaration")));
+        }
+        let (reg, step) = if d.ty == "pred" {
+            let first = self.preds;
+            self.preds += n;
+            (Reg::Pred(first as PCol), 1)
+        } else {
+            let bytes = type_bytes(&d.ty).unwrap_or(4);
+            let step = bytes.div_ceil(4);
+            let first = self.columns_for(n * step, d.at)?;
+            self.names.push((first, d.name.clone(), d.count.map(|_| step)));
+            (Reg::Data(first, bytes), step)
+        };
+        let decl = if d.count.is_some() { Decl::Many(reg, step, n) } else { Decl::One(reg) };
+        let scope = self.scopes.last_mut().expect("a scope is open");
+        if scope.insert(d.name.clone(), decl).is_some() {
+            return Err(Diagnostic::new("P015", d.at, format!("register `{}` is declared twice", d.name)));
+        }
+        Ok(())
+    }
+
+    /// A declared register.
+    pub fn find(&self, name: &str) -> Option<Reg> {
+        for scope in self.scopes.iter().rev() {
+            if let Some(Decl::One(r)) = scope.get(name) {
+                return Some(*r);
+            }
+            let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            let digits = &name[prefix.len()..];
+            if digits.len() > 1 && digits.starts_with('0') {
+                continue;
+            }
+            if let (Some(Decl::Many(r, step, n)), Ok(k)) = (scope.get(prefix), digits.parse::<u32>())
+                && k < *n
+            {
+                return Some(match *r {
+                    Reg::Pred(p) => Reg::Pred(p + k as PCol),
+                    Reg::Data(c, bytes) => Reg::Data(c + (k * step) as Col, bytes),
+                });
+            }
+        }
+        None
+    }
+
+    /// Column of a constant of 32-bit words (1 or 2).
+    pub fn constant(&mut self, value: u64, words: u32, at: Place) -> R<Col> {
+        let value = if words == 1 { value & 0xFFFF_FFFF } else { value };
+        if let Some(&c) = self.consts.get(&(value, words)) {
+            return Ok(c);
+        }
+        let c = self.columns_for(words, at)?;
+        self.names.push((c, format!("constant {value:#x}"), None));
+        self.consts.insert((value, words), c);
+        self.const_list.push((c, value, words));
+        Ok(c)
+    }
+
+    /// Column of a special register.
+    pub fn special(&mut self, name: &str, at: Place) -> Option<R<Col>> {
+        let s = special(name)?;
+        if let Some(&c) = self.specials.get(&s) {
+            return Some(Ok(c));
+        }
+        let c = match self.columns_for(1, at) {
+            Ok(c) => c,
+            Err(e) => return Some(Err(e)),
+        };
+        self.names.push((c, name.to_string(), None));
+        self.specials.insert(s, c);
+        self.special_list.push((s, c));
+        Some(Ok(c))
+    }
+}

@@ -1,0 +1,241 @@
+//! Who last touched which 32-bit cell: the race check.
+//!
+//! FastTrack: a cell keeps its last write and either one last read or a set of reads that are not
+//! ordered among each other. Bytes within the cell are told apart by a mask.
+//! Guarantee: two conflicting accesses that are not ordered by the vectors are reported when the
+//! second one is applied (a cell keeps one writer, so after a report the run ends).
+
+use super::clock::Know;
+
+/// An access in a cell.
+#[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// CTA, plus one; 0 means no access.
+    pub cta: u32,
+    /// Agent in the CTA.
+    pub agent: u16,
+    /// Bytes of the cell.
+    pub mask: u8,
+    /// Lane plus one; 0 when the warp acts as a whole.
+    pub lane: u8,
+    /// Made by the asynchronous proxy.
+    pub is_async: bool,
+    /// Part of an atomic operation.
+    pub atomic: bool,
+    /// The agent's clock.
+    pub clock: u32,
+    /// Instruction.
+    pub pc: u32,
+}
+
+/// Access order that a memory follows.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Plane {
+    /// Shared and global memory.
+    Memory,
+    /// Tensor memory.
+    Tensor,
+}
+
+/// Why an access conflicts with an earlier one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Not ordered at all.
+    Race,
+    /// Of different lanes of a warp, not ordered.
+    Lanes,
+    /// Ordered, but no proxy fence between.
+    Proxy,
+    /// Ordered, but without the tcgen05 fences.
+    TensorFence,
+}
+
+/// A conflict with an earlier access.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Conflict {
+    /// What is missing.
+    pub reason: Reason,
+    /// The earlier access.
+    pub prior: Epoch,
+    /// Whether the earlier access wrote.
+    pub prior_write: bool,
+}
+
+#[derive(Copy, Clone, Default, Debug)]
+struct Cell {
+    write: Epoch,
+    read: Epoch,
+}
+
+const MANY: u16 = u16::MAX;
+
+/// Cells of one memory.
+#[derive(Default, Debug)]
+pub struct Shadow {
+    cells: Vec<Cell>,
+    /// Read sets of cells with `read.agent == MANY`; `read.clock` is the index.
+    sets: Vec<Vec<Epoch>>,
+    free: Vec<u32>,
+}
+
+fn ordered(
+    prior: &Epoch,
+    now: &Epoch,
+    know: &Know,
+    plane: Plane,
+    prior_write: bool,
+    since: u32,
+) -> Option<Reason> {
+    if prior.cta == 0 || prior.mask & now.mask == 0 || prior.atomic && now.atomic {
+        return None;
+    }
+    if prior.cta != now.cta {
+        let known =
+            know.foreign.iter().any(|f| f.0 == prior.cta && f.1.has(prior.agent, prior.lane, prior.clock));
+        return if known { None } else { Some(Reason::Race) };
+    }
+    if prior.agent == now.agent {
+        // Lanes of one store to one place: some lane's value wins.
+        let same = prior.pc == now.pc && prior.clock == now.clock;
+        let apart =
+            prior.lane != now.lane && prior.lane != 0 && now.lane != 0 && prior.clock >= since && !same;
+        return apart.then_some(Reason::Lanes);
+    }
+    if plane == Plane::Tensor {
+        if know.t.get(prior.agent) >= prior.clock {
+            return None;
+        }
+        let seen = know.t_in.get(prior.agent) >= prior.clock || know.g.get(prior.agent) >= prior.clock;
+        return Some(if seen { Reason::TensorFence } else { Reason::Race });
+    }
+    if !know.g.has(prior.agent, prior.lane, prior.clock) {
+        return Some(Reason::Race);
+    }
+    (prior_write && !prior.is_async && now.is_async && !know.p.has(prior.agent, prior.lane, prior.clock))
+        .then_some(Reason::Proxy)
+}
+
+impl Shadow {
+    /// A shadow of `cells` cells.
+    pub fn new(cells: usize) -> Self {
+        Self { cells: vec![Cell::default(); cells], sets: Vec::new(), free: Vec::new() }
+    }
+
+    /// Whether it has cells.
+    pub fn on(&self) -> bool {
+        !self.cells.is_empty()
+    }
+
+    fn clear_reads(&mut self, i: usize) {
+        let r = &mut self.cells[i].read;
+        if r.cta != 0 && r.agent == MANY {
+            self.sets[r.clock as usize].clear();
+            self.free.push(r.clock);
+        }
+        *r = Epoch::default();
+    }
+
+    /// Forgets the accesses of a cell.
+    pub fn reset(&mut self, i: usize) {
+        if i < self.cells.len() {
+            self.clear_reads(i);
+            self.cells[i].write = Epoch::default();
+        }
+    }
+
+    /// Checks and records an access of cell `i`; cells outside are ignored.
+    pub fn access(
+        &mut self,
+        i: usize,
+        now: Epoch,
+        write: bool,
+        know: &Know,
+        plane: Plane,
+        since: u32,
+    ) -> Result<(), Conflict> {
+        let Some(&cell) = self.cells.get(i) else { return Ok(()) };
+        if let Some(reason) = ordered(&cell.write, &now, know, plane, true, since) {
+            return Err(Conflict { reason, prior: cell.write, prior_write: true });
+        }
+        let r = cell.read;
+        if write {
+            if r.cta != 0 {
+                if r.agent == MANY {
+                    for p in &self.sets[r.clock as usize] {
+                        if let Some(reason) = ordered(p, &now, know, plane, false, since) {
+                            return Err(Conflict { reason, prior: *p, prior_write: false });
+                        }
+                    }
+                } else if let Some(reason) = ordered(&r, &now, know, plane, false, since) {
+                    return Err(Conflict { reason, prior: r, prior_write: false });
+                }
+                self.clear_reads(i);
+            }
+            self.cells[i].write = now;
+        } else if r.cta == 0 || r.agent == now.agent && r.cta == now.cta {
+            // Reads of several lanes count as reads of the whole warp: a lane's later write is then
+            // not compared with them.
+            let lane = if r.cta == 0 || r.lane == now.lane || r.clock < since { now.lane } else { 0 };
+            self.cells[i].read = Epoch { mask: r.mask | now.mask, lane, ..now };
+        } else if r.agent == MANY {
+            let set = &mut self.sets[r.clock as usize];
+            match set.iter_mut().find(|p| p.agent == now.agent && p.cta == now.cta) {
+                Some(p) => *p = Epoch { mask: p.mask | now.mask, ..now },
+                None => set.push(now),
+            }
+        } else {
+            let full = Epoch { mask: 15, ..now };
+            if ordered(&r, &full, know, plane, false, since).is_none() && r.mask & !now.mask == 0 {
+                self.cells[i].read = now;
+            } else {
+                let k = self.free.pop().unwrap_or(self.sets.len() as u32);
+                if k as usize == self.sets.len() {
+                    self.sets.push(Vec::new());
+                }
+                self.sets[k as usize].extend([r, now]);
+                self.cells[i].read =
+                    Epoch { cta: now.cta, agent: MANY, clock: k, mask: 15, ..Epoch::default() };
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(agent: u16, clock: u32) -> Epoch {
+        Epoch { cta: 1, agent, mask: 15, clock, ..Epoch::default() }
+    }
+
+    #[test]
+    fn unordered_write_after_many_reads() {
+        let mut s = Shadow::new(1);
+        let nothing = Know::default();
+        for a in 0..3 {
+            s.access(0, by(a, 1), false, &nothing, Plane::Memory, 0).unwrap();
+        }
+        let mut know = Know::default();
+        know.g.raise(0, 1);
+        know.g.raise(1, 1);
+        let c = s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap_err();
+        assert_eq!((c.prior.agent, c.reason), (2, Reason::Race));
+        know.g.raise(2, 1);
+        s.access(0, by(3, 1), true, &know, Plane::Memory, 0).unwrap();
+        assert!(s.access(0, by(4, 1), false, &nothing, Plane::Memory, 0).is_err());
+    }
+
+    #[test]
+    fn proxy_and_bytes() {
+        let mut s = Shadow::new(1);
+        let mut know = Know::default();
+        s.access(0, Epoch { mask: 3, ..by(0, 1) }, true, &know, Plane::Memory, 0).unwrap();
+        s.access(0, Epoch { mask: 12, ..by(1, 1) }, false, &know, Plane::Memory, 0).unwrap();
+        know.g.raise(0, 1);
+        let engine = Epoch { is_async: true, ..by(2, 1) };
+        assert_eq!(s.access(0, engine, false, &know, Plane::Memory, 0).unwrap_err().reason, Reason::Proxy);
+        know.p.raise(0, 1);
+        s.access(0, engine, false, &know, Plane::Memory, 0).unwrap();
+    }
+}

@@ -1,0 +1,339 @@
+//! What an instruction sees: its warp, its CTA, global memory, the launch.
+
+use super::{Trap, Wait, X};
+use crate::decode::build::{Addr, PredSrc};
+use crate::decode::{Col, Inst, Kernel, LOCAL_WINDOW, PARAM_WINDOW, PCol, SHARED_WINDOW};
+use crate::detect::clock::{Know, Own, Released};
+use crate::detect::shadow::Epoch;
+use crate::detect::{GlobalShadow, Who};
+use crate::layout::tma_map::TensorMap;
+use crate::mem::cta::Cta;
+use crate::mem::global::Memory;
+use crate::trace::{Lane, Trace, TraceEvent};
+
+/// All lanes.
+pub const ALL: u32 = u32::MAX;
+
+/// Lanes of a warp that are at the same instruction.
+#[derive(Clone, Debug, Default)]
+pub struct Frag {
+    /// Next instruction.
+    pub pc: u32,
+    /// Its lanes.
+    pub mask: u32,
+    /// What it waits for.
+    pub wait: Wait,
+    /// What it is ordered after.
+    pub know: Know,
+}
+
+/// A warp.
+#[derive(Clone, Debug, Default)]
+pub struct Warp {
+    /// Number in the CTA.
+    pub id: u32,
+    /// Register columns.
+    pub regs: Vec<[u32; 32]>,
+    /// Predicates as lane masks.
+    pub preds: Vec<u32>,
+    /// Lanes in which a column was written.
+    pub defined: Vec<u32>,
+    /// Lanes in which a predicate was written.
+    pub pdefined: Vec<u32>,
+    /// Lanes in which a column was computed from undefined tensor memory.
+    pub taint: Vec<u32>,
+    /// The same for predicates.
+    pub ptaint: Vec<u32>,
+    /// Whether anything was tainted since the start.
+    pub any_taint: bool,
+    /// Columns that asynchronous operations will write (1) or read (2).
+    pub busy: Vec<u8>,
+    /// Whether any column is busy.
+    pub any_busy: bool,
+    /// Diverged parts; never empty while the warp lives.
+    pub frags: Vec<Frag>,
+    /// Lanes that have not exited.
+    pub live: u32,
+    /// Local memory, lane after lane.
+    pub local: Vec<u8>,
+    /// Outstanding tcgen05.ld and .st.
+    pub moves: Vec<crate::async_ops::tmem_move::Move>,
+    /// wgmma state.
+    pub wgmma: crate::async_ops::wgmma::Pipe,
+    /// Phase of the `bar.red` the warp has arrived at.
+    pub reducing: Option<u64>,
+    /// Registers per thread after setmaxnreg.
+    pub reg_cap: u32,
+    /// The warp's clock at its last full synchronisation.
+    pub sync_clock: u32,
+    /// The warp's clock when some of its lanes last synchronised in any way.
+    pub since: u32,
+}
+
+/// What all CTAs of a launch share.
+pub struct Env {
+    /// Block shape.
+    pub block: [u32; 3],
+    /// Grid shape.
+    pub grid: [u32; 3],
+    /// Parameter memory.
+    pub params: Vec<u8>,
+    /// Tensor maps by parameter offset.
+    pub maps: Vec<(u32, TensorMap)>,
+    /// Whether try_wait may fail without reason.
+    pub spurious: bool,
+    /// Whether aligned instructions wait for diverged lanes instead of being faults.
+    pub gather_aligned: bool,
+}
+
+/// What an instruction sees.
+pub struct Cx<'a> {
+    /// Its warp.
+    pub w: &'a mut Warp,
+    /// Number of its fragment in the warp.
+    pub f: usize,
+    /// Its CTA; the warp's own place there is empty meanwhile.
+    pub cta: &'a mut Cta,
+    /// Global memory.
+    pub mem: &'a mut Memory,
+    /// Shadow of global memory.
+    pub gshadow: &'a mut GlobalShadow,
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// The instruction.
+    pub inst: &'a Inst,
+    /// Its number.
+    pub pc: u32,
+    /// The launch.
+    pub env: &'a Env,
+    /// Trace of the run.
+    pub trace: &'a mut dyn Trace,
+}
+
+/// Where an address points.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Loc {
+    /// Shared memory.
+    Shared(u32),
+    /// Global memory or a module variable.
+    Global(u64),
+    /// Parameter memory.
+    Param(u32),
+    /// Local memory of the lane.
+    Local(u32),
+}
+
+/// Lanes of a mask.
+pub fn lanes(mut mask: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let l = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        Some(l)
+    })
+}
+
+/// The first lane of a mask.
+pub fn first(mask: u32) -> usize {
+    mask.trailing_zeros().min(31) as usize
+}
+
+impl Warp {
+    /// 64-bit value of a lane.
+    pub fn u64(&self, c: Col, lane: usize) -> u64 {
+        u64::from(self.regs[usize::from(c)][lane]) | u64::from(self.regs[usize::from(c) + 1][lane]) << 32
+    }
+
+    /// Sets a 64-bit value of a lane.
+    pub fn set64(&mut self, c: Col, lane: usize, v: u64) {
+        self.regs[usize::from(c)][lane] = v as u32;
+        self.regs[usize::from(c) + 1][lane] = (v >> 32) as u32;
+    }
+
+    /// 32-bit value of a lane.
+    pub fn u32(&self, c: Col, lane: usize) -> u32 {
+        self.regs[usize::from(c)][lane]
+    }
+
+    /// Sets a 32-bit value of a lane.
+    pub fn set32(&mut self, c: Col, lane: usize, v: u32) {
+        self.regs[usize::from(c)][lane] = v;
+    }
+
+    /// Lanes in which a predicate operand is true.
+    pub fn pred(&self, p: PredSrc) -> u32 {
+        match p {
+            PredSrc::Reg(p, n) => self.preds[usize::from(p)] ^ if n { ALL } else { 0 },
+            PredSrc::Const(c) => {
+                if c {
+                    ALL
+                } else {
+                    0
+                }
+            }
+        }
+    }
+
+    /// Sets a predicate in the lanes of a mask.
+    pub fn set_pred(&mut self, p: PCol, mask: u32, value: u32) {
+        let x = &mut self.preds[usize::from(p)];
+        *x = *x & !mask | value & mask;
+    }
+
+    /// Address operand of a lane.
+    pub fn address(&self, a: Addr, lane: usize) -> u64 {
+        if a.wide {
+            self.u64(a.base, lane).wrapping_add(a.offset as u64)
+        } else {
+            u64::from(self.u32(a.base, lane).wrapping_add(a.offset as u32))
+        }
+    }
+
+    /// Marks columns as busy with an asynchronous write (1) or read (2).
+    pub fn occupy(&mut self, cols: &[Col], how: u8) {
+        for &c in cols {
+            self.busy[usize::from(c)] |= how;
+        }
+        self.any_busy |= !cols.is_empty();
+    }
+
+    /// Frees all columns.
+    pub fn release_columns(&mut self, cols: impl Iterator<Item = Col>, how: u8) {
+        for c in cols {
+            self.busy[usize::from(c)] &= !how;
+        }
+        self.any_busy = self.busy.iter().any(|&b| b != 0);
+    }
+}
+
+impl<'a> Cx<'a> {
+    /// What the fragment is ordered after.
+    pub fn know(&mut self) -> &mut Know {
+        &mut self.w.frags[self.f].know
+    }
+
+    /// Which of the warp's accesses come before what the lanes of a mask do now.
+    pub fn own(&self, mask: u32) -> Own {
+        let w = &self.w;
+        Own {
+            lanes: mask,
+            whole: !self.cta.det.on.lanes || w.live & !mask == 0,
+            before: w.sync_clock.saturating_sub(1),
+            now: self.cta.det.clocks.get(w.id as usize).copied().unwrap_or(0),
+        }
+    }
+
+    /// Hands over what the fragment and the lanes of a mask did.
+    pub fn release(&mut self, mask: u32) -> Released {
+        let own = self.own(mask);
+        self.cta.det.release(self.w.id, &self.w.frags[self.f].know, own)
+    }
+
+    /// Identity of this instruction's ordinary accesses by a lane.
+    pub fn lane_epoch(&self, lane: usize) -> Epoch {
+        let n = if self.cta.det.on.lanes { lane as u8 + 1 } else { 0 };
+        Epoch { lane: n, ..self.epoch() }
+    }
+
+    /// Identity of this instruction's ordinary accesses.
+    pub fn epoch(&self) -> Epoch {
+        self.cta.det.warp_epoch(self.w.id, self.pc)
+    }
+
+    /// 32-bit shared address of a lane: a shared window offset, or a generic address of it.
+    pub fn shared_address(&self, a: Addr, lane: usize) -> X<u32> {
+        let v = self.w.address(a, lane);
+        let v = if v >> 32 == SHARED_WINDOW >> 32 { v - SHARED_WINDOW } else { v };
+        u32::try_from(v).map_err(|_| Trap::new("bounds", format!("{v:#x} is not a shared address")))
+    }
+
+    /// Where a generic address points.
+    pub fn generic(&self, v: u64) -> Loc {
+        match v >> 32 {
+            x if x == SHARED_WINDOW >> 32 => Loc::Shared(v as u32),
+            x if x == PARAM_WINDOW >> 32 => Loc::Param(v as u32),
+            x if x == LOCAL_WINDOW >> 32 => Loc::Local(v as u32),
+            _ => Loc::Global(v),
+        }
+    }
+
+    /// The tensor map at a generic address.
+    pub fn tensor_map(&self, address: u64) -> X<TensorMap> {
+        if let Loc::Param(o) = self.generic(address)
+            && let Some((_, m)) = self.env.maps.iter().find(|m| m.0 == o)
+        {
+            return Ok(*m);
+        }
+        Err(Trap::new("tma.map", format!("{address:#x} is not the address of a tensor map")))
+    }
+
+    /// Checks an ordinary access of shared memory and records it.
+    pub fn touch_shared(&mut self, address: u32, bytes: u32, write: bool, lane: usize) -> X<()> {
+        self.cta.smem.check(address, bytes, bytes.next_power_of_two().min(16), "access")?;
+        if self.cta.smem.in_mbarrier(address, bytes) {
+            return Err(Trap::new(
+                "barrier.bytes",
+                format!("ordinary access of the bytes of an mbarrier at {address:#x}"),
+            ));
+        }
+        if self.cta.explore {
+            self.cta.footprint.bytes(address, bytes, write);
+        }
+        let det = &mut self.cta.det;
+        if det.on.races {
+            let n = if det.on.lanes && !self.inst.text.contains("matrix") { lane as u8 + 1 } else { 0 };
+            let epoch = Epoch { lane: n, ..det.warp_epoch(self.w.id, self.pc) };
+            let who = Who { epoch, know: &self.w.frags[self.f].know, since: self.w.since };
+            det.shared(address, bytes, write, &who)?;
+        }
+        Ok(())
+    }
+
+    /// Checks an ordinary access of global memory and records it.
+    pub fn touch_global(
+        &mut self,
+        address: u64,
+        bytes: u32,
+        write: bool,
+        atomic: bool,
+        lane: usize,
+    ) -> X<()> {
+        if self.cta.explore {
+            self.cta.footprint.global(address, write);
+        }
+        if self.cta.det.on.races {
+            let epoch = Epoch { atomic, ..self.lane_epoch(lane) };
+            let who = Who { epoch, know: &self.w.frags[self.f].know, since: self.w.since };
+            self.gshadow.access(&self.cta.det, address, bytes, write, &who)?;
+        }
+        Ok(())
+    }
+
+    /// Requires exactly one active lane.
+    pub fn single(&self, mask: u32) -> X<usize> {
+        if mask.count_ones() == 1 {
+            return Ok(first(mask));
+        }
+        Err(Trap::new(
+            "divergent",
+            format!("{} lanes execute an instruction of one thread", mask.count_ones()),
+        ))
+    }
+
+    /// Records an event for messages and the trace.
+    pub fn log(&mut self, what: &'static str, value: u64) {
+        self.cta.log(Lane::Warp(self.w.id), self.inst.line, what, value);
+        if self.trace.on() {
+            self.trace.event(&TraceEvent {
+                step: self.cta.step,
+                cta: self.cta.linear,
+                lane: Lane::Warp(self.w.id),
+                what,
+                line: self.inst.line,
+                value,
+            });
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Loads and stores.
+//! Source: PTX ISA, "ld", "ld.global.nc", "st".
+
+use super::cx::{Cx, Loc, lanes};
+use super::int::sx;
+use super::{Flow, Trap, X};
+use crate::decode::build::{Addr, Build};
+use crate::decode::table::{Row, row};
+use crate::decode::{Col, Exec, R};
+use crate::parse::ast::{Operand, Space};
+use crate::parse::type_bytes;
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum In {
+    Generic,
+    Global,
+    Shared,
+    Param,
+    Local,
+}
+
+fn space(b: &Build<'_>, name: &str) -> R<In> {
+    Ok(match name {
+        "" => In::Generic,
+        "global" | "const" => In::Global,
+        "shared" | "shared::cta" => In::Shared,
+        "param" => In::Param,
+        "local" => In::Local,
+        _ => return Err(b.error("P011", format!("space `{name}`"))),
+    })
+}
+
+impl Cx<'_> {
+    fn place(&self, space: In, a: Addr, l: usize) -> X<Loc> {
+        let v = self.w.address(a, l);
+        let small = |v: u64, f: fn(u32) -> Loc| {
+            u32::try_from(v)
+                .map(f)
+                .map_err(|_| Trap::new("bounds", format!("address {v:#x} is outside its space")))
+        };
+        Ok(match space {
+            In::Generic => self.generic(v),
+            In::Global => Loc::Global(v),
+            In::Shared => Loc::Shared(self.shared_address(a, l)?),
+            In::Param => small(v, Loc::Param)?,
+            In::Local => small(v, Loc::Local)?,
+        })
+    }
+
+    /// Reads bytes of a place into `out`.
+    pub fn load(&mut self, at: Loc, out: &mut [u8], lane: usize, atomic: bool) -> X<()> {
+        let n = out.len() as u32;
+        let aligned = |a: u64| {
+            if a.is_multiple_of(u64::from(n)) {
+                Ok(())
+            } else {
+                Err(Trap::new("align", format!("load of {n} bytes at {a:#x} is misaligned")))
+            }
+        };
+        match at {
+            Loc::Shared(a) => {
+                self.touch_shared(a, n, false, lane)?;
+                self.cta.smem.check_defined(a, n, "read")?;
+                out.copy_from_slice(self.cta.smem.slice(a, n));
+            }
+            Loc::Global(a) => {
+                aligned(a)?;
+                let s = self.mem.slice(a, n)?;
+                out.copy_from_slice(s);
+                self.touch_global(a, n, false, atomic, lane)?;
+            }
+            Loc::Param(a) => {
+                aligned(a.into())?;
+                let s = self.env.params.get(a as usize..a as usize + n as usize);
+                out.copy_from_slice(s.ok_or_else(|| {
+                    Trap::new("bounds", format!("parameter offset {a:#x} is out of range"))
+                })?);
+            }
+            Loc::Local(a) => {
+                aligned(a.into())?;
+                let from = self.local(a, n, lane)?;
+                out.copy_from_slice(&self.w.local[from..from + n as usize]);
+            }
+        }
+        Ok(())
+    }
+
+    fn local(&self, a: u32, n: u32, lane: usize) -> X<usize> {
+        if a.checked_add(n).is_none_or(|e| e > self.kernel.local_bytes) {
+            return Err(Trap::new(
+                "bounds",
+                format!("local access of {n} bytes at {a:#x} of {} bytes", self.kernel.local_bytes),
+            ));
+        }
+        Ok(lane * self.kernel.local_bytes as usize + a as usize)
+    }
+
+    /// Writes bytes to a place.
+    pub fn store(&mut self, at: Loc, data: &[u8], lane: usize, atomic: bool) -> X<()> {
+        let n = data.len() as u32;
+        let aligned = |a: u64| {
+            if a.is_multiple_of(u64::from(n)) {
+                Ok(())
+            } else {
+                Err(Trap::new("align", format!("store of {n} bytes at {a:#x} is misaligned")))
+            }
+        };
+        match at {
+            Loc::Shared(a) => {
+                self.touch_shared(a, n, true, lane)?;
+                self.cta.smem.write(a, data);
+            }
+            Loc::Global(a) => {
+                aligned(a)?;
+                self.mem.slice_mut(a, n)?.copy_from_slice(data);
+                self.touch_global(a, n, true, atomic, lane)?;
+            }
+            Loc::Param(a) => return Err(Trap::new("bounds", format!("store to parameter memory at {a:#x}"))),
+            Loc::Local(a) => {
+                aligned(a.into())?;
+                let to = self.local(a, n, lane)?;
+                self.w.local[to..to + n as usize].copy_from_slice(data);
+            }
+        }
+        self.cta.changed();
+        Ok(())
+    }
+}
+
+/// Address whose variable, if it names one, must be in the instruction's space.
+fn address(b: &mut Build<'_>, k: usize, want: In) -> R<Addr> {
+    let o = b.operand(k)?;
+    let (a, s) = b.address(o)?;
+    let fits = match s {
+        None => true,
+        Some(Space::Param) => want == In::Param,
+        Some(Space::Shared) => want == In::Shared,
+        Some(Space::Local) => want == In::Local,
+        Some(Space::Global | Space::Const) => matches!(want, In::Global | In::Generic),
+    };
+    if fits { Ok(a) } else { Err(b.error("P012", "the variable is in another state space")) }
+}
+
+fn shape(b: &Build<'_>, vector: usize) -> R<(u32, bool, usize)> {
+    let t = b.inst.opcode.rsplit('.').next().unwrap_or("");
+    let n = type_bytes(t).ok_or_else(|| b.error("P011", "not a type"))?;
+    let v = match b.ms(vector) {
+        "v2" => 2,
+        "v4" => 4,
+        "v8" => 8,
+        _ => 1,
+    };
+    if n * v as u32 > 32 || n == 16 && v > 1 {
+        return Err(b.error("P011", "access wider than 256 bits"));
+    }
+    Ok((n, t.starts_with('s'), v))
+}
+
+fn words(bytes: &[u8], signed: bool) -> [u32; 4] {
+    let mut w = [0u32; 4];
+    for (i, &x) in bytes.iter().enumerate() {
+        w[i / 4] |= u32::from(x) << (8 * (i % 4));
+    }
+    if signed && bytes.len() < 8 {
+        let v = sx(u64::from(w[0]), bytes.len() as u32);
+        w[0] = v as u32;
+        w[1] = (v >> 32) as u32;
+    }
+    w
+}
+
+fn ld(b: &mut Build<'_>) -> R<Exec> {
+    let parts: Vec<&str> = b.inst.opcode.split('.').collect();
+    let atomic = parts.iter().any(|p| matches!(*p, "relaxed" | "acquire" | "volatile"));
+    let acquire = parts.contains(&"acquire");
+    let want = space(b, b.ms(1))?;
+    let (n, signed, v) = shape(b, 3)?;
+    b.count(if b.inst.opcode.contains("cache_hint") { 3 } else { 2 })?;
+    let a = address(b, 1, want)?;
+    if b.len() == 3 {
+        b.src(2, 8)?;
+    }
+    if !matches!(want, In::Param | In::Local) {
+        b.visible();
+    }
+    let items = b.items(0)?;
+    if items.len() != v {
+        return Err(b.error("P012", format!("{v} destination registers expected")));
+    }
+    let mut to: Vec<Option<(Col, u32)>> = Vec::new();
+    for o in items {
+        to.push(if *o == Operand::Sink { None } else { Some(b.dest_wide(o, n)?) });
+    }
+    Ok(Box::new(move |cx, m| {
+        let mut buffer = [0u8; 32];
+        let bytes = &mut buffer[..n as usize * v];
+        for l in lanes(m) {
+            let at = cx.place(want, a, l)?;
+            cx.load(at, bytes, l, atomic)?;
+            if atomic {
+                cx.acquire_from(at, acquire);
+            }
+            for (k, d) in to.iter().enumerate() {
+                let Some((d, have)) = *d else { continue };
+                let w = words(&bytes[k * n as usize..(k + 1) * n as usize], signed);
+                for (i, &x) in w.iter().enumerate().take(have.div_ceil(4) as usize) {
+                    cx.w.set32(d + i as Col, l, if have < 4 { x & ((1 << (8 * have)) - 1) } else { x });
+                }
+            }
+        }
+        Ok(if atomic { Flow::Yield } else { Flow::Next })
+    }))
+}
+
+fn st(b: &mut Build<'_>) -> R<Exec> {
+    let parts: Vec<&str> = b.inst.opcode.split('.').collect();
+    let atomic = parts.iter().any(|p| matches!(*p, "relaxed" | "release" | "volatile"));
+    let release = parts.contains(&"release");
+    let want = space(b, b.ms(1))?;
+    let (n, _, v) = shape(b, 3)?;
+    b.count(if b.inst.opcode.contains("cache_hint") { 3 } else { 2 })?;
+    let a = address(b, 0, want)?;
+    if b.len() == 3 {
+        b.src(2, 8)?;
+    }
+    if want != In::Local {
+        b.visible();
+    }
+    let items = b.items(1)?;
+    if items.len() != v {
+        return Err(b.error("P012", format!("{v} source registers expected")));
+    }
+    let from = items.iter().map(|o| b.src_wide(o, n)).collect::<R<Vec<Col>>>()?;
+    Ok(Box::new(move |cx, m| {
+        let mut buffer = [0u8; 32];
+        for l in lanes(m) {
+            for (k, &x) in from.iter().enumerate() {
+                for i in 0..n as usize {
+                    buffer[k * n as usize + i] = (cx.w.u32(x + (i / 4) as Col, l) >> (8 * (i % 4))) as u8;
+                }
+            }
+            let at = cx.place(want, a, l)?;
+            if atomic {
+                cx.release_to(at, l, release);
+            }
+            cx.store(at, &buffer[..n as usize * v], l, atomic)?;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    row(
+        "ld.{weak,volatile,relaxed,acquire}?.{cta,gpu,sys}?.{param,local,const,global,shared,shared::cta}?.{nc}?.{ca,cg,cs,lu,cv,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{L2::64B,L2::128B,L2::256B}?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        |b| reorder(b, ld),
+    ),
+    row(
+        "st.{weak,volatile,relaxed,release}?.{cta,gpu,sys}?.{local,global,shared,shared::cta}?.{wb,cg,cs,wt,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        |b| reorder(b, st),
+    ),
+];
+
+/// Brings the choices to the order semantics, space, cache, vector.
+fn reorder(b: &mut Build<'_>, f: fn(&mut Build<'_>) -> R<Exec>) -> R<Exec> {
+    let mods: Vec<&str> = b.inst.opcode.split('.').skip(1).collect();
+    let pick = |names: &[&str]| mods.iter().copied().find(|c| names.contains(c));
+    let s = pick(&["param", "local", "const", "global", "shared", "shared::cta"]);
+    let v = pick(&["v2", "v4", "v8"]);
+    b.choices = vec![None, s, None, v];
+    f(b)
+}

@@ -1,0 +1,310 @@
+//! Contents of views: seeded data, strides and guard bytes, and reading them back.
+//!
+//! Elements are named by their type (`f16`, `i32`, `u8`, `e4m3`, …). Bytes between and behind elements hold a pattern,
+//! so that a stray write shows. Deterministic: name and seed give the data.
+
+use super::{Host, HostView};
+use crate::mem::global::{BufferId, Memory};
+use crate::num::convert::{encode, f64_from};
+use crate::num::format::Format;
+use crate::sched::policy::Rng;
+
+/// How to fill a view.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fill {
+    /// Integers from -2 to 2 (unsigned types: 0 to 4): sums of products are exact.
+    Ints,
+    /// Uniform in [0, 1).
+    Uniform,
+    /// About normal: the sum of twelve uniform numbers, less 6.
+    Normal,
+    /// 0, 1, 2, … up to 250 and again, centred for signed types.
+    Ramp,
+    /// One number everywhere.
+    All(f64),
+    /// Zeros of both signs, subnormals, infinities, NaN and large numbers between ordinary ones.
+    Special,
+}
+
+impl Fill {
+    /// `ints`, `uniform`, `normal`, `ramp`, `zeros`, `ones`, `nan`, `special` or a number.
+    pub fn parse(text: &str) -> Option<Fill> {
+        Some(match text {
+            "ints" => Fill::Ints,
+            "uniform" => Fill::Uniform,
+            "normal" => Fill::Normal,
+            "ramp" => Fill::Ramp,
+            "zeros" => Fill::All(0.0),
+            "ones" => Fill::All(1.0),
+            "nan" => Fill::All(f64::NAN),
+            "special" => Fill::Special,
+            other => Fill::All(other.parse().ok()?),
+        })
+    }
+}
+
+/// An element type of a buffer.
+#[derive(Copy, Clone, Debug)]
+pub enum Elem {
+    /// Floating point.
+    Float(&'static Format),
+    /// Integer: bytes, signed.
+    Int(u32, bool),
+}
+
+impl Elem {
+    /// By name. Types below a byte are not addressable as elements of a view.
+    pub fn by_name(name: &str) -> Option<Elem> {
+        Some(match name {
+            "i1" | "u8" => Elem::Int(1, false),
+            "i8" | "s8" => Elem::Int(1, true),
+            "u16" => Elem::Int(2, false),
+            "i16" | "s16" => Elem::Int(2, true),
+            "u32" => Elem::Int(4, false),
+            "i32" | "s32" => Elem::Int(4, true),
+            "u64" => Elem::Int(8, false),
+            "i64" | "s64" | "index" => Elem::Int(8, true),
+            _ => {
+                let f = Format::by_name(name)?;
+                if f.bits % 8 != 0 {
+                    return None;
+                }
+                Elem::Float(f)
+            }
+        })
+    }
+
+    /// Bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Elem::Float(f) => f.bits as usize / 8,
+            Elem::Int(n, _) => n as usize,
+        }
+    }
+
+    /// Bits of a number, rounded to nearest even.
+    pub fn encode(self, x: f64) -> u64 {
+        match self {
+            Elem::Float(f) => {
+                let value = crate::num::format::F64.decode(x.to_bits());
+                encode(value, f, crate::num::arith::RN)
+            }
+            Elem::Int(n, true) => x as i64 as u64 & mask(n),
+            Elem::Int(n, false) => {
+                if x.is_nan() {
+                    0x5A5A_5A5A_5A5A_5A5A & mask(n)
+                } else {
+                    x as i64 as u64 & mask(n)
+                }
+            }
+        }
+    }
+
+    /// The number bits stand for.
+    pub fn decode(self, bits: u64) -> f64 {
+        match self {
+            Elem::Float(f) => f64_from(f, bits),
+            Elem::Int(n, true) => {
+                let unused = 64 - 8 * n;
+                ((bits << unused) as i64 >> unused) as f64
+            }
+            Elem::Int(..) => bits as f64,
+        }
+    }
+}
+
+fn mask(bytes: u32) -> u64 {
+    if bytes >= 8 { u64::MAX } else { (1 << (8 * bytes)) - 1 }
+}
+
+/// What a view looks like.
+#[derive(Clone, Debug)]
+pub struct ViewSpec {
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Strides in elements; dense if absent.
+    pub strides: Option<Vec<usize>>,
+    /// Element type name.
+    pub elem: String,
+    /// Contents.
+    pub fill: Fill,
+    /// Guard bytes in front, and as many behind.
+    pub pad: usize,
+}
+
+/// A view in memory.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Its buffer.
+    pub buffer: BufferId,
+    /// Element type.
+    pub elem: Elem,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Strides in elements.
+    pub strides: Vec<usize>,
+    /// Byte of the first element.
+    pub offset: usize,
+}
+
+/// Most bytes of one view.
+const MAX_BYTES: usize = 1 << 31;
+
+/// Puts a view into memory and makes it known to the host by `name`.
+///
+/// # Errors
+/// Unknown element types, ranks that do not fit, views that are too large.
+pub fn place(
+    name: &str,
+    spec: &ViewSpec,
+    seed: u64,
+    memory: &mut Memory,
+    host: &mut Host,
+) -> Result<Placed, String> {
+    let Some(elem) = Elem::by_name(&spec.elem) else {
+        return Err(format!("{name}: no element type {}", spec.elem));
+    };
+    let dense = || -> Option<Vec<usize>> {
+        let mut strides = vec![1usize; spec.shape.len()];
+        for k in (0..spec.shape.len().saturating_sub(1)).rev() {
+            strides[k] = strides[k + 1].checked_mul(spec.shape[k + 1])?;
+        }
+        Some(strides)
+    };
+    let too_large = || format!("{name}: more than {MAX_BYTES} bytes");
+    let strides = match &spec.strides {
+        Some(s) if s.len() == spec.shape.len() => s.clone(),
+        Some(_) => return Err(format!("{name}: as many strides as extents are needed")),
+        None => dense().ok_or_else(too_large)?,
+    };
+    let size = elem.bytes();
+    let empty = spec.shape.contains(&0);
+    let last = spec
+        .shape
+        .iter()
+        .zip(&strides)
+        .try_fold(0usize, |a, (&n, &s)| a.checked_add(n.saturating_sub(1).checked_mul(s)?));
+    let elements = if empty { 0 } else { last.and_then(|l| l.checked_add(1)).ok_or_else(too_large)? };
+    // Guards keep the alignment of what follows.
+    let offset = spec.pad.next_multiple_of(256);
+    let total = elements.checked_mul(size).and_then(|n| n.checked_add(2 * offset));
+    let Some(total) = total.filter(|&n| n <= MAX_BYTES) else { return Err(too_large()) };
+    let mut bytes: Vec<u8> = (0..total).map(|i| (i as u8) ^ 0x5A).collect();
+    let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    for b in name.bytes() {
+        hash = (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01B3);
+    }
+    let mut rng = Rng::new(hash);
+    let unsigned = matches!(elem, Elem::Int(_, false));
+    let count: usize = if empty { 0 } else { spec.shape.iter().product() };
+    for i in 0..count {
+        let x = number(&spec.fill, i, unsigned, &mut rng);
+        let at = offset + position(i, &spec.shape, &strides) * size;
+        bytes[at..at + size].copy_from_slice(&elem.encode(x).to_le_bytes()[..size]);
+    }
+    let buffer = memory.alloc(bytes);
+    let view = HostView {
+        address: memory.address(buffer) + offset as u64,
+        sizes: spec.shape.iter().map(|&n| n as i64).collect(),
+        strides: strides.iter().map(|&n| n as i64).collect(),
+    };
+    host.views.insert(name.to_owned(), view);
+    Ok(Placed { buffer, elem, shape: spec.shape.clone(), strides, offset })
+}
+
+/// Offset in elements of element `i` in row-major order.
+fn position(mut i: usize, shape: &[usize], strides: &[usize]) -> usize {
+    let mut at = 0;
+    for (&n, &s) in shape.iter().zip(strides).rev() {
+        at += (i % n) * s;
+        i /= n;
+    }
+    at
+}
+
+fn number(fill: &Fill, i: usize, unsigned: bool, rng: &mut Rng) -> f64 {
+    let unit = |rng: &mut Rng| (rng.bits() >> 11) as f64 / (1u64 << 53) as f64;
+    match fill {
+        Fill::Ints => rng.below(5) as f64 - if unsigned { 0.0 } else { 2.0 },
+        Fill::Uniform => unit(rng),
+        Fill::Normal => (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0,
+        Fill::Ramp => (i % 251) as f64 - if unsigned { 0.0 } else { 125.0 },
+        Fill::All(x) => *x,
+        Fill::Special => {
+            const LIST: [f64; 12] = [
+                0.0,
+                -0.0,
+                f64::INFINITY,
+                f64::NEG_INFINITY,
+                f64::NAN,
+                65504.0,
+                -448.0,
+                6.0e-8,
+                1.0e-40,
+                1.0,
+                -1.5,
+                0.333,
+            ];
+            LIST[rng.below(LIST.len())]
+        }
+    }
+}
+
+impl Placed {
+    /// Elements in row-major order.
+    pub fn numbers(&self, memory: &Memory) -> Vec<f64> {
+        let bytes = memory.bytes(self.buffer);
+        let size = self.elem.bytes();
+        let count = if self.shape.contains(&0) { 0 } else { self.shape.iter().product() };
+        (0..count)
+            .map(|i| {
+                let at = self.offset + position(i, &self.shape, &self.strides) * size;
+                let mut raw = [0; 8];
+                raw[..size].copy_from_slice(&bytes[at..at + size]);
+                self.elem.decode(u64::from_le_bytes(raw))
+            })
+            .collect()
+    }
+
+    /// Byte of element `i` (row-major) in the buffer.
+    pub fn byte(&self, i: usize) -> usize {
+        self.offset + position(i, &self.shape, &self.strides) * self.elem.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strided_views_keep_their_guards() {
+        let (mut memory, mut host) = (Memory::new(), Host::default());
+        let spec = ViewSpec {
+            shape: vec![3, 4],
+            strides: Some(vec![8, 1]),
+            elem: "f16".into(),
+            fill: Fill::Ramp,
+            pad: 16,
+        };
+        let v = place("a", &spec, 1, &mut memory, &mut host).unwrap();
+        let want: Vec<f64> = (0..12).map(|i| f64::from(i) - 125.0).collect();
+        assert_eq!(v.numbers(&memory), want);
+        assert_eq!(memory.bytes(v.buffer).len(), 256 + (2 * 8 + 4) * 2 + 256);
+        // A byte of the gap between the rows.
+        let gap = 256 + 4 * 2;
+        assert_eq!(memory.bytes(v.buffer)[gap], gap as u8 ^ 0x5A);
+        assert_eq!(host.views["a"].strides, [8, 1]);
+        assert!(place("b", &ViewSpec { shape: vec![1 << 40, 1 << 40], strides: None, ..spec }, 1, &mut memory, &mut host).is_err());
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_data() {
+        let make = |seed| {
+            let (mut memory, mut host) = (Memory::new(), Host::default());
+            let spec = ViewSpec { shape: vec![64], strides: None, elem: "f32".into(), fill: Fill::Normal, pad: 0 };
+            place("a", &spec, seed, &mut memory, &mut host).unwrap().numbers(&memory)
+        };
+        assert_eq!(make(3), make(3));
+        assert_ne!(make(3), make(4));
+    }
+}

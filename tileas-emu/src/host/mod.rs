@@ -1,0 +1,410 @@
+//! The host's side of a launch: from launch metadata, views and scalars to the arguments of a kernel.
+//!
+//! In: the JSON document that stands beside a PTX module (what the parameters are, how to encode each tensor map,
+//! what the code relies on), views of global memory, scalars. Out: grid, block, shared memory and one [`HostArg`]
+//! per parameter. Guarantee: everything the document demands under `requires` holds, or an error names it.
+//! Reads the document only; knows nothing of the compiler that wrote it.
+
+pub mod data;
+pub mod expr;
+
+use crate::{Arg, Launch, MapDesc, OobFill, Swizzle, TmaType};
+use expr::{Names, evaluate};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A number or an expression in a launch document.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Number {
+    /// A number.
+    Int(i64),
+    /// An expression, see [`expr`].
+    Text(String),
+}
+
+/// One parameter of a launch document.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ParamDoc {
+    /// Name in the PTX.
+    pub name: String,
+    /// `tensor_map`, `pointer`, `size`, `stride`, `scalar` or `expr`.
+    pub kind: String,
+    /// The view or scalar meant.
+    pub of: Option<String>,
+    /// Number of the tensor map.
+    pub map: Option<usize>,
+    /// Dimension of a size or stride.
+    pub dim: Option<usize>,
+    /// Type: `i32`, `u64`, `f32`, …
+    #[serde(rename = "type")]
+    pub ty: Option<String>,
+    /// Value of an `expr`.
+    pub expr: Option<Number>,
+}
+
+/// One tensor map of a launch document, innermost dimension first.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MapDoc {
+    /// The view.
+    pub view: String,
+    /// Element type.
+    #[serde(rename = "type")]
+    pub elem: String,
+    /// Extents in elements.
+    pub dims: Vec<Number>,
+    /// Strides in bytes of all dimensions but the innermost.
+    pub strides_bytes: Vec<Number>,
+    /// Box extents.
+    #[serde(rename = "box")]
+    pub box_dims: Vec<Number>,
+    /// Element strides; all 1 if absent.
+    #[serde(default)]
+    pub element_strides: Vec<u32>,
+    /// `none`, `b32`, `b64`, `b128`.
+    #[serde(default)]
+    pub swizzle: Option<String>,
+    /// `zero` or `nan`.
+    #[serde(default)]
+    pub oob: Option<String>,
+    /// Only `none`.
+    #[serde(default)]
+    pub interleave: Option<String>,
+}
+
+/// The launch document of one kernel.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LaunchDoc {
+    /// Entry name.
+    pub kernel: String,
+    /// Threads per CTA.
+    pub block: Vec<Number>,
+    /// Suggested grid.
+    pub grid: Vec<Number>,
+    /// CTAs per cluster.
+    #[serde(default)]
+    pub cluster: Vec<u32>,
+    /// Dynamic shared memory in bytes.
+    #[serde(default)]
+    pub dynamic_smem: Option<Number>,
+    /// Parameters in order.
+    pub params: Vec<ParamDoc>,
+    /// Tensor maps by number.
+    #[serde(default)]
+    pub tensor_maps: Vec<MapDoc>,
+    /// Conditions that the arguments must meet.
+    #[serde(default)]
+    pub requires: Vec<String>,
+}
+
+/// A document with several kernels, as the compiler prints it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Document {
+    Many { kernels: Vec<LaunchDoc> },
+    List(Vec<LaunchDoc>),
+    One(Box<LaunchDoc>),
+}
+
+/// Reads a launch document: one kernel, a list, or `{"kernels": [...]}`.
+///
+/// # Errors
+/// Malformed JSON or missing fields, with the place.
+pub fn read_launch(json: &str) -> Result<Vec<LaunchDoc>, String> {
+    match serde_json::from_str(json) {
+        Ok(Document::Many { kernels }) | Ok(Document::List(kernels)) => Ok(kernels),
+        Ok(Document::One(doc)) => Ok(vec![*doc]),
+        Err(e) => Err(format!("launch document: {e}")),
+    }
+}
+
+/// A strided view of a buffer. Sizes and strides count elements, outermost dimension first.
+#[derive(Clone, Debug)]
+pub struct HostView {
+    /// Address of the first element.
+    pub address: u64,
+    /// Extents.
+    pub sizes: Vec<i64>,
+    /// Strides.
+    pub strides: Vec<i64>,
+}
+
+/// A scalar argument.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub enum HostScalar {
+    /// An integer.
+    Int(i64),
+    /// A float.
+    Float(f64),
+}
+
+/// What the host knows by name.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// Views by parameter name.
+    pub views: BTreeMap<String, HostView>,
+    /// Scalars by parameter name.
+    pub scalars: BTreeMap<String, HostScalar>,
+    /// Processors of the device, for grids that depend on them.
+    pub sms: u32,
+}
+
+impl Names for Host {
+    fn scalar(&self, name: &str) -> Option<i64> {
+        match self.scalars.get(name) {
+            Some(HostScalar::Int(v)) => Some(*v),
+            _ => (name == "sms").then_some(i64::from(self.sms)),
+        }
+    }
+    fn extent(&self, view: &str, d: usize) -> Option<i64> {
+        self.views.get(view)?.sizes.get(d).copied()
+    }
+    fn stride(&self, view: &str, d: usize) -> Option<i64> {
+        self.views.get(view)?.strides.get(d).copied()
+    }
+    fn address(&self, view: &str) -> Option<u64> {
+        Some(self.views.get(view)?.address)
+    }
+}
+
+/// A tensor map to encode; fields as for `cuTensorMapEncodeTiled`, innermost dimension first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostMap {
+    /// Element type name.
+    pub elem: String,
+    /// Address of the tensor.
+    pub address: u64,
+    /// Extents in elements.
+    pub dims: Vec<u64>,
+    /// Strides in bytes of all dimensions but the innermost.
+    pub strides: Vec<u64>,
+    /// Box extents.
+    pub box_dims: Vec<u32>,
+    /// Element strides.
+    pub element_strides: Vec<u32>,
+    /// `none`, `b32`, `b64`, `b128`.
+    pub swizzle: String,
+    /// Fill outside the tensor: NaN instead of 0.
+    pub nan: bool,
+}
+
+/// One kernel argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostArg {
+    /// Bytes of a pointer or scalar.
+    Bytes(Vec<u8>),
+    /// A tensor map.
+    Map(HostMap),
+}
+
+/// A launch with all names resolved.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// CTAs.
+    pub grid: [u32; 3],
+    /// Threads per CTA.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub dynamic_smem: u32,
+    /// Arguments in order, with the parameter's name.
+    pub args: Vec<(String, HostArg)>,
+}
+
+/// Resolves a launch. `grid` replaces the suggested one.
+///
+/// # Errors
+/// Unknown names, requirements that do not hold, numbers out of range.
+pub fn prepare(doc: &LaunchDoc, host: &Host, grid: Option<[u32; 3]>) -> Result<Prepared, String> {
+    let eval = |n: &Number| match n {
+        Number::Int(v) => Ok(*v),
+        Number::Text(t) => evaluate(t, host),
+    };
+    if doc.cluster.iter().any(|&c| c > 1) {
+        return Err("clusters are not supported".into());
+    }
+    for text in &doc.requires {
+        if evaluate(text, host)? == 0 {
+            return Err(format!("launch requirement `{text}` does not hold"));
+        }
+    }
+    let triple = |list: &[Number], what: &str| -> Result<[u32; 3], String> {
+        let mut out = [1; 3];
+        for (o, n) in out.iter_mut().zip(list) {
+            let v = eval(n)?;
+            *o = u32::try_from(v).map_err(|_| format!("{what} of {v}"))?;
+        }
+        Ok(out)
+    };
+    let mut maps = Vec::new();
+    for m in &doc.tensor_maps {
+        maps.push(tensor_map(m, host, &eval)?);
+    }
+    let mut args = Vec::new();
+    for p in &doc.params {
+        let arg = match p.kind.as_str() {
+            "tensor_map" => match p.map.and_then(|n| maps.get(n)) {
+                Some(m) => HostArg::Map(m.clone()),
+                None => return Err(format!("parameter {}: no such tensor map", p.name)),
+            },
+            _ => HostArg::Bytes(scalar(p, host, &eval)?),
+        };
+        args.push((p.name.clone(), arg));
+    }
+    let smem = match &doc.dynamic_smem {
+        Some(n) => eval(n)?,
+        None => 0,
+    };
+    Ok(Prepared {
+        grid: match grid {
+            Some(g) => g,
+            None => triple(&doc.grid, "a grid")?,
+        },
+        block: triple(&doc.block, "a block")?,
+        dynamic_smem: u32::try_from(smem).map_err(|_| format!("{smem} bytes of shared memory"))?,
+        args,
+    })
+}
+
+fn tensor_map(
+    m: &MapDoc,
+    host: &Host,
+    eval: &impl Fn(&Number) -> Result<i64, String>,
+) -> Result<HostMap, String> {
+    let Some(view) = host.views.get(&m.view) else { return Err(format!("there is no view {}", m.view)) };
+    let list = |numbers: &[Number], max: i64| -> Result<Vec<u64>, String> {
+        let one = |n| match eval(n)? {
+            v if (0..=max).contains(&v) => Ok(v as u64),
+            v => Err(format!("tensor map over {}: {v} is out of range", m.view)),
+        };
+        numbers.iter().map(one).collect()
+    };
+    if m.interleave.as_deref().is_some_and(|i| i != "none") {
+        return Err(format!("tensor map over {}: interleaved layouts are not supported", m.view));
+    }
+    let box_dims = list(&m.box_dims, i64::from(u32::MAX))?.iter().map(|&v| v as u32).collect::<Vec<_>>();
+    Ok(HostMap {
+        elem: m.elem.clone(),
+        address: view.address,
+        dims: list(&m.dims, i64::MAX)?,
+        strides: list(&m.strides_bytes, i64::MAX)?,
+        element_strides: if m.element_strides.is_empty() {
+            vec![1; box_dims.len()]
+        } else {
+            m.element_strides.clone()
+        },
+        box_dims,
+        swizzle: m.swizzle.clone().unwrap_or_else(|| "none".into()),
+        nan: m.oob.as_deref() == Some("nan"),
+    })
+}
+
+/// Little-endian bytes of a parameter that is no tensor map.
+fn scalar(
+    p: &ParamDoc,
+    host: &Host,
+    eval: &impl Fn(&Number) -> Result<i64, String>,
+) -> Result<Vec<u8>, String> {
+    let of = p.of.as_deref().unwrap_or(&p.name);
+    let fail = |what: &str| Err(format!("parameter {}: {what}", p.name));
+    let dim = p.dim.unwrap_or(0);
+    let ty = p.ty.as_deref().unwrap_or(if p.kind == "pointer" { "u64" } else { "u32" });
+    let value = match p.kind.as_str() {
+        "pointer" => host.address(of).map(|a| HostScalar::Int(a as i64)),
+        "size" => host.extent(of, dim).map(HostScalar::Int),
+        "stride" => host.stride(of, dim).map(HostScalar::Int),
+        "scalar" => host.scalars.get(of).copied(),
+        "expr" => match &p.expr {
+            Some(e) => Some(HostScalar::Int(eval(e)?)),
+            None => None,
+        },
+        kind => return fail(&format!("unknown kind {kind}")),
+    };
+    let Some(value) = value else { return fail(&format!("nothing is called {of}")) };
+    let bits: u32 = ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32);
+    let bytes = (bits.div_ceil(8) as usize).clamp(1, 8);
+    let raw = match (value, ty) {
+        (v, "f32") => u64::from((number(v) as f32).to_bits()),
+        (v, "f64") => number(v).to_bits(),
+        (HostScalar::Int(v), _) => v as u64,
+        (HostScalar::Float(_), _) => return fail(&format!("a float for a parameter of type {ty}")),
+    };
+    Ok(raw.to_le_bytes()[..bytes].to_vec())
+}
+
+fn number(v: HostScalar) -> f64 {
+    match v {
+        HostScalar::Int(i) => i as f64,
+        HostScalar::Float(x) => x,
+    }
+}
+
+impl Prepared {
+    /// The launch the machine runs.
+    ///
+    /// # Errors
+    /// Element types or swizzles that no tensor map has.
+    pub fn launch(&self, kernel: &str) -> Result<Launch, String> {
+        let mut args = Vec::with_capacity(self.args.len());
+        for (name, arg) in &self.args {
+            args.push(match arg {
+                HostArg::Bytes(b) => Arg::Bytes(b.clone()),
+                HostArg::Map(m) => Arg::map(m.describe().map_err(|e| format!("parameter {name}: {e}"))?),
+            });
+        }
+        let (grid, block, dynamic_smem) = (self.grid, self.block, self.dynamic_smem);
+        Ok(Launch { kernel: Some(kernel.into()), grid, block, dynamic_smem, args })
+    }
+}
+
+impl HostMap {
+    fn describe(&self) -> Result<MapDesc, String> {
+        let elem = TmaType::by_name(&self.elem).ok_or_else(|| format!("no element type {}", self.elem))?;
+        let swizzle = match self.swizzle.as_str() {
+            "none" => Swizzle::None,
+            "b32" => Swizzle::B32,
+            "b64" => Swizzle::B64,
+            "b128" => Swizzle::B128,
+            other => return Err(format!("no swizzle {other}")),
+        };
+        Ok(MapDesc {
+            elem,
+            address: self.address,
+            dims: self.dims.clone(),
+            strides: self.strides.clone(),
+            box_dims: self.box_dims.clone(),
+            element_strides: self.element_strides.clone(),
+            swizzle,
+            oob: if self.nan { OobFill::Nan } else { OobFill::Zero },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_becomes_arguments() {
+        let json = r#"{"kernels": [{"kernel": "k", "block": [128, 1, 1], "grid": ["ceildiv(a.d0, 64)", "1", "1"],
+            "dynamic_smem": 4096, "params": [
+              {"name": "tm", "kind": "tensor_map", "map": 0}, {"name": "p", "kind": "pointer", "of": "a"},
+              {"name": "n", "kind": "size", "of": "a", "dim": 1, "type": "u32"},
+              {"name": "x", "kind": "scalar", "type": "f32"}],
+            "tensor_maps": [{"view": "a", "type": "f16", "dims": ["a.d1", "a.d0"], "strides_bytes": ["a.s0 * 2"],
+              "box": [64, 32], "swizzle": "b128"}], "requires": ["a.s0 % 8 == 0"]}]}"#;
+        let docs = read_launch(json).unwrap();
+        let mut host = Host { sms: 4, ..Host::default() };
+        host.views.insert("a".into(), HostView { address: 0x1000, sizes: vec![100, 72], strides: vec![72, 1] });
+        host.scalars.insert("x".into(), HostScalar::Float(1.5));
+        let p = prepare(&docs[0], &host, None).unwrap();
+        assert_eq!((p.grid, p.block, p.dynamic_smem), ([2, 1, 1], [128, 1, 1], 4096));
+        assert_eq!(p.args[1].1, HostArg::Bytes(vec![0, 16, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(p.args[2].1, HostArg::Bytes(vec![72, 0, 0, 0]));
+        assert_eq!(p.args[3].1, HostArg::Bytes(1.5f32.to_le_bytes().to_vec()));
+        let HostArg::Map(m) = &p.args[0].1 else { panic!("a map") };
+        assert_eq!((m.dims.as_slice(), m.strides.as_slice()), ([72, 100].as_slice(), [144].as_slice()));
+        host.views.get_mut("a").unwrap().strides[0] = 73;
+        assert!(prepare(&docs[0], &host, None).unwrap_err().contains("a.s0 % 8"));
+        assert!(read_launch("{\"kernel\": 1}").is_err());
+    }
+}

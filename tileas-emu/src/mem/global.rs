@@ -1,0 +1,97 @@
+//! Global memory: buffers with guarded gaps between them, and module variables.
+
+use crate::decode::{GlobalVar, MODULE_WINDOW};
+use crate::exec::{Trap, X};
+
+/// Address of the first buffer; each further one is `SPACING` later.
+const BASE: u64 = 0x7F00_0000_0000;
+const SPACING: u64 = 1 << 32;
+
+/// A buffer of global memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Hash)]
+pub struct BufferId(u32);
+
+/// Global memory.
+#[derive(Clone, Default, Debug)]
+pub struct Memory {
+    buffers: Vec<Vec<u8>>,
+    module: Vec<(u64, Vec<u8>, bool)>,
+}
+
+impl Memory {
+    /// No buffers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A buffer with these bytes. Its address is a multiple of 4 GiB.
+    pub fn alloc(&mut self, bytes: Vec<u8>) -> BufferId {
+        self.buffers.push(bytes);
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Address of a buffer's first byte.
+    pub fn address(&self, id: BufferId) -> u64 {
+        BASE + u64::from(id.0) * SPACING
+    }
+
+    /// Bytes of a buffer.
+    pub fn bytes(&self, id: BufferId) -> &[u8] {
+        self.buffers.get(id.0 as usize).map_or(&[], |b| b)
+    }
+
+    /// Bytes of a buffer.
+    pub fn bytes_mut(&mut self, id: BufferId) -> Option<&mut Vec<u8>> {
+        self.buffers.get_mut(id.0 as usize)
+    }
+
+    /// Bytes of all buffers.
+    pub fn size(&self) -> u64 {
+        self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+
+    /// Puts module variables with their initial values in place.
+    pub fn load_module(&mut self, vars: &[GlobalVar]) {
+        self.module = vars.iter().map(|v| (v.address, v.init.clone(), v.writable)).collect();
+    }
+
+    fn find(&self, address: u64, bytes: u32) -> X<(bool, usize, usize)> {
+        let n = bytes as usize;
+        if address >= BASE {
+            let (i, o) = ((address - BASE) / SPACING, ((address - BASE) % SPACING) as usize);
+            if let Some(b) = self.buffers.get(i as usize)
+                && o + n <= b.len()
+            {
+                return Ok((false, i as usize, o));
+            }
+        } else if address >= MODULE_WINDOW
+            && let Some(i) = self
+                .module
+                .iter()
+                .position(|m| address >= m.0 && address - m.0 + u64::from(bytes) <= m.1.len() as u64)
+        {
+            return Ok((true, i, (address - self.module[i].0) as usize));
+        }
+        Err(Trap::new(
+            "bounds",
+            format!("global access of {bytes} bytes at {address:#x} is outside every buffer"),
+        ))
+    }
+
+    /// Bytes at an address.
+    pub fn slice(&self, address: u64, bytes: u32) -> X<&[u8]> {
+        let (module, i, o) = self.find(address, bytes)?;
+        let b = if module { &self.module[i].1 } else { &self.buffers[i] };
+        Ok(&b[o..o + bytes as usize])
+    }
+
+    /// Bytes at an address, for writing.
+    pub fn slice_mut(&mut self, address: u64, bytes: u32) -> X<&mut [u8]> {
+        let (module, i, o) = self.find(address, bytes)?;
+        if module && !self.module[i].2 {
+            return Err(Trap::new("bounds", format!("write of constant memory at {address:#x}")));
+        }
+        let b = if module { &mut self.module[i].1 } else { &mut self.buffers[i] };
+        Ok(&mut b[o..o + bytes as usize])
+    }
+}

@@ -1,0 +1,724 @@
+//! Executing: CTAs, warps, fragments.
+//!
+//! A warp is a set of fragments, each at one instruction. Branches split them; they come together at
+//! collective instructions only (and, when the policy allows, when they meet at an instruction):
+//! PTX promises no more.
+
+use super::launch::{RunOptions, entry_registers, refuse};
+use super::report::{Fault, Report, Site};
+use crate::async_ops::Pending;
+use crate::decode::regs::Special;
+use crate::decode::{Collective, Kernel, SMEM_START};
+use crate::detect::{Det, GlobalShadow};
+use crate::exec::cx::{ALL, Cx, Env, Frag, Warp, first, lanes};
+use crate::exec::{Flow, Trap, Wait, X};
+use crate::mem::cta::Cta;
+use crate::mem::global::Memory;
+use crate::mem::shared::Shared;
+use crate::mem::tensor::Tensor;
+use crate::sync::named::Named;
+use crate::trace::{Lane, Trace, TraceEvent};
+
+/// A running launch.
+pub struct Core<'a> {
+    /// The kernel.
+    pub kernel: &'a Kernel,
+    /// What CTAs share.
+    pub env: Env,
+    /// Global memory.
+    pub mem: &'a mut Memory,
+    /// Shadow of global memory.
+    pub gshadow: GlobalShadow,
+    /// Resident CTAs.
+    pub ctas: Vec<Cta>,
+    /// Next CTA to start.
+    next: u32,
+    /// CTAs in all.
+    total: u32,
+    /// Options.
+    pub options: RunOptions,
+    /// Trace.
+    pub trace: &'a mut dyn Trace,
+    /// Counts.
+    pub report: Report,
+    /// Whether fragments that meet at an instruction join.
+    pub join: bool,
+    /// Whether footprints are recorded.
+    pub explore: bool,
+    dynamic_smem: u32,
+    /// Which member elect.sync picks.
+    pub elected: u32,
+    uses_wgmma: bool,
+}
+
+impl<'a> Core<'a> {
+    /// A launch ready to run.
+    pub fn new(
+        kernel: &'a Kernel,
+        env: Env,
+        dynamic_smem: u32,
+        mem: &'a mut Memory,
+        options: RunOptions,
+        trace: &'a mut dyn Trace,
+    ) -> Result<Self, Fault> {
+        if mem.size() > options.max_memory {
+            return Err(refuse(format!(
+                "{} bytes of buffers where {} are allowed",
+                mem.size(),
+                options.max_memory
+            )));
+        }
+        let total = env.grid.iter().product();
+        let uses_wgmma = kernel.code.iter().any(|i| i.text.contains("wgmma."));
+        Ok(Self {
+            kernel,
+            env,
+            mem,
+            gshadow: GlobalShadow::default(),
+            ctas: Vec::new(),
+            next: 0,
+            total,
+            options,
+            trace,
+            report: Report::default(),
+            join: true,
+            explore: false,
+            dynamic_smem,
+            elected: 0,
+            uses_wgmma,
+        })
+    }
+
+    /// Starts CTAs until as many are resident as allowed; false when none is left.
+    pub fn refill(&mut self) -> bool {
+        while self.ctas.len() < self.options.resident.max(1) as usize && self.next < self.total {
+            let cta = self.start(self.next);
+            self.ctas.push(cta);
+            self.next += 1;
+        }
+        !self.ctas.is_empty()
+    }
+
+    fn start(&self, linear: u32) -> Cta {
+        let g = self.env.grid;
+        let id = [linear % g[0], linear / g[0] % g[1], linear / g[0] / g[1]];
+        let threads: u32 = self.env.block.iter().product();
+        let end = (self.kernel.dynamic_start + self.dynamic_smem).max(SMEM_START);
+        let on = self.options.detectors;
+        let warps = threads / 32;
+        let cap = entry_registers(self.kernel, threads);
+        Cta {
+            id,
+            linear,
+            smem: Shared::new(end, on.undefined),
+            tmem: Tensor::new(on.undefined),
+            mbarriers: Default::default(),
+            named: std::array::from_fn(|_| Named::default()),
+            warps: (0..warps).map(|w| Some(Box::new(self.warp(w, id, linear, cap)))).collect(),
+            loads: Vec::new(),
+            stores: Vec::new(),
+            bulk_groups: Default::default(),
+            pipes: Default::default(),
+            det: Det::new(on, linear, warps, end as usize),
+            free_registers: 65536u32.saturating_sub(cap * threads) * u32::from(cap != 0),
+            step: 0,
+            version: 0,
+            next_op: 0,
+            events: Default::default(),
+            operand_cache: Default::default(),
+            elected: self.elected,
+            wgmma_seen: Default::default(),
+            explore: self.explore,
+            footprint: Default::default(),
+            sync_vars: Default::default(),
+        }
+    }
+
+    fn warp(&self, w: u32, id: [u32; 3], linear: u32, cap: u32) -> Warp {
+        let r = &self.kernel.regs;
+        let n = r.columns();
+        let mut x = Warp {
+            id: w,
+            regs: vec![[0xDEAD_BEEF; 32]; n],
+            preds: vec![0; r.preds()],
+            defined: vec![0; n],
+            pdefined: vec![0; r.preds()],
+            taint: vec![0; n],
+            ptaint: vec![0; r.preds()],
+            busy: vec![0; n],
+            frags: vec![Frag { mask: ALL, ..Frag::default() }],
+            live: ALL,
+            local: vec![0; 32 * self.kernel.local_bytes as usize],
+            reg_cap: cap,
+            ..Warp::default()
+        };
+        for &(c, v, words) in &r.const_list {
+            for k in 0..words as usize {
+                x.regs[usize::from(c) + k] = [(v >> (32 * k)) as u32; 32];
+                x.defined[usize::from(c) + k] = ALL;
+            }
+        }
+        let b = self.env.block;
+        let threads: u32 = b.iter().product();
+        for &(s, c) in &r.special_list {
+            x.defined[usize::from(c)] = ALL;
+            x.regs[usize::from(c)] = std::array::from_fn(|l| {
+                let (l, t) = (l as u32, 32 * w + l as u32);
+                match s {
+                    Special::Tid(k) => [t % b[0], t / b[0] % b[1], t / b[0] / b[1]][usize::from(k)],
+                    Special::Ntid(k) => b[usize::from(k)],
+                    Special::Ctaid(k) => id[usize::from(k)],
+                    Special::Nctaid(k) => self.env.grid[usize::from(k)],
+                    Special::LaneId => l,
+                    Special::WarpId => w,
+                    Special::NWarpId => threads / 32,
+                    Special::SmId => linear % self.options.resident.max(1),
+                    Special::NSmId => self.options.resident.max(1),
+                    Special::LaneMask(k) => match k {
+                        0 => 1 << l,
+                        1 => (1 << l) - 1,
+                        2 => u32::MAX >> (31 - l),
+                        3 => !(u32::MAX >> (31 - l)),
+                        _ => !((1 << l) - 1),
+                    },
+                    Special::DynamicSmem => self.dynamic_smem,
+                    Special::TotalSmem => self.kernel.dynamic_start + self.dynamic_smem - SMEM_START,
+                    Special::Zero => 0,
+                    Special::One => 1,
+                }
+            });
+        }
+        x
+    }
+
+    /// Whether a fragment can execute now.
+    pub fn ready(cta: &Cta, frag: &Frag) -> bool {
+        match frag.wait {
+            Wait::Ready => true,
+            Wait::Mbarrier(a, _, phase) => cta.mbarriers.get(&a).is_none_or(|b| b.phase != phase),
+            Wait::Named(n, phase) => cta.named[n as usize].phase != phase,
+            Wait::Lanes => false,
+            Wait::Change(v) => cta.version != v,
+            Wait::Registers(n) => cta.free_registers >= n,
+            Wait::TensorMemory(n) => cta.tmem.fits(n),
+        }
+    }
+
+    /// Ready fragments of a CTA as (warp, fragment).
+    pub fn ready_list(cta: &Cta, out: &mut Vec<(u32, u32)>) {
+        out.clear();
+        for w in cta.warps.iter().flatten() {
+            for (f, frag) in w.frags.iter().enumerate() {
+                if Self::ready(cta, frag) {
+                    out.push((w.id, f as u32));
+                }
+            }
+        }
+    }
+
+    /// Completes an asynchronous operation.
+    pub fn complete(&mut self, c: usize, p: Pending) -> Result<(), Fault> {
+        let site = self.ctas[c].site_of(p);
+        self.report.operations += 1;
+        let cta = &mut self.ctas[c];
+        let r = cta.complete(p, self.mem, &mut self.gshadow);
+        let lane = match p {
+            Pending::Load(_) => Lane::Load,
+            Pending::Store(_) => Lane::Store,
+            _ => Lane::Tensor,
+        };
+        if self.trace.on() {
+            let e = TraceEvent {
+                step: cta.step,
+                cta: cta.linear,
+                lane,
+                what: "complete",
+                line: site.line,
+                value: 0,
+            };
+            self.trace.event(&e);
+        }
+        r.map_err(|t| self.fault(c, t, site.pc, Some(lane), 0))
+    }
+
+    /// A fault at an instruction.
+    pub fn fault(&self, c: usize, t: Trap, pc: u32, lane: Option<Lane>, mask: u32) -> Fault {
+        let at = |pc: u32| {
+            self.kernel.code.get(pc as usize).map_or((0, String::new()), |i| (i.line, i.text.clone()))
+        };
+        let (line, text) = at(pc);
+        let other = t.prior.map(|(pc, actor)| {
+            let (line, text) = at(pc);
+            Box::new(Site { line, text, actor })
+        });
+        let cta = &self.ctas[c];
+        let events = cta.events.iter().map(|e| e.to_string()).collect();
+        Fault { code: t.code, message: t.message, line, text, cta: cta.linear, lane, mask, other, events }
+    }
+
+    /// Runs a fragment for at most `budget` instructions; with `visible`, to before its second
+    /// instruction that others can see. Ends early when it waits or ends.
+    pub fn run(&mut self, c: usize, warp: u32, frag: u32, budget: u32, visible: bool) -> Result<(), Fault> {
+        let cta = &mut self.ctas[c];
+        let Some(mut w) = cta.warps[warp as usize].take() else { return Ok(()) };
+        let mut f = frag as usize;
+        let mut result = Ok(());
+        let mut pc = w.frags.get(f).map_or(0, |x| x.pc);
+        let mask = w.frags.get(f).map_or(0, |x| x.mask);
+        let kernel = self.kernel;
+        if let Some(x) = w.frags.get_mut(f) {
+            if let Wait::Mbarrier(a, _, phase) = x.wait
+                && cta.mbarriers.get(&a).is_some_and(|b| b.phase > phase + 1)
+            {
+                let m = format!(
+                    "the wait for phase {phase} of mbarrier {a:#x} missed it: phase {} is over too",
+                    phase + 1
+                );
+                result = Err(Trap::new("barrier.parity", m));
+            }
+            if let Wait::Named(n, _) = x.wait
+                && cta.det.on.races
+            {
+                let done = cta.named[n as usize].done.clone();
+                x.know.acquire(&done);
+            }
+            x.wait = Wait::Ready;
+        }
+        let mut seen = 0;
+        let mut k = 0;
+        while result.is_ok() && k < budget && f < w.frags.len() {
+            pc = w.frags[f].pc;
+            let inst = &kernel.code[pc as usize];
+            if visible && inst.visible {
+                seen += 1;
+                if seen > 1 {
+                    break;
+                }
+            }
+            k += 1;
+            cta.step += 1;
+            let mut s = Stepper {
+                cta: &mut *cta,
+                mem: &mut *self.mem,
+                gshadow: &mut self.gshadow,
+                kernel,
+                env: &self.env,
+                trace: &mut *self.trace,
+                uses_wgmma: self.uses_wgmma,
+            };
+            match s.step(&mut w, &mut f, pc) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(t) => result = Err(t),
+            }
+            if self.join && w.frags.len() > 1 && f < w.frags.len() {
+                f = join(&mut w, f);
+                // A fragment that is behind goes first, so that they meet again.
+                if w.frags.iter().any(|x| x.wait == Wait::Ready && x.pc < w.frags[f].pc) && !visible {
+                    break;
+                }
+            }
+        }
+        self.report.steps += u64::from(k);
+        let over = self.report.steps > self.options.max_steps;
+        self.ctas[c].warps[warp as usize] = Some(w);
+        if over && result.is_ok() {
+            result =
+                Err(Trap::new("limit.steps", format!("more than {} instructions", self.options.max_steps)));
+        }
+        result.map_err(|t| self.fault(c, t, pc, Some(Lane::Warp(warp)), mask))
+    }
+
+    /// Ends a CTA whose warps have all exited, if it has; checks what it leaves behind.
+    pub fn retire(&mut self, c: usize) -> Result<bool, Fault> {
+        let cta = &self.ctas[c];
+        if cta.warps.iter().flatten().any(|w| w.live != 0) {
+            return Ok(false);
+        }
+        let mut left = Vec::new();
+        cta.pending(&mut left);
+        for p in left {
+            let site = self.ctas[c].site_of(p);
+            let (code, what) = match p {
+                Pending::Store(id) => {
+                    let unread = self.ctas[c].stores.iter().any(|s| s.id == id && s.stage == 0);
+                    if unread {
+                        ("exit.store", "a bulk store still reads shared memory when the CTA ends")
+                    } else {
+                        while self.ctas[c].stores.iter().any(|s| s.id == id && s.stage < 2) {
+                            self.complete(c, p)?;
+                        }
+                        continue;
+                    }
+                }
+                Pending::Load(_) => ("exit.load", "a load is still in flight when the CTA ends"),
+                Pending::Pipe(_) => ("exit.tensor", "the tensor pipe still works when the CTA ends"),
+                _ => continue,
+            };
+            return Err(self.fault(c, Trap::new(code, what), site.pc, Some(Lane::Warp(site.warp)), 0));
+        }
+        let cta = &self.ctas[c];
+        if cta.det.on.races
+            && let Some(s) = cta.stores.iter().find(|s| !s.read_waited)
+        {
+            let t = Trap::new(
+                "exit.store",
+                "nothing waits until this store has read shared memory before the CTA ends",
+            );
+            return Err(self.fault(c, t, s.site.pc, Some(Lane::Warp(s.site.warp)), 0));
+        }
+        if let Some(a) = cta.tmem.allocations.first() {
+            let t = Trap::new(
+                "tmem.leak",
+                format!("{} columns at {} (line {}) are not freed", a.columns, a.column, a.line),
+            );
+            return Err(self.fault(c, t, u32::MAX, Some(Lane::Warp(a.warp)), 0));
+        }
+        self.ctas.remove(c);
+        self.report.ctas += 1;
+        Ok(true)
+    }
+
+    /// The fault of a CTA in which nothing can happen any more.
+    pub fn deadlock(&self, c: usize) -> Fault {
+        let cta = &self.ctas[c];
+        let mut text = String::from("no warp can go on:");
+        let mut at = None;
+        let mut lanes_only = true;
+        for w in cta.warps.iter().flatten() {
+            for f in &w.frags {
+                let line = self.kernel.code.get(f.pc as usize).map_or(0, |i| i.line);
+                let why = match f.wait {
+                    Wait::Ready => "ready".into(),
+                    Wait::Mbarrier(a, p, _) => match cta.mbarriers.get(&a) {
+                        Some(b) => format!(
+                            "waits for parity {} of mbarrier {a:#x} (line {}), {b}",
+                            u32::from(p),
+                            b.line
+                        ),
+                        None => format!("waits for mbarrier {a:#x}"),
+                    },
+                    Wait::Named(n, _) => {
+                        let b = &cta.named[n as usize];
+                        format!("waits at barrier {n}, {} of {} threads arrived", b.arrived, b.expected)
+                    }
+                    Wait::Lanes => format!("waits for the other lanes of live {:#x}", w.live),
+                    Wait::Change(_) => "polls".into(),
+                    Wait::Registers(n) => format!("waits for {n} registers, {} are free", cta.free_registers),
+                    Wait::TensorMemory(n) => format!("waits for {n} columns of tensor memory"),
+                };
+                lanes_only &= f.wait == Wait::Lanes;
+                if at.is_none() || f.wait == Wait::Lanes {
+                    at = Some((f.pc, w.id, f.mask));
+                }
+                text.push_str(&format!("\n  warp {} lanes {:#x} line {line} {why}", w.id, f.mask));
+            }
+        }
+        let (pc, w, mask) = at.unwrap_or((u32::MAX, 0, 0));
+        let code = if lanes_only { "divergent" } else { "deadlock" };
+        self.fault(c, Trap::new(code, text), pc, Some(Lane::Warp(w)), mask)
+    }
+}
+
+/// Joins ready fragments at the same instruction; returns the new number of fragment `f`.
+fn join(w: &mut Warp, f: usize) -> usize {
+    let pc = w.frags[f].pc;
+    let mut i = 0;
+    let mut f = f;
+    while i < w.frags.len() {
+        if i != f && w.frags[i].pc == pc && w.frags[i].wait == Wait::Ready && w.frags[f].wait == Wait::Ready {
+            let x = w.frags.remove(i);
+            if i < f {
+                f -= 1;
+            }
+            w.frags[f].mask |= x.mask;
+            w.frags[f].know.merge(&x.know);
+        } else {
+            i += 1;
+        }
+    }
+    f
+}
+
+struct Stepper<'s> {
+    cta: &'s mut Cta,
+    mem: &'s mut Memory,
+    gshadow: &'s mut GlobalShadow,
+    kernel: &'s Kernel,
+    env: &'s Env,
+    trace: &'s mut dyn Trace,
+    uses_wgmma: bool,
+}
+
+impl Stepper<'_> {
+    /// Executes one instruction of a fragment; false when the fragment cannot go on now.
+    fn step(&mut self, w: &mut Warp, f: &mut usize, pc: u32) -> X<bool> {
+        let kernel = self.kernel;
+        let inst = &kernel.code[pc as usize];
+        let mask = w.frags[*f].mask;
+        let mut active = mask;
+        if let Some((p, negated)) = inst.guard {
+            let p = usize::from(p);
+            if self.cta.det.on.undefined && w.pdefined[p] & mask != mask {
+                return Err(Trap::new("undefined", "the guard predicate holds no value"));
+            }
+            let v = w.preds[p];
+            active &= if negated { !v } else { v };
+            if active == 0 {
+                w.frags[*f].pc += 1;
+                return Ok(true);
+            }
+        }
+        if inst.collective != Collective::No {
+            if active != mask {
+                if inst.collective == Collective::Aligned {
+                    return Err(Trap::new(
+                        "divergent",
+                        format!("only lanes {active:#x} of {mask:#x} execute an aligned instruction"),
+                    ));
+                }
+                split(w, *f, mask & !active, pc + 1);
+            }
+            match self.gather(w, f, pc, active)? {
+                Some(m) => active = m,
+                None => return Ok(false),
+            }
+        }
+        let mask = w.frags[*f].mask;
+        self.check_registers(w, active, pc)?;
+        let taint = if w.any_taint { self.taint(w, active, pc)? } else { 0 };
+        let mut cx = Cx {
+            w,
+            f: *f,
+            cta: &mut *self.cta,
+            mem: &mut *self.mem,
+            gshadow: &mut *self.gshadow,
+            kernel,
+            inst,
+            pc,
+            env: self.env,
+            trace: &mut *self.trace,
+        };
+        let flow = (inst.exec)(&mut cx, active)?;
+        let w = cx.w;
+        if !matches!(flow, Flow::Retry(_)) {
+            for &c in &*inst.writes {
+                w.defined[usize::from(c)] |= active;
+            }
+            for &p in &*inst.pwrites {
+                w.pdefined[usize::from(p)] |= active;
+            }
+            if w.any_taint && inst.taints {
+                for &c in &*inst.writes {
+                    let t = &mut w.taint[usize::from(c)];
+                    *t = *t & !active | taint;
+                }
+                for &p in &*inst.pwrites {
+                    let t = &mut w.ptaint[usize::from(p)];
+                    *t = *t & !active | taint;
+                }
+            }
+            if self.uses_wgmma {
+                let t = &mut w.wgmma.touched;
+                t.resize(w.defined.len(), 0);
+                for &c in &*inst.writes {
+                    t[usize::from(c)] |= 1;
+                }
+                for &c in &*inst.reads {
+                    t[usize::from(c)] |= 2;
+                }
+            }
+        }
+        let rest = mask & !active;
+        match flow {
+            Flow::Next => w.frags[*f].pc = pc + 1,
+            Flow::Yield => {
+                w.frags[*f].pc = pc + 1;
+                return Ok(false);
+            }
+            Flow::Jump(to) => {
+                if rest != 0 {
+                    split(w, *f, rest, pc + 1);
+                }
+                w.frags[*f].pc = to;
+            }
+            Flow::Retry(wait) => {
+                if rest != 0 {
+                    split(w, *f, rest, pc + 1);
+                }
+                w.frags[*f].wait = wait;
+                return Ok(false);
+            }
+            Flow::Then(wait) => {
+                if rest != 0 {
+                    split(w, *f, rest, pc + 1);
+                }
+                w.frags[*f].pc = pc + 1;
+                w.frags[*f].wait = wait;
+                return Ok(false);
+            }
+            Flow::Exit => {
+                w.live &= !active;
+                if rest == 0 {
+                    w.frags.remove(*f);
+                } else {
+                    w.frags[*f].mask = rest;
+                    w.frags[*f].pc = pc + 1;
+                }
+                // A collective may have waited for the lanes that left.
+                for x in w.frags.iter_mut().filter(|x| x.wait == Wait::Lanes) {
+                    x.wait = Wait::Ready;
+                }
+                if w.live == 0 {
+                    self.cta.changed();
+                }
+                return Ok(rest != 0);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Brings lanes together for a collective; `None` when some are missing.
+    fn gather(&mut self, w: &mut Warp, f: &mut usize, pc: u32, active: u32) -> X<Option<u32>> {
+        let inst = &self.kernel.code[pc as usize];
+        let (need, barrier) = match inst.collective {
+            Collective::Aligned | Collective::No => (w.live, false),
+            Collective::Mask(c) | Collective::WarpBarrier(c) => {
+                let m = w.u32(c, first(active));
+                if lanes(active).any(|l| w.u32(c, l) != m) {
+                    return Err(Trap::new("divergent", "lanes name different member masks"));
+                }
+                if active & !m != 0 {
+                    return Err(Trap::new(
+                        "divergent",
+                        format!("lanes {:#x} are not in the member mask {m:#x}", active & !m),
+                    ));
+                }
+                (m & w.live, matches!(inst.collective, Collective::WarpBarrier(_)))
+            }
+        };
+        let full = need == w.live;
+        if active != need && inst.collective == Collective::Aligned && !self.env.gather_aligned {
+            return Err(Trap::new(
+                "divergent",
+                format!(
+                    "lanes {active:#x} execute an aligned instruction while lanes {:#x} are elsewhere",
+                    need & !active
+                ),
+            ));
+        }
+        if active != need {
+            let code = &self.kernel.code;
+            let partner = |w: &Warp, x: &Frag| {
+                x.wait == Wait::Lanes
+                    && (x.pc == pc
+                        || barrier
+                            && matches!(code[x.pc as usize].collective, Collective::WarpBarrier(c) if w.u32(c, first(x.mask)) & w.live == need))
+            };
+            let union = w.frags.iter().filter(|x| partner(w, x)).fold(active, |a, x| a | x.mask);
+            if union & need != need {
+                w.frags[*f].wait = Wait::Lanes;
+                return Ok(None);
+            }
+            // Everyone learns what the others know; those at this instruction become one fragment.
+            let mut know = std::mem::take(&mut w.frags[*f].know);
+            for x in &w.frags {
+                if partner(w, x) {
+                    know.merge(&x.know);
+                }
+            }
+            let mut i = 0;
+            while i < w.frags.len() {
+                if i != *f && partner(w, &w.frags[i]) {
+                    if w.frags[i].pc == pc {
+                        let x = w.frags.remove(i);
+                        if i < *f {
+                            *f -= 1;
+                        }
+                        w.frags[*f].mask |= x.mask;
+                        continue;
+                    }
+                    let x = &mut w.frags[i];
+                    x.know = know.clone();
+                    x.wait = Wait::Ready;
+                    x.pc += 1;
+                }
+                i += 1;
+            }
+            w.frags[*f].know = know;
+        }
+        if barrier && self.cta.det.on.races {
+            let clock = &mut self.cta.det.clocks[w.id as usize];
+            *clock += 1;
+            w.since = *clock;
+            if full {
+                w.sync_clock = *clock;
+            }
+        }
+        Ok(Some(w.frags[*f].mask & need))
+    }
+
+    /// Lanes whose sources come from undefined tensor memory: private instructions pass that on,
+    /// where others could see it, it is a fault.
+    fn taint(&self, w: &Warp, active: u32, pc: u32) -> X<u32> {
+        let inst = &self.kernel.code[pc as usize];
+        if let Some((p, _)) = inst.guard
+            && w.ptaint[usize::from(p)]
+                & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a })
+                != 0
+        {
+            return Err(Trap::new("undefined", "the guard depends on tensor memory that holds no value"));
+        }
+        let regs = inst.reads.iter().fold(0, |t, &c| t | w.taint[usize::from(c)]);
+        let t = active & inst.preads.iter().fold(regs, |t, &p| t | w.ptaint[usize::from(p)]);
+        if t != 0 && inst.visible && inst.taints {
+            let c = inst.reads.iter().find(|&&c| w.taint[usize::from(c)] & active != 0).copied().unwrap_or(0);
+            return Err(Trap::new(
+                "undefined",
+                format!(
+                    "register {} depends on tensor memory that holds no value, in lanes {t:#x}",
+                    self.kernel.regs.name(c)
+                ),
+            ));
+        }
+        Ok(t)
+    }
+
+    /// Undefined registers, and registers in use by asynchronous operations.
+    fn check_registers(&self, w: &Warp, active: u32, pc: u32) -> X<()> {
+        let inst = &self.kernel.code[pc as usize];
+        if self.cta.det.on.undefined {
+            if let Some(&c) = inst.reads.iter().find(|&&c| w.defined[usize::from(c)] & active != active) {
+                return Err(Trap::new(
+                    "undefined",
+                    format!("register {} holds no value", self.kernel.regs.name(c)),
+                ));
+            }
+            if inst.preads.iter().any(|&p| w.pdefined[usize::from(p)] & active != active) {
+                return Err(Trap::new("undefined", "a predicate operand holds no value"));
+            }
+        }
+        if w.any_busy {
+            let busy = |c: &&u16, how: u8| w.busy[usize::from(**c)] & how != 0;
+            if let Some(&c) =
+                inst.reads.iter().find(|c| busy(c, 1)).or_else(|| inst.writes.iter().find(|c| busy(c, 3)))
+            {
+                return Err(Trap::new(
+                    "register.busy",
+                    format!(
+                        "register {} is in use by asynchronous work that was not waited for",
+                        self.kernel.regs.name(c)
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts lanes of fragment `f` into a fragment of their own.
+fn split(w: &mut Warp, f: usize, away: u32, pc: u32) {
+    let know = w.frags[f].know.clone();
+    w.frags[f].mask &= !away;
+    w.frags.push(Frag { pc, mask: away, wait: Wait::Ready, know });
+}

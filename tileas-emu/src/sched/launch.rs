@@ -1,0 +1,179 @@
+//! What is launched and how it is run.
+
+use super::report::Fault;
+use crate::decode::{Kernel, Program};
+use crate::detect::Detectors;
+use crate::exec::cx::Env;
+use crate::layout::tma_map::{MapDesc, TensorMap};
+
+/// A kernel argument.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Arg {
+    /// A scalar or pointer as little-endian bytes.
+    Bytes(Vec<u8>),
+    /// A tensor map.
+    Map(Box<MapDesc>),
+}
+
+impl Arg {
+    /// A 32-bit integer.
+    pub fn u32(v: u32) -> Self {
+        Arg::Bytes(v.to_le_bytes().to_vec())
+    }
+
+    /// A 64-bit integer or pointer.
+    pub fn u64(v: u64) -> Self {
+        Arg::Bytes(v.to_le_bytes().to_vec())
+    }
+
+    /// A float.
+    pub fn f32(v: f32) -> Self {
+        Arg::Bytes(v.to_le_bytes().to_vec())
+    }
+
+    /// A tensor map.
+    pub fn map(m: MapDesc) -> Self {
+        Arg::Map(Box::new(m))
+    }
+}
+
+/// A launch.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Launch {
+    /// Entry; may be absent when the module has one.
+    pub kernel: Option<String>,
+    /// CTAs.
+    pub grid: [u32; 3],
+    /// Threads per CTA.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub dynamic_smem: u32,
+    /// Arguments in order.
+    pub args: Vec<Arg>,
+}
+
+/// When asynchronous work completes and which warp goes next.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Work completes at once; warps run until they wait.
+    Fast,
+    /// Everything is drawn from a seed.
+    Random(u64),
+    /// Work completes when nothing else can happen, newest first; warps by seed.
+    Latest(u64),
+}
+
+/// Options of a run.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RunOptions {
+    /// Timing.
+    pub mode: Mode,
+    /// Detectors.
+    pub detectors: Detectors,
+    /// Whether aligned instructions wait for the diverged lanes of their warp, as code does in which
+    /// the assembler found the place where they meet again. Otherwise they are faults.
+    pub gather_aligned: bool,
+    /// Most warp instructions in all.
+    pub max_steps: u64,
+    /// CTAs that run at the same time.
+    pub resident: u32,
+    /// Most bytes of buffers.
+    pub max_memory: u64,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Fast,
+            detectors: Detectors::ALL,
+            gather_aligned: false,
+            max_steps: 1 << 32,
+            resident: 1,
+            max_memory: 1 << 32,
+        }
+    }
+}
+
+/// A fault of the launch itself.
+pub fn refuse(message: impl Into<String>) -> Fault {
+    Fault {
+        code: "launch",
+        message: message.into(),
+        line: 0,
+        text: String::new(),
+        cta: 0,
+        lane: None,
+        mask: 0,
+        other: None,
+        events: Vec::new(),
+    }
+}
+
+/// Checks a launch against its kernel and builds what its CTAs share.
+pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel, Env), Fault> {
+    let Some(k) = program.kernel(launch.kernel.as_deref()) else {
+        return Err(refuse(format!("no kernel {:?}", launch.kernel)));
+    };
+    let threads: u64 = launch.block.iter().map(|&x| u64::from(x)).product();
+    if threads == 0 || threads > 1024 || !threads.is_multiple_of(32) {
+        return Err(refuse(format!(
+            "a block of {threads} threads; whole warps up to 1024 threads are emulated"
+        )));
+    }
+    let ctas = launch.grid.iter().try_fold(1u64, |a, &x| a.checked_mul(u64::from(x)));
+    if ctas.is_none_or(|n| n == 0 || n > 1 << 24) {
+        return Err(refuse(format!("a grid of {:?} CTAs", launch.grid)));
+    }
+    if let Some(r) = k.bounds.reqntid
+        && r != launch.block
+    {
+        return Err(refuse(format!("block {:?} where .reqntid is {r:?}", launch.block)));
+    }
+    if let Some(m) = k.bounds.maxntid
+        && threads > m.iter().map(|&x| u64::from(x)).product()
+    {
+        return Err(refuse(format!("block {:?} above .maxntid {m:?}", launch.block)));
+    }
+    let end = u64::from(k.dynamic_start) + u64::from(launch.dynamic_smem);
+    if end > u64::from(crate::decode::SMEM_START + crate::decode::SMEM_LIMIT) {
+        return Err(refuse(format!("{} bytes of shared memory", end - u64::from(crate::decode::SMEM_START))));
+    }
+    if launch.args.len() != k.params.len() {
+        return Err(refuse(format!("{} arguments for {} parameters", launch.args.len(), k.params.len())));
+    }
+    let mut params = vec![0u8; k.param_bytes as usize];
+    let mut maps = Vec::new();
+    for (a, p) in launch.args.iter().zip(&k.params) {
+        let at = p.offset as usize..(p.offset + p.size) as usize;
+        match a {
+            Arg::Bytes(b) if b.len() == p.size as usize => params[at].copy_from_slice(b),
+            Arg::Bytes(b) => {
+                return Err(refuse(format!("{} bytes for parameter {} of {}", b.len(), p.name, p.size)));
+            }
+            Arg::Map(m) => {
+                if p.size != 128 || p.align < 64 {
+                    return Err(refuse(format!("parameter {} must have 128 bytes aligned to 64", p.name)));
+                }
+                let map = TensorMap::new(m).map_err(|e| refuse(format!("parameter {}: {e}", p.name)))?;
+                params[at].fill(0xA5);
+                maps.push((p.offset, map));
+            }
+        }
+    }
+    Ok((
+        k,
+        Env { block: launch.block, grid: launch.grid, params, maps, spurious: false, gather_aligned: false },
+    ))
+}
+
+/// Registers per thread at entry, where setmaxnreg has an effect; 0 where it is ignored.
+pub fn entry_registers(k: &Kernel, threads: u32) -> u32 {
+    let b = &k.bounds;
+    match (b.maxnreg, b.minnctapersm) {
+        (Some(n), _) => n,
+        (None, Some(n)) if b.reqntid.is_some() || b.maxntid.is_some() => {
+            (65536 / (threads * n.max(1)) / 8 * 8).min(255)
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,7 @@
+//! Running a launch: the core that executes one step, and the policies that pick the next one.
+
+pub mod core;
+pub mod explore;
+pub mod launch;
+pub mod policy;
+pub mod report;

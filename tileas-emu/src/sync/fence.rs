@@ -1,0 +1,98 @@
+//! Fences.
+//!
+//! A proxy fence publishes to the asynchronous proxy all ordinary accesses it is ordered after; of
+//! the lanes of its warp that do not take part, only those before the warp last synchronised.
+//! tcgen05 fences move tensor-memory order in and out of thread synchronisation.
+//! Source: PTX ISA, "membar, fence", "Memory Consistency Model: Proxies", "tcgen05.fence".
+
+use crate::decode::build::Build;
+use crate::decode::table::{Row, row};
+use crate::decode::{Exec, R};
+use crate::exec::Flow;
+
+fn nothing(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|_, _| Ok(Flow::Next)))
+}
+
+fn proxy(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|cx, m| {
+        if cx.cta.det.on.races {
+            let w = cx.w.id as usize;
+            let own = cx.own(m);
+            let k = cx.know();
+            let g = k.g.clone();
+            k.p.join(&g);
+            own.raise(&mut k.p, w as u32);
+            cx.cta.det.clocks[w] += 1;
+        }
+        cx.log("fence.proxy.async", 0);
+        Ok(Flow::Next)
+    }))
+}
+
+fn before(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|cx, _| {
+        if cx.cta.det.on.races {
+            let k = cx.know();
+            let t = k.t.clone();
+            k.t_out.join(&t);
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn after(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|cx, _| {
+        if cx.cta.det.on.races {
+            let k = cx.know();
+            let t = k.t_in.clone();
+            k.t.join(&t);
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn tensormap(b: &mut Build<'_>) -> R<Exec> {
+    if b.len() == 2 {
+        b.mem(0)?;
+        if b.imm(1)? != 128 {
+            return Err(b.error("P017", "the size must be 128"));
+        }
+    } else {
+        b.count(0)?;
+    }
+    Ok(Box::new(|_, _| Ok(Flow::Next)))
+}
+
+/// A memory fence: relaxed atomics after it hand over what was known here, those before it are
+/// taken in here.
+fn memory(b: &mut Build<'_>) -> R<Exec> {
+    b.count(0)?;
+    Ok(Box::new(|cx, m| {
+        if cx.cta.det.on.races {
+            let own = cx.cta.det.cta;
+            let know = cx.know();
+            for (cta, r) in std::mem::take(&mut know.fence_in) {
+                know.acquire_of(cta, own, &r);
+            }
+            let r = cx.release(m);
+            cx.know().fence_out = Some(Box::new(r));
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    row("fence.mbarrier_init.release.cluster", nothing),
+    row("fence.{acq_rel,sc,acquire,release}?.{cta,cluster,gpu,sys}", memory),
+    row("membar.{cta,gl,sys}", memory),
+    row("fence.proxy.async.{global,shared::cta,shared::cluster}?", proxy),
+    row("fence.proxy.tensormap::generic.{release,acquire,acq_rel}.{cta,cluster,gpu,sys}", tensormap),
+    row("tcgen05.fence::before_thread_sync", before),
+    row("tcgen05.fence::after_thread_sync", after),
+];

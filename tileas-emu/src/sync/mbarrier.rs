@@ -1,0 +1,360 @@
+//! mbarrier objects and their instructions.
+//!
+//! A phase completes when no arrival and no transaction byte is pending. A release of every arrival
+//! and completion is collected and handed to the waiters of that phase.
+//! Detected: more arrivals than the count, transaction bytes beyond the expected ones, use before
+//! init, ordinary access of the bytes, and waiters that could miss a phase: when a phase completes,
+//! every wait for the phase before must be ordered before that completion, else a slower waiter
+//! would see the parity of the phase after.
+//! Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
+
+use crate::decode::build::{Addr, Build};
+use crate::decode::table::{Row, row};
+use crate::decode::{Exec, R};
+use crate::detect::clock::Released;
+use crate::exec::cx::{Cx, lanes};
+use crate::exec::{Flow, Trap, Wait, X};
+use crate::mem::cta::Cta;
+use crate::parse::ast::Operand;
+
+/// An mbarrier.
+#[derive(Clone, Debug, Default)]
+pub struct Mbarrier {
+    /// Arrivals per phase.
+    pub count: u32,
+    /// Arrivals still missing.
+    pub pending: i64,
+    /// Transaction bytes still missing; negative when they came early.
+    pub tx: i64,
+    /// Completed phases.
+    pub phase: u64,
+    /// Line of the init.
+    pub line: u32,
+    /// What the arrivals of the present phase release.
+    pub collected: Released,
+    /// What the last completed phase released.
+    pub done: Released,
+    /// Waits of the last completed phase: warp, lanes, its clock, line.
+    waits: Vec<(u16, u32, u32, u32)>,
+}
+
+/// Present state for messages.
+impl std::fmt::Display for Mbarrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "phase {} with {} of {} arrivals and {} transaction bytes missing",
+            self.phase, self.pending, self.count, self.tx
+        )
+    }
+}
+
+impl Cta {
+    /// The mbarrier at an address.
+    pub fn mbarrier(&mut self, address: u32) -> X<&mut Mbarrier> {
+        self.smem.check(address, 8, 8, "mbarrier")?;
+        self.footprint.mbarrier(address);
+        self.mbarriers.get_mut(&address).ok_or_else(|| {
+            Trap::new("barrier.init", format!("mbarrier at {address:#x} is used before mbarrier.init"))
+        })
+    }
+
+    fn settle(&mut self, address: u32) -> X<()> {
+        let races = self.det.on.races;
+        let b = self.mbarrier(address)?;
+        if b.pending < 0 {
+            return Err(Trap::new(
+                "barrier.arrive",
+                format!(
+                    "mbarrier {address:#x} (line {}) got more arrivals than its count {}",
+                    b.line, b.count
+                ),
+            ));
+        }
+        if b.tx.abs() >= 1 << 20 {
+            return Err(Trap::new(
+                "barrier.tx",
+                format!("mbarrier {address:#x}: transaction count {} is out of range", b.tx),
+            ));
+        }
+        if b.pending == 0 && b.tx < 0 {
+            return Err(Trap::new(
+                "barrier.tx",
+                format!(
+                    "mbarrier {address:#x} (line {}): {} bytes more than expected in phase {}",
+                    b.line, -b.tx, b.phase
+                ),
+            ));
+        }
+        if b.pending == 0 && b.tx == 0 {
+            b.phase += 1;
+            b.pending = i64::from(b.count);
+            b.done = std::mem::take(&mut b.collected);
+            let late = if races { b.waits.iter().find(|w| !ordered(&b.done, w)).copied() } else { None };
+            b.waits.clear();
+            let phase = b.phase;
+            if let Some((warp, _, _, line)) = late {
+                return Err(Trap::new(
+                    "barrier.parity",
+                    format!(
+                        "mbarrier {address:#x} completes phase {} although the wait of warp {warp} (line {line}) for phase {} is not \
+                         ordered before: a slower warp would miss a phase",
+                        phase - 1,
+                        phase as i64 - 2
+                    ),
+                ));
+            }
+            self.changed();
+        }
+        Ok(())
+    }
+
+    /// Counts arrivals.
+    pub fn arrive(&mut self, address: u32, count: u32, release: &Released) -> X<()> {
+        if count == 0 || count >= 1 << 20 {
+            return Err(Trap::new("barrier.arrive", format!("{count} arrivals")));
+        }
+        let b = self.mbarrier(address)?;
+        b.collected.join(release);
+        b.pending -= i64::from(count);
+        self.settle(address)
+    }
+
+    /// Changes the pending transaction bytes.
+    pub fn transact(&mut self, address: u32, delta: i64, release: Option<&Released>) -> X<()> {
+        let b = self.mbarrier(address)?;
+        if let Some(r) = release {
+            b.collected.join(r);
+        }
+        b.tx += delta;
+        self.settle(address)
+    }
+}
+
+fn init(b: &mut Build<'_>) -> R<Exec> {
+    b.count(2)?;
+    b.visible();
+    let (a, n) = (b.mem(0)?, b.src(1, 4)?);
+    Ok(Box::new(move |cx, m| {
+        for l in lanes(m) {
+            let (address, count) = (cx.shared_address(a, l)?, cx.w.u32(n, l));
+            if count == 0 || count >= 1 << 20 {
+                return Err(Trap::new("barrier.init", format!("mbarrier count {count}")));
+            }
+            cx.touch_shared(address, 8, true, l).map_err(|t| match t.code {
+                "barrier.bytes" => {
+                    Trap::new("barrier.init", format!("mbarrier {address:#x} is initialised twice"))
+                }
+                _ => t,
+            })?;
+            cx.cta.smem.define(address, 8, true);
+            cx.cta.smem.set_mbarrier(address, true);
+            cx.cta.footprint.mbarrier(address);
+            let line = cx.inst.line;
+            let b = Mbarrier { count, pending: i64::from(count), line, ..Mbarrier::default() };
+            cx.cta.mbarriers.insert(address, b);
+            cx.log("mbarrier.init", address.into());
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn inval(b: &mut Build<'_>) -> R<Exec> {
+    b.count(1)?;
+    b.visible();
+    let a = b.mem(0)?;
+    Ok(Box::new(move |cx, m| {
+        for l in lanes(m) {
+            let address = cx.shared_address(a, l)?;
+            cx.cta.mbarrier(address)?;
+            cx.cta.mbarriers.remove(&address);
+            cx.cta.smem.set_mbarrier(address, false);
+            cx.cta.smem.define(address, 8, false);
+            cx.touch_shared(address, 8, true, l)?;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// What arrives: nothing returned, a sink, or a state register.
+fn arrive(b: &mut Build<'_>) -> R<Exec> {
+    b.visible();
+    let expect = b.inst.opcode.contains("expect_tx");
+    let no_complete = b.inst.opcode.contains("noComplete");
+    let relaxed = b.inst.opcode.contains("relaxed");
+    let state = match b.operand(0)? {
+        Operand::Memory { .. } => None,
+        Operand::Sink => Some(None),
+        o => Some(Some(b.dest(o, 8)?)),
+    };
+    let k = usize::from(state.is_some());
+    let a = b.mem(k)?;
+    let n = if b.len() > k + 1 { Some(b.src(k + 1, 4)?) } else { None };
+    if expect && n.is_none() || no_complete && n.is_none() || b.len() > k + 2 {
+        return Err(b.error("P012", "wrong number of operands"));
+    }
+    Ok(Box::new(move |cx, m| {
+        let release = if relaxed { Released::default() } else { cx.release(m) };
+        for l in lanes(m) {
+            let address = cx.shared_address(a, l)?;
+            let v = n.map_or(1, |c| cx.w.u32(c, l));
+            if let Some(Some(c)) = state {
+                // The token is the phase that the arrival belongs to.
+                let phase = cx.cta.mbarrier(address)?.phase;
+                cx.w.set64(c, l, phase);
+            }
+            if expect {
+                cx.log("expect_tx", v.into());
+                cx.cta.mbarrier(address)?.tx += i64::from(v);
+                cx.cta.arrive(address, 1, &release)?;
+            } else {
+                if no_complete && i64::from(v) >= cx.cta.mbarrier(address)?.pending {
+                    return Err(Trap::new("barrier.arrive", ".noComplete arrival completes the phase"));
+                }
+                cx.cta.arrive(address, v, &release)?;
+            }
+            cx.log("arrive", address.into());
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
+    b.count(2)?;
+    b.visible();
+    let sign = if b.inst.opcode.contains("complete_tx") { -1 } else { 1 };
+    let (a, n) = (b.mem(0)?, b.src(1, 4)?);
+    Ok(Box::new(move |cx, m| {
+        for l in lanes(m) {
+            let address = cx.shared_address(a, l)?;
+            let v = i64::from(cx.w.u32(n, l));
+            cx.cta.transact(address, sign * v, None)?;
+            cx.log("expect_tx", v as u64);
+        }
+        Ok(Flow::Next)
+    }))
+}
+
+/// Whether a wait comes before what a phase's arrivals released, by any of its lanes.
+fn ordered(done: &Released, wait: &(u16, u32, u32, u32)) -> bool {
+    let (warp, mask, clock, _) = *wait;
+    lanes(mask).any(|l| done.g.has(warp, l as u8 + 1, clock))
+}
+
+/// Takes in what phase completion released; true where the wait succeeds.
+fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X<()> {
+    if done && acquire && cx.cta.det.on.races {
+        let (w, line) = (cx.w.id as u16, cx.inst.line);
+        let clock = cx.cta.det.clocks[usize::from(w)];
+        let b = cx.cta.mbarrier(address)?;
+        let know = &mut cx.w.frags[cx.f].know;
+        know.acquire(&b.done);
+        b.waits.push((w, m, clock, line));
+        // Lanes may hand data to each other through the barrier.
+        cx.cta.det.clocks[usize::from(w)] += 1;
+        cx.w.since = cx.cta.det.clocks[usize::from(w)];
+    }
+    Ok(())
+}
+
+fn wait(b: &mut Build<'_>) -> R<Exec> {
+    b.visible();
+    let by_parity = b.inst.opcode.contains("parity");
+    let blocking = b.inst.opcode.starts_with("mbarrier.try_wait");
+    let acquire = !b.inst.opcode.contains("relaxed");
+    if b.len() != 3 && !(blocking && b.len() == 4) {
+        return Err(b.error("P012", "wrong number of operands"));
+    }
+    let o = b.operand(0)?;
+    let p = b.pred_dst(o)?;
+    let a = b.mem(1)?;
+    let v = b.src(2, if by_parity { 4 } else { 8 })?;
+    if b.len() == 4 {
+        b.src(3, 4)?;
+    }
+    Ok(Box::new(move |cx, m| {
+        one_wait(
+            cx,
+            m,
+            a,
+            |cx, l, phase| {
+                if by_parity { (phase & 1) as u32 != cx.w.u32(v, l) & 1 } else { phase > cx.w.u64(v, l) }
+            },
+            p,
+            blocking,
+            acquire,
+        )
+    }))
+}
+
+fn one_wait(
+    cx: &mut Cx<'_>,
+    m: u32,
+    a: Addr,
+    test: impl Fn(&Cx<'_>, usize, u64) -> bool,
+    p: Option<crate::decode::PCol>,
+    blocking: bool,
+    acquire: bool,
+) -> X<Flow> {
+    let mut result = 0u32;
+    let mut blocked = None;
+    let mut last = None;
+    for l in lanes(m) {
+        let address = cx.shared_address(a, l)?;
+        let phase = match last {
+            Some((x, phase)) if x == address => phase,
+            _ => cx.cta.mbarrier(address)?.phase,
+        };
+        let done = test(cx, l, phase);
+        if done {
+            result |= 1 << l;
+            if last != Some((address, phase)) {
+                passed(cx, address, m, done, acquire)?;
+            }
+        } else {
+            blocked = Some((address, phase));
+        }
+        last = Some((address, phase));
+    }
+    match blocked {
+        // In a loop that only comes back here, lanes that all wait for one phase sleep until it
+        // completes. Without such a loop the wait may fail, so it does.
+        Some((address, phase)) if result == 0 && blocking && cx.inst.spins && !cx.env.spurious => {
+            cx.log("wait", address.into());
+            return Ok(Flow::Retry(Wait::Mbarrier(address, phase & 1 != 0, phase)));
+        }
+        _ => {}
+    }
+    if let Some(p) = p {
+        cx.w.set_pred(p, m, result);
+    }
+    if blocked.is_some() {
+        // A polling loop sleeps until something changes: before that it would find the same.
+        let sleeps = cx.inst.spins || cx.inst.looped && !cx.cta.explore;
+        return Ok(if sleeps { Flow::Then(Wait::Change(cx.cta.version)) } else { Flow::Yield });
+    }
+    cx.log("pass", last.map_or(0, |x| x.0.into()));
+    Ok(Flow::Next)
+}
+
+fn pending_count(b: &mut Build<'_>) -> R<Exec> {
+    Err(b.error("P011", "mbarrier.pending_count is not emulated"))
+}
+
+/// Rows of this family.
+pub const ROWS: &[Row] = &[
+    row("mbarrier.init.{shared,shared::cta}?.b64", init),
+    row("mbarrier.inval.{shared,shared::cta}?.b64", inval),
+    row(
+        "mbarrier.arrive.expect_tx?.{release,relaxed}?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64",
+        arrive,
+    ),
+    row("mbarrier.arrive.noComplete.{release}?.{cta}?.{shared,shared::cta}?.b64", arrive),
+    row("mbarrier.expect_tx.relaxed?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64", expect_tx),
+    row("mbarrier.complete_tx.relaxed?.{cta,cluster}?.{shared,shared::cta,shared::cluster}?.b64", expect_tx),
+    row(
+        "mbarrier.{try_wait,test_wait}.parity?.{acquire,relaxed}?.{cta,cluster}?.{shared,shared::cta}?.b64",
+        wait,
+    ),
+    row("mbarrier.pending_count.b64", pending_count),
+];

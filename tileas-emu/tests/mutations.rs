@@ -1,0 +1,355 @@
+//! Wrong kernels made from right ones: each mutation must be found, by the detector that is meant to.
+
+mod common;
+
+use common::*;
+use tileas_emu::*;
+
+/// Name, text, replacement, which occurrence, codes that may report it (`result`: a wrong matrix).
+type Mutation = (&'static str, &'static str, &'static str, usize, &'static [&'static str]);
+
+const BLACKWELL: &[Mutation] = &[
+    (
+        "producer waits for the wrong parity",
+        "xor.b32    %phx, %ph, 1;",
+        "mov.u32    %phx, %ph;",
+        0,
+        &["deadlock", "race"],
+    ),
+    (
+        "MMA waits for the wrong parity of the accumulator",
+        "xor.b32    %aphx, %aph, 1;",
+        "mov.u32    %aphx, %aph;",
+        0,
+        &["deadlock", "race"],
+    ),
+    ("too few expected bytes", "[%fullb], 49152;", "[%fullb], 49024;", 0, &["barrier.tx"]),
+    ("too many expected bytes", "[%fullb], 49152;", "[%fullb], 49280;", 0, &["deadlock"]),
+    ("K step of operand A", "add.s64    %da1, %da0, 2;", "add.s64    %da1, %da0, 4;", 0, &["result"]),
+    (
+        "K step of operand B leaves the row",
+        "add.s64    %db3, %db0, 6;",
+        "add.s64    %db3, %db0, 8;",
+        0,
+        &["layout"],
+    ),
+    ("stage step of operand B", "shl.b32    %t0, %s, 11; ", "shl.b32    %t0, %s, 10; ", 0, &["race"]),
+    (
+        "accumulator released before it is read",
+        "setp.ne.u32 %plast, %c, 3;",
+        "setp.ne.u32 %plast, %c, 2;",
+        0,
+        &["race", "tcgen05.fence"],
+    ),
+    (
+        "accumulator released before wait::ld",
+        "tcgen05.wait::ld.sync.aligned;\n    setp.ne.u32 %plast, %c, 3;",
+        "setp.ne.u32 %plast, %c, 3;\n @!%plast mbarrier.arrive.release.cta.shared::cta.b64 _, [%eb+80];\n tcgen05.wait::ld.sync.aligned;\n setp.ne.u32 %plast, %c, 9;",
+        0,
+        &["tcgen05.fence", "race"],
+    ),
+    ("no wait::ld", "tcgen05.wait::ld.sync.aligned;", "", 0, &["register.busy"]),
+    ("no wait for the accumulator", "@!%pw bra E_WAIT;", "", 0, &["undefined", "race"]),
+    ("no wait for a filled stage", "@!%pw bra M_WAIT;", "", 0, &["race", "undefined"]),
+    ("no wait for a free stage", "@!%pw bra P_WAIT;", "", 0, &["race"]),
+    ("no wait for a drained accumulator", "@!%pw bra M_WAITT;", "", 0, &["race"]),
+    ("no wait_group.read before reuse", "@%pel cp.async.bulk.wait_group.read 1;", "", 0, &["race"]),
+    (
+        "wait_group.read allows two groups",
+        "cp.async.bulk.wait_group.read 1;",
+        "cp.async.bulk.wait_group.read 2;",
+        0,
+        &["race"],
+    ),
+    ("no wait_group.read at the end", "@%pel cp.async.bulk.wait_group.read 0;", "", 0, &["exit.store"]),
+    ("no proxy fence", "fence.proxy.async.shared::cta;", "", 0, &["proxy"]),
+    (
+        "proxy fence by one lane only",
+        "fence.proxy.async.shared::cta;",
+        "@%pel fence.proxy.async.shared::cta;",
+        0,
+        &["proxy"],
+    ),
+    (
+        "no warp barrier between fence and store",
+        "fence.proxy.async.shared::cta;                        // every writing lane\n    bar.warp.sync 0xffffffff;\n    @!%pel bra E_NEXT;",
+        "@!%pel bra E_NEXT;\n",
+        0,
+        &["proxy", "race"],
+    ),
+    (
+        "no warp barrier before the store",
+        "// every writing lane\n    bar.warp.sync 0xffffffff;",
+        "// every writing lane",
+        0,
+        &["race"],
+    ),
+    (
+        "lane field of the TMEM address",
+        "shl.b32    %t0, %warp, 21;",
+        "shl.b32    %t0, %warp, 20;",
+        0,
+        &["layout"],
+    ),
+    ("lane field missing", "add.u32    %tb, %taddr, %t0;", "mov.u32    %tb, %taddr;", 0, &["layout"]),
+    ("arrival count too high", "[%bar+80], 128;", "[%bar+80], 129;", 0, &["deadlock"]),
+    (
+        "arrival count too low",
+        "[%bar+88], 128;",
+        "[%bar+88], 64;",
+        0,
+        &["deadlock", "barrier.parity", "race"],
+    ),
+    (
+        "stage commit dropped",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%t0];   // frees the stage",
+        "",
+        0,
+        &["deadlock"],
+    ),
+    (
+        "accumulator commit dropped",
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%t0];   // accumulator complete",
+        "",
+        0,
+        &["deadlock"],
+    ),
+    (
+        "accumulator phase never flips",
+        "@%pwrap xor.b32 %aph, %aph, 1;",
+        "",
+        0,
+        &["race", "barrier.parity", "deadlock"],
+    ),
+    (
+        "ring phase never flips in the MMA",
+        "@%pwrap xor.b32 %ph, %ph, 1;",
+        "",
+        1,
+        &["deadlock", "barrier.parity", "race"],
+    ),
+    ("first MMA accumulates", "setp.ne.u32 %pacc, %kb, 0;", "setp.ne.u32 %pacc, %kb, 99;", 0, &["undefined"]),
+    ("later MMA overwrites", "%idesc, 1;", "%idesc, 0;", 1, &["result"]),
+    (
+        "descriptor without its constant bits",
+        "mov.u32    %dhi, 0x40004040;",
+        "mov.u32    %dhi, 0x40000040;",
+        0,
+        &["layout"],
+    ),
+    (
+        "descriptor with the wrong stride",
+        "mov.u32    %dhi, 0x40004040;",
+        "mov.u32    %dhi, 0x40004020;",
+        0,
+        &["result"],
+    ),
+    (
+        "descriptor with the wrong swizzle",
+        "mov.u32    %dhi, 0x40004040;",
+        "mov.u32    %dhi, 0x80004040;",
+        0,
+        &["layout"],
+    ),
+    ("instruction descriptor with f16 types", "0x08400490;", "0x08400010;", 0, &["result"]),
+    ("instruction descriptor with N = 128", "0x08400490;", "0x08200490;", 0, &["undefined"]),
+    (
+        "A ring overlaps the B ring",
+        "add.u32    %sB, %sB, 65536;",
+        "add.u32    %sB, %sB, 49152;",
+        0,
+        &["race"],
+    ),
+    (
+        "swizzle of the epilogue",
+        "xor.b32    %addr, %xo, 48;",
+        "add.u32    %addr, %xo, 48;",
+        0,
+        &["undefined", "race", "race.lanes"],
+    ),
+    (
+        "half of the columns swapped",
+        "cvt.rn.bf16x2.f32 %w5, %v11, %v10;",
+        "cvt.rn.bf16x2.f32 %w5, %v10, %v11;",
+        0,
+        &["result"],
+    ),
+    ("store column", "shl.b32    %nco, %c, 6;", "shl.b32    %nco, %c, 5;", 0, &["result"]),
+    (
+        "no reconvergence before the final barrier",
+        "JOIN:\n    bar.warp.sync 0xffffffff;",
+        "JOIN:\n",
+        0,
+        &["divergent"],
+    ),
+    (
+        "final barrier count",
+        "bar.sync 0;\n    setp.ne.u32 %p, %warp, 5;",
+        "bar.sync 0, 160;\n    setp.ne.u32 %p, %warp, 5;",
+        0,
+        &["race", "barrier.named"],
+    ),
+    (
+        "no barrier after the allocation",
+        "bar.sync 0;\n    tcgen05.fence::after_thread_sync;\n    ld.shared",
+        "ld.shared",
+        0,
+        &["undefined", "race"],
+    ),
+    (
+        "TMEM not deallocated",
+        "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %taddr, 512;",
+        "",
+        0,
+        &["tmem.leak"],
+    ),
+    ("TMEM allocation too small", "[%bar+96], 512;", "[%bar+96], 256;", 0, &["tmem.bounds"]),
+    (
+        "barrier initialised by nobody",
+        "mbarrier.init.shared::cta.b64 [%bar+40], 1;",
+        "",
+        0,
+        &["barrier.init"],
+    ),
+    ("all lanes issue the MMA", "MMA:\n    @!%pel bra JOIN;", "MMA:\n", 0, &["divergent"]),
+    ("store not committed", "cp.async.bulk.commit_group;", "", 0, &["race"]),
+    (
+        "shared memory overrun",
+        "add.u32  %bar, %base, 229376;",
+        "add.u32  %bar, %base, 230480;",
+        0,
+        &["bounds"],
+    ),
+    (
+        "no fence after the wait for the accumulator",
+        "bar.warp.sync 0xffffffff;\n    tcgen05.fence::after_thread_sync;",
+        "bar.warp.sync 0xffffffff;",
+        0,
+        &["tcgen05.fence"],
+    ),
+    (
+        "no fence before the release of the accumulator",
+        "tcgen05.fence::before_thread_sync;                   // all reads",
+        "// all reads",
+        0,
+        &["tcgen05.fence"],
+    ),
+    // The fence after the wait for the filled stage covers it.
+    (
+        "no fence after the wait for a drained accumulator",
+        "@!%pw bra M_WAITT;\n    tcgen05.fence::after_thread_sync;",
+        "@!%pw bra M_WAITT;",
+        0,
+        &["none"],
+    ),
+];
+
+const HOPPER: &[Mutation] = &[
+    ("no wgmma.fence", "wgmma.fence.sync.aligned;", "", 0, &["wgmma.fence"]),
+    ("accumulator read while in flight", "wgmma.wait_group.sync.aligned 0;", "", 0, &["register.busy"]),
+    (
+        "stage released one block early",
+        "wgmma.wait_group.sync.aligned 1; ",
+        "wgmma.wait_group.sync.aligned 2; ",
+        0,
+        &["undefined", "race"],
+    ),
+    ("no wait for a filled stage", "@!%pw bra C_WAIT;", "", 0, &["race", "undefined"]),
+    ("no wait for a free stage", "@!%pw bra P_WAIT;", "", 0, &["race"]),
+    ("empty barrier counts one warp less", "[%bar+40], 8;", "[%bar+40], 7;", 0, &["race", "barrier.arrive"]),
+    ("no proxy fence", "fence.proxy.async.shared::cta;", "", 0, &["proxy"]),
+    ("no barrier before the store", "bar.sync   %bid, 128;\n    @!%pst", "@!%pst", 0, &["race"]),
+    ("no barrier before the staging is written", "bar.sync   %bid, 128;\n    cvt", "cvt", 0, &["race"]),
+    (
+        "no wait for the stores",
+        "@%pst cp.async.bulk.wait_group.read 0;               // previous",
+        "// previous",
+        0,
+        &["race"],
+    ),
+    (
+        "no warp barrier after the store",
+        "C_NEXT:\n    bar.warp.sync 0xffffffff;",
+        "C_NEXT:",
+        0,
+        &["divergent"],
+    ),
+    ("K step", "add.s64    %db2, %db0, 4;", "add.s64    %db2, %db0, 2;", 0, &["result"]),
+    (
+        "both consumers use one barrier",
+        "add.u32    %bid, %cw, 1;",
+        "mov.u32    %bid, 1;",
+        0,
+        &["race", "barrier.named"],
+    ),
+    (
+        "too many registers",
+        "setmaxnreg.inc.sync.aligned.u32 232;",
+        "setmaxnreg.inc.sync.aligned.u32 240;",
+        0,
+        &["deadlock"],
+    ),
+    ("scale-d always", "%da0, %db0, %pacc, 1, 1, 0, 0;", "%da0, %db0, 1, 1, 1, 0, 0;", 0, &["undefined"]),
+];
+
+fn mutate(text: &str, old: &str, new: &str, which: usize) -> String {
+    let parts: Vec<&str> = text.split(old).collect();
+    assert!(which + 1 < parts.len(), "text of the mutation not found: {old}");
+    format!("{}{new}{}", parts[..=which].join(old), parts[which + 1..].join(old))
+}
+
+fn tries() -> Vec<RunOptions> {
+    let mut v = vec![all(Mode::Random(1)), all(Mode::Latest(1))];
+    v.extend((2..7).map(|s| all(Mode::Random(s))));
+    v.push(all(Mode::Fast));
+    v
+}
+
+/// Code of the first fault, or `result`, or `none`.
+fn outcome(text: &str, hopper: bool, o: &RunOptions) -> (&'static str, String) {
+    let p = match Program::parse(text) {
+        Ok(p) => p,
+        Err(e) => return ("parse", e[0].to_string()),
+    };
+    let mut mem = Memory::new();
+    let (l, c, want) = if hopper {
+        gemm_hand(&mut mem, 264, 264, 456, 1, true)
+    } else {
+        gemm_hand(&mut mem, 264, 520, 328, 1, false)
+    };
+    match Machine::run(&p, &l, &mut mem, o, &mut NoTrace) {
+        Err(f) => (f.code, f.to_string()),
+        Ok(_) => match same(&get(&mem, &c), &want, c.format) {
+            Ok(()) => ("none", String::new()),
+            Err(e) => ("result", e),
+        },
+    }
+}
+
+fn check(base: &str, hopper: bool, table: &[Mutation]) {
+    let mut bad = Vec::new();
+    for (name, old, new, which, codes) in table {
+        let text = mutate(base, old, new, *which);
+        let mut got = ("none", String::new());
+        for o in tries() {
+            got = outcome(&text, hopper, &o);
+            if got.0 != "none" {
+                break;
+            }
+        }
+        if !codes.contains(&got.0) {
+            bad.push(format!("{name}: {} {}", got.0, got.1.lines().next().unwrap_or("")));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn blackwell() {
+    check(include_str!("data/gemm_sm100a.ptx"), false, BLACKWELL);
+}
+
+#[test]
+fn hopper() {
+    check(include_str!("data/gemm_sm90a.ptx"), true, HOPPER);
+}

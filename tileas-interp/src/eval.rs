@@ -1,0 +1,444 @@
+//! Ops without memory and without timing: arithmetic, conversions, shapes, the matrix product.
+//!
+//! Needs: an op and its operand values. Guarantees: the rounding that `docs/ops.md` names. Where that page names an
+//! approximation (`ex2.approx`, …) the result is the correctly rounded one, so a comparison with hardware or its
+//! emulator needs the documented tolerance. `dot` sums the exact products and the old accumulator in `f64` in order
+//! of k and rounds once to f32: sums of small integers are exact, others as good as any order.
+
+use crate::error::{Fault, InterpError, InterpResult};
+use crate::num;
+use crate::tile::{Data, Desc, Tile, Val, count, relocate, row_major, tile_type};
+use smallvec::SmallVec;
+use std::rc::Rc;
+use tileas_codegen::ir::{Function, Op, Opcode, Scalar, TypeData, keys};
+
+/// Index of this program in the grid, and the grid.
+#[derive(Copy, Clone, Debug)]
+pub struct Program {
+    /// Index along each axis.
+    pub id: [i64; 3],
+    /// Programs along each axis.
+    pub grid: [i64; 3],
+}
+
+fn err<T>(f: &Function, op: Op, fault: Fault, message: impl Into<String>) -> InterpResult<T> {
+    Err(InterpError::at(f, op, fault, message))
+}
+
+fn axis(f: &Function, op: Op) -> InterpResult<usize> {
+    match f.attr_int(op, keys::AXIS) {
+        Some(a) if (0..8).contains(&a) => Ok(a as usize),
+        _ => err(f, op, Fault::Unsupported, "no such axis"),
+    }
+}
+
+/// The integer that `v` is.
+pub fn int(f: &Function, op: Op, v: &Val) -> InterpResult<i64> {
+    match v {
+        Val::Int(i) => Ok(*i),
+        _ => err(f, op, Fault::Unsupported, "takes an integer"),
+    }
+}
+
+/// The tile that `v` is.
+pub fn tile<'a>(f: &Function, op: Op, v: &'a Val) -> InterpResult<&'a Rc<Tile>> {
+    match v {
+        Val::Tile(t) => Ok(t),
+        _ => err(f, op, Fault::Unsupported, "takes a tile"),
+    }
+}
+
+/// Evaluates an op that neither touches memory nor waits. `None`: it is not such an op.
+///
+/// # Errors
+/// Operands of the wrong kind, division by zero.
+pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResult<Option<Val>> {
+    use Opcode as O;
+    let Some(result) = f.result(op) else { return Ok(None) };
+    let data = f.value_data(result);
+    let arg = |i: usize| match args.get(i) {
+        Some(v) => Ok(v),
+        None => err(f, op, Fault::Unsupported, "an operand is missing"),
+    };
+    Ok(Some(match f.opcode(op) {
+        O::Constant => {
+            let exact = match f.attr(op, keys::VALUE) {
+                Some(tileas_codegen::ir::AttrData::Int(v, _)) => Some(*v),
+                _ => None,
+            };
+            let Some(number) = f.attr_number(op, keys::VALUE) else {
+                return err(f, op, Fault::Unsupported, "has no value");
+            };
+            match (data, tile_type(data)) {
+                (TypeData::Scalar(s), _) if s.is_float() => Val::Float(num::round(*s, number)),
+                (TypeData::Scalar(s), _) => Val::Int(num::wrap(*s, exact.unwrap_or(number as i64))),
+                (_, Some((dims, elem))) => match exact.filter(|_| !elem.is_float()) {
+                    Some(v) => {
+                        let all = Data::Int(vec![num::wrap(elem, v); count(dims)]);
+                        Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data: all }))
+                    }
+                    None => Val::Tile(Rc::new(Tile::splat(dims, elem, number))),
+                },
+                _ => return err(f, op, Fault::Unsupported, "is neither scalar nor tile"),
+            }
+        }
+        O::ProgramId => Val::Int(*program.id.get(axis(f, op)?).unwrap_or(&0)),
+        O::NumPrograms => Val::Int(*program.grid.get(axis(f, op)?).unwrap_or(&1)),
+        O::Dim => match arg(0)? {
+            Val::View(v) => match v.sizes.get(axis(f, op)?) {
+                Some(&n) => Val::Int(n),
+                None => return err(f, op, Fault::Value, "no such dimension"),
+            },
+            _ => return err(f, op, Fault::Unsupported, "takes a view"),
+        },
+        O::MakeTiledTmaDesc => match (arg(0)?, tile_type(data)) {
+            (Val::View(v), Some((extents, _))) => {
+                let nan = f.attr_name(op, keys::OOB) == Some("nan");
+                Val::Desc(Rc::new(Desc { view: v.clone(), extents: extents.into(), nan }))
+            }
+            _ => return err(f, op, Fault::Unsupported, "takes a view"),
+        },
+        O::Splat | O::Broadcast | O::Reshape | O::Iota | O::ExtractSlice | O::ConvertLayout => {
+            shape(f, op, args, data)?
+        }
+        O::Dot | O::AsyncDot => Val::Tile(Rc::new(product(f, op, args)?)),
+        _ => match elementwise(f, op, args, data)? {
+            Some(v) => v,
+            None => return Ok(None),
+        },
+    }))
+}
+
+fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Val> {
+    let Some((dims, elem)) = tile_type(data) else { return err(f, op, Fault::Unsupported, "makes a tile") };
+    if f.opcode(op) == Opcode::Iota {
+        let n = (0..count(dims) as i64).map(|i| num::wrap(elem, i));
+        let data = if elem.is_float() {
+            Data::Float(n.map(|i| num::round(elem, i as f64)).collect())
+        } else {
+            Data::Int(n.collect())
+        };
+        return Ok(Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data })));
+    }
+    let Some(arg) = args.first() else { return err(f, op, Fault::Unsupported, "an operand is missing") };
+    if f.opcode(op) == Opcode::Splat {
+        return match Tile::of_scalar(dims, elem, arg) {
+            Some(t) => Ok(Val::Tile(Rc::new(t))),
+            None => err(f, op, Fault::Unsupported, "takes a number"),
+        };
+    }
+    let t = tile(f, op, arg)?;
+    Ok(Val::Tile(match f.opcode(op) {
+        Opcode::Broadcast => {
+            let mut from: SmallVec<[usize; 4]> = row_major(&t.dims);
+            for (s, &d) in from.iter_mut().zip(&t.dims) {
+                if d == 1 {
+                    *s = 0;
+                }
+            }
+            let to = row_major(dims);
+            Rc::new(t.gather(dims, |i| relocate(i, &to, &from)))
+        }
+        Opcode::Reshape if count(dims) == count(&t.dims) => {
+            Rc::new(Tile { dims: dims.into(), elem: t.elem, data: t.data.clone() })
+        }
+        Opcode::ConvertLayout => t.clone(),
+        Opcode::ExtractSlice => {
+            let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+            match t.slice(dims, &offsets) {
+                Some(part) => Rc::new(part),
+                None => return err(f, op, Fault::Value, "the slice sticks out of its tile"),
+            }
+        }
+        _ => return err(f, op, Fault::Unsupported, "extents do not agree"),
+    }))
+}
+
+/// The matrix product of A, B, the old accumulator and, if given, whether that one counts.
+///
+/// # Errors
+/// Operands that are not matrices of agreeing extents.
+pub fn product(f: &Function, op: Op, args: &[Val]) -> InterpResult<Tile> {
+    let [a, b, c, rest @ ..] = args else { return err(f, op, Fault::Unsupported, "an operand is missing") };
+    let keep = match rest.first() {
+        Some(v) => int(f, op, v)? != 0,
+        None => true,
+    };
+    dot(f, op, tile(f, op, a)?, tile(f, op, b)?, tile(f, op, c)?, keep)
+}
+
+/// acc + A·B, see the module's header for the rounding.
+fn dot(f: &Function, op: Op, a: &Tile, b: &Tile, c: &Tile, accumulate: bool) -> InterpResult<Tile> {
+    let (ta, tb) = (f.has_attr(op, keys::TRANSPOSE_A), f.has_attr(op, keys::TRANSPOSE_B));
+    let two = |t: &Tile, swap: bool| match t.dims[..] {
+        [r, s] if swap => Some((s as usize, r as usize)),
+        [r, s] => Some((r as usize, s as usize)),
+        _ => None,
+    };
+    let (Some((m, k)), Some((k2, n)), Some((m2, n2))) = (two(a, ta), two(b, tb), two(c, false)) else {
+        return err(f, op, Fault::Unsupported, "works on matrices");
+    };
+    if k != k2 || m != m2 || n != n2 {
+        return err(f, op, Fault::Unsupported, "extents do not agree");
+    }
+    // B as rows of K, A as rows of K: the inner loop runs over contiguous memory.
+    let rows = |t: &Tile, rows: usize, swapped: bool| -> Vec<f64> {
+        (0..rows * k)
+            .map(|i| {
+                let (r, x) = (i / k, i % k);
+                t.number(if swapped { x * rows + r } else { i })
+            })
+            .collect()
+    };
+    let (ra, rb) = (rows(a, m, ta), rows(b, n, !tb));
+    let at = |i: usize, j: usize| if accumulate { c.number(i * n + j) } else { 0.0 };
+    let dims = SmallVec::from_slice(&[m as u32, n as u32]);
+    if !c.elem.is_float() {
+        let sum = |i: usize, j: usize| -> i64 {
+            let pairs = ra[i * k..(i + 1) * k].iter().zip(&rb[j * k..(j + 1) * k]);
+            pairs.fold(at(i, j) as i64, |s, (x, y)| s.wrapping_add((*x as i64).wrapping_mul(*y as i64)))
+        };
+        let data = (0..m * n).map(|x| num::wrap(c.elem, sum(x / n, x % n))).collect();
+        return Ok(Tile { dims, elem: c.elem, data: Data::Int(data) });
+    }
+    let mut out = Vec::with_capacity(m * n);
+    for i in 0..m {
+        let row = &ra[i * k..(i + 1) * k];
+        for j in 0..n {
+            let sum = row.iter().zip(&rb[j * k..(j + 1) * k]).fold(at(i, j), |s, (x, y)| s + x * y);
+            out.push(num::round(c.elem, f64::from(sum as f32)));
+        }
+    }
+    Ok(Tile { dims, elem: c.elem, data: Data::Float(out) })
+}
+
+/// Element-wise ops on scalars and tiles alike.
+fn elementwise(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Option<Val>> {
+    let Some(elem) = data.elem() else { return Ok(None) };
+    let Some(&first) = f.operands(op).first() else { return Ok(None) };
+    let source = f.value_data(first).elem().unwrap_or(elem);
+    let element = Element { f, op, from: source, to: elem };
+    let n = args.len();
+    if n == 0 || n > 3 || args.iter().any(|a| !matches!(a, Val::Int(_) | Val::Float(_) | Val::Tile(_))) {
+        return Ok(None);
+    }
+    let scalar = |v: &Val, i: usize| match v {
+        Val::Int(x) => Number::Int(*x),
+        Val::Float(x) => Number::Float(*x),
+        Val::Tile(t) => match &t.data {
+            Data::Float(d) => Number::Float(d.get(i).copied().unwrap_or(f64::NAN)),
+            Data::Int(d) => Number::Int(d.get(i).copied().unwrap_or(0)),
+        },
+        _ => Number::Int(0),
+    };
+    let run = |i: usize| {
+        let mut x = [Number::Int(0); 3];
+        for (k, a) in args.iter().enumerate() {
+            x[k] = scalar(a, i);
+        }
+        element.apply(x)
+    };
+    let Some((dims, _)) = tile_type(data) else {
+        return Ok(match run(0)? {
+            Some(Number::Int(v)) => Some(Val::Int(v)),
+            Some(Number::Float(v)) => Some(Val::Float(v)),
+            None => None,
+        });
+    };
+    let size = count(dims);
+    for a in args {
+        if let Val::Tile(t) = a
+            && count(&t.dims) != size
+        {
+            return err(f, op, Fault::Unsupported, "extents do not agree");
+        }
+    }
+    let (mut floats, mut ints) = (Vec::new(), Vec::new());
+    for i in 0..size {
+        match run(i)? {
+            Some(Number::Float(v)) => floats.push(v),
+            Some(Number::Int(v)) => ints.push(v),
+            None => return Ok(None),
+        }
+    }
+    let data = if elem.is_float() { Data::Float(floats) } else { Data::Int(ints) };
+    Ok(Some(Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data }))))
+}
+
+#[derive(Copy, Clone)]
+enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+impl Number {
+    fn float(self) -> f64 {
+        match self {
+            Number::Float(x) => x,
+            Number::Int(i) => i as f64,
+        }
+    }
+    fn int(self) -> i64 {
+        match self {
+            Number::Int(i) => i,
+            Number::Float(x) => x as i64,
+        }
+    }
+}
+
+/// One element of an element-wise op.
+struct Element<'a> {
+    f: &'a Function,
+    op: Op,
+    /// Element type of the first operand.
+    from: Scalar,
+    /// Element type of the result.
+    to: Scalar,
+}
+
+impl Element<'_> {
+    /// `None`: the op is not element-wise.
+    fn apply(&self, x: [Number; 3]) -> InterpResult<Option<Number>> {
+        use Opcode as O;
+        let opcode = self.f.opcode(self.op);
+        let flag = |key| self.f.has_attr(self.op, key);
+        let (a, b) = (x[0].int(), x[1].int());
+        let s = self.from;
+        let bits = i64::from(s.bits());
+        let (ua, ub) = (num::unsigned(s, a), num::unsigned(s, b));
+        let unsigned = flag(keys::UNSIGNED);
+        let (fa, fb) = (x[0].float(), x[1].float());
+        let integer = match opcode {
+            O::Addi => a.wrapping_add(b),
+            O::Subi => a.wrapping_sub(b),
+            O::Muli => a.wrapping_mul(b),
+            O::Divi | O::Remi if b == 0 => return err(self.f, self.op, Fault::Value, "division by zero"),
+            O::Divi if unsigned => (ua / ub) as i64,
+            O::Remi if unsigned => (ua % ub) as i64,
+            O::Divi => a.wrapping_div(b),
+            O::Remi => a.wrapping_rem(b),
+            O::Maxi if unsigned => ua.max(ub) as i64,
+            O::Mini if unsigned => ua.min(ub) as i64,
+            O::Maxi => a.max(b),
+            O::Mini => a.min(b),
+            O::Andi => a & b,
+            O::Ori => a | b,
+            O::Xori => a ^ b,
+            O::Negi => a.wrapping_neg(),
+            // Amounts are unsigned; those of the width or more shift everything out.
+            O::Shli => {
+                if ub < bits as u64 {
+                    a << ub
+                } else {
+                    0
+                }
+            }
+            O::Shri if unsigned => {
+                if ub < bits as u64 {
+                    (ua >> ub) as i64
+                } else {
+                    0
+                }
+            }
+            O::Shri => a >> ub.min(bits as u64 - 1),
+            O::Cmpi => {
+                let order = if unsigned { ua.cmp(&ub) } else { a.cmp(&b) };
+                i64::from(self.holds(Some(order))?)
+            }
+            O::Cmpf => i64::from(self.holds(fa.partial_cmp(&fb))?),
+            O::Ftoi => self.truncate(fa, unsigned),
+            O::Exti if unsigned => ua as i64,
+            O::Exti => a,
+            O::Trunci => a,
+            O::Select => {
+                return Ok(Some(match if a != 0 { x[1] } else { x[2] } {
+                    Number::Int(i) => Number::Int(i),
+                    n => n,
+                }));
+            }
+            _ => return Ok(self.float(opcode, x).map(|v| Number::Float(num::round(self.to, v)))),
+        };
+        Ok(Some(Number::Int(num::wrap(self.to, integer))))
+    }
+
+    fn holds(&self, order: Option<std::cmp::Ordering>) -> InterpResult<bool> {
+        let Some(name) = self.f.attr_name(self.op, keys::PREDICATE) else {
+            return err(self.f, self.op, Fault::Unsupported, "has no predicate");
+        };
+        Ok(match (name, order) {
+            ("ne", None) => true,
+            (_, None) => false,
+            ("eq", Some(o)) => o.is_eq(),
+            ("ne", Some(o)) => o.is_ne(),
+            ("lt", Some(o)) => o.is_lt(),
+            ("le", Some(o)) => o.is_le(),
+            ("gt", Some(o)) => o.is_gt(),
+            (_, Some(o)) => o.is_ge(),
+        })
+    }
+
+    /// Truncated and saturated; NaN gives 0.
+    fn truncate(&self, x: f64, unsigned: bool) -> i64 {
+        let bits = self.to.bits();
+        if unsigned {
+            let max = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
+            return (x.trunc() as u64).min(max) as i64;
+        }
+        if bits >= 64 {
+            return x as i64;
+        }
+        let top = 1i64 << (bits - 1);
+        (x.trunc() as i64).clamp(-top, top - 1)
+    }
+
+    /// The exact or f64 result, rounded by the caller.
+    fn float(&self, opcode: Opcode, x: [Number; 3]) -> Option<f64> {
+        use Opcode as O;
+        let (a, b) = (x[0].float(), x[1].float());
+        let nan = self.f.has_attr(self.op, keys::PROPAGATE_NAN) && (a.is_nan() || b.is_nan());
+        Some(match opcode {
+            O::Addf => a + b,
+            O::Subf => a - b,
+            O::Mulf => a * b,
+            O::Divf => a / b,
+            O::Maxf | O::Minf if nan => f64::NAN,
+            // `max` and `min` of the standard library lose NaNs; the order of the two zeros is fixed here.
+            O::Maxf if a == 0.0 && b == 0.0 => a + b,
+            O::Minf if a == 0.0 && b == 0.0 => -(-a - b),
+            O::Maxf => a.max(b),
+            O::Minf => a.min(b),
+            O::Fma => num::fma(self.to, a, b, x[2].float()),
+            O::Negf => -a,
+            O::Absf => a.abs(),
+            O::Exp => (f64::from((a as f32) * std::f32::consts::LOG2_E)).exp2(),
+            O::Exp2 => a.exp2(),
+            O::Log => f64::from(a.log2() as f32) * f64::from(std::f32::consts::LN_2),
+            O::Log2 => a.log2(),
+            O::Sqrt => a.sqrt(),
+            O::Rsqrt => 1.0 / a.sqrt(),
+            O::Tanh => a.tanh(),
+            O::Ftof => a,
+            O::Itof => {
+                let i = x[0].int();
+                if self.f.has_attr(self.op, keys::UNSIGNED) {
+                    return Some(self.integer(i128::from(num::unsigned(self.from, i))));
+                }
+                self.integer(i128::from(i))
+            }
+            _ => return None,
+        })
+    }
+
+    /// An integer as f64, rounded to odd so that the caller's rounding is the only one.
+    fn integer(&self, i: i128) -> f64 {
+        if self.to == Scalar::F64 {
+            return i as f64;
+        }
+        let m = i.unsigned_abs();
+        let drop = (128 - m.leading_zeros()).saturating_sub(53);
+        let kept = m >> drop;
+        let odd = kept | u128::from(m != kept << drop);
+        let v = (odd as f64) * 2f64.powi(drop as i32);
+        if i < 0 { -v } else { v }
+    }
+}

@@ -1,0 +1,225 @@
+//! Global memory: buffers of elements, and which of them were written.
+
+use crate::error::{Fault, InterpError, InterpResult};
+use crate::num;
+use crate::tile::{Data, Tile, View, count};
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+use tileas_codegen::ir::Scalar;
+
+/// One allocation: little-endian elements of one type. Types below a byte are packed, low bits first.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    elem: Scalar,
+    len: usize,
+    bytes: Vec<u8>,
+    written: FixedBitSet,
+}
+
+impl Buffer {
+    /// `len` elements of zeros.
+    pub fn new(elem: Scalar, len: usize) -> Buffer {
+        let bytes = vec![0; (len * width(elem)).div_ceil(8)];
+        Buffer { elem, len, bytes, written: FixedBitSet::with_capacity(len) }
+    }
+
+    /// Elements from their bytes.
+    pub fn from_bytes(elem: Scalar, bytes: Vec<u8>) -> Buffer {
+        let len = bytes.len() * 8 / width(elem);
+        Buffer { elem, len, bytes, written: FixedBitSet::with_capacity(len) }
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Element type.
+    pub fn elem(&self) -> Scalar {
+        self.elem
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Elements that kernels wrote.
+    pub fn written(&self) -> &FixedBitSet {
+        &self.written
+    }
+
+    /// Bits of element `i`, which must exist.
+    fn bits(&self, i: usize) -> u64 {
+        let w = width(self.elem);
+        if w < 8 {
+            let bit = i * w;
+            return u64::from(self.bytes[bit / 8] >> (bit % 8)) & ((1 << w) - 1);
+        }
+        let n = w / 8;
+        let mut b = [0; 8];
+        b[..n].copy_from_slice(&self.bytes[i * n..(i + 1) * n]);
+        u64::from_le_bytes(b)
+    }
+
+    fn set_bits(&mut self, i: usize, bits: u64) {
+        let w = width(self.elem);
+        if w < 8 {
+            let bit = i * w;
+            let mask = ((1u8 << w) - 1) << (bit % 8);
+            let b = &mut self.bytes[bit / 8];
+            *b = *b & !mask | ((bits as u8) << (bit % 8)) & mask;
+            return;
+        }
+        let n = w / 8;
+        self.bytes[i * n..(i + 1) * n].copy_from_slice(&bits.to_le_bytes()[..n]);
+    }
+
+    /// A float element as a number; `None` outside or for integers.
+    pub fn float(&self, i: usize) -> Option<f64> {
+        (i < self.len && self.elem.is_float()).then(|| num::decode_float(self.elem, self.bits(i)))
+    }
+
+    /// An integer element; `None` outside or for floats.
+    pub fn int(&self, i: usize) -> Option<i64> {
+        (i < self.len && !self.elem.is_float()).then(|| num::wrap(self.elem, self.bits(i) as i64))
+    }
+
+    /// Sets an element from a number, rounded into the type; not counted as written by a kernel.
+    pub fn set(&mut self, i: usize, x: f64) {
+        if i < self.len {
+            let bits = if self.elem.is_float() {
+                num::encode_float(self.elem, num::round(self.elem, x))
+            } else {
+                x as i64 as u64
+            };
+            self.set_bits(i, bits);
+        }
+    }
+
+    fn store(&mut self, i: usize, tile: &Tile, k: usize) {
+        let bits = match &tile.data {
+            Data::Float(v) => num::encode_float(self.elem, v[k]),
+            Data::Int(v) => v[k] as u64,
+        };
+        self.set_bits(i, bits);
+        self.written.insert(i);
+    }
+}
+
+/// Bits of an element in memory; truth values take a byte.
+fn width(elem: Scalar) -> usize {
+    if elem == Scalar::I1 { 8 } else { elem.bits() as usize }
+}
+
+/// The buffers that a kernel's views point into.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// Buffers by number.
+    pub buffers: Vec<Buffer>,
+}
+
+impl Memory {
+    /// No buffers.
+    pub fn new() -> Memory {
+        Memory::default()
+    }
+
+    /// Adds a buffer; its number.
+    pub fn add(&mut self, buffer: Buffer) -> usize {
+        self.buffers.push(buffer);
+        self.buffers.len() - 1
+    }
+
+    /// Index in the buffer of a view element; `None` outside the view.
+    fn locate(&self, view: &View, at: &[i64]) -> Option<i64> {
+        let mut index = view.offset;
+        for (k, &x) in at.iter().enumerate() {
+            if x < 0 || x >= view.sizes[k] {
+                return None;
+            }
+            index += x * view.strides[k];
+        }
+        Some(index)
+    }
+
+    /// Calls `f` with the tile index and buffer index (or `None` outside the view) of every element of a box whose
+    /// first element is `origin`.
+    fn visit(
+        &self,
+        view: &View,
+        dims: &[u32],
+        origin: &[i64],
+        mut f: impl FnMut(usize, Option<usize>),
+    ) -> InterpResult<()> {
+        let buffer = self.buffers.get(view.buffer).ok_or_else(|| {
+            InterpError::new(Fault::Argument, format!("there is no buffer {}", view.buffer))
+        })?;
+        if dims.len() != view.sizes.len() || origin.len() != dims.len() || view.elem != buffer.elem {
+            return Err(InterpError::new(Fault::Argument, "the view does not fit the tile or the buffer"));
+        }
+        let n = count(dims);
+        let mut at: SmallVec<[i64; 4]> = origin.into();
+        for i in 0..n {
+            let index = match self.locate(view, &at) {
+                None => None,
+                Some(x) if x >= 0 && (x as usize) < buffer.len => Some(x as usize),
+                Some(x) => {
+                    let message = format!("element {x} of a buffer of {} elements", buffer.len);
+                    return Err(InterpError::new(Fault::Value, message));
+                }
+            };
+            f(i, index);
+            for k in (0..dims.len()).rev() {
+                at[k] += 1;
+                if at[k] < origin[k] + i64::from(dims[k]) {
+                    break;
+                }
+                at[k] = origin[k];
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a box; elements outside the view are `padding`.
+    ///
+    /// # Errors
+    /// [`Fault::Value`] where the view sticks out of its buffer.
+    pub fn load(&self, view: &View, dims: &[u32], origin: &[i64], padding: f64) -> InterpResult<Tile> {
+        let mut tile = Tile::splat(dims, view.elem, padding);
+        let buffer = self.buffers.get(view.buffer);
+        self.visit(view, dims, origin, |i, at| {
+            let (Some(at), Some(b)) = (at, buffer) else { return };
+            match &mut tile.data {
+                Data::Float(v) => v[i] = num::decode_float(b.elem, b.bits(at)),
+                Data::Int(v) => v[i] = num::wrap(b.elem, b.bits(at) as i64),
+            }
+        })?;
+        Ok(tile)
+    }
+
+    /// Writes a box; elements outside the view are dropped.
+    ///
+    /// # Errors
+    /// [`Fault::Value`] where the view sticks out of its buffer.
+    pub fn store(&mut self, view: &View, origin: &[i64], tile: &Tile) -> InterpResult<()> {
+        if tile.elem != view.elem {
+            return Err(InterpError::new(Fault::Argument, "the tile's elements are not the view's"));
+        }
+        let mut list = Vec::with_capacity(count(&tile.dims));
+        self.visit(view, &tile.dims, origin, |i, at| {
+            if let Some(at) = at {
+                list.push((i, at));
+            }
+        })?;
+        if let Some(b) = self.buffers.get_mut(view.buffer) {
+            list.iter().for_each(|&(i, at)| b.store(at, tile, i));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,310 @@
+//! Number formats: rounding, encoding and decoding, exact.
+//!
+//! Needs: a [`Scalar`]. Guarantees: [`round`] is rounding to nearest, ties to even, of the exact argument; formats
+//! without an infinity that conversions may produce (`e4m3`, `e5m2`, `e2m1`) saturate at their largest finite
+//! number, as the `cvt…satfinite` instructions do (PTX ISA, cvt); `ue8m0` rounds up to a power of two.
+//! Every value of every format is exact in `f64`, so tiles hold `f64`.
+
+use tileas_codegen::ir::Scalar;
+
+/// What happens above the largest finite number.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Top {
+    /// Infinity exists and is the result.
+    Infinity,
+    /// The largest finite number is the result; NaN exists.
+    Saturate,
+    /// As `Saturate`, and the format has no NaN: NaN becomes the largest finite number.
+    Finite,
+}
+
+/// A binary floating-point format with a sign.
+#[derive(Copy, Clone)]
+struct Format {
+    /// Fraction bits.
+    fraction: i32,
+    /// Exponent of the smallest normal number.
+    min_exp: i32,
+    /// Largest finite number.
+    max: f64,
+    top: Top,
+}
+
+fn format(s: Scalar) -> Option<Format> {
+    let two = |e: i32| 2f64.powi(e);
+    Some(match s {
+        Scalar::F16 => Format { fraction: 10, min_exp: -14, max: 65504.0, top: Top::Infinity },
+        Scalar::BF16 => {
+            Format { fraction: 7, min_exp: -126, max: (2.0 - two(-7)) * two(127), top: Top::Infinity }
+        }
+        Scalar::TF32 => {
+            Format { fraction: 10, min_exp: -126, max: (2.0 - two(-10)) * two(127), top: Top::Infinity }
+        }
+        Scalar::E4M3 => Format { fraction: 3, min_exp: -6, max: 448.0, top: Top::Saturate },
+        Scalar::E5M2 => Format { fraction: 2, min_exp: -14, max: 57344.0, top: Top::Saturate },
+        Scalar::E2M1 => Format { fraction: 1, min_exp: 0, max: 6.0, top: Top::Finite },
+        _ => return None,
+    })
+}
+
+/// Unbiased exponent of a finite number other than 0.
+fn exponent(x: f64) -> i32 {
+    let e = ((x.to_bits() >> 52) & 0x7ff) as i32;
+    if e == 0 {
+        // Subnormal in f64: below every format here.
+        return -1074 + (63 - x.abs().to_bits().leading_zeros() as i32);
+    }
+    e - 1023
+}
+
+/// `x` in format `s`, as a number. Integers are not rounded here.
+pub fn round(s: Scalar, x: f64) -> f64 {
+    match s {
+        Scalar::F64 => x,
+        Scalar::F32 => f64::from(x as f32),
+        Scalar::UE8M0 => {
+            if x.is_nan() || x <= 0.0 {
+                // Neither zero nor signs exist; the pattern of all ones is NaN.
+                return if x == 0.0 { 2f64.powi(-127) } else { f64::NAN };
+            }
+            let e = exponent(x);
+            let up = if x.is_finite() && x > 2f64.powi(e) { e + 1 } else { e };
+            2f64.powi(up.clamp(-127, 127))
+        }
+        _ => match format(s) {
+            Some(f) => round_to(f, x),
+            None => x,
+        },
+    }
+}
+
+fn round_to(f: Format, x: f64) -> f64 {
+    if x.is_nan() {
+        return if f.top == Top::Finite { f.max } else { x };
+    }
+    if x == 0.0 {
+        return x;
+    }
+    if x.is_finite() {
+        let quantum = exponent(x).max(f.min_exp) - f.fraction;
+        // Both scalings are exact: the exponents stay far inside f64's.
+        let q = (x * 2f64.powi(-quantum)).round_ties_even() * 2f64.powi(quantum);
+        if q.abs() <= f.max {
+            return if q == 0.0 { 0f64.copysign(x) } else { q };
+        }
+    }
+    match f.top {
+        Top::Infinity => f64::INFINITY.copysign(x),
+        Top::Saturate | Top::Finite => f.max.copysign(x),
+    }
+}
+
+/// a·b + c with one rounding to nearest even into `s`.
+pub fn fma(s: Scalar, a: f64, b: f64, c: f64) -> f64 {
+    match s {
+        Scalar::F64 => a.mul_add(b, c),
+        Scalar::F32 => f64::from((a as f32).mul_add(b as f32, c as f32)),
+        _ => {
+            // The product of two such numbers is exact in f64; the sum is rounded to odd first, so that the second
+            // rounding is the only one that counts.
+            let p = a * b;
+            let sum = p + c;
+            if !sum.is_finite() {
+                return round(s, sum);
+            }
+            let t = sum - p;
+            let error = (p - (sum - t)) + (c - t);
+            let odd = if error != 0.0 && sum.to_bits() & 1 == 0 {
+                let towards_zero = (error < 0.0) == (sum > 0.0);
+                f64::from_bits(if towards_zero { sum.to_bits() - 1 } else { sum.to_bits() + 1 })
+            } else {
+                sum
+            };
+            round(s, odd)
+        }
+    }
+}
+
+/// `v` reduced to the width of `s`, two's complement, sign-extended (`i1`: 0 or 1).
+pub fn wrap(s: Scalar, v: i64) -> i64 {
+    match s {
+        Scalar::I1 => v & 1,
+        Scalar::I8 => i64::from(v as i8),
+        Scalar::I16 => i64::from(v as i16),
+        Scalar::I32 => i64::from(v as i32),
+        _ => v,
+    }
+}
+
+/// `v` of width `s`, read as an unsigned number.
+pub fn unsigned(s: Scalar, v: i64) -> u64 {
+    let bits = s.bits();
+    if bits >= 64 { v as u64 } else { v as u64 & ((1 << bits) - 1) }
+}
+
+/// Bits of a float of format `s` that [`round`] returned.
+pub fn encode_float(s: Scalar, x: f64) -> u64 {
+    match s {
+        Scalar::F64 => x.to_bits(),
+        Scalar::F32 | Scalar::TF32 => u64::from((x as f32).to_bits()),
+        Scalar::BF16 => u64::from((x as f32).to_bits() >> 16) | u64::from(x.is_nan()) << 6,
+        Scalar::UE8M0 => {
+            if x.is_nan() {
+                0xff
+            } else {
+                (exponent(x) + 127).clamp(0, 254) as u64
+            }
+        }
+        _ => match format(s) {
+            Some(f) => encode_small(f, s, x),
+            None => 0,
+        },
+    }
+}
+
+fn encode_small(f: Format, s: Scalar, x: f64) -> u64 {
+    let bits = s.bits() as i32;
+    let exp_bits = bits - 1 - f.fraction;
+    let sign = u64::from(x.is_sign_negative()) << (bits - 1);
+    let all = (1u64 << exp_bits) - 1;
+    if x.is_nan() {
+        return match s {
+            Scalar::E4M3 => sign | 0x7f,
+            _ => sign | all << f.fraction | 1 << (f.fraction - 1).max(0),
+        };
+    }
+    if x.is_infinite() {
+        return sign | all << f.fraction;
+    }
+    if x == 0.0 {
+        return sign;
+    }
+    let e = exponent(x);
+    if e < f.min_exp {
+        return sign | (x.abs() * 2f64.powi(f.fraction - f.min_exp)) as u64;
+    }
+    let fraction = (x.abs() * 2f64.powi(f.fraction - e)) as u64 - (1 << f.fraction);
+    sign | ((e - f.min_exp + 1) as u64) << f.fraction | fraction
+}
+
+/// The number that `bits` stand for in format `s`.
+pub fn decode_float(s: Scalar, bits: u64) -> f64 {
+    match s {
+        Scalar::F64 => f64::from_bits(bits),
+        Scalar::F32 => f64::from(f32::from_bits(bits as u32)),
+        // A tf32 operand is a 32-bit float of which the unit ignores the low 13 bits.
+        Scalar::TF32 => f64::from(f32::from_bits(bits as u32 & !0x1fff)),
+        Scalar::BF16 => f64::from(f32::from_bits((bits as u32) << 16)),
+        Scalar::UE8M0 => {
+            if bits & 0xff == 0xff {
+                f64::NAN
+            } else {
+                2f64.powi((bits & 0xff) as i32 - 127)
+            }
+        }
+        _ => match format(s) {
+            Some(f) => decode_small(f, s, bits),
+            None => 0.0,
+        },
+    }
+}
+
+fn decode_small(f: Format, s: Scalar, bits: u64) -> f64 {
+    let width = s.bits() as i32;
+    let exp_bits = width - 1 - f.fraction;
+    let all = (1u64 << exp_bits) - 1;
+    let negative = bits >> (width - 1) & 1 == 1;
+    let e = bits >> f.fraction & all;
+    let fraction = bits & ((1 << f.fraction) - 1);
+    let magnitude = if e == all && matches!(s, Scalar::F16 | Scalar::E5M2) {
+        if fraction == 0 { f64::INFINITY } else { f64::NAN }
+    } else if s == Scalar::E4M3 && bits & 0x7f == 0x7f {
+        f64::NAN
+    } else if e == 0 {
+        fraction as f64 * 2f64.powi(f.min_exp - f.fraction)
+    } else {
+        ((1u64 << f.fraction) + fraction) as f64 * 2f64.powi(e as i32 - 1 + f.min_exp - f.fraction)
+    };
+    if negative { -magnitude } else { magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The neighbours in the format, found by enumeration, decide where a number between them goes.
+    #[test]
+    fn small_formats_round_to_the_nearest_code() {
+        for s in [Scalar::F16, Scalar::E4M3, Scalar::E5M2, Scalar::E2M1] {
+            let half = 1u64 << (s.bits() - 1);
+            let codes: Vec<f64> =
+                (0..half).map(|b| decode_float(s, b)).take_while(|x| x.is_finite()).collect();
+            for (k, w) in codes.windows(2).enumerate() {
+                let (lo, hi) = (w[0], w[1]);
+                assert!(lo < hi, "{s:?} code {k}");
+                assert_eq!(encode_float(s, lo), k as u64);
+                let mid = (lo + hi) / 2.0;
+                let even = if k % 2 == 0 { lo } else { hi };
+                assert_eq!(round(s, mid), even, "{s:?} between {lo} and {hi}");
+                assert_eq!(round(s, mid * (1.0 + 1e-12)), hi);
+                assert_eq!(round(s, -mid * (1.0 - 1e-12)), -lo);
+            }
+        }
+    }
+
+    #[test]
+    fn overflow_and_nan() {
+        assert_eq!(round(Scalar::F16, 65519.9), 65504.0);
+        assert_eq!(round(Scalar::F16, 65520.0), f64::INFINITY);
+        assert_eq!(round(Scalar::E4M3, 1e9), 448.0);
+        assert_eq!(round(Scalar::E5M2, f64::NEG_INFINITY), -57344.0);
+        assert_eq!(round(Scalar::E2M1, f64::NAN), 6.0);
+        assert_eq!(encode_float(Scalar::F16, f64::NAN) & 0x7e00, 0x7e00);
+        assert_eq!(encode_float(Scalar::BF16, f64::NAN) & 0x7fc0, 0x7fc0);
+    }
+
+    #[test]
+    fn bf16_agrees_with_integer_rounding_of_f32() {
+        let mut x = 1u32;
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let f = f32::from_bits(x);
+            if !f.is_finite() {
+                continue;
+            }
+            let want = ((u64::from(x) + 0x7fff + u64::from(x >> 16 & 1)) >> 16) & 0xffff;
+            assert_eq!(encode_float(Scalar::BF16, round(Scalar::BF16, f64::from(f))), want, "{x:#x}");
+        }
+    }
+
+    /// fma in f16 against exact integers: all operands are multiples of 2^-24, the sum of 2^-48.
+    #[test]
+    fn fma_rounds_once() {
+        let mut x = 12345u64;
+        for _ in 0..200_000 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let v = [x >> 16, x >> 32, x >> 48].map(|b| decode_float(Scalar::F16, b & 0xffff));
+            if v.iter().any(|f| !f.is_finite()) {
+                continue;
+            }
+            let i = v.map(|f| (f * 2f64.powi(24)) as i128);
+            let sum = i[0] * i[1] + (i[2] << 24);
+            let got = fma(Scalar::F16, v[0], v[1], v[2]);
+            if got.is_infinite() {
+                assert!(sum.unsigned_abs() >= 65520u128 << 48);
+                continue;
+            }
+            // No neighbour may be nearer to the exact sum.
+            let code = encode_float(Scalar::F16, got.abs());
+            let exact = |c: u64| (decode_float(Scalar::F16, c) * 2f64.powi(24)) as i128 * (1 << 24);
+            let target = sum.abs();
+            let d = (exact(code) - target).abs();
+            if code > 0 {
+                assert!(d <= (exact(code - 1) - target).abs());
+            }
+            if code < 0x7bff {
+                assert!(d <= (exact(code + 1) - target).abs());
+            }
+        }
+    }
+}
