@@ -8,7 +8,7 @@
 //! ```text
 //! views     name -> {shape, dtype, init = ints|uniform|normal|ramp|zeros|ones|nan|special|number,
 //!           strides (elements), pad (guard bytes)}
-//! scalars   name -> number
+//! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
 //! grid      default: what the metadata suggests; sms: default 4
 //! seeds     of data and timing; default 1…8; `TILEAS_SEEDS=n` runs 1…n instead
 //! expect    [{view, expr, tol = exact | "2^-9"}]
@@ -23,6 +23,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use tileas_codegen::ir::{Function, Scalar};
 use tileas_emu::host::data::{Fill, Placed, ViewSpec, place};
+use tileas_emu::host::expr::evaluate;
 use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare, read_launch};
 use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions};
 use tileas_interp::{Arg, Buffer, Limits, Timing, View, run_agents, run_sequential};
@@ -103,9 +104,10 @@ fn setup(case: &Value, seed: u64) -> Result<Setup> {
         s.views.insert(name.clone(), placed);
     }
     for (name, v) in case["scalars"].as_object().into_iter().flatten() {
-        let scalar = match v.as_i64() {
-            Some(i) => HostScalar::Int(i),
-            None => HostScalar::Float(v.as_f64().with_context(|| format!("scalar {name}"))?),
+        let scalar = match (v.as_i64(), v.as_str()) {
+            (Some(i), _) => HostScalar::Int(i),
+            (_, Some(text)) => HostScalar::Int(evaluate(text, &s.host).map_err(anyhow::Error::msg)?),
+            _ => HostScalar::Float(v.as_f64().with_context(|| format!("scalar {name}"))?),
         };
         s.host.scalars.insert(name.clone(), scalar);
     }
@@ -174,7 +176,10 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &Value)
                 ensure!(g.written() == w.written(), "agent by agent, {timing:?}: other elements are written");
                 for i in 0..g.len() {
                     let (x, y) = (element(g, i), element(w, i));
-                    ensure!(close(x, y, tolerance), "agent by agent, {timing:?}: element {i} is {x}, not {y}");
+                    ensure!(
+                        close(x, y, tolerance),
+                        "agent by agent, {timing:?}: element {i} is {x}, not {y}"
+                    );
                 }
             }
         }

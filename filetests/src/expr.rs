@@ -54,9 +54,8 @@ impl Matrix {
             Ok(if a == 1 { b } else { a })
         };
         let (rows, cols) = (side(self.rows, other.rows)?, side(self.cols, other.cols)?);
-        let data = (0..rows * cols)
-            .map(|k| f(self.at(k / cols, k % cols), other.at(k / cols, k % cols)))
-            .collect();
+        let data =
+            (0..rows * cols).map(|k| f(self.at(k / cols, k % cols), other.at(k / cols, k % cols))).collect();
         Ok(Matrix { rank: self.rank.max(other.rank), rows, cols, data })
     }
 
@@ -75,7 +74,8 @@ impl Matrix {
         if self.rank < 2 {
             return self.clone();
         }
-        let data = (0..self.data.len()).map(|k| self.data[(k % self.rows) * self.cols + k / self.rows]).collect();
+        let data =
+            (0..self.data.len()).map(|k| self.data[(k % self.rows) * self.cols + k / self.rows]).collect();
         Matrix { rank: 2, rows: self.cols, cols: self.rows, data }
     }
 
@@ -137,7 +137,8 @@ impl<'a> Parser<'a> {
     fn word(&mut self) -> &'a str {
         self.skip();
         let rest = &self.text[self.at..];
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(rest.len());
+        let end =
+            rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(rest.len());
         // `.T` and the like belong to the caller; a dot inside a number does not.
         let end = if rest.starts_with(|c: char| c.is_ascii_digit()) {
             end
@@ -263,12 +264,18 @@ impl<'a> Parser<'a> {
             ("tril", None) => {
                 let cols = a.cols.max(1);
                 let mut t = a;
-                t.data.iter_mut().enumerate().filter(|(k, _)| k % cols > k / cols).for_each(|(_, x)| *x = 0.0);
+                t.data
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(k, _)| k % cols > k / cols)
+                    .for_each(|(_, x)| *x = 0.0);
                 t
             }
             ("minimum", Some(b)) => a.zip(&b, f64::min)?,
             ("maximum", Some(b)) => a.zip(&b, f64::max)?,
-            (_, b) => bail!("`{}`: no function {name} of {} arguments", self.text, 1 + usize::from(b.is_some())),
+            (_, b) => {
+                bail!("`{}`: no function {name} of {} arguments", self.text, 1 + usize::from(b.is_some()))
+            }
         })
     }
 }

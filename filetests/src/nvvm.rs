@@ -34,7 +34,7 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
         match pass {
             NvvmPass::Cfg => cfg::run(func, &mut cfg::CfgScratch::default(), &mut stats),
             NvvmPass::Local => local::run(func, &mut local::LocalScratch::default(), &mut stats),
-            NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats),
+            NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats, |_, _| ()),
             NvvmPass::Cleanup => stats = cleanup(func, &mut CleanupScratch::default()),
             NvvmPass::Regalloc => notes.push_str(&registers(func, settings, &mut reported)),
             NvvmPass::None | NvvmPass::Verify => {}
@@ -62,7 +62,8 @@ fn registers(func: &mut Function, settings: &Settings, reported: &mut Vec<Codege
     for r in Allocator::default().run(func, &options) {
         reported.extend(r.warning(func));
         let (before, after) = (r.before.units, r.after.units);
-        let _ = write!(out, "; {}: {before} registers at the peak, {after} now, budget {}", r.name, r.max_regs);
+        let _ =
+            write!(out, "; {}: {before} registers at the peak, {after} now, budget {}", r.name, r.max_regs);
         if let Some(Ok(s)) = &r.outcome {
             let _ = write!(
                 out,

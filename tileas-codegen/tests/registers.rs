@@ -54,7 +54,8 @@ fn assemble(tool: &PathBuf, name: &str, module: &Module) -> Result<Assembled, St
         .stdin(Stdio::null())
         .output()
         .expect("ptxas starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(said);
     }
@@ -129,7 +130,11 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     });
     for (name, budget, a) in results {
         let a = a.unwrap_or_else(|e| panic!("{name} with {budget} registers: {e}"));
-        assert_eq!((a.stack, a.spill_stores, a.spill_loads), (0, 0, 0), "{name} with {budget} registers: {a:?}");
+        assert_eq!(
+            (a.stack, a.spill_stores, a.spill_loads),
+            (0, 0, 0),
+            "{name} with {budget} registers: {a:?}"
+        );
     }
 }
 
@@ -153,7 +158,9 @@ fn calibrate() {
     });
     let mut rows = rows;
     rows.sort();
-    println!("| kernel | peak | taken by ptxas | least without spills | least − peak |\n|---|---|---|---|---|");
+    println!(
+        "| kernel | peak | taken by ptxas | least without spills | least − peak |\n|---|---|---|---|---|"
+    );
     for (more, name, ours, free, least) in &rows {
         println!("| {name} | {ours} | {free} | {least} | {more:+} |");
     }
@@ -165,8 +172,14 @@ fn planned_spills_assemble_within_the_budget() {
     let mut context = Context::new();
     let kernels = corpus::kernels();
     let mut jobs = Vec::new();
-    for name in ["execute/epi_bias_relu", "execute/elementwise_bias", "execute/residual_tma", "execute/epi_row_scale_m128",
-        "execute/if_update_persistent", "execute/elementwise_2d"] {
+    for name in [
+        "execute/epi_bias_relu",
+        "execute/elementwise_bias",
+        "execute/residual_tma",
+        "execute/epi_row_scale_m128",
+        "execute/if_update_persistent",
+        "execute/elementwise_2d",
+    ] {
         let Some(kernel) = kernels.iter().find(|k| k.name == name) else { continue };
         for max in [40, 64, 80, 88, 96, 112, 128] {
             for mode in ["report", "plan"] {
@@ -179,8 +192,9 @@ fn planned_spills_assemble_within_the_budget() {
             }
         }
     }
-    let results =
-        in_parallel(&jobs, |(name, max, mode, module)| assemble(&tool, &format!("{name}_{max}_{mode}"), module));
+    let results = in_parallel(&jobs, |(name, max, mode, module)| {
+        assemble(&tool, &format!("{name}_{max}_{mode}"), module)
+    });
     println!("| kernel | max-regs | mode | peak | registers | stack | spill stores | spill loads |");
     let (mut better, mut over) = (0, 0);
     for pair in jobs.iter().zip(&results).collect::<Vec<_>>().chunks_exact(2) {
@@ -197,7 +211,9 @@ fn planned_spills_assemble_within_the_budget() {
                         over += u32::from(a.spill_stores + a.spill_loads > 0);
                     }
                 }
-                Err(e) => println!("| {name} | {max} | {mode} | {peak} | {} |", e.lines().next().unwrap_or("")),
+                Err(e) => {
+                    println!("| {name} | {max} | {mode} | {peak} | {} |", e.lines().next().unwrap_or(""))
+                }
             }
         }
         if let [(_, Ok(report)), (_, Ok(plan))] = pair {

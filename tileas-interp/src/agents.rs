@@ -9,8 +9,8 @@
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::eval::{self, Program};
 use crate::pipes::{Pipe, Ring, Signal, Slot};
-use crate::sequential::at_op;
-use crate::tile::{Data, Tile, Val, View, count, tile_type};
+use crate::sequential::{at_op, atomic, one};
+use crate::tile::{Data, Desc, Tile, Val, View, count, tile_type};
 use crate::{Arg, Limits, Memory, Stats, bind};
 use cranelift_entity::SecondaryMap;
 use fixedbitset::FixedBitSet;
@@ -75,7 +75,10 @@ struct Operand {
 
 /// A TMA load under way.
 struct Load {
-    tile: Tile,
+    desc: Rc<Desc>,
+    origin: SmallVec<[i64; 4]>,
+    /// What was read when it was issued, if it was.
+    tile: Option<Tile>,
     to: Place,
     pipe: usize,
     slot: u32,
@@ -298,8 +301,15 @@ impl<'a> Machine<'a> {
 
     fn load(&mut self, k: usize) -> InterpResult<()> {
         let l = self.loads.swap_remove(k);
+        let tile = match l.tile {
+            Some(tile) => tile,
+            None => {
+                let fill = if l.desc.nan { f64::NAN } else { 0.0 };
+                self.memory.load(&l.desc.view, &l.desc.extents, &l.origin, fill)?
+            }
+        };
         let slot = &mut self.rings[l.to.0].slots[l.to.1 as usize];
-        slot.tile = l.tile;
+        slot.tile = tile;
         slot.defined.insert_range(..);
         let fine = match self.pipes[l.pipe].full.get_mut(l.slot as usize) {
             Some(b) => b.complete(l.bytes),

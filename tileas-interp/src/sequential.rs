@@ -5,7 +5,8 @@
 
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::eval::{self, Program};
-use crate::tile::{Tile, Val, tile_type};
+use crate::num;
+use crate::tile::{Data, Tile, Val, View, tile_type};
 use crate::{Arg, Limits, Memory, Stats, bind};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -156,11 +157,23 @@ impl Machine<'_> {
         let shape = |v: Value| tile_type(f.value_data(v)).map(|(d, e)| (SmallVec::<[u32; 4]>::from(d), e));
         let unsupported = |m: &str| Err(InterpError::at(f, op, Fault::Unsupported, m));
         match f.opcode(op) {
-            Opcode::TiledLoad => {
-                let (Some(Val::View(view)), Some((dims, _))) = (args.first(), result.and_then(shape)) else {
-                    return unsupported("takes a view and makes a tile");
+            Opcode::AtomicRmw => {
+                let (Some(value), Some(Val::View(view))) = (args.first(), args.get(1)) else {
+                    return unsupported("takes a scalar and a view");
                 };
+                let at = self.origin(op, &one(view))?;
+                let old = atomic(f, op, self.memory, value, view, &at)?;
+                self.set(op, 0, old);
+            }
+            Opcode::TiledLoad => {
+                let Some(Val::View(view)) = args.first() else { return unsupported("takes a view") };
                 let padding = f.attr_number(op, keys::PADDING).unwrap_or(0.0);
+                let Some((dims, _)) = result.and_then(shape) else {
+                    let at = self.origin(op, &one(view))?;
+                    let t = self.memory.load(view, &one(view), &at, padding).map_err(|e| at_op(f, op, e))?;
+                    self.set(op, 0, t.scalar());
+                    return Ok(());
+                };
                 let at = self.origin(op, &dims)?;
                 let t = self.memory.load(view, &dims, &at, padding).map_err(|e| at_op(f, op, e))?;
                 self.set(op, 0, Val::Tile(Rc::new(t)));
@@ -195,8 +208,12 @@ impl Machine<'_> {
                 if f.named_operand(op, "dest").is_some() {
                     return unsupported("destination form has no meaning in program order");
                 }
+                let Some((dims, elem)) = result.and_then(shape) else {
+                    let Some(v) = args.first() else { return unsupported("needs a source") };
+                    self.set(op, 0, v.clone());
+                    return Ok(());
+                };
                 let t = self.tile_of(op, "source")?;
-                let Some((dims, elem)) = result.and_then(shape) else { return unsupported("makes a tile") };
                 let taken = match f.named_operand(op, "when") {
                     Some(v) => eval::int(f, op, &self.get(op, v)?)? != 0,
                     None => true,
@@ -220,6 +237,62 @@ impl Machine<'_> {
         }
         Ok(())
     }
+}
+
+/// The extents of one element of a view.
+pub(crate) fn one(view: &View) -> SmallVec<[u32; 4]> {
+    view.sizes.iter().map(|_| 1).collect()
+}
+
+/// Updates an element; what was there before. Outside the view nothing happens and the result is 0.
+pub(crate) fn atomic(
+    f: &Function,
+    op: Op,
+    memory: &mut Memory,
+    value: &Val,
+    view: &View,
+    at: &[i64],
+) -> InterpResult<Val> {
+    let dims = one(view);
+    let old = memory.load(view, &dims, at, 0.0).map_err(|e| at_op(f, op, e))?;
+    let unsigned = f.has_attr(op, keys::UNSIGNED);
+    let mode = f.attr_name(op, keys::MODE).unwrap_or("");
+    let s = view.elem;
+    let new = match (&old.data, value) {
+        (Data::Int(v), &Val::Int(b)) => {
+            let a = v[0];
+            let (ua, ub) = (num::unsigned(s, a), num::unsigned(s, b));
+            let r = match mode {
+                "addi" => a.wrapping_add(b),
+                "maxi" if unsigned => ua.max(ub) as i64,
+                "mini" if unsigned => ua.min(ub) as i64,
+                "maxi" => a.max(b),
+                "mini" => a.min(b),
+                "andi" => a & b,
+                "ori" => a | b,
+                "xori" => a ^ b,
+                "exch" => b,
+                _ => {
+                    return Err(InterpError::at(
+                        f,
+                        op,
+                        Fault::Unsupported,
+                        format!("mode {mode} on integers"),
+                    ));
+                }
+            };
+            Data::Int(vec![num::wrap(s, r)])
+        }
+        (Data::Float(v), &Val::Float(b)) => match mode {
+            "addf" => Data::Float(vec![num::round(s, v[0] + b)]),
+            "exch" => Data::Float(vec![b]),
+            _ => return Err(InterpError::at(f, op, Fault::Unsupported, format!("mode {mode} on floats"))),
+        },
+        _ => return Err(InterpError::at(f, op, Fault::Unsupported, "value and view differ in type")),
+    };
+    let tile = Tile { dims, elem: s, data: new };
+    memory.store(view, at, &tile).map_err(|e| at_op(f, op, e))?;
+    Ok(old.scalar())
 }
 
 /// Gives an error of the memory the place of the op that caused it.

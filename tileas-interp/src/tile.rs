@@ -53,6 +53,14 @@ impl Tile {
         Some(Tile { dims: dims.into(), elem, data })
     }
 
+    /// The first element as a scalar value.
+    pub fn scalar(&self) -> Val {
+        match &self.data {
+            Data::Float(v) => Val::Float(v.first().copied().unwrap_or(0.0)),
+            Data::Int(v) => Val::Int(v.first().copied().unwrap_or(0)),
+        }
+    }
+
     /// Elements as numbers.
     pub fn number(&self, i: usize) -> f64 {
         match &self.data {

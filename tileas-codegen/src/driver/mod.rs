@@ -334,7 +334,8 @@ impl Context {
             return Ok(());
         }
         let spare = self.materialized.take();
-        let materialized = wiring::materialize(placed, plan, analysis, buffers, settings, spare).map_err(one)?;
+        let materialized =
+            wiring::materialize(placed, plan, analysis, buffers, settings, spare).map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())

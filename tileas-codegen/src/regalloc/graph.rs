@@ -339,7 +339,8 @@ impl Builder<'_> {
                 Some(Origin::Edge { to, .. }) => {
                     if self.graph.blocks[block].succs.is_empty() {
                         let names = self.live_names(self.liveness.live_in(to));
-                        let uses = names.iter().map(|&n| Operand::any_use(self.version[n as usize])).collect();
+                        let uses =
+                            names.iter().map(|&n| Operand::any_use(self.version[n as usize])).collect();
                         units.push((None, uses, UnitKind::Return));
                     } else {
                         units.push((None, Vec::new(), UnitKind::Branch));
@@ -408,7 +409,8 @@ impl Builder<'_> {
         let mut stack = vec![(0usize, 0usize)];
         seen[0] = true;
         while let Some((block, next)) = stack.pop() {
-            let mut succs: smallvec::SmallVec<[Block; 2]> = self.graph.blocks[block].succs.iter().copied().collect();
+            let mut succs: smallvec::SmallVec<[Block; 2]> =
+                self.graph.blocks[block].succs.iter().copied().collect();
             succs.sort_unstable_by_key(|s| std::cmp::Reverse(s.index()));
             match succs.get(next) {
                 Some(s) => {

@@ -54,7 +54,8 @@ pub fn module(u: &mut Unstructured) -> Result<Module> {
         for _ in 0..u.int_in_range(0..=7)? {
             blocks.push(b.block());
         }
-        let outside = (pool.words.len(), pool.floats.len(), pool.longs.len(), pool.halves.len(), pool.preds.len());
+        let outside =
+            (pool.words.len(), pool.floats.len(), pool.longs.len(), pool.halves.len(), pool.preds.len());
         for (i, &bb) in blocks.iter().enumerate() {
             // The builder's `place` falls through; here each block is closed already.
             b.place(bb);

@@ -294,14 +294,24 @@ mod tests {
         let gap = 256 + 4 * 2;
         assert_eq!(memory.bytes(v.buffer)[gap], gap as u8 ^ 0x5A);
         assert_eq!(host.views["a"].strides, [8, 1]);
-        assert!(place("b", &ViewSpec { shape: vec![1 << 40, 1 << 40], strides: None, ..spec }, 1, &mut memory, &mut host).is_err());
+        assert!(
+            place(
+                "b",
+                &ViewSpec { shape: vec![1 << 40, 1 << 40], strides: None, ..spec },
+                1,
+                &mut memory,
+                &mut host
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn the_same_seed_gives_the_same_data() {
         let make = |seed| {
             let (mut memory, mut host) = (Memory::new(), Host::default());
-            let spec = ViewSpec { shape: vec![64], strides: None, elem: "f32".into(), fill: Fill::Normal, pad: 0 };
+            let spec =
+                ViewSpec { shape: vec![64], strides: None, elem: "f32".into(), fill: Fill::Normal, pad: 0 };
             place("a", &spec, seed, &mut memory, &mut host).unwrap().numbers(&memory)
         };
         assert_eq!(make(3), make(3));

@@ -255,7 +255,9 @@ mod tests {
     #[test]
     fn bad_text_is_an_error() {
         let deep = "(".repeat(1000);
-        for text in ["", "a", "a.d9", "1 +", "1 / 0", "f(1)", "min()", "9999999999999999999", "1 2", &deep, "é"] {
+        for text in
+            ["", "a", "a.d9", "1 +", "1 / 0", "f(1)", "min()", "9999999999999999999", "1 2", &deep, "é"]
+        {
             assert!(evaluate(text, &Fixed).is_err(), "{text}");
         }
         assert!(evaluate("9223372036854775807 + 1", &Fixed).is_err());

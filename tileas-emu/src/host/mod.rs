@@ -394,7 +394,8 @@ mod tests {
               "box": [64, 32], "swizzle": "b128"}], "requires": ["a.s0 % 8 == 0"]}]}"#;
         let docs = read_launch(json).unwrap();
         let mut host = Host { sms: 4, ..Host::default() };
-        host.views.insert("a".into(), HostView { address: 0x1000, sizes: vec![100, 72], strides: vec![72, 1] });
+        host.views
+            .insert("a".into(), HostView { address: 0x1000, sizes: vec![100, 72], strides: vec![72, 1] });
         host.scalars.insert("x".into(), HostScalar::Float(1.5));
         let p = prepare(&docs[0], &host, None).unwrap();
         assert_eq!((p.grid, p.block, p.dynamic_smem), ([2, 1, 1], [128, 1, 1], 4096));

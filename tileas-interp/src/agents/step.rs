@@ -125,7 +125,19 @@ impl Machine<'_> {
                 }
                 self.set(a, op, 0, Val::Owned { pipe, slot });
             }
-            Opcode::AsyncPipelineProducerCommit => self.commit(a, op, &args)?,
+            Opcode::AsyncPipelineProducerCommit => {
+                if !self.commit(a, op, &args)? {
+                    return Ok(Step::Waits);
+                }
+            }
+            Opcode::AtomicRmw => {
+                let (Some(value), Some(Val::View(view))) = (args.first(), args.get(1)) else {
+                    return refuse(f, op, "takes a scalar and a view");
+                };
+                let at = self.origin(a, op, &one(view))?;
+                let old = atomic(f, op, self.memory, value, view, &at)?;
+                self.set(a, op, 0, old);
+            }
             Opcode::AsyncPipelineConsumerRelease => {
                 if !self.release(a, op, &args)? {
                     return Ok(Step::Waits);
@@ -229,10 +241,17 @@ impl Machine<'_> {
         Ok(Step::Done)
     }
 
-    fn commit(&mut self, a: usize, op: Op, args: &[Val]) -> InterpResult<()> {
+    /// `false`: bulk stores must complete first.
+    fn commit(&mut self, a: usize, op: Op, args: &[Val]) -> InterpResult<bool> {
         let f = self.f;
         let (p, s) = self.owned(op, args.first())?;
-        let threads = self.agents[a].threads;
+        let mut threads = self.agents[a].threads;
+        if let Some(n) = f.attr_int(op, keys::BULK_PENDING) {
+            if self.agents[a].stores.len() as i64 > n {
+                return Ok(false);
+            }
+            threads = 1;
+        }
         let pipe = &mut self.pipes[p];
         let fine = match (pipe.full_by, pipe.full.get_mut(s as usize)) {
             (Signal::Commit, _) => {
@@ -247,7 +266,7 @@ impl Machine<'_> {
             return Err(too_many(f, op));
         }
         self.set(a, op, 0, args[0].clone());
-        Ok(())
+        Ok(true)
     }
 
     /// `false`: bulk stores must read their sources first.
@@ -308,11 +327,16 @@ impl Machine<'_> {
                 let barrier = f.named_operand(op, "barrier").map(|v| self.get(a, op, v)).transpose()?;
                 let (pipe, slot) = self.owned(op, barrier.as_ref())?;
                 let fill = if d.nan { f64::NAN } else { 0.0 };
-                // Read when issued or later makes no difference to kernels that order their memory; late is harsher.
-                let tile =
-                    self.memory.load(&d.view, &d.extents, &origin, fill).map_err(|e| at_op(f, op, e))?;
-                let bits = count(&tile.dims) as i64 * i64::from(tile.elem.bits());
-                self.loads.push(Load { tile, to, pipe, slot, bytes: bits / 8 });
+                let bits = count(&d.extents) as i64 * i64::from(d.view.elem.bits());
+                // Memory is read at once or when the load completes: both must give the same.
+                let early = self.steps % 2 == 0;
+                let tile = if early {
+                    let now = self.memory.load(&d.view, &d.extents, &origin, fill);
+                    Some(now.map_err(|e| at_op(f, op, e))?)
+                } else {
+                    None
+                };
+                self.loads.push(Load { desc: d.clone(), origin, tile, to, pipe, slot, bytes: bits / 8 });
             }
         }
         self.set(a, op, 0, Val::Token);
@@ -336,11 +360,13 @@ impl Machine<'_> {
             self.set(a, op, 0, Val::Tile(Rc::new(t)));
             return Ok(());
         }
+        let scalar = f.result(op).is_some_and(|r| f.value_data(r).as_scalar().is_some());
         let t = if is_stored(f, source) && matches!(self.get(a, op, source)?, Val::Buffer(_)) {
             let (ring, slot) = self.place(a, op, "source", "source_stage")?;
             let s = &self.rings[ring].slots[slot as usize];
             let dims: SmallVec<[u32; 4]> = match f.result(op).and_then(|r| tile_type(f.value_data(r))) {
                 Some((dims, _)) => dims.into(),
+                // A whole slot, or the one element of it.
                 None => s.tile.dims.clone(),
             };
             // The same cut of the map of what was written: ones where it was.
@@ -358,10 +384,17 @@ impl Machine<'_> {
                 _ => return refuse(f, op, "the part sticks out of its source"),
             }
         } else {
-            eval::tile(f, op, &self.get(a, op, source)?)?.clone()
+            let v = self.get(a, op, source)?;
+            match (&v, f.value_data(source).as_scalar()) {
+                (Val::Int(_) | Val::Float(_), Some(elem)) => match Tile::of_scalar(&[1], elem, &v) {
+                    Some(t) => Rc::new(t),
+                    None => return refuse(f, op, "moves a tile or a scalar"),
+                },
+                _ => eval::tile(f, op, &v)?.clone(),
+            }
         };
         if dest.is_none() {
-            self.set(a, op, 0, Val::Tile(t));
+            self.set(a, op, 0, if scalar { t.scalar() } else { Val::Tile(t) });
             return Ok(());
         }
         let (ring, slot) = self.place(a, op, "dest", "dest_stage")?;
