@@ -62,7 +62,8 @@ fn registers(func: &mut Function, settings: &Settings, reported: &mut Vec<Codege
     for r in Allocator::default().run(func, &options) {
         reported.extend(r.warning(func));
         let (before, after) = (r.before.units, r.after.units);
-        let _ = write!(out, "; {}: {before} registers at the peak, {after} now, budget {}", r.name, r.max_regs);
+        let _ =
+            write!(out, "; {}: {before} registers at the peak, {after} now, budget {}", r.name, r.max_regs);
         if let Some(Ok(s)) = &r.outcome {
             let _ = write!(
                 out,

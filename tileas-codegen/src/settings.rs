@@ -283,9 +283,9 @@ settings! {
 
     /// Registers per thread, as `.maxnreg` says it to the assembler; `target` is what the threads of the CTA can have.
     max_regs: Option<u32> = None, "max-regs", Allowed::IntOr(24, 255, "target");
-    /// What happens to agents that need more registers than they may use: `plan` stores values in shared or local
-    /// memory or computes them again, `report` warns and leaves it to the assembler.
-    regalloc: RegallocMode = RegallocMode::Plan, "regalloc", Allowed::Words(&["report", "plan"]);
+    /// What happens to agents that need more registers than they may use: `report` warns and leaves it to the
+    /// assembler, `plan` stores values in shared or local memory or computes them again.
+    regalloc: RegallocMode = RegallocMode::Report, "regalloc", Allowed::Words(&["report", "plan"]);
     /// Registers per thread kept free for what the assembler adds, when budgets are checked.
     register_reserve: u32 = PTXAS_RESERVE, "register-reserve", Allowed::Int(0, 128);
 
@@ -427,7 +427,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false max-regs=target regalloc=plan register-reserve=4 \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 unlimited-smem=false mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

@@ -59,8 +59,11 @@ fn errors_have_codes_and_places() {
         ("    mov.u32 %v0:b32, nowhere\n", Code::E0922, "nowhere"),
         ("    ld.shared.b32 %v0:b32, [smem+99999999999]\n", Code::E0923, "99999999999"),
         ("    mov.b32 %v0:b32, 1\n    mov.f32 %v0:f32, 0f00000000\n", Code::E0924, "%v0:f32"),
-        ("    mov.f32 %v0:f32, 0f00000000\n    add.u32 %v1:b32, %v0, 1\n    mov.b64 %v2:b64, %v0 %v0\n",
-         Code::E0920, "%v0\n"),
+        (
+            "    mov.f32 %v0:f32, 0f00000000\n    add.u32 %v1:b32, %v0, 1\n    mov.b64 %v2:b64, %v0 %v0\n",
+            Code::E0920,
+            "%v0\n",
+        ),
         ("bb0:\n", Code::E0924, "bb0:\n    ret"),
         ("bb1 what:\n", Code::E0920, "what"),
         ("    @%v0 \n", Code::E0920, "\n    ret"),
@@ -74,7 +77,11 @@ fn errors_have_codes_and_places() {
         };
         assert_eq!(e.code, code, "{body}{e}");
         let at = e.location.start as usize;
-        assert!(text[at..].starts_with(place), "{body}{e}\nfound at {:?}", &text[at..(at + 20).min(text.len())]);
+        assert!(
+            text[at..].starts_with(place),
+            "{body}{e}\nfound at {:?}",
+            &text[at..(at + 20).min(text.len())]
+        );
     }
     for (text, code) in [
         ("", Code::E0920),
@@ -102,9 +109,11 @@ fn forms_of_one_mnemonic_are_told_apart() {
     let printed = text_of(&module);
     assert!(printed.contains("65536") || printed.contains("0x10000"), "{printed}");
     let f = &module.functions[0];
-    let ops: Vec<String> =
-        f.insts(f.layout()[0]).map(|i| format!("{:?}", f.op(i))).collect();
-    assert_eq!(ops[..6].join(" "), "mov_special_u32 mov_clock_u32 mov_shared_u32 mov_global_u64 pack_b64_b32 unpack_b64_b32");
+    let ops: Vec<String> = f.insts(f.layout()[0]).map(|i| format!("{:?}", f.op(i))).collect();
+    assert_eq!(
+        ops[..6].join(" "),
+        "mov_special_u32 mov_clock_u32 mov_shared_u32 mov_global_u64 pack_b64_b32 unpack_b64_b32"
+    );
     assert_eq!(text_of(&nvvm::parse(&printed).expect("parses")), printed);
 }
 
@@ -112,10 +121,13 @@ fn forms_of_one_mnemonic_are_told_apart() {
 fn no_text_panics() {
     let mut context = Context::new();
     let kernels = corpus::kernels();
-    let gemm = kernels.iter().find(|k| k.name == "kernels/gemm_bias_relu").or(kernels.first()).expect("a kernel");
+    let gemm =
+        kernels.iter().find(|k| k.name == "kernels/gemm_bias_relu").or(kernels.first()).expect("a kernel");
     let module = &gemm.lower(&mut context, &Settings::default())[0];
     let text = text_of(module);
-    let short = around("    mov.b64 {%v5:f32, %v6:f32}, %v4 ; x\n    tcgen05.ld.sync.aligned.32x32b.x2.b32 {%v0:b32, %v1:b32}, [%v2]\n");
+    let short = around(
+        "    mov.b64 {%v5:f32, %v6:f32}, %v4 ; x\n    tcgen05.ld.sync.aligned.32x32b.x2.b32 {%v0:b32, %v1:b32}, [%v2]\n",
+    );
     arbtest::arbtest(|u| {
         let base = if u.arbitrary()? { &text } else { &short };
         let mut bytes = base.as_bytes().to_vec();

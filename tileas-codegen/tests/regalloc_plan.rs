@@ -166,7 +166,10 @@ fn planned_functions_compute_the_same_with_fewer_registers() {
                 }
                 Some(Err(why)) => {
                     failed += 1;
-                    assert!(!matches!(why, NoPlan::Unsound(_)), "{why}: cap {cap}, reserve {reserve}\n{before}");
+                    assert!(
+                        !matches!(why, NoPlan::Unsound(_)),
+                        "{why}: cap {cap}, reserve {reserve}\n{before}"
+                    );
                 }
                 None => panic!("a plan was asked for"),
             }
@@ -176,13 +179,21 @@ fn planned_functions_compute_the_same_with_fewer_registers() {
             let live = Liveness::compute(f);
             for agent in &AgentFinder::default().find(f, cap)[1..] {
                 let p = PressureScratch::default().peak(f, &live, &agent.blocks);
-                assert!(p.units + reserve <= cap, "{} has {} of {cap}\n{before}\n{after}", agent.name, p.units);
+                assert!(
+                    p.units + reserve <= cap,
+                    "{} has {} of {cap}\n{before}\n{after}",
+                    agent.name,
+                    p.units
+                );
             }
         }
         Ok(())
     })
     .budget_ms(15000);
-    assert!(planned > 30 && shared > 5 && stores > 100 && again > 10, "{planned} {failed} {shared} {stores} {again}");
+    assert!(
+        planned > 30 && shared > 5 && stores > 100 && again > 10,
+        "{planned} {failed} {shared} {stores} {again}"
+    );
 }
 
 #[test]
@@ -190,7 +201,7 @@ fn the_same_plan_each_time() {
     let mut used = Allocator::default();
     arbtest::arbtest(|u| {
         let module = generate::module(u)?;
-        let options = RegallocOptions { cap: 24, reserve: 0, ..RegallocOptions::default() };
+        let options = RegallocOptions { mode: Mode::Plan, cap: 24, reserve: 0, ..RegallocOptions::default() };
         let (mut a, mut b) = (module.clone(), module);
         let first = used.run(&mut a.functions[0], &options);
         let second = Allocator::default().run(&mut b.functions[0], &options);

@@ -432,11 +432,15 @@ pub fn generate_forms() -> String {
         let _ = writeln!(out, "    /// `{}`", s.text);
         let _ = writeln!(out, "    {},", s.name);
     }
-    out.push_str("}\n\nimpl Special {\n    /// All, in table order.\n    pub const ALL: &'static [Special] = &[\n");
+    out.push_str(
+        "}\n\nimpl Special {\n    /// All, in table order.\n    pub const ALL: &'static [Special] = &[\n",
+    );
     for s in rows::SPECIALS {
         let _ = writeln!(out, "        Special::{},", s.name);
     }
-    out.push_str("    ];\n\n    /// PTX spelling.\n    pub fn as_str(self) -> &'static str {\n        match self {\n");
+    out.push_str(
+        "    ];\n\n    /// PTX spelling.\n    pub fn as_str(self) -> &'static str {\n        match self {\n",
+    );
     for s in rows::SPECIALS {
         let _ = writeln!(out, "            Special::{} => {:?},", s.name, s.text);
     }

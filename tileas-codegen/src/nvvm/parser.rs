@@ -261,7 +261,9 @@ impl<'t> Parser<'t> {
         let name = self.word();
         match Target::from_name(name) {
             Some(target) => self.module.target = target,
-            None => return self.error(Code::E0922, start, format!("no PTX target is called {}", quote(name))),
+            None => {
+                return self.error(Code::E0922, start, format!("no PTX target is called {}", quote(name)));
+            }
         }
         self.end_of_line()?;
         loop {

@@ -18,9 +18,9 @@ use crate::nvvm::{Bb, Function};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Report them and leave spilling to the assembler.
+    #[default]
     Report,
     /// Plan spills; report what still does not fit.
-    #[default]
     Plan,
 }
 
@@ -39,7 +39,7 @@ pub struct RegallocOptions {
 
 impl Default for RegallocOptions {
     fn default() -> Self {
-        RegallocOptions { mode: Mode::Plan, cap: 255, reserve: PTXAS_RESERVE, shared: None }
+        RegallocOptions { mode: Mode::Report, cap: 255, reserve: PTXAS_RESERVE, shared: None }
     }
 }
 
@@ -75,7 +75,9 @@ impl AgentReport {
             func.name, self.name, self.after.units, self.over, self.max_regs
         );
         Some(match &self.outcome {
-            Some(Err(why)) => CodegenError::new(Code::W0904, Loc::NONE, text).note(Loc::NONE, why.to_string()),
+            Some(Err(why)) => {
+                CodegenError::new(Code::W0904, Loc::NONE, text).note(Loc::NONE, why.to_string())
+            }
             _ => CodegenError::new(Code::W0903, Loc::NONE, text)
                 .note(Loc::NONE, "options are `max-regs`, `regalloc`, `slice-regs`"),
         })
@@ -105,7 +107,8 @@ struct Heavy {
 impl Allocator {
     /// Checks all agents of a function and, in [`Mode::Plan`], rewrites it where they do not fit.
     pub fn run(&mut self, func: &mut Function, options: &RegallocOptions) -> Vec<AgentReport> {
-        let total: u32 = (0..func.num_regs()).map(|i| func.reg_ty[crate::nvvm::Reg::from_u32(i as u32)].units()).sum();
+        let total: u32 =
+            (0..func.num_regs()).map(|i| func.reg_ty[crate::nvvm::Reg::from_u32(i as u32)].units()).sum();
         let lowered = func.layout().iter().any(|&bb| func.blocks[bb].agent);
         // A budget below the cap needs a `setmaxnreg`, which only agents have.
         if !lowered && total + options.reserve <= options.cap {

@@ -111,6 +111,9 @@ struct Found {
     group: bool,
 }
 
+/// A unit before its operands are in the pool.
+type Draft = (Option<(Inst, Inst)>, Vec<Operand>, UnitKind);
+
 /// A load whose results arrive later.
 fn starts_group(func: &Function, inst: Inst) -> bool {
     let op = func.op(inst);
@@ -312,7 +315,7 @@ impl Builder<'_> {
             position[self.place[bb] as usize] = i;
         }
         let mut outgoing: Vec<Vec<VReg>> = vec![Vec::new(); self.graph.blocks.len()];
-        let mut chunks: Vec<Vec<(Option<(Inst, Inst)>, Vec<Operand>, UnitKind)>> = Vec::new();
+        let mut chunks: Vec<Vec<Draft>> = Vec::new();
         chunks.resize_with(self.graph.blocks.len(), Vec::new);
         for block in 0..self.graph.blocks.len() {
             let origin = self.graph.blocks[block].origin;
@@ -339,7 +342,8 @@ impl Builder<'_> {
                 Some(Origin::Edge { to, .. }) => {
                     if self.graph.blocks[block].succs.is_empty() {
                         let names = self.live_names(self.liveness.live_in(to));
-                        let uses = names.iter().map(|&n| Operand::any_use(self.version[n as usize])).collect();
+                        let uses =
+                            names.iter().map(|&n| Operand::any_use(self.version[n as usize])).collect();
                         units.push((None, uses, UnitKind::Return));
                     } else {
                         units.push((None, Vec::new(), UnitKind::Branch));
@@ -408,7 +412,8 @@ impl Builder<'_> {
         let mut stack = vec![(0usize, 0usize)];
         seen[0] = true;
         while let Some((block, next)) = stack.pop() {
-            let mut succs: smallvec::SmallVec<[Block; 2]> = self.graph.blocks[block].succs.iter().copied().collect();
+            let mut succs: smallvec::SmallVec<[Block; 2]> =
+                self.graph.blocks[block].succs.iter().copied().collect();
             succs.sort_unstable_by_key(|s| std::cmp::Reverse(s.index()));
             match succs.get(next) {
                 Some(s) => {

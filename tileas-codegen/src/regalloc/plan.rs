@@ -65,7 +65,9 @@ pub enum NoPlan {
 impl std::fmt::Display for NoPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NoPlan::Unwaited(i) => write!(f, "{i} loads from tensor memory and is waited for in another block"),
+            NoPlan::Unwaited(i) => {
+                write!(f, "{i} loads from tensor memory and is waited for in another block")
+            }
             NoPlan::Entered(bb) => write!(f, "{bb} is entered from outside the agent"),
             NoPlan::TooNarrow => f.write_str("one instruction needs more registers than the budget leaves"),
             NoPlan::Unsound(what) => write!(f, "the allocation did not pass its check: {what}"),
@@ -116,12 +118,18 @@ impl Planner {
             let budget = divide(units, graph.peak, least).ok_or(NoPlan::TooNarrow)?;
             let env = environment(budget);
             self.context = regalloc2::Ctx::default();
-            match regalloc2::run_with_ctx(&graph, &env, &RegallocOptions { validate_ssa: cfg!(debug_assertions), ..RegallocOptions::default() }, &mut self.context) {
+            match regalloc2::run_with_ctx(
+                &graph,
+                &env,
+                &RegallocOptions { validate_ssa: cfg!(debug_assertions), ..RegallocOptions::default() },
+                &mut self.context,
+            ) {
                 Ok(output) => {
                     let mut checker = Checker::new(&graph, &env);
                     checker.prepare(output);
                     checker.run().map_err(|_| NoPlan::Unsound("values"))?;
-                    return transfers(func, liveness, &self.names, &graph, output).ok_or(NoPlan::Unsound("contents"));
+                    return transfers(func, liveness, &self.names, &graph, output)
+                        .ok_or(NoPlan::Unsound("contents"));
                 }
                 // Reused operands and moves can take a register more than an instruction names.
                 Err(RegAllocError::TooManyLiveRegs) => {

@@ -225,7 +225,9 @@ impl Rewriter<'_> {
                 continue;
             }
             let (op, address) = match (home, self.base, self.shared) {
-                (Home::Local(offset), ..) => (local(func.ty(r), t.store), Operand::Local(offset + 4 * i as u32)),
+                (Home::Local(offset), ..) => {
+                    (local(func.ty(r), t.store), Operand::Local(offset + 4 * i as u32))
+                }
                 (Home::Shared(word), Some(base), Some(room)) => {
                     let offset = room.at + 4 * room.threads * (word + i as u32);
                     (shared(func.ty(r), t.store), Operand::addr(base, offset as i32))

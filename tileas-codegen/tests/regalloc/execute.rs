@@ -5,7 +5,8 @@ use tileas_codegen::nvvm::{Function, Inst, Operand, PtxOp, Reg, RegTy};
 
 /// The stores of a run: address and value. Ends at `ret` or after `most` of them.
 pub fn stores(f: &Function, most: usize) -> Vec<(u64, u64)> {
-    let mut m = Machine { f, regs: HashMap::new(), local: HashMap::new(), shared: HashMap::new(), out: Vec::new() };
+    let mut m =
+        Machine { f, regs: HashMap::new(), local: HashMap::new(), shared: HashMap::new(), out: Vec::new() };
     let mut bb = f.layout()[0];
     'blocks: loop {
         for inst in f.insts(bb) {
@@ -86,7 +87,9 @@ impl Machine<'_> {
             MovB16 | MovB32 | MovB64 | MovF32 | MovSpecialU32 | MovSharedU32 => v(self, 1),
             AddU16 | AddU32 | AddU64 => v(self, 1).wrapping_add(v(self, 2)),
             XorB32 => v(self, 1) ^ v(self, 2),
-            SetpLtU32 => u64::from(v(self, 1) as u32 <= v(self, 2) as u32 && v(self, 1) as u32 != v(self, 2) as u32),
+            SetpLtU32 => {
+                u64::from(v(self, 1) as u32 <= v(self, 2) as u32 && v(self, 1) as u32 != v(self, 2) as u32)
+            }
             MulWideU32 => (v(self, 1) & 0xffff_ffff) * (v(self, 2) & 0xffff_ffff),
             MadLoU32 => v(self, 1).wrapping_mul(v(self, 2)).wrapping_add(v(self, 3)),
             PackB32B16 => list(1).iter().rev().fold(0, |all, &x| all << 16 | self.value(x)),

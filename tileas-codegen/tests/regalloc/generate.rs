@@ -54,7 +54,8 @@ pub fn module(u: &mut Unstructured) -> Result<Module> {
         for _ in 0..u.int_in_range(0..=7)? {
             blocks.push(b.block());
         }
-        let outside = (pool.words.len(), pool.floats.len(), pool.longs.len(), pool.halves.len(), pool.preds.len());
+        let outside =
+            (pool.words.len(), pool.floats.len(), pool.longs.len(), pool.halves.len(), pool.preds.len());
         for (i, &bb) in blocks.iter().enumerate() {
             // The builder's `place` falls through; here each block is closed already.
             b.place(bb);
@@ -145,7 +146,7 @@ fn inst(u: &mut Unstructured, b: &mut FuncBuilder, pool: &mut Pool, base: Reg) -
             let x = *u.choose(&pool.halves)?;
             let y = *u.choose(&pool.halves)?;
             pool.halves.push(b.add_u16(x, y));
-            pool.words.push(b.pack_b32_b16(&[x, y]));
+            pool.words.push(b.pack_b32_b16([x, y]));
         }
         10 => {
             // Sixteen results at once, not there before the wait.

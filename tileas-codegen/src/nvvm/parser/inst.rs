@@ -236,12 +236,10 @@ impl Parser<'_> {
                     Some(p) => p.into(),
                     None => return self.expected("a parameter"),
                 },
-                Kind::Label => {
-                    match self.numbered("bb", "block")? {
-                        Some(n) => Bb::new(n).into(),
-                        None => return self.expected("a block"),
-                    }
-                }
+                Kind::Label => match self.numbered("bb", "block")? {
+                    Some(n) => Bb::new(n).into(),
+                    None => return self.expected("a block"),
+                },
             };
             self.trial.operands.push(operand);
             self.literal(form.syntax[i + 1])?;
@@ -378,7 +376,8 @@ impl Parser<'_> {
         if self.peek() == Some(b'%') {
             self.pos += 1;
             let name = self.word();
-            if let Some(s) = Special::ALL.iter().copied().find(|s| s.as_str().strip_prefix('%') == Some(name)) {
+            if let Some(s) = Special::ALL.iter().copied().find(|s| s.as_str().strip_prefix('%') == Some(name))
+            {
                 return Ok(s);
             }
         }
