@@ -322,9 +322,9 @@ settings! {
 
     /// Registers per thread, as `.maxnreg` says it to the assembler; `target` is what the threads of the CTA can have.
     max_regs: Option<u32> = None, "max-regs", Allowed::IntOr(24, 255, "target");
-    /// What happens to agents that need more registers than they may use: `plan` stores values in shared or local
-    /// memory or computes them again, `report` warns and leaves it to the assembler.
-    regalloc: RegallocMode = RegallocMode::Plan, "regalloc", Allowed::Words(&["report", "plan"]);
+    /// What happens to agents that need more registers than they may use: `report` warns and leaves it to the
+    /// assembler, `plan` stores values in shared or local memory or computes them again.
+    regalloc: RegallocMode = RegallocMode::Report, "regalloc", Allowed::Words(&["report", "plan"]);
     /// Registers per thread kept free for what the assembler adds, when budgets are checked.
     register_reserve: u32 = PTXAS_RESERVE, "register-reserve", Allowed::Int(0, 128);
 
@@ -495,7 +495,7 @@ mod tests {
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
              simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
-             mma-in-order=false max-regs=target regalloc=plan register-reserve=4 \
+             mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );

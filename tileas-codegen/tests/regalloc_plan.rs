@@ -201,7 +201,7 @@ fn the_same_plan_each_time() {
     let mut used = Allocator::default();
     arbtest::arbtest(|u| {
         let module = generate::module(u)?;
-        let options = RegallocOptions { cap: 24, reserve: 0, ..RegallocOptions::default() };
+        let options = RegallocOptions { mode: Mode::Plan, cap: 24, reserve: 0, ..RegallocOptions::default() };
         let (mut a, mut b) = (module.clone(), module);
         let first = used.run(&mut a.functions[0], &options);
         let second = Allocator::default().run(&mut b.functions[0], &options);

@@ -18,9 +18,9 @@ use crate::nvvm::{Bb, Function};
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Report them and leave spilling to the assembler.
+    #[default]
     Report,
     /// Plan spills; report what still does not fit.
-    #[default]
     Plan,
 }
 
@@ -39,7 +39,7 @@ pub struct RegallocOptions {
 
 impl Default for RegallocOptions {
     fn default() -> Self {
-        RegallocOptions { mode: Mode::Plan, cap: 255, reserve: PTXAS_RESERVE, shared: None }
+        RegallocOptions { mode: Mode::Report, cap: 255, reserve: PTXAS_RESERVE, shared: None }
     }
 }
 

@@ -111,6 +111,9 @@ struct Found {
     group: bool,
 }
 
+/// A unit before its operands are in the pool.
+type Draft = (Option<(Inst, Inst)>, Vec<Operand>, UnitKind);
+
 /// A load whose results arrive later.
 fn starts_group(func: &Function, inst: Inst) -> bool {
     let op = func.op(inst);
@@ -312,7 +315,7 @@ impl Builder<'_> {
             position[self.place[bb] as usize] = i;
         }
         let mut outgoing: Vec<Vec<VReg>> = vec![Vec::new(); self.graph.blocks.len()];
-        let mut chunks: Vec<Vec<(Option<(Inst, Inst)>, Vec<Operand>, UnitKind)>> = Vec::new();
+        let mut chunks: Vec<Vec<Draft>> = Vec::new();
         chunks.resize_with(self.graph.blocks.len(), Vec::new);
         for block in 0..self.graph.blocks.len() {
             let origin = self.graph.blocks[block].origin;

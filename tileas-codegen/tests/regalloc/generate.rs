@@ -146,7 +146,7 @@ fn inst(u: &mut Unstructured, b: &mut FuncBuilder, pool: &mut Pool, base: Reg) -
             let x = *u.choose(&pool.halves)?;
             let y = *u.choose(&pool.halves)?;
             pool.halves.push(b.add_u16(x, y));
-            pool.words.push(b.pack_b32_b16(&[x, y]));
+            pool.words.push(b.pack_b32_b16([x, y]));
         }
         10 => {
             // Sixteen results at once, not there before the wait.
