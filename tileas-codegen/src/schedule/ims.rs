@@ -187,7 +187,12 @@ impl Ims {
             let mut changed = false;
             for &u in g.topo.iter().rev() {
                 for a in g.succ.of(u) {
-                    let bound = self.late[a.node as usize].saturating_sub(a.weight(ii));
+                    let late = self.late[a.node as usize];
+                    // What follows without a deadline sets none.
+                    if late >= NEVER {
+                        continue;
+                    }
+                    let bound = late.saturating_sub(a.weight(ii));
                     if bound < self.late[u as usize] {
                         self.late[u as usize] = bound;
                         changed = true;
