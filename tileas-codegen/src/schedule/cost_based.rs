@@ -89,6 +89,8 @@ impl CostBased {
         if options.latency_ceilings && self.above_ceiling(p, g) {
             return None;
         }
+        // Whoever comes first: no rung begins with what another loop left behind.
+        self.ims.snug = true;
         // A search that ends before its first attempt must not report the last problem's seats.
         self.ims.start.clear();
         let linear_end = match options.ii_search {
