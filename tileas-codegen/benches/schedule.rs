@@ -37,7 +37,7 @@ fn attention(bencher: divan::Bencher<'_, '_>) {
     warm(bencher, read(include_str!("../tests/schedule_data/attention.json")));
 }
 
-#[divan::bench(args = [48, 200])]
+#[divan::bench(args = [48, 200, 1000])]
 fn synthetic(bencher: divan::Bencher<'_, '_>, ops: usize) {
     warm(bencher, loops::synthetic(ops));
 }

@@ -51,3 +51,31 @@ fn the_second_schedule_allocates_nothing() {
         assert_eq!(out, answer);
     }
 }
+
+/// Every strategy works in memory that stays: loops on which the first one fails, too.
+#[cfg(feature = "arbitrary")]
+#[test]
+fn no_strategy_allocates_the_second_time() {
+    use tileas_codegen::schedule::families::Family;
+    use tileas_codegen::schedule::{ArmPolicy, Rung};
+    let mut scheduler = Scheduler::new();
+    let mut out = RegionSchedule::default();
+    let mut rungs: Vec<Option<Rung>> = Vec::new();
+    for arm_policy in [ArmPolicy::FirstSuccess, ArmPolicy::LowestCost] {
+        let options = ScheduleOptions { arm_policy, exact_steps: 50_000, ..ScheduleOptions::default() };
+        for family in Family::ALL {
+            for seed in 0..3 {
+                let (p, _) = family.problem(24, seed);
+                scheduler.schedule_into(&p, &options, &mut out).unwrap();
+                if out.status.serial_fallback {
+                    continue;
+                }
+                rungs.push(out.stats.rung);
+                let before = COUNT.get();
+                scheduler.schedule_into(&p, &options, &mut out).unwrap();
+                assert_eq!(COUNT.get() - before, 0, "{}", p.name());
+            }
+        }
+    }
+    assert!(rungs.contains(&Some(Rung::RauRefinement)) && rungs.contains(&Some(Rung::Exact)), "{rungs:?}");
+}

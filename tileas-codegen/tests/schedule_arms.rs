@@ -119,7 +119,7 @@ fn g1_followers_are_seated_although_their_leader_is_missing_or_late() {
     let mut p = Problem::new("leaders");
     let slot = p.add_slot(1, "unit", 1);
     let uses = [Use { slot, offset: 0, duration: 2, occupancy: 1 }];
-    let mut add = |p: &mut Problem, id, own, leader| {
+    let add = |p: &mut Problem, id, own, leader| {
         let extra = NodeExtra { own_gid: Some(own), leader_gid: leader, ..NodeExtra::default() };
         p.add_node(&NodeDef { id, latency: 2, uses: &uses, extra, ..NodeDef::default() })
     };

@@ -1,8 +1,8 @@
 //! The four placement arms: permute, fuse, retry, cost-based.
 //!
 //! In: the ready ops of one group and a table with the seats so far. Out: seats for all of them, or the table as it
-//! was. Nothing is evicted: a seat respects every seated op, through closed distances where the loop has them, through
-//! its own edges otherwise. Every seat passes the gates G1 to G4.
+//! was. Nothing is evicted: a seat respects every seated op, through closed distances. Every seat passes the gates G1 to
+//! G4.
 //!
 //! - *permute*: stable order by predecessor priority, earliest seats; if that fails, every order up to a budget and
 //!   samples beyond it, the cheapest legal one wins;
@@ -33,7 +33,7 @@ pub(super) struct Loop<'a> {
     pub p: &'a Problem,
     pub g: &'a Graph,
     pub ims: &'a Ims,
-    pub closure: Option<&'a Closure>,
+    pub closure: &'a Closure,
     pub options: &'a ScheduleOptions,
     pub ii: i64,
 }
@@ -106,31 +106,16 @@ impl Arms {
     /// Earliest and latest start that seated ops and the op's own bounds leave, II candidates at most.
     fn window(&self, l: &Loop<'_>, u: u32) -> (i64, i64) {
         let (mut lo, mut hi) = (l.ims.early[u as usize], l.ims.late[u as usize]);
-        if let Some(c) = l.closure {
-            for (v, &at) in self.seats.iter().enumerate() {
-                if at == UNSEATED {
-                    continue;
-                }
-                let (to, from) = (c.distance(v as u32, u), c.distance(u, v as u32));
-                if to > NO_PATH {
-                    lo = lo.max(at + i64::from(to));
-                }
-                if from > NO_PATH {
-                    hi = hi.min(at - i64::from(from));
-                }
+        for (v, &at) in self.seats.iter().enumerate() {
+            if at == UNSEATED {
+                continue;
             }
-        } else {
-            for a in l.g.pred.of(u) {
-                let at = self.seats[a.node as usize];
-                if at != UNSEATED {
-                    lo = lo.max(at + a.weight(l.ii));
-                }
+            let (to, from) = (l.closure.distance(v as u32, u), l.closure.distance(u, v as u32));
+            if to > NO_PATH {
+                lo = lo.max(at + i64::from(to));
             }
-            for a in l.g.succ.of(u) {
-                let at = self.seats[a.node as usize];
-                if at != UNSEATED {
-                    hi = hi.min(at - a.weight(l.ii));
-                }
+            if from > NO_PATH {
+                hi = hi.min(at - i64::from(from));
             }
         }
         (lo, hi.min(lo.saturating_add(l.ii - 1)))
@@ -585,16 +570,8 @@ fn waiting(l: &Loop<'_>, arms: &Arms, u: u32, t: i64) -> u32 {
 
 /// Whether dependences order the two ops inside one iteration.
 fn required_order(l: &Loop<'_>, a: u32, b: u32) -> bool {
-    match l.closure {
-        Some(c) => {
-            let orders = |d: i32| d > NO_PATH && i64::from(d) > -l.ii;
-            orders(c.distance(a, b)) || orders(c.distance(b, a))
-        }
-        None => {
-            let edge = |x: u32, y: u32| l.g.succ.of(x).iter().any(|e| e.node == y && e.distance() == 0);
-            edge(a, b) || edge(b, a)
-        }
-    }
+    let orders = |d: i32| d > NO_PATH && i64::from(d) > -l.ii;
+    orders(l.closure.distance(a, b)) || orders(l.closure.distance(b, a))
 }
 
 /// The `k`-th order of the elements, counting from the one given.

@@ -16,6 +16,7 @@ use super::driver::Driver;
 use super::exact::Exact;
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
+use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
@@ -30,6 +31,8 @@ const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
 
+/// On the way down an II gets one part in this many of the steps of exact search that are left.
+const TIGHTEN: u64 = 3;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
@@ -45,8 +48,11 @@ pub(super) struct CostBased {
     pub(super) mirror: Graph,
     pub(super) mirrored: bool,
     compact: Compact,
+    pub(super) life: Lifetime,
     pub(super) exact: Exact,
     pub(super) exact_left: u64,
+    /// Steps kept for the way down.
+    exact_reserve: u64,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
     pub(super) saved: Vec<i64>,
@@ -69,7 +75,8 @@ impl CostBased {
         cap: u32,
     ) -> Option<u32> {
         self.attempts = 0;
-        self.exact_left = options.exact_steps;
+        self.exact_left = options.exact_steps / 2;
+        self.exact_reserve = options.exact_steps - self.exact_left;
         self.proven = bound;
         self.rung = None;
         self.closure.clear();
@@ -82,6 +89,8 @@ impl CostBased {
         if options.latency_ceilings && self.above_ceiling(p, g) {
             return None;
         }
+        // Whoever comes first: no rung begins with what another loop left behind.
+        self.ims.snug = true;
         // A search that ends before its first attempt must not report the last problem's seats.
         self.ims.start.clear();
         let linear_end = match options.ii_search {
@@ -129,6 +138,17 @@ impl CostBased {
         &self.best
     }
 
+    /// Replaces the last success by another one of its II.
+    pub(super) fn keep(&mut self, starts: &[i64]) {
+        self.best.clear();
+        self.best.extend_from_slice(starts);
+    }
+
+    /// Moves one op of the last success.
+    pub(super) fn set_start(&mut self, u: u32, t: i64) {
+        self.best[u as usize] = t;
+    }
+
     fn gallop(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, from: u32, cap: u32) -> Option<u32> {
         let (mut step, mut failed, mut ii) = (1u32, from.saturating_sub(1), from);
         let mut found = loop {
@@ -169,17 +189,23 @@ impl CostBased {
         Some(found)
     }
 
-    /// Exact search downwards from a success, while steps are left.
+    /// Exact search below a success, while steps are left: halves the gap to the largest II that failed.
     fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        let (mut found, mut ii, mut failures) = (found, found.saturating_sub(1), 0);
-        while o.rungs.has(Rung::Exact) && ii >= self.proven && failures < DOWNWARD_FAILURES {
-            if self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 2) {
+        let mut found = found;
+        if !o.rungs.has(Rung::Exact) {
+            return found;
+        }
+        self.exact_left += std::mem::take(&mut self.exact_reserve);
+        let mut failed = self.proven - 1;
+        while found - failed > 1 {
+            let middle = failed + (found - failed) / 2;
+            let fits = self.ims.prepare(p, g, middle.into(), o.max_stages);
+            if fits && self.try_exact_search(p, g, o, middle, TIGHTEN) {
                 self.rung = Some(Rung::Exact);
-                found = ii;
-            } else if self.proven <= ii {
-                failures += 1;
+                found = middle;
+            } else {
+                failed = middle;
             }
-            ii -= 1;
         }
         found
     }

@@ -80,7 +80,7 @@ pub(super) struct View<'a> {
     pub p: &'a Problem,
     pub g: &'a Graph,
     pub rrt: &'a Rrt,
-    pub closure: Option<&'a Closure>,
+    pub closure: &'a Closure,
     /// Start of each op or [`UNSEATED`].
     pub seats: &'a [i64],
     pub ii: i64,
@@ -154,32 +154,17 @@ impl View<'_> {
 
     fn structural_distance(&self, u: u32, t: i64) -> i64 {
         let mut room = 0i64;
-        if let Some(c) = self.closure {
-            for v in 0..self.g.n {
-                let at = self.seats[v as usize];
-                if at == UNSEATED || v == u {
-                    continue;
-                }
-                let (to, from) = (c.distance(v, u), c.distance(u, v));
-                if to > NO_PATH {
-                    room = room.saturating_add(t - at - i64::from(to));
-                }
-                if from > NO_PATH {
-                    room = room.saturating_add(at - t - i64::from(from));
-                }
+        for v in 0..self.g.n {
+            let at = self.seats[v as usize];
+            if at == UNSEATED || v == u {
+                continue;
             }
-            return room;
-        }
-        for a in self.g.pred.of(u) {
-            let at = self.seats[a.node as usize];
-            if at != UNSEATED {
-                room = room.saturating_add(t - at - a.weight(self.ii));
+            let (to, from) = (self.closure.distance(v, u), self.closure.distance(u, v));
+            if to > NO_PATH {
+                room = room.saturating_add(t - at - i64::from(to));
             }
-        }
-        for a in self.g.succ.of(u) {
-            let at = self.seats[a.node as usize];
-            if at != UNSEATED {
-                room = room.saturating_add(at - t - a.weight(self.ii));
+            if from > NO_PATH {
+                room = room.saturating_add(at - t - i64::from(from));
             }
         }
         room

@@ -85,6 +85,15 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
     Ok(p)
 }
 
+const RUNGS: [super::Rung; 6] = [
+    super::Rung::RauRefinement,
+    super::Rung::DeepestRetry,
+    super::Rung::InitialPlacement,
+    super::Rung::CostBasedPlacement,
+    super::Rung::Portfolio,
+    super::Rung::Exact,
+];
+
 /// Draws options that must not change legality.
 pub fn options(u: &mut Unstructured<'_>) -> Result<ScheduleOptions> {
     Ok(ScheduleOptions {
@@ -95,6 +104,12 @@ pub fn options(u: &mut Unstructured<'_>) -> Result<ScheduleOptions> {
         seed: u.arbitrary()?,
         // Small, so that running out is seen as well.
         step_limit: u.int_in_range(100..=20_000)?,
+        arm_policy: *u.choose(&[super::ArmPolicy::FirstSuccess, super::ArmPolicy::LowestCost])?,
+        arm_steps: u.int_in_range(0..=4_000)?,
+        exact_steps: u.int_in_range(0..=20_000)?,
+        lifetime_steps: u.int_in_range(0..=2_000)?,
+        // Any strategy alone must be as legal as all together.
+        rungs: if u.ratio(1, 4)? { super::Rungs::only(&[*u.choose(&RUNGS)?]) } else { super::Rungs::ALL },
         ..ScheduleOptions::default()
     })
 }

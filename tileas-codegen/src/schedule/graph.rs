@@ -6,7 +6,7 @@
 //!
 //! Cost: O(nodes + edges), plus a heap where program order is not topological.
 
-use super::problem::{NO_GROUP, Problem};
+use super::problem::{EdgeData, NO_GROUP, Problem};
 use cranelift_entity::EntityRef;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -117,6 +117,11 @@ pub(super) struct Graph {
 impl Graph {
     /// Rebuilds the graph, keeping allocations. `false`: the zero-distance edges have a cycle.
     pub fn build(&mut self, p: &Problem) -> bool {
+        self.build_with(p, &[])
+    }
+
+    /// The same with more edges, between different ops and of a distance above 0, for which no value lives.
+    pub fn build_with(&mut self, p: &Problem, more: &[EdgeData]) -> bool {
         let n = p.num_nodes();
         self.n = n as u32;
         self.succ.reset(n);
@@ -141,6 +146,11 @@ impl Graph {
             self.succ.count(u);
             self.pred.count(v);
         }
+        for e in more {
+            self.has_carried = true;
+            self.succ.count(e.from.index());
+            self.pred.count(e.to.index());
+        }
         self.for_exclusions(p, |g, u, v, _| {
             g.succ.count(u as usize);
             g.pred.count(v as usize);
@@ -152,6 +162,13 @@ impl Graph {
             let arc = Arc { node: v as u32, distance: e.distance, latency: e.latency.into() };
             self.succ.put(u, arc);
             self.pred.put(v, Arc { node: u as u32, ..arc });
+        }
+        for e in more {
+            // Marked like exclusions: they order starts and carry nothing.
+            let arc =
+                Arc { node: e.to.as_u32(), distance: e.distance | EXCLUSION, latency: e.latency.into() };
+            self.succ.put(e.from.index(), arc);
+            self.pred.put(e.to.index(), Arc { node: e.from.as_u32(), ..arc });
         }
         self.for_exclusions(p, |g, u, v, span| {
             let arc = Arc { node: v, distance: 1 | EXCLUSION, latency: span };

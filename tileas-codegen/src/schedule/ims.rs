@@ -18,8 +18,10 @@ use super::rrt::Rrt;
 /// No deadline.
 pub(super) const NEVER: i64 = 1 << 60;
 const UNPLACED: i64 = i64::MIN;
-/// Placements per op without progress before an attempt ends.
+/// Placements per op without progress before an attempt ends; ops beyond [`CALM`] count less, since what stalls an
+/// attempt is local.
 const PATIENCE: u64 = 3;
+const CALM: u64 = 256;
 /// Rounds of tightening windows through groups; windows are sound after any number of them.
 const GROUP_ROUNDS: u32 = 256;
 
@@ -187,7 +189,12 @@ impl Ims {
             let mut changed = false;
             for &u in g.topo.iter().rev() {
                 for a in g.succ.of(u) {
-                    let bound = self.late[a.node as usize].saturating_sub(a.weight(ii));
+                    let late = self.late[a.node as usize];
+                    // What follows without a deadline sets none.
+                    if late >= NEVER {
+                        continue;
+                    }
+                    let bound = late.saturating_sub(a.weight(ii));
                     if bound < self.late[u as usize] {
                         self.late[u as usize] = bound;
                         changed = true;
@@ -245,7 +252,7 @@ impl Ims {
         let mut word = 0;
         // Thrashing shows early: stop when the number of seated ops has not grown for a while.
         let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
-        let patient = PATIENCE * u64::from(g.n) + 16;
+        let patient = PATIENCE * u64::from(g.n).min(CALM) + u64::from(g.n) / 8 + 16;
         loop {
             while word < self.unplaced.len() && self.unplaced[word] == 0 {
                 word += 1;

@@ -10,7 +10,6 @@
 //! best. Each rung has its own budget in steps for the whole region. Source: spec page 3, "Strategy Orchestration".
 
 use super::arms::Loop;
-use super::closure;
 use super::cost_based::CostBased;
 use super::exact::Answer;
 use super::graph::Graph;
@@ -127,10 +126,10 @@ impl CostBased {
     fn climb_arms(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> Option<Rung> {
         let total = self.driver.arms.steps;
         let share = total / ARMS_WAY_UP;
-        if share == 0 || !(g.n as usize <= closure::MAX_OPS || total >= u64::from(g.n) * 64) {
+        // Without closed distances a seat that nothing evicts is mostly in somebody's way: larger loops have no arms.
+        if share == 0 || !self.closure.build(g, ii) {
             return None;
         }
-        let dense = self.closure.build(g, ii);
         let ladder = [
             (Rung::DeepestRetry, false),
             (Rung::InitialPlacement, false),
@@ -146,14 +145,7 @@ impl CostBased {
             if !o.rungs.has(rung) || (cleared && !marked) || !self.clear_table(p, o, ii) {
                 continue;
             }
-            let l = Loop {
-                p,
-                g,
-                ims: &self.ims,
-                closure: dense.then_some(&self.closure),
-                options: o,
-                ii: ii.into(),
-            };
+            let l = Loop { p, g, ims: &self.ims, closure: &self.closure, options: o, ii: ii.into() };
             self.driver.arms.steps = share / 2;
             let keep = !cleared && marked;
             let done = match rung {

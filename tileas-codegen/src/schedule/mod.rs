@@ -30,6 +30,7 @@ mod ims;
 #[cfg(feature = "serde")]
 pub mod json;
 mod ladder;
+pub mod lifetime;
 pub mod options;
 pub mod problem;
 pub mod render;
@@ -125,6 +126,7 @@ impl Scheduler {
         out.stats.rung = self.cost.rung;
         out.status.budget_exceeded = self.cost.out_of_steps;
         if let Some(ii) = found {
+            self.cost.shorten(problem, &self.graph, options, ii);
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
             out.ii = ii;

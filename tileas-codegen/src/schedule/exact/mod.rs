@@ -1,8 +1,9 @@
 //! Bounded exact search: is there a schedule at this II, and which?
 //!
 //! In: problem, graph, windows, a table reset to the II, a budget of steps. Out: [`Answer`]: starts, a proof that none
-//! exist, or that the budget ran out. Depth-first over the decided ops of [`model`], the op with the fewest starts left
-//! (weighted by the failures it took part in) first. After each decision: starts that collide leave the domains,
+//! exist, or that the budget ran out. Depth-first over the rows (starts modulo II) of the decided ops of [`model`], the op with the
+//! fewest rows left (weighted by the failures it took part in) first. Stages are never guessed: windows shrink through
+//! closed distances until nothing moves, and once every row is chosen the earliest starts are a schedule. After each decision: starts that collide leave the domains,
 //! windows shrink by closed distances, and the gaps of units of capacity 1 must be fillable by what is still to come
 //! with no more waste than the unit can spare. Each failure knows the decisions it follows from: the search jumps back
 //! to the last of them, and short combinations are kept as no-goods, restarts included. The first op of a problem
@@ -113,7 +114,7 @@ impl Exact {
         self.nogoods.clear();
         self.next_nogood = 0;
         let mut failures = FIRST_RUN;
-        for gentle in [true, false].into_iter().cycle() {
+        for gentle in [false, true].into_iter().cycle() {
             self.begin(ims);
             let answer = self.run(rrt, failures, gentle, budget);
             if answer == Answer::Found {
@@ -130,7 +131,7 @@ impl Exact {
             if answer == Answer::Refuted || *budget == 0 {
                 return answer;
             }
-            failures = failures.saturating_add(failures / 4);
+            failures = failures.saturating_add(failures / 3);
         }
         Answer::Unknown
     }
@@ -232,11 +233,12 @@ impl Exact {
                 let level = self.levels.len() - 1;
                 let a = self.levels[level].op as usize;
                 while let Some(t) = self.next_start(level) {
+                    let row = t.rem_euclid(self.model.ii as i32);
                     if *budget == 0 {
                         return Answer::Unknown;
                     }
                     *budget = budget.saturating_sub(self.nogoods.len() as u64 / 16);
-                    if let Some(reason) = self.known_bad(a, t) {
+                    if let Some(reason) = self.known_bad(a, row) {
                         self.add_conflict(level, &reason);
                         continue;
                     }
@@ -365,12 +367,13 @@ impl Exact {
         let begun = self.anchored[self.model.component[a] as usize];
         let ii = self.model.ii as i32;
         let (next, last) = match (begun, turns) {
-            (true, _) => (self.early[a], self.late[a]),
+            // One turn: the later ones are the same rows.
+            (true, _) => (self.early[a], self.late[a].min(self.early[a].saturating_add(ii - 1))),
             (false, false) => (0, ii - 1),
             (false, true) => (0, 0),
         };
         let level = Level { op: a as u32, next, last, sorted: false, conflict: [0; SET] };
-        if !gentle || last <= next || i64::from(last) - i64::from(next) >= 2 * i64::from(ii) {
+        if !gentle || last <= next {
             return level;
         }
         let words = self.model.words;
@@ -423,11 +426,11 @@ impl Exact {
         Some(found)
     }
 
-    /// Whether a no-good forbids the start; the decisions that make it so.
-    fn known_bad(&self, a: usize, t: i32) -> Option<Set> {
+    /// Whether a no-good forbids the row; the decisions that make it so.
+    fn known_bad(&self, a: usize, row: i32) -> Option<Set> {
         'nogoods: for (literals, len) in &self.nogoods {
             let literals = &literals[..*len as usize];
-            if !literals.contains(&(a as u32, t)) {
+            if !literals.contains(&(a as u32, row)) {
                 continue;
             }
             let mut reason = [0; SET];
@@ -476,7 +479,7 @@ impl Exact {
         ims.start.clear();
         ims.start.extend_from_slice(&ims.early);
         for a in 0..model.ops.len() {
-            ims.start[model.ops[a] as usize] = i64::from(self.seat[a]);
+            ims.start[model.ops[a] as usize] = i64::from(self.early[a]);
         }
         let decided = |u: u32| model.position[u as usize];
         // A component is as late as its earliest member demands.

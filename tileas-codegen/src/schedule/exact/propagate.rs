@@ -42,7 +42,7 @@ fn clear_run(bits: &mut [u64], first: u32, len: u32, ii: u32) -> bool {
 }
 
 impl Exact {
-    /// Seats `a` at `t` and draws the consequences.
+    /// Seats `a` in the row of `t` and draws the consequences; `t` is its first start there.
     pub(super) fn assign(
         &mut self,
         rrt: &mut Rrt,
@@ -53,9 +53,9 @@ impl Exact {
     ) -> Result<(), Failure> {
         let (m, ii) = (self.model.ops.len(), self.model.ii);
         rrt.place(Node::from_u32(self.model.ops[a]), i64::from(t));
-        self.seat[a] = t;
-        self.level_of[a] = level as u32;
         let row = t.rem_euclid(ii as i32) as u32;
+        self.seat[a] = row as i32;
+        self.level_of[a] = level as u32;
         let words = self.model.words;
         for k in 0..self.model.pieces(a).len() {
             let piece = self.model.pieces(a)[k];
@@ -65,25 +65,30 @@ impl Exact {
                 clear_run(&mut self.free[r * words..(r + 1) * words], row + piece.offset, piece.len, ii);
             }
         }
+        // The op keeps every turn of its row that its window allows: stages follow from the distances.
+        let keep = &mut self.domain[a * words..(a + 1) * words];
+        keep.fill(0);
+        keep[row as usize / 64] = 1 << (row % 64);
         let component = self.model.component[a];
-        let begun = self.anchored[component as usize];
-        if !begun {
+        if self.anchored[component as usize] {
+            self.fit_window(a).map_err(|reason| (Some(a), reason))?;
+        } else {
+            // Components shift: the first op stands where it is, the others are anywhere around it.
             self.anchored[component as usize] = true;
-            for b in (0..m).filter(|&b| self.model.component[b] == component && b != a) {
-                (self.early[b], self.late[b]) = (-FAR, FAR);
+            for b in (0..m).filter(|&b| self.model.component[b] == component) {
+                (self.early[b], self.late[b]) = if b == a { (t, t) } else { (-FAR, FAR) };
             }
         }
         self.queue.clear();
+        self.queue.push(a as u32);
         for b in 0..m {
             if self.seat[b] != UNPLACED {
                 continue;
             }
             *budget = budget.saturating_sub(1);
-            let changed = self.collide(rrt, a, b, row, level, budget);
-            let tighter = self.model.component[b] == component && self.tighten(a, b, t, level);
-            if changed || tighter {
-                self.fit_window(b).map_err(|reason| (Some(b), reason))?;
-                if tighter {
+            if self.collide(rrt, a, b, row, level, budget) {
+                let moved = self.fit_window(b).map_err(|reason| (Some(b), reason))?;
+                if moved && !self.queue.contains(&(b as u32)) {
                     self.queue.push(b as u32);
                 }
             }
@@ -141,84 +146,78 @@ impl Exact {
         changed || refused
     }
 
-    /// Windows of `b` from distances to and from `a`, and from the stage of a common group.
-    fn tighten(&mut self, a: usize, b: usize, t: i32, level: usize) -> bool {
-        let (there, back) = (self.model.distance(a, b), self.model.distance(b, a));
-        let mut early = if there > NO_PATH { t.saturating_add(there) } else { -FAR };
-        let mut late = if back > NO_PATH { t.saturating_sub(back) } else { FAR };
-        if self.model.group[a] != NO_GROUP && self.model.group[a] == self.model.group[b] {
-            let ii = self.model.ii as i32;
-            let stage = t.div_euclid(ii) * ii;
-            (early, late) = (early.max(stage), late.min(stage + ii - 1));
+    /// Decisions behind the window of an op.
+    fn reason(&self, a: usize) -> Set {
+        let mut reason = self.blame[a];
+        if self.seat[a] != UNPLACED {
+            insert(&mut reason, self.level_of[a] as usize);
         }
-        let tighter = early > self.early[b] || late < self.late[b];
-        if tighter {
-            self.early[b] = self.early[b].max(early);
-            self.late[b] = self.late[b].min(late);
-            insert(&mut self.blame[b], level);
-        }
-        tighter
+        reason
     }
 
-    /// Moves the ends of a window onto starts of the domain; an error if none is left.
+    /// Moves the ends of a window onto starts of the domain; whether that moved one. An error if none is left.
     fn fit_window(&mut self, b: usize) -> Result<bool, Set> {
         let words = self.model.words;
         let domain = &self.domain[b * words..(b + 1) * words];
-        if !self.anchored[self.model.component[b] as usize] {
-            return if domain.iter().all(|&w| w == 0) { Err(self.blame[b]) } else { Ok(false) };
+        let (early, late, ii) = (self.early[b], self.late[b], self.model.ii as i32);
+        if !self.anchored[self.model.component[b] as usize] || early <= -FAR {
+            return if domain.iter().all(|&w| w == 0) { Err(self.reason(b)) } else { Ok(false) };
         }
-        let ii = self.model.ii as i32;
-        let early = self.early[b];
-        if early <= -FAR {
-            return if domain.iter().all(|&w| w == 0) { Err(self.blame[b]) } else { Ok(false) };
+        let Some(first) = next_in(domain, early, late, ii) else { return Err(self.reason(b)) };
+        self.early[b] = first;
+        if self.seat[b] != UNPLACED && late < FAR {
+            self.late[b] = late - (late - self.seat[b]).rem_euclid(ii);
         }
-        match next_in(domain, early, self.late[b], ii) {
-            None => Err(self.blame[b]),
-            Some(first) => {
-                self.early[b] = first;
-                Ok(first > early)
-            }
-        }
+        Ok(first > early || self.late[b] < late)
     }
 
-    /// Later starts push what depends on them, through closed distances.
+    /// Windows push each other through closed distances and common stages, until nothing moves.
     fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
-        let m = self.model.ops.len();
+        let (m, ii) = (self.model.ops.len(), self.model.ii as i32);
         let mut at = 0;
         while at < self.queue.len() {
             let a = self.queue[at] as usize;
             at += 1;
-            // Windows shrink at every turn; a long chain of tiny steps is left to the search.
-            if at > 4 * m {
-                break;
+            if at > 64 {
+                self.queue.drain(..at);
+                at = 0;
             }
             let component = self.model.component[a];
+            let reason = self.reason(a);
             for b in 0..m {
-                if b == a || self.seat[b] != UNPLACED || self.model.component[b] != component {
+                if b == a || self.model.component[b] != component {
                     continue;
                 }
                 *budget = budget.saturating_sub(1);
                 let (there, back) = (self.model.distance(a, b), self.model.distance(b, a));
-                let mut tighter = false;
-                if there > NO_PATH
-                    && self.early[a] > -FAR
-                    && self.early[a].saturating_add(there) > self.early[b]
-                {
-                    self.early[b] = self.early[a].saturating_add(there);
-                    tighter = true;
+                let (mut early, mut late) = (self.early[b], self.late[b]);
+                if there > NO_PATH && self.early[a] > -FAR {
+                    early = early.max(self.early[a].saturating_add(there));
                 }
-                if back > NO_PATH && self.late[a] < FAR && self.late[a].saturating_sub(back) < self.late[b] {
-                    self.late[b] = self.late[a].saturating_sub(back);
-                    tighter = true;
+                if back > NO_PATH && self.late[a] < FAR {
+                    late = late.min(self.late[a].saturating_sub(back));
                 }
-                if tighter {
-                    let blame = self.blame[a];
-                    join(&mut self.blame[b], &blame);
+                // What follows from this over closed distances, `a` tells everybody itself.
+                let told = (early, late);
+                if self.model.group[a] != NO_GROUP && self.model.group[a] == self.model.group[b] {
+                    if self.early[a] > -FAR {
+                        early = early.max(self.early[a].div_euclid(ii) * ii);
+                    }
+                    if self.late[a] < FAR {
+                        late = late.min(self.late[a].div_euclid(ii) * ii + ii - 1);
+                    }
+                }
+                if early > self.early[b] || late < self.late[b] {
+                    (self.early[b], self.late[b]) = (early, late);
+                    join(&mut self.blame[b], &reason);
                     self.fit_window(b).map_err(|reason| (Some(b), reason))?;
-                    if !self.queue[at..].contains(&(b as u32)) {
+                    if (self.early[b], self.late[b]) != told && !self.queue[at..].contains(&(b as u32)) {
                         self.queue.push(b as u32);
                     }
                 }
+            }
+            if *budget == 0 {
+                break;
             }
         }
         Ok(())

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Table of schedule quality from the scheduler's and the judge's results, as Markdown.
+
+In: the TSV of the example `schedule_quality` and, if there is one, that of `judge.py` for the loops it left open.
+Out: per family the number of loops, how many intervals are proven optimal, how many are as small as any the judge
+found, mean and largest ratio to the best known lower bound, and scheduling times.
+
+Usage: table.py SCHEDULE.tsv [JUDGE.tsv]
+"""
+
+import sys
+
+
+def read(name):
+    with open(name, encoding="utf-8") as file:
+        return [line.rstrip("\n").split("\t") for line in file if line.strip()]
+
+
+def main():
+    judged = {row[0]: row for row in read(sys.argv[2])} if len(sys.argv) > 2 else {}
+    families = {}
+    for name, family, _ops, ii, bound, known, proven, _rung, micros in read(sys.argv[1]):
+        ii, lower = int(ii), int(bound) if known == "-" else int(known)
+        optimal = proven == "true"
+        open_gap = False
+        if optimal:
+            lower = ii
+        elif name in judged:
+            low, high = int(judged[name][4]), judged[name][5]
+            # The judge's own lower bound leaves recurrences out; both are proofs.
+            lower = max(lower, low)
+            best = min(ii, int(high)) if high not in ("None", "-") else ii
+            optimal = ii <= lower
+            open_gap = ii == best and best > lower
+        families.setdefault(family, []).append((ii / lower, optimal, open_gap, float(micros)))
+    print("| family | loops | proven optimal | best known, unproven | mean ratio | largest ratio | median µs | largest ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    rows = list(families.items())
+    rows.append(("all", [r for family in families.values() for r in family]))
+    for family, loops in rows:
+        n = len(loops)
+        times = sorted(r[3] for r in loops)
+        print(
+            f"| {family} | {n} | {100 * sum(r[1] for r in loops) / n:.1f} % | {100 * sum(r[2] for r in loops) / n:.1f} % "
+            f"| {sum(r[0] for r in loops) / n:.4f} | {max(r[0] for r in loops):.3f} "
+            f"| {times[n // 2]:.0f} | {times[-1] / 1000:.1f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

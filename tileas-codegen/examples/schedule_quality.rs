@@ -1,0 +1,53 @@
+//! Schedules the random families and writes what a comparison with a constraint solver needs.
+//!
+//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES]`
+//! writes `OUT.tsv` (one line per loop: name, family, ops, II, bound, known optimum or `-`, whether the II is proven
+//! optimal, strategy, microseconds on a warm scheduler) and `OUT.json` (documents of the loops that are not proven
+//! optimal, for `benches/quality/judge.py`).
+
+use std::fmt::Write;
+use std::time::Instant;
+use tileas_codegen::schedule::families::Family;
+use tileas_codegen::schedule::json::Document;
+use tileas_codegen::schedule::{RegionSchedule, ScheduleOptions, Scheduler, verify::verify};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let out = args.get(1).ok_or("usage: schedule_quality OUT SEEDS [SIZES]")?;
+    let seeds: u64 = args.get(2).map_or(Ok(6), |s| s.parse())?;
+    let sizes = args.get(3).map_or("8,12,16,24,32,48,64", |s| s);
+    let sizes: Vec<u32> = sizes.split(',').map(|s| s.parse()).collect::<Result<_, _>>()?;
+    let options = ScheduleOptions::default();
+    let (mut scheduler, mut schedule) = (Scheduler::new(), RegionSchedule::default());
+    let (mut table, mut open) = (String::new(), Vec::new());
+    for family in Family::ALL {
+        for &size in &sizes {
+            for seed in 0..seeds {
+                let (problem, known) = family.problem(size, seed);
+                scheduler.schedule_into(&problem, &options, &mut schedule)?;
+                let begin = Instant::now();
+                scheduler.schedule_into(&problem, &options, &mut schedule)?;
+                let micros = begin.elapsed().as_secs_f64() * 1e6;
+                let violations = verify(&problem, &schedule);
+                if !violations.is_empty() {
+                    return Err(format!("{}: {violations:?}", problem.name()).into());
+                }
+                let proven = schedule.stats.ii_is_optimal || Some(schedule.ii) == known;
+                let rung = schedule.stats.rung.map_or("serial", |r| r.name());
+                let known_text = known.map_or("-".to_owned(), |k| k.to_string());
+                let (name, bound) = (problem.name(), schedule.bounds.max());
+                let (ops, ii, family) = (problem.num_nodes(), schedule.ii, family.name());
+                writeln!(
+                    table,
+                    "{name}\t{family}\t{ops}\t{ii}\t{bound}\t{known_text}\t{proven}\t{rung}\t{micros:.1}"
+                )?;
+                if !proven && known.is_none() {
+                    open.push(Document::of(problem).filled(&schedule).to_string());
+                }
+            }
+        }
+    }
+    std::fs::write(format!("{out}.tsv"), table)?;
+    std::fs::write(format!("{out}.json"), format!("[{}]\n", open.join(",\n")))?;
+    Ok(())
+}
