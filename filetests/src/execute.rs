@@ -6,7 +6,7 @@
 //! check the oracle itself. Keys of a case:
 //!
 //! ```text
-//! views     name -> {shape, dtype, init = ints|uniform|normal|ramp|zeros|ones|nan|special|number,
+//! views     name -> {shape, dtype, init = ints|uniform|normal|ramp|zeros|ones|nan|special|number|[numbers],
 //!           strides (elements), pad (guard bytes)}
 //! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
 //! grid      default: what the metadata suggests; sms: default 4
@@ -91,6 +91,7 @@ fn setup(case: &Value, seed: u64) -> Result<Setup> {
         let fill = match &v["init"] {
             Value::Null => Fill::Ints,
             Value::Number(x) => Fill::All(x.as_f64().unwrap_or(0.0)),
+            Value::Array(list) => Fill::List(list.iter().map(|x| x.as_f64().unwrap_or(0.0)).collect()),
             text => text.as_str().and_then(Fill::parse).with_context(|| format!("{name}: init {text}"))?,
         };
         let spec = ViewSpec {

@@ -1,9 +1,9 @@
 //! Expectations as formulas over whole matrices: `relu(a @ b.T) + bias`.
 //!
-//! Grammar: numbers, names of views and scalars, `+ - * / @`, unary `-`, parentheses, `x.T`, `x[:, n:]` (columns from
-//! n on), `x[n:]` (rows from n on), `x[:, None]` (a vector as a column), functions `relu abs exp exp2 tanh sqrt tril
-//! minimum maximum f16 bf16`. Shapes broadcast as in numpy. Everything is computed in `f64`, independent of compiler,
-//! interpreter and emulator.
+//! Grammar, a part of numpy's: numbers, names of views and scalars, `+ - * / // % @`, comparisons (0 or 1), `&`, unary
+//! `-`, parentheses, `x.T`, slices `x[a:b]` (rows) and `x[:, a:b]` (columns), `x[:, None]` and `x[None]` (a vector as a
+//! column or a row), functions `relu abs exp exp2 tanh sqrt tril minimum maximum where arange zeros`. Shapes broadcast,
+//! slices are cut to the extents. Everything is computed in `f64`, independent of compiler, interpreter and emulator.
 
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
@@ -79,19 +79,20 @@ impl Matrix {
         Matrix { rank: 2, rows: self.cols, cols: self.rows, data }
     }
 
-    fn rows_from(&self, n: usize) -> Result<Matrix> {
+    fn rows_of(&self, from: usize, to: usize) -> Matrix {
         if self.rank == 1 {
-            return self.columns_from(n);
+            return self.columns_of(from, to);
         }
-        ensure!(n <= self.rows, "there are {} rows", self.rows);
-        let data = self.data[n * self.cols..].to_vec();
-        Ok(Matrix { rows: self.rows - n, data, ..*self })
+        let to = to.min(self.rows);
+        let from = from.min(to);
+        Matrix { rows: to - from, data: self.data[from * self.cols..to * self.cols].to_vec(), ..*self }
     }
 
-    fn columns_from(&self, n: usize) -> Result<Matrix> {
-        ensure!(n <= self.cols, "there are {} columns", self.cols);
-        let data = self.data.chunks(self.cols.max(1)).flat_map(|row| row[n..].iter().copied()).collect();
-        Ok(Matrix { cols: self.cols - n, data, ..*self })
+    fn columns_of(&self, from: usize, to: usize) -> Matrix {
+        let to = to.min(self.cols);
+        let from = from.min(to);
+        let data = self.data.chunks(self.cols.max(1)).flat_map(|row| row[from..to].iter().copied()).collect();
+        Matrix { cols: to - from, data, ..*self }
     }
 }
 
@@ -101,7 +102,7 @@ impl Matrix {
 /// Unknown names, malformed text, shapes that do not fit.
 pub fn evaluate(text: &str, names: &BTreeMap<String, Matrix>) -> Result<Matrix> {
     let mut p = Parser { text, at: 0, names, depth: 0 };
-    let v = p.sum()?;
+    let v = p.whole()?;
     p.skip();
     ensure!(p.at == text.len(), "`{text}` at {}: expected an operator", p.at);
     Ok(v)
@@ -149,9 +150,38 @@ impl<'a> Parser<'a> {
         &rest[..end]
     }
 
-    fn sum(&mut self) -> Result<Matrix> {
+    /// Comparisons, joined by `&`.
+    fn whole(&mut self) -> Result<Matrix> {
         self.depth += 1;
         ensure!(self.depth < 64, "`{}`: nested too deep", self.text);
+        let mut v = self.comparison()?;
+        while self.take("&") {
+            v = v.zip(&self.comparison()?, |a, b| f64::from(u8::from(a != 0.0 && b != 0.0)))?;
+        }
+        self.depth -= 1;
+        Ok(v)
+    }
+
+    fn comparison(&mut self) -> Result<Matrix> {
+        let v = self.sum()?;
+        // Longer operators first.
+        let tests: [(&str, fn(f64, f64) -> bool); 6] = [
+            ("==", |a, b| a == b),
+            ("!=", |a, b| a != b),
+            ("<=", |a, b| a <= b),
+            (">=", |a, b| a >= b),
+            ("<", |a, b| a < b),
+            (">", |a, b| a > b),
+        ];
+        for (token, test) in tests {
+            if self.take(token) {
+                return v.zip(&self.sum()?, |a, b| f64::from(u8::from(test(a, b))));
+            }
+        }
+        Ok(v)
+    }
+
+    fn sum(&mut self) -> Result<Matrix> {
         let mut v = self.term()?;
         loop {
             v = if self.take("+") {
@@ -159,7 +189,6 @@ impl<'a> Parser<'a> {
             } else if self.take("-") {
                 v.zip(&self.term()?, |a, b| a - b)?
             } else {
-                self.depth -= 1;
                 return Ok(v);
             };
         }
@@ -170,8 +199,12 @@ impl<'a> Parser<'a> {
         loop {
             v = if self.take("*") {
                 v.zip(&self.factor()?, |a, b| a * b)?
+            } else if self.take("//") {
+                v.zip(&self.factor()?, |a, b| (a / b).floor())?
             } else if self.take("/") {
                 v.zip(&self.factor()?, |a, b| a / b)?
+            } else if self.take("%") {
+                v.zip(&self.factor()?, |a, b| a - b * (a / b).floor())?
             } else if self.take("@") {
                 v.product(&self.factor()?)?
             } else {
@@ -201,39 +234,54 @@ impl<'a> Parser<'a> {
     }
 
     fn index(&mut self, v: Matrix) -> Result<Matrix> {
-        let out = if self.take(":") {
-            self.need(",")?;
-            if self.take("None") {
-                ensure!(v.rank == 1, "[:, None] is for vectors");
-                Matrix { rank: 2, rows: v.cols, cols: 1, data: v.data }
-            } else {
-                let n = self.number()?;
-                self.need(":")?;
-                v.columns_from(n)?
-            }
+        let out = if self.take("None") {
+            ensure!(v.rank == 1, "[None] is for vectors");
+            Matrix { rank: 2, ..v }
         } else {
-            let n = self.number()?;
-            self.need(":")?;
-            v.rows_from(n)?
+            let (from, to) = self.range()?;
+            if self.take(",") {
+                ensure!(v.rank == 2 || v.rank == 1, "an index of a number");
+                if self.take("None") {
+                    ensure!(v.rank == 1, "[:, None] is for vectors");
+                    let v = v.rows_of(from, to);
+                    Matrix { rank: 2, rows: v.cols, cols: 1, data: v.data }
+                } else {
+                    ensure!(v.rank == 2, "a vector has no columns to select");
+                    let (left, right) = self.range()?;
+                    v.rows_of(from, to).columns_of(left, right)
+                }
+            } else {
+                v.rows_of(from, to)
+            }
         };
         self.need("]")?;
         Ok(out)
     }
 
-    fn number(&mut self) -> Result<usize> {
-        let word = self.word();
-        match word.parse() {
-            Ok(n) => Ok(n),
-            Err(_) => bail!("`{}` at {}: expected an index", self.text, self.at),
+    /// `a:b`, either of which may be missing.
+    fn range(&mut self) -> Result<(usize, usize)> {
+        let from = self.number(0)?;
+        self.need(":")?;
+        Ok((from, self.number(usize::MAX)?))
+    }
+
+    fn number(&mut self, missing: usize) -> Result<usize> {
+        match self.word() {
+            "" => Ok(missing),
+            word => match word.parse() {
+                Ok(n) => Ok(n),
+                Err(_) => bail!("`{}` at {}: expected an index", self.text, self.at),
+            },
         }
     }
 
     fn atom(&mut self) -> Result<Matrix> {
         if self.take("(") {
-            let v = self.sum()?;
+            let v = self.whole()?;
             self.need(")")?;
             return Ok(v);
         }
+        self.take("np.");
         let word = self.word();
         if let Ok(x) = word.parse::<f64>()
             && word.starts_with(|c: char| c.is_ascii_digit())
@@ -251,31 +299,64 @@ impl<'a> Parser<'a> {
     }
 
     fn call(&mut self, name: &str) -> Result<Matrix> {
-        let a = self.sum()?;
-        let b = if self.take(",") { Some(self.sum()?) } else { None };
+        let list = self.take("[");
+        let mut args = Vec::new();
+        loop {
+            args.push(self.whole()?);
+            if !self.take(",") {
+                break;
+            }
+        }
+        if list {
+            self.need("]")?;
+        }
         self.need(")")?;
-        Ok(match (name, b) {
-            ("relu", None) => a.map(|x| if x.is_nan() { x } else { x.max(0.0) }),
-            ("abs", None) => a.map(f64::abs),
-            ("exp", None) => a.map(f64::exp),
-            ("exp2", None) => a.map(f64::exp2),
-            ("tanh", None) => a.map(f64::tanh),
-            ("sqrt", None) => a.map(f64::sqrt),
-            ("tril", None) => {
+        let size = |m: &Matrix| -> Result<usize> {
+            let n = m.data[0];
+            ensure!(m.rank == 0 && (0.0..1e8).contains(&n), "an extent is needed");
+            Ok(n as usize)
+        };
+        let count = args.len();
+        let mut args = args.into_iter();
+        let (a, b, c) = (args.next(), args.next(), args.next());
+        Ok(match (name, a, b, c) {
+            ("relu", Some(a), None, _) => a.map(|x| if x.is_nan() { x } else { x.max(0.0) }),
+            ("abs", Some(a), None, _) => a.map(f64::abs),
+            ("exp", Some(a), None, _) => a.map(f64::exp),
+            ("exp2", Some(a), None, _) => a.map(f64::exp2),
+            ("tanh", Some(a), None, _) => a.map(f64::tanh),
+            ("sqrt", Some(a), None, _) => a.map(f64::sqrt),
+            ("tril", Some(a), None, _) => {
                 let cols = a.cols.max(1);
                 let mut t = a;
-                t.data
-                    .iter_mut()
-                    .enumerate()
-                    .filter(|(k, _)| k % cols > k / cols)
-                    .for_each(|(_, x)| *x = 0.0);
+                t.data.iter_mut().enumerate().filter(|(k, _)| k % cols > k / cols).for_each(|(_, x)| *x = 0.0);
                 t
             }
-            ("minimum", Some(b)) => a.zip(&b, f64::min)?,
-            ("maximum", Some(b)) => a.zip(&b, f64::max)?,
-            (_, b) => {
-                bail!("`{}`: no function {name} of {} arguments", self.text, 1 + usize::from(b.is_some()))
+            ("minimum", Some(a), Some(b), None) => a.zip(&b, f64::min)?,
+            ("maximum", Some(a), Some(b), None) => a.zip(&b, f64::max)?,
+            ("where", Some(a), Some(b), Some(c)) => {
+                let ones = a.zip(&b, |t, x| if t != 0.0 { x } else { 0.0 })?;
+                let zeros = a.zip(&c, |t, x| if t != 0.0 { 0.0 } else { x })?;
+                let mask = a.zip(&ones, |t, _| t)?;
+                // Selected, not summed: NaN stays where it is.
+                let (rows, cols) = (ones.rows.max(zeros.rows), ones.cols.max(zeros.cols));
+                let pick = |i, j| if mask.at(i, j) != 0.0 { ones.at(i, j) } else { zeros.at(i, j) };
+                let data = (0..rows * cols).map(|k| pick(k / cols, k % cols)).collect();
+                Matrix { rank: ones.rank.max(zeros.rank), rows, cols, data }
             }
+            ("arange", Some(a), None, _) => {
+                let n = size(&a)?;
+                Matrix { rank: 1, rows: 1, cols: n, data: (0..n).map(|i| i as f64).collect() }
+            }
+            ("zeros", Some(a), None, _) => {
+                let n = size(&a)?;
+                Matrix { rank: 1, rows: 1, cols: n, data: vec![0.0; n] }
+            }
+            ("zeros", Some(a), Some(b), None) => {
+                let (rows, cols) = (size(&a)?, size(&b)?);
+                Matrix { rank: 2, rows, cols, data: vec![0.0; rows * cols] }
+            }
+            _ => bail!("`{}`: no function {name} of {count} arguments", self.text),
         })
     }
 }
@@ -296,7 +377,10 @@ mod tests {
         assert_eq!(eval("a[1:] * 2").data, [-8.0, 10.0, -12.0]);
         assert_eq!(eval("0.5*(a @ a.T) + v[:, None]").data, [17.0, 4.0, 14.0, 58.5]);
         assert_eq!(eval("tril(a)").data, [1.0, 0.0, 0.0, -4.0, 5.0, 0.0]);
-        for bad in ["", "b", "a @ a", "a + v", "a[", "relu(", "a a", "foo(a)", "a[:, 9:]"] {
+        assert_eq!(eval("where(arange(3)[None] < 2, a, 7)").data, [1.0, 2.0, 7.0, -4.0, 5.0, 7.0]);
+        assert_eq!(eval("(arange(5) // 2 == 1) & (arange(5) % 2 == 0)").data, [0.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(eval("a[:, :2] @ a[0:9, 1:3]").data, [12.0, -9.0, 17.0, -42.0]);
+        for bad in ["", "b", "a @ a", "a + v", "a[", "relu(", "a a", "foo(a)", "v[:, 1:]", "zeros(1e99)"] {
             assert!(evaluate(bad, &names).is_err(), "{bad}");
         }
     }

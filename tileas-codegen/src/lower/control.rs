@@ -199,6 +199,11 @@ impl Lower<'_> {
                     push(ds, ss);
                     push(dp, sp);
                 }
+                // An end stands for a slot that no path uses.
+                (Val::Owned(_, ds, dp), Val::Pipe(_)) => {
+                    push(ds, Operand::Imm(0));
+                    push(dp, Operand::Imm(0));
+                }
                 (Val::Tile(d), Val::Tile(s)) => {
                     let s = self.expand(op, &Val::Tile(s))?;
                     for i in 0..d.regs.len().min(s.regs.len()) {

@@ -22,6 +22,8 @@ pub enum Fill {
     Ramp,
     /// One number everywhere.
     All(f64),
+    /// These numbers in row-major order; zeros behind them.
+    List(Vec<f64>),
     /// Zeros of both signs, subnormals, infinities, NaN and large numbers between ordinary ones.
     Special,
 }
@@ -230,6 +232,7 @@ fn number(fill: &Fill, i: usize, unsigned: bool, rng: &mut Rng) -> f64 {
         Fill::Normal => (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0,
         Fill::Ramp => (i % 251) as f64 - if unsigned { 0.0 } else { 125.0 },
         Fill::All(x) => *x,
+        Fill::List(list) => list.get(i).copied().unwrap_or(0.0),
         Fill::Special => {
             const LIST: [f64; 12] = [
                 0.0,

@@ -131,7 +131,7 @@ impl Check<'_> {
         if let Some(x) = items.iter().find(|x| x.start.is_some() || x.local > 0) {
             self.found.push((x.op, format!("op{} has a start in a region without a schedule", x.origin)));
         }
-        if let Some(w) = items.windows(2).find(|w| w[0].origin >= w[1].origin) {
+        if let Some(w) = items.windows(2).find(|w| w[0].origin > w[1].origin) {
             let text = format!(
                 "op{} is emitted before op{}, program order is the reverse",
                 w[0].origin, w[1].origin
@@ -158,7 +158,7 @@ impl Check<'_> {
                 self.found.push((x.op, text));
             }
             if let Some((before, y)) = last
-                && (before, y.origin) >= (at, x.origin)
+                && (before, y.origin) > (at, x.origin)
             {
                 let text = format!(
                     "op{} (start {}) is emitted before op{} (start {start}): at II {ii} the order is the reverse",

@@ -113,7 +113,7 @@ fn windows<'m>(m: &'m Model<'_>, p: usize, home: usize) -> Vec<Window<'m>> {
 pub fn check(m: &mut Model<'_>, homes: &[usize]) {
     let mut found: Vec<(Code, Op, String)> = Vec::new();
     for (p, info) in m.pipes.iter().enumerate() {
-        if info.distance != 0 {
+        if info.distance != 0 && !m.around(homes[p], p) {
             let text = format!(
                 "Pipe_{p} has distance {}, but every execution of its home waits for the slot of the same turn",
                 info.distance
@@ -281,7 +281,8 @@ fn iterators(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
         if used.contains(&next) {
             found.push((Code::E0705, op, "an iterator is used after it advanced in the same turn".into()));
         }
-        if !handed_on.contains(&next) {
+        // Outside of every loop the last advance may stand for nothing.
+        if !handed_on.contains(&next) && enclosing_loop(func, func.op_block(op)).is_some() {
             found.push((Code::E0705, op, "an advanced iterator is not handed on".into()));
         }
     }
