@@ -86,13 +86,13 @@ impl CostBased {
         self.steps = 0;
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
-        if options.latency_ceilings && self.above_ceiling(p, g) {
-            return None;
-        }
         // Whoever comes first: no rung begins with what another loop left behind.
         self.ims.snug = true;
         // A search that ends before its first attempt must not report the last problem's seats.
         self.ims.start.clear();
+        if options.latency_ceilings && self.above_ceiling(p, g) {
+            return None;
+        }
         let linear_end = match options.ii_search {
             IiSearch::Linear => cap,
             IiSearch::Auto => cap.min(LINEAR_LIMIT),

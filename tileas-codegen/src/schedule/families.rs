@@ -222,7 +222,8 @@ impl Maker {
             self.p.add_edge(m, m, 4, 1);
             let busy = self.rng.pick(&[4, 8]);
             let mut last = self.op("exp", 8, &[(XU, busy)]);
-            (self.edge(s, last), self.edge(m, last));
+            self.edge(s, last);
+            self.edge(m, last);
             let sum = self.op("sum", 2, &[(DUAL, 2)]);
             self.edge(last, sum);
             self.p.add_edge(sum, sum, 4, 1);
@@ -233,7 +234,8 @@ impl Maker {
             self.edge(last, w);
             let v = self.load();
             let pv = self.dot();
-            (self.edge(w, pv), self.edge(v, pv));
+            self.edge(w, pv);
+            self.edge(v, pv);
             let scale = self.op("scale", 4, &[(FP, 4)]);
             self.edge(m, scale);
             self.p.add_edge(scale, pv, 4, 0);
@@ -284,9 +286,9 @@ impl Maker {
         self.p = Problem::new(&name);
         let units = self.rng.within(2, 6) as usize;
         self.slots.clear();
-        for i in 0..units {
+        for (id, unit) in (1..).zip(UNITS).take(units) {
             let capacity = if self.rng.one_in(3) { self.rng.within(2, 3) } else { 1 };
-            self.slots.push(self.p.add_slot(i as u32 + 1, UNITS[i], capacity));
+            self.slots.push(self.p.add_slot(id, unit, capacity));
         }
         let pools: Vec<Pool> = (0..self.rng.within(0, 2))
             .map(|i| {

@@ -302,7 +302,9 @@ impl Ims {
             return Outcome::Exhausted;
         }
         let (mut early, mut late, mut height) = std::mem::take(&mut self.mirrored);
-        (early.clear(), late.clear(), height.clear());
+        early.clear();
+        late.clear();
+        height.clear();
         early.extend_from_slice(&self.height);
         late.resize(g.n as usize, NEVER);
         height.extend_from_slice(&self.early);

@@ -99,7 +99,7 @@ impl CostBased {
         let weight = 1 + u64::from(self.rrt.rows()) / 256;
         let left = o.step_limit.saturating_sub(self.steps) / weight;
         let full = u64::from(o.budget_ratio.max(1)) * u64::from(g.n) + 16;
-        self.ims.snug = k % 2 == 0;
+        self.ims.snug = k.is_multiple_of(2);
         self.attempts += 1;
         let before = self.ims.placements;
         let (wide, budget) = (i64::from(ii), full.min(left));
