@@ -10,7 +10,7 @@ mod forms;
 mod module;
 pub mod passes;
 mod print;
-mod verify;
+pub(crate) mod verify;
 
 pub use builder::{FuncBuilder, VecOperand};
 pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
