@@ -158,7 +158,7 @@ impl Lower<'_> {
         if vec <= 1 || rank == 0 {
             return Ok(None);
         }
-        let ends = matches!(info.dims[rank - 1], Dim::Static(n) if n as usize % vec == 0);
+        let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
         if ends {
             for d in (0..rank - 1).filter(|_| !mapped) {
