@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 use tileas_codegen::Context;
-use tileas_codegen::driver::check::{Verdict, check_agents, check_parse, check_round_trip};
+use tileas_codegen::Settings;
+use tileas_codegen::driver::check::{
+    Verdict, check_agents, check_compile, check_parse, check_round_trip, mutated,
+};
 
 /// Counts verdicts: refused, accepted.
 #[derive(Default)]
@@ -58,4 +61,42 @@ fn kernels_compile_the_same_on_any_context() {
     .size_max(4000)
     .budget_ms(2000);
     counts.assert_accepted(4);
+}
+
+/// The texts of all filetests, without comments.
+fn corpus() -> Vec<String> {
+    let cases = tileas_filetests::collect(&tileas_filetests::root()).expect("readable filetests");
+    let mut paths: Vec<_> = cases.into_iter().map(|c| c.path).collect();
+    paths.dedup();
+    let read = |p| std::fs::read_to_string(p).expect("a readable file");
+    let bare = |text: String| {
+        let code = text.lines().map(|l| l.split(';').next().unwrap_or("").trim_end());
+        code.filter(|l| !l.is_empty()).collect::<Vec<_>>().join("\n")
+    };
+    paths.iter().map(read).map(bare).filter(|t| t.len() < 8000).collect()
+}
+
+/// Milliseconds of a test: `TILEAS_RANDOM_MS`, or the default.
+fn budget(default: u64) -> u64 {
+    std::env::var("TILEAS_RANDOM_MS").ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+/// Any damage to a kernel ends in PTX or located errors at every stage.
+#[test]
+fn mutated_kernels_compile_or_are_refused() {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let (counts, warm, corpus) = (Counts::default(), RefCell::new(Context::new()), corpus());
+    arbtest::arbtest(|u| {
+        let text = mutated(u, &corpus)?;
+        if std::env::var_os("TILEAS_SHOW_CASES").is_some() {
+            std::fs::write(std::env::temp_dir().join("tileas-case.tileas"), &text)
+                .expect("a writable folder");
+        }
+        counts.add(check_compile(&text, &*isa, &Settings::default(), &mut warm.borrow_mut()));
+        Ok(())
+    })
+    .size_min(64)
+    .size_max(512)
+    .budget_ms(budget(2000));
+    counts.assert_accepted(30);
 }

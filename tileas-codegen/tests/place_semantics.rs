@@ -108,7 +108,6 @@ impl Machine<'_> {
         Vec::new()
     }
 
-    #[allow(clippy::too_many_lines)]
     fn op(&mut self, op: Op) {
         let f = self.f;
         let result = f.result(op);

@@ -1,7 +1,7 @@
 //! A context keeps memory between compilations and nothing else: bytes do not depend on what it did before, and a
 //! second compilation allocates less than the first.
 
-#![allow(unsafe_code, reason = "a counting allocator has to implement the allocator interface")]
+#![expect(unsafe_code, reason = "a counting allocator has to implement the allocator interface")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -486,7 +486,7 @@ pub const OPS: &[OpRow] = &[
         operands: &[one("source", Ty::Tile)],
         traits: &[Pure, Shape, Schedulable],
         rule: Rule::Custom,
-        class: "CopySmemToRmem",
+        class: "ConvertLayout",
         doc: "The same tile in another register layout.",
         ..BASE
     },

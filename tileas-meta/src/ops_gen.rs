@@ -282,7 +282,7 @@ pub fn builder() -> String {
             }
         }
         let expect = if params.matches(": ").count() + types.matches(": ").count() > 6 {
-            "    #[allow(clippy::too_many_arguments, reason = \"one parameter per operand segment\")]\n"
+            "    #[expect(clippy::too_many_arguments, reason = \"one parameter per operand segment\")]\n"
         } else {
             ""
         };

@@ -41,7 +41,6 @@ impl fmt::Debug for Code {
 
 macro_rules! codes {
     ($($code:ident = $meaning:literal;)*) => {
-        #[allow(missing_docs, reason = "the meaning string is the documentation")]
         impl Code {
             $(#[doc = $meaning] pub const $code: Code = Code(stringify!($code));)*
         }

@@ -28,7 +28,7 @@ pub enum Results {
 
 /// Class of types a segment accepts; see the row documentation in `tileas-meta`.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+#[expect(missing_docs, reason = "documented at the rows in tileas-meta")]
 pub enum TyClass {
     Any,
     Int,
@@ -71,7 +71,7 @@ pub enum AttrKind {
 
 /// How result types follow from operand types.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+#[expect(missing_docs, reason = "documented at the rows in tileas-meta")]
 pub enum Rule {
     None,
     Same,
@@ -113,7 +113,7 @@ pub struct AttrDef {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Traits(pub u16);
 
-#[allow(missing_docs, reason = "documented at the rows in tileas-meta")]
+#[expect(missing_docs, reason = "documented at the rows in tileas-meta")]
 impl Traits {
     pub const PURE: u16 = 1;
     pub const UNIFORM: u16 = 2;

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A scalar element type.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[allow(missing_docs, reason = "the names are the documentation")]
+#[expect(missing_docs, reason = "the names are the documentation")]
 pub enum Scalar {
     I1,
     I8,

@@ -72,7 +72,7 @@ impl Lower<'_> {
         let thread = self.thread_flat(&l);
         let mut base: SmallVec<[Operand; 4]> = SmallVec::new();
         for d in 0..rank {
-            let c = self.scalar(op, coords[d])?;
+            let c = self.coordinate(op, coords[d])?;
             let origin = self.b.fold_mul(c, dims[d]);
             let t = if dims[d] == 1 {
                 Operand::Imm(0)
@@ -158,7 +158,7 @@ impl Lower<'_> {
         if vec <= 1 || rank == 0 {
             return Ok(None);
         }
-        let ends = matches!(info.dims[rank - 1], Dim::Static(n) if n as usize % vec == 0);
+        let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
         if ends {
             for d in (0..rank - 1).filter(|_| !mapped) {
@@ -172,7 +172,7 @@ impl Lower<'_> {
         let over = self.b.as_reg(RegTy::B32, over);
         let divides = self.b.setp_eq_u32(over, 0);
         let Some(&last) = self.f.named_segment(op, "coords").last() else { return Ok(None) };
-        let coord = self.scalar(op, last)?;
+        let coord = self.coordinate(op, last)?;
         let origin = self.b.fold_mul(coord, inner as i64);
         let end = self.b.fold_add(origin, inner as i64 - 1);
         let end = self.b.as_reg(RegTy::B32, end);

@@ -39,7 +39,7 @@ impl Lower<'_> {
         }
         let mut out = SmallVec::new();
         for (&c, &n) in coords.iter().zip(tile).rev() {
-            let x = self.scalar(op, c)?;
+            let x = self.coordinate(op, c)?;
             out.push(self.b.fold_mul(x, n));
         }
         Ok(out)
@@ -189,7 +189,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one place reads one sub-tile")]
+    #[expect(clippy::too_many_arguments, reason = "one place reads one sub-tile")]
     fn read(
         &mut self,
         op: Op,

@@ -21,8 +21,9 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Scalar, Space, Type, Value};
+use crate::ir::{Function, Layout, Op, Scalar, Space, Type, TypeData, Value};
 use crate::isa::TargetIsa;
+use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
 use cranelift_entity::SecondaryMap;
 
@@ -62,6 +63,11 @@ pub fn lower_in(func: &Function, isa: &dyn TargetIsa, scratch: &mut LowerScratch
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;
+    // The entry shares its name space with the shared memory below.
+    if !is_identifier(&func.name) || func.name == "smem" {
+        let text = format!("kernel name `{}` cannot be that of a PTX entry", func.name);
+        return Err(CodegenError::new(Code::E0911, func.loc, text));
+    }
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
     let abi = params::Abi::of(func)?;
@@ -304,6 +310,14 @@ impl<'a> Lower<'a> {
             Val::Scalar(x) => Ok(*x),
             _ => self.err(Code::E0803, op, format!("operand {} has no scalar form here", self.name(v))),
         }
+    }
+
+    /// A tile coordinate, which counts in 32 bits.
+    pub fn coordinate(&self, op: Op, v: Value) -> CodegenResult<Operand> {
+        if *self.f.value_data(v) == TypeData::Scalar(Scalar::I64) {
+            return self.unsupported(op, format!("with coordinate {} of type i64", self.name(v)));
+        }
+        self.scalar(op, v)
     }
 
     /// Name of a value in messages.

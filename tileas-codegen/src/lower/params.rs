@@ -7,6 +7,7 @@ use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys};
+use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -64,12 +65,7 @@ pub(crate) struct NvParams {
 
 fn value_name(f: &Function, v: Value, n: usize) -> String {
     match f.value_name(v) {
-        Some(s)
-            if s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-                && !s.as_bytes()[0].is_ascii_digit() =>
-        {
-            s.to_string()
-        }
+        Some(s) if is_identifier(s) => s.to_string(),
         _ => format!("arg{n}"),
     }
 }

@@ -27,7 +27,7 @@ use super::module::{Bb, Function, Guard, Inst, List, Operand, Reg, RegTy, Regs};
 
 #[rustfmt::skip]
 mod generated {
-    #![allow(clippy::too_many_arguments, reason = "as many as the instruction has operands")]
+    #![expect(clippy::too_many_arguments, reason = "as many as the instruction has operands")]
     use super::*;
     include!(concat!(env!("OUT_DIR"), "/ptx_builder.rs"));
 }

@@ -12,7 +12,7 @@ mod module;
 mod parser;
 pub mod passes;
 mod print;
-mod verify;
+pub(crate) mod verify;
 
 pub use builder::{FuncBuilder, VecOperand};
 pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};

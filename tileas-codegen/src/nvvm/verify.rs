@@ -105,7 +105,8 @@ impl Verifier {
     }
 }
 
-fn is_identifier(name: &str) -> bool {
+/// Whether PTX takes a name for a function, variable or parameter.
+pub(crate) fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     let Some(first) = bytes.next() else { return false };
     let rest_ok = bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'$');

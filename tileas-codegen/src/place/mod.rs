@@ -53,7 +53,8 @@ impl Default for PlaceOptions {
 /// Places all tiles of a kernel.
 ///
 /// # Errors
-/// `E0501` to `E0507` for kernels that cannot be placed, `E0509` for a plan made for another kernel.
+/// `E0501` to `E0507` for kernels that cannot be placed, `E0509` for a plan made for another kernel,
+/// `E0804` for parameters that are tiles.
 pub fn place(
     func: &Function,
     plan: &AgentPlan,
@@ -74,6 +75,10 @@ pub fn place_in(
     opts: &PlaceOptions,
     spare: Option<Function>,
 ) -> CodegenResult<(Function, AgentPlan)> {
+    if let Some(&v) = func.params().iter().find(|&&v| func.value_data(v).is_tile()) {
+        let text = format!("a kernel parameter of type {} cannot be passed", func.value_data(v));
+        return Err(CodegenError::new(Code::E0804, func.loc, text));
+    }
     let mut func = func.copy_in(spare);
     let mut plan = plan.clone();
     dce::remove_dead(&mut func);

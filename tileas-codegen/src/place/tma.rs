@@ -11,8 +11,8 @@
 //! listed under `requires` in the launch metadata.
 //!
 //! *Should:* matrix operands always, since they must be in shared memory anyway and otherwise pass through registers.
-//! Of the others those in a loop, where a ring lets them run ahead of their use, if the rows fill the threads of the
-//! simt agent and all of them together take no more than an eighth of shared memory for one slot each. A load that
+//! Of the others those in a loop, where a ring lets them run ahead of their use, if there is one row for each
+//! thread of the simt agent and all of them together take no more than an eighth of shared memory for one slot each. A load that
 //! runs once stays direct: there is nothing to overlap it with, and it reads any extents.
 //!
 //! Cost: linear in ops and uses.
@@ -68,7 +68,7 @@ pub fn rewrite_loads(func: &Function, isa: &dyn TargetIsa, threads: u32) -> Opti
         }
         if uses.registers {
             let bytes = load.dims.iter().product::<u32>().saturating_mul(load.elem.bytes());
-            let fits = load.dims[0].is_multiple_of(threads) && matches!(load.elem.bits(), 16 | 32);
+            let fits = load.dims[0] == threads && matches!(load.elem.bits(), 16 | 32);
             if !fits || !in_loop(func, op) || bytes > budget {
                 continue;
             }

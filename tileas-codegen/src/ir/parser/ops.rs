@@ -209,7 +209,7 @@ impl<'a> Parser<'a, '_> {
         // Operands that must agree in type: the literals among them take the type of the first value.
         let alike = match def.rule {
             Rule::Same | Rule::Compare => 0..written.list.len(),
-            Rule::Select => 1..written.list.len().max(1),
+            Rule::Select => written.list.len().min(1)..written.list.len(),
             _ => 0..0,
         };
         let mut known = None;

@@ -204,8 +204,9 @@ impl Placer<'_> {
         let mut list = Vec::with_capacity(parts as usize);
         if let Some(value) = self.func.constant_value(coord) {
             for n in 0..parts {
-                let v =
-                    constant(self, (value as i64).wrapping_mul(i64::from(parts)).wrapping_add(i64::from(n)));
+                // A coordinate beyond 32 bits is out of bounds in any view: it stays so, without wrapping around.
+                let exact = (value as i64).saturating_mul(i64::from(parts)).saturating_add(i64::from(n));
+                let v = constant(self, exact.clamp(i64::from(i32::MIN), i64::from(i32::MAX)));
                 self.name_after(v, coord, n);
                 list.push(v);
             }
