@@ -1,6 +1,6 @@
 //! Expectations as formulas over whole matrices: `relu(a @ b.T) + bias`.
 //!
-//! Grammar, a part of numpy's: numbers, names of views and scalars, `+ - * / // % @`, comparisons (0 or 1), `&`, unary
+//! Grammar, a part of numpy's: numbers, names of views and scalars, `+ - * / // % @`, comparisons (0 or 1), `&`, `|`, unary
 //! `-`, parentheses, `x.T`, slices `x[a:b]` (rows) and `x[:, a:b]` (columns), `x[:, None]` and `x[None]` (a vector as a
 //! column or a row), functions `relu abs exp exp2 tanh sqrt tril minimum maximum where arange zeros`. Shapes broadcast,
 //! slices are cut to the extents. Everything is computed in `f64`, independent of compiler, interpreter and emulator.
@@ -155,11 +155,16 @@ impl<'a> Parser<'a> {
         self.depth += 1;
         ensure!(self.depth < 64, "`{}`: nested too deep", self.text);
         let mut v = self.comparison()?;
-        while self.take("&") {
-            v = v.zip(&self.comparison()?, |a, b| f64::from(u8::from(a != 0.0 && b != 0.0)))?;
+        loop {
+            v = if self.take("&") {
+                v.zip(&self.comparison()?, |a, b| f64::from(u8::from(a != 0.0 && b != 0.0)))?
+            } else if self.take("|") {
+                v.zip(&self.comparison()?, |a, b| f64::from(u8::from(a != 0.0 || b != 0.0)))?
+            } else {
+                self.depth -= 1;
+                return Ok(v);
+            };
         }
-        self.depth -= 1;
-        Ok(v)
     }
 
     fn comparison(&mut self) -> Result<Matrix> {
@@ -236,6 +241,9 @@ impl<'a> Parser<'a> {
     fn index(&mut self, v: Matrix) -> Result<Matrix> {
         let out = if self.take("None") {
             ensure!(v.rank == 1, "[None] is for vectors");
+            if self.take(",") {
+                self.need(":")?;
+            }
             Matrix { rank: 2, ..v }
         } else {
             let (from, to) = self.range()?;
@@ -329,7 +337,11 @@ impl<'a> Parser<'a> {
             ("tril", Some(a), None, _) => {
                 let cols = a.cols.max(1);
                 let mut t = a;
-                t.data.iter_mut().enumerate().filter(|(k, _)| k % cols > k / cols).for_each(|(_, x)| *x = 0.0);
+                t.data
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(k, _)| k % cols > k / cols)
+                    .for_each(|(_, x)| *x = 0.0);
                 t
             }
             ("minimum", Some(a), Some(b), None) => a.zip(&b, f64::min)?,

@@ -150,13 +150,13 @@ impl Machine<'_> {
                 let (Some(Val::View(view)), Some(r)) = (args.first(), f.result(op)) else {
                     return refuse(f, op, "takes a view");
                 };
-                let Some((dims, _)) = tile_type(f.value_data(r)) else {
-                    return refuse(f, op, "makes a tile");
-                };
-                let at = self.origin(a, op, dims)?;
                 let padding = f.attr_number(op, keys::PADDING).unwrap_or(0.0);
+                let single = one(view);
+                let tile = tile_type(f.value_data(r)).map(|t| t.0);
+                let dims = tile.unwrap_or(&single);
+                let at = self.origin(a, op, dims)?;
                 let t = self.memory.load(view, dims, &at, padding).map_err(|e| at_op(f, op, e))?;
-                self.set(a, op, 0, Val::Tile(Rc::new(t)));
+                self.set(a, op, 0, if tile.is_some() { Val::Tile(Rc::new(t)) } else { t.scalar() });
             }
             Opcode::TiledStore => {
                 let (Some(Val::Tile(t)), Some(Val::View(view))) = (args.first(), args.get(1)) else {

@@ -90,7 +90,10 @@ impl Check<'_> {
                 }
                 continue;
             };
-            if func.regions(op).is_empty() || has_work(func, op) {
+            // A scalar of another agent is received where it is first needed, with its wait.
+            let received = func.opcode(op) == Opcode::Copy
+                && func.result(op).is_some_and(|v| func.value_data(v).as_scalar().is_some());
+            if !received && (func.regions(op).is_empty() || has_work(func, op)) {
                 let local = get(keys::LOCAL).unwrap_or(0);
                 items.push(Item { op, origin, start: get(keys::START), local });
             }

@@ -86,7 +86,12 @@ fn windows<'m>(m: &'m Model<'_>, p: usize, home: usize) -> Vec<Window<'m>> {
                 continue;
             };
             let bulk = matches!(list[close.1].what, What::Release(_, _, Some(_)));
-            let matrix = m.threads[a] == 1;
+            // Scalars are read by the lane itself.
+            let one = |&b: &Value| {
+                m.func.value_data(b).num_elements().is_some_and(|n| n as i64 == m.pipes[p].depth)
+            };
+            let scalars = !m.pipes[p].buffers.is_empty() && m.pipes[p].buffers.iter().all(one);
+            let matrix = m.threads[a] == 1 && !scalars;
             let engine = if bulk {
                 Engine::Store
             } else if matrix {
