@@ -121,26 +121,29 @@ pub fn opcodes() -> String {
     s.push_str("/// Names known at build time; [`Sym`]s below this length need no per-function storage.\npub(crate) static KNOWN_SYMBOLS: &[&str] = &[\n");
     let syms = symbols();
     for name in &syms {
-        writeln!(s, "    {name:?},").unwrap();
+        writeln!(s, "    {name:?},").expect("a string takes any text");
     }
     s.push_str("];\n\n/// Symbols of the names known at build time.\npub mod keys {\n    use super::Sym;\n");
     for (i, name) in syms.iter().enumerate() {
         let short =
             name.strip_prefix("tileas.schedule.constraint.").or(name.strip_prefix("tileas.")).unwrap_or(name);
-        writeln!(s, "    /// `{name}`\n    pub const {}: Sym = Sym::known({i});", screaming(short)).unwrap();
+        writeln!(s, "    /// `{name}`\n    pub const {}: Sym = Sym::known({i});", screaming(short))
+            .expect("a string takes any text");
     }
     s.push_str("\n    /// The nine scheduling keys in the order of the specification's table; `true` marks unit keys.\n    pub const SCHEDULE: [(Sym, bool); 9] = [\n");
     for (name, unit) in SCHEDULE_KEYS {
-        let i = syms.iter().position(|n| n == name).unwrap();
-        writeln!(s, "        (Sym::known({i}), {unit}), // {name}").unwrap();
+        let i = syms.iter().position(|n| n == name).expect("symbols() holds every name of the table");
+        writeln!(s, "        (Sym::known({i}), {unit}), // {name}").expect("a string takes any text");
     }
     s.push_str("    ];\n}\n\n/// An operation's kind.\n#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]\n#[repr(u8)]\npub enum Opcode {\n");
     for op in OPS {
-        writeln!(s, "    /// `{}`: {}\n    {},", op.name, op.doc, camel(op.name)).unwrap();
+        writeln!(s, "    /// `{}`: {}\n    {},", op.name, op.doc, camel(op.name))
+            .expect("a string takes any text");
     }
     s.push_str("}\n\nimpl Opcode {\n    /// All opcodes, in table order.\n    pub const ALL: &'static [Opcode] = &[\n");
     for op in OPS {
-        writeln!(s, "        Opcode::{}, // row `{}`", camel(op.name), op.name).unwrap();
+        writeln!(s, "        Opcode::{}, // row `{}`", camel(op.name), op.name)
+            .expect("a string takes any text");
     }
     s.push_str(
         "    ];\n}\n\n/// One definition per opcode, indexed by it.\npub static OP_DEFS: &[OpDef] = &[\n",
@@ -153,8 +156,8 @@ pub fn opcodes() -> String {
 }
 
 fn def(s: &mut String, op: &OpRow) {
-    writeln!(s, "    // row `{}`", op.name).unwrap();
-    write!(s, "    OpDef {{ name: {:?}, operands: &[", op.name).unwrap();
+    writeln!(s, "    // row `{}`", op.name).expect("a string takes any text");
+    write!(s, "    OpDef {{ name: {:?}, operands: &[", op.name).expect("a string takes any text");
     for o in op.operands {
         write!(
             s,
@@ -165,23 +168,23 @@ fn def(s: &mut String, op: &OpRow) {
             o.bracket,
             o.keyword
         )
-        .unwrap();
+        .expect("a string takes any text");
     }
     write!(
         s,
         "], results: {}, attrs: &[",
         if op.two_results { "Results::Two".into() } else { format!("Results::{}", arity(op.results)) }
     )
-    .unwrap();
+    .expect("a string takes any text");
     for a in op.attrs {
-        let i = symbols().iter().position(|n| *n == a.name).unwrap();
+        let i = symbols().iter().position(|n| *n == a.name).expect("symbols() holds every name of the table");
         write!(
             s,
             "AttrDef {{ key: Sym::known({i}), kind: {}, required: {} }}, ",
             attr_kind(a.kind),
             a.required
         )
-        .unwrap();
+        .expect("a string takes any text");
     }
     let traits: Vec<String> =
         TRAITS.iter().filter(|(t, _)| op.traits.contains(t)).map(|(_, n)| format!("Traits::{n}")).collect();
@@ -194,7 +197,7 @@ fn def(s: &mut String, op: &OpRow) {
         op.class,
         op.doc
     )
-    .unwrap();
+    .expect("a string takes any text");
 }
 
 /// Rust source of the typed builder methods.
@@ -212,16 +215,16 @@ pub fn builder() -> String {
         for o in op.operands {
             match o.arity {
                 Arity::One => {
-                    write!(params, ", {}: Value", o.name).unwrap();
-                    writeln!(segs, "            .operand({})", o.name).unwrap();
+                    write!(params, ", {}: Value", o.name).expect("a string takes any text");
+                    writeln!(segs, "            .operand({})", o.name).expect("a string takes any text");
                 }
                 Arity::Opt => {
-                    write!(params, ", {}: Option<Value>", o.name).unwrap();
-                    writeln!(segs, "            .optional({})", o.name).unwrap();
+                    write!(params, ", {}: Option<Value>", o.name).expect("a string takes any text");
+                    writeln!(segs, "            .optional({})", o.name).expect("a string takes any text");
                 }
                 Arity::Many => {
-                    write!(params, ", {}: &[Value]", o.name).unwrap();
-                    writeln!(segs, "            .operands({})", o.name).unwrap();
+                    write!(params, ", {}: &[Value]", o.name).expect("a string takes any text");
+                    writeln!(segs, "            .operands({})", o.name).expect("a string takes any text");
                 }
             }
         }
@@ -264,20 +267,20 @@ pub fn builder() -> String {
             let key = format!("keys::{}", screaming(a.name));
             match a.kind {
                 AttrKind::Int => {
-                    write!(params, ", {arg}: i64").unwrap();
-                    writeln!(attr_set, "            .int({key}, {arg})").unwrap();
+                    write!(params, ", {arg}: i64").expect("a string takes any text");
+                    writeln!(attr_set, "            .int({key}, {arg})").expect("a string takes any text");
                 }
                 AttrKind::Ints => {
-                    write!(params, ", {arg}: &[i64]").unwrap();
-                    writeln!(attr_set, "            .ints({key}, {arg})").unwrap();
+                    write!(params, ", {arg}: &[i64]").expect("a string takes any text");
+                    writeln!(attr_set, "            .ints({key}, {arg})").expect("a string takes any text");
                 }
                 AttrKind::Enum(_) => {
-                    write!(params, ", {arg}: Sym").unwrap();
-                    writeln!(attr_set, "            .name({key}, {arg})").unwrap();
+                    write!(params, ", {arg}: Sym").expect("a string takes any text");
+                    writeln!(attr_set, "            .name({key}, {arg})").expect("a string takes any text");
                 }
                 _ => {
-                    write!(params, ", {arg}: AttrData").unwrap();
-                    writeln!(attr_set, "            .attr({key}, {arg})").unwrap();
+                    write!(params, ", {arg}: AttrData").expect("a string takes any text");
+                    writeln!(attr_set, "            .attr({key}, {arg})").expect("a string takes any text");
                 }
             }
         }
@@ -293,7 +296,7 @@ pub fn builder() -> String {
             op.doc,
             camel(op.name)
         )
-        .unwrap();
+        .expect("a string takes any text");
     }
     s.push_str("}\n");
     s
@@ -310,7 +313,7 @@ pub fn docs() -> String {
          Segments in brackets print behind the segment before them; `?` marks optional, `*` repeated segments.\n\n",
     );
     for op in OPS {
-        writeln!(s, "## `{}`\n\n{}\n", op.name, op.doc).unwrap();
+        writeln!(s, "## `{}`\n\n{}\n", op.name, op.doc).expect("a string takes any text");
         if !op.operands.is_empty() {
             let list: Vec<String> = op
                 .operands
@@ -325,10 +328,10 @@ pub fn docs() -> String {
                     format!("`{l}{}{mark}: {}{r}`", o.name, ty(o.ty))
                 })
                 .collect();
-            writeln!(s, "- operands: {}", list.join(", ")).unwrap();
+            writeln!(s, "- operands: {}", list.join(", ")).expect("a string takes any text");
         }
         let results = if op.two_results { "2".to_string() } else { arity(op.results).to_ascii_lowercase() };
-        writeln!(s, "- results: {results}; typing: {}", rule(op.rule)).unwrap();
+        writeln!(s, "- results: {results}; typing: {}", rule(op.rule)).expect("a string takes any text");
         if !op.attrs.is_empty() {
             let list: Vec<String> = op
                 .attrs
@@ -341,7 +344,7 @@ pub fn docs() -> String {
                     format!("`{}`{} ({kind})", a.name, if a.required { "" } else { "?" })
                 })
                 .collect();
-            writeln!(s, "- attributes: {}", list.join(", ")).unwrap();
+            writeln!(s, "- attributes: {}", list.join(", ")).expect("a string takes any text");
         }
         let traits: Vec<String> = TRAITS
             .iter()
@@ -354,7 +357,7 @@ pub fn docs() -> String {
             if traits.is_empty() { "none".into() } else { traits.join(", ") },
             op.class
         )
-        .unwrap();
+        .expect("a string takes any text");
     }
     s
 }
