@@ -96,6 +96,9 @@ impl Matrix {
     }
 }
 
+/// A comparison operator.
+type Test = (&'static str, fn(f64, f64) -> bool);
+
 /// Evaluates a formula.
 ///
 /// # Errors
@@ -170,7 +173,7 @@ impl<'a> Parser<'a> {
     fn comparison(&mut self) -> Result<Matrix> {
         let v = self.sum()?;
         // Longer operators first.
-        let tests: [(&str, fn(f64, f64) -> bool); 6] = [
+        let tests: [Test; 6] = [
             ("==", |a, b| a == b),
             ("!=", |a, b| a != b),
             ("<=", |a, b| a <= b),

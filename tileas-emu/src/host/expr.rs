@@ -30,6 +30,9 @@ pub fn evaluate(text: &str, names: &dyn Names) -> Result<i64, String> {
 
 const MAX_DEPTH: u32 = 64;
 
+/// A comparison operator.
+type Test = (&'static str, fn(i64, i64) -> bool);
+
 struct Parser<'a> {
     text: &'a str,
     at: usize,
@@ -82,7 +85,7 @@ impl<'a> Parser<'a> {
         }
         let a = self.sum()?;
         // Longer operators first.
-        let tests: [(&str, fn(i64, i64) -> bool); 6] = [
+        let tests: [Test; 6] = [
             ("==", |a, b| a == b),
             ("!=", |a, b| a != b),
             ("<=", |a, b| a <= b),

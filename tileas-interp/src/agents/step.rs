@@ -329,7 +329,7 @@ impl Machine<'_> {
                 let fill = if d.nan { f64::NAN } else { 0.0 };
                 let bits = count(&d.extents) as i64 * i64::from(d.view.elem.bits());
                 // Memory is read at once or when the load completes: both must give the same.
-                let early = self.steps % 2 == 0;
+                let early = self.steps.is_multiple_of(2);
                 let tile = if early {
                     let now = self.memory.load(&d.view, &d.extents, &origin, fill);
                     Some(now.map_err(|e| at_op(f, op, e))?)
