@@ -4,7 +4,7 @@
 //! multiplies to the *mma* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
 //! TMA stores of tiles that never pass through registers to a *store* agent. Uniform ops, region ops and
 //! terminators belong to nobody. A scalar read from memory belongs to the agent that needs it, or, where several do
-//! or reading it changes memory, to a one-lane agent ([`scalars`]). No cycles and no start times are looked at here.
+//! or reading it changes memory, to a one-lane agent (`scalars`). No cycles and no start times are looked at here.
 //!
 //! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts at a
 //! warp that is a multiple of four (it may read tensor memory). `setmaxnreg` is planned only where the registers

@@ -3,7 +3,7 @@
 //! The loop makes N + skew steps; step t runs the items of local stage k for iteration t - k if that is in 0..N.
 //! Neighbouring items of one stage form a *group*. What one group computes and another reads is a *variable*: its
 //! value now, and as many values of earlier steps as lie between definition and use. Every local stage has iterators
-//! of its own, because each runs another iteration. [`rolled`] writes one loop with guards, [`super::peel`] a
+//! of its own, because each runs another iteration. `rolled` writes one loop with guards, `peel` a
 //! prologue, a loop without guards, and an epilogue. Source: architecture, R2. Cost: items × variables per step.
 
 use super::emit::{Emit, Own, internal, unsupported};
