@@ -30,6 +30,9 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
         THREAD_LEVEL,
     ),
     (&["W0901", "W0902"], THREAD_LEVEL),
+    // Orders that no compilation emits; the test damages a kernel.
+    (&["E0709", "E0710"], ("tileas-codegen/tests/materialize.rs", "another_order_is_refused")),
+    (&["E0920", "E0922", "E0923"], ("tileas-codegen/tests/nvvm_text.rs", "errors_have_codes_and_places")),
 ];
 
 /// Codes without a test: what they refuse, an earlier stage refuses or never makes.

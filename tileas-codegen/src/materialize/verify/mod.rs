@@ -191,8 +191,6 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
             split("commits", &mut commit);
             wait.values_mut().for_each(|l| split("waits", l));
             release.values_mut().for_each(|l| split("releases", l));
-        } else if m.pipes[p].distance > 0 {
-            around.push("a distance, but nothing before the loop".into());
         }
         let in_order = |first: &Use, second: &Use| {
             first.0 == second.0 && first.1 == second.1 && (first.2, first.3) < (second.2, second.3)
