@@ -163,8 +163,13 @@ impl Lower<'_> {
             _ => Operand::Imm(otherwise as i64),
         };
         match when {
-            Some(Operand::Reg(p)) if buf.space == Space::Tmem && matches!(rt, RegTy::F32 | RegTy::B32) => {
-                // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns.
+            // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns. (Lanes
+            // without a row keep a defined value on the other way.)
+            Some(Operand::Reg(p))
+                if buf.space == Space::Tmem
+                    && matches!(rt, RegTy::F32 | RegTy::B32)
+                    && self.half_guard(dims).is_none() =>
+            {
                 self.b.br_on(p, join);
                 let x = self.b.imm(rt, other);
                 let base = self.tmem_addr(op, &buf, slot)?;

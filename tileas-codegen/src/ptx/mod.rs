@@ -73,10 +73,11 @@ struct Names {
     label: SecondaryMap<Bb, u32>,
 }
 
-/// A register's name, in a fixed size so that copying it takes no call. Ten digits and the prefix fit.
+/// A register's name, in a fixed size so that copying it takes no call. The prefix, ten digits and a comma behind fit.
 #[derive(Copy, Clone, Default)]
 struct Name {
     bytes: [u8; 16],
+    /// Without the comma.
     len: u8,
 }
 
@@ -89,6 +90,14 @@ impl Name {
             name.len += 1;
         }
         name
+    }
+
+    /// The name with a comma behind.
+    #[inline]
+    fn with_comma(mut self) -> Name {
+        let at = usize::from(self.len);
+        self.bytes[at..at + 2].copy_from_slice(b", ");
+        self
     }
 
     /// Counts the number behind the prefix up by one.
@@ -117,6 +126,12 @@ impl Spelling for Names {
     fn reg(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
         out.fixed(&name.bytes, usize::from(name.len));
+    }
+
+    #[inline]
+    fn reg_comma(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
+        let name = &self.names[reg.index()];
+        out.fixed(&name.bytes, usize::from(name.len) + 2);
     }
 
     #[inline]
@@ -242,7 +257,6 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
-                        out.text("    ");
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
@@ -306,7 +320,7 @@ impl PtxEmitter {
         for ((name, &used), &ty) in names.iter_mut().zip(&*used).zip(func.reg_ty.values()) {
             if used {
                 let next = &mut unused[ty as usize];
-                *name = *next;
+                *name = next.with_comma();
                 next.count_up();
                 counts[ty as usize] += 1;
             }
