@@ -198,17 +198,7 @@ impl PtxEmitter {
         out: &mut String,
     ) -> FunctionInfo {
         self.clear();
-        header(func, out);
         let registers = self.number(func);
-        for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
-            if count > 0 {
-                let _ = writeln!(out, "    .reg .{} {}<{count}>;", ty.as_str(), prefix(ty));
-            }
-        }
-        if func.local_bytes > 0 {
-            let _ = writeln!(out, "    .local .align 16 .b8 {LOCAL_AREA}[{}];", func.local_bytes);
-        }
-        out.push('\n');
         let comments = options.comments && !func.comments.is_empty();
         if comments {
             self.comment_order.extend(0..func.comments.len() as u32);
@@ -279,6 +269,9 @@ impl PtxEmitter {
             }
         }
         out.text("}\n");
+        // Room for all of it at once; a header is rarely longer.
+        out_text.reserve(out.as_bytes().len() + 1024);
+        header(func, registers, out_text);
         match std::str::from_utf8(out.as_bytes()) {
             Ok(text) => out_text.push_str(text),
             // Unreachable while names are identifiers and comments ASCII, as the verifier and `push_comment` see to.
@@ -364,7 +357,7 @@ fn branch(func: &Function, bb: Bb, inst: crate::nvvm::Inst, next: Option<Bb>) ->
     }
 }
 
-fn header(func: &Function, out: &mut String) {
+fn header(func: &Function, registers: [u32; 5], out: &mut String) {
     out.push('\n');
     out.push_str(match func.linkage {
         Linkage::Visible => ".visible ",
@@ -404,5 +397,13 @@ fn header(func: &Function, out: &mut String) {
     if func.nounroll {
         out.push_str(".pragma \"nounroll\";\n");
     }
-    out.push_str("{\n");
+    out.push_str("{\n");    for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
+        if count > 0 {
+            let _ = writeln!(out, "    .reg .{} {}<{count}>;", ty.as_str(), prefix(ty));
+        }
+    }
+    if func.local_bytes > 0 {
+        let _ = writeln!(out, "    .local .align 16 .b8 {LOCAL_AREA}[{}];", func.local_bytes);
+    }
+    out.push('\n');
 }
