@@ -34,7 +34,7 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
         match pass {
             NvvmPass::Cfg => cfg::run(func, &mut cfg::CfgScratch::default(), &mut stats),
             NvvmPass::Local => local::run(func, &mut local::LocalScratch::default(), &mut stats),
-            NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats, |_, _| ()),
+            NvvmPass::Dce => dce::run(func, &mut dce::DceScratch::default(), &mut stats),
             NvvmPass::Cleanup => stats = cleanup(func, &mut CleanupScratch::default()),
             NvvmPass::Regalloc => notes.push_str(&registers(func, settings, &mut reported)),
             NvvmPass::None | NvvmPass::Verify => {}

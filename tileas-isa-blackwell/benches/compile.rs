@@ -9,11 +9,12 @@ use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::lower::lower;
+use tileas_codegen::lower::{LowerScratch, lower, lower_in};
 use tileas_codegen::materialize::materialize;
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
 use tileas_codegen::place::place;
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::regalloc::{Allocator, RegallocOptions};
 use tileas_codegen::schedule::Scheduler;
 use tileas_codegen::schedule::ddg::schedule_function;
 use tileas_codegen::schedule::handoff::ScheduleAnalysis;
@@ -167,7 +168,12 @@ macro_rules! kernel {
             #[divan::bench]
             fn i_lower(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                bencher.bench_local(|| lower(black_box(&s.materialized), &*s.isa).expect("lowered"));
+                let mut scratch = LowerScratch::default();
+                bencher.bench_local(|| {
+                    let lowered = lower_in(black_box(&s.materialized), &*s.isa, &mut scratch);
+                    let mut lowered = lowered.expect("lowered");
+                    scratch.spare = lowered.module.functions.pop();
+                });
             }
 
             #[divan::bench]
@@ -180,26 +186,40 @@ macro_rules! kernel {
             }
 
             #[divan::bench]
-            fn k_emit(bencher: Bencher<'_, '_>) {
+            fn k_registers(bencher: Bencher<'_, '_>) {
+                let mut s = Stages::of($text);
+                let (mut allocator, options) = (Allocator::default(), RegallocOptions::default());
+                bencher.bench_local(|| allocator.run(black_box(&mut s.clean.functions[0]), &options));
+            }
+
+            #[divan::bench]
+            fn l_verify(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut verifier = nvvm::Verifier::default();
+                bencher
+                    .bench_local(|| verifier.verify(black_box(&s.clean), (9, 5), &mut Vec::new()).is_some());
+            }
+
+            #[divan::bench]
+            fn m_ptx(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 let (mut emitter, options) = (PtxEmitter::default(), PtxOptions::default());
+                let verified = nvvm::verify(&s.clean, (9, 5), &mut Vec::new()).expect("is valid");
                 bencher.bench_local(|| {
                     let mut text = String::new();
-                    let verified =
-                        nvvm::verify(black_box(&s.clean), (9, 5), &mut Vec::new()).expect("is valid");
-                    emitter.emit(verified, &options, &mut text);
+                    emitter.emit(black_box(verified), &options, &mut text);
                     text
                 });
             }
 
             #[divan::bench]
-            fn l_verify_placed(bencher: Bencher<'_, '_>) {
+            fn n_verify_placed(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 bencher.bench_local(|| tileas_codegen::ir::verifier::verify_function(black_box(&s.placed)));
             }
 
             #[divan::bench]
-            fn m_verify_materialized(bencher: Bencher<'_, '_>) {
+            fn o_verify_materialized(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 bencher.bench_local(|| {
                     tileas_codegen::ir::verifier::verify_function(black_box(&s.materialized))

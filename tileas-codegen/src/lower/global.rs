@@ -3,8 +3,9 @@
 //! Every thread addresses the elements its layout gives it; consecutive registers along the innermost dimension
 //! form vectors. Vectors want rows that begin on their alignment and end on their border. Where the type says so (an
 //! innermost extent that they divide; the launch requirements then ask the same of the strides), vectors are all there
-//! is. Elsewhere a branch that is uniform over the CTA decides at run time: vectors if the strides fit and the tile
-//! ends inside the row or at a whole vector, else one access per element, each with its own bound.
+//! is. Elsewhere a branch that is uniform over the CTA decides at run time. Where vectors are aligned in any case, but the
+//! tile reaches over the end of rows that end inside a vector, that one vector is accessed by element. Where strides
+//! are not known to fit, all accesses are by element, each with its own bound, unless both fit.
 
 use super::tile::strides;
 use super::{Lower, TileVal, Val};
@@ -13,26 +14,57 @@ use crate::ir::{Dim, Layout, Op, Scalar};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::SmallVec;
 
-/// One vector access: first register (element index) and its address and predicate.
+/// One vector access.
 struct Access {
+    /// Its first register, as an element index.
     first: usize,
     addr: Operand,
+    /// Predicate that all of it is in bounds; `None`: it always is.
     guard: Option<Reg>,
-    /// For access by element: predicate of the row, its address, the element's index in the row, the row's extent.
-    row: Option<Reg>,
-    row_addr: Reg,
-    index: Operand,
-    column: usize,
-    size: Operand,
+    /// Index among the rows.
+    row: usize,
+    /// Columns from the thread's first one.
+    column: u32,
+}
+
+/// What the accesses to one row of the tile share.
+struct Row {
+    /// The elements' coordinates but the innermost.
+    outer: SmallVec<[u64; 4]>,
+    /// Address of the thread's first column.
+    addr: Reg,
+    /// Predicate that the row is in bounds and the thread's to access.
+    guard: Option<Reg>,
+}
+
+/// Where vectors alone do not do.
+#[derive(Copy, Clone)]
+enum Rest {
+    /// Nowhere: rows begin and end at whole vectors.
+    None,
+    /// Vectors are aligned, but one may reach over the end of the row, unless the predicate holds.
+    Tail(Reg),
+    /// Vectors may also be unaligned, unless the predicate holds.
+    Elements(Reg),
 }
 
 /// All accesses of a thread.
 struct Accesses {
     /// Elements of a vector.
     vec: usize,
+    elem_bytes: usize,
     list: SmallVec<[Access; 16]>,
-    /// Whether vectors do, where only the launch knows.
-    whole: Option<Reg>,
+    rows: SmallVec<[Row; 4]>,
+    /// Elements of a row from the thread's first column on.
+    left: Operand,
+    rest: Rest,
+}
+
+/// See [`Lower::tail`].
+struct Tail {
+    over: Operand,
+    bytes: Reg,
+    is_it: SmallVec<[Reg; 16]>,
 }
 
 impl Lower<'_> {
@@ -82,81 +114,104 @@ impl Lower<'_> {
             };
             base.push(self.b.fold_add(origin, t));
         }
-        let whole = self.vectors_do(op, view, vec, inner)?;
+        let rest = self.rest(op, view, vec, inner)?;
+        let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
+        let left = self.left(size, base[rank - 1]);
         let owner = if store { self.owner_guard(&l) } else { None };
-        let mut out = SmallVec::new();
-        let mut row: Option<(SmallVec<[u64; 4]>, Reg, Option<Reg>)> = None;
+        let mut rows: SmallVec<[Row; 4]> = SmallVec::new();
+        let mut list = SmallVec::new();
         for first in (0..n).step_by(vec) {
             let flat = l.element(first as u32, 0, 0);
-            let at: SmallVec<[u64; 4]> = (0..rank).map(|d| flat / st[d] % u64::from(dims[d])).collect();
-            let outer: SmallVec<[u64; 4]> = at[..rank - 1].into();
-            if row.as_ref().is_none_or(|r| r.0 != outer) {
-                let mut guard = owner;
-                let mut index: Operand = base[rank - 1];
-                let mut addr = None;
-                for d in 0..rank - 1 {
-                    let g = self.b.fold_add(base[d], outer[d]);
-                    let g = self.b.as_reg(RegTy::B32, g);
-                    let size = self.nv.size_reg[view][d].unwrap_or(Operand::Imm(0));
-                    let p = self.b.setp_lt_u32(g, size);
-                    guard = Some(match guard {
-                        Some(q) => self.b.and_pred(q, p),
-                        None => p,
-                    });
-                    let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
-                    let part = self.b.mul_wide_u32(g, s);
-                    let bytes = self.b.shl_b64(part, elem_bytes.trailing_zeros());
-                    addr = Some(match addr {
-                        None => self.b.add_s64(ptr, bytes),
-                        Some(a) => self.b.add_s64(a, bytes),
-                    });
-                }
-                index = match index {
-                    Operand::Imm(v) => Operand::Imm(v * elem_bytes as i64),
-                    x => {
-                        let r = self.b.as_reg(RegTy::B32, x);
-                        self.b.mul_wide_u32(r, elem_bytes).into()
-                    }
-                };
-                let row_addr = match index {
-                    Operand::Imm(0) => addr.unwrap_or(ptr),
-                    x => self.b.add_s64(addr.unwrap_or(ptr), x),
-                };
-                row = Some((outer, row_addr, guard));
+            let outer: SmallVec<[u64; 4]> =
+                (0..rank - 1).map(|d| flat / st[d] % u64::from(dims[d])).collect();
+            if rows.last().is_none_or(|r| r.outer != outer) {
+                let row = self.row(view, ptr, elem_bytes, &base, outer, owner);
+                rows.push(row);
             }
-            let Some((_, addr, guard)) = &row else { continue };
-            let (addr, guard) = (*addr, *guard);
-            let col = at[rank - 1];
-            let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
-            let g = self.b.fold_add(base[rank - 1], col);
-            let g = self.b.as_reg(RegTy::B32, g);
-            let p = self.b.setp_lt_u32(g, size);
-            let row_guard = guard;
-            let guard = match guard {
-                Some(q) => self.b.and_pred(q, p),
-                None => p,
-            };
-            out.push(Access {
+            let Some(row) = rows.last() else { continue };
+            let (addr, guard) = (row.addr, row.guard);
+            let column = (flat % u64::from(dims[rank - 1])) as u32;
+            list.push(Access {
                 first,
-                addr: Operand::addr(addr, (col as usize * elem_bytes) as i32),
-                guard: Some(guard),
-                row: row_guard,
-                row_addr: addr,
-                index: base[rank - 1],
-                column: col as usize,
-                size,
+                addr: Operand::addr(addr, (column as usize * elem_bytes) as i32),
+                guard: self.exceeds(left, column + vec as u32 - 1, guard),
+                row: rows.len() - 1,
+                column,
             });
         }
-        Ok(Accesses { vec, list: out, whole })
+        Ok(Accesses { vec, elem_bytes, list, rows, left, rest })
     }
 
-    /// Whether vectors of `vec` elements are aligned and either in or out of bounds as a whole: `None` where the type
-    /// of the view says so, else a predicate that all threads agree on.
-    fn vectors_do(&mut self, op: Op, view: usize, vec: usize, inner: usize) -> CodegenResult<Option<Reg>> {
+    /// Address and predicate of a row.
+    fn row(
+        &mut self,
+        view: usize,
+        ptr: Reg,
+        elem_bytes: usize,
+        base: &[Operand],
+        outer: SmallVec<[u64; 4]>,
+        owner: Option<Reg>,
+    ) -> Row {
+        let (mut guard, mut addr) = (owner, None);
+        let rank = base.len();
+        for d in 0..rank - 1 {
+            let g = self.b.fold_add(base[d], outer[d]);
+            let g = self.b.as_reg(RegTy::B32, g);
+            let size = self.nv.size_reg[view][d].unwrap_or(Operand::Imm(0));
+            let p = self.b.setp_lt_u32(g, size);
+            guard = Some(match guard {
+                Some(q) => self.b.and_pred(q, p),
+                None => p,
+            });
+            let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
+            let part = self.b.mul_wide_u32(g, s);
+            let bytes = self.b.shl_b64(part, elem_bytes.trailing_zeros());
+            addr = Some(self.b.add_s64(addr.unwrap_or(ptr), bytes));
+        }
+        let addr = addr.unwrap_or(ptr);
+        let addr = match base[rank - 1] {
+            Operand::Imm(0) => addr,
+            Operand::Imm(v) => self.b.add_s64(addr, v * elem_bytes as i64),
+            x => {
+                let r = self.b.as_reg(RegTy::B32, x);
+                let bytes = self.b.mul_wide_u32(r, elem_bytes);
+                self.b.add_s64(addr, bytes)
+            }
+        };
+        Row { outer, addr, guard }
+    }
+
+    /// `size - index`, or 0 where the index is behind the end.
+    fn left(&mut self, size: Operand, index: Operand) -> Operand {
+        match (size, index) {
+            (s, Operand::Imm(0)) => s,
+            (Operand::Imm(s), Operand::Imm(i)) => Operand::Imm((s - i).max(0)),
+            (s, i) => {
+                let i = self.b.as_reg(RegTy::B32, i);
+                let end = self.b.max_u32(i, s);
+                self.b.sub_u32(end, i).into()
+            }
+        }
+    }
+
+    /// Predicate that `left > n` (and `also`); `None` where that always holds.
+    fn exceeds(&mut self, left: Operand, n: u32, also: Option<Reg>) -> Option<Reg> {
+        if matches!(left, Operand::Imm(l) if l > i64::from(n)) {
+            return also;
+        }
+        let left = self.b.as_reg(RegTy::B32, left);
+        Some(match also {
+            Some(q) => self.b.setp_gt_and_u32(left, n, q),
+            None => self.b.setp_gt_u32(left, n),
+        })
+    }
+
+    /// Where vectors of `vec` elements may be unaligned or partly out of bounds. Predicates are the same for all threads.
+    fn rest(&mut self, op: Op, view: usize, vec: usize, inner: usize) -> CodegenResult<Rest> {
         let info = &self.abi.views[view];
         let rank = info.dims.len();
         if vec <= 1 || rank == 0 {
-            return Ok(None);
+            return Ok(Rest::None);
         }
         let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
@@ -164,20 +219,20 @@ impl Lower<'_> {
             for d in (0..rank - 1).filter(|_| !mapped) {
                 self.requires.push(format!("{}.s{d} % {vec} == 0", info.name));
             }
-            return Ok(None);
+            return Ok(Rest::None);
         }
-        let rest = vec as i64 - 1;
+        let mask = vec as i64 - 1;
         let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
-        let over = self.b.fold_and(size, rest);
+        let over = self.b.fold_and(size, mask);
         let over = self.b.as_reg(RegTy::B32, over);
         let divides = self.b.setp_eq_u32(over, 0);
-        let Some(&last) = self.f.named_segment(op, "coords").last() else { return Ok(None) };
+        let Some(&last) = self.f.named_segment(op, "coords").last() else { return Ok(Rest::None) };
         let coord = self.coordinate(op, last)?;
         let origin = self.b.fold_mul(coord, inner as i64);
         let end = self.b.fold_add(origin, inner as i64 - 1);
         let end = self.b.as_reg(RegTy::B32, end);
         let inside = self.b.setp_lt_u32(end, size);
-        let mut whole = self.b.or_pred(divides, inside);
+        let whole = self.b.or_pred(divides, inside);
         if !mapped && rank > 1 {
             let mut strides = Operand::Imm(0);
             for d in 0..rank - 1 {
@@ -187,41 +242,72 @@ impl Lower<'_> {
                     x => self.b.or_b32(x, s).into(),
                 };
             }
-            let over = self.b.fold_and(strides, rest);
+            let over = self.b.fold_and(strides, mask);
             let over = self.b.as_reg(RegTy::B32, over);
             let aligned = self.b.setp_eq_u32(over, 0);
-            whole = self.b.and_pred(whole, aligned);
+            return Ok(Rest::Elements(self.b.and_pred(whole, aligned)));
         }
-        Ok(Some(whole))
+        Ok(Rest::Tail(whole))
     }
 
     /// The address of element `e` of a vector and the predicate that it is in bounds.
-    fn vector_element(&mut self, a: &Access, e: usize, elem_bytes: usize) -> (Operand, Reg) {
-        let index = self.b.fold_add(a.index, (a.column + e) as i64);
-        let index = self.b.as_reg(RegTy::B32, index);
-        let p = self.b.setp_lt_u32(index, a.size);
-        let p = match a.row {
-            Some(row) => self.b.and_pred(row, p),
-            None => p,
-        };
-        (Operand::addr(a.row_addr, ((a.column + e) * elem_bytes) as i32), p)
+    fn vector_element(&mut self, all: &Accesses, a: &Access, e: usize) -> (Operand, Option<Reg>) {
+        let row = &all.rows[a.row];
+        let at = a.column + e as u32;
+        let p = self.exceeds(all.left, at, row.guard);
+        (Operand::addr(row.addr, (at as usize * all.elem_bytes) as i32), p)
     }
 
-    /// Runs `vectors`, or `elements` where vectors will not do.
-    fn either(
+    /// Runs `vectors`, and where they do not do what does: `tail` after them or `elements` in their place.
+    fn access(
         &mut self,
-        whole: Option<Reg>,
+        rest: Rest,
         vectors: impl FnOnce(&mut Self),
+        tail: impl FnOnce(&mut Self),
         elements: impl FnOnce(&mut Self),
     ) {
-        let Some(whole) = whole else { return vectors(self) };
-        let (slow, join) = (self.b.block(), self.b.block());
-        self.b.br_on_not(whole, slow);
-        vectors(self);
-        self.b.bra(join);
-        self.b.place(slow);
-        elements(self);
-        self.b.place(join);
+        match rest {
+            Rest::None => vectors(self),
+            Rest::Tail(whole) => {
+                vectors(self);
+                let join = self.b.block();
+                self.b.br_on(whole, join);
+                tail(self);
+                self.b.place(join);
+            }
+            Rest::Elements(whole) => {
+                let (slow, join) = (self.b.block(), self.b.block());
+                self.b.br_on_not(whole, slow);
+                vectors(self);
+                self.b.bra(join);
+                self.b.place(slow);
+                elements(self);
+                self.b.place(join);
+            }
+        }
+    }
+
+    /// The vector that reaches over the end of the rows: how many of its elements are in bounds, its distance from the
+    /// thread's first column in elements and in bytes, and, by access, the predicate that it is this one.
+    fn tail(&mut self, all: &Accesses) -> Tail {
+        let over = self.b.fold_and(all.left, all.vec as i64 - 1);
+        let column = self.b.fold_sub(all.left, over);
+        let column = self.b.as_reg(RegTy::B32, column);
+        let bytes = self.b.mul_wide_u32(column, all.elem_bytes);
+        let mut by_column: SmallVec<[(u32, Reg); 16]> = SmallVec::new();
+        let mut is_it = SmallVec::new();
+        for a in &all.list {
+            let p = match by_column.iter().find(|x| x.0 == a.column) {
+                Some(&(_, p)) => p,
+                None => {
+                    let p = self.b.setp_eq_u32(column, a.column);
+                    by_column.push((a.column, p));
+                    p
+                }
+            };
+            is_it.push(p);
+        }
+        Tail { over, bytes, is_it }
     }
 
     /// Predicate of the threads that own their elements (replicas do not store).
@@ -267,16 +353,16 @@ impl Lower<'_> {
             let v = if rt == RegTy::F32 { Operand::f32(pad as f32) } else { Operand::Imm(pad as i64) };
             self.b.mov_to(r, v);
         }
-        let Accesses { vec, list, whole } = self.accesses(op, dims, elem, layout, false)?;
-        let vectors = |this: &mut Self| {
-            for a in &list {
-                this.load_vector(a, vec, elem, regs);
-            }
-        };
-        if vec * elem.bytes() as usize == 2 {
-            self.load_elements(&list, vec, elem, regs);
+        let all = self.accesses(op, dims, elem, layout, false)?;
+        if all.vec * all.elem_bytes == 2 {
+            self.load_elements(&all, elem, regs);
         } else {
-            self.either(whole, vectors, |this| this.load_elements(&list, vec, elem, regs));
+            self.access(
+                all.rest,
+                |this| all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs)),
+                |this| this.load_tail(&all, elem, regs, pad),
+                |this| this.load_elements(&all, elem, regs),
+            );
         }
         let (regs, ty) = (self.keep(regs.iter().map(Operand::Reg)), f.value_type(result));
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
@@ -284,9 +370,9 @@ impl Lower<'_> {
     }
 
     /// `vec` elements at once, 4 to 16 bytes.
-    fn load_vector(&mut self, a: &Access, vec: usize, elem: Scalar, regs: Regs) {
-        let bytes = vec * elem.bytes() as usize;
-        let unit = a.first * elem.bytes() as usize / 4;
+    fn load_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: Regs) {
+        let bytes = all.vec * all.elem_bytes;
+        let unit = a.first * all.elem_bytes / 4;
         let part = regs.slice(unit, unit + bytes.div_ceil(4));
         let form = match (bytes, super::control::element_reg(elem) == RegTy::F32) {
             (16, true) => PtxOp::LdGlobalV4F32,
@@ -301,43 +387,84 @@ impl Lower<'_> {
             (false, Some(r)) => r.into(),
             (false, None) => return,
         };
-        self.guard(a);
+        self.guard(a.guard);
         self.b.emit(form, &[dst, a.addr]);
     }
 
-    /// Element by element; 16-bit elements are put together in pairs at the end.
-    fn load_elements(&mut self, list: &[Access], vec: usize, elem: Scalar, regs: Regs) {
-        let elem_bytes = elem.bytes() as usize;
-        let form = match super::control::element_reg(elem) {
+    /// Loads a single element.
+    fn load_element_to(&mut self, guard: Option<Reg>, ty: RegTy, dst: Reg, addr: Operand) {
+        let form = match ty {
             RegTy::F32 => PtxOp::LdGlobalF32,
+            RegTy::B16 => PtxOp::LdGlobalB16,
             _ => PtxOp::LdGlobalB32,
         };
-        let mut halves: Vec<Reg> = Vec::new();
-        for a in list {
-            for e in 0..vec {
-                let (addr, p) = self.vector_element(a, e, elem_bytes);
-                if elem_bytes == 2 {
-                    // Elements are in register order, first vector first.
-                    let h = self.b.imm(RegTy::B16, 0);
-                    halves.push(h);
-                    self.b.on(p);
-                    self.b.emit(PtxOp::LdGlobalB16, &[h.into(), addr]);
-                } else if let Some(d) = regs.get(a.first + e) {
-                    self.b.on(p);
-                    self.b.emit(form, &[d.into(), addr]);
-                }
+        self.guard(guard);
+        self.b.emit(form, &[dst.into(), addr]);
+    }
+
+    /// The elements in bounds of the vectors that are not as a whole: loaded once a row, then moved to where they belong.
+    fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, pad: f64) {
+        let Tail { over, bytes, is_it } = self.tail(all);
+        let rt = super::control::element_reg(elem);
+        let per_vector = all.vec * all.elem_bytes / 4;
+        for (n, row) in all.rows.iter().enumerate() {
+            let addr = self.b.add_s64(row.addr, bytes);
+            let mut found: SmallVec<[Reg; 8]> = SmallVec::new();
+            for e in 0..all.vec - 1 {
+                let p = self.exceeds(over, e as u32, row.guard);
+                let (ty, none) = match (all.elem_bytes, rt) {
+                    (2, _) => (RegTy::B16, Operand::Imm(0)),
+                    (_, RegTy::F32) => (rt, Operand::f32(pad as f32)),
+                    _ => (rt, Operand::Imm(pad as i64)),
+                };
+                let d = self.b.imm(ty, none);
+                self.load_element_to(p, ty, d, Operand::addr(addr, (e * all.elem_bytes) as i32));
+                found.push(d);
             }
-        }
-        for (n, pair) in halves.chunks(2).enumerate() {
-            if let (Some(d), Some(&low)) = (regs.get(n), pair.first()) {
-                let high = pair.get(1).copied().unwrap_or(low);
-                self.b.pack_b32_b16_to(d, [low, high]);
+            if all.elem_bytes == 2 {
+                found.push(self.b.imm(RegTy::B16, 0));
+                found = found.chunks_exact(2).map(|pair| self.b.pack_b32_b16([pair[0], pair[1]])).collect();
+            }
+            for (a, &p) in all.list.iter().zip(&is_it).filter(|(a, _)| a.row == n) {
+                let unit = a.first * all.elem_bytes / 4;
+                for (&x, d) in found.iter().zip(regs.slice(unit, unit + per_vector)) {
+                    self.b.on(p).mov_to(d, x);
+                }
             }
         }
     }
 
-    fn guard(&mut self, a: &Access) {
-        if let Some(p) = a.guard {
+    /// Element by element; 16-bit elements are put together in pairs at the end.
+    fn load_elements(&mut self, all: &Accesses, elem: Scalar, regs: Regs) {
+        let rt = super::control::element_reg(elem);
+        let mut low = None;
+        for a in &all.list {
+            for e in 0..all.vec {
+                let (addr, p) = self.vector_element(all, a, e);
+                let n = a.first + e;
+                if all.elem_bytes != 2 {
+                    if let Some(d) = regs.get(n) {
+                        self.load_element_to(p, rt, d, addr);
+                    }
+                    continue;
+                }
+                // Elements are in register order, first vector first.
+                let h = self.b.imm(RegTy::B16, 0);
+                self.load_element_to(p, RegTy::B16, h, addr);
+                match (low.take(), regs.get(n / 2)) {
+                    (Some(l), Some(d)) => self.b.pack_b32_b16_to(d, [l, h]),
+                    _ => low = Some(h),
+                }
+            }
+        }
+        // A single element.
+        if let (Some(h), Some(d)) = (low, regs.iter().next_back()) {
+            self.b.pack_b32_b16_to(d, [h, h]);
+        }
+    }
+
+    fn guard(&mut self, guard: Option<Reg>) {
+        if let Some(p) = guard {
             self.b.on(p);
         }
     }
@@ -353,25 +480,74 @@ impl Lower<'_> {
             return self.unsupported(op, format!("of {} elements", t.elem.name()));
         }
         let rt = super::control::element_reg(t.elem);
-        let Accesses { vec, list, whole } = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
+        let all = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
         let units = t.regs.start as usize..(t.regs.start + t.regs.len) as usize;
         let regs: SmallVec<[Reg; 32]> = units.map(|i| self.b.as_reg(rt, self.units[i])).collect();
-        if vec * t.elem.bytes() as usize == 2 {
-            self.store_elements(&list, vec, t.elem, &regs);
+        if all.vec * all.elem_bytes == 2 {
+            self.store_elements(&all, t.elem, &regs);
             return Ok(());
         }
-        let vectors = |this: &mut Self| {
-            for a in &list {
-                this.store_vector(a, vec, t.elem, &regs);
-            }
-        };
-        self.either(whole, vectors, |this| this.store_elements(&list, vec, t.elem, &regs));
+        self.access(
+            all.rest,
+            |this| all.list.iter().for_each(|a| this.store_vector(&all, a, t.elem, &regs)),
+            |this| this.store_tail(&all, t.elem, &regs),
+            |this| this.store_elements(&all, t.elem, &regs),
+        );
         Ok(())
     }
 
-    fn store_vector(&mut self, a: &Access, vec: usize, elem: Scalar, regs: &[Reg]) {
-        let bytes = vec * elem.bytes() as usize;
-        let unit = a.first * elem.bytes() as usize / 4;
+    /// The elements in bounds of the vectors that are not as a whole: fetched from where they are, then stored once a row.
+    fn store_tail(&mut self, all: &Accesses, elem: Scalar, regs: &[Reg]) {
+        let Tail { over, bytes, is_it } = self.tail(all);
+        let rt = super::control::element_reg(elem);
+        let per_vector = all.vec * all.elem_bytes / 4;
+        let form = if rt == RegTy::F32 { PtxOp::StGlobalF32 } else { PtxOp::StGlobalB32 };
+        for (n, row) in all.rows.iter().enumerate() {
+            let addr = self.b.add_s64(row.addr, bytes);
+            let mut held: SmallVec<[Reg; 4]> = SmallVec::new();
+            let mut any: Option<Reg> = None;
+            for (a, &p) in all.list.iter().zip(&is_it).filter(|(a, _)| a.row == n) {
+                let unit = a.first * all.elem_bytes / 4;
+                for k in 0..per_vector {
+                    let Some(&r) = regs.get(unit + k) else { continue };
+                    match held.get(k) {
+                        Some(&h) => self.b.on(p).mov_to(h, r),
+                        // The first needs no guard: what is held counts only if one of the predicates holds.
+                        None => held.push(self.b.imm(rt, r)),
+                    }
+                }
+                any = Some(match any {
+                    Some(q) => self.b.or_pred(q, p),
+                    None => p,
+                });
+            }
+            let guard = match (row.guard, any) {
+                (Some(a), Some(b)) => Some(self.b.and_pred(a, b)),
+                (a, b) => a.or(b),
+            };
+            let mut e = 0;
+            for &h in &held {
+                let parts: SmallVec<[Reg; 2]> = match all.elem_bytes {
+                    2 => self.b.unpack_b32_b16(h).iter().collect(),
+                    _ => SmallVec::from_slice(&[h]),
+                };
+                for x in parts {
+                    if e + 1 < all.vec {
+                        let p = self.exceeds(over, e as u32, guard);
+                        self.guard(p);
+                        let form = if all.elem_bytes == 2 { PtxOp::StGlobalB16 } else { form };
+                        let at = Operand::addr(addr, (e * all.elem_bytes) as i32);
+                        self.b.emit(form, &[at, x.into()]);
+                    }
+                    e += 1;
+                }
+            }
+        }
+    }
+
+    fn store_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: &[Reg]) {
+        let bytes = all.vec * all.elem_bytes;
+        let unit = a.first * all.elem_bytes / 4;
         let src: SmallVec<[Operand; 4]> =
             regs.iter().skip(unit).take(bytes.div_ceil(4)).map(|&r| r.into()).collect();
         let form = match (bytes, super::control::element_reg(elem) == RegTy::F32) {
@@ -383,28 +559,27 @@ impl Lower<'_> {
             (_, false) => PtxOp::StGlobalB32,
         };
         let data = match (bytes >= 8, src.first()) {
-            (true, _) => self.b.list(&src.to_vec()),
+            (true, _) => self.b.list(&src.as_slice()),
             (false, Some(&r)) => r,
             (false, None) => return,
         };
-        self.guard(a);
+        self.guard(a.guard);
         self.b.emit(form, &[a.addr, data]);
     }
 
-    fn store_elements(&mut self, list: &[Access], vec: usize, elem: Scalar, regs: &[Reg]) {
-        let elem_bytes = elem.bytes() as usize;
+    fn store_elements(&mut self, all: &Accesses, elem: Scalar, regs: &[Reg]) {
         let form = match super::control::element_reg(elem) {
             RegTy::F32 => PtxOp::StGlobalF32,
             _ => PtxOp::StGlobalB32,
         };
         let mut halves: Option<(usize, SmallVec<[Reg; 2]>)> = None;
-        for a in list {
-            for e in 0..vec {
+        for a in &all.list {
+            for e in 0..all.vec {
                 let n = a.first + e;
-                let (addr, p) = self.vector_element(a, e, elem_bytes);
-                if elem_bytes != 2 {
+                let (addr, p) = self.vector_element(all, a, e);
+                if all.elem_bytes != 2 {
                     if let Some(&r) = regs.get(n) {
-                        self.b.on(p);
+                        self.guard(p);
                         self.b.emit(form, &[addr, r.into()]);
                     }
                     continue;
@@ -416,7 +591,7 @@ impl Lower<'_> {
                     None => self.b.unpack_b32_b16(pair).iter().collect(),
                 };
                 if let Some(&h) = both.get(n % 2) {
-                    self.b.on(p);
+                    self.guard(p);
                     self.b.emit(PtxOp::StGlobalB16, &[addr, h.into()]);
                 }
                 halves = Some((n / 2, both));

@@ -158,7 +158,32 @@ impl Lower<'_> {
         };
         let otherwise = f.attr_number(op, keys::OTHERWISE).unwrap_or(0.0);
         let join = self.b.block();
+        let other = match rt {
+            RegTy::F32 => Operand::f32(otherwise as f32),
+            _ => Operand::Imm(otherwise as i64),
+        };
         match when {
+            // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns. (Lanes
+            // without a row keep a defined value on the other way.)
+            Some(Operand::Reg(p))
+                if buf.space == Space::Tmem
+                    && matches!(rt, RegTy::F32 | RegTy::B32)
+                    && self.half_guard(dims).is_none() =>
+            {
+                self.b.br_on(p, join);
+                let x = self.b.imm(rt, other);
+                let base = self.tmem_addr(op, &buf, slot)?;
+                let first = offsets.last().copied().unwrap_or(0).max(0) as u32;
+                for (at, n) in tmem_pieces(regs.len() as u32) {
+                    let list = self.b.list(&[x; 32].get(..n as usize).unwrap_or_default());
+                    let addr = Operand::addr(base.0, base.1 + (first + at) as i32);
+                    self.b.emit(tmem_st(n), &[addr, list]);
+                }
+                self.b.tcgen05_wait_st();
+                self.b.place(join);
+                self.b.bar_warp_sync(0xffff_ffffu32);
+                self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?;
+            }
             Some(Operand::Reg(p)) => {
                 let none = self.b.block();
                 self.b.br_on_not(p, none);
@@ -166,12 +191,7 @@ impl Lower<'_> {
                 self.b.bra(join);
                 self.b.place(none);
                 for r in regs.iter() {
-                    let v = if rt == RegTy::F32 {
-                        Operand::f32(otherwise as f32)
-                    } else {
-                        Operand::Imm(otherwise as i64)
-                    };
-                    self.b.mov_to(r, v);
+                    self.b.mov_to(r, other);
                 }
                 self.b.place(join);
                 self.b.bar_warp_sync(0xffff_ffffu32);
@@ -212,15 +232,11 @@ impl Lower<'_> {
                     self.b.tcgen05_wait_st();
                 }
                 let base = self.tmem_addr(op, buf, slot)?;
-                let cols = dims.last().copied().unwrap_or(0);
-                let mut at = 0;
-                while at < cols {
-                    let n = 1 << (cols - at).ilog2().min(5);
+                for (at, n) in tmem_pieces(dims.last().copied().unwrap_or(0)) {
                     let part = regs.slice(at as usize, (at + n) as usize);
                     let list = self.b.list(&part);
                     let addr = Operand::addr(base.0, base.1 + (col0 + at) as i32);
                     self.b.emit(tmem_ld(n), &[list, addr]);
-                    at += n;
                 }
                 self.b.tcgen05_wait_ld();
                 Ok(())
@@ -275,16 +291,12 @@ impl Lower<'_> {
         }
         let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
-        let cols = t.regs.len() as u32;
-        let mut at = 0;
-        while at < cols {
-            let n = 1 << (cols - at).ilog2().min(5);
+        for (at, n) in tmem_pieces(t.regs.len() as u32) {
             let regs: SmallVec<[Operand; 32]> = (at as usize..(at + n) as usize)
                 .map(|i| self.b.as_reg(RegTy::F32, self.units[t.regs.start as usize + i]).into())
                 .collect();
             let list = self.b.list(&regs.as_slice());
             self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
-            at += n;
         }
         self.pending_st = true;
         Ok(())
@@ -465,6 +477,16 @@ impl Lower<'_> {
         };
         if bytes == 0 { desc.into() } else { self.b.add_s64(desc, bytes >> 4).into() }
     }
+}
+
+/// First column and width of the instructions that move `cols` columns of tensor memory.
+fn tmem_pieces(cols: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let n = 1 << cols.checked_sub(at)?.checked_ilog2()?.min(5);
+        at += n;
+        Some((at - n, n))
+    })
 }
 
 fn tmem_ld(n: u32) -> PtxOp {

@@ -7,7 +7,7 @@
 use super::{Lower, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Op, Opcode, Scalar, keys};
-use crate::nvvm::{Operand, Reg, RegTy, Special};
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Special};
 
 impl Lower<'_> {
     /// Lowers an op on scalars.
@@ -214,48 +214,75 @@ impl Lower<'_> {
             },
             O::Ftof => return Ok(self.round(a, ty)),
             _ => {
-                let x = self.float(op, a, b, get(2).0)?;
+                let x = self.float(op, args)?;
                 return Ok(self.round(x.into(), ty));
             }
         };
         Ok(r.into())
     }
 
-    /// A float op on f32 registers.
-    fn float(&mut self, op: Op, a: Operand, b: Operand, c: Operand) -> CodegenResult<Reg> {
+    /// The form of a float op on f32 that one instruction computes, and how many of its sources, from the first on, have to
+    /// be registers.
+    pub(super) fn float_form(&self, op: Op) -> Option<(PtxOp, usize)> {
         use Opcode as O;
+        let nan = || self.f.has_attr(op, keys::PROPAGATE_NAN);
+        Some(match self.f.opcode(op) {
+            O::Addf => (PtxOp::AddRnF32, 1),
+            O::Subf => (PtxOp::SubRnF32, 1),
+            O::Mulf => (PtxOp::MulRnF32, 1),
+            O::Divf => (PtxOp::DivRnF32, 2),
+            O::Maxf => (if nan() { PtxOp::MaxNanF32 } else { PtxOp::MaxF32 }, 1),
+            O::Minf => (if nan() { PtxOp::MinNanF32 } else { PtxOp::MinF32 }, 1),
+            O::Fma => (PtxOp::FmaRnF32, 2),
+            O::Negf => (PtxOp::NegF32, 1),
+            O::Absf => (PtxOp::AbsF32, 1),
+            O::Exp2 => (PtxOp::Ex2ApproxF32, 1),
+            O::Log2 => (PtxOp::Lg2ApproxF32, 1),
+            O::Sqrt => (PtxOp::SqrtRnF32, 1),
+            O::Rsqrt => (PtxOp::RsqrtApproxF32, 1),
+            O::Tanh => (PtxOp::TanhApproxF32, 1),
+            _ => return None,
+        })
+    }
+
+    /// Emits such a form.
+    #[inline]
+    pub(super) fn emit_float(&mut self, form: PtxOp, sources: &[Operand]) -> Reg {
+        let d = self.b.reg(RegTy::F32);
+        match *sources {
+            [a] => self.b.emit(form, &[d.into(), a]),
+            [a, b] => self.b.emit(form, &[d.into(), a, b]),
+            _ => {
+                let all: smallvec::SmallVec<[Operand; 4]> =
+                    std::iter::once(d.into()).chain(sources.iter().copied()).collect();
+                self.b.emit(form, &all)
+            }
+        };
+        d
+    }
+
+    /// A float op on f32 registers.
+    fn float(&mut self, op: Op, args: &[(Operand, Scalar)]) -> CodegenResult<Reg> {
+        use Opcode as O;
+        if let Some((form, registers)) = self.float_form(op) {
+            let sources: smallvec::SmallVec<[Operand; 3]> = args
+                .iter()
+                .enumerate()
+                .map(|(k, &(x, _))| if k < registers { self.b.as_reg(RegTy::F32, x).into() } else { x })
+                .collect();
+            return Ok(self.emit_float(form, &sources));
+        }
+        let a = args.first().map_or(Operand::Imm(0), |a| a.0);
         let a = self.b.as_reg(RegTy::F32, a);
         Ok(match self.f.opcode(op) {
-            O::Addf => self.b.add_rn_f32(a, b),
-            O::Subf => self.b.sub_rn_f32(a, b),
-            O::Mulf => self.b.mul_rn_f32(a, b),
-            O::Divf => {
-                let b = self.b.as_reg(RegTy::F32, b);
-                self.b.div_rn_f32(a, b)
-            }
-            O::Maxf if self.f.has_attr(op, keys::PROPAGATE_NAN) => self.b.max_nan_f32(a, b),
-            O::Minf if self.f.has_attr(op, keys::PROPAGATE_NAN) => self.b.min_nan_f32(a, b),
-            O::Maxf => self.b.max_f32(a, b),
-            O::Minf => self.b.min_f32(a, b),
-            O::Fma => {
-                let b = self.b.as_reg(RegTy::F32, b);
-                self.b.fma_rn_f32(a, b, c)
-            }
-            O::Negf => self.b.neg_f32(a),
-            O::Absf => self.b.abs_f32(a),
             O::Exp => {
                 let t = self.b.mul_rn_f32(a, std::f32::consts::LOG2_E);
                 self.b.ex2_approx_f32(t)
             }
-            O::Exp2 => self.b.ex2_approx_f32(a),
             O::Log => {
                 let t = self.b.lg2_approx_f32(a);
                 self.b.mul_rn_f32(t, std::f32::consts::LN_2)
             }
-            O::Log2 => self.b.lg2_approx_f32(a),
-            O::Sqrt => self.b.sqrt_rn_f32(a),
-            O::Rsqrt => self.b.rsqrt_approx_f32(a),
-            O::Tanh => self.b.tanh_approx_f32(a),
             _ => return self.unsupported(op, "has no lowering"),
         })
     }

@@ -7,11 +7,17 @@
 use super::{Lower, TileVal, Units, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
-use crate::nvvm::{Operand, RegTy};
+use crate::nvvm::{Operand, PtxOp, RegTy};
 use smallvec::{SmallVec, smallvec};
 
 fn packed(elem: Scalar) -> bool {
     matches!(elem, Scalar::F16 | Scalar::BF16)
+}
+
+/// Where element `i` of an operand is among the units; there is one for all of what is the same everywhere.
+#[inline]
+fn element(e: Units, i: usize) -> usize {
+    e.start as usize + if e.len() == 1 { 0 } else { i }
 }
 
 /// Strides of row-major `dims`.
@@ -200,29 +206,66 @@ impl Lower<'_> {
         let ty = if packed(elem) { Scalar::F32 } else { elem };
         let splat = args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
-        let start = self.units.len();
-        let mut a: SmallVec<[(Operand, Scalar); 3]> =
-            args.iter().map(|&(e, s)| (self.units[e.start as usize], s)).collect();
-        for i in 0..count {
-            for (x, (e, _)) in a.iter_mut().zip(&args) {
-                if e.len() > i {
-                    x.0 = self.units[e.start as usize + i];
-                } else if i == e.len() {
-                    x.0 = self.units[e.start as usize];
+        let results = match (f.opcode(op), self.float_form(op)) {
+            // The elements are in f32 already.
+            (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
+            (_, Some((form, registers))) => self.float_elements(form, registers, &args, count),
+            _ => {
+                let start = self.units.len();
+                let mut a: SmallVec<[(Operand, Scalar); 3]> =
+                    args.iter().map(|&(e, s)| (self.units[e.start as usize], s)).collect();
+                for i in 0..count {
+                    for (x, (e, _)) in a.iter_mut().zip(&args) {
+                        x.0 = self.units[element(*e, i)];
+                    }
+                    let x = self.arith(op, &a, ty)?;
+                    self.units.push(x);
                 }
+                self.units_from(start)
             }
-            let x = self.arith(op, &a, ty)?;
-            self.units.push(x);
-        }
+        };
         if splat {
-            let x = self.round(self.units[start], elem);
+            let x = self.round(self.units[results.start as usize], elem);
             let regs = self.keep([x]);
             self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, layout });
             return Ok(());
         }
-        let regs = self.collect(self.units_from(start), elem);
+        let regs = self.collect(results, elem);
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, layout });
         Ok(())
+    }
+
+    /// One instruction per element; see [`Lower::float_form`].
+    fn float_elements(
+        &mut self,
+        form: PtxOp,
+        registers: usize,
+        args: &[(Units, Scalar)],
+        count: usize,
+    ) -> Units {
+        let mut args: SmallVec<[Units; 3]> = args.iter().map(|a| a.0).collect();
+        // A constant that all elements share is moved to a register once.
+        for e in args.iter_mut().take(registers).filter(|e| e.len() == 1) {
+            let x = self.b.as_reg(RegTy::F32, self.units[e.start as usize]);
+            *e = self.keep([x.into()]);
+        }
+        let start = self.units.len();
+        for i in 0..count {
+            let mut sources = [Operand::Imm(0); 3];
+            for (k, (x, &e)) in sources.iter_mut().zip(&args).enumerate() {
+                *x = self.units[element(e, i)];
+                if k < registers && !matches!(x, Operand::Reg(_)) {
+                    *x = self.b.as_reg(RegTy::F32, *x).into();
+                }
+            }
+            let d = match (args.len(), sources) {
+                (1, [a, ..]) => self.emit_float(form, &[a]),
+                (2, [a, b, _]) => self.emit_float(form, &[a, b]),
+                _ => self.emit_float(form, &sources),
+            };
+            self.units.push(d.into());
+        }
+        self.units_from(start)
     }
 
     /// Shape ops: every result register names the source register that holds its element.

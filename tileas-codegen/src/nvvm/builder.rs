@@ -85,6 +85,7 @@ impl<'f> FuncBuilder<'f> {
     }
 
     /// A fresh register.
+    #[inline]
     pub fn reg(&mut self, ty: RegTy) -> Reg {
         self.func.reg(ty)
     }
@@ -103,6 +104,8 @@ impl<'f> FuncBuilder<'f> {
     }
 
     /// Appends an instruction; the operands are in order of appearance, results included.
+    // Inlined, the operands are copied by moves of a known size.
+    #[inline]
     pub fn emit(&mut self, op: PtxOp, operands: &[Operand]) -> Inst {
         let guard = std::mem::take(&mut self.guard);
         let inst = self.func.make_inst(op, operands, guard);

@@ -86,12 +86,12 @@ pub enum Ty {
 impl Ty {
     /// Whether a register of that type can stand here.
     #[inline]
-    pub(crate) fn accepts(self, reg: RegTy) -> bool {
+    pub(crate) const fn accepts(self, reg: RegTy) -> bool {
         match self {
-            Ty::Pred => reg == RegTy::Pred,
-            Ty::B16 => reg == RegTy::B16,
-            Ty::B32 => reg == RegTy::B32,
-            Ty::B64 => reg == RegTy::B64,
+            Ty::Pred => matches!(reg, RegTy::Pred),
+            Ty::B16 => matches!(reg, RegTy::B16),
+            Ty::B32 => matches!(reg, RegTy::B32),
+            Ty::B64 => matches!(reg, RegTy::B64),
             Ty::F32 | Ty::X32 => matches!(reg, RegTy::B32 | RegTy::F32),
         }
     }
@@ -140,7 +140,7 @@ pub enum Space {
 impl Space {
     /// Type of a register that holds an address.
     #[inline]
-    pub(crate) fn address_ty(self) -> Ty {
+    pub(crate) const fn address_ty(self) -> Ty {
         match self {
             Space::Shared | Space::Tensor => Ty::B32,
             _ => Ty::B64,
@@ -307,7 +307,7 @@ static RESULTS: [u8; FORMS.len()] = {
     all
 };
 
-/// Per form, what passes ask about every instruction: [`TERMINATOR`], [`SHAREABLE`].
+/// Per form, what passes ask about every instruction: [`TERMINATOR`], [`SHAREABLE`], [`PLAIN`].
 static FLAGS: [u8; FORMS.len()] = {
     let mut all = [0; FORMS.len()];
     let mut form = 0;
@@ -318,13 +318,118 @@ static FLAGS: [u8; FORMS.len()] = {
         if FORMS[form].effects.0 == 0 && RESULTS[form] == 1 {
             all[form] |= SHAREABLE;
         }
+        let (operands, syntax) = (FORMS[form].operands, FORMS[form].syntax);
+        let mut plain = !operands.is_empty() && syntax[operands.len()].is_empty();
+        let mut i = 0;
+        while i < operands.len() {
+            let comma = i == 0 || matches!(syntax[i].as_bytes(), b", ");
+            plain &= comma && matches!(operands[i].kind, Kind::Reg { .. });
+            i += 1;
+        }
+        if plain {
+            all[form] |= PLAIN;
+        }
         form += 1;
     }
     all
 };
 
+/// Positions of [`FITS`]; forms with more go the long way.
+const FIT_POSITIONS: usize = 8;
+
+/// What an operand position takes, as sets of register types: bit `t as u8` for [`RegTy`] `t`.
+#[derive(Copy, Clone)]
+pub(crate) struct Fit {
+    /// A register by itself.
+    pub reg: u8,
+    /// The register of an address with an offset.
+    pub base: u8,
+    /// Elements of a brace list.
+    pub item: u8,
+    /// Length of that list.
+    pub len: u8,
+}
+
+const fn types(ty: Ty) -> u8 {
+    let mut set = 0;
+    let mut i = 0;
+    while i < RegTy::ALL.len() {
+        if ty.accepts(RegTy::ALL[i]) {
+            set |= 1 << RegTy::ALL[i] as u8;
+        }
+        i += 1;
+    }
+    set
+}
+
+/// Registers fit nowhere.
+const MISFIT: Fit = Fit { reg: 0, base: 0, item: 0, len: 0 };
+
+const fn fit(kind: Kind) -> Fit {
+    match kind {
+        Kind::Reg { ty, .. } => Fit { reg: types(ty), ..MISFIT },
+        Kind::RegOrImm { .. } => Fit { reg: types(Ty::B32), ..MISFIT },
+        Kind::Vec { ty, len, .. } if len <= 255 => Fit { item: types(ty), len: len as u8, ..MISFIT },
+        Kind::Addr(Space::Param | Space::Local) => MISFIT,
+        Kind::Addr(space) => {
+            let set = types(space.address_ty());
+            Fit { reg: set, base: set, ..MISFIT }
+        }
+        _ => MISFIT,
+    }
+}
+
+/// Per form and operand position, what registers fit: what the verifier asks about every operand.
+static FITS: [[Fit; FIT_POSITIONS]; FORMS.len()] = {
+    let mut all = [[MISFIT; FIT_POSITIONS]; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        let operands = FORMS[form].operands;
+        let mut i = 0;
+        while i < operands.len() && i < FIT_POSITIONS {
+            all[form][i] = fit(operands[i].kind);
+            i += 1;
+        }
+        form += 1;
+    }
+    all
+};
+
+/// Bytes of [`Head`].
+const HEAD: usize = 48;
+
+/// Indentation, mnemonic and what stands before the first operand, in a fixed size so that copying it takes no call.
+pub(crate) struct Head {
+    pub bytes: [u8; HEAD],
+    /// Their number; 0: there is no room.
+    pub len: u8,
+}
+
+/// Per form, its [`Head`].
+static HEADS: [Head; FORMS.len()] = {
+    let mut all = [const { Head { bytes: [b' '; HEAD], len: 0 } }; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        let head = FORMS[form].head.as_bytes();
+        if INDENT + head.len() <= HEAD {
+            let mut i = 0;
+            while i < head.len() {
+                all[form].bytes[INDENT + i] = head[i];
+                i += 1;
+            }
+            all[form].len = (INDENT + head.len()) as u8;
+        }
+        form += 1;
+    }
+    all
+};
+
+/// Spaces before an instruction.
+pub(crate) const INDENT: usize = 4;
+
 const TERMINATOR: u8 = 1;
 const SHAREABLE: u8 = 2;
+const PLAIN: u8 = 4;
 
 impl PtxOp {
     /// Whether the form ends a block, if it is not guarded.
@@ -337,6 +442,24 @@ impl PtxOp {
     #[inline]
     pub(crate) fn is_shareable(self) -> bool {
         FLAGS[self as usize] & SHAREABLE != 0
+    }
+
+    /// Whether all operands are registers or immediates, with commas between them and nothing behind.
+    #[inline]
+    pub(crate) fn is_plain(self) -> bool {
+        FLAGS[self as usize] & PLAIN != 0
+    }
+
+    /// By operand position, what registers fit there; `None` if the form has too many.
+    #[inline]
+    pub(crate) fn fits(self) -> Option<&'static [Fit]> {
+        FITS[self as usize].get(..self.form().operands.len())
+    }
+
+    /// What its text begins with.
+    #[inline]
+    pub(crate) fn head(self) -> &'static Head {
+        &HEADS[self as usize]
     }
 
     /// Number of operands the form writes; they come first.

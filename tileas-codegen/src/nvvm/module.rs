@@ -493,6 +493,7 @@ impl Function {
     }
 
     /// A new instruction, not yet in a block.
+    #[inline]
     pub fn make_inst(&mut self, op: PtxOp, operands: &[Operand], guard: Guard) -> Inst {
         let start = self.pool.len() as u32;
         self.pool.extend_from_slice(operands);
@@ -550,6 +551,7 @@ impl Function {
     }
 
     /// Appends an instruction to a block.
+    #[inline]
     pub fn append_inst(&mut self, bb: Bb, inst: Inst) {
         let last = self.blocks[bb].last;
         match last.expand() {
@@ -587,6 +589,21 @@ impl Function {
         }
         self.nodes[inst].prev = None.into();
         self.nodes[inst].next = None.into();
+    }
+
+    /// Moves all instructions of `from` to the end of `bb`.
+    pub fn splice(&mut self, bb: Bb, from: Bb) {
+        let data = &mut self.blocks[from];
+        let (first, last) = (data.first.take(), data.last.take());
+        let (Some(first), Some(last)) = (first, last) else { return };
+        match self.blocks[bb].last.expand() {
+            Some(end) => {
+                self.nodes[end].next = first.into();
+                self.nodes[first].prev = end.into();
+            }
+            None => self.blocks[bb].first = first.into(),
+        }
+        self.blocks[bb].last = last.into();
     }
 
     /// Instructions of a block in order.

@@ -110,7 +110,6 @@ fn write_function(module: &Module, func: &Function, out: &mut Text) {
         }
         out.push(b'\n');
         for inst in func.insts(bb) {
-            out.text("    ");
             push_inst(out, module, func, &Ids, inst);
             for (_, text) in func.comments.iter().filter(|(i, _)| *i == inst) {
                 out.text(" ; ");

@@ -10,7 +10,7 @@
 //! right is recognised without saying why (`…_fits`); only what is not is explained (`operand`). Source: the forms' rows
 //! (PTX ISA manual).
 
-use super::forms::{Class, Kind, PtxOp, Space, Ty};
+use super::forms::{Class, Fit, Kind, PtxOp, Space, Ty};
 use super::module::{Bb, Function, Inst, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
 use crate::error::{Code, CodegenError, Loc};
 use crate::regalloc::Liveness;
@@ -408,21 +408,34 @@ impl FuncVerifier<'_> {
         }
         // Sources first: what an instruction reads is what was there before it.
         let results = op.num_results();
-        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().skip(results) {
-            if !self.source_fits(operand, class.kind) {
-                self.wrong(inst, i, operand, class);
+        let guarded = func.guard(inst).is_some();
+        let Some(fits) = op.fits() else { return self.many_operands(inst, results, guarded) };
+        for (i, (&operand, &fit)) in operands.iter().zip(fits).enumerate().skip(results) {
+            if !self.source_fits(operand, fit) && !self.other_source_fits(operand, form.operands[i].kind) {
+                self.wrong(inst, i);
             }
         }
-        let guarded = func.guard(inst).is_some();
-        for (i, (&operand, class)) in operands.iter().zip(form.operands).enumerate().take(results) {
-            if !self.result_fits(operand, class.kind, guarded) {
-                self.wrong(inst, i, operand, class);
+        for (i, (&operand, &fit)) in operands.iter().zip(fits).enumerate().take(results) {
+            if !self.result_fits(operand, fit, guarded) {
+                self.wrong(inst, i);
             }
         }
     }
 
+    /// The operands of a form with more of them than the table has.
+    fn many_operands(&mut self, inst: Inst, results: usize, guarded: bool) {
+        let func = self.func;
+        func.visit_reads(inst, |r| self.liveness.read(r));
+        func.visit_writes(inst, |r| self.liveness.write(r, guarded));
+        for i in (results..func.operands(inst).len()).chain(0..results) {
+            self.wrong(inst, i);
+        }
+    }
+
+    /// Says what is wrong with an operand, if anything is.
     #[cold]
-    fn wrong(&mut self, inst: Inst, i: usize, operand: Operand, class: &Class) {
+    fn wrong(&mut self, inst: Inst, i: usize) {
+        let (operand, class) = (self.func.operands(inst)[i], &self.func.op(inst).form().operands[i]);
         if let Err((code, why)) = self.operand(operand, class) {
             self.at(code, inst, format_args!("operand {i}: {why}"));
         }
@@ -433,41 +446,47 @@ impl FuncVerifier<'_> {
         self.func.reg_ty.get(r).is_some_and(|&t| ty.accepts(t))
     }
 
-    /// Notes the registers that a source reads; whether it is known to be right. If not, `operand` decides and says why.
+    /// Whether the register's type is one of a set; see [`Fit`].
     #[inline]
-    fn source_fits(&mut self, operand: Operand, kind: Kind) -> bool {
-        match (operand, kind) {
-            (Operand::Reg(r), _) => {
+    fn is_one_of(&self, r: Reg, types: u8) -> bool {
+        self.func.reg_ty.get(r).is_some_and(|&t| types >> t as u8 & 1 != 0)
+    }
+
+    /// Notes the registers that a source reads; whether it is known to be right. If not, it may be without registers
+    /// (`other_source_fits`); then `operand` decides and says why.
+    #[inline]
+    fn source_fits(&mut self, operand: Operand, fit: Fit) -> bool {
+        match operand {
+            Operand::Reg(r) => {
                 self.liveness.read(r);
-                match kind {
-                    Kind::Reg { ty, .. } => self.has_type(r, ty),
-                    Kind::RegOrImm { .. } => self.has_type(r, Ty::B32),
-                    Kind::Addr(space) => self.is_address(r, space),
-                    _ => false,
-                }
+                self.is_one_of(r, fit.reg)
             }
-            (Operand::Addr { base, .. }, _) => {
+            Operand::Addr { base, .. } => {
                 self.liveness.read(base);
-                matches!(kind, Kind::Addr(space) if self.is_address(base, space))
+                self.is_one_of(base, fit.base)
             }
-            (Operand::List(list), _) => {
+            Operand::List(list) => {
                 let items = self.func.list_items(list);
-                let (ty, imm, len) = match kind {
-                    Kind::Vec { ty, imm, len } => (ty, imm, usize::from(len)),
-                    _ => (Ty::X32, false, usize::MAX),
-                };
-                let mut fits = items.len() == len;
+                let mut fits = items.len() == usize::from(fit.len);
                 for &item in items {
                     fits &= match item {
                         Operand::Reg(r) => {
                             self.liveness.read(r);
-                            self.has_type(r, ty)
+                            self.is_one_of(r, fit.item)
                         }
-                        _ => imm && immediate_fits(item, ty),
+                        _ => false,
                     };
                 }
                 fits
             }
+            _ => false,
+        }
+    }
+
+    /// As `source_fits`, for what is no register.
+    #[inline]
+    fn other_source_fits(&self, operand: Operand, kind: Kind) -> bool {
+        match (operand, kind) {
             (_, Kind::Reg { ty, imm }) => imm && immediate_fits(operand, ty),
             (Operand::Imm(v), Kind::Imm { lo, hi, step } | Kind::RegOrImm { lo, hi, step }) => {
                 is_in_range(v, lo, hi, step)
@@ -479,31 +498,24 @@ impl FuncVerifier<'_> {
 
     /// As `source_fits`, for what the instruction writes.
     #[inline]
-    fn result_fits(&mut self, operand: Operand, kind: Kind, guarded: bool) -> bool {
+    fn result_fits(&mut self, operand: Operand, fit: Fit, guarded: bool) -> bool {
         match operand {
             Operand::Reg(r) => {
                 self.liveness.write(r, guarded);
-                matches!(kind, Kind::Reg { ty, .. } if self.has_type(r, ty))
+                self.is_one_of(r, fit.reg)
             }
             Operand::List(list) => {
                 let items = self.func.list_items(list);
-                let Kind::Vec { ty, len, .. } = kind else { return false };
-                let mut fits = items.len() == usize::from(len);
+                let mut fits = items.len() == usize::from(fit.len);
                 for &item in items {
                     let Operand::Reg(r) = item else { return false };
                     self.liveness.write(r, guarded);
-                    fits &= self.has_type(r, ty);
+                    fits &= self.is_one_of(r, fit.item);
                 }
                 fits
             }
             _ => false,
         }
-    }
-
-    /// Whether a register can hold an address of the space.
-    #[inline]
-    fn is_address(&self, r: Reg, space: Space) -> bool {
-        !matches!(space, Space::Param | Space::Local) && self.has_type(r, space.address_ty())
     }
 
     fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {

@@ -73,10 +73,11 @@ struct Names {
     label: SecondaryMap<Bb, u32>,
 }
 
-/// A register's name, in a fixed size so that copying it takes no call. Ten digits and the prefix fit.
+/// A register's name, in a fixed size so that copying it takes no call. The prefix, ten digits and a comma behind fit.
 #[derive(Copy, Clone, Default)]
 struct Name {
     bytes: [u8; 16],
+    /// Without the comma.
     len: u8,
 }
 
@@ -89,6 +90,14 @@ impl Name {
             name.len += 1;
         }
         name
+    }
+
+    /// The name with a comma behind.
+    #[inline]
+    fn with_comma(mut self) -> Name {
+        let at = usize::from(self.len);
+        self.bytes[at..at + 2].copy_from_slice(b", ");
+        self
     }
 
     /// Counts the number behind the prefix up by one.
@@ -117,6 +126,12 @@ impl Spelling for Names {
     fn reg(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
         out.fixed(&name.bytes, usize::from(name.len));
+    }
+
+    #[inline]
+    fn reg_comma(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
+        let name = &self.names[reg.index()];
+        out.fixed(&name.bytes, usize::from(name.len) + 2);
     }
 
     #[inline]
@@ -183,17 +198,7 @@ impl PtxEmitter {
         out: &mut String,
     ) -> FunctionInfo {
         self.clear();
-        header(func, out);
         let registers = self.number(func);
-        for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
-            if count > 0 {
-                let _ = writeln!(out, "    .reg .{} {}<{count}>;", ty.as_str(), prefix(ty));
-            }
-        }
-        if func.local_bytes > 0 {
-            let _ = writeln!(out, "    .local .align 16 .b8 {LOCAL_AREA}[{}];", func.local_bytes);
-        }
-        out.push('\n');
         let comments = options.comments && !func.comments.is_empty();
         if comments {
             self.comment_order.extend(0..func.comments.len() as u32);
@@ -242,7 +247,6 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
-                        out.text("    ");
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
@@ -265,6 +269,9 @@ impl PtxEmitter {
             }
         }
         out.text("}\n");
+        // Room for all of it at once; a header is rarely longer.
+        out_text.reserve(out.as_bytes().len() + 1024);
+        header(func, registers, out_text);
         match std::str::from_utf8(out.as_bytes()) {
             Ok(text) => out_text.push_str(text),
             // Unreachable while names are identifiers and comments ASCII, as the verifier and `push_comment` see to.
@@ -306,7 +313,7 @@ impl PtxEmitter {
         for ((name, &used), &ty) in names.iter_mut().zip(&*used).zip(func.reg_ty.values()) {
             if used {
                 let next = &mut unused[ty as usize];
-                *name = *next;
+                *name = next.with_comma();
                 next.count_up();
                 counts[ty as usize] += 1;
             }
@@ -350,7 +357,7 @@ fn branch(func: &Function, bb: Bb, inst: crate::nvvm::Inst, next: Option<Bb>) ->
     }
 }
 
-fn header(func: &Function, out: &mut String) {
+fn header(func: &Function, registers: [u32; 5], out: &mut String) {
     out.push('\n');
     out.push_str(match func.linkage {
         Linkage::Visible => ".visible ",
@@ -390,5 +397,13 @@ fn header(func: &Function, out: &mut String) {
     if func.nounroll {
         out.push_str(".pragma \"nounroll\";\n");
     }
-    out.push_str("{\n");
+    out.push_str("{\n");    for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
+        if count > 0 {
+            let _ = writeln!(out, "    .reg .{} {}<{count}>;", ty.as_str(), prefix(ty));
+        }
+    }
+    if func.local_bytes > 0 {
+        let _ = writeln!(out, "    .local .align 16 .b8 {LOCAL_AREA}[{}];", func.local_bytes);
+    }
+    out.push('\n');
 }

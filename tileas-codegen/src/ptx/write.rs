@@ -12,6 +12,12 @@ pub(crate) const LOCAL_AREA: &str = "__local";
 pub(crate) trait Spelling {
     /// Writes a register; `def` at a position that writes it.
     fn reg(&self, out: &mut Text, func: &Function, reg: Reg, def: bool);
+    /// Writes a register and a comma.
+    #[inline]
+    fn reg_comma(&self, out: &mut Text, func: &Function, reg: Reg, def: bool) {
+        self.reg(out, func, reg, def);
+        out.text(", ");
+    }
     /// Writes a block label.
     fn block(&self, out: &mut Text, bb: Bb);
 }
@@ -45,6 +51,12 @@ impl Text {
             None => self.grow(piece),
         }
         self.len += n;
+    }
+
+    /// Takes the last `n` bytes back.
+    #[inline]
+    pub fn back(&mut self, n: usize) {
+        self.len -= n;
     }
 
     /// Appends a string.
@@ -197,28 +209,44 @@ fn push_other(out: &mut Text, func: &Function, module: Option<&Module>, s: &impl
 
 fn push_list(out: &mut Text, func: &Function, s: &impl Spelling, list: crate::nvvm::List, ty: Ty, def: bool) {
     out.push(b'{');
-    for (i, &item) in func.list_items(list).iter().enumerate() {
-        if i > 0 {
-            out.text(", ");
-        }
+    let items = func.list_items(list);
+    for &item in items {
         match item {
-            Operand::List(_) => out.push(b'?'), // never nested; refused by the verifier
-            item => push_scalar(out, func, s, item, ty, def),
+            Operand::Reg(r) => s.reg_comma(out, func, r, def),
+            Operand::List(_) => out.text("?, "), // never nested; refused by the verifier
+            item => {
+                push_scalar(out, func, s, item, ty, def);
+                out.text(", ");
+            }
         }
+    }
+    if !items.is_empty() {
+        out.back(2);
     }
     out.push(b'}');
 }
 
-/// Appends guard, mnemonic and operands, without the semicolon.
+/// Appends indentation, guard, mnemonic and operands, without the semicolon.
 #[inline]
 pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
-    if let Some((p, negated)) = func.guard(inst).get() {
-        out.text(if negated { "@!" } else { "@" });
-        s.reg(out, func, p, false);
-        out.push(b' ');
+    let op = func.op(inst);
+    let head = op.head();
+    let guard = func.guard(inst).get();
+    if guard.is_none() && head.len > 0 {
+        out.fixed(&head.bytes, usize::from(head.len));
+        if op.is_plain() {
+            return push_plain(out, func, s, inst);
+        }
+    } else {
+        out.text("    ");
+        if let Some((p, negated)) = guard {
+            out.text(if negated { "@!" } else { "@" });
+            s.reg(out, func, p, false);
+            out.push(b' ');
+        }
+        out.text(op.form().head);
     }
-    let form = func.op(inst).form();
-    out.text(form.head);
+    let form = op.form();
     let operands = func.operands(inst);
     for (i, ((&operand, class), before)) in operands.iter().zip(form.operands).zip(form.syntax).enumerate() {
         if i > 0 {
@@ -246,6 +274,29 @@ pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &im
             out.text(" ?");
             push_other(out, func, Some(module), s, operand);
         }
+    }
+}
+
+/// The operands of a form that has only registers and immediates.
+#[inline]
+fn push_plain(out: &mut Text, func: &Function, s: &impl Spelling, inst: Inst) {
+    let (op, operands) = (func.op(inst), func.operands(inst));
+    let results = op.num_results();
+    for (i, &operand) in operands.iter().enumerate() {
+        match operand {
+            Operand::Reg(r) => s.reg_comma(out, func, r, i < results),
+            _ => {
+                let ty = match op.form().operands.get(i).map(|c| c.kind) {
+                    Some(Kind::Reg { ty, .. }) => ty,
+                    _ => Ty::X32,
+                };
+                push_scalar(out, func, s, operand, ty, i < results);
+                out.text(", ");
+            }
+        }
+    }
+    if !operands.is_empty() {
+        out.back(2);
     }
 }
 

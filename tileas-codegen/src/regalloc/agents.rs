@@ -61,6 +61,12 @@ impl AgentFinder {
     }
 }
 
+/// The least budget of the frame and the agents, without finding out who has which blocks.
+pub(super) fn least_budget(func: &Function, cap: u32) -> u32 {
+    let firsts = func.layout().iter().filter(|&&bb| func.blocks[bb].agent);
+    firsts.filter_map(|&bb| setmaxnreg(func, bb)).fold(cap, u32::min)
+}
+
 fn setmaxnreg(func: &Function, first: Bb) -> Option<u32> {
     let inst =
         func.insts(first).find(|&i| matches!(func.op(i), PtxOp::SetmaxnregInc | PtxOp::SetmaxnregDec))?;

@@ -4,7 +4,7 @@
 //! does not fit, and, in [`Mode::Plan`], the function rewritten so that it does. In the common case — everything fits —
 //! this costs one liveness analysis and one walk, or, for functions with few registers, a sum.
 
-use super::agents::AgentFinder;
+use super::agents::{AgentFinder, least_budget};
 use super::liveness::Liveness;
 use super::plan::{NoPlan, Planner};
 use super::pressure::{AgentRange, PTXAS_RESERVE, Pressure, PressureScratch};
@@ -116,10 +116,10 @@ impl Allocator {
         }
         self.liveness.recompute(func);
         let whole = self.pressure.function(func, &self.liveness);
-        let agents = self.finder.find(func, options.cap);
-        if agents.iter().all(|a| whole.units + options.reserve <= a.max_regs) {
+        if whole.units + options.reserve <= least_budget(func, options.cap) {
             return Vec::new();
         }
+        let agents = self.finder.find(func, options.cap);
         let local_base = func.local_bytes;
         let mut reports = Vec::new();
         for agent in &agents {
@@ -171,7 +171,7 @@ impl Allocator {
             let old_blocks = new.blocks.len();
             let stats =
                 rewrite(&mut new, &planner.names, remat, &plan, &agent.blocks, options.shared, local_base);
-            dce::run(&mut new, dce, &mut CleanupStats::default(), |_, _| ());
+            dce::run(&mut new, dce, &mut CleanupStats::default());
             let mut blocks = agent.blocks.clone();
             blocks.extend((old_blocks..new.blocks.len()).map(|i| Bb::from_u32(i as u32)));
             let after = self.pressure.peak(&new, &Liveness::compute(&new), &blocks);

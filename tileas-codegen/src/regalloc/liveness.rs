@@ -28,9 +28,12 @@ pub struct Liveness {
     written: Vec<u32>,
     /// The row at hand, plus 1.
     stamp: u32,
-    /// Reads before a write and first writes, by row.
+    /// Reads before a write, by row.
     early: Vec<(u32, Reg)>,
+    /// Writes, by row, of registers that a later row wrote too; the last row is in `written`.
     writes: Vec<(u32, Reg)>,
+    /// By row: those of the successors, plus 1; 0 = none.
+    next: Vec<[u32; 2]>,
 }
 
 /// In `written`: no row's number.
@@ -101,8 +104,10 @@ impl Liveness {
                     *row = GUARDED;
                 }
             } else {
+                if *row != 0 && *row != GUARDED {
+                    self.writes.push((*row - 1, r));
+                }
                 *row = self.stamp;
-                self.writes.push((self.stamp - 1, r));
             }
         }
     }
@@ -114,48 +119,66 @@ impl Liveness {
 
     /// Computes the sets.
     pub(crate) fn solve(&mut self, func: &Function) {
-        let Self { words, row, exposed, column, live_in, live_out, gen_set, kill, early, writes, .. } = self;
+        let Self {
+            words,
+            row,
+            exposed,
+            column,
+            live_in,
+            live_out,
+            gen_set,
+            kill,
+            written,
+            early,
+            writes,
+            next,
+            ..
+        } = self;
         for &(_, r) in &*early {
-            if std::mem::replace(&mut column[r.index()], 1) == 0 {
-                exposed.push(r);
-            }
+            column[r.index()] = 1;
         }
-        exposed.sort_unstable();
-        for (bit, r) in exposed.iter().enumerate() {
-            column[r.index()] = bit as u32 + 1;
+        for (i, column) in column.iter_mut().enumerate().filter(|(_, c)| **c != 0) {
+            exposed.push(Reg::new(i));
+            *column = exposed.len() as u32;
         }
         *words = exposed.len().div_ceil(64);
         let w = *words;
-        let size = w * func.layout().len();
+        let rows = func.layout().len();
         for v in [&mut *live_in, &mut *live_out, &mut *gen_set, &mut *kill] {
             v.clear();
-            v.resize(size, 0);
+            v.resize(w * rows, 0);
         }
-        for (list, sets) in [(&*early, &mut *gen_set), (&*writes, &mut *kill)] {
-            for &(i, r) in list {
-                if let Some(bit) = (column[r.index()] as usize).checked_sub(1) {
-                    set(&mut sets[i as usize * w..], bit);
-                }
+        for &(i, r) in &*early {
+            set(&mut gen_set[i as usize * w..], column[r.index()] as usize - 1);
+        }
+        for &(i, r) in &*writes {
+            if let Some(bit) = (column[r.index()] as usize).checked_sub(1) {
+                set(&mut kill[i as usize * w..], bit);
             }
         }
+        for (bit, r) in exposed.iter().enumerate() {
+            let last = written[r.index()];
+            if last != 0 && last != GUARDED {
+                set(&mut kill[(last as usize - 1) * w..], bit);
+            }
+        }
+        next.clear();
+        next.extend(func.layout().iter().map(|&bb| func.successors(bb).map(|s| s.map_or(0, |s| row[s]))));
         let mut changed = w > 0;
         while changed {
             changed = false;
-            for (i, &bb) in func.layout().iter().enumerate().rev() {
-                for s in func.successors(bb).into_iter().flatten() {
-                    let Some(j) = (row[s] as usize).checked_sub(1) else { continue };
-                    let from = &live_in[j * w..(j + 1) * w];
-                    for (out, new) in live_out[i * w..(i + 1) * w].iter_mut().zip(from) {
-                        *out |= new;
+            for (i, next) in next.iter().enumerate().rev() {
+                for &j in next.iter().filter(|&&j| j != 0) {
+                    let j = j as usize - 1;
+                    for k in 0..w {
+                        live_out[i * w + k] |= live_in[j * w + k];
                     }
                 }
-                let row = i * w..(i + 1) * w;
-                let made = gen_set[row.clone()].iter().zip(&live_out[row.clone()]).zip(&kill[row.clone()]);
                 let mut difference = 0;
-                for (live, ((g, out), k)) in live_in[row].iter_mut().zip(made) {
-                    let new = g | (out & !k);
-                    difference |= new ^ *live;
-                    *live = new;
+                for k in i * w..(i + 1) * w {
+                    let new = gen_set[k] | (live_out[k] & !kill[k]);
+                    difference |= new ^ live_in[k];
+                    live_in[k] = new;
                 }
                 changed |= difference != 0;
             }

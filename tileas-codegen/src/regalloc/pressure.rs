@@ -6,8 +6,8 @@
 //! result may take the place of a source that dies there. Cost: linear in instructions.
 
 use super::liveness::Liveness;
-use crate::nvvm::{Bb, Function, Inst, Reg};
-use cranelift_entity::EntitySet;
+use crate::nvvm::{Bb, Function, Inst, Reg, RegTy};
+use cranelift_entity::{EntityRef, EntitySet};
 
 /// Peak of one range of blocks.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -56,59 +56,80 @@ pub const PTXAS_RESERVE: u32 = 8;
 /// Computes pressure; keeps its memory.
 #[derive(Default)]
 pub struct PressureScratch {
-    live: EntitySet<Reg>,
+    /// By register: the last walk of a block in which it is live.
+    live: Vec<u32>,
+    /// Number of walks so far, in all calls: nothing is cleared between them.
+    walk: u32,
+}
+
+/// Live registers: units in the low half, predicates in the high one.
+#[derive(Copy, Clone, Default)]
+struct Count(u64);
+
+impl Count {
+    /// What a register of a type counts.
+    #[inline]
+    fn of(ty: RegTy) -> u64 {
+        match ty.units() {
+            0 => 1 << 32,
+            n => u64::from(n),
+        }
+    }
+
+    fn units(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn predicates(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 impl PressureScratch {
     /// Peak over the blocks given.
     pub fn peak(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb]) -> Pressure {
-        let live = &mut self.live;
+        if self.walk > u32::MAX - blocks.len() as u32 - 1 {
+            *self = PressureScratch::default();
+        }
+        let Self { live, walk } = self;
+        if live.len() < func.num_regs() {
+            live.resize(func.num_regs(), 0);
+        }
         let mut peak = Pressure::default();
         for &bb in blocks {
-            live.clear();
-            let (mut units, mut preds) = (0u32, 0u32);
-            let count = |live: &mut EntitySet<Reg>, r: Reg, add: bool, units: &mut u32, preds: &mut u32| {
-                let changed = if add { live.insert(r) } else { live.remove(r) };
-                if changed {
-                    let u = func.ty(r).units();
-                    let p = u32::from(u == 0);
-                    if add {
-                        *units += u;
-                        *preds += p;
-                    } else {
-                        *units -= u;
-                        *preds -= p;
-                    }
+            *walk += 1;
+            let walk = *walk;
+            let mut now = Count::default();
+            // Makes a register live.
+            let add = |live: &mut [u32], now: &mut Count, r: Reg| {
+                let at = &mut live[r.index()];
+                if *at != walk {
+                    *at = walk;
+                    now.0 += Count::of(func.ty(r));
                 }
             };
             for r in liveness.live_out(bb) {
-                count(live, r, true, &mut units, &mut preds);
+                add(live, &mut now, r);
             }
             let mut at = func.last_inst(bb);
             // Backwards, so a later equal peak in the walk is an earlier one in the block.
             let mut best = Pressure::default();
             while let Some(inst) = at {
-                at = func.nodes[inst].prev.expand();
+                at = func.prev_inst(inst);
                 // After the instruction, its results, also unused ones, are live.
-                func.visit_regs(inst, |r, def| {
-                    if def {
-                        count(live, r, true, &mut units, &mut preds);
-                    }
-                });
-                let (after_units, after_preds) = (units, preds);
+                func.visit_writes(inst, |r| add(live, &mut now, r));
+                let after = now;
                 if !func.guard(inst).is_some() {
-                    func.visit_regs(inst, |r, def| {
-                        if def {
-                            count(live, r, false, &mut units, &mut preds);
+                    func.visit_writes(inst, |r| {
+                        let at = &mut live[r.index()];
+                        if *at == walk {
+                            *at = 0;
+                            now.0 -= Count::of(func.ty(r));
                         }
                     });
                 }
-                func.visit_regs(inst, |r, def| {
-                    if !def {
-                        count(live, r, true, &mut units, &mut preds);
-                    }
-                });
-                let (u, p) = (units.max(after_units), preds.max(after_preds));
+                func.visit_reads(inst, |r| add(live, &mut now, r));
+                let (u, p) = (now.units().max(after.units()), now.predicates().max(after.predicates()));
                 if u >= best.units {
                     (best.units, best.at) = (u, Some(inst));
                 }
@@ -176,7 +197,7 @@ fn candidates(func: &Function, liveness: &Liveness, agent: &AgentRange, pressure
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nvvm::{FuncBuilder, PtxOp, RegTy, Special};
+    use crate::nvvm::{FuncBuilder, PtxOp, Special};
 
     #[test]
     fn peak_counts_units_and_names_the_instruction() {

@@ -97,16 +97,10 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
                 break;
             }
             func.remove_inst(bb, jump);
-            let mut first = true;
-            while let Some(inst) = func.first_inst(next) {
-                func.remove_inst(next, inst);
-                func.append_inst(bb, inst);
-                if std::mem::take(&mut first)
-                    && let Some(name) = func.blocks[next].name.take()
-                {
-                    func.comment(inst, name);
-                }
+            if let (Some(inst), Some(name)) = (func.first_inst(next), func.blocks[next].name.take()) {
+                func.comment(inst, name);
             }
+            func.splice(bb, next);
             gone.insert(next);
         }
     }

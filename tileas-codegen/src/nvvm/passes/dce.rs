@@ -1,15 +1,16 @@
 //! Removes pure instructions whose results nobody else reads.
 //!
 //! A register is dead when its only reader, if any, is the instruction that writes it (a dead loop counter). Removing one
-//! instruction may make the writers of its sources dead; a worklist follows. Cost: linear.
+//! instruction may make the writers of its sources dead; a worklist follows. Cost: linear. Who visits all instructions
+//! anyway notes them in [`Uses`]; what is left to do then is proportional to what is dead.
 
 use super::CleanupStats;
 use crate::nvvm::module::{Bb, Function, Inst, Operand, Reg};
 use cranelift_entity::{EntityRef, packed_option::PackedOption};
 
-/// Scratch memory.
+/// Who reads and writes what.
 #[derive(Default)]
-pub struct DceScratch {
+pub struct Uses {
     /// By register: reads by other instructions than its own writer.
     reads: Vec<u32>,
     /// By instruction: its block, while it has one.
@@ -18,6 +19,12 @@ pub struct DceScratch {
     writers: Vec<Writers>,
     /// Writers of registers that have several.
     links: Vec<Writers>,
+}
+
+/// Scratch memory.
+#[derive(Default)]
+pub struct DceScratch {
+    pub(super) uses: Uses,
     work: Vec<Inst>,
 }
 
@@ -39,42 +46,67 @@ fn is_written(func: &Function, results: &[Operand], r: Reg) -> bool {
     })
 }
 
-/// Runs the pass; `removed` is told each instruction that goes, while its operands can still be looked at.
-pub fn run(
+impl Uses {
+    /// Starts on a function.
+    pub(super) fn begin(&mut self, func: &Function) {
+        self.reads.clear();
+        self.home.clear();
+        self.writers.clear();
+        self.links.clear();
+        self.reads.resize(func.num_regs(), 0);
+        self.writers.resize(func.num_regs(), Writers::default());
+        self.home.resize(func.num_insts(), None.into());
+    }
+
+    /// Notes an instruction in its final form.
+    #[inline]
+    pub(super) fn note(&mut self, func: &Function, bb: Bb, inst: Inst) {
+        let Self { reads, home, writers, links } = self;
+        home[inst.index()] = bb.into();
+        func.visit_writes(inst, |r| {
+            let head = &mut writers[r.index()];
+            let mut more = 0;
+            if head.inst.is_some() {
+                links.push(*head);
+                more = links.len() as u32;
+            }
+            *head = Writers { inst: inst.into(), more };
+        });
+        match *func.results_and_sources(inst).0 {
+            [] => func.visit_reads(inst, |r| reads[r.index()] += 1),
+            [Operand::Reg(d)] => func.visit_reads(inst, |r| reads[r.index()] += u32::from(r != d)),
+            ref own => func.visit_reads(inst, |r| reads[r.index()] += u32::from(!is_written(func, own, r))),
+        }
+    }
+
+    /// Whether an instruction noted so far reads the register.
+    #[inline]
+    pub(super) fn is_read(&self, r: Reg) -> bool {
+        self.reads[r.index()] > 0
+    }
+}
+
+/// Runs the pass.
+pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupStats) {
+    scratch.uses.begin(func);
+    for &bb in func.layout() {
+        for inst in func.insts(bb) {
+            scratch.uses.note(func, bb, inst);
+        }
+    }
+    sweep(func, scratch, stats, |_, _| ());
+}
+
+/// Removes what is dead by [`Uses`], which must know all instructions of the layout; `removed` is told each that goes, while
+/// its operands can still be looked at.
+pub(super) fn sweep(
     func: &mut Function,
     scratch: &mut DceScratch,
     stats: &mut CleanupStats,
     mut removed: impl FnMut(&Function, Inst),
 ) {
-    let DceScratch { reads, home, writers, links, work } = scratch;
-    reads.clear();
-    home.clear();
-    writers.clear();
-    links.clear();
+    let DceScratch { uses: Uses { reads, home, writers, links }, work } = scratch;
     work.clear();
-    reads.resize(func.num_regs(), 0);
-    writers.resize(func.num_regs(), Writers::default());
-    home.resize(func.num_insts(), None.into());
-    for &bb in func.layout() {
-        for inst in func.insts(bb) {
-            home[inst.index()] = bb.into();
-            func.visit_writes(inst, |r| {
-                let head = &mut writers[r.index()];
-                let mut more = 0;
-                if head.inst.is_some() {
-                    links.push(*head);
-                    more = links.len() as u32;
-                }
-                *head = Writers { inst: inst.into(), more };
-            });
-            let own = func.results_and_sources(inst).0;
-            func.visit_reads(inst, |r| {
-                if !is_written(func, own, r) {
-                    reads[r.index()] += 1;
-                }
-            });
-        }
-    }
     // What can go now writes a register that nobody reads.
     let unread = |mut at: Writers, work: &mut Vec<Inst>| {
         while let Some(inst) = at.inst.expand() {
@@ -150,7 +182,7 @@ mod tests {
         let _ = b.shfl_sync_idx_b32(unused, 0, 31, -1); // convergent: stays, and keeps its source
         b.ret();
         let mut stats = CleanupStats::default();
-        run(&mut f, &mut DceScratch::default(), &mut stats, |_, _| {});
+        run(&mut f, &mut DceScratch::default(), &mut stats);
         // Both operations on `i`, the multiplication and the addition.
         assert_eq!(stats.removed, 4);
         let ops: Vec<PtxOp> = f.layout().iter().flat_map(|&bb| f.insts(bb)).map(|i| f.op(i)).collect();

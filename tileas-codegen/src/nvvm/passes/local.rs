@@ -7,31 +7,31 @@
 //! Immediates are put where the form's class has one, not into the first source (constant folding sees to those).
 
 use super::CleanupStats;
+use super::dce::Uses;
 use crate::nvvm::builder::wrap32;
 use crate::nvvm::forms::{Kind, PtxOp, Ty};
 use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
-use cranelift_entity::{EntityRef, SecondaryMap};
+use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 
-/// Scratch memory.
+/// Scratch memory. All but the last two by register.
 #[derive(Default)]
 pub struct LocalScratch {
     /// Instructions seen so far, in all runs; a version is the number of the instruction that wrote the register last.
     /// As it only grows, what a run leaves in the maps means nothing to the next, and need not be cleared.
     seq: u32,
-    /// Registers that `version` and `copy` have room for.
-    room: usize,
-    version: SecondaryMap<Reg, u32>,
+    version: Vec<u32>,
     /// Number of the block at hand in all runs, from 1: entries of `copy` and `expressions` from other blocks do not
     /// count.
     block: u32,
     /// What a register was last seen to copy, with both versions.
-    copy: SecondaryMap<Reg, Copy>,
+    copy: Vec<Copy>,
     /// Number of writes; guarded writes count twice.
-    writes: SecondaryMap<Reg, u32>,
-    constant: SecondaryMap<Reg, Option<Const>>,
-    /// By register: [`EVERYWHERE`] if `constant` has it, else the last block that noted a copy. Of most registers nothing
-    /// is known, and this says so at once.
+    writes: Vec<u32>,
+    /// The constant a register always holds, where `noted` says so.
+    constant: Vec<Const>,
+    /// [`EVERYWHERE`] if `constant` has it, else the last block that noted a copy. Of most registers nothing is known, and
+    /// this says so at once.
     noted: Vec<u32>,
     /// Constants moved to registers, before it is known whether those have other writes.
     moved: Vec<(Reg, Const)>,
@@ -55,6 +55,12 @@ struct Expression {
 enum Const {
     Int(i64),
     F32(u32),
+}
+
+impl Default for Const {
+    fn default() -> Const {
+        Const::Int(0)
+    }
 }
 
 #[derive(Copy, Clone, Default)]
@@ -96,12 +102,12 @@ impl LocalScratch {
 /// Counts the writes of each register and collects the constants moved to registers.
 fn scan(func: &Function, s: &mut LocalScratch) {
     s.writes.clear();
-    s.writes.resize(func.num_regs());
+    s.writes.resize(func.num_regs(), 0);
     s.moved.clear();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
             let weight = weight(func, inst);
-            func.visit_writes(inst, |r| s.writes[r] += weight);
+            func.visit_writes(inst, |r| s.writes[r.index()] += weight);
             if is_mov(func.op(inst))
                 && let [Operand::Reg(d), source] = *func.operands(inst)
                 && let Some(c) = as_const(source)
@@ -115,13 +121,13 @@ fn scan(func: &Function, s: &mut LocalScratch) {
 /// Whether a second run on what the first one left could change anything, if no block was merged since: only if a
 /// register holds a constant that the first run did not know of. Inside a block, one run finds all there is.
 pub fn knows_more(s: &LocalScratch) -> bool {
-    s.unknown.iter().any(|&(d, _)| s.writes[d] == 1)
+    s.unknown.iter().any(|&(d, _)| s.writes[d.index()] == 1)
 }
 
 /// Told of instructions that left the function after the run.
 pub fn forget(func: &Function, s: &mut LocalScratch, inst: Inst) {
     let weight = weight(func, inst);
-    func.visit_writes(inst, |r| s.writes[r] -= weight);
+    func.visit_writes(inst, |r| s.writes[r.index()] -= weight);
 }
 
 /// What a write of the instruction counts.
@@ -132,6 +138,16 @@ fn weight(func: &Function, inst: Inst) -> u32 {
 
 /// Runs the pass.
 pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
+    run_noting(func, s, &mut Uses::default(), stats);
+}
+
+/// Runs the pass; what it leaves of each instruction is noted in `uses`, for [`super::dce`].
+pub(super) fn run_noting(
+    func: &mut Function,
+    s: &mut LocalScratch,
+    uses: &mut Uses,
+    stats: &mut CleanupStats,
+) {
     if s.seq > u32::MAX / 2 {
         *s = LocalScratch::default();
     }
@@ -141,20 +157,19 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
         s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
     }
     let regs = func.num_regs();
-    if s.room < regs {
-        s.version.resize(regs);
-        s.copy.resize(regs);
-        s.room = regs;
+    if s.version.len() < regs {
+        s.version.resize(regs, 0);
+        s.copy.resize(regs, Copy::default());
+        s.constant.resize(regs, Const::default());
     }
     scan(func, s);
-    s.constant.clear();
-    s.constant.resize(regs);
+    uses.begin(func);
     s.noted.clear();
     s.noted.resize(regs, 0);
     s.unknown.clear();
     for &(d, c) in &s.moved {
-        if s.writes[d] == 1 {
-            s.constant[d] = Some(c);
+        if s.writes[d.index()] == 1 {
+            s.constant[d.index()] = c;
             s.noted[d.index()] = EVERYWHERE;
         }
     }
@@ -172,29 +187,42 @@ pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) 
             let slot = share(func, s, inst, stats);
             // Writes start new versions, then a copy or an expression is recorded.
             let seq = s.seq;
-            func.visit_writes(inst, |r| s.version[r] = seq);
+            func.visit_writes(inst, |r| s.version[r.index()] = seq);
             if let Some(slot) = slot {
                 s.expressions[slot] = Expression { block: s.block, seq, inst };
             } else if is_mov(func.op(inst))
                 && !func.guard(inst).is_some()
                 && let [Operand::Reg(d), source] = *func.operands(inst)
             {
-                let of = match source {
-                    Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r])),
-                    _ => None,
-                };
-                let constant = as_const(source);
-                if let Some(c) = constant
-                    && s.constant[d] != constant
-                {
-                    s.unknown.push((d, c));
-                }
-                s.copy[d] = Copy { block: s.block, own: seq, of, constant };
-                if s.noted[d.index()] != EVERYWHERE {
-                    s.noted[d.index()] = s.block;
-                }
+                note_mov(func, s, uses, d, source);
             }
+            uses.note(func, bb, inst);
         }
+    }
+}
+
+/// Records what an unguarded move says about its result.
+fn note_mov(func: &Function, s: &mut LocalScratch, uses: &Uses, d: Reg, source: Operand) {
+    let i = d.index();
+    let of = match source {
+        Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r.index()])),
+        _ => None,
+    };
+    let constant = as_const(source);
+    if let Some(c) = constant
+        && (s.noted[i] != EVERYWHERE || s.constant[i] != c)
+    {
+        if s.writes[i] == 1 && !uses.is_read(d) {
+            // All reads are still to come: they learn of it in this run.
+            s.constant[i] = c;
+            s.noted[i] = EVERYWHERE;
+        } else {
+            s.unknown.push((d, c));
+        }
+    }
+    s.copy[i] = Copy { block: s.block, own: s.seq, of, constant };
+    if s.noted[i] != EVERYWHERE {
+        s.noted[i] = s.block;
     }
 }
 
@@ -211,11 +239,12 @@ fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
     if !s.is_noted(r) {
         return None;
     }
-    let copy = &s.copy[r];
-    if copy.block == s.block && copy.own == s.version[r] && copy.constant.is_some() {
+    let i = r.index();
+    let copy = &s.copy[i];
+    if copy.block == s.block && copy.own == s.version[i] && copy.constant.is_some() {
         return copy.constant;
     }
-    s.constant[r]
+    (s.noted[i] == EVERYWHERE).then(|| s.constant[i])
 }
 
 /// The register this one is a copy of here.
@@ -223,9 +252,10 @@ fn original(s: &LocalScratch, r: Reg) -> Option<Reg> {
     if !s.is_noted(r) {
         return None;
     }
-    let copy = &s.copy[r];
+    let copy = &s.copy[r.index()];
     let (of, version) = copy.of?;
-    (copy.block == s.block && copy.own == s.version[r] && s.version[of] == version).then_some(of)
+    (copy.block == s.block && copy.own == s.version[r.index()] && s.version[of.index()] == version)
+        .then_some(of)
 }
 
 /// The constant as an operand of the type, if it can be one.
@@ -496,8 +526,8 @@ fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupS
             && let Some((&Operand::Reg(r), earlier)) = func.operands(e.inst).split_first()
             && earlier == sources
         {
-            let unchanged = |o: &Operand| o.reg().is_none_or(|r| s.version[r] <= e.seq);
-            if s.version[r] == e.seq && sources.iter().all(unchanged) && func.ty(r) == func.ty(d) {
+            let unchanged = |o: &Operand| o.reg().is_none_or(|r| s.version[r.index()] <= e.seq);
+            if s.version[r.index()] == e.seq && sources.iter().all(unchanged) && func.ty(r) == func.ty(d) {
                 func.rewrite(inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
                 stats.shared += 1;
                 return None;

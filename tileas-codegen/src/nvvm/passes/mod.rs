@@ -43,9 +43,9 @@ pub fn cleanup(func: &mut Function, scratch: &mut CleanupScratch) -> CleanupStat
         if done && !cfg!(debug_assertions) {
             break;
         }
-        local::run(func, &mut scratch.local, &mut stats);
-        let local = &mut scratch.local;
-        dce::run(func, &mut scratch.dce, &mut stats, |func, inst| local::forget(func, local, inst));
+        let CleanupScratch { local, dce, .. } = scratch;
+        local::run_noting(func, local, &mut dce.uses, &mut stats);
+        dce::sweep(func, dce, &mut stats, |func, inst| local::forget(func, local, inst));
         debug_assert!(!done || stats == before, "a round that was to find nothing found something");
         if stats == before {
             break;
