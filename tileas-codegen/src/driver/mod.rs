@@ -242,9 +242,9 @@ impl Context {
         if keep {
             state.source = print_function(func);
         }
-        // Warnings were collected by `check`; the map is wanted anew for each kernel.
-        self.read_constraints(func, settings, &mut Vec::new());
         if keep && last >= Stage::Constraints {
+            // Warnings were collected by `check`.
+            self.read_constraints(func, settings, &mut Vec::new());
             state.constraints = self.constraints.dump(func);
         }
         if last <= Stage::Constraints {

@@ -8,7 +8,7 @@
 use super::MaterializeOptions;
 use super::plan::{BlockPlan, Plans, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::{Class, accesses, is_stored, slice_base};
+use crate::buffers::access::{Class, accesses, base_of, is_stored, slice_base};
 use crate::buffers::needs::{Needs, canonical, for_each_use};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
@@ -123,9 +123,8 @@ impl<'a, 'b> Emit<'a, 'b> {
         known.iters.clear();
         known.owned.clear();
         known.tokens.clear();
-        let mine = |p: &PipeData| {
-            p.producer.agent == agent || p.consumers.iter().any(|c| c.key.agent == agent)
-        };
+        let mine =
+            |p: &PipeData| p.producer.agent == agent || p.consumers.iter().any(|c| c.key.agent == agent);
         known.pipes.clear();
         known.pipes.extend(sh.ba.pipes.iter().filter(|(_, p)| mine(p)).map(|(id, _)| id));
         Emit { sh, out, agent, needs, cur, known }
@@ -489,7 +488,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     }
 
     fn web_of(&self, v: Value) -> CodegenResult<Web> {
-        let base = slice_base(self.sh.src, v).0;
+        let base = base_of(self.sh.src, v);
         self.sh.ba.webs.of[base].expand().ok_or_else(|| internal(format!("{v} has no storage")))
     }
 
@@ -621,7 +620,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         let result = src.results(old).first().copied();
         let target = dest.or(result).ok_or_else(|| internal("a copy without target"))?;
         let reads = is_stored(src, source);
-        let base = slice_base(src, source).0;
+        let base = base_of(src, source);
         if reads && is_constant(src, base) {
             // A constant occupies no memory: reading it is a constant in registers.
             let (Some(r), Some(c)) = (result, src.defining_op(base)) else {
@@ -665,7 +664,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.copy_attrs(new, old);
         if reads {
             self.set_offsets(new, old, source);
-        } else if writes && (src.has_attr(old, keys::OFFSETS) || slice_base(src, target).0 != target) {
+        } else if writes && (src.has_attr(old, keys::OFFSETS) || base_of(src, target) != target) {
             self.set_offsets(new, old, target);
         }
         if when.is_some() {
