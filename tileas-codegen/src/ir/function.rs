@@ -82,13 +82,45 @@ pub struct Function {
     type_ids: Index,
     attr_values: PrimaryMap<Attr, AttrData>,
     attr_ids: Index,
+    /// Small integers without a written type, by value: most attributes that passes make.
+    small_ints: [PackedOption<Attr>; SMALL_INTS],
     symbols: Symbols,
     entry: Block,
     body: Region,
 }
 
+/// Integers from 0 up to here are found without hashing.
+const SMALL_INTS: usize = SMALL as usize;
+const SMALL: i64 = 64;
+
 /// Maps of what ops and values have grow by that many entries.
 const STEP: usize = 64;
+
+/// Marks of the known symbols: names without a mark are not searched for.
+static KNOWN_MARKS: [u64; 32] = {
+    let mut marks = [0; 32];
+    let mut i = 0;
+    while i < KNOWN_SYMBOLS.len() {
+        let m = mark(KNOWN_SYMBOLS[i].as_bytes());
+        marks[m / 64] |= 1 << (m % 64);
+        i += 1;
+    }
+    marks
+};
+
+/// One of 2048 marks, from the length and the outer letters.
+const fn mark(name: &[u8]) -> usize {
+    let n = name.len();
+    if n == 0 {
+        return 0;
+    }
+    (n * 7 + name[0] as usize * 31 + name[n - 1] as usize * 67 + name[n / 2] as usize * 131) % 2048
+}
+
+fn may_be_known(name: &str) -> bool {
+    let m = mark(name.as_bytes());
+    KNOWN_MARKS[m / 64] >> (m % 64) & 1 == 1
+}
 
 fn copy_primary<K: EntityRef, V: Clone>(to: &mut PrimaryMap<K, V>, from: &PrimaryMap<K, V>) {
     to.clear();
@@ -134,6 +166,7 @@ impl Clone for Function {
             type_ids,
             attr_values,
             attr_ids,
+            small_ints,
             symbols,
             entry,
             body,
@@ -159,6 +192,7 @@ impl Clone for Function {
         type_ids.copy(&source.type_ids);
         copy_primary(attr_values, &source.attr_values);
         attr_ids.copy(&source.attr_ids);
+        *small_ints = source.small_ints;
         symbols.copy(&source.symbols);
     }
 }
@@ -193,6 +227,7 @@ impl Function {
             type_ids: Index::default(),
             attr_values: PrimaryMap::new(),
             attr_ids: Index::default(),
+            small_ints: [None.into(); SMALL_INTS],
             symbols: Symbols::default(),
             entry,
             body,
@@ -235,6 +270,7 @@ impl Function {
         out.type_ids.copy(&self.type_ids);
         copy_primary(&mut out.attr_values, &self.attr_values);
         out.attr_ids.copy(&self.attr_ids);
+        out.small_ints = self.small_ints;
         out.symbols.copy(&self.symbols);
         out.body = out.regions.push(RegionData::default());
         out.entry = out.blocks.push(BlockData { region: out.body.into(), ..BlockData::default() });
@@ -274,6 +310,20 @@ impl Function {
 
     /// Interns an attribute value.
     pub fn intern_attr(&mut self, data: AttrData) -> Attr {
+        if let AttrData::Int(v @ 0..SMALL, None) = data {
+            return match self.small_ints[v as usize].expand() {
+                Some(known) => known,
+                None => {
+                    let new = self.enter_attr(data);
+                    self.small_ints[v as usize] = new.into();
+                    new
+                }
+            };
+        }
+        self.enter_attr(data)
+    }
+
+    fn enter_attr(&mut self, data: AttrData) -> Attr {
         let Self { attr_values, attr_ids, .. } = self;
         let found = attr_ids.find_or_enter(
             hash_of(&data),
@@ -292,7 +342,9 @@ impl Function {
 
     /// Interns a name.
     pub fn intern_symbol(&mut self, name: &str) -> Sym {
-        if let Ok(i) = KNOWN_SYMBOLS.binary_search(&name) {
+        if may_be_known(name)
+            && let Ok(i) = KNOWN_SYMBOLS.binary_search(&name)
+        {
             return Sym::known(i as u32);
         }
         Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)

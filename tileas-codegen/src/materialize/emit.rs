@@ -299,11 +299,15 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Clones the needed uniform ops of `block` up to `until`.
     pub fn uniforms(&mut self, block: Block, until: Option<Op>) -> CodegenResult<()> {
+        self.uniforms_from(block, None, until)
+    }
+
+    /// As [`Emit::uniforms`], where those before `done` are cloned.
+    fn uniforms_from(&mut self, block: Block, done: Option<Op>, until: Option<Op>) -> CodegenResult<()> {
         let src = self.sh.src;
-        for op in src.block_ops(block) {
-            if Some(op) == until {
-                break;
-            }
+        let mut next = done.or_else(|| src.first_op(block));
+        while let Some(op) = next.filter(|_| next != until) {
+            next = src.next_op(op);
             let wanted = self.needs.ops.contains(op)
                 && !self.needs.own_regions.contains(op)
                 && !self.known.emitted.contains(op)
@@ -340,13 +344,19 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Emits a block without skew; the caller adds the terminator.
     pub fn block(&mut self, block: Block, plan: &BlockPlan) -> CodegenResult<()> {
+        let mut done: Option<Op> = None;
         for &(local, step) in &plan.steps {
             if let Step::Item(op) = step {
-                self.uniforms(block, Some(op))?;
+                // What was passed is cloned, unless it had to wait for a scalar.
+                let number = self.sh.number;
+                if done.is_none_or(|d| number[d] < number[op]) {
+                    self.uniforms_from(block, done, Some(op))?;
+                    done = Some(op).filter(|_| !self.needs.reads_scalars);
+                }
             }
             self.step(step, local)?;
         }
-        self.uniforms(block, None)
+        self.uniforms_from(block, done, None)
     }
 
     /// What block plans are made from.
