@@ -1,6 +1,7 @@
 //! Compile time, warm, of a whole module and of each stage: `cargo bench -p tileas-isa-blackwell --bench compile`.
 //!
-//! Every stage runs on what the stages before it left behind. Allocations are counted by the test `warm_context`:
+//! Every stage runs on what the stages before it left behind, in memory kept as a context keeps it; the rows from
+//! `c_check` on sum to `a_whole`, but for the copy that a row works on. Allocations are counted by the test `warm_context`:
 //! a counting allocator would be a tenth of the time here.
 
 use divan::{Bencher, black_box};
@@ -10,9 +11,9 @@ use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::lower::{LowerScratch, lower, lower_in};
-use tileas_codegen::materialize::materialize;
+use tileas_codegen::materialize::{MaterializeScratch, materialize, materialize_in, verify_materialized};
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
-use tileas_codegen::place::place;
+use tileas_codegen::place::{place, place_in};
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
 use tileas_codegen::regalloc::{Allocator, RegallocOptions};
 use tileas_codegen::schedule::Scheduler;
@@ -132,7 +133,11 @@ macro_rules! kernel {
             fn e_place(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 let (func, options) = (&s.module.functions[0], s.settings.place_options());
-                bencher.bench_local(|| place(black_box(func), &s.plan, &*s.isa, &options).expect("placed"));
+                let mut spare = None;
+                bencher.bench_local(|| {
+                    let placed = place_in(black_box(func), &s.plan, &*s.isa, &options, spare.take());
+                    spare = placed.ok().map(|p| p.0);
+                });
             }
 
             #[divan::bench]
@@ -159,9 +164,19 @@ macro_rules! kernel {
             #[divan::bench]
             fn h_materialize(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
+                let (options, mut scratch) =
+                    (s.settings.materialize_options(), MaterializeScratch::default());
                 bencher.bench_local(|| {
-                    materialize(black_box(&s.placed), &s.placed_plan, &s.analysis, &s.buffers)
-                        .expect("materialised")
+                    let placed = black_box(&s.placed);
+                    let done = materialize_in(
+                        placed,
+                        &s.placed_plan,
+                        &s.analysis,
+                        &s.buffers,
+                        options,
+                        &mut scratch,
+                    );
+                    scratch.spare = done.ok();
                 });
             }
 
@@ -171,8 +186,7 @@ macro_rules! kernel {
                 let mut scratch = LowerScratch::default();
                 bencher.bench_local(|| {
                     let lowered = lower_in(black_box(&s.materialized), &*s.isa, &mut scratch);
-                    let mut lowered = lowered.expect("lowered");
-                    scratch.spare = lowered.module.functions.pop();
+                    scratch.spare = lowered.ok().and_then(|mut l| l.module.functions.pop());
                 });
             }
 
@@ -224,6 +238,45 @@ macro_rules! kernel {
                 bencher.bench_local(|| {
                     tileas_codegen::ir::verifier::verify_function(black_box(&s.materialized))
                 });
+            }
+
+            #[divan::bench]
+            fn n_constraints(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let (mut map, mode) = (ConstraintMap::default(), s.settings.constraint_mode);
+                bencher.bench_local(|| {
+                    map.parse(black_box(&s.placed), s.placed.ops(), mode, &mut Vec::new());
+                });
+            }
+
+            #[divan::bench]
+            fn o_verify_schedule(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher
+                    .bench_local(|| verify_materialized(black_box(&s.materialized), &*s.isa).expect("runs"));
+            }
+
+            #[divan::bench]
+            fn p_registers(bencher: Bencher<'_, '_>) {
+                let mut s = Stages::of($text);
+                let func = &mut s.clean.functions[0];
+                let threads = func.launch.reqntid.map_or(1024, |d| d[0]);
+                let options = RegallocOptions {
+                    mode: s.settings.regalloc,
+                    cap: s.isa.machine().entry_registers(threads),
+                    reserve: s.settings.register_reserve,
+                    shared: None,
+                };
+                let mut allocator = Allocator::default();
+                bencher.bench_local(|| allocator.run(black_box(&mut *func), &options));
+            }
+
+            #[divan::bench]
+            fn q_verify_nvvm(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                let mut verifier = nvvm::Verifier::default();
+                bencher
+                    .bench_local(|| verifier.verify(black_box(&s.clean), (9, 5), &mut Vec::new()).is_some());
             }
         }
     };

@@ -97,6 +97,15 @@ pub fn accesses(func: &Function, op: Op) -> SmallVec<[Access; 4]> {
     out
 }
 
+/// The tile a slice was taken from.
+pub fn base_of(func: &Function, mut v: Value) -> Value {
+    while let Some(op) = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
+        let Some(base) = func.named_operand(op, "source") else { break };
+        v = base;
+    }
+    v
+}
+
 /// The tile a slice was taken from and the offset of the slice in it, innermost last.
 pub fn slice_base(func: &Function, mut v: Value) -> (Value, SmallVec<[i64; 4]>) {
     let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);

@@ -7,7 +7,7 @@
 //! After the loop the readers take the last version, whether or not they use it: what was produced was consumed, and
 //! rings go on through all loops. Any other carried tile stays in place. Cost: arguments × ops.
 
-use super::access::{Key, accesses, class_of, is_stored, slice_base};
+use super::access::{Key, accesses, base_of, class_of, is_stored};
 use super::webs::{ancestor_in, for_args, is_constant, region_yields};
 use crate::agents::AgentPlan;
 use crate::ir::{Block, Function, Op, Opcode, Value};
@@ -47,19 +47,19 @@ fn fresh(func: &Function, op: Op) -> bool {
 fn reads_of(func: &Function, all: &[Op], v: Value) -> Option<Vec<Op>> {
     let mut out = Vec::new();
     for &op in all {
-        let mine = |&&x: &&Value| is_stored(func, x) && slice_base(func, x).0 == v;
+        let mine = |&&x: &&Value| is_stored(func, x) && base_of(func, x) == v;
         if func.operands(op).iter().find(mine).is_none() || func.opcode(op) == Opcode::ExtractSlice {
             continue;
         }
         let touched = accesses(func, op);
-        let count = touched.iter().filter(|a| slice_base(func, a.value).0 == v).count();
+        let count = touched.iter().filter(|a| base_of(func, a.value) == v).count();
         let used = func.operands(op).iter().filter(mine).count();
-        if count != used || touched.iter().any(|a| a.writes && slice_base(func, a.value).0 == v) {
+        if count != used || touched.iter().any(|a| a.writes && base_of(func, a.value) == v) {
             return None;
         }
         // A dot goes on from its accumulator.
         if func.opcode(op) == Opcode::AsyncDot
-            && func.named_operand(op, "acc").is_some_and(|a| slice_base(func, a).0 == v)
+            && func.named_operand(op, "acc").is_some_and(|a| base_of(func, a) == v)
         {
             return None;
         }
@@ -70,10 +70,13 @@ fn reads_of(func: &Function, all: &[Op], v: Value) -> Option<Vec<Op>> {
 
 /// Finds the carried rings of a function, in program order.
 pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
-    let all = func.all_ops();
+    let mut all: Vec<Op> = Vec::new();
     let mut out = Vec::new();
-    for &l in all.iter().filter(|&&op| func.opcode(op) == Opcode::For) {
-        for n in 0..for_args(func, l).len() {
+    for l in func.ops().filter(|&op| func.opcode(op) == Opcode::For) {
+        for n in (0..for_args(func, l).len()).filter(|&n| is_stored(func, for_args(func, l)[n])) {
+            if all.is_empty() {
+                all.extend(func.ops());
+            }
             out.extend(ring(func, plan, &all, l, n));
         }
     }
@@ -83,8 +86,7 @@ pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
 /// A read of an iteration argument that comes after the op that makes the next version in its place, for arguments that
 /// are no rings: `(write, read)`.
 pub fn overwritten(func: &Function, rings: &[Carried]) -> Option<(Op, Op)> {
-    let all = func.all_ops();
-    for &l in all.iter().filter(|&&op| func.opcode(op) == Opcode::For) {
+    for l in func.ops().filter(|&op| func.opcode(op) == Opcode::For) {
         let body = func.op_block_at(l, 0)?;
         for (&arg, &next) in for_args(func, l).iter().zip(region_yields(func, l, 0)) {
             if !is_stored(func, arg) || next == arg || rings.iter().any(|r| r.arg == arg) {
@@ -96,7 +98,7 @@ pub fn overwritten(func: &Function, rings: &[Carried]) -> Option<(Op, Op)> {
             let reads = |op: Op| {
                 let mut found = false;
                 let mut visit = |o: Op| {
-                    found |= accesses(func, o).iter().any(|a| a.reads && slice_base(func, a.value).0 == arg);
+                    found |= accesses(func, o).iter().any(|a| a.reads && base_of(func, a.value) == arg);
                 };
                 visit(op);
                 func.regions(op).iter().for_each(|&r| func.walk(func.region_block(r), &mut visit));
@@ -124,10 +126,8 @@ fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Optio
     let yields = func.last_op(body)?;
     let only = |v: Value, user: Op| {
         all.iter().all(|&op| {
-            let uses = func
-                .operands(op)
-                .iter()
-                .filter(|&&x| x == v || is_stored(func, x) && slice_base(func, x).0 == v);
+            let uses =
+                func.operands(op).iter().filter(|&&x| x == v || is_stored(func, x) && base_of(func, x) == v);
             uses.count() == usize::from(op == user)
         })
     };

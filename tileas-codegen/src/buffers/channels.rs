@@ -12,7 +12,7 @@
 //! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
-use super::access::{Class, Key, accesses, class_of, slice_base};
+use super::access::{Class, Key, accesses, base_of, class_of};
 use super::carried::Carried;
 use super::needs::Needs;
 use super::sync::World;
@@ -140,6 +140,8 @@ impl Positions {
     /// Numbers all ops.
     pub fn compute(func: &Function) -> Positions {
         let mut p = Positions::default();
+        p.begin.resize(func.num_ops());
+        p.end.resize(func.num_ops());
         let mut n = 0;
         fn walk(func: &Function, b: Block, n: &mut u32, p: &mut Positions) {
             for op in func.block_ops(b) {
@@ -175,7 +177,37 @@ struct Event {
     key: usize,
     node: usize,
     /// (consumer, first node that waits; `usize::MAX`: after its last access)
-    consumers: Vec<(usize, usize)>,
+    consumers: SmallVec<[(usize, usize); 2]>,
+}
+
+/// Memory of the walks over the blocks.
+#[derive(Default)]
+struct Walks {
+    keys: Vec<Key>,
+    nodes: Vec<Node>,
+    events: Vec<Event>,
+    blocks: Vec<Block>,
+    /// Row k, column j: the last node of j that k knows complete.
+    clocks: Vec<i64>,
+    /// Per node: the clocks when it is done.
+    snaps: Vec<i64>,
+    again: Again,
+}
+
+/// The same for the walk that goes around.
+#[derive(Default)]
+struct Again {
+    clocks: Vec<i64>,
+    at_end: Vec<i64>,
+    snaps: Vec<i64>,
+    entered: Vec<bool>,
+}
+
+/// Row `to` learns what a row of other clocks knows.
+fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
+    for (mine, &theirs) in clocks[to * nk..][..nk].iter_mut().zip(from) {
+        *mine = (*mine).max(theirs);
+    }
 }
 
 /// Finds all channels and bundles them.
@@ -189,7 +221,8 @@ pub fn build(
 ) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
-    let mut found: Vec<PipeData> = Vec::new();
+    let mut found: Vec<PipeData> = Vec::with_capacity(16);
+    let mut walks = Walks::default();
     let carried = super::carried::find(func, plan);
     if let Some((write, read)) = super::carried::overwritten(func, &carried) {
         let text =
@@ -203,7 +236,9 @@ pub fn build(
             continue;
         }
         // The home block and every block below it that holds an access.
-        let mut blocks: Vec<Block> = vec![data.home];
+        let mut blocks = std::mem::take(&mut walks.blocks);
+        blocks.clear();
+        blocks.push(data.home);
         for &op in &data.ops {
             let mut b = func.op_block(op);
             while let Some(block) = b.filter(|&x| x != data.home) {
@@ -213,9 +248,10 @@ pub fn build(
                 b = func.block_parent(block).and_then(|p| func.op_block(p));
             }
         }
-        for block in blocks {
-            block_channels(func, plan, webs, web, block, first_named, &mut found)?;
+        for &block in &blocks {
+            block_channels(func, plan, webs, web, block, first_named, &mut found, &mut walks)?;
         }
+        walks.blocks = blocks;
     }
     scalar_channels(func, plan, webs, needs, &mut found);
     super::order::memory_tokens(world, &mut found)?;
@@ -323,8 +359,8 @@ fn scalar_channels(
     }
 }
 
-fn keys_of(p: &PipeData) -> Vec<Key> {
-    let mut k: Vec<Key> = p.consumers.iter().map(|c| c.key).collect();
+fn keys_of(p: &PipeData) -> SmallVec<[Key; 4]> {
+    let mut k: SmallVec<[Key; 4]> = p.consumers.iter().map(|c| c.key).collect();
     k.sort_unstable();
     k
 }
@@ -384,6 +420,7 @@ fn merge(into: &mut PipeData, ch: PipeData) {
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "called in one place")]
 fn block_channels(
     func: &Function,
     plan: &AgentPlan,
@@ -392,10 +429,13 @@ fn block_channels(
     block: Block,
     first_named: u32,
     found: &mut Vec<PipeData>,
+    walks: &mut Walks,
 ) -> CodegenResult<()> {
     let data = &webs.webs[web];
-    let mut keys: Vec<Key> = Vec::new();
-    let mut nodes: Vec<Node> = Vec::new();
+    let Walks { keys, nodes, events, clocks, snaps, again, .. } = walks;
+    keys.clear();
+    nodes.clear();
+    events.clear();
     for &op in &data.ops {
         let Some(item) = ancestor_in(func, op, block) else { continue };
         let Some(agent) = plan.op_agent[op].expand() else {
@@ -415,7 +455,7 @@ fn block_channels(
         }
         let Some(node) = nodes.last_mut() else { continue };
         for a in accesses(func, op) {
-            if webs.of[slice_base(func, a.value).0].expand() != Some(web) {
+            if webs.of[base_of(func, a.value)].expand() != Some(web) {
                 continue;
             }
             match node.touches.iter_mut().find(|t| t.key == k) {
@@ -439,47 +479,40 @@ fn block_channels(
         }
     };
     let touch = |n: usize, k: usize| nodes[n].touches.iter().copied().find(|t| t.key == k);
-    let merge_clock = |into: &mut Vec<i64>, from: &[i64]| {
-        for (a, b) in into.iter_mut().zip(from) {
-            *a = (*a).max(*b);
-        }
-    };
-    // clocks[k][j]: the last node of j that k knows complete. snap[n][k]: k's clock when node n is done.
-    let mut clocks = vec![vec![-1i64; nk]; nk];
-    let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
-    let mut events: Vec<Event> = Vec::new();
+    clocks.clear();
+    clocks.resize(nk * nk, -1);
+    snaps.clear();
     for (n, node) in nodes.iter().enumerate() {
         for &t in &node.touches {
             // Latest conflicting node of each engine, the latest first: it may imply the others.
-            let mut needs: Vec<(usize, usize)> = (0..nk)
+            let mut needs: SmallVec<[(usize, usize); 8]> = (0..nk)
                 .filter_map(|j| {
                     (0..n).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, t))).map(|m| (m, j))
                 })
                 .collect();
             needs.sort_unstable_by(|a, b| b.cmp(a));
             for (m, j) in needs {
-                if clocks[t.key][j] >= m as i64 {
+                if clocks[t.key * nk + j] >= m as i64 {
                     continue;
                 }
                 let at = events.iter().position(|e| e.key == j && e.node == m).unwrap_or_else(|| {
-                    events.push(Event { key: j, node: m, consumers: Vec::new() });
+                    events.push(Event { key: j, node: m, consumers: SmallVec::new() });
                     events.len() - 1
                 });
                 if !events[at].consumers.iter().any(|c| c.0 == t.key) {
                     events[at].consumers.push((t.key, n));
                 }
-                let from = snaps[m][j].clone();
-                merge_clock(&mut clocks[t.key], &from);
-                clocks[t.key][j] = clocks[t.key][j].max(m as i64);
+                learn(clocks, nk, t.key, &snaps[(m * nk + j) * nk..]);
+                clocks[t.key * nk + j] = clocks[t.key * nk + j].max(m as i64);
             }
         }
-        snaps.push(clocks.clone());
+        snaps.extend_from_slice(clocks);
     }
     if func.block_parent(block).is_some() {
-        wrap(&nodes, &keys, &clocks, &snaps, &conflict, &self_ordered, &mut events);
+        wrap(nodes, keys, clocks, snaps, &conflict, &self_ordered, events, again);
     }
     let in_place = block != data.home;
-    for e in events {
+    for e in events.iter() {
         let producer = keys[e.key];
         let loc = func.op_loc(nodes[e.node].op);
         let of_key = |k: usize| (0..nodes.len()).filter(move |&n| touch(n, k).is_some());
@@ -497,9 +530,9 @@ fn block_channels(
                 "the matrix engine reads an operand that it wrote",
             ));
         }
-        let written: Vec<usize> = of_key(e.key).filter(|&n| n <= e.node).collect();
-        let payload = !in_place && written.iter().any(|&n| touch(n, e.key).is_some_and(|t| t.writes));
-        let events_ops: Vec<Op> = written.iter().map(|&n| nodes[n].op).collect();
+        let written = || of_key(e.key).filter(|&n| n <= e.node);
+        let payload = !in_place && written().any(|n| touch(n, e.key).is_some_and(|t| t.writes));
+        let events_ops: Vec<Op> = written().map(|n| nodes[n].op).collect();
         let mut tx = 0u32;
         if producer.class == Class::Tma {
             for &op in &events_ops {
@@ -556,39 +589,40 @@ fn block_channels(
 
 /// Orders the accesses of one execution of the block before the conflicting ones of the next that uses the slot:
 /// whoever comes first acquires what the others release; engines that no acquire covers become consumers.
+#[expect(clippy::too_many_arguments, reason = "all that the first walk knows")]
 fn wrap(
     nodes: &[Node],
     keys: &[Key],
-    end: &[Vec<i64>],
-    first_snaps: &[Vec<Vec<i64>>],
+    end: &[i64],
+    first_snaps: &[i64],
     conflict: &impl Fn(Touch, Touch) -> bool,
     self_ordered: &impl Fn(usize) -> bool,
     events: &mut Vec<Event>,
+    memory: &mut Again,
 ) {
     let nk = keys.len();
+    let Again { clocks, at_end, snaps, entered } = memory;
     let touch = |n: usize, k: usize| nodes[n].touches.iter().copied().find(|t| t.key == k);
     let last = |k: usize| (0..nodes.len()).rev().find(|&n| touch(n, k).is_some()).map_or(-1, |n| n as i64);
     // Adding a consumer makes the next round know more; each round adds at least one of nk² pairs.
     for _round in 0..=nk * nk {
-        let mut clocks: Vec<Vec<i64>> = end.to_vec();
-        for (k, c) in clocks.iter_mut().enumerate() {
-            if self_ordered(k) {
-                c[k] = last(k);
-            }
+        clocks.clear();
+        clocks.extend_from_slice(end);
+        for k in (0..nk).filter(|&k| self_ordered(k)) {
+            clocks[k * nk + k] = last(k);
         }
         // Whoever waits at the end of the block knows what came before that event.
         for e in events.iter() {
             for &(c, _) in e.consumers.iter().filter(|c| c.1 == usize::MAX) {
-                let known = &first_snaps[e.node][e.key];
-                for (mine, theirs) in clocks[c].iter_mut().zip(known) {
-                    *mine = (*mine).max(*theirs);
-                }
-                clocks[c][e.key] = clocks[c][e.key].max(e.node as i64);
+                learn(clocks, nk, c, &first_snaps[(e.node * nk + e.key) * nk..]);
+                clocks[c * nk + e.key] = clocks[c * nk + e.key].max(e.node as i64);
             }
         }
-        let at_end = clocks.clone();
-        let mut entered = vec![false; nk];
-        let mut snaps: Vec<Vec<Vec<i64>>> = Vec::new();
+        at_end.clear();
+        at_end.extend_from_slice(clocks);
+        entered.clear();
+        entered.resize(nk, false);
+        snaps.clear();
         let mut missing = None;
         'walk: for n in 0..nodes.len() {
             for t in &nodes[n].touches {
@@ -596,22 +630,17 @@ fn wrap(
                 if !std::mem::replace(&mut entered[k], true) {
                     for e in events.iter().filter(|e| e.key == k) {
                         for &(c, _) in &e.consumers {
-                            for (mine, theirs) in clocks[k].iter_mut().zip(&at_end[c]) {
-                                *mine = (*mine).max(*theirs);
-                            }
-                            clocks[k][c] = clocks[k][c].max(last(c));
+                            learn(clocks, nk, k, &at_end[c * nk..]);
+                            clocks[k * nk + c] = clocks[k * nk + c].max(last(c));
                         }
                     }
                 }
                 for e in events.iter() {
                     if e.node < n && e.consumers.iter().any(|c| c.0 == k && c.1 == n) {
-                        let from = snaps[e.node][e.key].clone();
-                        for (a, b) in clocks[k].iter_mut().zip(&from) {
-                            *a = (*a).max(*b);
-                        }
+                        learn(clocks, nk, k, &snaps[(e.node * nk + e.key) * nk..]);
                     }
                 }
-                for (j, &known) in clocks[k].iter().enumerate() {
+                for (j, &known) in clocks[k * nk..][..nk].iter().enumerate() {
                     let prior =
                         (0..nodes.len()).rev().find(|&m| touch(m, j).is_some_and(|o| conflict(o, *t)));
                     if let Some(m) = prior
@@ -622,7 +651,7 @@ fn wrap(
                     }
                 }
             }
-            snaps.push(clocks.clone());
+            snaps.extend_from_slice(clocks);
         }
         let Some((k, j)) = missing else { return };
         match events.iter_mut().find(|e| e.key == k && !e.consumers.iter().any(|c| c.0 == j)) {
@@ -633,7 +662,7 @@ fn wrap(
             // Neither follows the other within the block: the one waits for the other at its end.
             None => {
                 let node = (0..nodes.len()).rev().find(|&m| touch(m, k).is_some()).unwrap_or(0);
-                events.push(Event { key: k, node, consumers: vec![(j, usize::MAX)] });
+                events.push(Event { key: k, node, consumers: SmallVec::from_slice(&[(j, usize::MAX)]) });
             }
         }
     }
@@ -672,7 +701,7 @@ fn tx_bytes(func: &Function, webs: &Webs, web: Web, op: Op) -> CodegenResult<u32
         },
         Opcode::AsyncTiledTmaLoad => Ok(accesses(func, op)
             .iter()
-            .filter(|a| a.writes && webs.of[slice_base(func, a.value).0].expand() == Some(web))
+            .filter(|a| a.writes && webs.of[base_of(func, a.value)].expand() == Some(web))
             .map(|a| func.value_data(a.value).num_bytes().unwrap_or(0).min(u64::from(u32::MAX)) as u32)
             .sum()),
         _ => Ok(0),

@@ -6,7 +6,12 @@ use super::access::class_of;
 use crate::agents::{Agent, AgentPlan};
 use crate::ir::{Block, Function, Op, Opcode, Space, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
+use cranelift_entity::EntityRef;
+use smallvec::SmallVec;
 use std::sync::LazyLock;
+
+/// Cycles per agent.
+type Busy = SmallVec<[u64; 8]>;
 
 /// Trips assumed for a loop of unknown length.
 pub const ASSUMED_TRIPS: u64 = 16;
@@ -48,8 +53,7 @@ pub fn work(func: &Function, op: Op) -> Work {
     let bytes = largest.clone().filter_map(|t| t.num_bytes()).max().unwrap_or(0);
     let elements = largest.filter_map(|t| t.num_elements()).max().unwrap_or(0);
     if func.opcode(op) == Opcode::AsyncDot {
-        let dims =
-            |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims().map(<[u32]>::to_vec));
+        let dims = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims());
         let operand =
             |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
         let acc = func.results(op).first().and_then(|&v| func.value_data(v).num_elements()).unwrap_or(0);
@@ -104,11 +108,40 @@ pub fn busy(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Agent
 
 /// Real cycles of one execution of a block: its busiest agent's.
 pub fn block_cycles(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block) -> u64 {
-    plan.agents
-        .keys()
-        .map(|a| func.block_ops(block).map(|op| busy(func, plan, isa, a, op)).fold(0, u64::saturating_add))
-        .max()
-        .unwrap_or(0)
+    let mut sums = SmallVec::from_elem(0, plan.agents.len());
+    add_busy(func, plan, isa, block, &mut sums);
+    sums.into_iter().max().unwrap_or(0)
+}
+
+/// Adds what [`busy`] says of the ops of a block, for all agents at once.
+fn add_busy(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block, sums: &mut Busy) {
+    for op in func.block_ops(block) {
+        let region = |n: usize| {
+            let mut inner: Busy = SmallVec::from_elem(0, plan.agents.len());
+            func.op_block_at(op, n).into_iter().for_each(|b| add_busy(func, plan, isa, b, &mut inner));
+            inner
+        };
+        match func.opcode(op) {
+            Opcode::For => {
+                let trips = static_trips(func, op).unwrap_or(ASSUMED_TRIPS);
+                for (sum, n) in sums.iter_mut().zip(region(0)) {
+                    *sum = sum.saturating_add(n.saturating_mul(trips));
+                }
+            }
+            Opcode::If => {
+                for ((sum, a), b) in sums.iter_mut().zip(region(0)).zip(region(1)) {
+                    *sum = sum.saturating_add(a.max(b));
+                }
+            }
+            _ => {
+                if let Some(sum) = plan.op_agent[op].expand().and_then(|a| sums.get_mut(a.index())) {
+                    let machine = isa.machine();
+                    let cycles = machine.real_occupancy(op_class(func, op), &work(func, op));
+                    *sum = sum.saturating_add(u64::from(cycles));
+                }
+            }
+        }
+    }
 }
 
 /// Real cycles from the start of a producer's op until its result may be read.

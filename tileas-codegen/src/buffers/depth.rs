@@ -16,11 +16,13 @@ use super::webs::Webs;
 use super::{BufferOptions, Reject};
 use crate::agents::AgentPlan;
 use crate::error::CodegenResult;
-use crate::ir::{Function, Op};
+use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
+use smallvec::SmallVec;
 use std::cell::OnceCell;
+use std::fmt::Write;
 
 /// What depths are chosen from.
 #[derive(Copy, Clone)]
@@ -37,7 +39,7 @@ pub struct Input<'a> {
 
 /// Pipes that share their number of slots: they hand over the same webs in one home.
 struct Ring {
-    pipes: Vec<Pipe>,
+    pipes: SmallVec<[Pipe; 4]>,
     need: u32,
     depth: u32,
     cap: u32,
@@ -89,10 +91,19 @@ pub fn choose(
     let World { func, plan, sched, .. } = world;
     // A fixed depth is a hard limit, and what every ring gets.
     let max_depth = opts.pipeline_depth.or(opts.max_depth).unwrap_or(u32::MAX).max(1);
-    let mut needs: SecondaryMap<Pipe, u32> = SecondaryMap::new();
+    let mut needs: SecondaryMap<Pipe, u32> = SecondaryMap::with_capacity(pipes.len());
     let mut rings: Vec<Ring> = Vec::new();
-    let ids: Vec<Pipe> = pipes.keys().collect();
-    for id in ids {
+    // Pipes have few homes between them.
+    let mut turns: SmallVec<[(Block, u64); 4]> = SmallVec::new();
+    let mut turn = |home: Block| match turns.iter().find(|t| t.0 == home) {
+        Some(t) => t.1,
+        None => {
+            let cycles = cost::block_cycles(func, plan, isa, home);
+            turns.push((home, cycles));
+            cycles
+        }
+    };
+    for id in pipes.keys() {
         let (d, why) = need(func, sched, isa, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
@@ -109,7 +120,7 @@ pub fn choose(
             false => cost::latency(func, plan, isa, p.producer.agent, op),
         };
         let latency = p.events.iter().map(latency).max().unwrap_or(0);
-        let period = cost::block_cycles(func, plan, isa, p.home);
+        let period = turn(p.home);
         let hold = p
             .consumers
             .iter()
@@ -128,7 +139,7 @@ pub fn choose(
         let cap = cap.saturating_add(u32::from(p.carry.is_some()));
         // Rings that share a web become one.
         let mut ring = Ring {
-            pipes: vec![id],
+            pipes: smallvec::smallvec![id],
             need: d.min(cap),
             depth: 0,
             cap: cap.min(max_depth),
@@ -170,7 +181,7 @@ pub fn choose(
         map = fits(&rings, webs, pipes);
     }
     map?;
-    let mut full = vec![false; rings.len()];
+    let mut full: SmallVec<[bool; 16]> = SmallVec::from_elem(false, rings.len());
     loop {
         let short = |r: &Ring| match opts.pipeline_depth {
             Some(n) => i128::from(r.depth) - i128::from(n),
@@ -193,7 +204,8 @@ pub fn choose(
     for (i, r) in rings.iter().enumerate() {
         for &id in &r.pipes {
             let p = &mut pipes[id];
-            p.reason.push_str(&format!("; R4 {}: {} cycles to cover, {} a turn", r.depth, r.cover, r.period));
+            // Writing to a string cannot fail.
+            let _ = write!(p.reason, "; R4 {}: {} cycles to cover, {} a turn", r.depth, r.cover, r.period);
             if full[i] || r.shrunk {
                 p.reason.push_str(", memory full");
             }
@@ -265,11 +277,11 @@ pub fn ii_eff(
     if s.serial || s.ii == 0 {
         return s.ii;
     }
-    let mut index: SecondaryMap<Op, u32> = SecondaryMap::new();
+    let mut index: SecondaryMap<Op, u32> = SecondaryMap::with_capacity(func.num_ops());
     for (i, &op) in s.scheduled.iter().enumerate() {
         index[op] = i as u32 + 1;
     }
-    let mut edges: Vec<(usize, usize, i64, i64)> = Vec::new();
+    let mut edges: Vec<(usize, usize, i64, i64)> = Vec::with_capacity(64);
     let at = |op: Op| (index[op] as usize).checked_sub(1);
     for p in pipes.values() {
         for &e in &p.events {
@@ -291,9 +303,10 @@ pub fn ii_eff(
             }
         }
     }
+    let mut mine: Vec<Op> = Vec::with_capacity(s.scheduled.len());
     for agent in plan.agents.keys() {
-        let mut mine: Vec<Op> =
-            s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)).collect();
+        mine.clear();
+        mine.extend(s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)));
         let r = mine.iter().map(|&op| s.start[op]).min().unwrap_or(0);
         mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));
         let local = |op: Op| i64::from((s.start[op] - r) / s.ii);
@@ -307,9 +320,10 @@ pub fn ii_eff(
         }
     }
     let n = s.scheduled.len();
+    let mut dist = vec![0i64; n];
     // The least λ with no cycle of weight - λ·distance above 0.
-    let ok = |lambda: i64| {
-        let mut dist = vec![0i64; n];
+    let mut ok = |lambda: i64| {
+        dist.fill(0);
         for _ in 0..=n {
             let mut changed = false;
             for &(a, b, w, d) in &edges {
@@ -325,13 +339,17 @@ pub fn ii_eff(
         }
         false
     };
+    // No less than the schedule's own, which mostly holds.
     let total: i64 = edges.iter().map(|e| e.2).sum::<i64>() + 1;
-    let (mut lo, mut hi) = (0, total);
+    if total <= i64::from(s.ii) || ok(i64::from(s.ii)) {
+        return s.ii;
+    }
+    let (mut lo, mut hi) = (i64::from(s.ii) + 1, total);
     while lo < hi {
         let mid = (lo + hi) / 2;
         if ok(mid) { hi = mid } else { lo = mid + 1 }
     }
-    u32::try_from(lo).unwrap_or(u32::MAX).max(s.ii)
+    u32::try_from(lo).unwrap_or(u32::MAX)
 }
 
 /// Cycles for which `u` keeps `v` off a slot they share.

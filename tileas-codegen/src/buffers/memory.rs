@@ -44,7 +44,7 @@ pub fn lay_out(
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     sharing: Option<&Sharing>,
 ) -> CodegenResult<MemoryMap> {
-    // What was placed: (web, first, end), per space.
+    // What was placed: (web, first, end), per space; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
     // The first place behind what may not be shared.
     let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, end: u64| -> u64 {
@@ -66,7 +66,9 @@ pub fn lay_out(
                 let need = slots * u64::from(w.columns());
                 let at = place(web, &placed[1], need, 1, columns);
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                placed[1].push((web, at, at + need));
+                if sharing.is_some() {
+                    placed[1].push((web, at, at + need));
+                }
                 columns = columns.max(at + need);
                 if need > largest[1].0 {
                     largest[1] = (need, loc);
@@ -76,7 +78,9 @@ pub fn lay_out(
                 let need = slots * u64::from(w.bytes());
                 let at = place(web, &placed[0], need, u64::from(w.alignment()), smem);
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                placed[0].push((web, at, at + need));
+                if sharing.is_some() {
+                    placed[0].push((web, at, at + need));
+                }
                 smem = smem.max(at + need);
                 if need > largest[0].0 {
                     largest[0] = (need, loc);

@@ -30,6 +30,18 @@ pub struct Needs {
     pub received: Vec<Received>,
 }
 
+impl Needs {
+    fn with_room(func: &Function) -> Needs {
+        let (ops, values) = (func.num_ops(), func.num_values());
+        Needs {
+            values: EntitySet::with_capacity(values),
+            ops: EntitySet::with_capacity(ops),
+            own_regions: EntitySet::with_capacity(ops),
+            ..Needs::default()
+        }
+    }
+}
+
 /// A scalar that comes from another agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Received {
@@ -52,7 +64,7 @@ struct Walk<'a> {
 /// # Errors
 /// E0605.
 pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult<Needs> {
-    let mut w = Walk { func, plan, agent, needs: Needs::default(), error: None };
+    let mut w = Walk { func, plan, agent, needs: Needs::with_room(func), error: None };
     for op in func.ops() {
         if plan.op_agent[op].expand() == Some(agent) {
             w.root(op);
@@ -67,7 +79,7 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
             }
             let mut received = std::mem::take(&mut needs.received);
             let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
-            func.all_ops().into_iter().zip(0..).for_each(|(op, n)| place[op] = n);
+            func.ops().zip(0..).for_each(|(op, n)| place[op] = n);
             received.sort_by_key(|r| place[r.source]);
             for r in &mut received {
                 r.users = users_of(func, plan, &needs, agent, r.source);

@@ -81,7 +81,7 @@ fn blocks_around(func: &Function, ops: impl Iterator<Item = Op>) -> Vec<Block> {
 /// E0606 where a view is overwritten after a TMA load whose tile nobody waits for.
 pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<()> {
     let World { func, plan, .. } = world;
-    let all: Vec<Touched> = func.all_ops().into_iter().filter_map(|op| Touched::of(func, op)).collect();
+    let all: Vec<Touched> = func.ops().filter_map(|op| Touched::of(func, op)).collect();
     let mut views: Vec<Value> = all.iter().filter(|t| t.write).map(|t| t.view).collect();
     views.sort_unstable();
     views.dedup();

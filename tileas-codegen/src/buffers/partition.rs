@@ -24,7 +24,8 @@ impl Partition {
     /// Finds the sets.
     pub fn find(func: &Function) -> Partition {
         let mut p = Partition::default();
-        for op in func.all_ops() {
+        p.parent.resize(func.num_values());
+        for op in func.ops() {
             match func.opcode(op) {
                 Opcode::Dot | Opcode::AsyncDot => {
                     p.pair(func, func.named_operand(op, "acc"), func.result(op), op);

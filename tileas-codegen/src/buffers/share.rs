@@ -5,7 +5,7 @@
 //! Slots of rings that run in a repeated region never end, so webs of one loop do not share there.
 //! Cost: one graph search per access, webs² comparisons.
 
-use super::access::{Class, Key, accesses, class_of, slice_base};
+use super::access::{Class, Key, accesses, base_of, class_of};
 use super::channels::{Pipe, PipeData};
 use super::sync::{Point, Sync, World};
 use super::webs::{Web, Webs, ancestor_in};
@@ -84,7 +84,7 @@ fn uses_of(
     }
     let mut out = Vec::new();
     for &op in &data.ops {
-        let mine = |v| webs.of[slice_base(func, v).0].expand() == Some(web);
+        let mine = |v| webs.of[base_of(func, v)].expand() == Some(web);
         if !accesses(func, op).iter().any(|a| mine(a.value)) {
             continue;
         }

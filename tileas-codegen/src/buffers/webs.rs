@@ -5,7 +5,7 @@
 //! Errors: E0601 a tied value is used after the op that overwrites it, E0604 ties of unequal tiles.
 //! Cost: near-linear in the values.
 
-use super::access::{accesses, is_stored, slice_base};
+use super::access::{accesses, base_of, is_stored, slice_base};
 use super::partition::Partition;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
@@ -131,7 +131,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
     if let Some(e) = partition.error.take() {
         return Err(e);
     }
-    let mut members: Vec<(Value, Op)> = Vec::new();
+    let mut members: Vec<(Value, Op)> = Vec::with_capacity(func.num_values());
     let all = func.all_ops();
     // Members in program order: results of ops, then arguments of their bodies.
     for &op in &all {
@@ -146,7 +146,9 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         }
     }
     let mut webs = Webs::default();
+    webs.of.resize(func.num_values());
     let mut by_root: SecondaryMap<Value, PackedOption<Web>> = SecondaryMap::new();
+    by_root.resize(func.num_values());
     for &(v, op) in &members {
         if !is_stored(func, v) || is_constant(func, v) {
             continue;
@@ -190,7 +192,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
     }
     for &op in &all {
         for a in accesses(func, op) {
-            let base = slice_base(func, a.value).0;
+            let base = base_of(func, a.value);
             let Some(web) = webs.of[base].expand() else {
                 if is_constant(func, base) && !a.writes {
                     continue; // reading a constant reads no memory
@@ -225,18 +227,17 @@ pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
 /// A value overwritten in place must not be used afterwards.
 fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
     let mut position: SecondaryMap<Op, u32> = SecondaryMap::new();
-    let mut uses: SecondaryMap<Value, SmallVec<[Op; 4]>> = SecondaryMap::new();
+    position.resize(func.num_ops());
+    // (what is used, user), users in program order for each.
+    let mut uses: Vec<(Value, Op)> = Vec::new();
     for (i, &op) in all.iter().enumerate() {
         position[op] = i as u32 + 1;
-        for &v in func.operands(op) {
-            if is_stored(func, v) {
-                let base = slice_base(func, v).0;
-                if func.opcode(op) != Opcode::ExtractSlice {
-                    uses[base].push(op);
-                }
-            }
+        if func.opcode(op) != Opcode::ExtractSlice {
+            let stored = func.operands(op).iter().filter(|&&v| is_stored(func, v));
+            uses.extend(stored.map(|&v| (base_of(func, v), op)));
         }
     }
+    uses.sort_by_key(|u| u.0);
     for &op in all {
         let killed: SmallVec<[Value; 4]> = match func.opcode(op) {
             Opcode::AsyncDot => func.named_operand(op, "acc").into_iter().collect(),
@@ -244,8 +245,9 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
             _ => continue,
         };
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
-            let base = slice_base(func, v).0;
-            for &user in &uses[base] {
+            let base = base_of(func, v);
+            let from = uses.partition_point(|u| u.0 < base);
+            for &(_, user) in uses[from..].iter().take_while(|u| u.0 == base) {
                 let after =
                     position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
                 if after && user != op {
@@ -347,7 +349,7 @@ pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
 
 /// The flag of a whole stored value at a use.
 pub fn flag_of(func: &Function, v: Value, at: Op) -> Flag {
-    let base = slice_base(func, v).0;
+    let base = base_of(func, v);
     if all_written(func, base, at) { Flag::Always } else { by_definition(func, base) }
 }
 
@@ -456,7 +458,7 @@ pub fn terminator(func: &Function, op: Op, n: usize) -> Option<Op> {
 
 /// Whether a value is written at `at` whatever its loop's argument was.
 fn written_always(func: &Function, y: Value, at: Op) -> bool {
-    let base = slice_base(func, y).0;
+    let base = base_of(func, y);
     if all_written(func, base, at) {
         return true;
     }

@@ -215,7 +215,8 @@ impl ConstraintMap {
     ) {
         self.clear();
         for op in ops {
-            if func.inherent(op).is_empty() && func.discardable(op).is_empty() {
+            let mut keys = func.inherent(op).iter().chain(func.discardable(op).iter());
+            if !keys.any(|(k, _)| keys::SCHEDULE.iter().any(|s| s.0 == k)) {
                 continue;
             }
             let mut reader = Reader { func, op, mode, warnings: &mut *warnings, tagged: false };

@@ -23,6 +23,7 @@ use crate::ir::verifier::{verify_function_with, verify_names};
 use crate::ir::{Function, Module, parse_module_with, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
+use crate::materialize::MaterializeScratch;
 use crate::nvvm::{self, passes::CleanupScratch};
 use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
@@ -110,9 +111,9 @@ pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
     lower: LowerScratch,
-    /// Functions of an earlier compilation, for their memory.
+    /// The placed function of an earlier compilation, for its memory.
     placed: Option<Function>,
-    materialized: Option<Function>,
+    materialize: MaterializeScratch,
     cleanup: CleanupScratch,
     allocator: Allocator,
     verifier: nvvm::Verifier,
@@ -142,7 +143,7 @@ impl Context {
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
             self.placed = state.placed;
-            self.materialized = state.materialized;
+            self.materialize.spare = state.materialized;
             self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
@@ -241,9 +242,9 @@ impl Context {
         if keep {
             state.source = print_function(func);
         }
-        // Warnings were collected by `check`; the map is wanted anew for each kernel.
-        self.read_constraints(func, settings, &mut Vec::new());
         if keep && last >= Stage::Constraints {
+            // Warnings were collected by `check`.
+            self.read_constraints(func, settings, &mut Vec::new());
             state.constraints = self.constraints.dump(func);
         }
         if last <= Stage::Constraints {
@@ -333,9 +334,9 @@ impl Context {
         if last == Stage::Schedule {
             return Ok(());
         }
-        let spare = self.materialized.take();
         let materialized =
-            wiring::materialize(placed, plan, analysis, buffers, settings, spare).map_err(one)?;
+            wiring::materialize(placed, plan, analysis, buffers, settings, &mut self.materialize)
+                .map_err(one)?;
         self.verify_pass(&materialized, settings, "materialize")?;
         state.materialized = Some(materialized);
         Ok(())

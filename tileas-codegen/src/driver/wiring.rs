@@ -8,6 +8,7 @@ use crate::constraints::ConstraintMap;
 use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
+use crate::materialize::MaterializeScratch;
 use crate::schedule::Scheduler;
 use crate::schedule::ddg::schedule_function_with;
 use crate::schedule::handoff::{OpEdge, ScheduleAnalysis};
@@ -88,9 +89,9 @@ pub(super) fn materialize(
     schedule: &ScheduleAnalysis,
     buffers: &Buffers,
     settings: &Settings,
-    spare: Option<Function>,
+    scratch: &mut MaterializeScratch,
 ) -> CodegenResult<Function> {
-    crate::materialize::materialize_in(func, plan, schedule, buffers, settings.materialize_options(), spare)
+    crate::materialize::materialize_in(func, plan, schedule, buffers, settings.materialize_options(), scratch)
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.

@@ -82,13 +82,45 @@ pub struct Function {
     type_ids: Index,
     attr_values: PrimaryMap<Attr, AttrData>,
     attr_ids: Index,
+    /// Small integers without a written type, by value: most attributes that passes make.
+    small_ints: [PackedOption<Attr>; SMALL_INTS],
     symbols: Symbols,
     entry: Block,
     body: Region,
 }
 
+/// Integers from 0 up to here are found without hashing.
+const SMALL_INTS: usize = SMALL as usize;
+const SMALL: i64 = 64;
+
 /// Maps of what ops and values have grow by that many entries.
 const STEP: usize = 64;
+
+/// Marks of the known symbols: names without a mark are not searched for.
+static KNOWN_MARKS: [u64; 32] = {
+    let mut marks = [0; 32];
+    let mut i = 0;
+    while i < KNOWN_SYMBOLS.len() {
+        let m = mark(KNOWN_SYMBOLS[i].as_bytes());
+        marks[m / 64] |= 1 << (m % 64);
+        i += 1;
+    }
+    marks
+};
+
+/// One of 2048 marks, from the length and the outer letters.
+const fn mark(name: &[u8]) -> usize {
+    let n = name.len();
+    if n == 0 {
+        return 0;
+    }
+    (n * 7 + name[0] as usize * 31 + name[n - 1] as usize * 67 + name[n / 2] as usize * 131) % 2048
+}
+
+fn may_be_known(name: &str) -> bool {
+    let m = mark(name.as_bytes());
+    KNOWN_MARKS[m / 64] >> (m % 64) & 1 == 1
+}
 
 fn copy_primary<K: EntityRef, V: Clone>(to: &mut PrimaryMap<K, V>, from: &PrimaryMap<K, V>) {
     to.clear();
@@ -134,6 +166,7 @@ impl Clone for Function {
             type_ids,
             attr_values,
             attr_ids,
+            small_ints,
             symbols,
             entry,
             body,
@@ -159,6 +192,7 @@ impl Clone for Function {
         type_ids.copy(&source.type_ids);
         copy_primary(attr_values, &source.attr_values);
         attr_ids.copy(&source.attr_ids);
+        *small_ints = source.small_ints;
         symbols.copy(&source.symbols);
     }
 }
@@ -193,6 +227,7 @@ impl Function {
             type_ids: Index::default(),
             attr_values: PrimaryMap::new(),
             attr_ids: Index::default(),
+            small_ints: [None.into(); SMALL_INTS],
             symbols: Symbols::default(),
             entry,
             body,
@@ -210,6 +245,43 @@ impl Function {
         }
     }
 
+    /// A function of the same name, attributes and parameters without ops, in the memory of one that is no longer needed.
+    /// Types, attributes and symbols keep their numbers: what names them can be copied as it is.
+    pub fn header_in(&self, spare: Option<Function>) -> Function {
+        let mut out = spare.unwrap_or_else(|| Function::new(String::new()));
+        out.name.clone_from(&self.name);
+        out.attrs.clone_from(&self.attrs);
+        out.loc = self.loc;
+        out.opcodes.clear();
+        out.operands.clear();
+        out.results.clear();
+        out.inherent.clear();
+        out.discardable.clear();
+        out.op_regions.clear();
+        out.links.clear();
+        out.locs.clear();
+        out.values.clear();
+        out.value_names.clear();
+        out.blocks.clear();
+        out.regions.clear();
+        out.value_pool.clear();
+        out.region_pool.clear();
+        copy_primary(&mut out.types, &self.types);
+        out.type_ids.copy(&self.type_ids);
+        copy_primary(&mut out.attr_values, &self.attr_values);
+        out.attr_ids.copy(&self.attr_ids);
+        out.small_ints = self.small_ints;
+        out.symbols.copy(&self.symbols);
+        out.body = out.regions.push(RegionData::default());
+        out.entry = out.blocks.push(BlockData { region: out.body.into(), ..BlockData::default() });
+        out.regions[out.body].block = out.entry.into();
+        for &p in self.params() {
+            let v = out.add_block_param(out.entry, self.value_type(p));
+            out.value_names[v] = self.value_names[p];
+        }
+        out
+    }
+
     // ---- interning
 
     /// Interns a type.
@@ -225,17 +297,33 @@ impl Function {
     }
 
     /// Interns a scalar type.
+    #[inline]
     pub fn scalar(&mut self, s: Scalar) -> Type {
         self.intern_type(TypeData::Scalar(s))
     }
 
     /// What a type stands for.
+    #[inline]
     pub fn type_data(&self, t: Type) -> &TypeData {
         &self.types[t]
     }
 
     /// Interns an attribute value.
     pub fn intern_attr(&mut self, data: AttrData) -> Attr {
+        if let AttrData::Int(v @ 0..SMALL, None) = data {
+            return match self.small_ints[v as usize].expand() {
+                Some(known) => known,
+                None => {
+                    let new = self.enter_attr(data);
+                    self.small_ints[v as usize] = new.into();
+                    new
+                }
+            };
+        }
+        self.enter_attr(data)
+    }
+
+    fn enter_attr(&mut self, data: AttrData) -> Attr {
         let Self { attr_values, attr_ids, .. } = self;
         let found = attr_ids.find_or_enter(
             hash_of(&data),
@@ -247,19 +335,23 @@ impl Function {
     }
 
     /// What an attribute stands for.
+    #[inline]
     pub fn attr_data(&self, a: Attr) -> &AttrData {
         &self.attr_values[a]
     }
 
     /// Interns a name.
     pub fn intern_symbol(&mut self, name: &str) -> Sym {
-        if let Ok(i) = KNOWN_SYMBOLS.binary_search(&name) {
+        if may_be_known(name)
+            && let Ok(i) = KNOWN_SYMBOLS.binary_search(&name)
+        {
             return Sym::known(i as u32);
         }
         Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)
     }
 
     /// The text of a name.
+    #[inline]
     pub fn symbol(&self, s: Sym) -> &str {
         let i = s.index();
         KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| self.symbols.get(i - KNOWN_SYMBOLS.len()))
@@ -268,21 +360,25 @@ impl Function {
     // ---- structure
 
     /// The kernel's body.
+    #[inline]
     pub fn body(&self) -> Region {
         self.body
     }
 
     /// The body's block.
+    #[inline]
     pub fn entry(&self) -> Block {
         self.entry
     }
 
     /// Kernel parameters.
+    #[inline]
     pub fn params(&self) -> &[Value] {
         self.block_params(self.entry)
     }
 
     /// Parameters of a block.
+    #[inline]
     pub fn block_params(&self, b: Block) -> &[Value] {
         self.blocks[b].params.as_slice(&self.value_pool)
     }
@@ -296,36 +392,43 @@ impl Function {
     }
 
     /// The region a block belongs to.
+    #[inline]
     pub fn block_region(&self, b: Block) -> Region {
         self.blocks[b].region.expand().unwrap_or(self.body)
     }
 
     /// The block of a region.
+    #[inline]
     pub fn region_block(&self, r: Region) -> Block {
         self.regions[r].block.expand().unwrap_or(self.entry)
     }
 
     /// The op that owns a region; `None` for the kernel body.
+    #[inline]
     pub fn region_parent(&self, r: Region) -> Option<Op> {
         self.regions[r].parent.expand()
     }
 
     /// The op whose region contains this block; `None` at kernel level.
+    #[inline]
     pub fn block_parent(&self, b: Block) -> Option<Op> {
         self.region_parent(self.block_region(b))
     }
 
     /// The op around `op`; `None` at kernel level or when unlinked.
+    #[inline]
     pub fn op_parent(&self, op: Op) -> Option<Op> {
         self.block_parent(self.op_block(op)?)
     }
 
     /// Regions of an op.
+    #[inline]
     pub fn regions(&self, op: Op) -> &[Region] {
         self.op_regions[op].as_slice(&self.region_pool)
     }
 
     /// The block of region number `n` of an op.
+    #[inline]
     pub fn op_block_at(&self, op: Op, n: usize) -> Option<Block> {
         self.regions(op).get(n).map(|&r| self.region_block(r))
     }
@@ -342,11 +445,13 @@ impl Function {
     // ---- ops
 
     /// Number of ops ever made (entities, also unlinked ones).
+    #[inline]
     pub fn num_ops(&self) -> usize {
         self.opcodes.len()
     }
 
     /// Number of values ever made.
+    #[inline]
     pub fn num_values(&self) -> usize {
         self.values.len()
     }
@@ -392,6 +497,7 @@ impl Function {
     }
 
     /// Appends an unlinked op to a block.
+    #[inline]
     pub fn append_op(&mut self, b: Block, op: Op) {
         let last = self.blocks[b].last;
         self.links[op] = OpLinks { block: b.into(), prev: last, next: None.into() };
@@ -445,51 +551,61 @@ impl Function {
     }
 
     /// The opcode.
+    #[inline]
     pub fn opcode(&self, op: Op) -> Opcode {
         self.opcodes[op]
     }
 
     /// The block an op is linked into.
+    #[inline]
     pub fn op_block(&self, op: Op) -> Option<Block> {
         self.links[op].block.expand()
     }
 
     /// The next op of the block.
+    #[inline]
     pub fn next_op(&self, op: Op) -> Option<Op> {
         self.links[op].next.expand()
     }
 
     /// The previous op of the block.
+    #[inline]
     pub fn prev_op(&self, op: Op) -> Option<Op> {
         self.links[op].prev.expand()
     }
 
     /// The first op of a block.
+    #[inline]
     pub fn first_op(&self, b: Block) -> Option<Op> {
         self.blocks[b].first.expand()
     }
 
     /// The last op of a block: its terminator in a complete block.
+    #[inline]
     pub fn last_op(&self, b: Block) -> Option<Op> {
         self.blocks[b].last.expand()
     }
 
     /// Ops of a block in program order.
+    #[inline]
     pub fn block_ops(&self, b: Block) -> impl Iterator<Item = Op> + '_ {
         std::iter::successors(self.first_op(b), move |&op| self.next_op(op))
     }
 
     /// All operands.
+    #[inline]
     pub fn operands(&self, op: Op) -> &[Value] {
         self.operands[op].values.as_slice(&self.value_pool)
     }
 
     /// Number of values in each segment.
+    #[inline]
     pub fn segments(&self, op: Op) -> &[u32] {
         &self.operands[op].segments
     }
 
     /// Values of segment number `n` (empty when there is no such segment).
+    #[inline]
     pub fn segment(&self, op: Op, n: usize) -> &[Value] {
         let segs = self.segments(op);
         let start: u32 = segs.iter().take(n).sum();
@@ -498,7 +614,9 @@ impl Function {
     }
 
     /// Values of the segment of that name; empty when the op has none.
+    #[inline]
     pub fn named_segment(&self, op: Op, name: &str) -> &[Value] {
+        // With a literal name, which inlining makes of it, each comparison is one of a few bytes.
         match self.opcode(op).def().operands.iter().position(|s| s.name == name) {
             Some(n) => self.segment(op, n),
             None => &[],
@@ -506,11 +624,13 @@ impl Function {
     }
 
     /// The first value of the segment of that name.
+    #[inline]
     pub fn named_operand(&self, op: Op, name: &str) -> Option<Value> {
         self.named_segment(op, name).first().copied()
     }
 
     /// Replaces operand number `n`.
+    #[inline]
     pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
         if let Some(slot) = self.operands[op].values.as_mut_slice(&mut self.value_pool).get_mut(n) {
             *slot = v;
@@ -526,16 +646,19 @@ impl Function {
     }
 
     /// Results.
+    #[inline]
     pub fn results(&self, op: Op) -> &[Value] {
         self.results[op].as_slice(&self.value_pool)
     }
 
     /// The first result.
+    #[inline]
     pub fn result(&self, op: Op) -> Option<Value> {
         self.results(op).first().copied()
     }
 
     /// Where the op stands in the source.
+    #[inline]
     pub fn op_loc(&self, op: Op) -> Loc {
         self.locs[op]
     }
@@ -547,6 +670,7 @@ impl Function {
 
     // ---- values
 
+    #[inline]
     fn make_value(&mut self, ty: Type, def: ValueDef) -> Value {
         let v = self.values.push((ty, def));
         if v.index().is_multiple_of(STEP) {
@@ -556,11 +680,13 @@ impl Function {
     }
 
     /// A value's type.
+    #[inline]
     pub fn value_type(&self, v: Value) -> Type {
         self.values[v].0
     }
 
     /// What a value's type stands for.
+    #[inline]
     pub fn value_data(&self, v: Value) -> &TypeData {
         &self.types[self.values[v].0]
     }
@@ -571,11 +697,13 @@ impl Function {
     }
 
     /// Where a value comes from.
+    #[inline]
     pub fn value_def(&self, v: Value) -> ValueDef {
         self.values[v].1
     }
 
     /// The op that defines a value, unless it is a parameter.
+    #[inline]
     pub fn defining_op(&self, v: Value) -> Option<Op> {
         match self.values[v].1 {
             ValueDef::Result(op, _) => Some(op),
@@ -584,16 +712,19 @@ impl Function {
     }
 
     /// The written name of a value, without `%`.
+    #[inline]
     pub fn value_name(&self, v: Value) -> Option<&str> {
         self.value_names[v].expand().map(|s| self.symbol(s))
     }
 
     /// The written name of a value, as a symbol.
+    #[inline]
     pub fn value_sym(&self, v: Value) -> Option<Sym> {
         self.value_names[v].expand()
     }
 
     /// Names a value by a symbol of this function.
+    #[inline]
     pub fn set_value_sym(&mut self, v: Value, name: Sym) {
         self.value_names[v] = name.into();
     }
@@ -607,21 +738,25 @@ impl Function {
     // ---- attributes
 
     /// The inherent dictionary.
+    #[inline]
     pub fn inherent(&self, op: Op) -> &AttrDict {
         &self.inherent[op]
     }
 
     /// The discardable dictionary.
+    #[inline]
     pub fn discardable(&self, op: Op) -> &AttrDict {
         &self.discardable[op]
     }
 
     /// The inherent dictionary, to change.
+    #[inline]
     pub fn inherent_mut(&mut self, op: Op) -> &mut AttrDict {
         &mut self.inherent[op]
     }
 
     /// The discardable dictionary, to change.
+    #[inline]
     pub fn discardable_mut(&mut self, op: Op) -> &mut AttrDict {
         &mut self.discardable[op]
     }
@@ -644,16 +779,19 @@ impl Function {
     }
 
     /// An inherent attribute.
+    #[inline]
     pub fn attr(&self, op: Op, key: Sym) -> Option<&AttrData> {
         self.inherent[op].get(key).map(|a| &self.attr_values[a])
     }
 
     /// Whether an inherent attribute is present.
+    #[inline]
     pub fn has_attr(&self, op: Op, key: Sym) -> bool {
         self.inherent[op].get(key).is_some()
     }
 
     /// An inherent integer.
+    #[inline]
     pub fn attr_int(&self, op: Op, key: Sym) -> Option<i64> {
         match self.attr(op, key)? {
             AttrData::Int(v, _) => Some(*v),
@@ -671,6 +809,7 @@ impl Function {
     }
 
     /// An inherent bare name.
+    #[inline]
     pub fn attr_name(&self, op: Op, key: Sym) -> Option<&str> {
         match self.attr(op, key)? {
             AttrData::Name(s) => Some(self.symbol(*s)),
@@ -731,16 +870,19 @@ impl Function {
     }
 
     /// All linked ops, parents before children, in program order.
+    #[inline]
     pub fn ops(&self) -> impl Iterator<Item = Op> + '_ {
         std::iter::successors(self.first_op(self.entry), move |&op| self.op_after(op))
     }
 
     /// The first op of the regions from number `n` on.
+    #[inline]
     fn first_inside(&self, op: Op, n: usize) -> Option<Op> {
         self.regions(op)[n..].iter().find_map(|&r| self.first_op(self.region_block(r)))
     }
 
     /// The op after `op` in [`Function::ops`].
+    #[inline]
     fn op_after(&self, mut op: Op) -> Option<Op> {
         let mut inside = self.first_inside(op, 0);
         loop {

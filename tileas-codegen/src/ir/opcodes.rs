@@ -127,6 +127,7 @@ impl Traits {
     pub const SHAPE: u16 = 512;
 
     /// Whether all of `bits` are set.
+    #[inline]
     pub fn has(self, bits: u16) -> bool {
         self.0 & bits == bits
     }
@@ -159,11 +160,13 @@ include!(concat!(env!("OUT_DIR"), "/opcodes.rs"));
 
 impl Opcode {
     /// The definition.
+    #[inline]
     pub fn def(self) -> &'static OpDef {
         &OP_DEFS[self as usize]
     }
 
     /// The full name.
+    #[inline]
     pub fn name(self) -> &'static str {
         self.def().name
     }
@@ -174,11 +177,13 @@ impl Opcode {
     }
 
     /// Whether all of these traits hold.
+    #[inline]
     pub fn has(self, traits: u16) -> bool {
         self.def().traits.has(traits)
     }
 
     /// Ends a block.
+    #[inline]
     pub fn is_terminator(self) -> bool {
         self.has(Traits::TERMINATOR)
     }

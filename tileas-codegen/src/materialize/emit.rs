@@ -6,15 +6,15 @@
 //! that follows them. Cost: linear in the ops emitted.
 
 use super::MaterializeOptions;
-use super::plan::{BlockPlan, Scope, Step, block_plan};
+use super::plan::{BlockPlan, Plans, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::{Class, accesses, is_stored, slice_base};
+use crate::buffers::access::{Class, accesses, base_of, is_stored, slice_base};
 use crate::buffers::needs::{Needs, canonical, for_each_use};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
-use crate::buffers::{BufferAssignment, Pipe, Web};
+use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
-use crate::schedule::handoff::ScheduleAnalysis;
+use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use rustc_hash::FxHashMap;
@@ -31,11 +31,11 @@ pub struct Shared<'a> {
     /// Storage and pipes.
     pub ba: &'a BufferAssignment,
     /// Producer and consumer end of each pipe.
-    pub ends: SecondaryMap<Pipe, [PackedOption<Value>; 2]>,
+    pub ends: &'a mut SecondaryMap<Pipe, [PackedOption<Value>; 2]>,
     /// Buffer of each web.
-    pub buffers: SecondaryMap<Web, PackedOption<Value>>,
+    pub buffers: &'a mut SecondaryMap<Web, PackedOption<Value>>,
     /// Number of each op in the program order of the placed function: its `origin`.
-    pub number: SecondaryMap<Op, u32>,
+    pub number: &'a SecondaryMap<Op, u32>,
     /// Choices of the caller.
     pub opts: MaterializeOptions,
 }
@@ -63,9 +63,16 @@ pub struct Emit<'a, 'b> {
     pub needs: &'b Needs,
     /// Where ops go.
     pub cur: Block,
+    /// What is known so far.
+    pub known: &'b mut Known,
+}
+
+/// What one agent's emission knows; the memory serves one agent after the other.
+#[derive(Default)]
+pub struct Known {
     /// Old value → new value.
-    pub map: FxHashMap<Value, Value>,
-    undo: Vec<(Value, Option<Value>)>,
+    pub map: SecondaryMap<Value, PackedOption<Value>>,
+    undo: Vec<(Value, PackedOption<Value>)>,
     /// Carried flags: canonical stored value → `i1`.
     pub flags: FxHashMap<Value, Value>,
     /// Current iterators.
@@ -73,36 +80,54 @@ pub struct Emit<'a, 'b> {
     /// Current ownership values.
     pub owned: FxHashMap<Own, Value>,
     /// Tokens of emitted ops.
-    pub tokens: FxHashMap<Op, Value>,
+    tokens: SecondaryMap<Op, PackedOption<Value>>,
     /// Uniform ops cloned so far in the blocks now open.
     pub emitted: EntitySet<Op>,
+    /// What was added to `emitted` by the agent, in order.
+    cloned: Vec<Op>,
+    /// Pipes the agent takes part in.
+    pub pipes: Vec<Pipe>,
+    /// Memory of block plans.
+    plans: Plans,
+}
+
+/// What was known at the beginning of a block; see [`Emit::enter`].
+#[derive(Copy, Clone)]
+pub struct Mark {
+    bound: usize,
+    cloned: usize,
+}
+
+impl Known {
+    /// Forgets everything, for a function with that many values.
+    pub fn reset(&mut self, values: usize) {
+        self.map.clear();
+        self.map.resize(values);
+        self.emitted.clear();
+        self.undo.clear();
+        self.cloned.clear();
+    }
 }
 
 impl<'a, 'b> Emit<'a, 'b> {
-    /// A fresh state; `map` holds what the prologue computed.
+    /// The state in which an agent begins; `known` holds what the prologue computed.
     pub fn new(
         sh: &'b Shared<'a>,
         out: &'b mut Function,
         agent: Agent,
         needs: &'b Needs,
         cur: Block,
-        map: FxHashMap<Value, Value>,
-        emitted: EntitySet<Op>,
+        known: &'b mut Known,
     ) -> Emit<'a, 'b> {
-        Emit {
-            sh,
-            out,
-            agent,
-            needs,
-            cur,
-            map,
-            undo: Vec::new(),
-            flags: FxHashMap::default(),
-            iters: SecondaryMap::new(),
-            owned: FxHashMap::default(),
-            tokens: FxHashMap::default(),
-            emitted,
-        }
+        known.flags.clear();
+        known.iters.clear();
+        known.owned.clear();
+        known.tokens.clear();
+        let mine =
+            |p: &PipeData| p.producer.agent == agent || p.consumers.iter().any(|c| c.key.agent == agent);
+        known.pipes.clear();
+        known.pipes.extend(sh.ba.pipes.iter().filter(|(_, p)| mine(p)).map(|(id, _)| id));
+        Emit { sh, out, agent, needs, cur, known }
     }
 
     // ---- small builders
@@ -141,41 +166,47 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Binds an old value; undone by [`Emit::leave`].
     pub fn bind(&mut self, old: Value, new: Value) {
-        let before = self.map.insert(old, new);
-        self.undo.push((old, before));
-        if let Some(name) = self.sh.src.value_name(old).map(str::to_string)
-            && self.out.value_name(new).is_none()
+        let before = std::mem::replace(&mut self.known.map[old], new.into());
+        self.known.undo.push((old, before));
+        if let Some(name) = self.sh.src.value_sym(old)
+            && self.out.value_sym(new).is_none()
         {
-            self.out.set_value_name(new, &name);
+            // The new function has the symbols of the old one.
+            self.out.set_value_sym(new, name);
         }
     }
 
-    /// Marks the bindings.
-    pub fn enter(&self) -> usize {
-        self.undo.len()
+    /// Marks the bindings and clones.
+    pub fn enter(&self) -> Mark {
+        Mark { bound: self.known.undo.len(), cloned: self.known.cloned.len() }
     }
 
-    /// Undoes bindings made since the mark.
-    pub fn leave(&mut self, mark: usize) {
-        while self.undo.len() > mark {
-            if let Some((old, before)) = self.undo.pop() {
-                match before {
-                    Some(v) => self.map.insert(old, v),
-                    None => self.map.remove(&old),
-                };
-            }
+    /// Undoes bindings made since the mark, and forgets what was cloned.
+    pub fn leave(&mut self, mark: Mark) {
+        for (old, before) in self.known.undo.drain(mark.bound..).rev() {
+            self.known.map[old] = before;
+        }
+        self.forget(mark);
+    }
+
+    /// Notes that a uniform op need not be cloned again.
+    pub fn clone_made(&mut self, op: Op) {
+        if self.known.emitted.insert(op) {
+            self.known.cloned.push(op);
         }
     }
 
-    /// The new value of an old one; kernel parameters keep their identity.
+    /// Forgets what was cloned since the mark.
+    pub fn forget(&mut self, mark: Mark) {
+        for op in self.known.cloned.drain(mark.cloned..) {
+            self.known.emitted.remove(op);
+        }
+    }
+
+    /// The new value of an old one.
     pub fn get(&self, v: Value) -> CodegenResult<Value> {
-        if let Some(&n) = self.map.get(&v) {
-            return Ok(n);
-        }
-        if self.sh.src.params().contains(&v) {
-            return Ok(v);
-        }
-        Err(internal(format!("{v} is not available in agent {}", self.agent.as_u32())))
+        let unknown = || internal(format!("{v} is not available in agent {}", self.agent.as_u32()));
+        self.known.map[v].expand().ok_or_else(unknown)
     }
 
     /// Notes where an op stems from and when its schedule lets it start: what the post-verifier checks R1 by.
@@ -234,7 +265,7 @@ impl<'a, 'b> Emit<'a, 'b> {
             },
             Flag::Carried(v) => {
                 let v = canonical(src, *v);
-                *self.flags.get(&v).ok_or_else(|| internal("a carried flag is missing"))?
+                *self.known.flags.get(&v).ok_or_else(|| internal("a carried flag is missing"))?
             }
         }))
     }
@@ -254,44 +285,35 @@ impl<'a, 'b> Emit<'a, 'b> {
     // ---- blocks
 
     /// Pipes this agent takes part in whose home is `block` or below it.
-    pub fn pipes_below(&self, block: Block) -> Vec<Pipe> {
+    pub fn pipes_below(&self, block: Block) -> SmallVec<[Pipe; 8]> {
         let src = self.sh.src;
-        self.my_pipes()
-            .into_iter()
-            .filter(|&p| {
-                let mut b = Some(self.sh.ba.pipes[p].home);
-                while let Some(x) = b {
-                    if x == block {
-                        return true;
-                    }
-                    b = src.block_parent(x).and_then(|op| src.op_block(op));
-                }
-                false
-            })
-            .collect()
-    }
-
-    /// Pipes this agent takes part in.
-    pub fn my_pipes(&self) -> Vec<Pipe> {
-        let mine = |p: &crate::buffers::PipeData| {
-            p.producer.agent == self.agent || p.consumers.iter().any(|c| c.key.agent == self.agent)
+        let below = |&p: &Pipe| {
+            let mut b = Some(self.sh.ba.pipes[p].home);
+            while let Some(x) = b.filter(|&x| x != block) {
+                b = src.block_parent(x).and_then(|op| src.op_block(op));
+            }
+            b.is_some()
         };
-        self.sh.ba.pipes.iter().filter(|(_, p)| mine(p)).map(|(id, _)| id).collect()
+        self.known.pipes.iter().copied().filter(below).collect()
     }
 
     /// Clones the needed uniform ops of `block` up to `until`.
     pub fn uniforms(&mut self, block: Block, until: Option<Op>) -> CodegenResult<()> {
+        self.uniforms_from(block, None, until)
+    }
+
+    /// As [`Emit::uniforms`], where those before `done` are cloned.
+    fn uniforms_from(&mut self, block: Block, done: Option<Op>, until: Option<Op>) -> CodegenResult<()> {
         let src = self.sh.src;
-        for op in src.block_ops(block) {
-            if Some(op) == until {
-                break;
-            }
+        let mut next = done.or_else(|| src.first_op(block));
+        while let Some(op) = next.filter(|_| next != until) {
+            next = src.next_op(op);
             let wanted = self.needs.ops.contains(op)
                 && !self.needs.own_regions.contains(op)
-                && !self.emitted.contains(op)
+                && !self.known.emitted.contains(op)
                 && self.sh.plan.op_agent[op].is_none();
             if wanted && self.at_hand(op) {
-                self.emitted.insert(op);
+                self.clone_made(op);
                 self.item(op, 0)?;
             }
         }
@@ -322,25 +344,43 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Emits a block without skew; the caller adds the terminator.
     pub fn block(&mut self, block: Block, plan: &BlockPlan) -> CodegenResult<()> {
+        let mut done: Option<Op> = None;
         for &(local, step) in &plan.steps {
             if let Step::Item(op) = step {
-                self.uniforms(block, Some(op))?;
+                // What was passed is cloned, unless it had to wait for a scalar.
+                let number = self.sh.number;
+                if done.is_none_or(|d| number[d] < number[op]) {
+                    self.uniforms_from(block, done, Some(op))?;
+                    done = Some(op).filter(|_| !self.needs.reads_scalars);
+                }
             }
             self.step(step, local)?;
         }
-        self.uniforms(block, None)
+        self.uniforms_from(block, done, None)
     }
 
     /// What block plans are made from.
     pub fn scope(&self) -> Scope<'b> {
         let sh = self.sh;
-        Scope { func: sh.src, plan: sh.plan, ba: sh.ba, needs: self.needs, agent: self.agent }
+        Scope {
+            func: sh.src,
+            plan: sh.plan,
+            ba: sh.ba,
+            needs: self.needs,
+            agent: self.agent,
+            number: sh.number,
+        }
     }
 
     /// The plan of a block that is not scheduled.
-    pub fn plain_plan(&self, block: Block) -> BlockPlan {
-        let _sh = self.sh;
-        block_plan(&self.scope(), block, None, &[])
+    pub fn plain_plan(&mut self, block: Block) -> BlockPlan {
+        self.plan(block, None, &[])
+    }
+
+    /// The plan of a block; `first` are further items that run at local stage 0 before all others.
+    pub fn plan(&mut self, block: Block, sched: Option<&LoopSchedule>, first: &[Op]) -> BlockPlan {
+        let scope = self.scope();
+        block_plan(&scope, &self.known.pipes, &mut self.known.plans, block, sched, first)
     }
 
     fn end(&self, p: Pipe, side: usize) -> CodegenResult<Value> {
@@ -348,11 +388,11 @@ impl<'a, 'b> Emit<'a, 'b> {
     }
 
     fn iter(&self, p: Pipe) -> CodegenResult<Value> {
-        self.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))
+        self.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))
     }
 
     fn own(&self, o: Own) -> CodegenResult<Value> {
-        self.owned.get(&o).copied().ok_or_else(|| internal(format!("{o:?} is not available")))
+        self.known.owned.get(&o).copied().ok_or_else(|| internal(format!("{o:?} is not available")))
     }
 
     /// Emits one step.
@@ -369,7 +409,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 }
                 self.local(op, local);
                 let v = self.out.results(op)[0];
-                self.owned.insert(Own::Acquired(p), v);
+                self.known.owned.insert(Own::Acquired(p), v);
             }
             Step::CommitTx(p) | Step::Commit(p) => {
                 let w = self.own(Own::Acquired(p))?;
@@ -387,7 +427,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                         AttrData::Int(i64::from(ba.pipes[p].tx), Some(Scalar::I32)),
                     );
                     let v = self.out.results(op)[0];
-                    self.owned.insert(Own::Announced(p), v);
+                    self.known.owned.insert(Own::Announced(p), v);
                 }
             }
             Step::Wait(p, n) => {
@@ -400,14 +440,14 @@ impl<'a, 'b> Emit<'a, 'b> {
                 }
                 self.local(op, local);
                 let v = self.out.results(op)[0];
-                self.owned.insert(Own::Waited(p, n), v);
+                self.known.owned.insert(Own::Waited(p, n), v);
             }
             Step::Release(p, n, last, pending) => {
                 let u = self.own(Own::Waited(p, n))?;
                 let ty = self.out.value_type(u);
                 let class = ba.pipes[p].consumers[n].key.class;
                 let token =
-                    last.filter(|_| class != Class::Sync).and_then(|op| self.tokens.get(&op).copied());
+                    last.filter(|_| class != Class::Sync).and_then(|op| self.known.tokens[op].expand());
                 let operands: SmallVec<[Value; 2]> = [Some(u), token].into_iter().flatten().collect();
                 let segs = [1, u32::from(token.is_some())];
                 let op = self.op(Opcode::AsyncPipelineConsumerRelease, &operands, &segs, &[ty], Loc::NONE);
@@ -421,7 +461,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let ty = self.out.value_type(it);
                 let op = self.op(Opcode::AsyncPipelineIncIter, &[it], &[1], &[ty], Loc::NONE);
                 self.local(op, local);
-                self.iters[p] = self.out.results(op)[0].into();
+                self.known.iters[p] = self.out.results(op)[0].into();
             }
         }
         Ok(())
@@ -442,7 +482,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     fn slot(&mut self, web: Web) -> CodegenResult<(Value, Value)> {
         let buffer = self.sh.buffers[web].expand().ok_or_else(|| internal("a web without buffer"))?;
         let ba = self.sh.ba;
-        let ring = self.my_pipes().into_iter().find(|&p| {
+        let ring = self.known.pipes.iter().copied().find(|&p| {
             let d = &ba.pipes[p];
             !d.in_place && d.webs.contains(&web)
         });
@@ -458,7 +498,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     }
 
     fn web_of(&self, v: Value) -> CodegenResult<Web> {
-        let base = slice_base(self.sh.src, v).0;
+        let base = base_of(self.sh.src, v);
         self.sh.ba.webs.of[base].expand().ok_or_else(|| internal(format!("{v} has no storage")))
     }
 
@@ -555,7 +595,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.copy_attrs(new, old);
         self.origin(new, old, local);
         let token = self.out.results(new)[0];
-        self.tokens.insert(old, token);
+        self.known.tokens[old] = token.into();
         Ok(())
     }
 
@@ -590,7 +630,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         let result = src.results(old).first().copied();
         let target = dest.or(result).ok_or_else(|| internal("a copy without target"))?;
         let reads = is_stored(src, source);
-        let base = slice_base(src, source).0;
+        let base = base_of(src, source);
         if reads && is_constant(src, base) {
             // A constant occupies no memory: reading it is a constant in registers.
             let (Some(r), Some(c)) = (result, src.defining_op(base)) else {
@@ -634,7 +674,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.copy_attrs(new, old);
         if reads {
             self.set_offsets(new, old, source);
-        } else if writes && (src.has_attr(old, keys::OFFSETS) || slice_base(src, target).0 != target) {
+        } else if writes && (src.has_attr(old, keys::OFFSETS) || base_of(src, target) != target) {
             self.set_offsets(new, old, target);
         }
         if when.is_some() {
@@ -675,13 +715,13 @@ impl<'a, 'b> Emit<'a, 'b> {
     // ---- regions
 
     /// Indices of the register arguments this agent carries through a loop.
-    pub fn carried_args(&self, op: Op) -> Vec<usize> {
+    pub fn carried_args(&self, op: Op) -> SmallVec<[usize; 8]> {
         let args = for_args(self.sh.src, op);
         (0..args.len()).filter(|&i| self.needs.values.contains(args[i])).collect()
     }
 
     /// Indices of the arguments whose flag this agent carries through a loop.
-    pub fn carried_flags(&self, op: Op) -> Vec<usize> {
+    pub fn carried_flags(&self, op: Op) -> SmallVec<[usize; 8]> {
         let args = for_args(self.sh.src, op);
         (0..args.len()).filter(|&i| self.needs.flags.contains(args[i])).collect()
     }
@@ -690,8 +730,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         let src = self.sh.src;
         let body = src.op_block_at(op, 0).ok_or_else(|| internal("a loop without body"))?;
         let sched = self.sh.sched.loops[op].as_deref();
-        let _sh = self.sh;
-        let plan = block_plan(&self.scope(), body, sched, &[]);
+        let plan = self.plan(body, sched, &[]);
         if plan.skew > 0 {
             return super::skew::skewed_loop(self, op, body, local);
         }
@@ -719,7 +758,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.origin(new, op, local);
         let inner = self.out.add_region(new);
         let outer = std::mem::replace(&mut self.cur, inner);
-        let (mark, emitted) = (self.enter(), self.emitted.clone());
+        let mark = self.enter();
         let old_args = src.block_params(body);
         let iv = self.out.add_block_param(inner, iv_ty);
         if let Some(&old) = old_args.first() {
@@ -735,11 +774,11 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         for &i in &flags {
             if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
-                self.flags.insert(old, v);
+                self.known.flags.insert(old, v);
             }
         }
         for &p in &pipes {
-            self.iters[p] = next.next().into();
+            self.known.iters[p] = next.next().into();
         }
         self.block(body, &plan)?;
         let yields = region_yields(src, op, 0);
@@ -757,7 +796,6 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
         self.leave(mark);
-        self.emitted = emitted;
         self.cur = outer;
         let results: SmallVec<[Value; 8]> = self.out.results(new).into();
         let mut next = results.into_iter();
@@ -768,11 +806,11 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         for &i in &flags {
             if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
-                self.flags.insert(old, v);
+                self.known.flags.insert(old, v);
             }
         }
         for &p in &pipes {
-            self.iters[p] = next.next().into();
+            self.known.iters[p] = next.next().into();
         }
         Ok(())
     }
@@ -782,12 +820,12 @@ impl<'a, 'b> Emit<'a, 'b> {
         let cond = src.named_operand(op, "condition").ok_or_else(|| internal("an if without condition"))?;
         let cond = self.get(cond)?;
         let results = src.results(op);
-        let values: Vec<usize> =
+        let values: SmallVec<[usize; 8]> =
             (0..results.len()).filter(|&i| self.needs.values.contains(results[i])).collect();
-        let flags: Vec<usize> =
+        let flags: SmallVec<[usize; 8]> =
             (0..results.len()).filter(|&i| self.needs.flags.contains(results[i])).collect();
         let arms: SmallVec<[Block; 2]> = (0..2).filter_map(|n| src.op_block_at(op, n)).collect();
-        let mut pipes: Vec<Pipe> = arms.iter().flat_map(|&b| self.pipes_below(b)).collect();
+        let mut pipes: SmallVec<[Pipe; 8]> = arms.iter().flat_map(|&b| self.pipes_below(b)).collect();
         pipes.sort_unstable();
         pipes.dedup();
         let mut types: SmallVec<[Type; 8]> = values.iter().map(|&i| src.value_type(results[i])).collect();
@@ -801,11 +839,11 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.copy_attrs(new, op);
         self.origin(new, op, local);
         let outer = self.cur;
-        let before = self.iters.clone();
+        let before = self.known.iters.clone();
         for (n, &arm) in arms.iter().enumerate() {
             self.cur = self.out.add_region(new);
-            self.iters = before.clone();
-            let (mark, emitted) = (self.enter(), self.emitted.clone());
+            self.known.iters = before.clone();
+            let mark = self.enter();
             let plan = self.plain_plan(arm);
             self.block(arm, &plan)?;
             let yields = region_yields(src, op, n);
@@ -823,10 +861,9 @@ impl<'a, 'b> Emit<'a, 'b> {
             }
             self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
             self.leave(mark);
-            self.emitted = emitted;
         }
         self.cur = outer;
-        self.iters = before;
+        self.known.iters = before;
         let new_results: SmallVec<[Value; 8]> = self.out.results(new).into();
         let mut next = new_results.into_iter();
         for &i in &values {
@@ -836,11 +873,11 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         for &i in &flags {
             if let Some(v) = next.next() {
-                self.flags.insert(results[i], v);
+                self.known.flags.insert(results[i], v);
             }
         }
         for &p in &pipes {
-            self.iters[p] = next.next().into();
+            self.known.iters[p] = next.next().into();
         }
         Ok(())
     }

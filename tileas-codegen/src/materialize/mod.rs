@@ -30,15 +30,16 @@ pub use verify::{SyncReport, verify_materialized};
 
 use crate::agents::AgentPlan;
 use crate::buffers::access::{Class, is_stored};
-use crate::buffers::{BufferAssignment, Key, PipeData};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys};
 use crate::schedule::handoff::ScheduleAnalysis;
-use cranelift_entity::{EntitySet, SecondaryMap};
-use emit::{Emit, Shared, internal};
-use rustc_hash::FxHashMap;
+use cranelift_entity::SecondaryMap;
+use cranelift_entity::packed_option::PackedOption;
+use emit::{Emit, Known, Shared, internal};
 use smallvec::SmallVec;
+use std::fmt::Write;
 
 /// Threads of an agent that arrive when it signals as a whole.
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
@@ -79,7 +80,21 @@ pub fn materialize(
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
 ) -> CodegenResult<Function> {
-    materialize_in(func, plan, sched, ba, MaterializeOptions::default(), None)
+    materialize_in(func, plan, sched, ba, MaterializeOptions::default(), &mut MaterializeScratch::default())
+}
+
+/// Memory kept from one function to the next.
+#[derive(Default)]
+pub struct MaterializeScratch {
+    /// A function that is no longer needed: its memory takes the next result.
+    pub spare: Option<Function>,
+    known: Known,
+    ends: SecondaryMap<Pipe, [PackedOption<Value>; 2]>,
+    buffers: SecondaryMap<Web, PackedOption<Value>>,
+    number: SecondaryMap<Op, u32>,
+    uses: SecondaryMap<Value, u32>,
+    all: Vec<Op>,
+    text: String,
 }
 
 /// Builds the materialised function, in the memory of one that is no longer needed.
@@ -92,54 +107,56 @@ pub fn materialize_in(
     sched: &ScheduleAnalysis,
     ba: &BufferAssignment,
     opts: MaterializeOptions,
-    spare: Option<Function>,
+    scratch: &mut MaterializeScratch,
 ) -> CodegenResult<Function> {
-    let mut out = func.copy_in(spare);
+    let MaterializeScratch { spare, known, ends, buffers, number, uses, all, text } = scratch;
+    let mut out = func.header_in(spare.take());
     let entry = out.entry();
-    while let Some(op) = out.first_op(entry) {
-        out.remove_op(op);
-    }
     let needs = &ba.needs;
-    let mut number: SecondaryMap<Op, u32> = SecondaryMap::new();
-    for (n, &op) in func.all_ops().iter().enumerate() {
+    number.clear();
+    number.resize(func.num_ops());
+    for (n, op) in func.ops().enumerate() {
         number[op] = n as u32;
     }
-    let (ends, buffers) = (SecondaryMap::new(), SecondaryMap::new());
+    ends.clear();
+    buffers.clear();
     let mut sh = Shared { src: func, plan, sched, ba, ends, buffers, number, opts };
 
     // Uniform scalars and descriptors that any agent needs stand in the prologue.
-    let mut map: FxHashMap<Value, Value> = FxHashMap::default();
-    let mut emitted: EntitySet<Op> = EntitySet::new();
+    known.reset(func.num_values());
+    for (&old, &new) in func.params().iter().zip(out.params()) {
+        known.map[old] = new.into();
+    }
     for op in func.block_ops(func.entry()) {
         let wanted = needs.values().any(|n| n.ops.contains(op))
             && plan.op_agent[op].is_none()
             && func.regions(op).is_empty()
             && func.results(op).iter().all(|&v| !func.value_data(v).is_tile())
-            && func.operands(op).iter().all(|v| map.contains_key(v) || func.params().contains(v));
+            && func.operands(op).iter().all(|&v| known.map[v].is_some());
         if !wanted {
             continue;
         }
         let operands: SmallVec<[Value; 4]> =
-            func.operands(op).iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+            func.operands(op).iter().map(|&v| known.map[v].expand().unwrap_or(v)).collect();
         let types: SmallVec<[_; 2]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
         let new = out.make_op(func.opcode(op), &operands, func.segments(op), &types, func.op_loc(op));
         *out.inherent_mut(new) = func.inherent(op).clone();
         out.append_op(entry, new);
-        emitted.insert(op);
+        known.emitted.insert(op);
         for (i, &r) in func.results(op).iter().enumerate() {
             let v = out.results(new)[i];
-            map.insert(r, v);
-            if let Some(name) = func.value_name(r) {
-                out.set_value_name(v, name);
+            known.map[r] = v.into();
+            if let Some(name) = func.value_sym(r) {
+                out.set_value_sym(v, name);
             }
         }
     }
-    allocate(&mut out, &mut sh);
-    pipelines(&mut out, &mut sh)?;
-    switch(&mut out, &sh, &map, &emitted)?;
+    allocate(&mut out, &mut sh, text);
+    pipelines(&mut out, &mut sh, text)?;
+    switch(&mut out, &sh, known)?;
     let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
     out.append_op(entry, ret);
-    remove_dead(&mut out);
+    remove_dead(&mut out, uses, all);
     let mut set = |key: Sym, value: u32| {
         let a = out.intern_attr(AttrData::Int(i64::from(value), None));
         out.attrs.set(key, a);
@@ -154,7 +171,7 @@ pub fn materialize_in(
 }
 
 /// Buffers of all webs.
-fn allocate(out: &mut Function, sh: &mut Shared<'_>) {
+fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
     let (entry, plan) = (out.entry(), sh.plan);
     // Whoever issues MMAs owns tensor memory: its first warp allocates and frees.
     let owner = plan
@@ -183,7 +200,10 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>) {
             out.set_int(op, keys::ALIGN, i64::from(d.alignment()));
         }
         let v = out.results(op)[0];
-        out.set_value_name(v, &format!("{web}"));
+        text.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{web}");
+        out.set_value_name(v, text);
         sh.buffers[web] = v.into();
     }
 }
@@ -215,12 +235,12 @@ fn empty_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
 }
 
 /// All pipelines.
-fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
+fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> CodegenResult<()> {
     let entry = out.entry();
     for (id, p) in sh.ba.pipes.iter() {
         let mut buffers: SmallVec<[Value; 4]> = SmallVec::new();
         if p.payload {
-            let mut webs = p.webs.clone();
+            let mut webs: SmallVec<[Web; 4]> = SmallVec::from_slice(&p.webs);
             webs.sort_unstable();
             for w in webs {
                 buffers.push(sh.buffers[w].expand().ok_or_else(|| internal("a web without buffer"))?);
@@ -255,7 +275,9 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
         for (side, suffix) in ["p", "c"].into_iter().enumerate() {
             let v = out.results(op)[side];
             let kind = if p.exclusion { "Mutex" } else { "Pipe" };
-            out.set_value_name(v, &format!("{kind}_{}.{suffix}", id.as_u32()));
+            text.clear();
+            let _ = write!(text, "{kind}_{}.{suffix}", id.as_u32());
+            out.set_value_name(v, text);
             sh.ends[id][side] = v.into();
         }
     }
@@ -263,19 +285,15 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>) -> CodegenResult<()> {
 }
 
 /// The `agent_switch` with one region per agent.
-fn switch(
-    out: &mut Function,
-    sh: &Shared<'_>,
-    map: &FxHashMap<Value, Value>,
-    emitted: &EntitySet<Op>,
-) -> CodegenResult<()> {
+fn switch(out: &mut Function, sh: &Shared<'_>, known: &mut Known) -> CodegenResult<()> {
     let plan = sh.plan;
     let op = out.make_op(Opcode::AsyncPipelineAgentSwitch, &[], &[], &[], sh.src.loc);
     let entry = out.entry();
     out.append_op(entry, op);
     out.set_int(op, keys::NUM_AGENTS_PER_GROUP, 1);
-    let ints =
-        |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| plan.agents.values().map(f).collect::<Vec<i64>>();
+    let ints = |f: &dyn Fn(&crate::agents::AgentInfo) -> i64| {
+        plan.agents.values().map(f).collect::<SmallVec<[i64; 8]>>()
+    };
     out.set_ints(op, keys::NUM_WARPS, &ints(&|a| i64::from(a.warps)));
     out.set_ints(op, keys::WARP_ID, &ints(&|a| i64::from(a.first_warp)));
     let lanes: SmallVec<[_; 4]> = plan
@@ -290,27 +308,31 @@ fn switch(
     out.set_ints(op, keys::MAX_REGS, &ints(&|a| i64::from(a.max_regs)));
     for (agent, need) in sh.ba.needs.iter() {
         let block = out.add_region(op);
-        let mut e = Emit::new(sh, out, agent, need, block, map.clone(), emitted.clone());
-        for p in e.my_pipes() {
+        let mut e = Emit::new(sh, out, agent, need, block, known);
+        let before = e.enter();
+        for n in 0..e.known.pipes.len() {
+            let p = e.known.pipes[n];
             let d = &sh.ba.pipes[p];
             let side = usize::from(d.producer.agent != agent);
             let end = sh.ends[p][side].expand().ok_or_else(|| internal("a pipe without ends"))?;
             let ty = e.out.intern_type(TypeData::PipeIter(d.depth));
             let it = e.simple(Opcode::AsyncPipelineCreateIterator, &[end], ty);
-            e.iters[p] = it.into();
+            e.known.iters[p] = it.into();
         }
         let body = sh.src.entry();
         let steps = e.plain_plan(body);
         e.block(body, &steps)?;
         drain(&mut e)?;
         e.op(Opcode::AsyncPipelineYield, &[], &[], &[], Loc::NONE);
+        e.leave(before);
     }
     Ok(())
 }
 
 /// Before the frame barrier, a producer whose slots are freed asynchronously waits until all are free again.
 fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
-    for p in e.my_pipes() {
+    for n in 0..e.known.pipes.len() {
+        let p = e.known.pipes[n];
         let d = &e.sh.ba.pipes[p];
         let asynchronous = d.consumers.iter().any(|c| c.key.class == Class::Mma);
         if d.producer.agent != e.agent || !d.has_empty || !asynchronous {
@@ -318,7 +340,7 @@ fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
         }
         let ty = e.out.scalar(Scalar::I32);
         let (lo, hi, step) = (e.const_int(0, ty), e.const_int(i64::from(d.depth), ty), e.const_int(1, ty));
-        let it = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+        let it = e.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
         let it_ty = e.out.value_type(it);
         let l = e.op(Opcode::For, &[lo, hi, step, it], &[1, 1, 1, 1], &[it_ty], Loc::NONE);
         let inner = e.out.add_region(l);
@@ -337,10 +359,12 @@ fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
 }
 
 /// Removes pure ops whose results nobody uses, and region ops that hold nothing and yield nothing.
-pub fn remove_dead(out: &mut Function) {
-    let all = out.all_ops();
-    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
-    for &op in &all {
+fn remove_dead(out: &mut Function, uses: &mut SecondaryMap<Value, u32>, all: &mut Vec<Op>) {
+    all.clear();
+    all.extend(out.ops());
+    uses.clear();
+    uses.resize(out.num_values());
+    for &op in all.iter() {
         for &v in out.operands(op) {
             uses[v] += 1;
         }
@@ -348,19 +372,19 @@ pub fn remove_dead(out: &mut Function) {
     let empty_block = |out: &Function, b: Block| out.first_op(b) == out.last_op(b);
     for &op in all.iter().rev() {
         let o = out.opcode(op);
-        let unused = out.results(op).iter().all(|&v| uses[v] == 0);
-        let region = matches!(o, Opcode::For | Opcode::If)
-            && out.regions(op).iter().all(|&r| empty_block(out, out.region_block(r)));
+        let region = matches!(o, Opcode::For | Opcode::If);
+        if !(region || o.has(Traits::PURE)) || !out.results(op).iter().all(|&v| uses[v] == 0) {
+            continue;
+        }
+        let empty = region && out.regions(op).iter().all(|&r| empty_block(out, out.region_block(r)));
         let buffer = o == Opcode::AllocTensor && out.results(op).iter().any(|&v| is_stored(out, v));
-        if unused && (region || (o.has(Traits::PURE) && !buffer)) {
-            let mut operands: SmallVec<[Value; 8]> = out.operands(op).into();
+        if empty || (o.has(Traits::PURE) && !buffer) {
+            let mut drop = |v: Value| uses[v] = uses[v].saturating_sub(1);
+            out.operands(op).iter().for_each(|&v| drop(v));
             for &r in out.regions(op) {
                 if let Some(t) = out.last_op(out.region_block(r)) {
-                    operands.extend_from_slice(out.operands(t));
+                    out.operands(t).iter().for_each(|&v| drop(v));
                 }
-            }
-            for v in operands {
-                uses[v] = uses[v].saturating_sub(1);
             }
             out.remove_op(op);
         }

@@ -6,7 +6,7 @@
 //! a TMA store and the advance of the iterators at the end. Scalars from other agents are received (waited for, read,
 //! released) before their first use, or at the end if only what the block yields rests on them. A pipe with a distance
 //! has one more production before its loop and one more consumption after it. "First" and "last" are by R1 time, so with skew they may
-//! stand in different local stages. Cost: items × pipes of the block.
+//! stand in different local stages. Cost: items × pipes of the agent in the block.
 
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, class_of};
@@ -15,6 +15,8 @@ use crate::buffers::needs::{Needs, is_item};
 use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::LoopSchedule;
+use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
 
 /// One thing to emit.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -57,53 +59,99 @@ pub struct Scope<'a> {
     pub needs: &'a Needs,
     /// The agent.
     pub agent: Agent,
+    /// Number of each op in the program.
+    pub number: &'a SecondaryMap<Op, u32>,
 }
 
-/// The items of a block for an agent, in program order.
-pub fn items(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, block: Block) -> Vec<Op> {
-    func.block_ops(block).filter(|&op| is_item(plan, needs, agent, op)).collect()
+/// Memory that the plans of a function share.
+#[derive(Default, Debug)]
+pub struct Plans {
+    /// Time in the iteration, number in the program, local stage, item.
+    order: Vec<(u32, u32, u32, Op)>,
+    ends: Vec<Ends>,
+    readers: Vec<Reader>,
+    tail: Vec<(u32, u32, Step)>,
+    incs: Vec<(u32, Step)>,
+    locals: Vec<u32>,
 }
 
-/// Plans one block. `first` are further items that run at local stage 0 before all others.
-pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>, first: &[Op]) -> BlockPlan {
-    let &Scope { func, plan, ba, needs, agent } = scope;
-    let program = items(func, plan, needs, agent, block);
-    // (start, program index) is R1's time of instance 0.
+/// Where the agent begins and ends with a pipe of the block.
+#[derive(Debug)]
+struct Ends {
+    pipe: Pipe,
+    /// The first item for which it acquires a slot.
+    acquires: Option<Op>,
+    /// The last item that makes what it hands over, unless bytes are counted.
+    commits: Option<Op>,
+    /// Where its consumers stand among the readers.
+    from: usize,
+    to: usize,
+}
+
+/// A consumer of a pipe that is the agent.
+#[derive(Debug)]
+struct Reader {
+    number: usize,
+    first: Option<Op>,
+    last: Option<Op>,
+}
+
+/// Plans one block. `mine` are the pipes the agent takes part in, `first` further items that run at local stage 0
+/// before all others.
+pub fn block_plan(
+    scope: &Scope<'_>,
+    mine: &[Pipe],
+    memory: &mut Plans,
+    block: Block,
+    sched: Option<&LoopSchedule>,
+    first: &[Op],
+) -> BlockPlan {
+    let &Scope { func, plan, ba, needs, agent, number } = scope;
+    let Plans { order, ends, readers, tail, incs, locals } = memory;
+    // (start, number in the program) is R1's time of instance 0.
     let start = |op: Op| sched.map_or(0, |s| s.start[op]);
-    let r = program.iter().map(|&op| start(op)).min().unwrap_or(0);
+    let items = || func.block_ops(block).filter(|&op| is_item(plan, needs, agent, op));
+    let r = items().map(start).min().unwrap_or(0);
     let ii = sched.map_or(1, |s| s.ii.max(1));
-    let mut order: Vec<(u32, usize, u32, Op)> = program
-        .iter()
-        .enumerate()
-        .map(|(i, &op)| ((start(op) - r) % ii, i, (start(op) - r) / ii, op))
-        .collect();
+    order.clear();
+    order.extend(items().map(|op| ((start(op) - r) % ii, number[op], (start(op) - r) / ii, op)));
     order.sort_unstable();
-    let time = |op: Op| {
-        let i = program.iter().position(|&o| o == op).unwrap_or(0);
-        (start(op), i)
-    };
+    let time = |op: Op| (start(op), number[op]);
     let local = |op: Op| (start(op) - r) / ii;
     let earliest = |ops: &[Op]| ops.iter().copied().min_by_key(|&op| time(op));
     let latest = |ops: &[Op]| ops.iter().copied().max_by_key(|&op| time(op));
     let mut out = BlockPlan::default();
+    out.steps.reserve(first.len() + 4 * order.len());
     out.steps.extend(first.iter().map(|&op| (0, Step::Item(op))));
     // Pipes with a distance whose loop stands in this block.
-    let around: Vec<(Pipe, &Carry)> = ba
-        .pipes
+    let around: SmallVec<[(Pipe, &Carry); 4]> = mine
         .iter()
-        .filter_map(|(id, p)| Some((id, p.carry.as_ref()?)))
+        .filter_map(|&id| Some((id, ba.pipes[id].carry.as_ref()?)))
         .filter(|(_, c)| c.parent == block)
         .collect();
-    let pipes: Vec<Pipe> = ba.pipes.iter().filter(|(_, p)| p.home == block).map(|(id, _)| id).collect();
-    for &(_, _, l, item) in &order {
+    ends.clear();
+    readers.clear();
+    for &id in mine.iter().filter(|&&id| ba.pipes[id].home == block) {
+        let p = &ba.pipes[id];
+        let from = readers.len();
+        for (number, c) in p.consumers.iter().enumerate().filter(|(_, c)| c.key.agent == agent) {
+            readers.push(Reader { number, first: earliest(&c.waits), last: latest(&c.uses) });
+        }
+        let produces = p.producer.agent == agent;
+        ends.push(Ends {
+            pipe: id,
+            acquires: earliest(&p.acquires).filter(|_| produces),
+            commits: latest(&p.events).filter(|_| produces && p.tx == 0),
+            from,
+            to: readers.len(),
+        });
+    }
+    for &(_, _, l, item) in order.iter() {
         out.skew = out.skew.max(l);
-        for &id in &pipes {
-            let p = &ba.pipes[id];
-            if p.producer.agent == agent && earliest(&p.acquires) == Some(item) {
-                out.steps.push((l, Step::Acquire(id)));
-                if p.tx > 0 {
-                    out.steps.push((l, Step::CommitTx(id)));
-                }
+        for e in ends.iter().filter(|e| e.acquires == Some(item)) {
+            out.steps.push((l, Step::Acquire(e.pipe)));
+            if ba.pipes[e.pipe].tx > 0 {
+                out.steps.push((l, Step::CommitTx(e.pipe)));
             }
         }
         for &(id, carry) in &around {
@@ -126,19 +174,14 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
                 }
             }
         }
-        for &id in &pipes {
-            for (n, c) in ba.pipes[id].consumers.iter().enumerate() {
-                if c.key.agent == agent && earliest(&c.waits) == Some(item) {
-                    receive(&mut out.steps, &ba.pipes[id], id, n, l);
-                }
+        for e in ends.iter() {
+            for c in readers[e.from..e.to].iter().filter(|c| c.first == Some(item)) {
+                receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, l);
             }
         }
         out.steps.push((l, Step::Item(item)));
-        for &id in &pipes {
-            let p = &ba.pipes[id];
-            if p.producer.agent == agent && p.tx == 0 && latest(&p.events) == Some(item) {
-                out.steps.push((l, Step::Commit(id)));
-            }
+        for e in ends.iter().filter(|e| e.commits == Some(item)) {
+            out.steps.push((l, Step::Commit(e.pipe)));
         }
         for &(id, carry) in &around {
             let p = &ba.pipes[id];
@@ -160,74 +203,67 @@ pub fn block_plan(scope: &Scope<'_>, block: Block, sched: Option<&LoopSchedule>,
                 }
             }
         }
-        for &id in &pipes {
-            for (n, c) in ba.pipes[id].consumers.iter().enumerate() {
-                if c.key.agent != agent || ba.pipes[id].scalar || latest(&c.uses) != Some(item) {
-                    continue;
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+            for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
+                if c.first.is_none() {
+                    out.steps.push((l, Step::Wait(e.pipe, c.number)));
                 }
-                if c.waits.is_empty() {
-                    out.steps.push((l, Step::Wait(id, n)));
-                }
-                if c.key.class != Class::Bulk {
-                    out.steps.push((l, Step::Release(id, n, Some(item), 0)));
+                if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
+                    out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
                 }
             }
         }
     }
-    for &id in &pipes {
-        let p = &ba.pipes[id];
-        for n in (0..p.consumers.len()).filter(|&n| p.scalar && p.consumers[n].key.agent == agent) {
-            if p.consumers[n].waits.is_empty() {
-                receive(&mut out.steps, p, id, n, out.skew);
-            }
+    for e in ends.iter().filter(|e| ba.pipes[e.pipe].scalar) {
+        for c in readers[e.from..e.to].iter().filter(|c| c.first.is_none()) {
+            receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, out.skew);
         }
     }
     // End of the home region: stores are waited for in issue order, then all iterators advance.
-    let stores: Vec<(u32, Op)> = order
-        .iter()
-        .filter(|o| func.regions(o.3).is_empty() && class_of(func, plan, o.3) == Class::Bulk)
-        .map(|o| (o.2, o.3))
-        .collect();
-    let mut tail: Vec<(u32, usize, Step)> = Vec::new();
-    for &id in &pipes {
-        for (n, c) in ba.pipes[id].consumers.iter().enumerate() {
-            if c.key.agent != agent || c.key.class != Class::Bulk {
+    tail.clear();
+    for e in ends.iter() {
+        for c in &readers[e.from..e.to] {
+            let Some(last) = c.last.filter(|_| ba.pipes[e.pipe].consumers[c.number].key.class == Class::Bulk)
+            else {
                 continue;
-            }
-            let Some(last) = latest(&c.uses) else { continue };
+            };
             let at = order.iter().position(|o| o.3 == last).unwrap_or(0);
             // Groups certainly committed behind it: later leaf stores of the same local stage.
-            let pending = match stores.iter().position(|s| s.1 == last) {
-                Some(i) => stores[i + 1..].iter().filter(|s| s.0 == local(last)).count() as u32,
+            let store = |o: &&(u32, u32, u32, Op)| {
+                func.regions(o.3).is_empty() && class_of(func, plan, o.3) == Class::Bulk
+            };
+            let mut stores = order.iter().filter(store);
+            let pending = match stores.find(|s| s.3 == last) {
+                Some(_) => stores.filter(|s| s.2 == local(last)).count() as u32,
                 None => 0,
             };
-            tail.push((local(last), at, Step::Release(id, n, Some(last), pending)));
+            tail.push((local(last), at as u32, Step::Release(e.pipe, c.number, Some(last), pending)));
         }
     }
     tail.sort_by_key(|t| (t.0, t.1));
-    let mut incs: Vec<(u32, Step)> = Vec::new();
+    incs.clear();
     if func.block_parent(block).is_some() {
-        for &id in &pipes {
-            let p = &ba.pipes[id];
-            let mut locals: Vec<u32> = Vec::new();
+        for e in ends.iter() {
+            let p = &ba.pipes[e.pipe];
+            locals.clear();
             if p.producer.agent == agent {
                 locals.extend(p.acquires.iter().map(|&op| local(op)));
             }
-            for c in p.consumers.iter().filter(|c| c.key.agent == agent) {
-                match earliest(&c.waits) {
-                    _ if !p.scalar => locals.extend(c.uses.iter().map(|&op| local(op))),
+            for c in &readers[e.from..e.to] {
+                match c.first {
+                    _ if !p.scalar => locals.extend(p.consumers[c.number].uses.iter().map(|&op| local(op))),
                     Some(first) => locals.push(local(first)),
                     None => locals.push(out.skew),
                 }
             }
             locals.sort_unstable();
             locals.dedup();
-            incs.extend(locals.into_iter().map(|l| (l, Step::Inc(id))));
+            incs.extend(locals.iter().map(|&l| (l, Step::Inc(e.pipe))));
         }
     }
-    out.steps.extend(tail.into_iter().map(|t| (t.0, t.2)));
+    out.steps.extend(tail.iter().map(|t| (t.0, t.2)));
     let releases = out.steps.len();
-    out.steps.extend(incs);
+    out.steps.extend_from_slice(incs);
     // Within the tail, one group per local stage.
     let from = out.steps[..releases].iter().rposition(|s| matches!(s.1, Step::Item(_))).map_or(0, |i| i + 1);
     let bulk_from = (from..releases)

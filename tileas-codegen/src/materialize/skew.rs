@@ -7,7 +7,7 @@
 //! prologue, a loop without guards, and an epilogue. Source: architecture, R2. Cost: items × variables per step.
 
 use super::emit::{Emit, Own, internal, unsupported};
-use super::plan::{BlockPlan, Step, block_plan};
+use super::plan::{BlockPlan, Step};
 use crate::buffers::Pipe;
 use crate::buffers::needs::for_each_use;
 use crate::buffers::webs::{for_args, region_yields};
@@ -170,16 +170,14 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
 pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> CodegenResult<()> {
     let mut s = Skewed::new(e, op, body, local)?;
     let copies = s.size(e.sh.src).saturating_mul(s.skew as usize);
-    let emitted = e.emitted.clone();
-    s.first.iter().for_each(|&o| {
-        e.emitted.insert(o);
-    });
+    let mark = e.enter();
+    s.first.iter().for_each(|&o| e.clone_made(o));
     if e.sh.plan.agents[e.agent].elect || copies > e.sh.opts.max_peeled_ops as usize {
         rolled(e, &mut s)?;
     } else {
         super::peel::peeled(e, &mut s)?;
     }
-    e.emitted = emitted;
+    e.forget(mark);
     s.bind_results(e);
     Ok(())
 }
@@ -213,7 +211,7 @@ impl<'a> Skewed<'a> {
         }
         let first = recurrent_uniforms(e, op, body);
         let sched = e.sh.sched.loops[op].as_deref();
-        let plan = block_plan(&e.scope(), body, sched, &first);
+        let plan = e.plan(body, sched, &first);
         let bounds: SmallVec<[Value; 3]> = ["lower", "upper", "step"]
             .into_iter()
             .map(|n| {
@@ -270,7 +268,7 @@ impl<'a> Skewed<'a> {
     fn iterators(&mut self, e: &Emit<'_, '_>, plan: &BlockPlan) -> CodegenResult<()> {
         let (src, sh, body) = (e.sh.src, e.sh, self.body);
         for p in e.pipes_below(body) {
-            let init = e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+            let init = e.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
             let ty = e.out.value_type(init);
             let mut locals: Vec<u32> = if sh.ba.pipes[p].home == body {
                 plan.steps.iter().filter(|s| s.1 == Step::Inc(p)).map(|s| s.0).collect()
@@ -434,7 +432,7 @@ impl<'a> Skewed<'a> {
             let then = e.out.add_region(branch);
             (branch, std::mem::replace(&mut e.cur, then))
         });
-        let (mark, emitted) = (e.enter(), e.emitted.clone());
+        let mark = e.enter();
         let iv = match mode.iv {
             Some(iv) => iv,
             None => self.induction(e, mode.i),
@@ -462,10 +460,10 @@ impl<'a> Skewed<'a> {
         for &i in &assigned {
             out.push(match self.vars[i].var {
                 Var::Iter(p, _) => {
-                    e.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?
+                    e.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?
                 }
                 Var::Owned(o) => {
-                    e.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?
+                    e.known.owned.get(&o).copied().ok_or_else(|| internal("an ownership value is missing"))?
                 }
                 Var::Value(x) => e.get(x)?,
                 Var::Arg(a) => e.get(self.yields[a])?,
@@ -480,7 +478,6 @@ impl<'a> Skewed<'a> {
             out = e.out.results(branch).into();
         }
         e.leave(mark);
-        e.emitted = emitted;
         for (&i, v) in assigned.iter().zip(out) {
             self.vars[i].now = v;
         }
@@ -511,9 +508,9 @@ impl<'a> Skewed<'a> {
             };
             let Some(seen) = seen else { continue };
             match v.var {
-                Var::Iter(p, _) => e.iters[p] = seen.into(),
+                Var::Iter(p, _) => e.known.iters[p] = seen.into(),
                 Var::Owned(own) => {
-                    e.owned.insert(own, seen);
+                    e.known.owned.insert(own, seen);
                 }
                 Var::Value(x) => e.bind(x, seen),
                 Var::Arg(i) => e.bind(self.body_args[i], seen),
@@ -593,7 +590,7 @@ impl<'a> Skewed<'a> {
     fn bind_results(&self, e: &mut Emit<'_, '_>) {
         for v in &self.vars {
             match v.var {
-                Var::Iter(p, _) => e.iters[p] = v.now.into(),
+                Var::Iter(p, _) => e.known.iters[p] = v.now.into(),
                 Var::Arg(i) => {
                     if let Some(&old) = e.sh.src.results(self.op).get(i) {
                         e.bind(old, v.now);

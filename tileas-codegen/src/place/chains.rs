@@ -180,7 +180,11 @@ impl Chains {
             vector: SecondaryMap::new(),
             ops,
         };
+        chains.of_value.resize(func.num_values());
+        chains.of_op.resize(func.num_ops());
+        chains.vector.resize(func.num_values());
         let mut numbers: SecondaryMap<Value, PackedOption<Chain>> = SecondaryMap::new();
+        numbers.resize(write_base + writes.len());
         let mut chain_at = |chains: &mut Chains, root: usize| {
             // Set members are dense indices; a value entity serves as the index type here.
             let slot = Value::new(root);

@@ -192,7 +192,7 @@ pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut Disjoin
     for op in func.ops() {
         match func.opcode(op) {
             Opcode::For => {
-                let inits = func.named_segment(op, "inits").to_vec();
+                let inits = func.named_segment(op, "inits");
                 for (n, arg, result, y) in for_carried(func, op) {
                     if reg(arg) {
                         sets.union(arg.index(), result.index());
@@ -233,7 +233,9 @@ pub fn arm_yields(func: &Function, op: Op, n: usize) -> SmallVec<[(Op, Value); 2
 pub fn classify(func: &Function) -> CodegenResult<Classes> {
     let mut c = Classes { sets: DisjointSets::new(func.num_values()), ..Classes::default() };
     let ops = func.all_ops();
-    let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::with_capacity(func.num_values());
+    let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
+    carrier.resize(func.num_values());
+    c.class.resize(func.num_values());
     for &op in &ops {
         let opcode = func.opcode(op);
         if opcode.has(Traits::PIPELINE) || matches!(opcode, Opcode::Copy | Opcode::AllocTensor) {

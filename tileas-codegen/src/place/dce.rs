@@ -9,7 +9,8 @@ use cranelift_entity::SecondaryMap;
 /// Removes dead pure ops, in dependence order, until none is left.
 pub fn remove_dead(func: &mut Function) {
     let ops = func.all_ops();
-    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::with_capacity(func.num_values());
+    let mut uses: SecondaryMap<Value, u32> = SecondaryMap::new();
+    uses.resize(func.num_values());
     for &op in &ops {
         for &v in func.operands(op) {
             uses[v] += 1;

@@ -75,8 +75,8 @@ pub(super) struct Placer<'a> {
     shared_with: Vec<usize>,
     write_dest: Vec<Option<Value>>,
     kills: FxHashMap<Value, SmallVec<[Op; 2]>>,
-    slices: SecondaryMap<Value, SmallVec<[Value; 2]>>,
-    reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 2]>>,
+    slices: SecondaryMap<Value, SmallVec<[Value; 4]>>,
+    reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 4]>>,
     leaves: FxHashMap<LeafKey, Value>,
     coords: FxHashMap<(Value, u32), Vec<Value>>,
     descs: Vec<(Value, Shape, Swizzle, Value)>,
@@ -100,6 +100,8 @@ impl<'a> Placer<'a> {
     ) -> Placer<'a> {
         let writes = chains.of_write.len();
         let (ops, values) = (func.num_ops(), func.num_values());
+        let mut position = SecondaryMap::new();
+        position.resize(ops);
         Placer {
             func,
             plan,
@@ -108,7 +110,7 @@ impl<'a> Placer<'a> {
             layouts,
             isa,
             opts,
-            position: SecondaryMap::with_capacity(ops),
+            position,
             items: Vec::new(),
             items_at: SecondaryMap::with_capacity(ops),
             flush_at: SecondaryMap::with_capacity(ops),
@@ -125,7 +127,7 @@ impl<'a> Placer<'a> {
             leaves: FxHashMap::default(),
             coords: FxHashMap::default(),
             descs: Vec::new(),
-            names: EntitySet::new(),
+            names: EntitySet::with_capacity(values + 128),
             text: String::new(),
             at: Op::new(0),
             loc: Loc::NONE,
@@ -170,7 +172,7 @@ impl<'a> Placer<'a> {
 
     /// Gives accumulators, loads and carried register tiles their types.
     fn type_values(&mut self, ops: &[Op]) {
-        let mut values: Vec<Value> = Vec::new();
+        let mut values: Vec<Value> = Vec::with_capacity(self.func.num_values());
         for &op in ops {
             values.extend_from_slice(self.func.results(op));
             for r in 0..self.func.regions(op).len() {
@@ -316,13 +318,14 @@ impl<'a> Placer<'a> {
 
     fn find_items(&mut self, ops: &[Op]) {
         let mut requests: Vec<ReadRequest> = Vec::new();
-        let mut later: Vec<(Op, Item)> = Vec::new();
+        let mut later: Vec<(Op, Item)> =
+            Vec::with_capacity(self.chains.ops.len() + self.chains.of_write.len());
         for i in 0..self.chains.ops.len() {
             let op = self.chains.ops[i];
             let (Some(chain), Some(block)) = (self.chains.of_op[op].expand(), self.func.op_block(op)) else {
                 continue;
             };
-            let operands = self.func.operands(op).to_vec();
+            let operands: SmallVec<[Value; 4]> = self.func.operands(op).into();
             if self.func.opcode(op) == Opcode::ExtractSlice {
                 // Reads its piece itself, if need be where the whole is overwritten.
                 let (block, anchor, _) = self.read_place(operands[0], op);
@@ -368,9 +371,9 @@ impl<'a> Placer<'a> {
     }
 
     /// Operands of region ops and yields that carry register tiles, with what they become.
-    fn carried_operands(&self, op: Op) -> Vec<(usize, Value)> {
+    fn carried_operands(&self, op: Op) -> SmallVec<[(usize, Value); 4]> {
         let reg = |v: &Value| self.classes.class(*v) == Class::Reg;
-        let mut out = Vec::new();
+        let mut out = SmallVec::new();
         match self.func.opcode(op) {
             Opcode::For => {
                 let params = self.func.op_block_at(op, 0).map_or(&[][..], |b| self.func.block_params(b));
@@ -544,16 +547,18 @@ impl<'a> Placer<'a> {
     }
 
     fn flush(&mut self, c: Chain) -> CodegenResult<()> {
-        let pending = std::mem::take(&mut self.pending[c]);
-        if pending.is_empty() {
+        if self.pending[c].is_empty() {
             return Ok(());
         }
+        let mut pending = std::mem::take(&mut self.pending[c]);
         self.active.retain(|&a| a != c);
         for k in 1..self.chains.info[c].slices {
             for &i in &pending {
                 self.emit(self.items[i as usize], k)?;
             }
         }
+        pending.clear();
+        self.pending[c] = pending;
         Ok(())
     }
 
@@ -572,7 +577,7 @@ impl<'a> Placer<'a> {
         if touched.is_empty() {
             return Ok(());
         }
-        for c in self.active.clone() {
+        for c in SmallVec::<[Chain; 4]>::from_slice(&self.active) {
             let conflict = self.pending[c].iter().any(|&i| {
                 let ItemKind::Op(p) = self.items[i as usize].kind else { return false };
                 let Some(before) = classify::touches(self.func, p) else { return false };
@@ -593,7 +598,7 @@ impl<'a> Placer<'a> {
     fn same_tile(&self, a: Op, b: Op) -> bool {
         let dims = |op: Op| {
             let v = self.func.named_operand(op, "value").or_else(|| self.func.result(op))?;
-            self.func.value_data(v).dims().map(<[u32]>::to_vec)
+            self.func.value_data(v).dims()
         };
         self.func.named_segment(a, "coords") == self.func.named_segment(b, "coords") && dims(a) == dims(b)
     }

@@ -11,6 +11,7 @@ use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{AtomType, MmaRequest, TargetIsa};
 use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
 
 /// Layouts of shared-memory and tensor-memory tiles.
 #[derive(Debug, Default)]
@@ -29,7 +30,7 @@ pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
         if func.opcode(op) != Opcode::Dot {
             continue;
         }
-        let operands = func.operands(op).to_vec();
+        let operands: SmallVec<[Value; 4]> = func.operands(op).into();
         let (Some(result), 3) = (func.result(op), operands.len()) else { continue };
         let ty = func.value_type(result);
         let new = func.make_op(Opcode::AsyncDot, &operands, &[1, 0, 1, 0, 1, 0, 0], &[ty], func.op_loc(op));
@@ -98,6 +99,7 @@ pub(super) fn matrix_layouts(
     isa: &dyn TargetIsa,
 ) -> CodegenResult<MatrixLayouts> {
     let mut out = MatrixLayouts::default();
+    out.of_value.resize(func.num_values());
     for op in func.ops() {
         for &v in func.results(op) {
             match classes.class(v) {

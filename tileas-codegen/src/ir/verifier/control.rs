@@ -25,23 +25,23 @@ impl Checker<'_> {
         }
     }
 
-    fn types(&self, values: &[crate::ir::Value]) -> SmallVec<[Type; 4]> {
+    fn types(&self, values: &[crate::ir::Value]) -> SmallVec<[Type; 8]> {
         values.iter().map(|&v| self.func.value_type(v)).collect()
     }
 
     /// Compares two lists of types, lengths first.
     fn same_types(&mut self, op: Op, code: Code, what: &str, have: &[Type], want: &[Type]) {
         if have.len() != want.len() {
-            self.same_count(op, code, &format!("{what}s"), have.len(), want.len());
+            self.same_count(op, code, format_args!("{what}s"), have.len(), want.len());
             return;
         }
         for (n, (&h, &w)) in have.iter().zip(want).enumerate() {
-            self.same_type(op, code, &format!("{what} {n}"), h, w);
+            self.same_type(op, code, format_args!("{what} {n}"), h, w);
         }
     }
 
     /// Types that the `yield` at the end of a block passes on; `None` when the block ends otherwise.
-    fn yielded(&self, b: Block) -> Option<(Op, SmallVec<[Type; 4]>)> {
+    fn yielded(&self, b: Block) -> Option<(Op, SmallVec<[Type; 8]>)> {
         let last = self.func.last_op(b)?;
         (self.func.opcode(last) == Opcode::Yield).then(|| (last, self.types(self.func.operands(last))))
     }
@@ -218,13 +218,13 @@ impl Checker<'_> {
         }
         for (n, &r) in func.regions(op).iter().enumerate() {
             let params = func.block_params(func.region_block(r)).len();
-            self.same_count(op, Code::E0224, &format!("parameters in region {n}"), params, 0);
+            self.same_count(op, Code::E0224, format_args!("parameters in region {n}"), params, 0);
         }
         let ints = |key| func.attr_ints(op, key).unwrap_or_default();
         let (warps, first, regs) = (ints(keys::NUM_WARPS), ints(keys::WARP_ID), ints(keys::MAX_REGS));
         for (key, list) in [(keys::NUM_WARPS, &warps), (keys::WARP_ID, &first), (keys::MAX_REGS, &regs)] {
             let name = func.symbol(key);
-            self.same_count(op, Code::E0224, &format!("entries in `{name}`"), list.len(), regions);
+            self.same_count(op, Code::E0224, format_args!("entries in `{name}`"), list.len(), regions);
         }
         let names: Option<SmallVec<[Sym; 4]>> = match func.attr(op, keys::LANES) {
             Some(AttrData::Array(list)) => list

@@ -71,7 +71,8 @@ pub fn verify_function(func: &Function) -> Vec<CodegenError> {
 
 /// All violations of a function.
 pub fn verify_function_with(func: &Function, limits: &Limits) -> Vec<CodegenError> {
-    let mut c = Checker { func, limits, errors: Vec::new(), visible: EntitySet::new() };
+    let mut c =
+        Checker { func, limits, errors: Vec::new(), visible: EntitySet::with_capacity(func.num_values()) };
     c.block(func.entry(), None, 0);
     c.errors
 }
@@ -390,7 +391,7 @@ impl<'f> Checker<'f> {
     // ---- shared by the families
 
     /// Reports unless two types are equal.
-    fn same_type(&mut self, op: Op, code: Code, what: &str, have: Type, want: Type) {
+    fn same_type(&mut self, op: Op, code: Code, what: impl Display, have: Type, want: Type) {
         if have != want {
             let (have, want) = (self.func.type_data(have), self.func.type_data(want));
             self.err(op, code, format_args!("expected {what} of type {want}, but got {have}"));
@@ -398,7 +399,7 @@ impl<'f> Checker<'f> {
     }
 
     /// Reports unless two numbers are equal.
-    fn same_count(&mut self, op: Op, code: Code, what: &str, have: usize, want: usize) {
+    fn same_count(&mut self, op: Op, code: Code, what: impl Display, have: usize, want: usize) {
         if have != want {
             self.err(op, code, format_args!("expected {want} {what}, but got {have}"));
         }

@@ -44,7 +44,7 @@ impl Checker<'_> {
         let func = self.func;
         let Some(want) = self.result_type(op) else { return };
         for (n, &v) in func.operands(op).iter().enumerate() {
-            self.same_type(op, Code::E0212, &format!("operand {n}"), func.value_type(v), want);
+            self.same_type(op, Code::E0212, format_args!("operand {n}"), func.value_type(v), want);
         }
     }
 

@@ -14,6 +14,9 @@ use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
 use std::fmt::{Display, Write};
 
+/// Extents as attributes have them.
+type Shape64 = SmallVec<[i64; 4]>;
+
 /// Shape with its last extent divided.
 fn cut(dims: &[u32], slices: u32) -> Shape {
     let mut out: Shape = dims.into();
@@ -161,8 +164,8 @@ impl Placer<'_> {
         }
         let (dims, elem) = (cut(&self.dims(v), parts), self.elem(v));
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
-        let operands = self.func.operands(def).to_vec();
-        let segments = self.func.segments(def).to_vec();
+        let operands: SmallVec<[Value; 4]> = self.func.operands(def).into();
+        let segments: SmallVec<[u32; 8]> = self.func.segments(def).into();
         let op = self.op(opcode, &operands, &segments, &[ty], None.into());
         *self.func.inherent_mut(op) = self.func.inherent(def).clone();
         let mut made = self.first_result(op);
@@ -299,7 +302,7 @@ impl Placer<'_> {
             Opcode::TiledLoad => {
                 let mut operands: SmallVec<[Value; 5]> = self.func.named_segment(op, "view").into();
                 operands.extend(self.slice_coordinates(op, parts, k));
-                let segments = self.func.segments(op).to_vec();
+                let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
                 let new = self.op(opcode, &operands, &segments, &[ty], agent);
                 self.copy_attributes(op, new);
                 new
@@ -317,11 +320,11 @@ impl Placer<'_> {
                 if opcode == Opcode::Reshape && layout == Layout::Row && self.dims(operands[0]).len() == 1 {
                     operands[0] = self.one_per_row(operands[0], agent);
                 }
-                let segments = self.func.segments(op).to_vec();
+                let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
                 let new = self.op(opcode, &operands, &segments, &[ty], agent);
                 self.copy_attributes(op, new);
                 if opcode == Opcode::ExtractSlice && parts > 1 {
-                    let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+                    let sizes: Shape64 = dims.iter().map(|&d| i64::from(d)).collect();
                     self.func.set_ints(new, keys::SIZES, &sizes);
                 }
                 new
@@ -367,7 +370,7 @@ impl Placer<'_> {
         let ty = self.tile(dims, elem, space, layout);
         let op = self.op(Opcode::ExtractSlice, &[v], &[1], &[ty], agent);
         self.func.set_ints(op, keys::OFFSETS, offsets);
-        let sizes: Vec<i64> = dims.iter().map(|&d| i64::from(d)).collect();
+        let sizes: Shape64 = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
         self.name_after(piece, v, format_args!("t{k}"));
@@ -473,7 +476,7 @@ impl Placer<'_> {
         if !by_rows || !tma_storable(self.func, op, columns, self.isa, self.opts) {
             let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
             operands.extend(coords);
-            let segments = self.func.segments(op).to_vec();
+            let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
             // A memory token, if asked for, is that of the last slice.
             let results: SmallVec<[Type; 1]> =
                 self.func.results(op).iter().map(|&v| self.func.value_type(v)).collect();
