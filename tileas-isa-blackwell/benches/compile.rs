@@ -10,7 +10,7 @@ use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::lower::lower;
-use tileas_codegen::materialize::materialize;
+use tileas_codegen::materialize::{materialize, verify_materialized};
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
 use tileas_codegen::place::place;
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
@@ -203,6 +203,14 @@ macro_rules! kernel {
                 let s = Stages::of($text);
                 bencher.bench_local(|| {
                     tileas_codegen::ir::verifier::verify_function(black_box(&s.materialized))
+                });
+            }
+
+            #[divan::bench]
+            fn n_r5(bencher: Bencher<'_, '_>) {
+                let s = Stages::of($text);
+                bencher.bench_local(|| {
+                    verify_materialized(black_box(&s.materialized), &*s.isa).expect("is synchronised")
                 });
             }
         }

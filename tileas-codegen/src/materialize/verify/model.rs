@@ -127,6 +127,10 @@ pub struct Model<'a> {
     pub branches: Vec<(usize, Op, i64)>,
     /// Whether a copy is being read.
     copying: bool,
+    /// Copies that write a scalar to a buffer: buffer, scalar, op.
+    pub sends: Vec<(Value, Value, Op)>,
+    /// Copies that read a scalar from a buffer: buffer, scalar, op.
+    pub receives: Vec<(Value, Value, Op)>,
 }
 
 /// One agent's part of a loop.
@@ -193,6 +197,8 @@ impl<'a> Model<'a> {
             copies: Vec::new(),
             branches: Vec::new(),
             copying: false,
+            sends: Vec::new(),
+            receives: Vec::new(),
         };
         let mut switch = None;
         for op in func.block_ops(func.entry()) {
@@ -505,6 +511,17 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// Of a buffer that carries a scalar between agents: the op that computes the scalar, by its origin. That is so where
+    /// its producer writes scalars to it.
+    pub fn sent(&self, buffer: Value) -> Option<i64> {
+        self.sends.iter().find(|s| s.0 == buffer).and_then(|s| note(self.func, s.2, keys::ORIGIN))
+    }
+
+    /// Whether an op is the receiving end of a scalar channel.
+    pub fn is_received(&self, op: Op) -> bool {
+        self.receives.iter().any(|r| r.2 == op && self.sends.iter().any(|s| s.0 == r.0))
+    }
+
     fn buffer(&self, v: Value) -> bool {
         self.func.defining_op(v).is_some_and(|op| self.func.opcode(op) == Opcode::AllocTensor)
     }
@@ -521,6 +538,15 @@ impl<'a> Model<'a> {
             Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
             _ => return None,
         };
+        if func.opcode(op) == Opcode::Copy {
+            let scalar = |v: Value| func.value_data(v).as_scalar().is_some();
+            let (source, dest) = (func.named_operand(op, "source"), func.named_operand(op, "dest"));
+            match (source, dest, func.result(op)) {
+                (Some(v), Some(b), _) if scalar(v) => self.sends.push((b, v, op)),
+                (Some(b), None, Some(v)) if scalar(v) => self.receives.push((b, v, op)),
+                _ => {}
+            }
+        }
         for &(name, stage, writes) in list {
             let Some(buffer) = func.named_operand(op, name) else { continue };
             if !self.buffer(buffer) {
