@@ -10,7 +10,7 @@ use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::lower::lower;
-use tileas_codegen::materialize::{materialize, verify_materialized};
+use tileas_codegen::materialize::{materialize, verify};
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
 use tileas_codegen::place::place;
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
@@ -209,8 +209,10 @@ macro_rules! kernel {
             #[divan::bench]
             fn n_r5(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
+                let mut scratch = verify::Scratch::default();
                 bencher.bench_local(|| {
-                    verify_materialized(black_box(&s.materialized), &*s.isa).expect("is synchronised")
+                    let func = black_box(&s.materialized);
+                    verify::verify_materialized_in(func, &*s.isa, &mut scratch).expect("is synchronised")
                 });
             }
         }

@@ -113,6 +113,7 @@ pub struct Context {
     /// Functions of an earlier compilation, for their memory.
     placed: Option<Function>,
     materialized: Option<Function>,
+    sync: crate::materialize::verify::Scratch,
     cleanup: CleanupScratch,
     allocator: Allocator,
     verifier: nvvm::Verifier,
@@ -263,7 +264,7 @@ impl Context {
             Form::Materialized => state.materialized = Some(func.clone()),
         }
         let Some(materialized) = &state.materialized else { return Ok(None) };
-        wiring::verify_materialized(materialized, isa)?;
+        wiring::verify_materialized(materialized, isa, &mut self.sync)?;
         if last == Stage::Materialized {
             return Ok(None);
         }

@@ -49,34 +49,60 @@ pub struct SyncReport {
 /// # Errors
 /// All violations, each with the op it concerns.
 pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Vec<CodegenError>> {
-    let mut m = Model::read(func);
-    let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
-    dangling(&mut m);
-    if m.errors.is_empty() {
-        form::check(&mut m);
-        order::check(&mut m);
-        scalars(&mut m);
-        turns::check(&mut m, &mut turns::Scratch::default());
-    }
-    if m.errors.is_empty() {
-        let homes = counts(&mut m);
-        drains(&mut m);
-        if m.errors.is_empty() {
-            windows::check(&mut m, &homes);
-        }
-        arrivals(&mut m, isa);
-        if m.errors.is_empty() {
-            regions(&mut m, &homes, &mut report);
-        }
-    }
+    verify_materialized_in(func, isa, &mut Scratch::default())
+}
+
+/// Memory of the checks, kept from kernel to kernel.
+#[derive(Default)]
+pub struct Scratch {
+    turns: turns::Scratch,
+    traced: model::Traced,
+    seen: EntitySet<Op>,
+}
+
+/// [`verify_materialized`] in memory that is kept.
+///
+/// # Errors
+/// As there.
+pub fn verify_materialized_in(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    scratch: &mut Scratch,
+) -> Result<SyncReport, Vec<CodegenError>> {
+    let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
+    let report = checks(&mut m, isa, scratch);
+    scratch.traced = m.traced();
     if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+}
+
+fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
+    let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
+    dangling(m, &mut scratch.seen);
+    if m.errors.is_empty() {
+        form::check(m);
+        order::check(m);
+        scalars(m);
+        turns::check(m, &mut scratch.turns);
+    }
+    if m.errors.is_empty() {
+        let homes = counts(m);
+        drains(m);
+        if m.errors.is_empty() {
+            windows::check(m, &homes);
+        }
+        arrivals(m, isa);
+        if m.errors.is_empty() {
+            regions(m, &homes, &mut report);
+        }
+    }
+    report
 }
 
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
 #[cfg(feature = "arbitrary")]
 fn deadlocks(func: &Function) -> Vec<CodegenError> {
-    let mut m = Model::read(func);
+    let mut m = Model::read(func, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);
         counts(&mut m);
@@ -92,9 +118,9 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
 }
 
 /// Every operand must be defined by something that stands before it in the function.
-fn dangling(m: &mut Model<'_>) {
+fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) {
     let func = m.func;
-    let mut seen: EntitySet<Op> = EntitySet::new();
+    seen.clear();
     let mut found: Vec<(Op, &str)> = Vec::new();
     func.walk(func.entry(), &mut |op| {
         for &v in func.operands(op) {
@@ -411,7 +437,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                 match e.what {
                     What::Commit(p, tx) => {
                         let full = &m.pipes[p].full;
-                        let (want, bytes) = match full.name.as_str() {
+                        let (want, bytes) = match full.name {
                             "tx" => (1, loaded(m, r, a, p)),
                             "commit" => (1, Some(0)),
                             // The lane that stored, having waited for its bulk groups.
@@ -510,7 +536,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
 struct Place {
     agent: usize,
     /// (region, event) from the kernel body down.
-    path: Vec<(usize, usize)>,
+    path: SmallVec<[(usize, usize); 4]>,
     engine: Engine,
     writes: bool,
     ring: Option<usize>,
@@ -574,8 +600,8 @@ fn reverse_paths(
         for (a, list) in m.regions[home].events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
-                    What::Acquire(q) if q == p => acquire = Some(g.nodes[&(a, i)].issue),
-                    What::Wait(q, _) if q == p => waits.push(g.nodes[&(a, i)].issue),
+                    What::Acquire(q) if q == p => acquire = Some(g.at(a, i).issue),
+                    What::Wait(q, _) if q == p => waits.push(g.at(a, i).issue),
                     _ => {}
                 }
             }
@@ -617,7 +643,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
                     for t in touches {
                         let place = Place {
                             agent,
-                            path: path.clone(),
+                            path: SmallVec::from_slice(path),
                             engine: *engine,
                             writes: t.writes,
                             ring: t.ring,
@@ -708,7 +734,7 @@ fn conflicts(
         };
         let region = x.path[depth].0;
         let g = &graphs[region];
-        let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
+        let (nx, ny) = (g.at(x.agent, x.path[depth].1), g.at(y.agent, y.path[depth].1));
         if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
             // Two arms of one branch.
             continue;

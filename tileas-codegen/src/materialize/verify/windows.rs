@@ -33,7 +33,7 @@ fn accesses<'m>(
 
 /// The engine whose completion an end of a pipe stands for, as far as it can be told.
 fn producer_engine(m: &Model<'_>, p: usize) -> Engine {
-    match m.pipes[p].full.name.as_str() {
+    match m.pipes[p].full.name {
         "tx" => Engine::Load,
         "commit" => Engine::Mma,
         _ => Engine::Threads,
