@@ -246,7 +246,6 @@ struct Mutant<'a> {
 }
 
 struct Mutants<'a> {
-    f: &'a Function,
     out: Vec<Mutant<'a>>,
 }
 
@@ -258,7 +257,7 @@ impl<'a> Mutants<'a> {
 
 /// All damaged copies with what was done.
 fn mutants(f: &Function) -> Vec<Mutant<'_>> {
-    let mut m = Mutants { f, out: Vec::new() };
+    let mut m = Mutants { out: Vec::new() };
     for op in ops(f, &[Acquire, Commit, Wait, Release, Inc]) {
         let drain = f
             .op_parent(op)
@@ -527,6 +526,16 @@ fn misbehaves(placed: &Function, mat: &Function, seeds: u64) -> Option<String> {
     None
 }
 
+/// Kinds of mutants of which some do what the kernel does, and why; such a mutant of another kind is an error of the
+/// verifier or of this test until it is understood.
+const EQUIVALENT: [(&str, &str); 5] = [
+    ("exchange neighbours", "the two ops neither wait for each other nor touch what the other hands over"),
+    ("a shorter ring", "agents run less far ahead of each other, nobody waits in a cycle"),
+    ("delete an advance", "behind the last use of the iterator: a drain of a ring of one slot"),
+    ("a second advance", "behind the last use of the iterator: a drain of a ring of one slot"),
+    ("exchange ops", "one of the two is a region in which the agent does nothing of its own"),
+];
+
 fn deadlock(errors: &[CodegenError]) -> bool {
     errors.iter().any(|e| e.code == Code::E0702)
 }
@@ -591,7 +600,10 @@ fn shard(number: usize) {
                         equal += 1;
                         let run = catch_unwind(AssertUnwindSafe(|| misbehaves(&k.placed, &func, 4)));
                         match run {
-                            Ok(None) => println!("{name}: accepted, does the same"),
+                            Ok(None) => match EQUIVALENT.iter().find(|e| e.0 == m.kind) {
+                                Some((_, why)) => println!("{name}: accepted, does the same: {why}"),
+                                None => bad.push(format!("{name}: accepted, does the same without a reason")),
+                            },
                             Ok(Some(why)) => bad.push(format!("{name}: accepted, but {why}")),
                             Err(_) => bad.push(format!("{name}: accepted, and cannot be run")),
                         }

@@ -72,6 +72,9 @@ pub struct Graph {
     nodes: Vec<Nodes>,
     /// Number of the first event of each agent.
     first: Vec<usize>,
+    /// Edges by where they begin: those of node n from `begin[n]` to `begin[n + 1]`.
+    begin: Vec<u32>,
+    by_from: Vec<u32>,
     /// Of each region event with loads inside: their completion, by (agent, event number).
     pub loads: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch.
@@ -109,6 +112,7 @@ impl Graph {
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
         let mut g = Graph::of(m, &m.regions[region].events, region);
         g.loaded(m, &m.regions[region].events);
+        g.index();
         g
     }
 
@@ -246,6 +250,12 @@ impl Graph {
     fn of(m: &Model<'_>, events: &[Vec<Event>], region: usize) -> Graph {
         let repeats = region != 0;
         let mut g = Graph::default();
+        let count: usize = events.iter().map(Vec::len).sum();
+        g.names.reserve(2 * count);
+        g.agent.reserve(2 * count);
+        g.arms.reserve(2 * count);
+        g.edges.reserve(4 * count);
+        g.nodes.reserve(count);
         for (a, list) in events.iter().enumerate() {
             g.first.push(g.nodes.len());
             for e in list {
@@ -496,27 +506,32 @@ impl Graph {
         Some(cycle)
     }
 
+    /// Sorts the edges by where they begin.
+    fn index(&mut self) {
+        let n = self.names.len();
+        self.begin.resize(n + 2, 0);
+        self.edges.iter().for_each(|e| self.begin[e.from + 2] += 1);
+        (2..n + 2).for_each(|k| self.begin[k] += self.begin[k - 1]);
+        self.by_from.resize(self.edges.len(), 0);
+        for (k, e) in self.edges.iter().enumerate() {
+            self.by_from[self.begin[e.from + 1] as usize] = k as u32;
+            self.begin[e.from + 1] += 1;
+        }
+    }
+
     /// Least distance from a node to all others; `None` where there is no path. No bad cycle may exist.
     pub fn distances(&self, from: usize) -> Vec<Option<i64>> {
         let n = self.names.len();
         let mut dist: Vec<Option<i64>> = vec![None; n];
         dist[from] = Some(0);
-        // Edges by where they begin; nodes whose distance became less wait in line.
-        let mut first = vec![0u32; n + 2];
-        self.edges.iter().for_each(|e| first[e.from + 2] += 1);
-        (2..n + 2).for_each(|k| first[k] += first[k - 1]);
-        let mut by_from = vec![0u32; self.edges.len()];
-        for (k, e) in self.edges.iter().enumerate() {
-            by_from[first[e.from + 1] as usize] = k as u32;
-            first[e.from + 1] += 1;
-        }
+        // Nodes whose distance became less wait in line.
         let mut waiting = vec![false; n];
         let mut line = std::collections::VecDeque::with_capacity(n);
         line.push_back(from);
         while let Some(u) = line.pop_front() {
             waiting[u] = false;
             let Some(d) = dist[u] else { continue };
-            for &k in &by_from[first[u] as usize..first[u + 1] as usize] {
+            for &k in &self.by_from[self.begin[u] as usize..self.begin[u + 1] as usize] {
                 let e = &self.edges[k as usize];
                 let x = d.saturating_add(e.distance);
                 if dist[e.to].is_none_or(|old| x < old) {
