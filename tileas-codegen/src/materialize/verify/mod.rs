@@ -77,8 +77,8 @@ pub fn verify_materialized_in(
 
 fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
     let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
-    dangling(m, &mut scratch.seen);
-    if m.errors.is_empty() {
+    let readable = m.errors.is_empty();
+    if dangling(m, &mut scratch.seen) && readable {
         form::check(m);
         order::check(m);
         scalars(m);
@@ -117,8 +117,9 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
     m.errors
 }
 
-/// Every operand must be defined by something that stands before it in the function.
-fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) {
+/// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
+/// removed, so that nothing else can be read.
+fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) -> bool {
     let func = m.func;
     seen.clear();
     let mut found: Vec<(Op, &str)> = Vec::new();
@@ -127,15 +128,20 @@ fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) {
             let Some(d) = func.defining_op(v).filter(|&d| !seen.contains(d)) else { continue };
             found.push(match func.op_block(d) {
                 None => (op, "an operand is defined by an op that was removed"),
-                Some(_) => (op, "an operand is used before it is defined"),
+                Some(_) => (op, LATE),
             });
         }
         seen.insert(op);
     });
+    let complete = found.iter().all(|&(_, text)| text == LATE);
     for (op, text) in found {
         m.error(Code::E0708, op, text);
     }
+    complete
 }
+
+/// Of an operand in the wrong order.
+const LATE: &str = "an operand is used before it is defined";
 
 /// A scalar channel carries what one op computes, and all who read it take it for that.
 fn scalars(m: &mut Model<'_>) {
