@@ -11,7 +11,7 @@ use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::lower::{LowerScratch, lower, lower_in};
-use tileas_codegen::materialize::{MaterializeScratch, materialize, materialize_in, verify_materialized};
+use tileas_codegen::materialize::{MaterializeScratch, materialize, materialize_in, verify};
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
 use tileas_codegen::place::{place, place_in};
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
@@ -241,7 +241,7 @@ macro_rules! kernel {
             }
 
             #[divan::bench]
-            fn n_constraints(bencher: Bencher<'_, '_>) {
+            fn p_constraints(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 let (mut map, mode) = (ConstraintMap::default(), s.settings.constraint_mode);
                 bencher.bench_local(|| {
@@ -250,33 +250,13 @@ macro_rules! kernel {
             }
 
             #[divan::bench]
-            fn o_verify_schedule(bencher: Bencher<'_, '_>) {
+            fn q_r5(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                bencher
-                    .bench_local(|| verify_materialized(black_box(&s.materialized), &*s.isa).expect("runs"));
-            }
-
-            #[divan::bench]
-            fn p_registers(bencher: Bencher<'_, '_>) {
-                let mut s = Stages::of($text);
-                let func = &mut s.clean.functions[0];
-                let threads = func.launch.reqntid.map_or(1024, |d| d[0]);
-                let options = RegallocOptions {
-                    mode: s.settings.regalloc,
-                    cap: s.isa.machine().entry_registers(threads),
-                    reserve: s.settings.register_reserve,
-                    shared: None,
-                };
-                let mut allocator = Allocator::default();
-                bencher.bench_local(|| allocator.run(black_box(&mut *func), &options));
-            }
-
-            #[divan::bench]
-            fn q_verify_nvvm(bencher: Bencher<'_, '_>) {
-                let s = Stages::of($text);
-                let mut verifier = nvvm::Verifier::default();
-                bencher
-                    .bench_local(|| verifier.verify(black_box(&s.clean), (9, 5), &mut Vec::new()).is_some());
+                let mut scratch = verify::Scratch::default();
+                bencher.bench_local(|| {
+                    let func = black_box(&s.materialized);
+                    verify::verify_materialized_in(func, &*s.isa, &mut scratch).expect("is synchronised")
+                });
             }
         }
     };

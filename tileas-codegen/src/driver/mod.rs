@@ -114,6 +114,7 @@ pub struct Context {
     /// The placed function of an earlier compilation, for its memory.
     placed: Option<Function>,
     materialize: MaterializeScratch,
+    sync: crate::materialize::verify::Scratch,
     cleanup: CleanupScratch,
     allocator: Allocator,
     verifier: nvvm::Verifier,
@@ -264,7 +265,7 @@ impl Context {
             Form::Materialized => state.materialized = Some(func.clone()),
         }
         let Some(materialized) = &state.materialized else { return Ok(None) };
-        wiring::verify_materialized(materialized, isa)?;
+        wiring::verify_materialized(materialized, isa, &mut self.sync)?;
         if last == Stage::Materialized {
             return Ok(None);
         }

@@ -95,6 +95,10 @@ pub(super) fn materialize(
 }
 
 /// Whether a materialised function runs to its end: reads nothing but the function.
-pub(super) fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<(), Vec<CodegenError>> {
-    crate::materialize::verify::verify_materialized(func, isa).map(|_| ())
+pub(super) fn verify_materialized(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    scratch: &mut crate::materialize::verify::Scratch,
+) -> Result<(), Vec<CodegenError>> {
+    crate::materialize::verify::verify_materialized_in(func, isa, scratch).map(|_| ())
 }

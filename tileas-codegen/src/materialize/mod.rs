@@ -26,7 +26,7 @@ pub mod plan;
 pub mod skew;
 pub mod verify;
 
-pub use verify::{SyncReport, verify_materialized};
+pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
 use crate::buffers::access::{Class, is_stored};

@@ -3,13 +3,15 @@
 //! [`reference`] runs a placed function in program order. [`run`] runs a materialised one: agents step in random
 //! order, barriers count arrivals, bytes and phases as the hardware's do, loads, stores and matrix ops complete late.
 //! Equal outputs mean that slots, phases, flags, guards and orders are right; no step possible means deadlock.
+//! Scalars are concrete, so that they decide bounds, conditions and coordinates: memory holds a small number at every
+//! place, atomics change it, and slots of scalar channels hold numbers.
 //! Shares no code with the compiler beyond the IR.
 
 use std::cell::RefCell;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use tileas_codegen::ir::{AttrData, Block, Function, Op, Opcode, Space, Value, keys};
+use tileas_codegen::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Value, keys};
 
 pub const ZERO: u64 = 0;
 /// Contents of memory nobody wrote.
@@ -26,6 +28,50 @@ enum Val {
 
 /// What was stored: where (descriptor or view, coordinates) → what, last store wins.
 pub type Outputs = BTreeMap<u64, u64>;
+
+/// What a scalar slot nobody wrote holds: no scalar in memory is as large.
+const UNWRITTEN: i64 = 6;
+
+/// What memory holds at a place before the kernel runs.
+fn scalar_at(key: u64) -> i64 {
+    (key >> 13) as i64 & 3
+}
+
+/// Scalars in memory that atomics changed.
+type Cells = BTreeMap<u64, i64>;
+
+/// An atomic op; gives the old value.
+fn atomic(f: &Function, op: Op, cells: &mut Cells, value: Val, key: u64) -> Val {
+    let Val::Int(v) = value else { panic!("an integer") };
+    let cell = cells.entry(key).or_insert_with(|| scalar_at(key));
+    let old = *cell;
+    *cell = match f.attr_name(op, keys::MODE).expect("a mode") {
+        "addi" => old + v,
+        "maxi" => old.max(v),
+        "mini" => old.min(v),
+        "andi" => old & v,
+        "ori" => old | v,
+        "xori" => old ^ v,
+        "exch" => v,
+        mode => panic!("{mode} on integers"),
+    };
+    Val::Int(old)
+}
+
+/// A load of one element or of a tile.
+fn load(f: &Function, op: Op, cells: &Cells, args: &[Val]) -> Val {
+    let key = store_key(args[0], &args[1..]);
+    let result = f.value_data(f.results(op)[0]);
+    if result.as_scalar().is_some_and(|s| s.is_int()) {
+        return Val::Int(cells.get(&key).copied().unwrap_or_else(|| scalar_at(key)));
+    }
+    Val::Tile(h(&[9, key]))
+}
+
+fn with_cells(mut out: Outputs, cells: Cells) -> Outputs {
+    out.extend(cells.into_iter().map(|(k, v)| (h(&[10, k]), v as u64)));
+    out
+}
 
 fn h(parts: &[u64]) -> u64 {
     let mut s = DefaultHasher::new();
@@ -170,7 +216,17 @@ fn pure(f: &Function, op: Op, args: &[Val]) -> Option<Val> {
             _ => return None,
         });
     }
-    Some(Val::Tile(h(&parts)))
+    let made = h(&parts);
+    Some(if result_is_int {
+        Val::Int(scalar_at(made) & if is_bit(f, op) { 1 } else { 3 })
+    } else {
+        Val::Tile(made)
+    })
+}
+
+/// Whether an op makes a condition.
+fn is_bit(f: &Function, op: Op) -> bool {
+    f.results(op).first().is_some_and(|&v| f.value_data(v).as_scalar() == Some(Scalar::I1))
 }
 
 fn params(f: &Function, ints: &[i64]) -> HashMap<Value, Val> {
@@ -208,13 +264,14 @@ struct Reference<'a> {
     env: HashMap<Value, Val>,
     /// Tiles that are overwritten in place, by the value that first named them.
     out: Outputs,
+    cells: Cells,
 }
 
 /// Runs a placed function in program order.
 pub fn reference(f: &Function, ints: &[i64]) -> Outputs {
-    let mut r = Reference { f, env: params(f, ints), out: Outputs::new() };
+    let mut r = Reference { f, env: params(f, ints), out: Outputs::new(), cells: Cells::new() };
     r.block(f.entry());
-    r.out
+    with_cells(r.out, r.cells)
 }
 
 impl Reference<'_> {
@@ -276,8 +333,13 @@ impl Reference<'_> {
                     self.env.insert(f.results(op)[0], Val::Tile(v));
                 }
                 Opcode::TiledLoad => {
-                    let v = h(&[9, store_key(args[0], &args[1..])]);
-                    self.env.insert(f.results(op)[0], Val::Tile(v));
+                    let v = load(f, op, &self.cells, &args);
+                    self.env.insert(f.results(op)[0], v);
+                }
+                Opcode::AtomicRmw => {
+                    let key = store_key(args[1], &args[2..]);
+                    let old = atomic(f, op, &mut self.cells, args[0], key);
+                    self.env.insert(f.results(op)[0], old);
                 }
                 Opcode::AsyncTiledTmaStore => {
                     let coords = f.named_segment(op, "coords").len();
@@ -398,9 +460,12 @@ struct Machine<'a> {
     pipes: Vec<Pipe>,
     pipe_of: HashMap<Value, usize>,
     memory: HashMap<(Value, u32), u64>,
+    /// Slots of scalar channels.
+    scalars: HashMap<(Value, u32), Val>,
     agents: Vec<AgentState>,
     loads: Vec<Load>,
     out: Outputs,
+    cells: Cells,
 }
 
 /// Why a run ended badly.
@@ -418,9 +483,11 @@ pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
         pipes: Vec::new(),
         pipe_of: HashMap::new(),
         memory: HashMap::new(),
+        scalars: HashMap::new(),
         agents: Vec::new(),
         loads: Vec::new(),
         out: Outputs::new(),
+        cells: Cells::new(),
     };
     for op in f.block_ops(f.entry()) {
         match f.opcode(op) {
@@ -522,7 +589,11 @@ impl Machine<'_> {
                 idle = 0;
             }
         }
-        if self.agents.iter().all(|a| a.frames.is_empty()) { Ok(self.out) } else { Err(Stuck::Deadlock) }
+        if self.agents.iter().all(|a| a.frames.is_empty()) {
+            Ok(with_cells(self.out, self.cells))
+        } else {
+            Err(Stuck::Deadlock)
+        }
     }
 
     fn load(&mut self, k: usize) {
@@ -721,8 +792,13 @@ impl Machine<'_> {
                 self.set(a, op, 0, Val::Token);
             }
             Opcode::TiledLoad => {
-                let v = h(&[9, store_key(args[0], &args[1..])]);
-                self.set(a, op, 0, Val::Tile(v));
+                let v = load(f, op, &self.cells, &args);
+                self.set(a, op, 0, v);
+            }
+            Opcode::AtomicRmw => {
+                let key = store_key(args[1], &args[2..]);
+                let old = atomic(f, op, &mut self.cells, args[0], key);
+                self.set(a, op, 0, old);
             }
             Opcode::TiledStore => {
                 let Val::Tile(v) = args[0] else { panic!("a tile") };
@@ -745,6 +821,19 @@ impl Machine<'_> {
         let when = f.named_operand(op, "when").is_none_or(|v| self.get(a, v) != Val::Int(0));
         let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
         let result = f.results(op).first().copied();
+        if let Some(r) = result
+            && f.value_data(r).as_scalar().is_some()
+        {
+            let at = self.at(a, op, "source", "source_stage");
+            let v = self.scalars.get(&at).copied().unwrap_or(Val::Int(UNWRITTEN));
+            return self.set(a, op, 0, v);
+        }
+        if f.value_data(source).as_scalar().is_some() {
+            let at = self.at(a, op, "dest", "dest_stage");
+            let v = self.get(a, source);
+            self.scalars.insert(at, v);
+            return;
+        }
         let tile = if is_stored(f, source) {
             let at = self.at(a, op, "source", "source_stage");
             let full = &f.value_data(source).dims().unwrap()[1..];

@@ -241,6 +241,11 @@ fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<Iterations> {
 /// Loops and branches of one origin run alike in all agents.
 fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     let mut canon = Canon::default();
+    for &(_, v, op) in m.sends.iter().chain(&m.receives) {
+        if let Some(origin) = note(m.func, op, keys::ORIGIN) {
+            canon.sent(v, origin);
+        }
+    }
     let mut loops: FxHashMap<i64, Iterations> = FxHashMap::default();
     for l in &m.loops {
         let Some(here) = space(m, l, &mut canon) else {

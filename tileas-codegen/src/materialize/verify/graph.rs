@@ -4,6 +4,7 @@
 //! signals. Edges carry an iteration distance. A cycle of distance sum ≤ 0 is a deadlock. Cost: nodes × edges.
 
 use super::model::{Engine, Event, Model, What};
+use crate::ir::Op;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -55,17 +56,25 @@ pub struct Nodes {
     pub done: usize,
 }
 
+/// What a node is: `part(event)`; the part is empty where it is the event itself.
+pub type Name = (&'static str, Option<Op>);
+
 /// The graph of a region.
 #[derive(Default)]
 pub struct Graph {
-    /// Names for messages.
-    pub names: Vec<String>,
+    /// What each node is, for messages.
+    pub names: Vec<Name>,
     /// Agent of each node.
     pub agent: Vec<usize>,
     /// Edges.
     pub edges: Vec<Edge>,
-    /// Nodes by (agent, event number).
-    pub nodes: FxHashMap<(usize, usize), Nodes>,
+    /// Nodes of all events, agent by agent.
+    nodes: Vec<Nodes>,
+    /// Number of the first event of each agent.
+    first: Vec<usize>,
+    /// Edges by where they begin: those of node n from `begin[n]` to `begin[n + 1]`.
+    begin: Vec<u32>,
+    by_from: Vec<u32>,
     /// Of each region event with loads inside: their completion, by (agent, event number).
     pub loads: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch.
@@ -82,7 +91,12 @@ const MAX_TRIES: usize = 256;
 const MAX_PERIOD: i64 = 8;
 
 impl Graph {
-    fn node(&mut self, agent: usize, name: String) -> usize {
+    /// Nodes of an event of an agent.
+    pub fn at(&self, agent: usize, event: usize) -> Nodes {
+        self.nodes[self.first[agent] + event]
+    }
+
+    fn node(&mut self, agent: usize, name: Name) -> usize {
         self.names.push(name);
         self.agent.push(agent);
         self.arms.push(Arms::new());
@@ -98,6 +112,7 @@ impl Graph {
     pub fn build(m: &Model<'_>, region: usize) -> Graph {
         let mut g = Graph::of(m, &m.regions[region].events, region);
         g.loaded(m, &m.regions[region].events);
+        g.index();
         g
     }
 
@@ -112,7 +127,7 @@ impl Graph {
                 if pipes.is_empty() {
                     continue;
                 }
-                let node = self.node(a, format!("loads({})", m.event_name(x)));
+                let node = self.node(a, ("loads", Some(x.op)));
                 self.loads.insert((a, i), node);
                 for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
                     for (j, y) in others.iter().enumerate() {
@@ -121,7 +136,7 @@ impl Graph {
                             ry.iter().any(|&r| waits_in(m, r, b, *p)) && m.pipes[*p].distance == 0
                         };
                         if rx == ry && pipes.iter().all(waits) {
-                            let leave = self.nodes[&(b, j)].leave;
+                            let leave = self.at(b, j).leave;
                             self.edge(node, leave, 0, Why::Inner(pipes[0]));
                         }
                     }
@@ -142,7 +157,7 @@ impl Graph {
         g.nested(m, &events);
         for (a, list) in arms.into_iter().enumerate() {
             for (i, around) in list.into_iter().enumerate() {
-                let Nodes { issue, leave, done } = g.nodes[&(a, i)];
+                let Nodes { issue, leave, done } = g.at(a, i);
                 for n in [issue, leave, done] {
                     g.arms[n].clone_from(&around);
                 }
@@ -192,7 +207,7 @@ impl Graph {
     /// A bad cycle in the graph of `period` turns with these arms chosen: base edges, each with the turn it begins in.
     fn periodic(&self, period: i64, chosen: &[(usize, i64, usize)]) -> Option<Vec<(usize, i64, i64)>> {
         let n = self.names.len();
-        let mut g = Graph { names: vec![String::new(); n * period as usize], ..Graph::default() };
+        let mut g = Graph { names: vec![("", None); n * period as usize], ..Graph::default() };
         let mut origin: Vec<(usize, i64, i64)> = Vec::new();
         let skipped = |node: usize, turn: i64| {
             self.arms[node].iter().any(|a| chosen.iter().any(|c| c.0 == a.0 && c.1 == turn && c.2 != a.1))
@@ -235,10 +250,17 @@ impl Graph {
     fn of(m: &Model<'_>, events: &[Vec<Event>], region: usize) -> Graph {
         let repeats = region != 0;
         let mut g = Graph::default();
+        let count: usize = events.iter().map(Vec::len).sum();
+        g.names.reserve(2 * count);
+        g.agent.reserve(2 * count);
+        g.arms.reserve(2 * count);
+        g.edges.reserve(4 * count);
+        g.nodes.reserve(count);
         for (a, list) in events.iter().enumerate() {
-            for (i, e) in list.iter().enumerate() {
-                let n = g.event(m, a, e);
-                g.nodes.insert((a, i), n);
+            g.first.push(g.nodes.len());
+            for e in list {
+                let n = g.event(a, e);
+                g.nodes.push(n);
             }
             for i in 0..list.len() {
                 let wrap = i + 1 == list.len();
@@ -246,7 +268,7 @@ impl Graph {
                     break;
                 }
                 let j = if wrap { 0 } else { i + 1 };
-                let (u, v) = (g.nodes[&(a, i)], g.nodes[&(a, j)]);
+                let (u, v) = (g.at(a, i), g.at(a, j));
                 let (lu, lv) = (list[i].local, list[j].local);
                 g.edge(u.leave, v.issue, lu - lv + i64::from(wrap), Why::Order(a, lu, lv));
             }
@@ -260,35 +282,35 @@ impl Graph {
         g
     }
 
-    fn event(&mut self, m: &Model<'_>, a: usize, e: &Event) -> Nodes {
-        let name = m.event_name(e);
+    fn event(&mut self, a: usize, e: &Event) -> Nodes {
+        let name = Some(e.op);
         match &e.what {
             What::Access(Engine::Threads, ..) => {
-                let issue = self.node(a, format!("issue({name})"));
+                let issue = self.node(a, ("issue", name));
                 Nodes { issue, leave: issue, done: issue }
             }
             What::Access(..) => {
-                let issue = self.node(a, format!("issue({name})"));
-                let done = self.node(a, format!("done({name})"));
+                let issue = self.node(a, ("issue", name));
+                let done = self.node(a, ("done", name));
                 self.edge(issue, done, 0, Why::Completes);
                 Nodes { issue, leave: issue, done }
             }
             What::Region(_) => {
-                let issue = self.node(a, format!("issue({name})"));
-                let leave = self.node(a, format!("done({name})"));
-                let done = self.node(a, format!("complete({name})"));
+                let issue = self.node(a, ("issue", name));
+                let leave = self.node(a, ("done", name));
+                let done = self.node(a, ("complete", name));
                 self.edge(issue, leave, 0, Why::Completes);
                 self.edge(leave, done, 0, Why::Completes);
                 Nodes { issue, leave, done }
             }
             What::Commit(..) | What::Release(..) => {
-                let issue = self.node(a, name.clone());
-                let done = self.node(a, format!("signal({name})"));
+                let issue = self.node(a, ("", name));
+                let done = self.node(a, ("signal", name));
                 self.edge(issue, done, 0, Why::Signals);
                 Nodes { issue, leave: issue, done }
             }
             _ => {
-                let issue = self.node(a, name);
+                let issue = self.node(a, ("", name));
                 Nodes { issue, leave: issue, done: issue }
             }
         }
@@ -296,7 +318,7 @@ impl Graph {
 
     /// What a commit or release waits for before it signals.
     fn signals(&mut self, m: &Model<'_>, list: &[Event], a: usize, i: usize, e: &Event, repeats: bool) {
-        let to = self.nodes[&(a, i)];
+        let to = self.at(a, i);
         match &e.what {
             What::Commit(p, tx) => match tx {
                 Some(_) => {
@@ -307,7 +329,7 @@ impl Graph {
                             _ => false,
                         };
                         if completes {
-                            let from = self.nodes[&(a, j)].done;
+                            let from = self.at(a, j).done;
                             self.edge(from, to.done, 0, Why::Signals);
                         }
                     }
@@ -327,7 +349,7 @@ impl Graph {
                             _ => false,
                         };
                         if store && j < i {
-                            let from = self.nodes[&(a, j)].done;
+                            let from = self.at(a, j).done;
                             self.edge(from, to.issue, x.local - e.local, Why::Completes);
                         }
                     }
@@ -351,7 +373,7 @@ impl Graph {
                 continue;
             }
             let distance = x.local - list[i].local + i64::from(j > i);
-            let from = self.nodes[&(a, j)].done;
+            let from = self.at(a, j).done;
             self.edge(from, to, distance, Why::Signals);
         }
     }
@@ -365,15 +387,15 @@ impl Graph {
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
-                    What::Commit(p, _) => commits.push((p, self.nodes[&(a, i)].done)),
-                    What::Acquire(p) => acquires.push((p, self.nodes[&(a, i)].issue)),
+                    What::Commit(p, _) => commits.push((p, self.at(a, i).done)),
+                    What::Acquire(p) => acquires.push((p, self.at(a, i).issue)),
                     _ => {}
                 }
             }
         }
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
-                let n = self.nodes[&(a, i)];
+                let n = self.at(a, i);
                 match e.what {
                     What::Wait(p, _) => {
                         for &(_, c) in commits.iter().filter(|c| c.0 == p) {
@@ -438,7 +460,7 @@ impl Graph {
             for (v, row) in needs.iter().enumerate() {
                 for (u, need) in row.iter().enumerate().filter(|&(u, _)| u != v) {
                     if let (Some(p), Some(i), Some(j)) = (need, place(u), place(v)) {
-                        let (from, to) = (self.nodes[&(u, i)].issue, self.nodes[&(v, j)].leave);
+                        let (from, to) = (self.at(u, i).issue, self.at(v, j).leave);
                         self.edge(from, to, 0, Why::Inner(*p));
                     }
                 }
@@ -484,23 +506,40 @@ impl Graph {
         Some(cycle)
     }
 
+    /// Sorts the edges by where they begin.
+    fn index(&mut self) {
+        let n = self.names.len();
+        self.begin.resize(n + 2, 0);
+        self.edges.iter().for_each(|e| self.begin[e.from + 2] += 1);
+        (2..n + 2).for_each(|k| self.begin[k] += self.begin[k - 1]);
+        self.by_from.resize(self.edges.len(), 0);
+        for (k, e) in self.edges.iter().enumerate() {
+            self.by_from[self.begin[e.from + 1] as usize] = k as u32;
+            self.begin[e.from + 1] += 1;
+        }
+    }
+
     /// Least distance from a node to all others; `None` where there is no path. No bad cycle may exist.
     pub fn distances(&self, from: usize) -> Vec<Option<i64>> {
-        let mut dist: Vec<Option<i64>> = vec![None; self.names.len()];
+        let n = self.names.len();
+        let mut dist: Vec<Option<i64>> = vec![None; n];
         dist[from] = Some(0);
-        for _ in 0..self.names.len() {
-            let mut changed = false;
-            for e in &self.edges {
-                if let Some(d) = dist[e.from] {
-                    let x = d.saturating_add(e.distance);
-                    if dist[e.to].is_none_or(|old| x < old) {
-                        dist[e.to] = Some(x);
-                        changed = true;
+        // Nodes whose distance became less wait in line.
+        let mut waiting = vec![false; n];
+        let mut line = std::collections::VecDeque::with_capacity(n);
+        line.push_back(from);
+        while let Some(u) = line.pop_front() {
+            waiting[u] = false;
+            let Some(d) = dist[u] else { continue };
+            for &k in &self.by_from[self.begin[u] as usize..self.begin[u + 1] as usize] {
+                let e = &self.edges[k as usize];
+                let x = d.saturating_add(e.distance);
+                if dist[e.to].is_none_or(|old| x < old) {
+                    dist[e.to] = Some(x);
+                    if !std::mem::replace(&mut waiting[e.to], true) {
+                        line.push_back(e.to);
                     }
                 }
-            }
-            if !changed {
-                break;
             }
         }
         dist
@@ -509,6 +548,11 @@ impl Graph {
     /// The cycle as a stuck history.
     pub fn explain(&self, cycle: &[usize], m: &Model<'_>, kinds: &[&str]) -> String {
         let sum: i64 = cycle.iter().map(|&k| self.edges[k].distance).sum();
+        let name = |n: usize| match self.names[n] {
+            (part, Some(op)) if part.is_empty() => m.channel_name(op),
+            (part, Some(op)) => format!("{part}({})", m.channel_name(op)),
+            (part, None) => part.to_string(),
+        };
         let mut s = format!("deadlock: channel cycle with distance sum {sum}");
         let agent =
             |a: usize| kinds.get(a).map_or_else(|| format!("agent {a}"), |k| format!("agent {a} ({k})"));
@@ -525,10 +569,7 @@ impl Graph {
                 Why::Order(a, lu, lv) => format!("   order in {}: local {lu} - local {lv}", agent(*a)),
                 Why::Inner(p) => format!("   Pipe_{p} inside"),
             };
-            s.push_str(&format!(
-                "\n  {} -> {}  {:>3}{why}",
-                self.names[e.from], self.names[e.to], e.distance
-            ));
+            s.push_str(&format!("\n  {} -> {}  {:>3}{why}", name(e.from), name(e.to), e.distance));
         }
         let mut stuck: Vec<String> = Vec::new();
         for &k in cycle {

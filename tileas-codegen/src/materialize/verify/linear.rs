@@ -117,6 +117,8 @@ enum Key {
     Value(Value),
     /// Induction variable of the loop of that origin.
     Induction(i64),
+    /// A scalar that the op of that origin computes and that travels between agents.
+    Sent(i64),
     Op(Opcode, Vec<(u32, String)>, Vec<u32>, u32),
 }
 
@@ -131,6 +133,13 @@ impl Canon {
     /// The number of a value; `None` for what is not a pure function of parameters and induction variables.
     pub fn number(&mut self, func: &Function, v: Value) -> Option<u32> {
         self.follow(func, v, 64)
+    }
+
+    /// Says that a value is what the op of that origin computes, in every agent that has it.
+    pub fn sent(&mut self, v: Value, origin: i64) {
+        let next = self.numbers.len() as u32;
+        let n = *self.numbers.entry(Key::Sent(origin)).or_insert(next);
+        self.known.insert(v, Some(n));
     }
 
     fn follow(&mut self, func: &Function, v: Value, fuel: u32) -> Option<u32> {

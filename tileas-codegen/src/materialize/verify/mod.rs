@@ -17,14 +17,17 @@ mod model;
 mod order;
 #[cfg(feature = "arbitrary")]
 mod render;
+mod turns;
 mod windows;
 
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
+use cranelift_entity::EntitySet;
 use graph::Graph;
-use model::{Engine, Model, PipeInfo, What};
+use model::{Engine, Event, Model, PipeInfo, What};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// What was proven, in numbers.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
@@ -46,32 +49,60 @@ pub struct SyncReport {
 /// # Errors
 /// All violations, each with the op it concerns.
 pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Vec<CodegenError>> {
-    let mut m = Model::read(func);
-    let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
-    dangling(&mut m);
-    if m.errors.is_empty() {
-        form::check(&mut m);
-        order::check(&mut m);
-    }
-    if m.errors.is_empty() {
-        let homes = counts(&mut m);
-        drains(&mut m);
-        if m.errors.is_empty() {
-            windows::check(&mut m, &homes);
-        }
-        arrivals(&mut m, isa);
-        if m.errors.is_empty() {
-            regions(&mut m, &homes, &mut report);
-        }
-    }
+    verify_materialized_in(func, isa, &mut Scratch::default())
+}
+
+/// Memory of the checks, kept from kernel to kernel.
+#[derive(Default)]
+pub struct Scratch {
+    turns: turns::Scratch,
+    traced: model::Traced,
+    seen: EntitySet<Op>,
+}
+
+/// [`verify_materialized`] in memory that is kept.
+///
+/// # Errors
+/// As there.
+pub fn verify_materialized_in(
+    func: &Function,
+    isa: &dyn TargetIsa,
+    scratch: &mut Scratch,
+) -> Result<SyncReport, Vec<CodegenError>> {
+    let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
+    let report = checks(&mut m, isa, scratch);
+    scratch.traced = m.traced();
     if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+}
+
+fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
+    let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
+    let readable = m.errors.is_empty();
+    if dangling(m, &mut scratch.seen) && readable {
+        form::check(m);
+        order::check(m);
+        scalars(m);
+        turns::check(m, &mut scratch.turns);
+    }
+    if m.errors.is_empty() {
+        let homes = counts(m);
+        drains(m);
+        if m.errors.is_empty() {
+            windows::check(m, &homes);
+        }
+        arrivals(m, isa);
+        if m.errors.is_empty() {
+            regions(m, &homes, &mut report);
+        }
+    }
+    report
 }
 
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
 #[cfg(feature = "arbitrary")]
 fn deadlocks(func: &Function) -> Vec<CodegenError> {
-    let mut m = Model::read(func);
+    let mut m = Model::read(func, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);
         counts(&mut m);
@@ -86,14 +117,53 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
     m.errors
 }
 
-/// Every operand must be defined by something that is still in the function.
-fn dangling(m: &mut Model<'_>) {
-    for op in m.func.all_ops() {
-        for &v in m.func.operands(op) {
-            if m.func.defining_op(v).is_some_and(|d| m.func.op_block(d).is_none()) {
-                m.error(Code::E0708, op, "an operand is defined by an op that was removed");
-            }
+/// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
+/// removed, so that nothing else can be read.
+fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) -> bool {
+    let func = m.func;
+    seen.clear();
+    let mut found: Vec<(Op, &str)> = Vec::new();
+    func.walk(func.entry(), &mut |op| {
+        for &v in func.operands(op) {
+            let Some(d) = func.defining_op(v).filter(|&d| !seen.contains(d)) else { continue };
+            found.push(match func.op_block(d) {
+                None => (op, "an operand is defined by an op that was removed"),
+                Some(_) => (op, LATE),
+            });
         }
+        seen.insert(op);
+    });
+    let complete = found.iter().all(|&(_, text)| text == LATE);
+    for (op, text) in found {
+        m.error(Code::E0708, op, text);
+    }
+    complete
+}
+
+/// Of an operand in the wrong order.
+const LATE: &str = "an operand is used before it is defined";
+
+/// A scalar channel carries what one op computes, and all who read it take it for that.
+fn scalars(m: &mut Model<'_>) {
+    let func = m.func;
+    let origin = |op: Op| linear::note(func, op, keys::ORIGIN);
+    let mut found: Vec<(Op, String)> = Vec::new();
+    for &(buffer, v, op) in &m.sends {
+        if func.defining_op(v).and_then(origin) != origin(op) || m.sent(buffer) != origin(op) {
+            let text = format!("{} sends a scalar of another op", m.op_name(op));
+            found.push((op, text));
+        }
+    }
+    for &(buffer, _, op) in &m.receives {
+        let sent = m.sent(buffer);
+        if sent.is_none() || sent != origin(op) {
+            let what = sent.map_or("none".into(), |n| format!("that of op{n}"));
+            let text = format!("the scalar of {} is read from a slot that carries {what}", m.op_name(op));
+            found.push((op, text));
+        }
+    }
+    for (op, text) in found {
+        m.error(Code::E0705, op, text);
     }
 }
 
@@ -126,7 +196,9 @@ fn drains(m: &mut Model<'_>) {
     for p in 0..m.pipes.len() {
         let PipeInfo { op, depth, ref empty, .. } = m.pipes[p];
         let engine = empty.as_ref().is_some_and(|e| e.name == "commit");
-        if engine && (acquired[p] != depth || (depth > 1 && advanced[p] < depth - 1)) {
+        // What is advanced behind the last acquire stands for nothing.
+        let turns = depth == 1 || (depth - 1..=depth).contains(&advanced[p]);
+        if engine && (acquired[p] != depth || !turns) {
             let (got, steps) = (acquired[p], advanced[p]);
             let text = format!(
                 "{got} slots are acquired at the end and the iterator advances {steps} times, all {depth} slots are needed"
@@ -148,102 +220,183 @@ fn is_drain_loop(func: &Function, l: Op) -> bool {
         })
 }
 
-/// Where each pipe has its home. Checks that both sides use it exactly once there, in order.
-fn counts(m: &mut Model<'_>) -> Vec<usize> {
-    // (agent, region, local, index) of each use.
-    type Use = (usize, usize, i64, usize);
-    let mut homes = vec![0; m.pipes.len()];
-    for (p, home_of) in homes.iter_mut().enumerate() {
-        let mut acquire: Vec<Use> = Vec::new();
-        let mut commit: Vec<Use> = Vec::new();
-        let mut wait: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
-        let mut release: FxHashMap<(usize, i64), Vec<Use>> = FxHashMap::default();
-        let mut incs: Vec<Use> = Vec::new();
-        for (r, region) in m.regions.iter().enumerate() {
-            for (a, list) in region.events.iter().enumerate() {
-                for (i, e) in list.iter().enumerate() {
-                    let u = (a, r, e.local, i);
-                    match e.what {
-                        What::Acquire(q) if q == p => acquire.push(u),
-                        What::Commit(q, _) if q == p => commit.push(u),
-                        What::Wait(q, c) if q == p => wait.entry((a, c)).or_default().push(u),
-                        What::Release(q, c, _) if q == p => release.entry((a, c)).or_default().push(u),
-                        What::Inc(q) if q == p => incs.push(u),
-                        _ => {}
-                    }
-                }
+/// A channel op of a pipe, where it stands.
+#[derive(Copy, Clone)]
+struct Use {
+    pipe: usize,
+    kind: Kind,
+    agent: usize,
+    region: usize,
+    local: i64,
+    at: usize,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Kind {
+    Acquire,
+    Commit,
+    Wait(i64),
+    Release(i64),
+    Inc,
+}
+
+impl Use {
+    fn before(&self, other: &Use) -> bool {
+        (self.agent, self.region) == (other.agent, other.region)
+            && (self.local, self.at) < (other.local, other.at)
+    }
+}
+
+/// All channel ops, by pipe.
+fn uses(m: &Model<'_>) -> Vec<Use> {
+    let mut out = Vec::new();
+    for (region, info) in m.regions.iter().enumerate() {
+        for (agent, list) in info.events.iter().enumerate() {
+            for (at, e) in list.iter().enumerate() {
+                let (pipe, kind) = match e.what {
+                    What::Acquire(p) => (p, Kind::Acquire),
+                    What::Commit(p, _) => (p, Kind::Commit),
+                    What::Wait(p, c) => (p, Kind::Wait(c)),
+                    What::Release(p, c, _) => (p, Kind::Release(c)),
+                    What::Inc(p) => (p, Kind::Inc),
+                    _ => continue,
+                };
+                out.push(Use { pipe, kind, agent, region, local: e.local, at });
             }
         }
-        let op = m.pipes[p].op;
-        let mut around: Vec<String> = Vec::new();
-        if let Some(home) = acquire.iter().map(|u| u.1).find(|&r| m.around(r, p)) {
-            // The first versions come from before the loop, the last ones are taken after it.
-            let d = m.pipes[p].distance as usize;
-            let outer = m.regions[home].parent;
-            let mut split = |what: &str, list: &mut Vec<Use>| {
-                let all = list.len();
-                list.retain(|u| Some(u.1) != outer);
-                if all - list.len() != d {
-                    around.push(format!("{} {what} around the loop, its distance is {d}", all - list.len()));
-                }
-            };
-            split("acquires", &mut acquire);
-            split("commits", &mut commit);
-            wait.values_mut().for_each(|l| split("waits", l));
-            release.values_mut().for_each(|l| split("releases", l));
+    }
+    out.sort_by_key(|u| u.pipe);
+    out
+}
+
+/// Where each pipe has its home. Checks that both sides use it exactly once there, in order.
+fn counts(m: &mut Model<'_>) -> Vec<usize> {
+    let all = uses(m);
+    let mut rest = all.as_slice();
+    let mut homes = vec![0; m.pipes.len()];
+    let mut complaints: Vec<String> = Vec::new();
+    for (p, home_of) in homes.iter_mut().enumerate() {
+        let mine;
+        (mine, rest) = rest.split_at(rest.iter().take_while(|u| u.pipe == p).count());
+        let looped = mine.iter().filter(|u| u.kind == Kind::Acquire).map(|u| u.region);
+        let inner = looped.clone().find(|&r| m.around(r, p));
+        let outer = inner.and_then(|r| m.regions[r].parent);
+        // The first versions come from before the loop, the last ones are taken after it.
+        let here = |kind: Kind| mine.iter().filter(move |u| u.kind == kind && Some(u.region) != outer);
+        if let (Some(home), Some(outer)) = (inner, outer) {
+            around(m, mine, home, outer, m.pipes[p].distance, &mut complaints);
         }
-        let in_order = |first: &Use, second: &Use| {
-            first.0 == second.0 && first.1 == second.1 && (first.2, first.3) < (second.2, second.3)
-        };
-        let mut complaints: Vec<String> = around;
-        let home = match (acquire.as_slice(), commit.as_slice()) {
-            ([a], [c]) if in_order(a, c) => a.1,
-            (a, c) => {
-                complaints.push(format!(
-                    "{} acquires and {} commits, in order one each is needed",
-                    a.len(),
-                    c.len()
-                ));
+        let (a, c) = (here(Kind::Acquire).count(), here(Kind::Commit).count());
+        let home = match (here(Kind::Acquire).next(), here(Kind::Commit).next()) {
+            (Some(first), Some(second)) if (a, c) == (1, 1) && first.before(second) => first.region,
+            _ => {
+                complaints.push(format!("{a} acquires and {c} commits, in order one each is needed"));
                 0
             }
         };
-        let mut consumers: Vec<(usize, i64)> = wait.keys().chain(release.keys()).copied().collect();
+        let mut consumers: SmallVec<[(usize, i64); 8]> = SmallVec::new();
+        consumers.extend(mine.iter().filter_map(|u| match u.kind {
+            Kind::Wait(c) | Kind::Release(c) => Some((u.agent, c)),
+            _ => None,
+        }));
         consumers.sort_unstable();
         consumers.dedup();
         if consumers.is_empty() {
             complaints.push("no consumer".into());
         }
-        for key in consumers {
-            let (w, r) = (wait.get(&key), release.get(&key));
-            match (w.map(Vec::as_slice), r.map(Vec::as_slice)) {
-                (Some([w]), Some([r])) if in_order(w, r) && w.1 == home => {}
-                (w, r) => complaints.push(format!(
-                    "consumer {} in agent {}: {} waits and {} releases, in the producer's region one each is needed",
-                    key.1,
-                    key.0,
-                    w.map_or(0, <[Use]>::len),
-                    r.map_or(0, <[Use]>::len)
+        for &(agent, n) in &consumers {
+            let of = |kind: Kind| here(kind).filter(|u| u.agent == agent);
+            let (w, r) = (of(Kind::Wait(n)).count(), of(Kind::Release(n)).count());
+            match (of(Kind::Wait(n)).next(), of(Kind::Release(n)).next()) {
+                (Some(first), Some(second))
+                    if (w, r) == (1, 1) && first.before(second) && first.region == home => {}
+                _ => complaints.push(format!(
+                    "consumer {n} in agent {agent}: {w} waits and {r} releases, in the producer's region one each is needed"
                 )),
             }
         }
         if home != 0 {
-            let mut users: Vec<(usize, i64)> = acquire.iter().chain(&commit).map(|u| (u.0, u.2)).collect();
-            users.extend(wait.values().chain(release.values()).flatten().map(|u| (u.0, u.2)));
+            let mut users: SmallVec<[(usize, i64); 8]> = SmallVec::new();
+            users.extend(
+                mine.iter()
+                    .filter(|u| u.kind != Kind::Inc && Some(u.region) != outer)
+                    .map(|u| (u.agent, u.local)),
+            );
             users.sort_unstable();
             users.dedup();
-            for (a, local) in users {
-                let n = incs.iter().filter(|u| u.0 == a && u.1 == home && u.2 == local).count();
+            for &(agent, local) in &users {
+                let at_home = |u: &&Use| u.agent == agent && u.region == home && u.local == local;
+                let n = here(Kind::Inc).filter(at_home).count();
                 if n != 1 {
-                    complaints.push(format!("agent {a} advances its iterator {n} times per use"));
+                    complaints.push(format!("agent {agent} advances its iterator {n} times per use"));
+                }
+                let Some(inc) = here(Kind::Inc).find(at_home) else { continue };
+                let takes = |e: &Event| match &e.what {
+                    What::Acquire(q) | What::Wait(q, _) => *q == p,
+                    What::Access(_, touches, _) => touches.iter().any(|t| t.ring == Some(p)),
+                    _ => false,
+                };
+                let late = &m.regions[home].events[agent][inc.at..];
+                if late.iter().any(|e| e.local == local && takes(e)) {
+                    complaints.push(format!("agent {agent} advances its iterator before it uses it"));
                 }
             }
         }
         *home_of = home;
-        for c in complaints {
-            m.error(Code::E0703, op, format!("Pipe_{p}: {c}"));
+        let op = m.pipes[p].op;
+        for c in complaints.drain(..) {
+            m.errors.push(CodegenError::new(Code::E0703, m.func.op_loc(op), format!("Pipe_{p}: {c}")));
         }
     }
     homes
+}
+
+/// Right outside of a home with distance d the producer makes d turns before the loop and each consumer d turns after
+/// it; a turn is one acquire and commit, or one wait and release per consumer, and then one advance.
+fn around(
+    m: &Model<'_>,
+    uses: &[Use],
+    home: usize,
+    outer: usize,
+    distance: i64,
+    complaints: &mut Vec<String>,
+) {
+    for (agent, list) in m.regions[outer].events.iter().enumerate() {
+        let mut of: SmallVec<[&Use; 16]> =
+            uses.iter().filter(|u| u.agent == agent && u.region == outer).collect();
+        of.sort_unstable_by_key(|u| u.at);
+        let takes_part = |u: &Use| u.agent == agent && u.region == home;
+        if of.is_empty() && !uses.iter().any(takes_part) {
+            continue;
+        }
+        let is_home = |e: &Event| matches!(&e.what, What::Region(inner) if inner.contains(&home));
+        let turns = list.iter().position(is_home).unwrap_or(0);
+        let produces = uses.iter().any(|u| takes_part(u) && u.kind == Kind::Acquire);
+        let consumes = uses.iter().filter(|u| takes_part(u) && matches!(u.kind, Kind::Wait(_))).count();
+        // Openings and closings of the turn under way, and turns so far.
+        let (mut opened, mut closed, mut n) = (0, 0, 0);
+        let mut good = produces != (consumes > 0);
+        let each = if produces { 1 } else { consumes };
+        for u in of {
+            good &= (u.at < turns) == produces && u.local == 0;
+            match u.kind {
+                Kind::Acquire => (opened, good) = (opened + 1, good && produces && closed == 0),
+                Kind::Wait(_) => (opened, good) = (opened + 1, good && !produces),
+                Kind::Commit | Kind::Release(_) => (closed, good) = (closed + 1, good && closed < opened),
+                Kind::Inc => {
+                    good &= (opened, closed) == (each, each);
+                    (opened, closed, n) = (0, 0, n + 1);
+                }
+            }
+        }
+        if !good || n != distance || (opened, closed) != (0, 0) {
+            let (what, place) =
+                if produces { ("acquire, commit", "before") } else { ("wait, release", "after") };
+            complaints.push(format!(
+                "agent {agent} must {what} and advance {distance} times {place} the loop, and do no more around it"
+            ));
+        }
+    }
 }
 
 /// Bytes TMA loads of a pipe write per execution of a region; `None` when paths differ.
@@ -290,7 +443,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                 match e.what {
                     What::Commit(p, tx) => {
                         let full = &m.pipes[p].full;
-                        let (want, bytes) = match full.name.as_str() {
+                        let (want, bytes) = match full.name {
                             "tx" => (1, loaded(m, r, a, p)),
                             "commit" => (1, Some(0)),
                             // The lane that stored, having waited for its bulk groups.
@@ -389,7 +542,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
 struct Place {
     agent: usize,
     /// (region, event) from the kernel body down.
-    path: Vec<(usize, usize)>,
+    path: SmallVec<[(usize, usize); 4]>,
     engine: Engine,
     writes: bool,
     ring: Option<usize>,
@@ -453,8 +606,8 @@ fn reverse_paths(
         for (a, list) in m.regions[home].events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
-                    What::Acquire(q) if q == p => acquire = Some(g.nodes[&(a, i)].issue),
-                    What::Wait(q, _) if q == p => waits.push(g.nodes[&(a, i)].issue),
+                    What::Acquire(q) if q == p => acquire = Some(g.at(a, i).issue),
+                    What::Wait(q, _) if q == p => waits.push(g.at(a, i).issue),
                     _ => {}
                 }
             }
@@ -496,7 +649,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
                     for t in touches {
                         let place = Place {
                             agent,
-                            path: path.clone(),
+                            path: SmallVec::from_slice(path),
                             engine: *engine,
                             writes: t.writes,
                             ring: t.ring,
@@ -587,7 +740,7 @@ fn conflicts(
         };
         let region = x.path[depth].0;
         let g = &graphs[region];
-        let (nx, ny) = (g.nodes[&(x.agent, x.path[depth].1)], g.nodes[&(y.agent, y.path[depth].1)]);
+        let (nx, ny) = (g.at(x.agent, x.path[depth].1), g.at(y.agent, y.path[depth].1));
         if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
             // Two arms of one branch.
             continue;

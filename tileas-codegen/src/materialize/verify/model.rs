@@ -8,13 +8,16 @@
 use super::linear::{Lin, note};
 use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
+use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cell::RefCell;
 
 /// How a barrier side is signalled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// `tx`, `commit`, `arrive`, `bulk`.
-    pub name: String,
+    pub name: &'static str,
     /// Arrivals of a phase.
     pub count: i64,
     /// Transaction bytes.
@@ -34,7 +37,7 @@ pub struct PipeInfo {
     /// Empty side, if there is one.
     pub empty: Option<Signal>,
     /// Buffers handed over.
-    pub buffers: Vec<Value>,
+    pub buffers: SmallVec<[Value; 4]>,
 }
 
 /// Engine of an access.
@@ -61,6 +64,9 @@ pub struct Touch {
     pub ring: Option<usize>,
 }
 
+/// The accesses of one op.
+pub type Touches = SmallVec<[Touch; 3]>;
+
 /// What an event is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
@@ -75,9 +81,9 @@ pub enum What {
     /// Advance of an iterator.
     Inc(usize),
     /// An op that reads or writes buffers; the pipe whose transaction it completes.
-    Access(Engine, Vec<Touch>, Option<usize>),
+    Access(Engine, Touches, Option<usize>),
     /// A region op: its regions.
-    Region(Vec<usize>),
+    Region(SmallVec<[usize; 2]>),
 }
 
 /// One event of one agent in one region.
@@ -127,7 +133,16 @@ pub struct Model<'a> {
     pub branches: Vec<(usize, Op, i64)>,
     /// Whether a copy is being read.
     copying: bool,
+    /// Copies that write a scalar to a buffer: buffer, scalar, op.
+    pub sends: Vec<(Value, Value, Op)>,
+    /// Copies that read a scalar from a buffer: buffer, scalar, op.
+    pub receives: Vec<(Value, Value, Op)>,
+    /// What was traced before.
+    traced: RefCell<Traced>,
 }
+
+/// Pipe and consumer number behind a value.
+pub type Traced = SecondaryMap<Value, Option<(usize, Option<i64>)>>;
 
 /// One agent's part of a loop.
 pub struct LoopInfo {
@@ -179,7 +194,8 @@ pub struct Copied {
 
 impl<'a> Model<'a> {
     /// Reads the function.
-    pub fn read(func: &'a Function) -> Model<'a> {
+    pub fn read(func: &'a Function, mut traced: Traced) -> Model<'a> {
+        traced.clear();
         let mut m = Model {
             func,
             pipes: Vec::new(),
@@ -193,6 +209,9 @@ impl<'a> Model<'a> {
             copies: Vec::new(),
             branches: Vec::new(),
             copying: false,
+            sends: Vec::new(),
+            receives: Vec::new(),
+            traced: RefCell::new(traced),
         };
         let mut switch = None;
         for op in func.block_ops(func.entry()) {
@@ -235,6 +254,11 @@ impl<'a> Model<'a> {
         m
     }
 
+    /// Gives the memory of what was traced back.
+    pub fn traced(&self) -> Traced {
+        self.traced.take()
+    }
+
     /// Adds a complaint.
     pub fn error(&mut self, code: Code, op: Op, message: impl Into<String>) {
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
@@ -243,7 +267,7 @@ impl<'a> Model<'a> {
     fn signal(&self, op: Op, key: crate::ir::Sym) -> Option<Signal> {
         let (name, args) = self.func.attr_call(op, key)?;
         Some(Signal {
-            name: name.to_string(),
+            name: ["tx", "commit", "arrive", "bulk", "none"].into_iter().find(|&n| n == name)?,
             count: args.first().copied().unwrap_or(0),
             bytes: args.get(1).copied().unwrap_or(0),
         })
@@ -264,7 +288,7 @@ impl<'a> Model<'a> {
             distance: func.attr_int(op, keys::DISTANCE).unwrap_or(0),
             full,
             empty: (empty.name != "none").then_some(empty),
-            buffers: func.operands(op).to_vec(),
+            buffers: func.operands(op).into(),
         });
         let n = self.pipes.len() - 1;
         for &v in func.results(op) {
@@ -290,6 +314,15 @@ impl<'a> Model<'a> {
 
     /// The pipe (and the consumer number) behind a pipeline end, an ownership value or an iterator.
     pub fn trace(&self, v: Value, fuel: u32) -> Option<(usize, Option<i64>)> {
+        if let Some(known) = self.traced.borrow()[v] {
+            return Some(known);
+        }
+        let found = self.follow(v, fuel)?;
+        self.traced.borrow_mut()[v] = Some(found);
+        Some(found)
+    }
+
+    fn follow(&self, v: Value, fuel: u32) -> Option<(usize, Option<i64>)> {
         let (func, fuel) = (self.func, fuel.checked_sub(1)?);
         match func.value_def(v) {
             ValueDef::Result(op, n) => {
@@ -371,7 +404,7 @@ impl<'a> Model<'a> {
                         continue;
                     };
                     let trips = if opcode == Opcode::For { self.constant_trips(op) } else { Some(1) };
-                    let mut inner = Vec::new();
+                    let mut inner = SmallVec::new();
                     for n in 0..func.regions(op).len() {
                         let r = self.region((origin, n), region, trips, opcode == Opcode::For);
                         if self.regions[r].parent != Some(region) {
@@ -505,13 +538,24 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// Of a buffer that carries a scalar between agents: the op that computes the scalar, by its origin. That is so where
+    /// its producer writes scalars to it.
+    pub fn sent(&self, buffer: Value) -> Option<i64> {
+        self.sends.iter().find(|s| s.0 == buffer).and_then(|s| note(self.func, s.2, keys::ORIGIN))
+    }
+
+    /// Whether an op is the receiving end of a scalar channel.
+    pub fn is_received(&self, op: Op) -> bool {
+        self.receives.iter().any(|r| r.2 == op && self.sends.iter().any(|s| s.0 == r.0))
+    }
+
     fn buffer(&self, v: Value) -> bool {
         self.func.defining_op(v).is_some_and(|op| self.func.opcode(op) == Opcode::AllocTensor)
     }
 
     fn access(&mut self, op: Op) -> Option<What> {
         let func = self.func;
-        let mut touches: Vec<Touch> = Vec::new();
+        let mut touches = Touches::new();
         let list: &[(&str, &str, bool)] = match func.opcode(op) {
             Opcode::AsyncTiledTmaLoad => &[("buffer", "stage", true)],
             Opcode::AsyncTiledTmaStore => &[("source", "stage", false)],
@@ -521,6 +565,15 @@ impl<'a> Model<'a> {
             Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
             _ => return None,
         };
+        if func.opcode(op) == Opcode::Copy {
+            let scalar = |v: Value| func.value_data(v).as_scalar().is_some();
+            let (source, dest) = (func.named_operand(op, "source"), func.named_operand(op, "dest"));
+            match (source, dest, func.result(op)) {
+                (Some(v), Some(b), _) if scalar(v) => self.sends.push((b, v, op)),
+                (Some(b), None, Some(v)) if scalar(v) => self.receives.push((b, v, op)),
+                _ => {}
+            }
+        }
         for &(name, stage, writes) in list {
             let Some(buffer) = func.named_operand(op, name) else { continue };
             if !self.buffer(buffer) {
@@ -579,13 +632,22 @@ impl<'a> Model<'a> {
 
     /// A name of an event for messages.
     pub fn event_name(&self, e: &Event) -> String {
-        match &e.what {
-            What::Acquire(p) => format!("acquire(Pipe_{p})"),
-            What::Commit(p, _) => format!("commit(Pipe_{p})"),
-            What::Wait(p, _) => format!("wait(Pipe_{p})"),
-            What::Release(p, ..) => format!("release(Pipe_{p})"),
-            What::Inc(p) => format!("inc(Pipe_{p})"),
-            _ => self.op_name(e.op),
+        self.channel_name(e.op)
+    }
+
+    /// A name for messages: of a channel op with its pipe.
+    pub fn channel_name(&self, op: Op) -> String {
+        let name = match self.func.opcode(op) {
+            Opcode::AsyncPipelineProducerAcquire => "acquire",
+            Opcode::AsyncPipelineProducerCommit => "commit",
+            Opcode::AsyncPipelineConsumerWait => "wait",
+            Opcode::AsyncPipelineConsumerRelease => "release",
+            Opcode::AsyncPipelineIncIter => "inc",
+            _ => return self.op_name(op),
+        };
+        match self.func.operands(op).first().and_then(|&v| self.trace(v, 64)) {
+            Some((p, _)) => format!("{name}(Pipe_{p})"),
+            None => name.to_string(),
         }
     }
 

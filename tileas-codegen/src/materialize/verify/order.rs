@@ -32,13 +32,16 @@ struct Copy {
 struct Check<'a> {
     func: &'a Function,
     iis: FxHashMap<i64, i64>,
+    /// Reads of scalar channels.
+    received: &'a [Op],
     found: Vec<(Op, String)>,
 }
 
 /// Checks every region of every agent.
 pub fn check(m: &mut Model<'_>) {
     let func = m.func;
-    let mut c = Check { func, iis: FxHashMap::default(), found: Vec::new() };
+    let received: Vec<Op> = m.receives.iter().map(|r| r.2).filter(|&op| m.is_received(op)).collect();
+    let mut c = Check { func, iis: FxHashMap::default(), received: &received, found: Vec::new() };
     for op in func.block_ops(func.entry()) {
         if func.opcode(op) == Opcode::AsyncPipelineAgentSwitch {
             for n in 0..func.regions(op).len() {
@@ -91,8 +94,7 @@ impl Check<'_> {
                 continue;
             };
             // A scalar of another agent is received where it is first needed, with its wait.
-            let received = func.opcode(op) == Opcode::Copy
-                && func.result(op).is_some_and(|v| func.value_data(v).as_scalar().is_some());
+            let received = self.received.contains(&op);
             if !received && (func.regions(op).is_empty() || has_work(func, op)) {
                 let local = get(keys::LOCAL).unwrap_or(0);
                 items.push(Item { op, origin, start: get(keys::START), local });

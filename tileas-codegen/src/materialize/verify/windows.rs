@@ -3,14 +3,13 @@
 //! The graphs prove that conflicting accesses are ordered by *some* path; this module checks that each pipe does what
 //! it says: its producer writes every buffer it hands over, after the acquire, and at least once before the commit;
 //! each consumer reaches every buffer between wait and release and not after the release; slots are selected by the
-//! iterator of a pipe that advances with it; writes of threads for an asynchronous reader are published. Also: no
-//! pipe has an iteration distance, since every execution of a home waits. Errors: E0703, E0705.
+//! iterator of a pipe that advances with it; writes of threads for an asynchronous reader are published. A pipe with an
+//! iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
 //! Cost: pipes × accesses of their homes.
 
 use super::model::{Engine, Event, Model, Touch, What};
 use crate::error::Code;
-use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
-use rustc_hash::FxHashSet;
+use crate::ir::{Op, Space, Value, keys};
 
 /// Visits the accesses of an event and of the regions in it.
 fn accesses<'m>(
@@ -34,7 +33,7 @@ fn accesses<'m>(
 
 /// The engine whose completion an end of a pipe stands for, as far as it can be told.
 fn producer_engine(m: &Model<'_>, p: usize) -> Engine {
-    match m.pipes[p].full.name.as_str() {
+    match m.pipes[p].full.name {
         "tx" => Engine::Load,
         "commit" => Engine::Mma,
         _ => Engine::Threads,
@@ -53,70 +52,50 @@ struct Window<'m> {
     list: &'m [Event],
 }
 
-fn windows<'m>(m: &'m Model<'_>, p: usize, home: usize) -> Vec<Window<'m>> {
-    let mut out = Vec::new();
-    for (a, list) in m.regions[home].events.iter().enumerate() {
-        let find =
-            |f: &dyn Fn(&What) -> bool| list.iter().position(|e| f(&e.what)).map(|i| (list[i].local, i));
-        if let (Some(open), Some(close)) = (
-            find(&|w| matches!(w, What::Acquire(q) if *q == p)),
-            find(&|w| matches!(w, What::Commit(q, _) if *q == p)),
-        ) {
-            let engine = producer_engine(m, p);
-            out.push(Window {
-                pipe: p,
-                agent: a,
-                engine,
-                open,
-                close,
-                produce: true,
-                op: list[close.1].op,
-                list,
-            });
-        }
-        for e in list {
-            let What::Wait(q, c) = e.what else { continue };
-            if q != p {
-                continue;
-            }
-            let (Some(open), Some(close)) = (
-                find(&|w| *w == What::Wait(p, c)),
-                find(&|w| matches!(w, What::Release(q, d, _) if *q == p && *d == c)),
-            ) else {
+/// The windows of a pipe in a region: the n-th opening of an end with its n-th closing.
+fn windows<'m>(m: &'m Model<'_>, p: usize, region: usize, out: &mut Vec<Window<'m>>) {
+    let info = &m.pipes[p];
+    // Scalars are read by the lane itself.
+    let scalars = !info.buffers.is_empty() && info.buffers.iter().all(|&b| m.sent(b).is_some());
+    for (a, list) in m.regions[region].events.iter().enumerate() {
+        for (i, e) in list.iter().enumerate() {
+            let consumer = match e.what {
+                What::Acquire(q) if q == p => None,
+                What::Wait(q, c) if q == p => Some(c),
+                _ => continue,
+            };
+            let same = |w: &What| match *w {
+                What::Acquire(q) => q == p && consumer.is_none(),
+                What::Wait(q, c) => q == p && consumer == Some(c),
+                _ => false,
+            };
+            let ends = |w: &What| match *w {
+                What::Commit(q, _) => q == p && consumer.is_none(),
+                What::Release(q, c, _) => q == p && consumer == Some(c),
+                _ => false,
+            };
+            let number = list[..i].iter().filter(|x| same(&x.what)).count();
+            let Some((k, close)) = list.iter().enumerate().filter(|x| ends(&x.1.what)).nth(number) else {
                 continue;
             };
-            let bulk = matches!(list[close.1].what, What::Release(_, _, Some(_)));
-            // Scalars are read by the lane itself.
-            let one = |&b: &Value| {
-                m.func.value_data(b).num_elements().is_some_and(|n| n as i64 == m.pipes[p].depth)
-            };
-            let scalars = !m.pipes[p].buffers.is_empty() && m.pipes[p].buffers.iter().all(one);
             let matrix = m.threads[a] == 1 && !scalars;
-            let engine = if bulk {
-                Engine::Store
-            } else if matrix {
-                Engine::Mma
-            } else {
-                Engine::Threads
+            let engine = match close.what {
+                _ if consumer.is_none() => producer_engine(m, p),
+                What::Release(_, _, Some(_)) => Engine::Store,
+                _ if matrix => Engine::Mma,
+                _ => Engine::Threads,
             };
-            out.push(Window {
-                pipe: p,
-                agent: a,
-                engine,
-                open,
-                close,
-                produce: false,
-                op: list[close.1].op,
-                list,
-            });
+            let (open, close) = ((e.local, i), (close.local, k));
+            let produce = consumer.is_none();
+            out.push(Window { pipe: p, agent: a, engine, open, close, produce, op: list[k].op, list });
         }
     }
-    out
 }
 
 /// Checks all pipes.
 pub fn check(m: &mut Model<'_>, homes: &[usize]) {
     let mut found: Vec<(Code, Op, String)> = Vec::new();
+    let mut list = Vec::new();
     for (p, info) in m.pipes.iter().enumerate() {
         if info.distance != 0 && !m.around(homes[p], p) {
             let text = format!(
@@ -125,12 +104,18 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
             );
             found.push((Code::E0703, info.op, text));
         }
-        for w in windows(m, p, homes[p]) {
-            payload(m, &w, &mut found);
+        list.clear();
+        windows(m, p, homes[p], &mut list);
+        for w in &list {
+            payload(m, w, &mut found);
+        }
+        if let Some(outer) = m.regions[homes[p]].parent.filter(|_| m.around(homes[p], p)) {
+            list.clear();
+            windows(m, p, outer, &mut list);
+            around(m, p, homes[p], &list, &mut found);
         }
     }
     slots(m, homes, &mut found);
-    iterators(m, &mut found);
     for (code, op, message) in found {
         m.error(code, op, message);
     }
@@ -186,6 +171,37 @@ fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
     }
 }
 
+/// Right outside of a home with a distance: before the loop the producer touches the buffers in its windows alone, and
+/// after it each consumer does. That it touches them is not demanded: a first version may be empty, a last one unused.
+fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut Vec<(Code, Op, String)>) {
+    for w in list {
+        let is_home = |e: &Event| matches!(&e.what, What::Region(inner) if inner.contains(&home));
+        let Some(turns) = w.list.iter().position(is_home) else { continue };
+        for (i, e) in w.list.iter().enumerate().filter(|&(i, _)| i != turns && (i < turns) == w.produce) {
+            // A load may stand behind the commit that announces it.
+            let held = |v: &Window<'_>| {
+                let open = v.agent == w.agent && v.produce == w.produce && v.open.1 < i;
+                open && (i < v.close.1 || v.engine == Engine::Load)
+            };
+            if list.iter().any(held) {
+                continue;
+            }
+            accesses(m, w.agent, e, &mut |engine, t, x, completes| {
+                let other = engine == Engine::Load && completes != Some(p);
+                if engine == w.engine && m.pipes[p].buffers.contains(&t.buffer) && t.ring == Some(p) && !other
+                {
+                    let text = format!(
+                        "Pipe_{p}: {} uses a slot outside of a window of agent {} around the loop",
+                        m.event_name(x),
+                        w.agent
+                    );
+                    found.push((Code::E0703, x.op, text));
+                }
+            });
+        }
+    }
+}
+
 fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Vec<(Code, Op, String)>) {
     let op = m.pipes[w.pipe].op;
     let asynchronous = m.regions.iter().flat_map(|r| r.events.iter().enumerate()).any(|(a, list)| {
@@ -234,72 +250,4 @@ fn slots(m: &Model<'_>, homes: &[usize], found: &mut Vec<(Code, Op, String)>) {
             }
         }
     }
-}
-
-/// Iterators go round: inside a loop that advances a pipe only what the loop carries is used, and what an advance makes
-/// is handed on and not used in the same turn.
-fn iterators(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
-    let func = m.func;
-    let mut handed_on: FxHashSet<Value> = FxHashSet::default();
-    let mut used: FxHashSet<Value> = FxHashSet::default();
-    // Loops and the pipes they advance.
-    let mut advances: FxHashSet<(Op, usize)> = FxHashSet::default();
-    let all = func.all_ops();
-    let pipe = |op: Op| func.operands(op).first().and_then(|&v| m.trace(v, 64)).map(|t| t.0);
-    for &op in &all {
-        if func.opcode(op) == Opcode::AsyncPipelineIncIter
-            && let (Some(l), Some(p)) = (enclosing_loop(func, func.op_block(op)), pipe(op))
-        {
-            advances.insert((l, p));
-        }
-    }
-    for &op in &all {
-        let terminator = func.opcode(op).is_terminator();
-        for &v in func.operands(op) {
-            if !matches!(func.value_data(v), TypeData::PipeIter(_)) {
-                continue;
-            }
-            if terminator {
-                handed_on.insert(v);
-                continue;
-            }
-            if func.regions(op).is_empty() {
-                used.insert(v);
-            }
-            let Some((p, _)) = m.trace(v, 64) else { continue };
-            let mut around = enclosing_loop(func, func.op_block(op));
-            while let Some(l) = around.filter(|&l| !advances.contains(&(l, p))) {
-                around = enclosing_loop(func, func.op_block(l));
-            }
-            let born = match func.value_def(v) {
-                ValueDef::Result(d, _) => func.op_block(d),
-                ValueDef::Param(b, _) => Some(b),
-            };
-            if around.is_some() && enclosing_loop(func, born) != around {
-                let text = format!("an iterator of Pipe_{p} that the loop around does not carry");
-                found.push((Code::E0705, op, text));
-            }
-        }
-    }
-    for op in all.into_iter().filter(|&op| func.opcode(op) == Opcode::AsyncPipelineIncIter) {
-        let Some(next) = func.result(op) else { continue };
-        if used.contains(&next) {
-            found.push((Code::E0705, op, "an iterator is used after it advanced in the same turn".into()));
-        }
-        // Outside of every loop the last advance may stand for nothing.
-        if !handed_on.contains(&next) && enclosing_loop(func, func.op_block(op)).is_some() {
-            found.push((Code::E0705, op, "an advanced iterator is not handed on".into()));
-        }
-    }
-}
-
-/// The innermost loop around a block.
-fn enclosing_loop(func: &Function, mut b: Option<Block>) -> Option<Op> {
-    while let Some(op) = b.and_then(|b| func.block_parent(b)) {
-        if func.opcode(op) == Opcode::For {
-            return Some(op);
-        }
-        b = func.op_block(op);
-    }
-    None
 }
