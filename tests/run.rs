@@ -26,7 +26,7 @@ fn file(name: &str, contents: impl AsRef<[u8]>) -> String {
 /// The arguments of the example kernel with the rest of a command line.
 fn gemm<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut all = vec!["run", file];
-    for arg in ["a=200x136", "b=136x136", "bias=136", "c=200x136:nan", "kt=ceildiv(a.d1, 64)"] {
+    for arg in ["a=200x136", "b=136x136", "bias=136xf16", "c=200x136:nan", "kt=ceildiv(a.d1, 64)"] {
         all.extend(["--arg", arg]);
     }
     all.extend(more);
@@ -196,7 +196,7 @@ fn faults_show_the_line() {
     let args = |name| ["run", name, "--block", "64", "--arg", "p=64xi32", "--arg", "n=5"];
     let (status, _, err) = tileas(&args(&race));
     assert_eq!(status, 1, "{err}");
-    for part in ["error[race]", "race.ptx:10:3", "st.global.u32 [%rd1], %r1;", "run: fast; CTA 0"] {
+    for part in ["error[race]", "race.ptx:11:3", "st.global.u32 [%rd1], %r1;", "run: fast; CTA 0"] {
         assert!(err.contains(part), "{part} missing in\n{err}");
     }
     // Without detectors it runs; the order then shows in the bytes.
@@ -208,7 +208,7 @@ fn faults_show_the_line() {
     assert!(status == 1 && err.contains("depends on the order"), "{err}");
     let outside = file("outside.ptx", add("st.global.u32 [%rd1+256], %r1;"));
     let (status, _, err) = tileas(&args(&outside));
-    assert!(status == 1 && err.contains("error[bounds]") && err.contains("outside.ptx:8:3"), "{err}");
+    assert!(status == 1 && err.contains("error[bounds]") && err.contains("outside.ptx:9:3"), "{err}");
     let stuck = file(
         "stuck.ptx",
         add("setp.eq.u32 %p0, %r1, 0;\n  @%p0 bra END;\n  bar.sync 0, 96;\nEND:")
@@ -220,7 +220,7 @@ fn faults_show_the_line() {
     assert!(tileas(&limit).2.contains("error["));
     let bad = file("bad.ptx", add("frobnicate.u32 %r1;"));
     let (status, _, err) = tileas(&args(&bad));
-    assert!(status == 1 && err.contains("error[P010]") && err.contains("bad.ptx:8:3"), "{err}");
+    assert!(status == 1 && err.contains("error[P010]") && err.contains("bad.ptx:9:3"), "{err}");
 }
 
 #[test]

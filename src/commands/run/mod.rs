@@ -339,17 +339,16 @@ fn explore_all(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Re
     let limits = Limits { runs: args.max_runs, ..Limits::default() };
     let options = options(args, Mode::Fast);
     let mut first: Option<Memory> = None;
+    let mut wrong: Option<String> = None;
     let mut check = |memory: &Memory| {
-        judge.compare(setup, memory)?;
-        match &first {
-            None => first = Some(memory.clone()),
-            Some(one) => {
-                if let Some(place) = setup.difference(one, memory) {
-                    return Err(format!("{place} depends on the order"));
-                }
-            }
-        }
-        Ok(())
+        let place = first.as_ref().and_then(|one| setup.difference(one, memory));
+        let result = match (judge.compare(setup, memory), place) {
+            (Ok(()), Some(place)) => Err(format!("{place} depends on the order")),
+            (result, _) => result,
+        };
+        first.get_or_insert_with(|| memory.clone());
+        wrong = result.as_ref().err().cloned();
+        result
     };
     match explore(&kernel.program, &setup.launch, &setup.memory, &options, limits, &mut check) {
         Ok(e) => {
@@ -357,7 +356,13 @@ fn explore_all(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Re
             println!("explore: {} runs, {} of them complete; {all}", e.runs, e.complete);
             Ok(first.unwrap_or_else(|| setup.memory.clone()))
         }
-        Err(fault) => Err(fails(kernel, "explore", &fault)),
+        Err(fault) => match wrong {
+            Some(message) => {
+                eprintln!("error[result]: explore: {message}");
+                Err(Failure::Diagnostics)
+            }
+            None => Err(fails(kernel, "explore", &fault)),
+        },
     }
 }
 
