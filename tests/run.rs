@@ -211,7 +211,7 @@ fn faults_show_the_line() {
     assert!(status == 1 && err.contains("error[bounds]") && err.contains("outside.ptx:9:3"), "{err}");
     let stuck = file(
         "stuck.ptx",
-        add("setp.eq.u32 %p0, %r1, 0;\n  @%p0 bra END;\n  bar.sync 0, 96;\nEND:")
+        add("setp.lt.u32 %p0, %r1, 32;\n  @%p0 bra OTHER;\n  bar.sync 1, 64; bar.sync 2, 64; ret;\nOTHER:\n  bar.sync 2, 64; bar.sync 1, 64;")
             .replace(".reg .b64", ".reg .pred %p<1>; .reg .b64"),
     );
     let (status, _, err) = tileas(&args(&stuck));
