@@ -30,7 +30,7 @@ enum Command {
     /// Compile kernels to PTX, or show them after any stage.
     Compile(commands::compile::Args),
     /// Execute a kernel on the CPU and look for races, deadlocks and wrong results.
-    Run(commands::run::Args),
+    Run(Box<commands::run::Args>),
     /// Check the syntax, the types and the scheduling constraints of kernels.
     Check(commands::check::Args),
     /// Show who runs what, when each op of a loop starts, and how values travel.

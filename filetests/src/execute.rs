@@ -320,7 +320,8 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCas
             if let Err(fault) = Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
                 bail!("{mode:?}: {fault}\n{}", fault.events.join("\n"));
             }
-            compare(forms.source, &start, &memory, &oracle, tolerance).with_context(|| format!("{mode:?}"))?;
+            compare(forms.source, &start, &memory, &oracle, tolerance)
+                .with_context(|| format!("{mode:?}"))?;
         }
     }
     Ok(())
