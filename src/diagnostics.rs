@@ -4,6 +4,8 @@ use codespan_reporting::diagnostic::{Diagnostic, Label};
 use codespan_reporting::files::SimpleFile;
 use codespan_reporting::term::{self, Config};
 use tileas_codegen::{CodegenError, Loc};
+use tileas_emu::Fault;
+use tileas_interp::InterpError;
 
 /// A source text with its name.
 pub struct Source {
@@ -50,6 +52,79 @@ impl Source {
         // Rendering fails only for ranges outside the file, which `range` excludes.
         term::emit_into_string(&Config::default(), &self.file, &diagnostic)
             .unwrap_or_else(|_| format!("{e}\n"))
+    }
+
+    /// Prints errors of reading PTX.
+    pub fn report_ptx(&self, errors: &[tileas_emu::Diagnostic]) {
+        for e in errors {
+            let label = self.line(e.line, e.column).map(|r| Label::primary((), r));
+            let d = Diagnostic::error().with_code(e.code).with_message(&e.message);
+            self.emit(&d.with_labels(label.into_iter().collect()));
+        }
+    }
+
+    /// Prints why a run of PTX failed: the line, the other access of a conflict, who, the last events.
+    pub fn report_fault(&self, fault: &Fault, run: &str, note: Option<&str>) {
+        eprint!("{}", self.render_fault(fault, run, note));
+    }
+
+    /// A fault as text.
+    pub fn render_fault(&self, fault: &Fault, run: &str, note: Option<&str>) -> String {
+        let mut labels = Vec::new();
+        labels.extend(self.line(fault.line, 0).map(|r| Label::primary((), r)));
+        if let Some(other) = &fault.other
+            && let Some(r) = self.line(other.line, 0)
+        {
+            labels
+                .push(Label::secondary((), r).with_message(format!("the other access, by {}", other.actor)));
+        }
+        let who = match fault.lane {
+            Some(lane) => format!(", {lane}, lanes {:#x}", fault.mask),
+            None => String::new(),
+        };
+        let mut notes = vec![format!("run: {run}; CTA {}{who}", fault.cta)];
+        // The last ones say most.
+        let last = &fault.events[fault.events.len().saturating_sub(12)..];
+        if !last.is_empty() {
+            notes.push(format!("before that:\n{}", last.join("\n")));
+        }
+        notes.extend(note.map(str::to_owned));
+        let d = Diagnostic::error().with_code(fault.code).with_message(&fault.message);
+        self.text_of(&d.with_labels(labels).with_notes(notes))
+    }
+
+    /// Prints why the source failed in program order.
+    pub fn report_interp(&self, e: &InterpError) {
+        let label = e.loc.and_then(|l| self.range(l)).map(|r| Label::primary((), r));
+        let code = format!("{:?}", e.fault).to_lowercase();
+        let message = format!("in program order: {}", e.message);
+        let d = Diagnostic::error().with_code(code).with_message(message);
+        self.emit(&d.with_labels(label.into_iter().collect()));
+    }
+
+    fn emit(&self, d: &Diagnostic<()>) {
+        eprint!("{}", self.text_of(d));
+    }
+
+    fn text_of(&self, d: &Diagnostic<()>) -> String {
+        term::emit_into_string(&Config::default(), &self.file, d)
+            .unwrap_or_else(|_| format!("error: {}\n", d.message))
+    }
+
+    /// A line (from 1) without the space around it; from a column (from 1) on, if that is given.
+    fn line(&self, line: u32, column: u32) -> Option<std::ops::Range<usize>> {
+        let text = self.text();
+        let start = match line.checked_sub(1)? {
+            0 => 0,
+            n => text.match_indices('\n').nth(n as usize - 1)?.0 + 1,
+        };
+        let whole = text[start..].lines().next()?;
+        let from = match column.checked_sub(1) {
+            Some(c) if whole.is_char_boundary(c as usize) && (c as usize) < whole.len() => c as usize,
+            _ => whole.len() - whole.trim_start().len(),
+        };
+        let end = start + whole.trim_end().len();
+        (start + from < end).then_some(start + from..end)
     }
 
     /// The part of the text a location means; `None` for locations outside of it.

@@ -1,12 +1,13 @@
-//! `tileas`: compiles GPU tile programs to PTX, and shows every stage on the way.
+//! `tileas`: compiles GPU tile programs to PTX, shows every stage on the way, and executes the result on the CPU.
 //!
 //! In: `.tileas` text (`-` is standard input). Out: PTX, launch metadata, schedules, tables. Exit status: 0 success,
-//! 1 the input has errors, 2 wrong usage (also unknown options and option values), 3 a file cannot be read or
-//! written. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
+//! 1 the input has errors (of `run` also: the kernel fails or computes something else), 2 wrong usage (also unknown
+//! options and option values, and arguments a kernel cannot be launched with), 3 a file cannot be read or written. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
 
 mod commands;
 mod diagnostics;
 mod input;
+mod npy;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use std::process::ExitCode;
 #[command(
     name = "tileas",
     version,
-    after_help = "Exit status: 0 success, 1 errors in the input, 2 wrong usage, 3 file cannot be read or written.\n\
+    after_help = "Exit status: 0 success, 1 errors in the input or in the execution, 2 wrong usage, 3 file cannot be read or written.\n\
                   Log messages: set TILEAS_LOG=debug."
 )]
 struct Args {
@@ -28,6 +29,8 @@ struct Args {
 enum Command {
     /// Compile kernels to PTX, or show them after any stage.
     Compile(commands::compile::Args),
+    /// Execute a kernel on the CPU and look for races, deadlocks and wrong results.
+    Run(Box<commands::run::Args>),
     /// Check the syntax, the types and the scheduling constraints of kernels.
     Check(commands::check::Args),
     /// Show who runs what, when each op of a loop starts, and how values travel.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     // Clap ends with status 2 on wrong usage.
     let result = match Args::parse().command {
         Command::Compile(args) => commands::compile::run(&args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Schedule(args) => commands::schedule::run(&args),
         Command::Isa(args) => commands::isa::run(&args),

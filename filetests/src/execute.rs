@@ -2,31 +2,36 @@
 //!
 //! In: the source kernel, its materialised form, PTX with launch metadata, cases. The sequential interpreter is the
 //! oracle: what it writes must be in memory after the multi-agent run and after the emulated PTX, element by element,
-//! and every other byte must be what it was. A case may add formulas over whole matrices ([`crate::expr`]), which
-//! check the oracle itself. Keys of a case:
+//! and every other byte must be what it was. Formulas of a case check the oracle itself. Keys of a case:
 //!
 //! ```text
 //! views     name -> {shape, dtype, init = ints|uniform|normal|ramp|zeros|ones|nan|special|number|[numbers],
 //!           strides (elements), pad (guard bytes)}
 //! scalars   name -> number, or an expression over the views (`ceildiv(a.d1, 64)`)
-//! grid      default: what the metadata suggests; sms: default 4
+//! grid      numbers or such expressions; default: what the metadata suggests; sms: default 4
 //! seeds     of data and timing; default 1…8; `TILEAS_SEEDS=n` runs 1…n instead
-//! expect    [{view, expr, tol = exact | "2^-9"}]
-//! tol       of the comparison with the interpreter; default exact (NaNs are equal, and so are the zeros)
-//! fails     a word of the fault the emulator must report
+//! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
+//! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
+//! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
 //! ```
+//! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
+//! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
+//!
 //! Timings: everything at once, everything as late as allowed, and one random run per seed, all with every detector.
+//! Formulas: [`tileas_emu::host::formula`].
 
-use crate::expr::{self, Matrix};
 use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use tileas_codegen::ir::{Function, Scalar};
+use tileas_emu::host::check::{self, Reference, Tolerance};
 use tileas_emu::host::data::{Fill, Placed, ViewSpec, place};
 use tileas_emu::host::expr::evaluate;
-use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare, read_launch};
+use tileas_emu::host::formula::{self, Array};
+use tileas_emu::host::{Host, HostScalar, LaunchDoc, Number, prepare, read_launch};
 use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions};
-use tileas_interp::{Arg, Buffer, Limits, Timing, View, run_agents, run_sequential};
+use tileas_interp::{Arg, Buffer, Limits, Timing, View, run_agents, run_magnitudes, run_sequential};
 
 /// One kernel in the forms that must agree.
 pub struct Forms<'a> {
@@ -40,6 +45,97 @@ pub struct Forms<'a> {
     pub metadata: &'a str,
 }
 
+/// One launch with its inputs and expectations; see the header of this module.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunCase {
+    views: BTreeMap<String, ViewCase>,
+    scalars: BTreeMap<String, ScalarCase>,
+    grid: Option<Vec<Number>>,
+    sms: Option<u32>,
+    seeds: Option<Vec<u64>>,
+    expect: Vec<Expectation>,
+    written: BTreeMap<String, String>,
+    tol: Option<ToleranceCase>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ViewCase {
+    shape: Vec<usize>,
+    dtype: String,
+    init: Option<Value>,
+    strides: Option<Vec<usize>>,
+    pad: Option<usize>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum ScalarCase {
+    Int(i64),
+    Float(f64),
+    Text(String),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectation {
+    view: String,
+    expr: String,
+    tol: Option<ToleranceCase>,
+    scale: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum ToleranceCase {
+    Number(f64),
+    Text(String),
+}
+
+impl ToleranceCase {
+    fn value(this: Option<&ToleranceCase>) -> Result<Tolerance> {
+        match this {
+            None => Ok(Tolerance::EXACT),
+            Some(ToleranceCase::Number(x)) if x.is_finite() && *x >= 0.0 => Ok(Tolerance { relative: *x }),
+            Some(ToleranceCase::Number(x)) => bail!("tolerance {x}"),
+            Some(ToleranceCase::Text(t)) => Tolerance::parse(t).with_context(|| format!("tolerance {t}")),
+        }
+    }
+}
+
+impl RunCase {
+    /// Reads a case.
+    ///
+    /// # Errors
+    /// Malformed JSON, unknown keys, values of the wrong type.
+    pub fn parse(json: &str) -> Result<RunCase> {
+        let case: RunCase = serde_json::from_str(json).with_context(|| format!("case {json}"))?;
+        ToleranceCase::value(case.tol.as_ref())?;
+        for e in &case.expect {
+            ToleranceCase::value(e.tol.as_ref())?;
+            ensure!(case.views.contains_key(&e.view), "an expectation of {}, which is no view", e.view);
+        }
+        if let Some(name) = case.written.keys().find(|n| !case.views.contains_key(*n)) {
+            bail!("{name} must be written, but is no view");
+        }
+        Ok(case)
+    }
+
+    /// Whether something has a tolerance.
+    fn is_approximate(&self) -> bool {
+        let all = self.expect.iter().map(|e| e.tol.as_ref()).chain([self.tol.as_ref()]);
+        all.into_iter().any(|t| ToleranceCase::value(t).is_ok_and(|t| t != Tolerance::EXACT))
+    }
+
+    fn seeds(&self) -> Vec<u64> {
+        if let Some(n) = std::env::var("TILEAS_SEEDS").ok().and_then(|v| v.parse().ok()) {
+            return (1..=n).collect();
+        }
+        self.seeds.clone().unwrap_or_else(|| (1..=8).collect())
+    }
+}
+
 /// Most warp instructions of one emulated run.
 const MAX_STEPS: u64 = 200_000_000;
 
@@ -47,7 +143,7 @@ const MAX_STEPS: u64 = 200_000_000;
 ///
 /// # Errors
 /// The first fault or difference, with case, seed and timing.
-pub fn execute(forms: &Forms<'_>, cases: &[Value]) -> Result<()> {
+pub fn execute(forms: &Forms<'_>, cases: &[RunCase]) -> Result<()> {
     ensure!(!cases.is_empty(), "`test run` without a `; case:`");
     let program = Program::parse(forms.ptx).map_err(|list| {
         let lines: Vec<String> = list.iter().take(8).map(|d| format!("{d:?}")).collect();
@@ -61,16 +157,6 @@ pub fn execute(forms: &Forms<'_>, cases: &[Value]) -> Result<()> {
     Ok(())
 }
 
-fn seeds(case: &Value) -> Vec<u64> {
-    if let Some(n) = std::env::var("TILEAS_SEEDS").ok().and_then(|v| v.parse().ok()) {
-        return (1..=n).collect();
-    }
-    match case["seeds"].as_array() {
-        Some(list) => list.iter().filter_map(Value::as_u64).collect(),
-        None => (1..=8).collect(),
-    }
-}
-
 /// Global memory and arguments of one run.
 struct Setup {
     memory: tileas_emu::Memory,
@@ -78,37 +164,39 @@ struct Setup {
     views: BTreeMap<String, Placed>,
 }
 
-fn setup(case: &Value, seed: u64) -> Result<Setup> {
+fn setup(case: &RunCase, seed: u64) -> Result<Setup> {
     let mut s = Setup {
         memory: tileas_emu::Memory::new(),
-        host: Host { sms: case["sms"].as_u64().unwrap_or(4) as u32, ..Host::default() },
+        host: Host { sms: case.sms.unwrap_or(4), ..Host::default() },
         views: BTreeMap::new(),
     };
-    for (name, v) in case["views"].as_object().into_iter().flatten() {
-        let list = |key: &str| -> Option<Vec<usize>> {
-            v[key].as_array().map(|l| l.iter().filter_map(|n| Some(n.as_u64()? as usize)).collect())
-        };
-        let fill = match &v["init"] {
-            Value::Null => Fill::Ints,
-            Value::Number(x) => Fill::All(x.as_f64().unwrap_or(0.0)),
-            Value::Array(list) => Fill::List(list.iter().map(|x| x.as_f64().unwrap_or(0.0)).collect()),
-            text => text.as_str().and_then(Fill::parse).with_context(|| format!("{name}: init {text}"))?,
+    for (name, v) in &case.views {
+        let fill = match &v.init {
+            None => Fill::Ints,
+            Some(Value::Number(x)) => Fill::All(x.as_f64().unwrap_or(0.0)),
+            Some(Value::Array(list)) => {
+                let numbers = list.iter().map(|x| x.as_f64().with_context(|| format!("{name}: init {x}")));
+                Fill::List(numbers.collect::<Result<_>>()?)
+            }
+            Some(text) => {
+                text.as_str().and_then(Fill::parse).with_context(|| format!("{name}: init {text}"))?
+            }
         };
         let spec = ViewSpec {
-            shape: list("shape").with_context(|| format!("{name}: no shape"))?,
-            strides: list("strides"),
-            elem: v["dtype"].as_str().unwrap_or("f32").to_owned(),
+            shape: v.shape.clone(),
+            strides: v.strides.clone(),
+            elem: v.dtype.clone(),
             fill,
-            pad: v["pad"].as_u64().unwrap_or(256) as usize,
+            pad: v.pad.unwrap_or(256),
         };
         let placed = place(name, &spec, seed, &mut s.memory, &mut s.host).map_err(anyhow::Error::msg)?;
         s.views.insert(name.clone(), placed);
     }
-    for (name, v) in case["scalars"].as_object().into_iter().flatten() {
-        let scalar = match (v.as_i64(), v.as_str()) {
-            (Some(i), _) => HostScalar::Int(i),
-            (_, Some(text)) => HostScalar::Int(evaluate(text, &s.host).map_err(anyhow::Error::msg)?),
-            _ => HostScalar::Float(v.as_f64().with_context(|| format!("scalar {name}"))?),
+    for (name, v) in &case.scalars {
+        let scalar = match v {
+            ScalarCase::Int(i) => HostScalar::Int(*i),
+            ScalarCase::Float(x) => HostScalar::Float(*x),
+            ScalarCase::Text(text) => HostScalar::Int(evaluate(text, &s.host).map_err(anyhow::Error::msg)?),
         };
         s.host.scalars.insert(name.clone(), scalar);
     }
@@ -147,38 +235,70 @@ fn arguments(f: &Function, s: &Setup) -> Result<(tileas_interp::Memory, Vec<Arg>
     Ok((memory, args))
 }
 
-fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &Value) -> Result<()> {
-    let seeds = seeds(case);
-    let grid = case["grid"].as_array().map(|list| {
-        let mut g = [1u32; 3];
-        g.iter_mut().zip(list).for_each(|(g, n)| *g = n.as_u64().unwrap_or(1) as u32);
-        g
-    });
-    let tolerance = tolerance(&case["tol"])?;
-    for (k, &seed) in seeds.iter().enumerate() {
+/// What the oracle says.
+struct Oracle {
+    args: Vec<Arg>,
+    before: tileas_interp::Memory,
+    after: tileas_interp::Memory,
+    /// Sums of magnitudes, if something has a tolerance.
+    scale: Option<tileas_interp::Memory>,
+}
+
+impl Oracle {
+    fn new(f: &Function, start: &Setup, grid: [u32; 3], limits: &Limits, scaled: bool) -> Result<Oracle> {
+        let (before, args) = arguments(f, start)?;
+        let mut after = before.clone();
+        run_sequential(f, grid, &args, &mut after, limits).context("in program order")?;
+        let scale = if scaled {
+            let mut scale = before.clone();
+            run_magnitudes(f, grid, &args, &mut scale, limits).context("on magnitudes")?;
+            Some(scale)
+        } else {
+            None
+        };
+        Ok(Oracle { args, before, after, scale })
+    }
+
+    /// What a tolerance for an element is relative to.
+    fn scale(&self, buffer: usize, i: usize) -> f64 {
+        let value = element(&self.after.buffers[buffer], i).abs();
+        self.scale.as_ref().map_or(value, |s| element(&s.buffers[buffer], i).abs().max(value))
+    }
+
+    /// The buffer of a view parameter.
+    fn buffer(&self, f: &Function, view: &str) -> Result<usize> {
+        let position = f.params().iter().position(|&p| f.value_name(p) == Some(view));
+        match position.and_then(|k| self.args.get(k)) {
+            Some(Arg::View(v)) => Ok(v.buffer),
+            _ => bail!("{view} is no view parameter of the kernel"),
+        }
+    }
+}
+
+fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCase) -> Result<()> {
+    let tolerance = ToleranceCase::value(case.tol.as_ref())?;
+    for (k, &seed) in case.seeds().iter().enumerate() {
         let start = setup(case, seed)?;
+        let grid = case.grid.as_ref().map(|list| launch_grid(list, &start.host)).transpose()?;
         let prepared = prepare(doc, &start.host, grid).map_err(anyhow::Error::msg)?;
         let launch = prepared.launch(&doc.kernel).map_err(anyhow::Error::msg)?;
-        // The oracle.
-        let (mut want, args) = arguments(forms.source, &start)?;
-        let before = want.clone();
         let limits = Limits::default();
-        run_sequential(forms.source, prepared.grid, &args, &mut want, &limits).context("in program order")?;
-        formulas(case, &start, forms.source, &want, &args).with_context(|| format!("seed {seed}"))?;
+        let oracle = Oracle::new(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
+        judge(case, &start, forms.source, &oracle).with_context(|| format!("seed {seed}"))?;
         let mut timings = vec![Timing::Random(seed)];
         if k == 0 {
             timings.extend([Timing::Fast, Timing::Latest]);
         }
         for timing in timings {
-            let mut got = before.clone();
-            run_agents(forms.materialized, prepared.grid, &args, &mut got, timing, &limits)
+            let mut got = oracle.before.clone();
+            run_agents(forms.materialized, prepared.grid, &oracle.args, &mut got, timing, &limits)
                 .with_context(|| format!("agent by agent, {timing:?}"))?;
-            for (g, w) in got.buffers.iter().zip(&want.buffers) {
+            for (n, (g, w)) in got.buffers.iter().zip(&oracle.after.buffers).enumerate() {
                 ensure!(g.written() == w.written(), "agent by agent, {timing:?}: other elements are written");
                 for i in 0..g.len() {
                     let (x, y) = (element(g, i), element(w, i));
                     ensure!(
-                        close(x, y, tolerance),
+                        tolerance.allows(x, y, oracle.scale(n, i)),
                         "agent by agent, {timing:?}: element {i} is {x}, not {y}"
                     );
                 }
@@ -197,49 +317,31 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &Value)
                 resident: if matches!(mode, Mode::Random(s) if s % 2 == 0) { 2 } else { 1 },
                 ..RunOptions::default()
             };
-            let done = Machine::run(program, &launch, &mut memory, &options, &mut NoTrace);
-            match (done, case["fails"].as_str()) {
-                (Ok(_), None) => {}
-                (Ok(_), Some(word)) => bail!("{mode:?}: runs, but should fail with `{word}`"),
-                (Err(fault), Some(word)) if fault.to_string().contains(word) => continue,
-                (Err(fault), _) => bail!("{mode:?}: {fault}\n{}", fault.events.join("\n")),
+            if let Err(fault) = Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
+                bail!("{mode:?}: {fault}\n{}", fault.events.join("\n"));
             }
-            compare(forms.source, &start, &memory, &want, &args, tolerance)
+            compare(forms.source, &start, &memory, &oracle, tolerance)
                 .with_context(|| format!("{mode:?}"))?;
         }
     }
     Ok(())
 }
 
+fn launch_grid(list: &[Number], host: &Host) -> Result<[u32; 3]> {
+    ensure!(list.len() <= 3, "a grid has up to three extents");
+    let mut grid = [1; 3];
+    for (g, n) in grid.iter_mut().zip(list) {
+        let v = match n {
+            Number::Int(v) => *v,
+            Number::Text(t) => evaluate(t, host).map_err(anyhow::Error::msg)?,
+        };
+        *g = u32::try_from(v).with_context(|| format!("a grid of {v}"))?;
+    }
+    Ok(grid)
+}
+
 fn element(b: &Buffer, i: usize) -> f64 {
     b.float(i).or_else(|| b.int(i).map(|v| v as f64)).unwrap_or(f64::NAN)
-}
-
-fn tolerance(v: &Value) -> Result<f64> {
-    match v {
-        Value::Null => Ok(0.0),
-        Value::Number(x) => Ok(x.as_f64().unwrap_or(0.0)),
-        text => match text.as_str() {
-            Some("exact") => Ok(0.0),
-            Some(t) => match t.split_once('^') {
-                Some((base, e)) => Ok(base.parse::<f64>()?.powf(e.parse()?)),
-                None => Ok(t.parse()?),
-            },
-            None => bail!("tolerance {text}"),
-        },
-    }
-}
-
-/// Equal, or within `tolerance` of the larger of the reference and 1.
-fn close(got: f64, want: f64, tolerance: f64) -> bool {
-    got == want
-        || (got.is_nan() && want.is_nan())
-        || (tolerance > 0.0 && (got - want).abs() <= tolerance * want.abs().max(1.0))
-}
-
-/// Views in parameter order, as the interpreters number their buffers.
-fn view_names<'a>(f: &'a Function, s: &Setup) -> Vec<&'a str> {
-    f.params().iter().filter_map(|&p| f.value_name(p)).filter(|n| s.views.contains_key(*n)).collect()
 }
 
 /// Compares memory after a run with the oracle: written elements by value, everything else by bytes.
@@ -247,85 +349,141 @@ fn compare(
     f: &Function,
     start: &Setup,
     memory: &tileas_emu::Memory,
-    want: &tileas_interp::Memory,
-    args: &[Arg],
-    tolerance: f64,
+    oracle: &Oracle,
+    tolerance: Tolerance,
 ) -> Result<()> {
-    let mut buffers: BTreeMap<&str, usize> = BTreeMap::new();
-    for (&p, arg) in f.params().iter().zip(args) {
-        if let (Some(name), Arg::View(v)) = (f.value_name(p), arg) {
-            buffers.insert(name, v.buffer);
-        }
-    }
-    for name in view_names(f, start) {
-        let view = &start.views[name];
+    for (name, view) in &start.views {
+        let n = oracle.buffer(f, name)?;
+        let want = &oracle.after.buffers[n];
+        let references = want.written().ones().map(|i| Reference {
+            byte: view.offset + i * view.elem.bytes(),
+            value: element(want, i),
+            scale: oracle.scale(n, i),
+        });
         let (before, after) = (start.memory.bytes(view.buffer), memory.bytes(view.buffer));
-        let (size, oracle) = (view.elem.bytes(), &want.buffers[buffers[name]]);
-        let mut expected = before.to_vec();
-        let bits = |bytes: &[u8], at: usize| {
-            let mut raw = [0; 8];
-            raw[..size].copy_from_slice(&bytes[at..at + size]);
-            view.elem.decode(u64::from_le_bytes(raw))
-        };
-        for i in oracle.written().ones() {
-            let at = view.offset + i * size;
-            let (got, reference) = (bits(after, at), bits(oracle.bytes(), i * size));
-            ensure!(
-                close(got, reference, tolerance),
-                "{name}, element {i} of the buffer: {got}, the source computes {reference}"
-            );
-            expected[at..at + size].copy_from_slice(&after[at..at + size]);
-        }
-        if let Some(k) = (0..after.len()).find(|&k| after[k] != expected[k]) {
-            bail!("{name}: byte {k} of the buffer was changed; nothing stores there");
-        }
+        check::compare(name, view, before, after, references, tolerance)?;
     }
     Ok(())
 }
 
 /// Checks the oracle against the formulas of the case.
-fn formulas(
-    case: &Value,
-    start: &Setup,
-    f: &Function,
-    want: &tileas_interp::Memory,
-    args: &[Arg],
-) -> Result<()> {
-    let Some(list) = case["expect"].as_array() else { return Ok(()) };
+fn judge(case: &RunCase, start: &Setup, f: &Function, oracle: &Oracle) -> Result<()> {
+    if case.expect.is_empty() && case.written.is_empty() {
+        return Ok(());
+    }
     let mut names = BTreeMap::new();
     for (name, v) in &start.views {
-        if let Some(m) = Matrix::new(&v.shape, v.numbers(&start.memory)) {
-            names.insert(name.clone(), m);
-        }
+        names.extend(Array::new(&v.shape, v.numbers(&start.memory)).map(|a| (name.clone(), a)));
     }
     for (name, v) in &start.host.scalars {
         let x = match *v {
             HostScalar::Int(i) => i as f64,
             HostScalar::Float(x) => x,
         };
-        names.insert(name.clone(), Matrix::number(x));
+        names.insert(name.clone(), Array::number(x));
     }
-    for e in list {
-        let (Some(view), Some(text)) = (e["view"].as_str(), e["expr"].as_str()) else {
-            bail!("an expectation needs `view` and `expr`: {e}");
-        };
-        let reference = expr::evaluate(text, &names)?;
-        let placed = start.views.get(view).with_context(|| format!("no view {view}"))?;
-        let limit = tolerance(&e["tol"])?;
-        let position = f.params().iter().position(|&p| f.value_name(p) == Some(view));
-        let Some(Arg::View(v)) = position.and_then(|k| args.get(k)) else { bail!("{view} is no parameter") };
-        let buffer = &want.buffers[v.buffer];
-        let cols = placed.shape.last().copied().unwrap_or(1).max(1);
-        for i in 0..placed.shape.iter().product::<usize>() {
-            let at = (placed.byte(i) - placed.offset) / placed.elem.bytes();
-            let x = reference.at(i / cols, i % cols);
-            let rounded = placed.elem.decode(placed.elem.encode(x));
-            let got = element(buffer, at);
+    // All elements of a view that a formula describes.
+    let array = |text: &str, view: &Placed| -> Result<Vec<f64>> {
+        let value = formula::evaluate(text, &names).and_then(|a| a.broadcast(&view.shape));
+        Ok(value.map_err(anyhow::Error::msg)?.data)
+    };
+    for e in &case.expect {
+        let view = &start.views[&e.view];
+        let (n, text) = (oracle.buffer(f, &e.view)?, &e.expr);
+        let reference = array(text, view)?;
+        let scale = e.scale.as_ref().map(|s| array(s, view)).transpose()?;
+        let tolerance = ToleranceCase::value(e.tol.as_ref())?;
+        for (i, x) in reference.into_iter().enumerate() {
+            let at = (view.byte(i) - view.offset) / view.elem.bytes();
+            let rounded = view.elem.decode(view.elem.encode(x));
+            let got = element(&oracle.after.buffers[n], at);
+            let scale = scale.as_ref().map_or_else(|| oracle.scale(n, at), |s| s[i]);
             ensure!(
-                close(got, rounded, limit),
-                "{view}, element {i}: the source computes {got}, the formula `{text}` {rounded}"
+                tolerance.allows(got, rounded, scale),
+                "{}{}: the source computes {got}, the formula `{text}` {rounded}",
+                e.view,
+                view.describe(view.byte(i))
+            );
+        }
+    }
+    for (name, text) in &case.written {
+        let view = &start.views[name];
+        let written = oracle.after.buffers[oracle.buffer(f, name)?].written();
+        for (i, must) in array(text, view)?.into_iter().enumerate() {
+            let is = written.contains((view.byte(i) - view.offset) / view.elem.bytes());
+            ensure!(
+                is == (must != 0.0),
+                "{name}{}: the source {} it, but `{text}` is {must}",
+                view.describe(view.byte(i)),
+                if is { "writes" } else { "does not write" }
             );
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: &str = "kernel @k(%x: view<gmem, ?xf32>, %y: view<gmem, ?xf32>) {
+      %i = program_id <{axis = 0}> : i32
+      %t = tiled_load %x[%i] : tile<32xf32>
+      %u = subf %t, 1.0
+      tiled_store %u, %y[%i]
+      return
+    }";
+
+    fn judged(case: &str) -> Result<()> {
+        let case = RunCase::parse(case)?;
+        let module = tileas_codegen::ir::parse_module(KERNEL).expect("parses");
+        let f = &module.functions[0];
+        let start = setup(&case, 1)?;
+        let oracle = Oracle::new(f, &start, [2, 1, 1], &Limits::default(), case.is_approximate())?;
+        judge(&case, &start, f, &oracle)
+    }
+
+    #[test]
+    fn formulas_and_masks_judge_the_oracle() {
+        let case = |more: &str| {
+            judged(&format!(
+                r#"{{"views": {{"x": {{"shape": [100], "dtype": "f32"}}, "y": {{"shape": [100], "dtype": "f32"}}}}, {more}}}"#
+            ))
+        };
+        let right = "where(arange(100) < 64, x - 1, y)";
+        assert!(case(&format!(r#""expect": [{{"view": "y", "expr": "{right}"}}]"#)).is_ok());
+        assert!(case(r#""expect": [{"view": "y", "expr": "x - 1"}]"#).is_err());
+        assert!(case(r#""written": {"y": "arange(100) < 64", "x": "0"}"#).is_ok());
+        assert!(case(r#""written": {"y": "arange(100) < 65"}"#).is_err());
+        assert!(case(r#""written": {"y": "arange(100) < 63"}"#).is_err());
+        // The magnitude of x - 1 is |x| + 1: up to 3 here. Off by 1/4 passes 2^-1 and not 2^-5.
+        let off = format!("{right} + 0.25");
+        let near = |t: &str, scale: &str| {
+            case(&format!(r#""expect": [{{"view": "y", "expr": "{off}", "tol": "{t}"{scale}}}]"#))
+        };
+        assert!(near("2^-1", r#", "scale": "abs(x) + 1""#).is_ok());
+        assert!(near("2^-5", r#", "scale": "abs(x) + 1""#).is_err());
+        assert!(near("2^-5", r#", "scale": "8""#).is_ok());
+        let off = format!("where(arange(100) < 64, {right} + 0.25, y)");
+        let near = |t: &str| case(&format!(r#""expect": [{{"view": "y", "expr": "{off}", "tol": {t}}}]"#));
+        assert!(near("0.25").is_ok(), "{:?}", near("0.25"));
+        assert!(near("0.05").is_err());
+    }
+
+    #[test]
+    fn unknown_keys_are_refused() {
+        for bad in [
+            r#"{"vews": {}}"#,
+            r#"{"views": {"a": {"shape": [1]}}}"#,
+            r#"{"views": {"a": {"shape": [1], "dtype": "f32", "fill": 1}}}"#,
+            r#"{"expect": [{"view": "a", "expr": "1"}]}"#,
+            r#"{"written": {"a": "1"}}"#,
+            r#"{"tol": "close"}"#,
+            r#"{"tol": -1}"#,
+            "[1]",
+        ] {
+            assert!(RunCase::parse(bad).is_err(), "{bad}");
+        }
+        assert!(RunCase::parse("{}").is_ok());
+    }
 }

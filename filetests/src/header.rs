@@ -1,7 +1,7 @@
 //! The comment lines of a test file.
 //!
 //! ```text
-//! ; test KIND               one or more: verify print constraints place schedule materialize nvvm compile ptxas execute;
+//! ; test KIND               one or more: verify print constraints place schedule materialize nvvm compile ptxas run;
 //!                           on thread-level text: nvvm-print nvvm-verify nvvm-pass NAME
 //! ; target sm_100a          processor; default: what the module says, else the option's default
 //! ; set NAME=VALUE          compiler option
@@ -14,8 +14,8 @@
 //! Warnings are expected in the same way, by their codes. The header ends at the first line that is no comment;
 //! directives, cases and errors may stand anywhere in the file.
 
+use crate::execute::RunCase;
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 /// What a test does with its module.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,8 +38,8 @@ pub enum TestKind {
     Compile,
     /// Assembles the PTX.
     Ptxas,
-    /// Runs the cases in the emulator.
-    Execute,
+    /// Runs the cases.
+    Run,
     /// Thread-level text: runs one pass and prints what it left.
     Pass(NvvmPass),
 }
@@ -75,7 +75,7 @@ impl TestKind {
         TestKind::Nvvm,
         TestKind::Compile,
         TestKind::Ptxas,
-        TestKind::Execute,
+        TestKind::Run,
         TestKind::Pass(NvvmPass::None),
         TestKind::Pass(NvvmPass::Verify),
         TestKind::Pass(NvvmPass::Cfg),
@@ -97,7 +97,7 @@ impl TestKind {
             TestKind::Nvvm => "nvvm",
             TestKind::Compile => "compile",
             TestKind::Ptxas => "ptxas",
-            TestKind::Execute => "execute",
+            TestKind::Run => "run",
             TestKind::Pass(NvvmPass::None) => "nvvm-print",
             TestKind::Pass(NvvmPass::Verify) => "nvvm-verify",
             TestKind::Pass(NvvmPass::Cfg) => "nvvm-pass cfg",
@@ -132,7 +132,7 @@ pub struct Header {
     /// Whether the output is compared in full.
     pub precise: bool,
     /// Executions.
-    pub cases: Vec<Value>,
+    pub cases: Vec<RunCase>,
     /// Expected errors and warnings.
     pub expected: Vec<Expected>,
     /// Lines with filecheck directives.
@@ -210,9 +210,7 @@ impl Header {
 
     fn finish_case(&mut self, case: Option<String>) -> Result<()> {
         if let Some(json) = case {
-            let value: Value = serde_json::from_str(&json).with_context(|| format!("case {json}"))?;
-            ensure!(value.is_object(), "a case must be a JSON object: {json}");
-            self.cases.push(value);
+            self.cases.push(RunCase::parse(&json)?);
         }
         Ok(())
     }
@@ -249,13 +247,13 @@ mod tests {
 
     #[test]
     fn everything_at_once() {
-        let text = "; test verify\n; test ptxas\n; set a=b\n; target sm_103a\n; prose with words\n; case: {\"x\":\n;+ 1}\n\n\
+        let text = "; test verify\n; test ptxas\n; set a=b\n; target sm_103a\n; prose with words\n; case: {\"sms\":\n;+ 1}\n\n\
                     kernel @k() { ; error: E0203 two ; error: E0204 three\n; test print\n; error: W0101 four\n\
                     ; error: E0205 five\nfoo\n; check: abc\n; ----\n; check: not read\n";
         let h = Header::parse(text).expect("parses");
         assert_eq!(h.tests, [TestKind::Verify, TestKind::Ptxas]);
         assert_eq!((h.set, h.target.as_deref()), (vec!["a=b".to_owned()], Some("sm_103a")));
-        assert_eq!(h.cases, [serde_json::json!({"x": 1})]);
+        assert_eq!(h.cases.len(), 1);
         assert_eq!(h.directives, ["check: abc"]);
         let got: Vec<_> = h.expected.iter().map(|e| (e.code.as_str(), e.text.as_str(), e.line)).collect();
         let want = [

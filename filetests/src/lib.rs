@@ -14,7 +14,6 @@
 
 pub mod errors;
 pub mod execute;
-pub mod expr;
 pub mod external;
 pub mod header;
 pub mod nvvm;

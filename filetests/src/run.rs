@@ -87,7 +87,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Materialize => Stage::Materialized,
         TestKind::Nvvm => Stage::Nvvm,
         TestKind::Compile => Stage::Ptx,
-        TestKind::Ptxas | TestKind::Execute | TestKind::Pass(_) => Stage::Metadata,
+        TestKind::Ptxas | TestKind::Run | TestKind::Pass(_) => Stage::Metadata,
     };
     let isa = match target(header, &module, &settings)? {
         Ok(isa) => isa,
@@ -107,7 +107,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Ptxas => {
             external::ptxas(&case.name, isa.cpu().name, &run.text(Stage::Ptx))?;
         }
-        TestKind::Execute => {
+        TestKind::Run => {
             let (ptx, metadata) = (run.text(Stage::Ptx), out.clone());
             for (source, kernel) in module.functions.iter().zip(&run.kernels) {
                 let materialized = kernel.materialized.as_ref().context("the kernel has agents")?;

@@ -4,4 +4,5 @@ pub mod check;
 pub mod compile;
 pub mod isa;
 pub mod options;
+pub mod run;
 pub mod schedule;

@@ -1,5 +1,6 @@
 //! Trace of a run: events by lane, and a writer of the Chrome trace format.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Row of a trace.
@@ -13,6 +14,18 @@ pub enum Lane {
     Store,
     /// The tensor pipe.
     Tensor,
+}
+
+impl Lane {
+    /// Number of the row: warps first.
+    fn row(self) -> u32 {
+        match self {
+            Lane::Warp(w) => w,
+            Lane::Load => 1000,
+            Lane::Store => 1001,
+            Lane::Tensor => 1002,
+        }
+    }
 }
 
 impl std::fmt::Display for Lane {
@@ -78,18 +91,27 @@ impl Trace for ChromeTrace {
 }
 
 impl ChromeTrace {
-    /// The trace as JSON.
+    /// The trace as JSON: CTAs are processes, lanes are named threads, the unit of time is one instruction.
     pub fn json(&self) -> String {
+        let lanes: BTreeSet<(u32, Lane)> = self.events.iter().map(|e| (e.cta, e.lane)).collect();
         let mut s = String::from("[");
-        for (i, e) in self.events.iter().enumerate() {
+        // Writing to a string cannot fail.
+        for (cta, lane) in lanes {
             let _ = write!(
                 s,
-                "{}{{\"name\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":1,\"pid\":{},\"tid\":\"{}\",\"args\":{{\"line\":{},\"value\":{}}}}}",
-                if i == 0 { "" } else { ",\n" },
+                "{}{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{cta},\"tid\":{},\"args\":{{\"name\":\"{lane}\"}}}}",
+                if s.len() == 1 { "" } else { ",\n" },
+                lane.row()
+            );
+        }
+        for e in &self.events {
+            let _ = write!(
+                s,
+                ",\n{{\"name\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":1,\"pid\":{},\"tid\":{},\"args\":{{\"line\":{},\"value\":{}}}}}",
                 e.what,
                 e.step,
                 e.cta,
-                e.lane,
+                e.lane.row(),
                 e.line,
                 e.value
             );

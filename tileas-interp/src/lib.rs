@@ -23,7 +23,7 @@ pub use agents::{Timing, run_agents};
 pub use error::{Fault, InterpError, InterpResult};
 pub use eval::Program;
 pub use memory::{Buffer, Memory};
-pub use sequential::run_sequential;
+pub use sequential::{run_magnitudes, run_sequential};
 pub use tile::{Data, Tile, Val, View};
 
 use std::rc::Rc;

@@ -24,16 +24,61 @@ pub fn run_sequential(
     memory: &mut Memory,
     limits: &Limits,
 ) -> InterpResult<Stats> {
-    let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program: Program::of(grid) };
+    run(f, grid, args, memory, limits, false)
+}
+
+/// Runs the kernel on magnitudes: every float is replaced by its absolute value, and differences by sums.
+///
+/// What a sum of products then writes is Σ|a·b|: what the tolerance of a comparison is relative to. Where comparisons of
+/// floats decide, the other branch may be taken.
+///
+/// # Errors
+/// See [`Fault`].
+pub fn run_magnitudes(
+    f: &Function,
+    grid: [u32; 3],
+    args: &[Arg],
+    memory: &mut Memory,
+    limits: &Limits,
+) -> InterpResult<Stats> {
+    run(f, grid, args, memory, limits, true)
+}
+
+fn run(
+    f: &Function,
+    grid: [u32; 3],
+    args: &[Arg],
+    memory: &mut Memory,
+    limits: &Limits,
+    magnitudes: bool,
+) -> InterpResult<Stats> {
+    let program = Program::of(grid);
+    let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, magnitudes };
     for id in Program::all(grid) {
         m.program.id = id;
         m.env.clear();
         for (v, x) in bind(f, args)? {
-            m.env[v] = Some(x);
+            m.env[v] = Some(if magnitudes { map_floats(x, f64::abs) } else { x });
         }
         m.block(f.entry(), 0)?;
     }
     Ok(Stats { steps: m.steps })
+}
+
+/// A value with its floats changed.
+fn map_floats(x: Val, f: impl Fn(f64) -> f64) -> Val {
+    match x {
+        Val::Float(x) => Val::Float(f(x)),
+        Val::Tile(mut t) => {
+            if let Data::Float(_) = t.data
+                && let Data::Float(list) = &mut Rc::make_mut(&mut t).data
+            {
+                list.iter_mut().for_each(|x| *x = f(*x));
+            }
+            Val::Tile(t)
+        }
+        other => other,
+    }
 }
 
 struct Machine<'a> {
@@ -43,6 +88,8 @@ struct Machine<'a> {
     steps: u64,
     limits: &'a Limits,
     program: Program,
+    /// See [`run_magnitudes`].
+    magnitudes: bool,
 }
 
 type Vals = SmallVec<[Val; 4]>;
@@ -56,6 +103,7 @@ impl Machine<'_> {
     }
 
     fn set(&mut self, op: Op, n: usize, x: Val) {
+        let x = if self.magnitudes { map_floats(x, f64::abs) } else { x };
         if let Some(&r) = self.f.results(op).get(n) {
             self.env[r] = Some(x);
         }
@@ -150,6 +198,17 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// The operands; on magnitudes with signs that make a difference a sum and a minimum the larger one.
+    fn operands(&self, opcode: Opcode, args: &[Val]) -> Vals {
+        let negated = |k: usize| match opcode {
+            Opcode::Subf => k == 1,
+            Opcode::Minf => true,
+            _ => false,
+        };
+        let all = args.iter().cloned().enumerate();
+        all.map(|(k, v)| if self.magnitudes && negated(k) { map_floats(v, |x| -x) } else { v }).collect()
+    }
+
     /// An op with an effect on memory, or a pure one.
     fn effect(&mut self, op: Op, args: &[Val]) -> InterpResult<()> {
         let f = self.f;
@@ -230,7 +289,7 @@ impl Machine<'_> {
                 };
                 self.set(op, 0, Val::Tile(t));
             }
-            _ => match eval::pure(f, op, args, &self.program)? {
+            opcode => match eval::pure(f, op, &self.operands(opcode, args), &self.program)? {
                 Some(v) => self.set(op, 0, v),
                 None => return unsupported("has no meaning in program order"),
             },

@@ -26,6 +26,8 @@ pub enum Fill {
     List(Vec<f64>),
     /// Zeros of both signs, subnormals, infinities, NaN and large numbers between ordinary ones.
     Special,
+    /// The elements' bytes in row-major order; zeros behind them.
+    Bytes(Vec<u8>),
 }
 
 impl Fill {
@@ -102,6 +104,14 @@ impl Elem {
         }
     }
 
+    /// The number that the bytes of an element stand for.
+    pub fn read(self, bytes: &[u8]) -> f64 {
+        let mut raw = [0; 8];
+        let n = bytes.len().min(8);
+        raw[..n].copy_from_slice(&bytes[..n]);
+        self.decode(u64::from_le_bytes(raw))
+    }
+
     /// The number bits stand for.
     pub fn decode(self, bits: u64) -> f64 {
         match self {
@@ -134,6 +144,57 @@ pub struct ViewSpec {
     pub pad: usize,
 }
 
+impl ViewSpec {
+    /// Element type, strides, byte of the first element, and bytes in all.
+    fn layout(&self) -> Result<(Elem, Vec<usize>, usize, usize), String> {
+        let Some(elem) = Elem::by_name(&self.elem) else {
+            return Err(format!("no element type {}", self.elem));
+        };
+        let dense = || -> Option<Vec<usize>> {
+            let mut strides = vec![1usize; self.shape.len()];
+            for k in (0..self.shape.len().saturating_sub(1)).rev() {
+                strides[k] = strides[k + 1].checked_mul(self.shape[k + 1].max(1))?;
+            }
+            Some(strides)
+        };
+        let too_large = || format!("more than {MAX_BYTES} bytes");
+        let strides = match &self.strides {
+            Some(s) if s.len() == self.shape.len() => s.clone(),
+            Some(_) => return Err("as many strides as extents are needed".into()),
+            None => dense().ok_or_else(too_large)?,
+        };
+        let last = self
+            .shape
+            .iter()
+            .zip(&strides)
+            .try_fold(0usize, |a, (&n, &s)| a.checked_add(n.saturating_sub(1).checked_mul(s)?));
+        let elements = match (self.shape.contains(&0), last.and_then(|l| l.checked_add(1))) {
+            (true, _) => 0,
+            (false, Some(n)) => n,
+            (false, None) => return Err(too_large()),
+        };
+        // Guards keep the alignment of what follows.
+        let offset = self.pad.checked_next_multiple_of(256).ok_or_else(too_large)?;
+        let total = elements.checked_mul(elem.bytes()).and_then(|n| n.checked_add(offset.checked_mul(2)?));
+        // Strides of 0 or below the extents make few bytes of many elements.
+        let count = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        match (total, count) {
+            (Some(total), Some(n)) if total <= MAX_BYTES && n <= MAX_BYTES => {
+                Ok((elem, strides, offset, total))
+            }
+            _ => Err(too_large()),
+        }
+    }
+
+    /// Bytes that the view takes, with its guards.
+    ///
+    /// # Errors
+    /// Unknown element types, ranks that do not fit, views that are too large.
+    pub fn bytes(&self) -> Result<usize, String> {
+        Ok(self.layout()?.3)
+    }
+}
+
 /// A view in memory.
 #[derive(Clone, Debug)]
 pub struct Placed {
@@ -163,34 +224,8 @@ pub fn place(
     memory: &mut Memory,
     host: &mut Host,
 ) -> Result<Placed, String> {
-    let Some(elem) = Elem::by_name(&spec.elem) else {
-        return Err(format!("{name}: no element type {}", spec.elem));
-    };
-    let dense = || -> Option<Vec<usize>> {
-        let mut strides = vec![1usize; spec.shape.len()];
-        for k in (0..spec.shape.len().saturating_sub(1)).rev() {
-            strides[k] = strides[k + 1].checked_mul(spec.shape[k + 1])?;
-        }
-        Some(strides)
-    };
-    let too_large = || format!("{name}: more than {MAX_BYTES} bytes");
-    let strides = match &spec.strides {
-        Some(s) if s.len() == spec.shape.len() => s.clone(),
-        Some(_) => return Err(format!("{name}: as many strides as extents are needed")),
-        None => dense().ok_or_else(too_large)?,
-    };
-    let size = elem.bytes();
-    let empty = spec.shape.contains(&0);
-    let last = spec
-        .shape
-        .iter()
-        .zip(&strides)
-        .try_fold(0usize, |a, (&n, &s)| a.checked_add(n.saturating_sub(1).checked_mul(s)?));
-    let elements = if empty { 0 } else { last.and_then(|l| l.checked_add(1)).ok_or_else(too_large)? };
-    // Guards keep the alignment of what follows.
-    let offset = spec.pad.next_multiple_of(256);
-    let total = elements.checked_mul(size).and_then(|n| n.checked_add(2 * offset));
-    let Some(total) = total.filter(|&n| n <= MAX_BYTES) else { return Err(too_large()) };
+    let (elem, strides, offset, total) = spec.layout().map_err(|e| format!("{name}: {e}"))?;
+    let (size, empty) = (elem.bytes(), spec.shape.contains(&0));
     let mut bytes: Vec<u8> = (0..total).map(|i| (i as u8) ^ 0x5A).collect();
     let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for b in name.bytes() {
@@ -200,8 +235,13 @@ pub fn place(
     let unsigned = matches!(elem, Elem::Int(_, false));
     let count: usize = if empty { 0 } else { spec.shape.iter().product() };
     for i in 0..count {
-        let x = number(&spec.fill, i, unsigned, &mut rng);
         let at = offset + position(i, &spec.shape, &strides) * size;
+        if let Fill::Bytes(list) = &spec.fill {
+            let given = list.get(i * size..(i + 1) * size);
+            bytes[at..at + size].copy_from_slice(given.unwrap_or(&[0; 8][..size]));
+            continue;
+        }
+        let x = number(&spec.fill, i, unsigned, &mut rng);
         bytes[at..at + size].copy_from_slice(&elem.encode(x).to_le_bytes()[..size]);
     }
     let buffer = memory.alloc(bytes);
@@ -233,6 +273,7 @@ fn number(fill: &Fill, i: usize, unsigned: bool, rng: &mut Rng) -> f64 {
         Fill::Ramp => (i % 251) as f64 - if unsigned { 0.0 } else { 125.0 },
         Fill::All(x) => *x,
         Fill::List(list) => list.get(i).copied().unwrap_or(0.0),
+        Fill::Bytes(_) => 0.0,
         Fill::Special => {
             const LIST: [f64; 12] = [
                 0.0,
@@ -258,15 +299,38 @@ impl Placed {
     pub fn numbers(&self, memory: &Memory) -> Vec<f64> {
         let bytes = memory.bytes(self.buffer);
         let size = self.elem.bytes();
-        let count = if self.shape.contains(&0) { 0 } else { self.shape.iter().product() };
-        (0..count)
-            .map(|i| {
-                let at = self.offset + position(i, &self.shape, &self.strides) * size;
-                let mut raw = [0; 8];
-                raw[..size].copy_from_slice(&bytes[at..at + size]);
-                self.elem.decode(u64::from_le_bytes(raw))
-            })
-            .collect()
+        (0..self.count()).map(|i| self.elem.read(&bytes[self.byte(i)..self.byte(i) + size])).collect()
+    }
+
+    /// Bytes of the elements in row-major order, without gaps and guards.
+    pub fn dense(&self, memory: &Memory) -> Vec<u8> {
+        let bytes = memory.bytes(self.buffer);
+        let size = self.elem.bytes();
+        (0..self.count()).flat_map(|i| bytes[self.byte(i)..self.byte(i) + size].iter().copied()).collect()
+    }
+
+    /// Number of elements.
+    pub fn count(&self) -> usize {
+        if self.shape.contains(&0) { 0 } else { self.shape.iter().product() }
+    }
+
+    /// The element that a byte of the buffer belongs to as `[i, j]`; empty outside all elements.
+    pub fn describe(&self, byte: usize) -> String {
+        let Some(mut rest) = byte.checked_sub(self.offset).map(|b| b / self.elem.bytes()) else {
+            return String::new();
+        };
+        // Larger strides first; that is unique unless elements overlap.
+        let mut order: Vec<usize> = (0..self.shape.len()).collect();
+        order.sort_by_key(|&k| std::cmp::Reverse(self.strides[k]));
+        let mut at = vec![0; self.shape.len()];
+        for k in order {
+            at[k] = rest.checked_div(self.strides[k]).unwrap_or(0);
+            rest -= at[k] * self.strides[k];
+            if at[k] >= self.shape[k] {
+                return String::new();
+            }
+        }
+        if rest == 0 { format!("{at:?}") } else { String::new() }
     }
 
     /// Byte of element `i` (row-major) in the buffer.

@@ -1,9 +1,10 @@
 //! Integer expressions of launch metadata.
 //!
-//! Grammar: integers, names of scalars, `view.dN` (extent in elements), `view.sN` (stride in elements), `+ - * / %`
-//! (floor division), comparisons `== != < <= > >=` (0 or 1), parentheses, `ceildiv(a, b)`, `min(…)`, `max(…)` and
-//! `ptr(view, …)`: the addresses of the views or-ed, to be tested for alignment. Total: any text gives a value or an
-//! error that names the place; nesting is limited.
+//! The part of [`super::syntax`] that makes sense for integers: names of scalars, `view.dN` (extent in elements), `view.sN`
+//! (stride in elements), `+ - * / // %` (floor division), comparisons (0 or 1), `ceildiv(a, b)`, `min(…)`, `max(…)` and
+//! `ptr(view, …)`: the addresses of the views or-ed, to be tested for alignment. Any text gives a value or an error.
+
+use super::syntax::{self, Binary, Expr, Kind};
 
 /// What the names of an expression stand for.
 pub trait Names {
@@ -22,194 +23,103 @@ pub trait Names {
 /// # Errors
 /// Unknown names, malformed text, division by zero, overflow: what and where (byte offset).
 pub fn evaluate(text: &str, names: &dyn Names) -> Result<i64, String> {
-    let mut p = Parser { text, at: 0, names, depth: 0 };
-    let v = p.comparison()?;
-    p.skip();
-    if p.at < text.len() { p.fail("expected an operator") } else { Ok(v) }
+    let tree = syntax::parse(text)?;
+    let walk = Walk { text, names };
+    walk.value(&tree)
 }
 
-const MAX_DEPTH: u32 = 64;
-
-/// A comparison operator.
-type Test = (&'static str, fn(i64, i64) -> bool);
-
-struct Parser<'a> {
+struct Walk<'a> {
     text: &'a str,
-    at: usize,
     names: &'a dyn Names,
-    depth: u32,
 }
 
-impl<'a> Parser<'a> {
-    fn fail<T>(&self, what: &str) -> Result<T, String> {
-        Err(format!("`{}` at {}: {what}", self.text, self.at))
+impl Walk<'_> {
+    fn fail<T>(&self, e: &Expr, what: &str) -> Result<T, String> {
+        Err(syntax::fail(self.text, e.at, what))
     }
 
-    fn rest(&self) -> &'a str {
-        &self.text[self.at..]
-    }
-
-    fn skip(&mut self) {
-        let rest = self.rest();
-        self.at += rest.len() - rest.trim_start().len();
-    }
-
-    fn take(&mut self, token: &str) -> bool {
-        self.skip();
-        let found = self.rest().starts_with(token);
-        if found {
-            self.at += token.len();
-        }
-        found
-    }
-
-    fn word(&mut self) -> &'a str {
-        self.skip();
-        let rest = self.rest();
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-        self.at += end;
-        &rest[..end]
-    }
-
-    fn checked(&self, v: Option<i64>) -> Result<i64, String> {
+    fn checked(&self, e: &Expr, v: Option<i64>) -> Result<i64, String> {
         match v {
             Some(v) => Ok(v),
-            None => self.fail("division by zero or overflow"),
+            None => self.fail(e, "division by zero or overflow"),
         }
     }
 
-    fn comparison(&mut self) -> Result<i64, String> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return self.fail("nested too deep");
-        }
-        let a = self.sum()?;
-        // Longer operators first.
-        let tests: [Test; 6] = [
-            ("==", |a, b| a == b),
-            ("!=", |a, b| a != b),
-            ("<=", |a, b| a <= b),
-            (">=", |a, b| a >= b),
-            ("<", |a, b| a < b),
-            (">", |a, b| a > b),
-        ];
-        let mut v = a;
-        for (token, test) in tests {
-            if self.take(token) {
-                v = i64::from(test(a, self.sum()?));
-                break;
-            }
-        }
-        self.depth -= 1;
-        Ok(v)
-    }
-
-    fn sum(&mut self) -> Result<i64, String> {
-        let mut v = self.product()?;
-        loop {
-            v = if self.take("+") {
-                let b = self.product()?;
-                self.checked(v.checked_add(b))?
-            } else if self.take("-") {
-                let b = self.product()?;
-                self.checked(v.checked_sub(b))?
-            } else {
-                return Ok(v);
-            };
-        }
-    }
-
-    fn product(&mut self) -> Result<i64, String> {
-        let mut v = self.atom()?;
-        loop {
-            v = if self.take("*") {
-                let b = self.atom()?;
-                self.checked(v.checked_mul(b))?
-            } else if self.take("/") {
-                self.take("/");
-                let b = self.atom()?;
-                self.checked(floor_div(v, b))?
-            } else if self.take("%") {
-                let b = self.atom()?;
-                self.checked(v.checked_rem_euclid(b))?
-            } else {
-                return Ok(v);
-            };
-        }
-    }
-
-    fn atom(&mut self) -> Result<i64, String> {
-        if self.take("(") {
-            let v = self.comparison()?;
-            return if self.take(")") { Ok(v) } else { self.fail("expected `)`") };
-        }
-        if self.take("-") {
-            self.depth += 1;
-            if self.depth > MAX_DEPTH {
-                return self.fail("nested too deep");
-            }
-            let v = self.atom()?;
-            self.depth -= 1;
-            return self.checked(v.checked_neg());
-        }
-        let word = self.word();
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return match word.parse() {
-                Ok(v) => Ok(v),
-                Err(_) => self.fail("expected an integer"),
-            };
-        }
-        if word.is_empty() {
-            return self.fail("expected a number, a name or `(`");
-        }
-        if self.take("(") {
-            return self.call(word);
-        }
-        if self.take(".") {
-            let part = self.word();
-            let d = part.get(1..).and_then(|n| n.parse().ok());
-            let v = match (part.get(..1), d) {
-                (Some("d"), Some(d)) => self.names.extent(word, d),
-                (Some("s"), Some(d)) => self.names.stride(word, d),
-                _ => None,
-            };
-            return match v {
+    fn value(&self, e: &Expr) -> Result<i64, String> {
+        match &e.kind {
+            Kind::Int(i) => Ok(*i),
+            Kind::Float(_) => self.fail(e, "expected an integer"),
+            Kind::Name(name) => match self.names.scalar(name) {
                 Some(v) => Ok(v),
-                None => self.fail(&format!("nothing is called {word}.{part}")),
-            };
-        }
-        match self.names.scalar(word) {
-            Some(v) => Ok(v),
-            None => self.fail(&format!("nothing is called {word}")),
+                None => self.fail(e, &format!("nothing is called {name}")),
+            },
+            Kind::Negate(x) => {
+                let x = self.value(x)?;
+                self.checked(e, x.checked_neg())
+            }
+            Kind::Binary(op, a, b) => {
+                let (a, b) = (self.value(a)?, self.value(b)?);
+                let test = |t: bool| Some(i64::from(t));
+                let v = match op {
+                    Binary::Eq => test(a == b),
+                    Binary::Ne => test(a != b),
+                    Binary::Le => test(a <= b),
+                    Binary::Ge => test(a >= b),
+                    Binary::Lt => test(a < b),
+                    Binary::Gt => test(a > b),
+                    Binary::Or => test(a != 0 || b != 0),
+                    Binary::And => test(a != 0 && b != 0),
+                    Binary::Add => a.checked_add(b),
+                    Binary::Sub => a.checked_sub(b),
+                    Binary::Mul => a.checked_mul(b),
+                    Binary::Div | Binary::FloorDiv => floor_div(a, b),
+                    Binary::Rem => a.checked_rem_euclid(b),
+                    Binary::MatMul | Binary::Power => return self.fail(e, "not an operator of integers"),
+                };
+                self.checked(e, v)
+            }
+            Kind::Member(view, part) => {
+                let Kind::Name(view) = &view.kind else { return self.fail(e, "expected the name of a view") };
+                let d = part.get(1..).and_then(|n| n.parse().ok());
+                let v = match (part.get(..1), d) {
+                    (Some("d"), Some(d)) => self.names.extent(view, d),
+                    (Some("s"), Some(d)) => self.names.stride(view, d),
+                    _ => None,
+                };
+                match v {
+                    Some(v) => Ok(v),
+                    None => self.fail(e, &format!("nothing is called {view}.{part}")),
+                }
+            }
+            Kind::Call(f, args, named) => match &f.kind {
+                Kind::Name(name) if named.is_empty() => self.call(e, name, args),
+                _ => self.fail(e, "no such function"),
+            },
+            Kind::List(_) | Kind::Index(..) => self.fail(e, "expected an integer"),
         }
     }
 
-    fn call(&mut self, name: &str) -> Result<i64, String> {
-        let mut args = Vec::new();
-        while !self.take(")") {
-            if !args.is_empty() && !self.take(",") {
-                return self.fail("expected `,` or `)`");
-            }
-            if name == "ptr" {
-                let view = self.word();
-                match self.names.address(view) {
-                    Some(a) => args.push(a as i64),
-                    None => return self.fail(&format!("there is no view {view}")),
+    fn call(&self, e: &Expr, name: &str, args: &[Expr]) -> Result<i64, String> {
+        if name == "ptr" {
+            let mut all = 0;
+            for view in args {
+                match &view.kind {
+                    Kind::Name(n) if self.names.address(n).is_some() => {
+                        all |= self.names.address(n).unwrap_or(0) as i64;
+                    }
+                    _ => return self.fail(view, "there is no such view"),
                 }
-            } else {
-                args.push(self.comparison()?);
             }
+            return Ok(all);
         }
+        let args = args.iter().map(|a| self.value(a)).collect::<Result<Vec<i64>, String>>()?;
         match (name, args.as_slice()) {
-            ("ptr", list) => Ok(list.iter().fold(0, |a, b| a | b)),
             ("min", [_, ..]) => Ok(args.iter().copied().fold(i64::MAX, i64::min)),
             ("max", [_, ..]) => Ok(args.iter().copied().fold(i64::MIN, i64::max)),
             ("ceildiv" | "cdiv", &[a, b]) => {
-                let neg = self.checked(a.checked_neg())?;
-                let q = self.checked(floor_div(neg, b))?;
-                self.checked(q.checked_neg())
+                self.checked(e, a.checked_neg().and_then(|n| floor_div(n, b)).and_then(i64::checked_neg))
             }
-            _ => self.fail(&format!("no function {name} of {} arguments", args.len())),
+            _ => self.fail(e, &format!("no function {name} of {} arguments", args.len())),
         }
     }
 }

@@ -5,8 +5,11 @@
 //! per parameter. Guarantee: everything the document demands under `requires` holds, or an error names it.
 //! Reads the document only; knows nothing of the compiler that wrote it.
 
+pub mod check;
 pub mod data;
 pub mod expr;
+pub mod formula;
+pub mod syntax;
 
 use crate::{Arg, Launch, MapDesc, OobFill, Swizzle, TmaType};
 use expr::{Names, evaluate};

@@ -1,0 +1,322 @@
+//! From the command line to a launch: global memory with its tensors, scalars, arguments.
+
+use super::args::{self, Init, Tensor};
+use super::{Args, Kernel, usage};
+use crate::Failure;
+use crate::npy;
+use std::collections::{BTreeMap, BTreeSet};
+use tileas_emu::host::data::{Elem, Fill, Placed, ViewSpec, place};
+use tileas_emu::host::expr::evaluate;
+use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare};
+use tileas_emu::{Arg, Launch, Memory};
+
+/// A tensor in memory.
+pub struct View {
+    /// Where it is.
+    pub placed: Placed,
+    /// Element type.
+    pub elem: String,
+}
+
+/// Everything a run begins with.
+pub struct Setup {
+    /// Memory before the run.
+    pub memory: Memory,
+    /// Tensors by name.
+    pub views: BTreeMap<String, View>,
+    /// What expressions of the metadata can name.
+    pub host: Host,
+    /// The launch.
+    pub launch: Launch,
+}
+
+/// What the kernel takes, as far as it is known.
+#[derive(Default)]
+struct Wanted {
+    views: BTreeSet<String>,
+    scalars: BTreeSet<String>,
+    /// Element types of views.
+    elems: BTreeMap<String, String>,
+}
+
+impl Wanted {
+    fn of(kernel: &Kernel, doc: &LaunchDoc) -> Wanted {
+        let mut w = Wanted::default();
+        for p in &doc.params {
+            let of = p.of.clone().unwrap_or_else(|| p.name.clone());
+            match p.kind.as_str() {
+                "pointer" | "size" | "stride" => _ = w.views.insert(of),
+                "scalar" => _ = w.scalars.insert(of),
+                _ => {}
+            }
+        }
+        for m in &doc.tensor_maps {
+            w.views.insert(m.view.clone());
+            w.elems.insert(m.view.clone(), m.elem.clone());
+        }
+        // The source knows all: also parameters that the code does not use.
+        if let Some((f, _)) = &kernel.source {
+            for &p in f.params() {
+                let (Some(name), data) = (f.value_name(p), f.value_data(p)) else { continue };
+                match data.as_scalar() {
+                    Some(_) => _ = w.scalars.insert(name.to_owned()),
+                    None => {
+                        w.views.insert(name.to_owned());
+                        w.elems.extend(data.elem().map(|e| (name.to_owned(), e.name().to_owned())));
+                    }
+                }
+            }
+        }
+        w
+    }
+}
+
+impl Setup {
+    /// Reads the arguments and makes the launch.
+    pub fn new(args: &Args, kernel: &Kernel) -> Result<Setup, Failure> {
+        let mut s = Setup {
+            memory: Memory::new(),
+            views: BTreeMap::new(),
+            host: Host { sms: args.sms, ..Host::default() },
+            launch: Launch::default(),
+        };
+        let wanted = kernel.doc.as_ref().map(|doc| Wanted::of(kernel, doc));
+        let mut given = BTreeMap::new();
+        for (name, value) in &args.args {
+            if given.insert(name.as_str(), value.as_str()).is_some() {
+                return usage(format!("--arg {name} is given twice"));
+            }
+        }
+        check_names(kernel, wanted.as_ref(), &given)?;
+        let is_view = |name: &str, value: &str| match &wanted {
+            Some(w) => w.views.contains(name),
+            None => args::looks_like_tensor(value),
+        };
+        let mut left = args.max_bytes;
+        for (&name, &value) in given.iter().filter(|(n, v)| is_view(n, v)) {
+            let known = wanted.as_ref().and_then(|w| w.elems.get(name)).map(String::as_str);
+            s.tensor(name, value, known, args.seed, &mut left)?;
+        }
+        for (&name, &value) in given.iter().filter(|(n, v)| !is_view(n, v)) {
+            let scalar = match (value.parse(), value.parse()) {
+                (Ok(i), _) => HostScalar::Int(i),
+                (_, Ok(x)) => HostScalar::Float(x),
+                _ => match evaluate(value, &s.host) {
+                    Ok(i) => HostScalar::Int(i),
+                    Err(e) => return usage(format!("--arg {name}: {e}")),
+                },
+            };
+            s.host.scalars.insert(name.to_owned(), scalar);
+        }
+        s.launch = match &kernel.doc {
+            Some(doc) => prepare(doc, &s.host, args.grid)
+                .and_then(|p| p.launch(&kernel.name))
+                .or_else(|e| usage(format!("{}: {e}", kernel.name)))?,
+            None => s.plain_launch(args, kernel)?,
+        };
+        Ok(s)
+    }
+
+    fn tensor(
+        &mut self,
+        name: &str,
+        value: &str,
+        known: Option<&str>,
+        seed: u64,
+        left: &mut u64,
+    ) -> Result<(), Failure> {
+        let wrong = |e: String| {
+            eprintln!("error: --arg {name}: {e}");
+            Failure::Usage
+        };
+        let tensor = args::tensor(value).map_err(wrong)?;
+        let file = match &tensor.init {
+            Init::File(file) => match std::fs::read(file) {
+                Ok(bytes) => Some(bytes),
+                Err(e) => {
+                    eprintln!("error: cannot read {file}: {e}");
+                    return Err(Failure::Io);
+                }
+            },
+            Init::Fill(_) => None,
+        };
+        let spec = specify(&tensor, known, file.as_deref()).map_err(wrong)?;
+        let bytes = spec.bytes().map_err(wrong)? as u64;
+        *left = match left.checked_sub(bytes) {
+            Some(left) => left,
+            None => return usage(format!("--arg {name}: the tensors take more than --max-bytes")),
+        };
+        let seed = tensor.seed.unwrap_or(seed);
+        let placed = place(name, &spec, seed, &mut self.memory, &mut self.host).or_else(usage)?;
+        self.views.insert(name.to_owned(), View { placed, elem: spec.elem });
+        Ok(())
+    }
+
+    /// A launch of pointers and scalars.
+    fn plain_launch(&self, args: &Args, kernel: &Kernel) -> Result<Launch, Failure> {
+        let Some(k) = kernel.program.kernel(Some(&kernel.name)) else {
+            return usage(format!("there is no kernel {}", kernel.name));
+        };
+        let Some(block) = args.block.or(k.bounds.reqntid) else {
+            return usage("the kernel has no .reqntid; give --block or --launch");
+        };
+        let mut list = Vec::new();
+        for p in &k.params {
+            let size = p.size as usize;
+            let unfit = |what: String| usage(format!("--arg {}: {what}", p.name));
+            let scalar = self.host.scalars.get(&p.name);
+            list.push(match (self.views.get(&p.name), scalar) {
+                _ if size == 128 => {
+                    return usage(format!("parameter {} is a tensor map; give --launch", p.name));
+                }
+                (Some(_), _) if size != 8 => {
+                    return unfit(format!("a tensor for a parameter of {size} bytes"));
+                }
+                (Some(v), _) => Arg::u64(self.memory.address(v.placed.buffer) + v.placed.offset as u64),
+                (None, Some(&HostScalar::Int(i))) if size <= 8 => {
+                    let bits = 8 * size as u32;
+                    let fits = bits >= 64 || (-(1i64 << (bits - 1))..1i64 << bits).contains(&i);
+                    if !fits {
+                        return unfit(format!("{i} does not fit into {size} bytes"));
+                    }
+                    Arg::Bytes(i.to_le_bytes()[..size].to_vec())
+                }
+                (None, Some(&HostScalar::Float(x))) if size == 4 => Arg::f32(x as f32),
+                (None, Some(&HostScalar::Float(x))) if size == 8 => Arg::Bytes(x.to_le_bytes().to_vec()),
+                (None, Some(_)) => return unfit(format!("not for a parameter of {size} bytes")),
+                (None, None) => return usage(format!("parameter {} needs an --arg", p.name)),
+            });
+        }
+        Ok(Launch {
+            kernel: Some(kernel.name.clone()),
+            grid: args.grid.unwrap_or([1; 3]),
+            block,
+            dynamic_smem: args.smem,
+            args: list,
+        })
+    }
+
+    /// The first byte in which two memories differ, in words.
+    pub fn difference(&self, a: &Memory, b: &Memory) -> Option<String> {
+        self.views.iter().find_map(|(name, v)| {
+            let (x, y) = (a.bytes(v.placed.buffer), b.bytes(v.placed.buffer));
+            let k = (0..x.len()).find(|&k| x[k] != y[k])?;
+            Some(format!("{name}{}", v.placed.describe(k)))
+        })
+    }
+
+    /// Prints a line for each tensor.
+    pub fn summary(&self, after: &Memory) {
+        for (name, v) in &self.views {
+            let extents: Vec<String> = v.placed.shape.iter().map(usize::to_string).collect();
+            let size = v.placed.elem.bytes();
+            let (old, new) = (v.placed.dense(&self.memory), v.placed.dense(after));
+            let changed = old.chunks(size).zip(new.chunks(size)).filter(|(a, b)| a != b).count();
+            let numbers = v.placed.numbers(after);
+            let bound = |f: fn(f64, f64) -> f64, start: f64| numbers.iter().copied().fold(start, f);
+            let nans = numbers.iter().filter(|x| x.is_nan()).count();
+            let first: Vec<String> = numbers.iter().take(6).map(f64::to_string).collect();
+            let form = extents.iter().chain([&v.elem]).cloned().collect::<Vec<_>>().join("x");
+            let range = match numbers.len() - nans {
+                0 => String::new(),
+                _ => {
+                    format!(", {} to {}", bound(f64::min, f64::INFINITY), bound(f64::max, f64::NEG_INFINITY))
+                }
+            };
+            let nans = if nans == 0 { String::new() } else { format!(", {nans} NaN") };
+            println!(
+                "{name}: {form}, {changed} changed, hash {:016x}{range}{nans}: {}{}",
+                hash(&new),
+                first.join(" "),
+                if numbers.len() > first.len() { " …" } else { "" }
+            );
+        }
+    }
+
+    /// Writes a tensor to a file.
+    pub fn write(&self, name: &str, file: &str, after: &Memory) -> Result<(), Failure> {
+        let Some(v) = self.views.get(name) else { return usage(format!("-o {name}: no such tensor")) };
+        let dense = v.placed.dense(after);
+        let bytes = match file.ends_with(".npy") {
+            true => npy::write(&v.elem, &v.placed.shape, &dense).unwrap_or(dense),
+            false => dense,
+        };
+        std::fs::write(file, bytes).map_err(|e| {
+            eprintln!("error: cannot write {file}: {e}");
+            Failure::Io
+        })
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Every name must mean something, and everything needed must be there.
+fn check_names(
+    kernel: &Kernel,
+    wanted: Option<&Wanted>,
+    given: &BTreeMap<&str, &str>,
+) -> Result<(), Failure> {
+    let plain: BTreeSet<String> = match wanted {
+        Some(_) => BTreeSet::new(),
+        None => {
+            let params = kernel.program.kernel(Some(&kernel.name)).map(|k| k.params.as_slice());
+            params.unwrap_or_default().iter().map(|p| p.name.clone()).collect()
+        }
+    };
+    let (views, scalars) = match wanted {
+        Some(w) => (&w.views, &w.scalars),
+        None => (&plain, &plain),
+    };
+    let all: BTreeSet<&str> = views.iter().chain(scalars).map(String::as_str).collect();
+    let names = all.iter().copied().collect::<Vec<_>>().join(", ");
+    if let Some(name) = given.keys().find(|n| !all.contains(**n)) {
+        return usage(format!("--arg {name}: {} has no such parameter; it takes {names}", kernel.name));
+    }
+    let missing: Vec<&str> = all.iter().copied().filter(|n| !given.contains_key(n)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    usage(format!("{} takes {names}; there is no --arg for {}", kernel.name, missing.join(", ")))
+}
+
+/// What a tensor looks like, from its text, the type the kernel wants and its file.
+fn specify(tensor: &Tensor, known: Option<&str>, file: Option<&[u8]>) -> Result<ViewSpec, String> {
+    if let (Some(given), Some(known)) = (&tensor.elem, known)
+        && Elem::by_name(given).map(|e| e.bytes()) != Elem::by_name(known).map(|e| e.bytes())
+    {
+        return Err(format!("the kernel's elements are {known}, not {given}"));
+    }
+    let array = file.filter(|f| npy::is_npy(f)).map(npy::read).transpose()?;
+    let from_file = array.as_ref().and_then(|a| npy::elem_of(a.descr));
+    let elem = tensor.elem.as_deref().or(known).or(from_file);
+    let elem = elem.ok_or("give an element type, as in 200x136xf16")?.to_owned();
+    if let Some(a) = &array
+        && !npy::fits(&elem, a.descr)
+    {
+        return Err(format!("the file's elements are {}, not {elem}", a.descr));
+    }
+    let shape = match (&tensor.shape, &array) {
+        (Some(shape), Some(a)) if *shape != a.shape => {
+            return Err(format!("the file's extents are {:?}, not {shape:?}", a.shape));
+        }
+        (Some(shape), _) => shape.clone(),
+        (None, Some(a)) => a.shape.clone(),
+        (None, None) => return Err("the file is no .npy; give its extents, as in 200x136xf16:@FILE".into()),
+    };
+    let fill = match (&tensor.init, file) {
+        (Init::Fill(fill), _) => fill.clone(),
+        (Init::File(_), bytes) => {
+            let data = array.map_or(bytes.unwrap_or_default(), |a| a.data);
+            let size = Elem::by_name(&elem).map_or(1, Elem::bytes);
+            let bytes = shape.iter().try_fold(size, |n, &d| n.checked_mul(d));
+            if bytes != Some(data.len()) {
+                return Err(format!("the file has {} bytes, not those of {shape:?} {elem}", data.len()));
+            }
+            Fill::Bytes(data.to_vec())
+        }
+    };
+    Ok(ViewSpec { shape, strides: tensor.strides.clone(), elem, fill, pad: 0 })
+}

@@ -1,0 +1,249 @@
+//! `tileas run` from outside: results, comparisons, faults, wrong usage.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const GEMM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gemm_f16.tileas");
+
+/// Status, standard output, standard error.
+fn tileas(args: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tileas")).args(args).output().expect("starts");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn temp(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Writes a file; its name.
+fn file(name: &str, contents: impl AsRef<[u8]>) -> String {
+    let path = temp(name);
+    std::fs::write(&path, contents).expect("writable");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+/// The arguments of the example kernel with the rest of a command line.
+fn gemm<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut all = vec!["run", file];
+    for arg in ["a=200x136", "b=136x136", "bias=136xf16", "c=200x136:nan", "kt=ceildiv(a.d1, 64)"] {
+        all.extend(["--arg", arg]);
+    }
+    all.extend(more);
+    all
+}
+
+#[test]
+fn a_kernel_agrees_with_its_source_and_a_formula() {
+    let expect = "c=relu(a @ b.T + bias)";
+    let (status, out, err) = tileas(&gemm(GEMM, &["--check", "--expect", expect, "--tol", "exact"]));
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    for part in [
+        "gemm_bias_relu: grid 2 x 2 x 1, 192 threads",
+        "fast: 1 runs",
+        "c: 200x136xf16, 27200 changed, hash ",
+        "a: 200x136xf16, 0 changed",
+        "c: 27200 elements agree with the source, exactly",
+        "c: 27200 elements agree with the formula, exactly",
+    ] {
+        assert!(out.contains(part), "{part} missing in\n{out}");
+    }
+    // The same bytes again, and others from another seed.
+    let again = tileas(&gemm(GEMM, &["--mode", "latest,random", "--seeds", "2"])).1;
+    let line = |text: &str| text.lines().find(|l| l.starts_with("c: ")).map(str::to_owned);
+    assert_eq!(line(&out), line(&again));
+    assert!(again.contains("random: 2 runs") && again.contains("latest: 2 runs"), "{again}");
+    assert_ne!(line(&out), line(&tileas(&gemm(GEMM, &["--seed", "9"])).1));
+    let (status, out, err) = tileas(&gemm(GEMM, &["--expect", "c=a @ b.T + bias"]));
+    assert_eq!(status, 1, "{out}");
+    assert!(err.contains("error[result]: fast: c[") && err.contains("says the formula"), "{err}");
+}
+
+#[test]
+fn rounding_errors_are_relative_to_the_sum_of_magnitudes() {
+    let mut args = gemm(GEMM, &["--check", "--arg", "alpha=1"]);
+    args.truncate(args.len() - 2);
+    for a in &mut args {
+        if *a == "a=200x136" {
+            *a = "a=200x136:normal";
+        }
+        if *a == "b=136x136" {
+            *a = "b=136x136xf16:normal:77";
+        }
+    }
+    let (status, out, err) = tileas(&args);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("within 1.953125e-3 of the scale"), "{out}");
+    args.extend(["--expect", "c=relu(a @ b.T + bias)", "--scale", "c=abs(a) @ abs(b).T + abs(bias)"]);
+    assert_eq!(tileas(&args).0, 0);
+    args.extend(["--tol", "2^-30"]);
+    assert_eq!(tileas(&args).0, 1);
+}
+
+#[test]
+fn ptx_with_metadata_files_and_traces() {
+    let ptx = temp("run_gemm.ptx").to_str().expect("UTF-8").to_owned();
+    assert_eq!(tileas(&["compile", GEMM, "-o", &ptx]).0, 0);
+    let (npy, raw, trace) = (temp("c.npy"), temp("c.bin"), temp("trace.json"));
+    let (npy, raw, trace) =
+        (npy.display().to_string(), raw.display().to_string(), trace.display().to_string());
+    let (to_npy, to_raw) = (format!("c={npy}"), format!("c={raw}"));
+    let more = ["-o", &to_npy, "--trace", &trace, "--launch", &format!("{ptx}.json")];
+    let (status, first, err) = tileas(&gemm(&ptx, &more));
+    assert_eq!((status, err.as_str()), (0, ""), "{first}");
+    assert_eq!(tileas(&gemm(&ptx, &["-o", &to_raw])).0, 0, "the metadata beside the file");
+    let (npy_bytes, raw_bytes) =
+        (std::fs::read(&npy).expect("written"), std::fs::read(&raw).expect("written"));
+    assert!(npy_bytes.starts_with(b"\x93NUMPY") && npy_bytes.ends_with(&raw_bytes));
+    assert_eq!(raw_bytes.len(), 2 * 200 * 136);
+    let events: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&trace).expect("written")).expect("JSON");
+    let names: Vec<&str> =
+        events.as_array().expect("a list").iter().filter_map(|e| e["args"]["name"].as_str()).collect();
+    for lane in ["warp 0", "TMA load", "TMA store", "tensor pipe"] {
+        assert!(names.contains(&lane), "{lane} missing in {names:?}");
+    }
+    // What was written is read: as the kernel's output it is all there already.
+    for from in [format!("c=@{npy}"), format!("c=200x136xf16:@{raw}")] {
+        let mut args = gemm(&ptx, &[]);
+        for a in &mut args {
+            if a.starts_with("c=") {
+                *a = &from;
+            }
+        }
+        let (status, out, err) = tileas(&args);
+        assert_eq!(status, 0, "{err}");
+        assert!(out.contains("c: 200x136xf16, 0 changed"), "{out}");
+    }
+    let (status, _, err) = tileas(&gemm(&ptx, &["--check"]));
+    assert!(status == 2 && err.contains("--expect"), "{err}");
+}
+
+const HEAD: &str = ".version 8.6\n.target sm_100a\n.address_size 64\n";
+
+/// Each thread adds `n` to its word.
+fn add(body: &str) -> String {
+    format!(
+        "{HEAD}.visible .entry add(.param .u64 p, .param .u32 n) {{
+  .reg .b64 %rd<3>; .reg .b32 %r<4>;
+  ld.param.u64 %rd0, [p]; ld.param.u32 %r0, [n];
+  mov.u32 %r1, %tid.x;
+  mad.wide.u32 %rd1, %r1, 4, %rd0;
+  {body}
+  ret;
+}}\n"
+    )
+}
+
+#[test]
+fn plain_ptx_takes_pointers_and_scalars() {
+    let good = file(
+        "add.ptx",
+        add("ld.global.u32 %r2, [%rd1];\n  add.u32 %r2, %r2, %r0;\n  st.global.u32 [%rd1], %r2;"),
+    );
+    let base = ["run", &good, "--block", "64", "--arg", "p=64xi32:ramp", "--arg", "n=5"];
+    let (status, out, err) = tileas(&[&base[..], &["--expect", "p=p + n"]].concat());
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("p: 64xi32, 64 changed") && out.contains("-120 to -57: -120 -119"), "{out}");
+    let (status, out, err) = tileas(&[&base[..], &["--mode", "explore"]].concat());
+    assert!(status == 0 && out.contains("all orders"), "{out}{err}");
+    // Everything that can be wrong with a launch says so, with status 2.
+    for (args, part) in [
+        (vec!["run", &good, "--arg", "p=64xi32", "--arg", "n=5"], ".reqntid"),
+        (vec!["run", &good, "--block", "33", "--arg", "p=64xi32", "--arg", "n=5"], "33 threads"),
+        (vec!["run", &good, "--block", "64", "--arg", "p=64xi32"], "no --arg for n"),
+        ([&base[..], &["--arg", "q=1"]].concat(), "no such parameter"),
+        ([&base[..], &["--arg", "n=6"]].concat(), "given twice"),
+        ([&base[..], &["--kernel", "sub"]].concat(), "no kernel sub"),
+        ([&base[..], &["--max-bytes", "255"]].concat(), "--max-bytes"),
+        ([&base[..], &["--expect", "p=p +"]].concat(), "expected a number"),
+        ([&base[..], &["--expect", "q=1"]].concat(), "no such tensor"),
+        ([&base[..], &["--scale", "p=1"]].concat(), "without --expect"),
+        ([&base[..], &["-o", "q=x"]].concat(), "no such tensor"),
+        ([&base[..], &["--mode", "explore,fast"]].concat(), "stands alone"),
+        ([&base[..], &["--mode", "slow"]].concat(), "slow"),
+        ([&base[..], &["--grid", "0"]].concat(), "above 0"),
+        ([&base[..], &["--seeds", "0"]].concat(), "0"),
+        ([&base[..], &["--tol", "near"]].concat(), "power"),
+        ([&base[..], &["--set", "verify-passes=false"]].concat(), ".tileas"),
+        (vec!["run", &good, "--block", "64", "--arg", "p=64xi32", "--arg", "n=4294967296"], "does not fit"),
+        (vec!["run", &good, "--block", "64", "--arg", "p=64xi32", "--arg", "n=64xi32"], "4 bytes"),
+        (vec!["run", &good, "--block", "64", "--arg", "p=999999999999999xi32", "--arg", "n=1"], "bytes"),
+        (vec!["run", &good, "--block", "64", "--arg", "p=64xi32:often", "--arg", "n=1"], "--arg p"),
+        (vec!["run", GEMM, "--arg", "a=200xq7"], "there is no --arg for"),
+        (vec!["run", GEMM, "--block", "64"], ".ptx"),
+    ] {
+        let (status, _, err) = tileas(&args);
+        assert_eq!(status, 2, "{args:?}\n{err}");
+        assert!(err.contains(part), "{part} missing for {args:?}\n{err}");
+    }
+    let missing = ["run", &good, "--block", "64", "--arg", "p=64xi32:@/no/such", "--arg", "n=1"];
+    assert_eq!(tileas(&missing).0, 3);
+    assert_eq!(tileas(&["run", "/no/such.ptx"]).0, 3);
+    assert_eq!(tileas(&[&base[..], &["-o", "p=/no/such/folder"]].concat()).0, 3);
+    let short = file("short.bin", [0; 7]);
+    let arg = format!("p=64xi32:@{short}");
+    let (status, _, err) = tileas(&["run", &good, "--block", "64", "--arg", &arg, "--arg", "n=1"]);
+    assert!(status == 2 && err.contains("7 bytes"), "{err}");
+}
+
+#[test]
+fn faults_show_the_line() {
+    let race = file(
+        "race.ptx",
+        add("and.b32 %r2, %r1, 31;\n  mad.wide.u32 %rd1, %r2, 4, %rd0;\n  st.global.u32 [%rd1], %r1;"),
+    );
+    let args = |name| ["run", name, "--block", "64", "--arg", "p=64xi32", "--arg", "n=5"];
+    let (status, _, err) = tileas(&args(&race));
+    assert_eq!(status, 1, "{err}");
+    for part in ["error[race]", "race.ptx:11:3", "st.global.u32 [%rd1], %r1;", "run: fast; CTA 0"] {
+        assert!(err.contains(part), "{part} missing in\n{err}");
+    }
+    // Without detectors it runs; the order then shows in the bytes.
+    let off = [&args(&race)[..], &["--detectors", "off"]].concat();
+    assert_eq!(tileas(&off).0, 0);
+    let (status, _, err) = tileas(&[&off[..], &["--mode", "random", "--seeds", "32"]].concat());
+    assert!(status == 1 && err.contains("not what the first run"), "{err}");
+    let (status, _, err) = tileas(&[&off[..], &["--mode", "explore"]].concat());
+    assert!(status == 1 && err.contains("depends on the order"), "{err}");
+    let outside = file("outside.ptx", add("st.global.u32 [%rd1+256], %r1;"));
+    let (status, _, err) = tileas(&args(&outside));
+    assert!(status == 1 && err.contains("error[bounds]") && err.contains("outside.ptx:9:3"), "{err}");
+    let stuck = file(
+        "stuck.ptx",
+        add("setp.lt.u32 %p0, %r1, 32;\n  @%p0 bra OTHER;\n  bar.sync 1, 64; bar.sync 2, 64; ret;\nOTHER:\n  bar.sync 2, 64; bar.sync 1, 64;")
+            .replace(".reg .b64", ".reg .pred %p<1>; .reg .b64"),
+    );
+    let (status, _, err) = tileas(&args(&stuck));
+    assert!(status == 1 && err.contains("error[deadlock]"), "{err}");
+    let limit = [&args(&outside)[..], &["--max-steps", "3"]].concat();
+    assert!(tileas(&limit).2.contains("error["));
+    let bad = file("bad.ptx", add("frobnicate.u32 %r1;"));
+    let (status, _, err) = tileas(&args(&bad));
+    assert!(status == 1 && err.contains("error[P010]") && err.contains("bad.ptx:9:3"), "{err}");
+}
+
+#[test]
+fn requirements_and_source_faults() {
+    // Rows of 137 elements of two bytes are not aligned for a tensor map.
+    let mut args = gemm(GEMM, &[]);
+    for a in &mut args {
+        if *a == "a=200x136" {
+            *a = "a=200x137";
+        }
+    }
+    let (status, _, err) = tileas(&args);
+    assert!(status == 2 && err.contains("requirement"), "{err}");
+    let text = "kernel @k(%x: view<gmem, ?xf32>, %n: i32) {
+  %m = divi 8, %n : i32
+  %t = tiled_load %x[%m] : tile<32xf32>
+  tiled_store %t, %x[0]
+  return
+}\n";
+    let k = file("divides.tileas", text);
+    let (status, out, err) = tileas(&["run", &k, "--arg", "x=64", "--arg", "n=0", "--check"]);
+    assert!(status != 0 && !err.is_empty(), "{out}{err}");
+    if status == 1 {
+        assert!(err.contains("error[value]: in program order") && err.contains("divides.tileas:2"), "{err}");
+    }
+}
