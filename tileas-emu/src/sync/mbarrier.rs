@@ -249,7 +249,11 @@ fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X
         let b = cx.cta.mbarrier(address)?;
         let know = &mut cx.w.frags[cx.f].know;
         know.acquire(&b.done);
-        b.waits.push((w, m, clock, line));
+        // A later wait of the same lanes comes after the earlier one.
+        match b.waits.iter_mut().find(|x| (x.0, x.1) == (w, m)) {
+            Some(x) => (x.2, x.3) = (clock, line),
+            None => b.waits.push((w, m, clock, line)),
+        }
         // Lanes may hand data to each other through the barrier.
         cx.cta.det.clocks[usize::from(w)] += 1;
         cx.w.since = cx.cta.det.clocks[usize::from(w)];
