@@ -305,7 +305,9 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
     b.collective(Collective::Aligned);
     let n = usize::try_from(b.imm(0)?).unwrap_or(usize::MAX);
     Ok(Box::new(move |cx, _| {
-        let Some(last) = cx.w.wgmma.groups.len().checked_sub(n.saturating_add(1)) else { return Ok(Flow::Next) };
+        let Some(last) = cx.w.wgmma.groups.len().checked_sub(n.saturating_add(1)) else {
+            return Ok(Flow::Next);
+        };
         let (upto, clock) = cx.w.wgmma.groups[last];
         while cx.w.wgmma.issued - (cx.w.wgmma.ops.len() as u64) < upto {
             finish_oldest(cx.cta, cx.w)?;

@@ -257,7 +257,11 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         }
         let end = u64::from(offset).next_multiple_of(u64::from(p.align)) + p.size;
         if end > u64::from(PARAM_LIMIT) {
-            errors.push(Diagnostic::new("P017", p.at, format!("parameters of more than {PARAM_LIMIT} bytes")));
+            errors.push(Diagnostic::new(
+                "P017",
+                p.at,
+                format!("parameters of more than {PARAM_LIMIT} bytes"),
+            ));
             break;
         }
         offset = offset.next_multiple_of(p.align);
