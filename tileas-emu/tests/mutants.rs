@@ -1,0 +1,177 @@
+//! Mutation analysis: every mutant that the rules make of a right kernel is caught, or it is listed with the reason
+//! why nothing can go wrong.
+//!
+//! The kernels: a hand-written GEMM for sm_90a, and three that the compiler made for sm_100a (a persistent GEMM, a GEMM
+//! with an epilogue, a sum over blocks in registers). A mutant is caught when it is refused, or some of at most 64
+//! timings ends in a fault or a wrong result. `TILEAS_MUTANTS=1` prints all verdicts.
+
+mod common;
+#[path = "common/mutants.rs"]
+mod rules;
+
+use common::*;
+use std::collections::BTreeMap;
+use tileas_emu::host::data::{Fill, ViewSpec, place};
+use tileas_emu::host::{Host, HostScalar, prepare, read_launch};
+use tileas_emu::*;
+
+/// Timings that a mutant may take until it is caught.
+const SEEDS: u64 = 64;
+/// Timings that a mutant without effect is given here; `TILEAS_MUTANTS` gives it all.
+const QUIET: usize = 3;
+
+/// A kernel, its launch, and what is right afterwards.
+struct Subject {
+    text: &'static str,
+    launch: Launch,
+    memory: Memory,
+    right: Box<dyn Fn(&Memory) -> Result<(), String>>,
+}
+
+impl Subject {
+    fn run(&self, text: &str, mode: Mode) -> Result<(), String> {
+        let p = Program::parse(text).map_err(|e| format!("refused: {}", e[0]))?;
+        let mut memory = self.memory.clone();
+        let o = RunOptions { max_steps: 3_000_000, ..all(mode) };
+        let first = |f: Fault| f.to_string().lines().next().unwrap_or("").to_string();
+        Machine::run(&p, &self.launch, &mut memory, &o, &mut NoTrace).map_err(first)?;
+        (self.right)(&memory).map_err(|e| format!("result: {e}"))
+    }
+
+    /// How a mutant is caught, and by which timing.
+    fn caught(&self, text: &str, most: usize) -> Option<(usize, String)> {
+        let modes = [Mode::Random(1), Mode::Latest(1)].into_iter();
+        let modes = modes.chain((2..SEEDS - 1).map(Mode::Random)).chain([Mode::Fast]);
+        modes.take(most).enumerate().find_map(|(i, m)| self.run(text, m).err().map(|e| (i, e)))
+    }
+}
+
+/// Mutants of a line that have no effect, and why.
+type Quiet = (usize, &'static str, &'static str);
+
+fn analyse(s: &Subject, without: &[&str], quiet: &[Quiet], at_least: usize) {
+    let thorough = std::env::var_os("TILEAS_MUTANTS").is_some();
+    for m in [Mode::Random(1), Mode::Latest(1), Mode::Random(2), Mode::Fast] {
+        s.run(s.text, m).unwrap_or_else(|e| panic!("the kernel itself, {m:?}: {e}"));
+    }
+    let mut quiet: BTreeMap<(usize, &str), &str> = quiet.iter().map(|q| ((q.0, q.1), q.2)).collect();
+    let (mut bad, mut caught, mut silent) = (Vec::new(), 0, 0);
+    for m in rules::mutants(s.text, without) {
+        let reason = quiet.remove(&(m.line, m.rule));
+        let most = if reason.is_some() && !thorough { QUIET } else { SEEDS as usize };
+        let found = s.caught(&m.text, most);
+        if thorough {
+            println!("{} | {} | {} | {found:?} {}", m.line, m.rule, m.old, reason.unwrap_or(""));
+        }
+        match (found, reason) {
+            (Some(_), None) => caught += 1,
+            (None, Some(_)) => silent += 1,
+            (None, None) => bad.push(format!("not caught: line {}, {}: {}", m.line, m.rule, m.old)),
+            (Some((_, e)), Some(_)) => {
+                bad.push(format!("listed as without effect: line {}, {}: {}: {e}", m.line, m.rule, m.old));
+            }
+        }
+    }
+    bad.extend(quiet.iter().map(|(k, _)| format!("listed, but no such mutant: {k:?}")));
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    assert!(caught >= at_least, "{caught} mutants caught, {silent} without effect");
+}
+
+fn hand(text: &'static str, hopper: bool, m: usize, n: usize, k: usize) -> Subject {
+    let mut memory = Memory::new();
+    let (launch, c, want) = gemm_hand(&mut memory, m, n, k, 1, hopper);
+    Subject { text, launch, memory, right: Box::new(move |mem| same(&get(mem, &c), &want, c.format)) }
+}
+
+/// A compiled kernel: its views (shape, type, fill), scalars, and the right values of one view.
+fn compiled(
+    text: &'static str,
+    json: &str,
+    views: &[(&str, &[usize], &str, &str)],
+    scalars: &[(&str, i64)],
+    out: &'static str,
+    want: impl Fn(&dyn Fn(&str) -> Vec<f64>) -> Vec<f64>,
+) -> Subject {
+    let (mut memory, mut host) = (Memory::new(), Host { sms: 1, ..Host::default() });
+    let mut placed = BTreeMap::new();
+    for &(name, shape, elem, fill) in views {
+        let fill = Fill::parse(fill).expect("a fill");
+        let spec = ViewSpec { shape: shape.to_vec(), strides: None, elem: elem.into(), fill, pad: 256 };
+        placed.insert(name, place(name, &spec, 1, &mut memory, &mut host).expect("a view"));
+    }
+    for &(name, v) in scalars {
+        host.scalars.insert(name.into(), HostScalar::Int(v));
+    }
+    let doc = &read_launch(json).expect("a launch document")[0];
+    let launch = prepare(doc, &host, None).and_then(|p| p.launch(&doc.kernel)).expect("a launch");
+    let want = want(&|name| placed[name].numbers(&memory));
+    let c = placed.remove(out).expect("the result");
+    let right = move |mem: &Memory| {
+        let got = c.numbers(mem);
+        match got.iter().zip(&want).position(|(g, w)| g != w) {
+            Some(i) => Err(format!("element {i}: {} instead of {}", got[i], want[i])),
+            None => Ok(()),
+        }
+    };
+    Subject { text, launch, memory, right: Box::new(right) }
+}
+
+/// `a[m][k] * b[n][k]`.
+fn product(a: &[f64], b: &[f64], k: usize) -> Vec<f64> {
+    let rows = a.chunks_exact(k);
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum();
+    rows.flat_map(|x| b.chunks_exact(k).map(move |y| dot(x, y))).collect()
+}
+
+#[test]
+fn hand_written_sm90a() {
+    let s = hand(include_str!("data/gemm_sm90a.ptx"), true, 264, 136, 392);
+    analyse(&s, &[], HOPPER, 40);
+}
+
+#[test]
+fn compiled_persistent() {
+    let text = include_str!("data/gemm_persistent.ptx");
+    let json = include_str!("data/gemm_persistent.json");
+    let views: &[(&str, &[usize], &str, &str)] =
+        &[("a", &[264, 328], "f16", "ints"), ("b", &[136, 328], "f16", "ints"), ("c", &[264, 136], "f16", "nan")];
+    let s = compiled(text, json, views, &[("kt", 6), ("mt", 3), ("nt", 2)], "c", |v| {
+        product(&v("a"), &v("b"), 328)
+    });
+    analyse(&s, &[], PERSISTENT, 40);
+}
+
+#[test]
+fn compiled_epilogue() {
+    let text = include_str!("data/gemm_bias_relu.ptx");
+    let json = include_str!("data/gemm_bias_relu.json");
+    let views: &[(&str, &[usize], &str, &str)] = &[
+        ("a", &[128, 392], "f16", "ints"),
+        ("b", &[128, 392], "f16", "ints"),
+        ("bias", &[128], "f16", "ints"),
+        ("c", &[128, 128], "f16", "nan"),
+    ];
+    let s = compiled(text, json, views, &[("kt", 7)], "c", |v| {
+        let bias = v("bias");
+        product(&v("a"), &v("b"), 392).iter().enumerate().map(|(i, x)| (x + bias[i % 128]).max(0.0)).collect()
+    });
+    analyse(&s, &["later", "K step", "count + 1", "stride / 2"], EPILOGUE, 30);
+}
+
+#[test]
+fn compiled_sum() {
+    let text = include_str!("data/sum_blocks.ptx");
+    let json = include_str!("data/sum_blocks.json");
+    let views: &[(&str, &[usize], &str, &str)] =
+        &[("a", &[128 * 14, 40], "f32", "ints"), ("c", &[128, 40], "f32", "nan")];
+    let s = compiled(text, json, views, &[("n", 14)], "c", |v| {
+        let a = v("a");
+        (0..128 * 40).map(|i| (0..14).map(|b| a[b * 128 * 40 + i]).sum()).collect()
+    });
+    analyse(&s, &[], SUM, 30);
+}
+
+const HOPPER: &[Quiet] = &[];
+const PERSISTENT: &[Quiet] = &[];
+const EPILOGUE: &[Quiet] = &[];
+const SUM: &[Quiet] = &[];
