@@ -24,6 +24,7 @@ pub fn run_sequential(
     memory: &mut Memory,
     limits: &Limits,
 ) -> InterpResult<Stats> {
+    crate::check_size(f, limits)?;
     let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program: Program::of(grid) };
     for id in Program::all(grid) {
         m.program.id = id;

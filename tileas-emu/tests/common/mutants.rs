@@ -59,7 +59,8 @@ fn instruction(line: &str) -> &str {
 
 /// Number of lines to behind the next instruction that others can see, unless a branch or a label comes first.
 fn reach(after: &[&str]) -> Option<usize> {
-    const SEEN: &[&str] = &["mbarrier", "fence", "tcgen05", "wgmma", "cp.", "bar.", "ld.shared", "st.shared", "stmatrix"];
+    const SEEN: &[&str] =
+        &["mbarrier", "fence", "tcgen05", "wgmma", "cp.", "bar.", "ld.shared", "st.shared", "stmatrix"];
     for (n, line) in after.iter().enumerate() {
         let t = instruction(line);
         let code = line.split("//").next().unwrap_or("").trim();
@@ -174,7 +175,12 @@ pub fn mutants(text: &str, without: &[&str]) -> Vec<Mutant> {
             }
         }
         if t.starts_with("setmaxnreg") {
-            add(i, "registers + 8", vec![line.replace(t, &t.replace(&value.to_string(), &(value + 8).to_string()))], 1);
+            add(
+                i,
+                "registers + 8",
+                vec![line.replace(t, &t.replace(&value.to_string(), &(value + 8).to_string()))],
+                1,
+            );
         }
     }
     out
