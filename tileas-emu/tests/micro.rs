@@ -46,14 +46,19 @@ fn python() -> Option<std::ffi::OsString> {
     if let Some(named) = std::env::var_os("TILEAS_PYTHON").filter(|p| !p.is_empty()) {
         return Some(named);
     }
-    let runs = std::process::Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    let runs =
+        std::process::Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
     let demanded = std::env::var_os("CI").is_some() || std::env::var_os("TILEAS_REQUIRE_PTXAS").is_some();
     assert!(runs || !demanded, "neither TILEAS_PYTHON nor python3: the validation script is not checked");
     runs.then(|| "python3".into())
 }
 
 fn script(args: &[&std::ffi::OsStr]) -> Option<String> {
-    let out = std::process::Command::new(python()?).args(args).current_dir(folder()).output().expect("python starts");
+    let out = std::process::Command::new(python()?)
+        .args(args)
+        .current_dir(folder())
+        .output()
+        .expect("python starts");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
     Some(text)
@@ -75,7 +80,8 @@ fn validation_runs_dry() {
     std::fs::create_dir_all(&dumps).unwrap();
     let (mut index, mut count) = (serde_json::Map::new(), 0);
     for case in cases("") {
-        let buffers = launch::run(&case, RunOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        let buffers =
+            launch::run(&case, RunOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name()));
         for (name, bytes) in buffers {
             std::fs::write(dumps.join(format!("{}.{name}.bin", case.name())), bytes).unwrap();
         }
@@ -84,7 +90,8 @@ fn validation_runs_dry() {
     }
     let json = serde_json::json!({ "cases": index });
     std::fs::write(dumps.join("index.json"), json.to_string()).unwrap();
-    let args = ["../../validate/validate_gpu.py".as_ref(), "--dry".as_ref(), "--dumps".as_ref(), dumps.as_os_str()];
+    let args =
+        ["../../validate/validate_gpu.py".as_ref(), "--dry".as_ref(), "--dumps".as_ref(), dumps.as_os_str()];
     let Some(text) = script(&args) else { return };
     let last = text.lines().last().unwrap_or("");
     assert_eq!(last, format!("{count} cases: {count} ran, 0 disagree, 0 failed, 0 of other targets"));
@@ -93,7 +100,8 @@ fn validation_runs_dry() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[5] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    let out = std::process::Command::new(python().unwrap()).args(args).current_dir(folder()).output().unwrap();
+    let out =
+        std::process::Command::new(python().unwrap()).args(args).current_dir(folder()).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&out.stdout).contains("1 disagree"));
 }

@@ -164,7 +164,8 @@ fn memory_and_coordinates_are_bounded() {
     let few = Limits { max_tile_elements: 1 << 12, ..Limits::default() };
     let e = run_sequential(&module.functions[0], [1, 1, 1], &args, &mut memory, &few).expect_err("too large");
     assert_eq!(e.fault, Fault::Limit);
-    let e = run_agents(&materialised(GEMM), [1, 1, 1], &args, &mut memory, Timing::Fast, &few).expect_err("too large");
+    let e = run_agents(&materialised(GEMM), [1, 1, 1], &args, &mut memory, Timing::Fast, &few)
+        .expect_err("too large");
     assert_eq!(e.fault, Fault::Limit);
     // Coordinates at the ends of 64 bits are outside the view, and nothing overflows.
     let far = "
@@ -178,7 +179,13 @@ kernel @far(%a: view<gmem, ?x?xf32>, %n: i64) {
         let buffer = memory.add(Buffer::new(Scalar::F32, 64));
         let (sizes, strides) = ([8, 8][..].into(), [i64::MAX, i64::MAX][..].into());
         let view = Arg::View(View { buffer, offset: i64::MAX, sizes, strides, elem: Scalar::F32 });
-        let done = run_sequential(&module.functions[0], [1, 1, 1], &[view, Arg::Int(n)], &mut memory, &Limits::default());
+        let done = run_sequential(
+            &module.functions[0],
+            [1, 1, 1],
+            &[view, Arg::Int(n)],
+            &mut memory,
+            &Limits::default(),
+        );
         assert!(done.is_ok(), "{n}: {done:?}");
     }
 }
