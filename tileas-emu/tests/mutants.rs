@@ -21,12 +21,15 @@ const SEEDS: u64 = 64;
 /// Timings that a mutant without effect is given, where `TILEAS_MUTANTS` does not say.
 const QUIET: usize = 2;
 
+/// Says what is wrong with the memory after a run.
+type Judge = Box<dyn Fn(&Memory) -> Result<(), String>>;
+
 /// A kernel, its launch, and what is right afterwards.
 struct Subject {
     text: &'static str,
     launch: Launch,
     memory: Memory,
-    right: Box<dyn Fn(&Memory) -> Result<(), String>>,
+    right: Judge,
 }
 
 impl Subject {
@@ -73,7 +76,7 @@ fn analyse(s: &Subject, without: &[&str], quiet: &[Quiet], at_least: usize) {
             }
         }
     }
-    bad.extend(quiet.iter().map(|(k, _)| format!("listed, but no such mutant: {k:?}")));
+    bad.extend(quiet.keys().map(|k| format!("listed, but no such mutant: {k:?}")));
     assert!(bad.is_empty(), "{}", bad.join("\n"));
     assert!(caught >= at_least, "{caught} mutants caught, {silent} without effect");
 }

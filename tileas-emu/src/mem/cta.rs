@@ -36,6 +36,9 @@ impl std::fmt::Display for Event {
     }
 }
 
+/// What a warpgroup's operation is (instruction and descriptors), and how many warps have issued it.
+pub type Issued = ((u32, u64, u64), u32);
+
 /// A CTA.
 pub struct Cta {
     /// Coordinates.
@@ -77,7 +80,7 @@ pub struct Cta {
     /// Which member elect.sync picks.
     pub elected: u32,
     /// Operations of each warpgroup by number: instruction and descriptors, and how many warps issued it.
-    pub wgmma_seen: FxHashMap<(u32, u64), ((u32, u64, u64), u32)>,
+    pub wgmma_seen: FxHashMap<(u32, u64), Issued>,
     /// Whether footprints are recorded.
     pub explore: bool,
     /// What the present step touches.
