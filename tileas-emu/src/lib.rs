@@ -34,6 +34,8 @@
 //! what the detectors' order requires.
 
 pub mod async_ops;
+#[cfg(any(test, feature = "arbitrary"))]
+pub mod check;
 pub mod decode;
 pub mod detect;
 pub mod diag;

@@ -40,7 +40,7 @@ fn hand_written_sm100a() {
     let p = program(SM100);
     for o in modes() {
         let mut mem = Memory::new();
-        let (l, c, want) = gemm_hand(&mut mem, 300, 520, 328, 2, false);
+        let (l, c, want) = gemm_hand(&mut mem, 200, 520, 200, 2, false);
         if let Err(e) = run(&p, &mut mem, &l, &c, &want, &o) {
             panic!("{o:?}: {e}");
         }
@@ -52,7 +52,7 @@ fn hand_written_sm90a() {
     let p = program(SM90);
     for o in modes() {
         let mut mem = Memory::new();
-        let (l, c, want) = gemm_hand(&mut mem, 200, 264, 328, 2, true);
+        let (l, c, want) = gemm_hand(&mut mem, 200, 264, 200, 2, true);
         if let Err(e) = run(&p, &mut mem, &l, &c, &want, &o) {
             panic!("{o:?}: {e}");
         }

@@ -41,23 +41,69 @@ fn assembled_by_ptxas() {
     assert!(seen.len() >= 80, "{}", seen.len());
 }
 
+/// The Python that is named, else the one on the path. None only where there is none and none is demanded.
+fn python() -> Option<std::ffi::OsString> {
+    if let Some(named) = std::env::var_os("TILEAS_PYTHON").filter(|p| !p.is_empty()) {
+        return Some(named);
+    }
+    let runs =
+        std::process::Command::new("python3").arg("--version").output().is_ok_and(|o| o.status.success());
+    let demanded = std::env::var_os("CI").is_some() || std::env::var_os("TILEAS_REQUIRE_PTXAS").is_some();
+    assert!(runs || !demanded, "neither TILEAS_PYTHON nor python3: the validation script is not checked");
+    runs.then(|| "python3".into())
+}
+
+fn script(args: &[&std::ffi::OsStr]) -> Option<String> {
+    let out = std::process::Command::new(python()?)
+        .args(args)
+        .current_dir(folder())
+        .output()
+        .expect("python starts");
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
+    Some(text)
+}
+
 #[test]
 fn scripts_write_these_files() {
-    // Like the other tests that need numpy: skipped unless a Python is named.
-    let Some(python) = std::env::var_os("TILEAS_PYTHON") else { return };
-    for args in [vec!["expected.py", "--check"], vec!["../../validate/validate_gpu.py", "--self-test"]] {
-        let out = std::process::Command::new(&python)
-            .args(&args)
-            .current_dir(folder())
-            .output()
-            .expect("python starts");
-        assert!(
-            out.status.success(),
-            "{args:?}: {}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
+    script(&["../../validate/validate_gpu.py".as_ref(), "--self-test".as_ref()]);
+    // This one needs numpy, so it runs where a Python is named.
+    if std::env::var_os("TILEAS_PYTHON").is_some() {
+        script(&["expected.py".as_ref(), "--check".as_ref()]);
     }
+}
+
+/// The validation script from end to end with the emulator in the GPU's place, and with one wrong byte.
+#[test]
+fn validation_runs_dry() {
+    let dumps = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("validate");
+    std::fs::create_dir_all(&dumps).unwrap();
+    let (mut index, mut count) = (serde_json::Map::new(), 0);
+    for case in cases("") {
+        let buffers =
+            launch::run(&case, RunOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+        for (name, bytes) in buffers {
+            std::fs::write(dumps.join(format!("{}.{name}.bin", case.name())), bytes).unwrap();
+        }
+        index.insert(case.name().into(), "ok".into());
+        count += 1;
+    }
+    let json = serde_json::json!({ "cases": index });
+    std::fs::write(dumps.join("index.json"), json.to_string()).unwrap();
+    let args =
+        ["../../validate/validate_gpu.py".as_ref(), "--dry".as_ref(), "--dumps".as_ref(), dumps.as_os_str()];
+    let Some(text) = script(&args) else { return };
+    let last = text.lines().last().unwrap_or("");
+    assert_eq!(last, format!("{count} cases: {count} ran, 0 disagree, 0 failed, 0 of other targets"));
+    // A byte that is wrong is reported.
+    let file = dumps.join("ldmatrix.out.bin");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[5] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let out =
+        std::process::Command::new(python().unwrap()).args(args).current_dir(folder()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stdout).contains("1 disagree"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ const HEAD: &str =
 fn text(body: &str) -> String {
     format!(
         "{HEAD}.visible .entry k(.param .u64 x, .param .u64 y)\n.maxntid 128\n{{\n.reg .pred %p<16>;\n.reg .b16 %h<8>;\n.reg .b32 %r<80>, %s;\n\
-         .reg .b64 %rd<16>;\n.reg .f32 %f<16>;\nld.param.u64 %rd0, [x];\nld.param.u64 %rd1, [y];\nmov.u32 %r0, %tid.x;\nmov.u32 %s, smem;\n\
+         .reg .b64 %rd<16>;\n.reg .f32 %f<16>;\n.local .align 16 .b8 own[64];\nld.param.u64 %rd0, [x];\nld.param.u64 %rd1, [y];\nmov.u32 %r0, %tid.x;\nmov.u32 %s, smem;\n\
          mul.wide.u32 %rd2, %r0, 4;\nadd.s64 %rd3, %rd0, %rd2;\nadd.s64 %rd4, %rd1, %rd2;\nld.global.b32 %r1, [%rd3];\n{body}\nret;\n}}\n"
     )
 }
@@ -27,7 +27,7 @@ fn code(body: &str, threads: u32, o: &RunOptions) -> (&'static str, String) {
     let y = put(&mut mem, &F32, 4, 32, |_| 0.0);
     let args = vec![Arg::u64(mem.address(x.id)), Arg::u64(mem.address(y.id))];
     let l = Launch { kernel: None, grid: [1, 1, 1], block: [threads, 1, 1], dynamic_smem: 4096, args };
-    let o = RunOptions { max_steps: 20_000, ..*o };
+    let o = RunOptions { max_steps: 20_000, max_in_flight: 64, ..*o };
     match Machine::run(&p, &l, &mut mem, &o, &mut NoTrace) {
         Ok(_) => ("none", String::new()),
         Err(f) => (f.code, f.to_string()),
@@ -82,6 +82,16 @@ fn misuse_is_reported() {
         ("none", "st.shared.b16 [%s+64], %h0;".replace("%h0", "1"), 32),
         ("exit.store", "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; @%p0 fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; @%p0 cp.async.bulk.commit_group;".into(), 32),
         ("proxy", "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
+        // The full wait orders the writes also of stores whose reading was waited for before.
+        ("none", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0; ld.global.b32 %r3, [%rd1]; L:".into(), 32),
+        ("race", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; ld.global.b32 %r3, [%rd1]; L:".into(), 32),
+        ("limit.in_flight", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; Q: cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; bra Q; L:".into(), 32),
+        // Local memory.
+        ("none", "st.local.b32 [own+8], %r1; mov.u64 %rd5, own; cvta.local.u64 %rd5, %rd5; ld.b32 %r3, [%rd5+8]; setp.ne.u32 %p0, %r3, %r1; @%p0 trap;".into(), 32),
+        ("none", "st.local.v2.b32 [own], {%r0, %r1}; ld.local.u32 %r3, [own]; setp.ne.u32 %p0, %r3, %r0; @%p0 trap;".into(), 32),
+        ("bounds", "st.local.b32 [own+64], %r1;".into(), 32),
+        ("align", "st.local.b32 [own+2], %r1;".into(), 32),
+        ("P012", "ld.local.b32 %r3, [smem];".into(), 32),
         ("none", "setp.eq.u32 %p0, %r0, 0; @%p0 st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; @%p0 fence.proxy.async.shared::cta; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;".into(), 32),
     ];
     let mut bad = Vec::new();

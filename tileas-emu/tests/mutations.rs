@@ -313,9 +313,9 @@ fn outcome(text: &str, hopper: bool, o: &RunOptions) -> (&'static str, String) {
     };
     let mut mem = Memory::new();
     let (l, c, want) = if hopper {
-        gemm_hand(&mut mem, 264, 264, 456, 1, true)
+        gemm_hand(&mut mem, 136, 136, 328, 1, true)
     } else {
-        gemm_hand(&mut mem, 264, 520, 328, 1, false)
+        gemm_hand(&mut mem, 264, 264, 328, 1, false)
     };
     match Machine::run(&p, &l, &mut mem, o, &mut NoTrace) {
         Err(f) => (f.code, f.to_string()),

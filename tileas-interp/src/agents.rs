@@ -43,6 +43,7 @@ pub fn run_agents(
     limits: &Limits,
 ) -> InterpResult<Stats> {
     let mut steps = 0;
+    crate::check_size(f, limits)?;
     let bound = bind(f, args)?;
     for id in Program::all(grid) {
         let program = Program { id, ..Program::of(grid) };

@@ -40,11 +40,19 @@ pub struct Limits {
     pub max_slots: usize,
     /// Elements of all rings of a kernel together.
     pub max_ring_elements: u64,
+    /// Elements of all tile values of a kernel together: each holds one tile at a time.
+    pub max_tile_elements: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_steps: 100_000_000, max_nesting: 128, max_slots: 256, max_ring_elements: 1 << 26 }
+        Limits {
+            max_steps: 100_000_000,
+            max_nesting: 128,
+            max_slots: 256,
+            max_ring_elements: 1 << 26,
+            max_tile_elements: 1 << 28,
+        }
     }
 }
 
@@ -76,6 +84,26 @@ impl Program {
         let [x, y, z] = grid.map(i64::from);
         (0..z).flat_map(move |k| (0..y).flat_map(move |j| (0..x).map(move |i| [i, j, k])))
     }
+}
+
+/// Refuses kernels whose values may take more memory than allowed.
+fn check_size(f: &Function, limits: &Limits) -> InterpResult<()> {
+    let size = |v: Value| tile::tile_type(f.value_data(v)).map_or(0, |(dims, _)| tile::count(dims) as u64);
+    let mut total = 0u64;
+    let mut blocks = vec![f.entry()];
+    while let Some(b) = blocks.pop() {
+        let mut add = |values: &[Value]| total = values.iter().fold(total, |n, &v| n.saturating_add(size(v)));
+        add(f.block_params(b));
+        for op in f.block_ops(b) {
+            add(f.results(op));
+            blocks.extend(f.regions(op).iter().map(|&r| f.region_block(r)));
+        }
+    }
+    if total > limits.max_tile_elements {
+        let message = format!("{total} elements in all tiles (max_tile_elements)");
+        return Err(InterpError::new(Fault::Limit, message));
+    }
+    Ok(())
 }
 
 /// Binds arguments to parameters.

@@ -113,6 +113,9 @@ impl Buffer {
 }
 
 /// Bits of an element in memory; truth values take a byte.
+/// Beyond every view: extents are below 2^31, and 2^32 elements more do not overflow.
+const FAR: i64 = 1 << 62;
+
 fn width(elem: Scalar) -> usize {
     if elem == Scalar::I1 { 8 } else { elem.bits() as usize }
 }
@@ -138,14 +141,15 @@ impl Memory {
 
     /// Index in the buffer of a view element; `None` outside the view.
     fn locate(&self, view: &View, at: &[i64]) -> Option<i64> {
-        let mut index = view.offset;
+        let mut index = i128::from(view.offset);
         for (k, &x) in at.iter().enumerate() {
             if x < 0 || x >= view.sizes[k] {
                 return None;
             }
-            index += x * view.strides[k];
+            index = index.saturating_add(i128::from(x) * i128::from(*view.strides.get(k)?));
         }
-        Some(index)
+        // What no buffer has is told by the caller.
+        Some(i64::try_from(index).unwrap_or(i64::MAX))
     }
 
     /// Calls `f` with the tile index and buffer index (or `None` outside the view) of every element of a box whose
@@ -164,7 +168,9 @@ impl Memory {
             return Err(InterpError::new(Fault::Argument, "the view does not fit the tile or the buffer"));
         }
         let n = count(dims);
-        let mut at: SmallVec<[i64; 4]> = origin.into();
+        // Far outside is far outside: coordinates must not overflow on the way through the tile.
+        let origin: SmallVec<[i64; 4]> = origin.iter().map(|o| o.clamp(&-FAR, &FAR)).copied().collect();
+        let mut at = origin.clone();
         for i in 0..n {
             let index = match self.locate(view, &at) {
                 None => None,

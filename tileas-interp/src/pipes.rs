@@ -33,21 +33,21 @@ impl Barrier {
     /// `n` arrivals. `false`: too many.
     #[must_use]
     pub fn arrive(&mut self, n: i64) -> bool {
-        self.pending -= n;
+        self.pending = self.pending.saturating_sub(n);
         self.settle()
     }
 
     /// Announces bytes and arrives once. `false`: too many arrivals.
     #[must_use]
     pub fn expect(&mut self, bytes: i64) -> bool {
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         self.arrive(1)
     }
 
     /// Bytes came in. `false`: a phase would have more of them than announced.
     #[must_use]
     pub fn complete(&mut self, bytes: i64) -> bool {
-        self.bytes -= bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
         self.settle()
     }
 

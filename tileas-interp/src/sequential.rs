@@ -52,6 +52,7 @@ fn run(
     limits: &Limits,
     magnitudes: bool,
 ) -> InterpResult<Stats> {
+    crate::check_size(f, limits)?;
     let program = Program::of(grid);
     let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, magnitudes };
     for id in Program::all(grid) {

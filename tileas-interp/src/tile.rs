@@ -27,7 +27,7 @@ pub struct Tile {
 
 /// Number of elements of extents.
 pub fn count(dims: &[u32]) -> usize {
-    dims.iter().map(|&d| d as usize).product()
+    dims.iter().fold(1usize, |n, &d| n.saturating_mul(d as usize))
 }
 
 impl Tile {
@@ -130,7 +130,7 @@ fn inside(full: &[u32], part: &[u32], offsets: &[i64]) -> Option<usize> {
     let mut at = 0;
     for k in 0..full.len() {
         let o = offsets.get(k).copied().unwrap_or(0);
-        if o < 0 || o + i64::from(part[k]) > i64::from(full[k]) {
+        if o < 0 || o.saturating_add(i64::from(part[k])) > i64::from(full[k]) {
             return None;
         }
         at += o as usize * strides[k];

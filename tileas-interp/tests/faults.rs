@@ -156,3 +156,36 @@ fn bad_arguments_are_errors() {
     let e = run_agents(&f, [1; 3], &args, &mut memory, Timing::Fast, &few).unwrap_err();
     assert_eq!(e.fault, Fault::Limit);
 }
+
+#[test]
+fn memory_and_coordinates_are_bounded() {
+    let module = parse_module(GEMM).expect("parses");
+    let (mut memory, args) = setup();
+    let few = Limits { max_tile_elements: 1 << 12, ..Limits::default() };
+    let e = run_sequential(&module.functions[0], [1, 1, 1], &args, &mut memory, &few).expect_err("too large");
+    assert_eq!(e.fault, Fault::Limit);
+    let e = run_agents(&materialised(GEMM), [1, 1, 1], &args, &mut memory, Timing::Fast, &few)
+        .expect_err("too large");
+    assert_eq!(e.fault, Fault::Limit);
+    // Coordinates at the ends of 64 bits are outside the view, and nothing overflows.
+    let far = "
+kernel @far(%a: view<gmem, ?x?xf32>, %n: i64) {
+  %x = tiled_load %a[%n, %n] : tile<16x32xf32>
+  tiled_store %x, %a[%n, %n]
+}";
+    let Ok(module) = parse_module(far) else { panic!("does not parse") };
+    for n in [i64::MAX, i64::MIN, i64::MAX / 16, -1] {
+        let mut memory = Memory::new();
+        let buffer = memory.add(Buffer::new(Scalar::F32, 64));
+        let (sizes, strides) = ([8, 8][..].into(), [i64::MAX, i64::MAX][..].into());
+        let view = Arg::View(View { buffer, offset: i64::MAX, sizes, strides, elem: Scalar::F32 });
+        let done = run_sequential(
+            &module.functions[0],
+            [1, 1, 1],
+            &[view, Arg::Int(n)],
+            &mut memory,
+            &Limits::default(),
+        );
+        assert!(done.is_ok(), "{n}: {done:?}");
+    }
+}

@@ -8,9 +8,11 @@ use super::Pending;
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
+use crate::detect::Agent;
 use crate::exec::cx::lanes;
 use crate::exec::{Flow, Trap, X};
 use crate::layout::tma::Piece;
+use crate::mem::cta::Cta;
 
 fn check(smem: u32, global: u64, bytes: u32) -> X<()> {
     if bytes == 0 || !(u64::from(bytes | smem) | global).is_multiple_of(16) {
@@ -53,6 +55,12 @@ fn store(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
+/// A committed group of a thread: its number, and the clocks of the thread's stores (reading, writing) so far.
+pub type Group = (u64, u32, u32);
+
+/// Groups kept per thread; older ones are forgotten once their stores are.
+const KEPT: usize = 64;
+
 fn commit(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
     Ok(Box::new(|cx, m| {
@@ -62,24 +70,50 @@ fn commit(b: &mut Build<'_>) -> R<Exec> {
             for s in cx.cta.stores.iter_mut().filter(|s| s.thread == thread && s.group.is_none()) {
                 s.group = Some(group);
             }
-            cx.cta.bulk_groups.entry(thread).or_default().push(group);
+            let (read, write) = cx.cta.store_clocks(thread);
+            cx.cta.bulk_groups.entry(thread).or_default().push((group, read.1, write.1));
         }
         cx.log("bulk commit", 0);
         Ok(Flow::Next)
     }))
 }
 
+impl Cta {
+    /// Agents of a thread's stores (reading, writing) and their clocks now.
+    fn store_clocks(&mut self, thread: u32) -> ((u16, u32), (u16, u32)) {
+        if !self.det.on.races {
+            return Default::default();
+        }
+        let mut at = |a| {
+            let a = self.det.agent(a);
+            (a, self.det.clocks[usize::from(a)])
+        };
+        (at(Agent::StoreRead(thread)), at(Agent::StoreWrite(thread)))
+    }
+
+    /// Forgets stores that are over and waited for, and a thread's old groups without stores.
+    fn forget_stores(&mut self, thread: u32, n: usize) {
+        self.stores.retain(|s| s.stage < 2 || !s.read_waited);
+        let open = self.stores.iter().filter(|s| s.thread == thread).filter_map(|s| s.group).min();
+        if let Some(groups) = self.bulk_groups.get_mut(&thread) {
+            let old = groups.len().saturating_sub(n.max(KEPT));
+            let done = groups[..old].partition_point(|g| open.is_none_or(|o| g.0 < o));
+            groups.drain(..done);
+        }
+    }
+}
+
 fn wait(b: &mut Build<'_>) -> R<Exec> {
     b.count(1)?;
     b.visible();
-    let n = b.imm(0)? as usize;
+    let n = usize::try_from(b.imm(0)?).unwrap_or(usize::MAX);
     let read = b.m(0).is_some();
     Ok(Box::new(move |cx, m| {
         for l in lanes(m) {
             let thread = cx.w.id * 32 + l as u32;
-            let Some(groups) = cx.cta.bulk_groups.get_mut(&thread) else { continue };
-            let Some(last) = groups.len().checked_sub(n + 1) else { continue };
-            let upto = groups[last];
+            let Some(groups) = cx.cta.bulk_groups.get(&thread) else { continue };
+            let Some(last) = groups.len().checked_sub(n.saturating_add(1)) else { continue };
+            let (upto, read_clock, write_clock) = groups[last];
             let stage = if read { 1 } else { 2 };
             let todo: Vec<u64> = cx
                 .cta
@@ -94,16 +128,17 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
                 }
                 if let Some(s) = cx.cta.stores.iter_mut().find(|s| s.id == id) {
                     s.read_waited = true;
-                    let know = &mut cx.w.frags[cx.f].know;
-                    if s.reading.know.is_some() {
-                        know.g.raise(s.reading.agent, s.reading.clock);
-                        if !read {
-                            know.g.raise(s.writing.agent, s.writing.clock);
-                        }
-                    }
                 }
             }
-            cx.cta.stores.retain(|s| s.stage < 2 || !s.read_waited);
+            if cx.cta.det.on.races {
+                let (r, w) = cx.cta.store_clocks(thread);
+                let know = &mut cx.w.frags[cx.f].know;
+                know.g.raise(r.0, read_clock);
+                if !read {
+                    know.g.raise(w.0, write_clock);
+                }
+            }
+            cx.cta.forget_stores(thread, n);
         }
         cx.log(if read { "bulk wait read" } else { "bulk wait" }, n as u64);
         Ok(Flow::Next)

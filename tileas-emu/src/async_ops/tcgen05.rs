@@ -238,7 +238,8 @@ impl Cta {
 
 impl Cx<'_> {
     /// Queues an operation on the tensor pipe of a lane's thread.
-    pub fn issue_pipe(&mut self, lane: usize, work: Work) {
+    pub fn issue_pipe(&mut self, lane: usize, work: Work) -> X<()> {
+        self.room(0)?;
         let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
         let own = self.own(1 << lane);
         let know = &self.w.frags[self.f].know;
@@ -251,6 +252,7 @@ impl Cx<'_> {
         };
         let (id, site) = (self.cta.op_id(), self.site());
         self.cta.pipes.entry(thread).or_default().push_back(PipeOp { id, ticket, work, site });
+        Ok(())
     }
 }
 
@@ -345,7 +347,7 @@ fn mma(b: &mut Build<'_>) -> R<Exec> {
         }
         let accumulate = cx.w.pred(enable) >> l & 1 != 0;
         let work = Mma { idesc, d: (lane, column), a: av, b: bv, accumulate, scale, disabled };
-        cx.issue_pipe(l, Work::Mma(Box::new(work)));
+        cx.issue_pipe(l, Work::Mma(Box::new(work)))?;
         cx.log("mma issued", column.into());
         Ok(Flow::Next)
     }))
@@ -367,7 +369,7 @@ fn cp(b: &mut Build<'_>) -> R<Exec> {
         }
         cx.cta.tmem.check(column, shape.columns(), "tcgen05.cp")?;
         let desc = SmemDesc::decode(cx.w.u64(d, l), Family::Tcgen05)?;
-        cx.issue_pipe(l, Work::Copy(shape, desc, column));
+        cx.issue_pipe(l, Work::Copy(shape, desc, column))?;
         Ok(Flow::Next)
     }))
 }
@@ -380,7 +382,7 @@ fn commit(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let mbar = cx.shared_address(a, l)?;
             cx.cta.mbarrier(mbar)?;
-            cx.issue_pipe(l, Work::Commit(mbar));
+            cx.issue_pipe(l, Work::Commit(mbar))?;
             cx.log("commit issued", mbar.into());
         }
         Ok(Flow::Next)

@@ -32,6 +32,23 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// Requires that one more operation of so many pieces may be under way.
+    pub fn room(&self, pieces: usize) -> X<()> {
+        let c = &*self.cta;
+        let queued: usize = c.pipes.values().map(|p| p.len()).sum();
+        let own = self.w.moves.len() + self.w.wgmma.ops.len();
+        let operations = c.loads.len() + c.stores.len() + queued + own;
+        let parts = c.loads.iter().map(|l| l.pieces.len()).chain(c.stores.iter().map(|s| s.pieces.len()));
+        let most = self.env.max_in_flight as usize;
+        if operations >= most || pieces + parts.sum::<usize>() > most.saturating_mul(256) {
+            return Err(Trap::new(
+                "limit.in_flight",
+                format!("{operations} asynchronous operations are under way, {most} are allowed"),
+            ));
+        }
+        Ok(())
+    }
+
     /// Queues a load.
     pub fn issue_load(
         &mut self,
@@ -41,6 +58,7 @@ impl Cx<'_> {
         mbar: u32,
         bytes: u32,
     ) -> X<()> {
+        self.room(pieces.len())?;
         self.check_pieces(&pieces)?;
         self.cta.mbarrier(mbar)?;
         for p in &pieces {
@@ -51,7 +69,7 @@ impl Cx<'_> {
         }
         let (w, f, own) = (self.w.id, self.f, self.own(1 << lane));
         let ticket = if self.cta.det.on.races {
-            let agent = self.cta.det.load_agent(&self.w.frags[f].know);
+            let agent = self.cta.det.load_agent(&self.w.frags[f].know)?;
             self.cta.det.issue(w, &self.w.frags[f].know, agent, own)
         } else {
             Default::default()
@@ -69,6 +87,7 @@ impl Cx<'_> {
         pieces: Vec<Piece>,
         reduce: Option<(RedOp, TensorMap)>,
     ) -> X<()> {
+        self.room(pieces.len())?;
         self.check_pieces(&pieces)?;
         let (w, thread) = (self.w.id, self.w.id * 32 + lane as u32);
         let own = self.own(1 << lane);

@@ -115,12 +115,13 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
     b.count(if two { 3 } else { 2 })?;
     let imm = match (two, load) {
         (false, _) => 0,
-        (true, true) => b.imm(2)? as u32,
-        (true, false) => b.imm(1)? as u32,
+        (true, true) => b.imm(2)?,
+        (true, false) => b.imm(1)?,
     };
-    if imm > 512 {
-        return Err(b.error("P017", "column distance out of range"));
-    }
+    let imm = u32::try_from(imm)
+        .ok()
+        .filter(|&x| x <= 512)
+        .ok_or_else(|| b.error("P017", "column distance out of range"))?;
     let (a, v) = if load { (1, 0) } else { (0, b.len() - 1) };
     let a = b.mem(a)?;
     let items = b.items(v)?;
@@ -141,6 +142,7 @@ fn build(b: &mut Build<'_>, load: bool) -> R<Exec> {
         if lanes(m).any(|k| cx.w.address(a, k) as u32 != address) {
             return Err(Trap::new("tmem.address", "the address differs between lanes"));
         }
+        cx.room(0)?;
         let base = shape.base(address, cx.w.id % 4)?;
         cx.cta.tmem.check(base.1, form.width, if load { "tcgen05.ld" } else { "tcgen05.st" })?;
         let own = cx.own(m);

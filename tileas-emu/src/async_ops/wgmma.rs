@@ -147,7 +147,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
     let elem = element_bytes(fa);
     let integer = fd == Elem::S32;
     let is_int = |e: Elem| matches!(e, Elem::U8 | Elem::S8);
-    if !wgmma_n_ok(n, integer) || k * elem != 32 || elem != element_bytes(fb) || elem != 1 && at != bt {
+    if !wgmma_n_ok(n, integer) || k != 32 / elem || elem != element_bytes(fb) || elem != 1 && at != bt {
         return Err(b.error("P011", "shape and types do not fit"));
     }
     if is_int(fa) != integer || is_int(fb) != integer || dt == "f16" && (at == "bf16" || at == "tf32") {
@@ -217,6 +217,7 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
                 ));
             }
         }
+        cx.room(0)?;
         if !cx.w.wgmma.fenced {
             return Err(Trap::new("wgmma.fence", "no wgmma.fence before the first operation"));
         }
@@ -241,7 +242,12 @@ fn multiply(b: &mut Build<'_>) -> R<Exec> {
         let bv = operand(cx, bbits, mb, form.n)?;
         let group = cx.w.id / 4;
         let number = cx.w.wgmma.issued;
-        let seen = *cx.cta.wgmma_seen.entry((group, number)).or_insert((cx.pc, abits, bbits));
+        let (what, warps) = cx.cta.wgmma_seen.entry((group, number)).or_insert(((cx.pc, abits, bbits), 0));
+        *warps += 1;
+        let (seen, all) = (*what, *warps == 4);
+        if all {
+            cx.cta.wgmma_seen.remove(&(group, number));
+        }
         if seen != (cx.pc, abits, bbits) {
             return Err(Trap::new(
                 "wgmma.group",
@@ -297,9 +303,11 @@ fn wait(b: &mut Build<'_>) -> R<Exec> {
     b.count(1)?;
     b.visible();
     b.collective(Collective::Aligned);
-    let n = b.imm(0)? as usize;
+    let n = usize::try_from(b.imm(0)?).unwrap_or(usize::MAX);
     Ok(Box::new(move |cx, _| {
-        let Some(last) = cx.w.wgmma.groups.len().checked_sub(n + 1) else { return Ok(Flow::Next) };
+        let Some(last) = cx.w.wgmma.groups.len().checked_sub(n.saturating_add(1)) else {
+            return Ok(Flow::Next);
+        };
         let (upto, clock) = cx.w.wgmma.groups[last];
         while cx.w.wgmma.issued - (cx.w.wgmma.ops.len() as u64) < upto {
             finish_oldest(cx.cta, cx.w)?;

@@ -150,6 +150,10 @@ pub const SHARED_WINDOW: u64 = 0x7E00_0000_0000;
 pub const LOCAL_WINDOW: u64 = 0x7C00_0000_0000;
 /// Addresses of module variables.
 pub const MODULE_WINDOW: u64 = 0x7B00_0000_0000;
+/// Most bytes of module variables.
+pub const MODULE_LIMIT: u64 = 1 << 28;
+/// Most bytes of an entry's parameters.
+pub const PARAM_LIMIT: u32 = 32_764;
 
 impl Program {
     /// Reads and checks a module.
@@ -169,6 +173,11 @@ impl Program {
                     errors.push(Diagnostic::new("P003", v.at, "external global variables are not supported"));
                 }
                 let address = next.next_multiple_of(u64::from(v.align.max(16)));
+                if v.size > MODULE_LIMIT || address - MODULE_WINDOW > MODULE_LIMIT - v.size {
+                    let m = format!("module variables of more than {MODULE_LIMIT} bytes");
+                    errors.push(Diagnostic::new("P017", v.at, m));
+                    break;
+                }
                 let mut init = v.init.clone();
                 init.resize(v.size as usize, 0);
                 globals.push(GlobalVar {
@@ -227,11 +236,12 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
             _ => errors.push(Diagnostic::new("P003", v.at, "this state space cannot be declared here")),
         }
     }
-    if static_end > u64::from(SMEM_START + SMEM_LIMIT) || local > 1 << 19 {
+    let dynamic_start = static_end.next_multiple_of(u64::from(dynamic_align));
+    if dynamic_start > u64::from(SMEM_START + SMEM_LIMIT) || local > 1 << 19 {
         errors.push(Diagnostic::new("P017", e.at, "too much static shared or local memory"));
         return Err(errors);
     }
-    let dynamic_start = (static_end as u32).next_multiple_of(dynamic_align);
+    let dynamic_start = dynamic_start as u32;
     for name in dynamic {
         symbols.insert(name, Symbol { space: Space::Shared, address: u64::from(dynamic_start) });
     }
@@ -244,6 +254,15 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
                 format!("parameter `{}` has {} bytes", p.name, p.size),
             ));
             continue;
+        }
+        let end = u64::from(offset).next_multiple_of(u64::from(p.align)) + p.size;
+        if end > u64::from(PARAM_LIMIT) {
+            errors.push(Diagnostic::new(
+                "P017",
+                p.at,
+                format!("parameters of more than {PARAM_LIMIT} bytes"),
+            ));
+            break;
         }
         offset = offset.next_multiple_of(p.align);
         symbols.insert(p.name.clone(), Symbol { space: Space::Param, address: u64::from(offset) });

@@ -136,10 +136,10 @@ impl RegFile {
 
     fn columns_for(&mut self, n: u32, at: Place) -> R<Col> {
         let first = self.columns;
-        self.columns += n;
-        if self.columns > 60_000 {
+        if first + n > 60_000 {
             return Err(Diagnostic::new("P017", at, "too many registers"));
         }
+        self.columns += n;
         Ok(first as Col)
     }
 
@@ -165,6 +165,9 @@ impl RegFile {
         let (reg, step) = if d.ty == "pred" {
             let first = self.preds;
             self.preds += n;
+            if self.preds > 20_000 {
+                return Err(Diagnostic::new("P017", d.at, "too many predicates"));
+            }
             (Reg::Pred(first as PCol), 1)
         } else {
             let bytes = type_bytes(&d.ty).unwrap_or(4);
@@ -174,8 +177,7 @@ impl RegFile {
             (Reg::Data(first, bytes), step)
         };
         let decl = if d.count.is_some() { Decl::Many(reg, step, n) } else { Decl::One(reg) };
-        let scope = self.scopes.last_mut().expect("a scope is open");
-        if scope.insert(d.name.clone(), decl).is_some() {
+        if self.scopes.last_mut().is_some_and(|s| s.insert(d.name.clone(), decl).is_some()) {
             return Err(Diagnostic::new("P015", d.at, format!("register `{}` is declared twice", d.name)));
         }
         Ok(())

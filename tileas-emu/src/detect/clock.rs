@@ -177,6 +177,14 @@ impl Know {
         }
     }
 
+    /// Keeps a release of a CTA for the next fence.
+    pub fn keep_for_fence(&mut self, cta: u32, r: &Released) {
+        match self.fence_in.iter_mut().find(|x| x.0 == cta) {
+            Some(x) => x.1.join(r),
+            None => self.fence_in.push((cta, r.clone())),
+        }
+    }
+
     /// Joins another fragment of the warp.
     pub fn merge(&mut self, o: &Know) {
         self.g.join(&o.g);
@@ -185,6 +193,8 @@ impl Know {
         self.t_out.join(&o.t_out);
         self.t_in.join(&o.t_in);
         join_foreign(&mut self.foreign, &o.foreign);
-        self.fence_in.extend(o.fence_in.iter().cloned());
+        for (cta, r) in &o.fence_in {
+            self.keep_for_fence(*cta, r);
+        }
     }
 }

@@ -176,16 +176,25 @@ impl Det {
     }
 
     /// An agent for a TMA load: one whose earlier load the issuer knows to be over, or a new one.
-    pub fn load_agent(&mut self, know: &Know) -> u16 {
+    ///
+    /// # Errors
+    /// When loads that nobody waits for have used up all agents.
+    pub fn load_agent(&mut self, know: &Know) -> Result<u16, Trap> {
         for (a, busy) in &mut self.pool {
             if !*busy && know.g.get(*a) >= self.clocks[usize::from(*a)] {
                 *busy = true;
-                return *a;
+                return Ok(*a);
             }
+        }
+        if self.pool.len() >= LOAD_AGENTS {
+            return Err(Trap::new(
+                "limit.in_flight",
+                format!("{LOAD_AGENTS} loads that the issuing thread does not know to be complete"),
+            ));
         }
         let a = self.new_agent(Agent::Load);
         self.pool.push((a, true));
-        a
+        Ok(a)
     }
 
     /// A TMA load completed.
@@ -296,6 +305,9 @@ impl Det {
 }
 
 const PAGE: u64 = 4096;
+
+/// Most loads whose completion their issuers do not know of, per CTA (their vectors grow with each).
+const LOAD_AGENTS: usize = 1 << 13;
 
 /// Shadow of global memory, by page.
 #[derive(Default)]

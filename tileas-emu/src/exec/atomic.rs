@@ -37,7 +37,7 @@ impl Cx<'_> {
             if at_once {
                 know.acquire_of(*cta, own, r);
             } else {
-                know.fence_in.push((*cta, r.clone()));
+                know.keep_for_fence(*cta, r);
             }
         }
     }

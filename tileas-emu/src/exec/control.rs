@@ -53,7 +53,7 @@ fn setmaxnreg(b: &mut Build<'_>) -> R<Exec> {
     b.count(1)?;
     b.visible();
     b.collective(Collective::Aligned);
-    let n = b.imm(0)? as u32;
+    let n = u32::try_from(b.imm(0)?).unwrap_or(0);
     if !(24..=256).contains(&n) || !n.is_multiple_of(8) {
         return Err(b.error("P017", "the count must be a multiple of 8 in 24..256"));
     }

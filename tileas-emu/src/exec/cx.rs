@@ -82,6 +82,8 @@ pub struct Env {
     pub maps: Vec<(u32, TensorMap)>,
     /// Whether try_wait may fail without reason.
     pub spurious: bool,
+    /// Most asynchronous operations of a CTA under way.
+    pub max_in_flight: u32,
     /// Whether aligned instructions wait for diverged lanes instead of being faults.
     pub gather_aligned: bool,
 }

@@ -39,6 +39,10 @@ impl TensorMap {
                 format!("shared address {smem:#x} is not a multiple of 128"),
             ));
         }
+        // Far beyond any shared memory: the rows' addresses must not wrap. Exact bounds are the machine's.
+        if smem > 1 << 30 {
+            return Err(LayoutError::new("tma.smem", format!("shared address {smem:#x} does not exist")));
+        }
         if store && coords.iter().any(|&c| c < 0) {
             return Err(LayoutError::new("tma.coord", format!("store at negative coordinates {coords:?}")));
         }

@@ -133,6 +133,8 @@ pub enum OobFill {
 
 /// Largest rank.
 pub const MAX_RANK: usize = 5;
+/// Most bytes of shared memory that a box may cover.
+pub const BOX_LIMIT: u32 = 1 << 18;
 
 /// What a caller of `cuTensorMapEncodeTiled` says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -283,6 +285,16 @@ impl TensorMap {
                 "map.inner",
                 format!("inner box of {inner} bytes exceeds the swizzle span of {}", self.swizzle.span()),
             );
+        }
+        let rows: u64 = (1..self.rank).map(|i| u64::from(self.count(i))).product();
+        let box_bytes = rows * u64::from(self.pitch());
+        if box_bytes > u64::from(BOX_LIMIT) {
+            return bad("map.box", format!("a box of {box_bytes} bytes does not fit in shared memory"));
+        }
+        let span = (1..self.rank).map(|i| u128::from(self.dims[i] - 1) * u128::from(self.strides[i]));
+        let end = u128::from(self.address) + span.sum::<u128>() + u128::from(self.dims[0]) * 8;
+        if end >> 63 != 0 {
+            return bad("map.extent", "the tensor leaves the address space".into());
         }
         let packed = matches!(self.elem, TmaType::U4Align8 | TmaType::U4Align16 | TmaType::U6Align16);
         if self.oob == OobFill::Nan && (self.elem.format().is_none() || packed) {

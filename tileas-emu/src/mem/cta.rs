@@ -36,6 +36,9 @@ impl std::fmt::Display for Event {
     }
 }
 
+/// What a warpgroup's operation is (instruction and descriptors), and how many warps have issued it.
+pub type Issued = ((u32, u64, u64), u32);
+
 /// A CTA.
 pub struct Cta {
     /// Coordinates.
@@ -57,7 +60,7 @@ pub struct Cta {
     /// Bulk stores whose writes are not complete, or whose group is not waited for.
     pub stores: Vec<Store>,
     /// Committed bulk groups by thread.
-    pub bulk_groups: FxHashMap<u32, Vec<u64>>,
+    pub bulk_groups: FxHashMap<u32, Vec<crate::async_ops::bulk::Group>>,
     /// Tensor pipes by thread, in order of issue.
     pub pipes: BTreeMap<u32, VecDeque<PipeOp>>,
     /// Detectors.
@@ -76,8 +79,8 @@ pub struct Cta {
     pub operand_cache: FxHashMap<Operand, Arc<OperandMap>>,
     /// Which member elect.sync picks.
     pub elected: u32,
-    /// Operations of each warpgroup by number: instruction and descriptors.
-    pub wgmma_seen: FxHashMap<(u32, u64), (u32, u64, u64)>,
+    /// Operations of each warpgroup by number: instruction and descriptors, and how many warps issued it.
+    pub wgmma_seen: FxHashMap<(u32, u64), Issued>,
     /// Whether footprints are recorded.
     pub explore: bool,
     /// What the present step touches.

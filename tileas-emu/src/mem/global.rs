@@ -45,9 +45,10 @@ impl Memory {
         self.buffers.get_mut(id.0 as usize)
     }
 
-    /// Bytes of all buffers.
+    /// Bytes of all buffers and module variables.
     pub fn size(&self) -> u64 {
-        self.buffers.iter().map(|b| b.len() as u64).sum()
+        let variables = self.module.iter().map(|m| m.1.len() as u64);
+        self.buffers.iter().map(|b| b.len() as u64).chain(variables).sum()
     }
 
     /// Puts module variables with their initial values in place.

@@ -55,20 +55,28 @@ impl<'a> Core<'a> {
     /// A launch ready to run.
     pub fn new(
         kernel: &'a Kernel,
-        env: Env,
+        mut env: Env,
         dynamic_smem: u32,
         mem: &'a mut Memory,
         options: RunOptions,
         trace: &'a mut dyn Trace,
     ) -> Result<Self, Fault> {
-        if mem.size() > options.max_memory {
+        let total: u32 = env.grid.iter().product();
+        let threads: u64 = env.block.iter().map(|&x| u64::from(x)).product();
+        let columns = kernel.regs.columns() as u64;
+        // A column: 32 lanes of 4 bytes per warp, and its masks.
+        let registers = threads / 32 * columns * 144;
+        let local = threads * u64::from(kernel.local_bytes);
+        let shared = u64::from(kernel.dynamic_start) + u64::from(dynamic_smem);
+        let resident = u64::from(options.resident.max(1).min(total));
+        let need = mem.size().saturating_add(resident.saturating_mul(registers + local + 3 * shared));
+        if need > options.max_memory {
             return Err(refuse(format!(
-                "{} bytes of buffers where {} are allowed",
-                mem.size(),
+                "{need} bytes of buffers and of state of {resident} resident CTAs where {} are allowed",
                 options.max_memory
             )));
         }
-        let total = env.grid.iter().product();
+        env.max_in_flight = options.max_in_flight;
         let uses_wgmma = kernel.code.iter().any(|i| i.text.contains("wgmma."));
         Ok(Self {
             kernel,

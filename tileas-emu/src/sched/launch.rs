@@ -77,8 +77,11 @@ pub struct RunOptions {
     pub max_steps: u64,
     /// CTAs that run at the same time.
     pub resident: u32,
-    /// Most bytes of buffers.
+    /// Most bytes of buffers, module variables and the state of the resident CTAs (registers, local and
+    /// shared memory).
     pub max_memory: u64,
+    /// Most asynchronous operations of one CTA that are under way at a time.
+    pub max_in_flight: u32,
 }
 
 impl Default for RunOptions {
@@ -90,6 +93,7 @@ impl Default for RunOptions {
             max_steps: 1 << 32,
             resident: 1,
             max_memory: 1 << 32,
+            max_in_flight: 1 << 14,
         }
     }
 }
@@ -114,14 +118,15 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
     let Some(k) = program.kernel(launch.kernel.as_deref()) else {
         return Err(refuse(format!("no kernel {:?}", launch.kernel)));
     };
-    let threads: u64 = launch.block.iter().map(|&x| u64::from(x)).product();
+    let volume = |d: &[u32; 3]| d.iter().try_fold(1u64, |a, &x| a.checked_mul(u64::from(x)));
+    let threads = volume(&launch.block).unwrap_or(u64::MAX);
     if threads == 0 || threads > 1024 || !threads.is_multiple_of(32) {
         return Err(refuse(format!(
-            "a block of {threads} threads; whole warps up to 1024 threads are emulated"
+            "a block of {:?} threads; whole warps up to 1024 threads are emulated",
+            launch.block
         )));
     }
-    let ctas = launch.grid.iter().try_fold(1u64, |a, &x| a.checked_mul(u64::from(x)));
-    if ctas.is_none_or(|n| n == 0 || n > 1 << 24) {
+    if volume(&launch.grid).is_none_or(|n| n == 0 || n > 1 << 24) {
         return Err(refuse(format!("a grid of {:?} CTAs", launch.grid)));
     }
     if let Some(r) = k.bounds.reqntid
@@ -130,7 +135,7 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
         return Err(refuse(format!("block {:?} where .reqntid is {r:?}", launch.block)));
     }
     if let Some(m) = k.bounds.maxntid
-        && threads > m.iter().map(|&x| u64::from(x)).product()
+        && volume(&m).is_some_and(|most| threads > most)
     {
         return Err(refuse(format!("block {:?} above .maxntid {m:?}", launch.block)));
     }
@@ -162,7 +167,15 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
     }
     Ok((
         k,
-        Env { block: launch.block, grid: launch.grid, params, maps, spurious: false, gather_aligned: false },
+        Env {
+            block: launch.block,
+            grid: launch.grid,
+            params,
+            maps,
+            spurious: false,
+            max_in_flight: u32::MAX,
+            gather_aligned: false,
+        },
     ))
 }
 
@@ -170,9 +183,9 @@ pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel,
 pub fn entry_registers(k: &Kernel, threads: u32) -> u32 {
     let b = &k.bounds;
     match (b.maxnreg, b.minnctapersm) {
-        (Some(n), _) => n,
+        (Some(n), _) => n.min(255),
         (None, Some(n)) if b.reqntid.is_some() || b.maxntid.is_some() => {
-            (65536 / (threads * n.max(1)) / 8 * 8).min(255)
+            (65536 / threads.max(1).saturating_mul(n.max(1)) / 8 * 8).min(255)
         }
         _ => 0,
     }

@@ -194,10 +194,15 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
         return Err(b.error("P012", "wrong number of operands"));
     }
     Ok(Box::new(move |cx, m| {
-        let release = if relaxed { Released::default() } else { cx.release(m) };
+        // Lanes arrive one by one. As long as no phase ends between them, they may hand over together.
+        let apart = ends_between(cx, m, a, n.filter(|_| !expect))?;
+        let mut release = if relaxed || apart { Released::default() } else { cx.release(m) };
         for l in lanes(m) {
             let address = cx.shared_address(a, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
+            if apart && !relaxed {
+                release = cx.release(1 << l);
+            }
             if let Some(Some(c)) = state {
                 // The token is the phase that the arrival belongs to.
                 let phase = cx.cta.mbarrier(address)?.phase;
@@ -217,6 +222,27 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
         }
         Ok(Flow::Next)
     }))
+}
+
+/// Whether the arrivals of some lanes end a phase of a barrier at which further lanes arrive.
+fn ends_between(cx: &mut Cx<'_>, m: u32, a: Addr, counts: Option<crate::decode::Col>) -> X<bool> {
+    let (mut at, mut left) = (None, 0i64);
+    for l in lanes(m) {
+        let address = cx.shared_address(a, l)?;
+        if at != Some(address) {
+            left = cx.cta.mbarrier(address)?.pending;
+            // Several barriers in one instruction: the careful way.
+            if at.is_some() {
+                return Ok(true);
+            }
+            at = Some(address);
+        }
+        if left <= 0 {
+            return Ok(true);
+        }
+        left -= counts.map_or(1, |c| i64::from(cx.w.u32(c, l)));
+    }
+    Ok(false)
 }
 
 fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
@@ -249,7 +275,11 @@ fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X
         let b = cx.cta.mbarrier(address)?;
         let know = &mut cx.w.frags[cx.f].know;
         know.acquire(&b.done);
-        b.waits.push((w, m, clock, line));
+        // A later wait of the same lanes comes after the earlier one.
+        match b.waits.iter_mut().find(|x| (x.0, x.1) == (w, m)) {
+            Some(x) => (x.2, x.3) = (clock, line),
+            None => b.waits.push((w, m, clock, line)),
+        }
         // Lanes may hand data to each other through the barrier.
         cx.cta.det.clocks[usize::from(w)] += 1;
         cx.w.since = cx.cta.det.clocks[usize::from(w)];
