@@ -21,6 +21,7 @@ pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
 pub mod settings;
+pub mod trace;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
 pub use error::{Code, CodegenError, CodegenResult, Loc};
