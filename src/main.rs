@@ -32,6 +32,8 @@ enum Command {
     Check(commands::check::Args),
     /// Show who runs what, when each op of a loop starts, and how values travel.
     Schedule(commands::schedule::Args),
+    /// Say what binds each loop, how far ops could move, why rings have their slots, and what would change it.
+    Explain(commands::explain::Args),
     /// Show the machine model of a processor.
     Isa(commands::isa::Args),
     /// List the compiler options for `--set`.
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Compile(args) => commands::compile::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Schedule(args) => commands::schedule::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Isa(args) => commands::isa::run(&args),
         Command::Options(args) => commands::options::run(&args),
     };

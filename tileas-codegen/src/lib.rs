@@ -11,6 +11,7 @@ pub mod buffers;
 pub mod constraints;
 pub mod driver;
 pub mod error;
+pub mod explain;
 pub mod ir;
 pub mod isa;
 pub mod lower;

@@ -18,6 +18,7 @@ mod svg;
 pub use chrome::chrome_trace;
 pub use gantt::gantt;
 pub use html::{html_page, html_sections};
+pub(crate) use html::{document, escape};
 pub use svg::svg;
 
 use crate::agents::AgentPlan;

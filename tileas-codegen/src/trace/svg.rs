@@ -23,12 +23,13 @@ const CHARACTER: f64 = 6.3;
 const CELL: f64 = 20.0;
 
 /// Style of drawings; also used by the page.
-pub(super) const STYLE: &str = "svg{--ink:#1f2328;--dim:#59636e;--line:#d1d9e0;--lane:#f4f6f8;--bar:#16191d}
-@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--lane:#1b2128;--bar:#0d1117}}
-svg text{font:12px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;fill:var(--ink)}svg .dim{fill:var(--dim)}
-svg .head{font:600 14px system-ui,sans-serif}svg .in{fill:var(--bar);pointer-events:none}.lane{fill:var(--lane)}
-.begin{stroke:var(--line);stroke-dasharray:3 3}.tail{stroke-width:2}.frame{fill:none;stroke:var(--line)}
-.edge{fill:none;stroke:var(--ink);stroke-width:1.2;opacity:.55}.carried{stroke-dasharray:5 3}.tip{fill:var(--ink)}";
+pub(super) const STYLE: &str = "svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1f2328}svg .dim{fill:#59636e}
+svg .head{font:600 14px system-ui,sans-serif}svg .in{fill:#101418;pointer-events:none}.lane{fill:#f4f6f8}
+.begin{stroke:#c4ccd4;stroke-dasharray:3 3}.tail{stroke-width:2}.frame{fill:none;stroke:#c4ccd4}
+.edge{opacity:.55}.edge path{fill:none;stroke:#1f2328;stroke-width:1.2}.edge circle{fill:#1f2328}
+.carried path{stroke-dasharray:5 3}
+@media(prefers-color-scheme:dark){svg text,.edge circle{fill:#e6edf3}svg .dim{fill:#9198a1}svg .in{fill:#101418}
+.lane{fill:#1b2128}.begin,.frame{stroke:#3d444d}.edge path{stroke:#e6edf3}}";
 
 /// The drawing of some loops.
 pub fn svg(pictures: &[Picture], options: &Options) -> String {
@@ -49,7 +50,7 @@ pub fn svg(pictures: &[Picture], options: &Options) -> String {
 fn colour(n: Node, iteration: u32) -> String {
     let hue = (u64::from(n.as_u32()) * 137 + 210) % 360;
     let light = 58 + (iteration * 7).min(28);
-    format!("hsl({hue} 62% {light}%)")
+    format!("hsl({hue},62%,{light}%)")
 }
 
 /// All numbers of an op, a line each.
@@ -201,7 +202,7 @@ fn edges(out: &mut String, p: &Picture, scale: &Scale, by_node: &[Vec<&Bar>], k:
         })?;
         let bend = ((x1 - x0).abs() / 2.0).clamp(0.0, 30.0);
         write!(out, "<path d=\"M{x0:.1} {y0:.1} C{:.1} {y0:.1} {:.1} {y1:.1} {x1:.1} {y1:.1}\"/>", x0 + bend, x1 - bend)?;
-        writeln!(out, "<circle class=\"tip\" cx=\"{x1:.1}\" cy=\"{y1:.1}\" r=\"2.6\"/></g>")?;
+        writeln!(out, "<circle cx=\"{x1:.1}\" cy=\"{y1:.1}\" r=\"2.6\"/></g>")?;
     }
     Ok(())
 }
