@@ -2,7 +2,8 @@
 
 use super::Explanation;
 use super::text::{
-    agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, verdict, what_if_line,
+    agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, verdict,
+    what_if_line,
 };
 use crate::schedule::explain::{RegionExplanation, Verdict};
 use crate::trace::{Options, document, escape, html_sections};

@@ -230,13 +230,14 @@ impl View<'_> {
                 slots(w.need)
             ));
         } else {
-            facts.push(format!("R3: its home is not pipelined, {} are enough", slots(w.need)));
+            facts.push(format!("R3: what fills it runs in program order: {} at least", slots(w.need)));
         }
         facts.push(covers(w, p.depth));
-        for depth in [p.depth.checked_sub(1).filter(|&d| d > 0), p.depth.checked_add(1)].into_iter().flatten() {
-            if depth > p.depth && w.runs_once {
-                continue;
-            }
+        if w.runs_once {
+            return facts;
+        }
+        for depth in [p.depth.checked_sub(1).filter(|&d| d > 0), p.depth.checked_add(1)].into_iter().flatten()
+        {
             facts.push(self.with_depth(id, p, depth));
         }
         facts
@@ -284,18 +285,20 @@ fn uncovered(w: &Why, depth: u32) -> String {
 /// R4 in words.
 fn covers(w: &Why, depth: u32) -> String {
     let covered = u64::from(depth).saturating_mul(w.period);
+    if w.runs_once {
+        return "R4: what fills it runs once, so no second slot would ever be used".to_owned();
+    }
     let mut text = format!(
-        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}: {} cover {}",
+        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}; {} times that covers {}",
         w.cover,
         w.period,
-        slots(depth),
+        depth,
         covered.min(w.cover)
     );
     for (on, why) in [
         (w.memory_full, "; memory allows no more"),
         (w.limited, "; an option (`pipeline-depth`) allows no more"),
-        (w.runs_once, "; the home runs once, so one slot does"),
-        (covered < w.cover && !w.memory_full && !w.limited && !w.runs_once, "; the option `max-slots` allows no more"),
+        (covered < w.cover && !w.memory_full && !w.limited, "; the option `max-slots` allows no more"),
     ] {
         if on {
             text += why;
@@ -357,7 +360,9 @@ pub(super) fn compare(
     let mut effects = Vec::new();
     for (name, now) in &a.loops {
         match b.loops.iter().find(|l| l.0 == *name) {
-            Some((_, then)) if then != now => effects.push(format!("{name} takes {then} cycles instead of {now}")),
+            Some((_, then)) if then != now => {
+                effects.push(format!("{name} takes {then} cycles instead of {now}"))
+            }
             Some(_) => {}
             None => effects.push(format!("{name} is not there")),
         }
@@ -367,6 +372,9 @@ pub(super) fn compare(
     }
     if a.smem != b.smem {
         effects.push(format!("{} bytes of shared memory instead of {}", b.smem, a.smem));
+    }
+    if effects.is_empty() {
+        effects.push("other loops".to_owned());
     }
     says(effects.join("; "))
 }

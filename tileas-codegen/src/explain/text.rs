@@ -1,7 +1,7 @@
 //! Explanations as text for people.
 
-use super::kernel::{ChannelWhy, KernelExplanation, LoopWhy};
 use super::Explanation;
+use super::kernel::{ChannelWhy, KernelExplanation, LoopWhy};
 use crate::schedule::explain::{Cycle, LinkKind, Load, Obstacle, RegionExplanation, Verdict, WhatIf};
 use crate::trace::{self, Options};
 use std::fmt::{self, Write};
@@ -56,7 +56,9 @@ fn write_kernel(out: &mut String, k: &KernelExplanation) -> fmt::Result {
     for a in &k.agents {
         let last = a.first_warp + a.warps.max(1) - 1;
         let elect = if a.elect { ", one elected lane" } else { "" };
-        writeln!(out, "  {}: warps {} to {last}{elect}", a.name, a.first_warp)?;
+        let warps =
+            if a.warps > 1 { format!("warps {} to {last}", a.first_warp) } else { format!("warp {last}") };
+        writeln!(out, "  {}: {warps}{elect}", a.name)?;
     }
     if k.loops.is_empty() {
         writeln!(out, "  no loop to schedule: each agent runs its ops in program order")?;
@@ -157,7 +159,10 @@ pub(super) fn obstacle_lines(r: &RegionExplanation) -> Vec<String> {
             format!("{resource}: {busy} are taken, {there} would be there ({} too many)", busy - there)
         }
         Obstacle::Turn { cycle, latency, there } => {
-            format!("recurrence {cycle}: takes {latency} cycles, would have {there} ({} too many)", latency - there)
+            format!(
+                "recurrence {cycle}: takes {latency} cycles, would have {there} ({} too many)",
+                latency - there
+            )
         }
         Obstacle::Chain { chain, latency, there } => {
             format!("{chain}: takes {latency} cycles, would have {there} ({} too many)", latency - there)
@@ -211,7 +216,11 @@ fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
     list(out, "What would change it", &changes)?;
     list(out, "How it was found", &search_lines(r))?;
     list(out, "Remarks", &r.notes)?;
-    writeln!(out, "Slack (alone: others stay; path: to the shortest iteration of {} cycles, here {};", r.shortest, r.length)?;
+    writeln!(
+        out,
+        "Slack (alone: others stay; path: to the shortest iteration of {} cycles, here {};",
+        r.shortest, r.length
+    )?;
     writeln!(out, "       turn: idle cycles of the tightest dependence cycle through the op)")?;
     write_ops(out, r)
 }
@@ -254,7 +263,11 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
         r.ops.iter().map(f).max().unwrap_or(0).max(least)
     };
     let (id, name) = (width(&|o| o.id.chars().count(), 2), width(&|o| o.name.chars().count(), 2));
-    write!(out, "  {:>5}  {:<id$}  {:<name$}  {:>6}  {:>5}  {:>6}", "order", "id", "op", "start", "stage", "row")?;
+    write!(
+        out,
+        "  {:>5}  {:<id$}  {:<name$}  {:>6}  {:>5}  {:>6}",
+        "order", "id", "op", "start", "stage", "row"
+    )?;
     writeln!(out, "  {:>6}  {:>6}  {:>6}  {:>6}  seat", "alone", "path", "turn", "first")?;
     let some = |v: Option<i64>| v.map_or("-".to_owned(), |v| v.to_string());
     for o in &r.ops {
@@ -271,7 +284,11 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
 fn write_loop(out: &mut String, l: &LoopWhy) -> fmt::Result {
     list(out, "Agents", &agent_lines(l))?;
     if l.reached > l.region.ii {
-        writeln!(out, "With the rings that fit, an iteration takes {} cycles instead of {}.", l.reached, l.region.ii)?;
+        writeln!(
+            out,
+            "With the rings that fit, an iteration takes {} cycles instead of {}.",
+            l.reached, l.region.ii
+        )?;
     }
     Ok(())
 }
@@ -282,7 +299,13 @@ pub(super) fn agent_lines(l: &LoopWhy) -> Vec<String> {
         let ops: Vec<String> = a
             .ops
             .iter()
-            .map(|(id, local)| if *local == 0 { id.clone() } else { format!("{id} of {} before", count((*local).into(), "iteration")) })
+            .map(|(id, local)| {
+                if *local == 0 {
+                    id.clone()
+                } else {
+                    format!("{id} of {} before", count((*local).into(), "iteration"))
+                }
+            })
             .collect();
         let form = match a.skew {
             0 => "a plain loop".to_owned(),
@@ -304,7 +327,11 @@ fn write_channels(out: &mut String, k: &KernelExplanation) -> fmt::Result {
     if k.channels.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nChannels ({} bytes of shared memory, {} columns of tensor memory)", k.smem_bytes, k.tmem_columns)?;
+    writeln!(
+        out,
+        "\nChannels ({} bytes of shared memory, {} columns of tensor memory)",
+        k.smem_bytes, k.tmem_columns
+    )?;
     for c in &k.channels {
         writeln!(out, "  {}", channel_line(c))?;
         for f in &c.facts {

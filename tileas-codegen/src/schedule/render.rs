@@ -3,8 +3,8 @@
 //! In: a problem and its schedule. Out: strings; nothing here decides anything. Charts and other pictures:
 //! [`crate::trace`].
 
-use super::problem::{Node, Problem};
 use super::RegionSchedule;
+use super::problem::{Node, Problem};
 use std::fmt::Write;
 
 /// Rows of the reservation table that are printed in full.

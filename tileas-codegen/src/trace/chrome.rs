@@ -44,9 +44,12 @@ fn named(events: &mut Vec<Value>, pid: u64, tid: Option<u64>, name: &str) {
             events.push(json!({"ph": "M", "pid": pid, "name": "process_sort_index", "args": args}));
         }
         Some(tid) => {
-            events.push(json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}));
+            events.push(
+                json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}),
+            );
             let args = json!({"sort_index": tid});
-            events.push(json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": args}));
+            events
+                .push(json!({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": args}));
         }
     }
 }
@@ -99,7 +102,9 @@ fn dependences(events: &mut Vec<Value>, p: &Picture, layout: &Layout, pid: u64, 
     let iterations = bars.len().checked_div(p.problem.num_nodes()).unwrap_or(0) as u32;
     for e in p.problem.edges().values() {
         for i in 0..iterations.saturating_sub(e.distance) {
-            let (Some(a), Some(b)) = (bars.get(&(e.from, i)), bars.get(&(e.to, i + e.distance))) else { continue };
+            let (Some(a), Some(b)) = (bars.get(&(e.from, i)), bars.get(&(e.to, i + e.distance))) else {
+                continue;
+            };
             let args = json!({
                 "from": p.problem.id(e.from), "to": p.problem.id(e.to), "iteration": i, "distance": e.distance,
                 "minimal": e.latency, "actual": b.start as i64 - a.start as i64,
@@ -174,7 +179,13 @@ fn slots(events: &mut Vec<Value>, p: &Picture, layout: &Layout, pid: u64) {
 }
 
 /// A counter event wherever the sum of (from, to, units) changes.
-fn counter(events: &mut Vec<Value>, pid: u64, name: &str, capacity: u32, holds: impl Iterator<Item = (u64, u64, u32)>) {
+fn counter(
+    events: &mut Vec<Value>,
+    pid: u64,
+    name: &str,
+    capacity: u32,
+    holds: impl Iterator<Item = (u64, u64, u32)>,
+) {
     let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
     for (from, to, units) in holds {
         *changes.entry(from).or_default() += i64::from(units);

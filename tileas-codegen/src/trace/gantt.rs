@@ -40,7 +40,8 @@ fn write_chart(out: &mut String, p: &Picture, options: &Options) -> fmt::Result 
     let resources = resource_rows(p).unwrap_or_default();
     let ids = p.problem.nodes().map(|n| p.problem.id(n).chars().count() + 2);
     let names = p.lanes.names.iter().map(|n| n.chars().count());
-    let loads: Vec<String> = resources.iter().map(|r| format!("{}/{}", r.busy, u64::from(r.capacity) * ii)).collect();
+    let loads: Vec<String> =
+        resources.iter().map(|r| format!("{}/{}", r.busy, u64::from(r.capacity) * ii)).collect();
     let label = ids.chain(names).chain(resources.iter().map(|r| r.name.chars().count())).max().unwrap_or(0);
     let label = label.min(MAX_LABEL);
     let columns = options.width.saturating_sub(label + 1).max(MIN_COLUMNS);

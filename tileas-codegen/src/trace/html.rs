@@ -102,14 +102,23 @@ fn bounds(p: &Picture) -> String {
 
 fn ops(out: &mut String, p: &Picture) -> fmt::Result {
     let s = &p.schedule;
-    writeln!(out, "<details open><summary>Ops</summary><table><tr><th class=\"n\">order</th><th>id</th><th>op</th><th>by</th>")?;
+    writeln!(
+        out,
+        "<details open><summary>Ops</summary><table><tr><th class=\"n\">order</th><th>id</th><th>op</th><th>by</th>"
+    )?;
     for head in ["start", "stage", "row", "latency", "slack"] {
         write!(out, "<th class=\"n\">{head}</th>")?;
     }
     writeln!(out, "</tr>")?;
     for n in s.by_order() {
         let lane = p.lanes.names.get(p.lanes.of[n] as usize).map_or("", |n| n.as_str());
-        write!(out, "<tr data-n=\"{}\" title=\"{}\"><td class=\"n\">{}</td>", n.as_u32(), escape(&details(p, n)), s.order[n])?;
+        write!(
+            out,
+            "<tr data-n=\"{}\" title=\"{}\"><td class=\"n\">{}</td>",
+            n.as_u32(),
+            escape(&details(p, n)),
+            s.order[n]
+        )?;
         for text in [p.problem.id(n), p.problem.op_name(n), lane] {
             write!(out, "<td>{}</td>", escape(text))?;
         }

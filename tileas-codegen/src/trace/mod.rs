@@ -17,8 +17,8 @@ mod svg;
 #[cfg(feature = "serde")]
 pub use chrome::chrome_trace;
 pub use gantt::gantt;
-pub use html::{html_page, html_sections};
 pub(crate) use html::{document, escape};
+pub use html::{html_page, html_sections};
 pub use svg::svg;
 
 use crate::agents::AgentPlan;
@@ -156,7 +156,8 @@ impl Picture {
 
     /// The loops of a kernel that has been scheduled: lanes are agents, ops have the names of their values.
     pub fn of_kernel(kernel: &KernelState) -> Vec<Picture> {
-        let (Some(func), Some(plan), Some(analysis)) = (&kernel.placed, &kernel.plan, &kernel.schedule) else {
+        let (Some(func), Some(plan), Some(analysis)) = (&kernel.placed, &kernel.plan, &kernel.schedule)
+        else {
             return Vec::new();
         };
         let picture = |r: &ScheduledRegion| Picture {
@@ -278,6 +279,3 @@ impl Layout {
         Layout { bars, tracks: free.iter().map(|t| t.len() as u32).collect() }
     }
 }
-
-#[cfg(test)]
-mod tests;

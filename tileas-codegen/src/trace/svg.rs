@@ -153,7 +153,13 @@ fn begins(out: &mut String, p: &Picture, scale: &Scale, last: u64, top: f64, bot
         let x = scale.x(i * p.ii());
         let (y1, y2) = (top - 6.0, bottom - 4.0);
         writeln!(out, "<line class=\"begin\" x1=\"{x:.1}\" y1=\"{y1:.1}\" x2=\"{x:.1}\" y2=\"{y2:.1}\"/>")?;
-        writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 2.0, top - 7.0, i * p.ii())?;
+        writeln!(
+            out,
+            "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 2.0,
+            top - 7.0,
+            i * p.ii()
+        )?;
     }
     Ok(())
 }
@@ -165,10 +171,16 @@ fn bar(out: &mut String, p: &Picture, scale: &Scale, b: &Bar) -> fmt::Result {
     let fill = colour(b.node, b.iteration);
     if b.end > b.held {
         let (x1, x2, at) = (x + w, scale.x(b.end), y + TRACK - 7.5);
-        write!(out, "<line class=\"tail\" x1=\"{x1:.1}\" y1=\"{at:.1}\" x2=\"{x2:.1}\" y2=\"{at:.1}\" stroke=\"{fill}\"/>")?;
+        write!(
+            out,
+            "<line class=\"tail\" x1=\"{x1:.1}\" y1=\"{at:.1}\" x2=\"{x2:.1}\" y2=\"{at:.1}\" stroke=\"{fill}\"/>"
+        )?;
     }
     let inner = (w - 1.0).max(0.8);
-    write!(out, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{inner:.1}\" height=\"18\" rx=\"3\" fill=\"{fill}\"/>")?;
+    write!(
+        out,
+        "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{inner:.1}\" height=\"18\" rx=\"3\" fill=\"{fill}\"/>"
+    )?;
     let name = p.problem.id(b.node);
     let whole = format!("{name} {}", b.iteration);
     let fits = |t: &str| t.chars().count() as f64 * CHARACTER + 6.0 <= w;
@@ -195,13 +207,22 @@ fn edges(out: &mut String, p: &Picture, scale: &Scale, by_node: &[Vec<&Bar>], k:
         let slack = actual - i128::from(e.latency);
         write!(out, "{} → {}", escape(p.problem.id(e.from)), escape(p.problem.id(e.to)))?;
         write!(out, "\nat least {} cycles, here {actual}, slack {slack}", e.latency)?;
-        write!(out, "\n{}</title>", match e.distance {
-            0 => "in one iteration".to_owned(),
-            1 => "to the next iteration".to_owned(),
-            d => format!("{d} iterations later"),
-        })?;
+        write!(
+            out,
+            "\n{}</title>",
+            match e.distance {
+                0 => "in one iteration".to_owned(),
+                1 => "to the next iteration".to_owned(),
+                d => format!("{d} iterations later"),
+            }
+        )?;
         let bend = ((x1 - x0).abs() / 2.0).clamp(0.0, 30.0);
-        write!(out, "<path d=\"M{x0:.1} {y0:.1} C{:.1} {y0:.1} {:.1} {y1:.1} {x1:.1} {y1:.1}\"/>", x0 + bend, x1 - bend)?;
+        write!(
+            out,
+            "<path d=\"M{x0:.1} {y0:.1} C{:.1} {y0:.1} {:.1} {y1:.1} {x1:.1} {y1:.1}\"/>",
+            x0 + bend,
+            x1 - bend
+        )?;
         writeln!(out, "<circle cx=\"{x1:.1}\" cy=\"{y1:.1}\" r=\"2.6\"/></g>")?;
     }
     Ok(())
@@ -211,7 +232,12 @@ fn edges(out: &mut String, p: &Picture, scale: &Scale, by_node: &[Vec<&Bar>], k:
 fn reservations(out: &mut String, p: &Picture, k: usize, y: &mut f64) -> fmt::Result {
     let Some(rows) = resource_rows(p) else {
         *y += 12.0;
-        writeln!(out, "<text class=\"dim\" x=\"6\" y=\"{:.1}\">(table of {} rows left out)</text>", *y, p.ii())?;
+        writeln!(
+            out,
+            "<text class=\"dim\" x=\"6\" y=\"{:.1}\">(table of {} rows left out)</text>",
+            *y,
+            p.ii()
+        )?;
         return Ok(());
     };
     if rows.is_empty() {
@@ -247,15 +273,28 @@ fn resource(out: &mut String, p: &Picture, k: usize, r: &ResourceRow<'_>, cycle:
         write!(out, "<g class=\"op\" data-l=\"{k}\" data-n=\"{}\"><title>", n.as_u32())?;
         write!(out, "{}: {} of {} {}", escape(p.problem.id(n)), run.amount, r.capacity, escape(r.name))?;
         write!(out, "\nrows {} to {}</title>", run.from, run.to - 1)?;
-        write!(out, "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{h:.1}\"", (w - 0.7).max(0.5))?;
+        write!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{h:.1}\"",
+            (w - 0.7).max(0.5)
+        )?;
         write!(out, " fill=\"{}\"/>", colour(n, 0))?;
         let text = p.problem.id(n);
         if h >= 13.0 && text.chars().count() as f64 * CHARACTER + 4.0 <= w {
-            write!(out, "<text class=\"in\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x + 3.0, top + h / 2.0 + 4.0, escape(text))?;
+            write!(
+                out,
+                "<text class=\"in\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + 3.0,
+                top + h / 2.0 + 4.0,
+                escape(text)
+            )?;
         }
         writeln!(out, "</g>")?;
     }
     let load = format!("{} of {} ({} %)", r.busy, u64::from(r.capacity) * p.ii(), r.percent(p.ii()));
-    writeln!(out, "<rect class=\"frame\" x=\"{LABEL}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{CELL}\"/>")?;
+    writeln!(
+        out,
+        "<rect class=\"frame\" x=\"{LABEL}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{CELL}\"/>"
+    )?;
     writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{load}</text>", LABEL + width + 8.0, y + 14.0)
 }

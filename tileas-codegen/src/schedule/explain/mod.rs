@@ -66,7 +66,8 @@ pub struct OpWhy {
     pub slack: OpSlack,
     /// The arm that seated it, where the strategy has arms.
     pub arm: Option<String>,
-    /// The start the strategy chose, where later passes moved the op.
+    /// The start the strategy chose, where later passes moved the op; the earliest op of the strategy and the earliest
+    /// op of the result count as one cycle.
     pub first_seat: Option<i64>,
 }
 
@@ -198,6 +199,9 @@ pub fn explain_region(
     let tighter = tighter::tighter(problem, schedule, &verdict, &loads, &recurrences, chain.as_ref());
     let slacks = slack::slacks(problem, &facts.graph, schedule);
     let trail = &schedule.trail;
+    let first = |starts: Option<i64>| starts.unwrap_or(0);
+    let origin =
+        first(trail.seats.iter().copied().min()) - first(schedule.start.values().map(|&t| t.into()).min());
     let ops = schedule.by_order().into_iter().map(|n| {
         let at = n.as_u32() as usize;
         let start = schedule.start[n];
@@ -211,7 +215,7 @@ pub fn explain_region(
             latency: problem.latency(n),
             slack: slacks.ops[at],
             arm: trail.arms.get(at).copied().flatten().map(|a| a.name().to_owned()),
-            first_seat: trail.seats.get(at).copied().filter(|&t| t != i64::from(start)),
+            first_seat: trail.seats.get(at).map(|&t| t - origin).filter(|&t| t != i64::from(start)),
         }
     });
     let ops: Vec<OpWhy> = ops.collect();
@@ -227,7 +231,15 @@ pub fn explain_region(
         ii,
         stages: schedule.code_stages(),
         bound: facts.bounds.max(),
-        what_if: what_if::what_ifs(problem, schedule, options, &verdict, &loads, &recurrences, chain.as_ref()),
+        what_if: what_if::what_ifs(
+            problem,
+            schedule,
+            options,
+            &verdict,
+            &loads,
+            &recurrences,
+            chain.as_ref(),
+        ),
         verdict,
         binders,
         loads,
@@ -249,7 +261,11 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
     if s.generator == Generator::Serial {
         let summary = p.summary.unwrap_or_default();
         let reason = if s.status.serial_fallback {
-            format!("no interval from {} to {} could be scheduled", b.max(), s.trail.tries.iter().map(|t| t.ii).max().unwrap_or(s.ii))
+            format!(
+                "no interval from {} to {} could be scheduled",
+                b.max(),
+                s.trail.tries.iter().map(|t| t.ii).max().unwrap_or(s.ii)
+            )
         } else if o.scheduler == SchedulerChoice::Serial {
             "the option `scheduler` asks for it".to_owned()
         } else if summary.force_serial {
@@ -275,7 +291,9 @@ fn end_text(end: TryEnd) -> String {
         TryEnd::NoWindow => "dependences, depth limits and groups leave some op no start".to_owned(),
         TryEnd::DoesNotFit => "some op does not fit alone".to_owned(),
         TryEnd::Refuted => "refuted by exact search".to_owned(),
-        TryEnd::GaveUp => "no strategy placed all ops; exact search gave up (option `exact-steps`)".to_owned(),
+        TryEnd::GaveUp => {
+            "no strategy placed all ops; exact search gave up (option `exact-steps`)".to_owned()
+        }
         TryEnd::NotPlaced => "no strategy placed all ops; no exact search was made".to_owned(),
         TryEnd::OutOfSteps => "the steps of the region were used up (option `step-limit`)".to_owned(),
     }
@@ -293,6 +311,3 @@ fn search(s: &RegionSchedule) -> SearchWhy {
         forgotten: s.trail.forgotten,
     }
 }
-
-#[cfg(test)]
-mod tests;

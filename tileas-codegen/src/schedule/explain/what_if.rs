@@ -71,7 +71,8 @@ impl Change {
         }
         for n in p.nodes() {
             let free = |is_pool, index| self.free == Some((n, is_pool, index));
-            let uses: Vec<Use> = p.uses(n).iter().filter(|u| !free(false, u.slot.as_u32())).copied().collect();
+            let uses: Vec<Use> =
+                p.uses(n).iter().filter(|u| !free(false, u.slot.as_u32())).copied().collect();
             let pools: Vec<PoolUse> =
                 p.pool_uses(n).iter().filter(|u| !free(true, u.pool.as_u32())).copied().collect();
             q.add_node(&NodeDef {
@@ -119,7 +120,9 @@ pub(super) fn recurrences(p: &Problem, ii: u32) -> Vec<Cycle> {
     while found.len() < MAX_CYCLES {
         let q = change.apply(p);
         let Some(f) = Facts::of(&q, None) else { break };
-        let Some(c) = witness::cycle(&q, &f.graph, &f.bounds.recurrence_cycle, f.bounds.recurrence) else { break };
+        let Some(c) = witness::cycle(&q, &f.graph, &f.bounds.recurrence_cycle, f.bounds.recurrence) else {
+            break;
+        };
         let edges = carried(p, &c);
         let last = c.needs < i64::from(ii);
         found.push(c);
@@ -180,13 +183,15 @@ pub(super) fn what_ifs(
         Verdict::Bound | Verdict::Refuted | Verdict::Open(..) => {}
     }
     if *verdict == Verdict::Bound {
+        let alone = witness::binders(s.ii, loads, recurrences, chain).len() == 1;
         for l in loads.iter().filter(|l| l.needs as i64 == ii) {
             let key = (l.is_pool, l.index);
             let change = Change { doubled: vec![key], ..Change::default() };
             try_change(format!("half the use of {}, or two of it", l.name), &change);
             all.doubled.push(key);
             relaxed += 1;
-            if l.holders.len() > 1 {
+            // Only where nothing else binds as well.
+            if l.holders.len() > 1 && alone {
                 for (id, amount) in l.holders.iter().take(MAX_HOLDERS) {
                     let Some(n) = p.nodes().find(|&n| p.id(n) == id) else { continue };
                     let change = Change { free: Some((n, l.is_pool, l.index)), ..Change::default() };
@@ -217,7 +222,9 @@ pub(super) fn what_ifs(
         }
         if let Some(c) = chain.filter(|c| c.needs == ii) {
             relaxed += 1;
-            if !c.closed && let Some(n) = options.max_stages {
+            if !c.closed
+                && let Some(n) = options.max_stages
+            {
                 let more = Change { stages: Some(Some(n + 1)), ..Change::default() };
                 try_change(format!("{} stages (`max-stages`)", n + 1), &more);
                 all.stages = Some(None);

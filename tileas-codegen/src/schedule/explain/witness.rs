@@ -125,7 +125,14 @@ pub(super) fn loads(p: &Problem) -> Vec<Load> {
     slots.chain(pools).filter(|l| l.busy > 0).collect()
 }
 
-fn load(p: &Problem, name: String, is_pool: bool, index: u32, capacity: u32, mut holds: Vec<(Node, u64)>) -> Load {
+fn load(
+    p: &Problem,
+    name: String,
+    is_pool: bool,
+    index: u32,
+    capacity: u32,
+    mut holds: Vec<(Node, u64)>,
+) -> Load {
     holds.retain(|h| h.1 > 0);
     holds.sort_by_key(|&(n, amount)| (std::cmp::Reverse(amount), n));
     let busy: u64 = holds.iter().map(|h| h.1).sum();
