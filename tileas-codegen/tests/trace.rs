@@ -181,8 +181,13 @@ fn threads_never_overlap_and_are_ordered_like_lanes() {
         }
         assert!(last.values().all(|&v| v == 0), "{last:?}");
     }
-    let names = |p: &Picture| p.lanes.names.clone();
-    assert_eq!(names(&kernel()), ["agent1 load", "agent2 mma"]);
+    let p = kernel();
+    assert_eq!(p.lanes.names, ["agent1 load", "agent2 mma"]);
+    // The IR of an op with its attributes, and who placed it.
+    let events = events(&p, 1);
+    let dot = events.iter().find(|e| e["name"] == "n" && e["cat"] == "async.dot").expect("the dot");
+    assert!(dot["args"]["ir"].as_str().is_some_and(|t| t.contains("transpose_b")), "{dot}");
+    assert_eq!(dot["args"]["placed_by"], "rau_refinement");
 }
 
 #[test]

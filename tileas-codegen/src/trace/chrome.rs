@@ -91,7 +91,7 @@ fn issue(p: &Picture, b: &Bar, pid: u64) -> Value {
             "op": problem.op_name(n), "iteration": b.iteration, "start": s.start[n], "stage": s.stage[n],
             "row": s.start[n] % s.ii, "order": s.order[n], "latency": problem.latency(n),
             "result": b.start + u64::from(problem.latency(n)), "slack": slack(problem, s, n),
-            "group": problem.group(n), "max_depth": problem.max_depth(n), "slots": slots, "pools": pools,
+            "group": problem.group(n), "ir": p.ir[n], "placed_by": p.placed_by(n), "max_depth": problem.max_depth(n), "slots": slots, "pools": pools,
         },
     })
 }

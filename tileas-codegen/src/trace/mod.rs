@@ -23,7 +23,7 @@ pub use svg::svg;
 
 use crate::agents::AgentPlan;
 use crate::driver::KernelState;
-use crate::ir::{Function, Op};
+use crate::ir::{Function, Op, ValueNames, print_op_line};
 use crate::schedule::{Node, Problem, RegionSchedule, ScheduledRegion};
 use cranelift_entity::SecondaryMap;
 
@@ -50,6 +50,8 @@ pub struct Picture {
     pub schedule: RegionSchedule,
     /// Who runs what.
     pub lanes: Lanes,
+    /// The IR of each op with its attributes; empty for bare graphs.
+    pub ir: SecondaryMap<Node, String>,
 }
 
 /// How to draw.
@@ -151,7 +153,7 @@ impl Picture {
     /// A bare graph: lanes are slots.
     pub fn of_graph(problem: Problem, schedule: RegionSchedule) -> Picture {
         let lanes = Lanes::of_slots(&problem);
-        Picture { problem, schedule, lanes }
+        Picture { problem, schedule, lanes, ir: SecondaryMap::new() }
     }
 
     /// The loops of a kernel that has been scheduled: lanes are agents, ops have the names of their values.
@@ -160,10 +162,18 @@ impl Picture {
         else {
             return Vec::new();
         };
-        let picture = |r: &ScheduledRegion| Picture {
-            problem: r.named_problem(func),
-            schedule: r.schedule.clone(),
-            lanes: Lanes::of_agents(func, plan, r),
+        let names = ValueNames::new(func);
+        let picture = |r: &ScheduledRegion| {
+            let mut ir = SecondaryMap::new();
+            for (node, &op) in &r.ops {
+                ir[node] = print_op_line(func, &names, op);
+            }
+            Picture {
+                problem: r.named_problem(func),
+                schedule: r.schedule.clone(),
+                lanes: Lanes::of_agents(func, plan, r),
+                ir,
+            }
         };
         analysis.regions.iter().map(picture).collect()
     }
@@ -188,6 +198,13 @@ impl Picture {
         let slots = self.problem.uses(n).iter().filter(|u| u.duration > 0 && u.occupancy > 0);
         let slots = slots.map(|u| u64::from(u.offset) + u64::from(u.duration));
         slots.chain(self.problem.pool_uses(n).iter().map(|u| u64::from(u.duration))).max().unwrap_or(0)
+    }
+
+    /// Who gave an op its seat: the arm, or the strategy where it has none.
+    fn placed_by(&self, n: Node) -> &'static str {
+        let arm = self.schedule.trail.arms.get(n.as_u32() as usize).copied().flatten();
+        let rung = self.schedule.stats.rung;
+        arm.map(|a| a.name()).or(rung.map(|r| r.name())).unwrap_or("serial")
     }
 
     /// Cycles until an op's footprint is over and its result is ready, at least 1.

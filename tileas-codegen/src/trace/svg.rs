@@ -60,6 +60,9 @@ pub(super) fn details(p: &Picture, n: Node) -> String {
     if let Some(lane) = p.lanes.names.get(p.lanes.of[n] as usize) {
         let _ = write!(t, ", {lane}");
     }
+    if !p.ir[n].is_empty() {
+        let _ = write!(t, "\n{}", p.ir[n]);
+    }
     let row = s.start[n] % s.ii.max(1);
     let _ = write!(t, "\nstart {}, stage {}, row {row}, order {}", s.start[n], s.stage[n], s.order[n]);
     let slack = slack(problem, s, n).map_or("nothing waits for it".into(), |v| format!("slack {v}"));
@@ -73,6 +76,7 @@ pub(super) fn details(p: &Picture, n: Node) -> String {
         let r = &problem.pools()[u.pool];
         let _ = write!(t, "\npool {}: {} of {} in cycles +0 to +{}", r.name, u.count, r.capacity, u.duration);
     }
+    let _ = write!(t, "\nplaced by {}", p.placed_by(n));
     if let Some(group) = problem.group(n) {
         let _ = write!(t, "\ngroup {group}");
     }

@@ -159,7 +159,6 @@ fn evaluate(p: &Problem, options: &ScheduleOptions, text: String, change: &Chang
 }
 
 /// The changes worth looking at.
-#[expect(clippy::too_many_arguments, reason = "the facts the changes follow from")]
 pub(super) fn what_ifs(
     p: &Problem,
     s: &RegionSchedule,
