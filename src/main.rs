@@ -35,6 +35,8 @@ enum Command {
     Check(commands::check::Args),
     /// Show who runs what, when each op of a loop starts, and how values travel.
     Schedule(commands::schedule::Args),
+    /// Say what binds each loop, how far ops could move, why rings have their slots, and what would change it.
+    Explain(commands::explain::Args),
     /// Show the machine model of a processor.
     Isa(commands::isa::Args),
     /// List the compiler options for `--set`.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Schedule(args) => commands::schedule::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Isa(args) => commands::isa::run(&args),
         Command::Options(args) => commands::options::run(&args),
     };

@@ -91,9 +91,38 @@ fn schedules_of_kernels_and_graphs() {
         assert_eq!(regions[0][key], again[0][key], "{key}");
     }
     assert!(tileas(&["schedule", GEMM, "--format", "gantt"], b"").1.contains("one column ="));
+    assert!(tileas(&["schedule", GEMM, "--format", "svg"], b"").1.starts_with("<svg "));
+    assert!(tileas(&["schedule", GEMM, "--format", "html"], b"").1.starts_with("<!doctype html>"));
+    let (status, trace, _) =
+        tileas(&["schedule", GEMM, "--format", "chrome-trace", "--iterations", "2"], b"");
+    let trace: serde_json::Value = serde_json::from_str(&trace).expect("JSON");
+    let issues = trace["traceEvents"].as_array().expect("a list").iter();
+    let issues = issues.filter(|e| e["ph"] == "X" && e["cat"] != "slot").count();
+    assert_eq!((status, issues), (0, 6));
     assert!(tileas(&["schedule", GEMM, "--set", "scheduler=serial"], b"").1.contains("serial"));
     let (status, _, stderr) = tileas(&["schedule", "--ddg", "-"], b"{\"schema\": 1}");
     assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
+}
+
+#[test]
+fn schedules_are_explained() {
+    let (status, text, stderr) = tileas(&["explain", GEMM], b"");
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    for part in ["slot tma: ta 8 + tb 8 = 16 of 16", "Why not II 15", "Pipe_0 (data of ta, tb)"] {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    let (_, graph, _) = tileas(&["schedule", GEMM, "--format", "json"], b"");
+    let (status, json, _) = tileas(&["explain", "--ddg", "-", "--format", "json"], graph.as_bytes());
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!((status, &json["graphs"][0]["ii"]), (0, &16.into()));
+    assert_eq!(json["graphs"][0]["tighter"]["obstacles"][0]["full"]["there"], 15);
+    assert!(tileas(&["explain", GEMM, "--format", "html"], b"").1.contains("What would change it"));
+    let (status, _, stderr) = tileas(&["explain", "--ddg", "-"], b"{\"schema\": 1}");
+    assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
+    let (status, _, stderr) =
+        tileas(&["explain", GEMM, "--set", "require-pipelining", "--set", "ii-cap=3"], b"");
+    assert!(status == 1 && stderr.contains("error[E0401]"), "{stderr}");
+    assert_eq!(tileas(&["explain"], b"").0, 2);
 }
 
 #[test]
@@ -142,6 +171,11 @@ fn tables_and_options() {
     assert_eq!(status, 0);
     for o in tileas_codegen::Settings::list() {
         assert!(options.contains(&format!("{}={}\n", o.name, o.default)), "{}", o.name);
+    }
+    // The long help of the scheduler and `options` show the same list.
+    let (_, help, _) = tileas(&["schedule", "--help"], b"");
+    for o in tileas_codegen::Settings::list() {
+        assert!(help.contains(&format!("{}={}", o.name, o.default)), "{}", o.name);
     }
     let (_, one, _) = tileas(&["options", "slice"], b"");
     assert!(one.starts_with("slice-regs=64") && one.contains("a power of two"));

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod compile;
+pub mod explain;
 pub mod isa;
 pub mod options;
 pub mod run;

@@ -14,11 +14,20 @@ pub struct Args {
 
 /// Prints the list.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    write_output("-", &list(args.filter.as_deref().unwrap_or("")))
+}
+
+/// The options whose name contains a text: default, documentation, allowed values.
+fn list(filter: &str) -> String {
     let mut text = String::new();
-    let filter = args.filter.as_deref().unwrap_or("");
     for o in Settings::list().iter().filter(|o| o.name.contains(filter)) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}={}\n    {}\n    allowed: {}", o.name, o.default, o.doc, o.allowed);
     }
-    write_output("-", &text)
+    text
+}
+
+/// The same list at the end of the help (`--help`) of commands that take `--set`.
+pub fn long_help() -> String {
+    format!("Compiler options for --set, with their defaults (also: `tileas options`):\n\n{}", list(""))
 }

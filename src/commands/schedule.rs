@@ -1,17 +1,17 @@
-//! `tileas schedule`: agents, start times, channels; also of a bare dependence graph.
+//! `tileas schedule`: agents, start times, channels; also of a bare dependence graph; as table, document or picture.
 
 use crate::Failure;
+use crate::commands::options;
 use crate::diagnostics::Source;
 use crate::input::{Common, read_source, target, write_output};
 use tileas_codegen::schedule::json::{Document, Documents};
 use tileas_codegen::schedule::{RegionSchedule, ScheduleOptions, Scheduler, render};
+use tileas_codegen::trace::{self, Picture};
 use tileas_codegen::{Context, Stage};
-
-/// Columns of a Gantt chart.
-const CHART_WIDTH: usize = 100;
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(after_long_help = options::long_help())]
 pub struct Args {
     /// File with kernels; `-` is standard input
     #[arg(required_unless_present = "ddg", conflicts_with = "ddg")]
@@ -22,11 +22,31 @@ pub struct Args {
     /// How to show the schedules; the table of a kernel also has its agents and channels
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    #[command(flatten)]
+    drawing: Drawing,
     /// Where the result goes; `-` is standard output
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     output: String,
     #[command(flatten)]
     common: Common,
+}
+
+/// How pictures are drawn.
+#[derive(Copy, Clone, clap::Args)]
+pub struct Drawing {
+    /// Iterations in a picture [default: until the first has left the pipeline, and one more; at most 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    iterations: Option<u32>,
+    /// Columns of a chart for terminals
+    #[arg(long, value_name = "COLUMNS", default_value_t = 100)]
+    width: usize,
+}
+
+impl Drawing {
+    /// The options of the library.
+    pub fn options(self) -> trace::Options {
+        trace::Options { iterations: self.iterations, width: self.width }
+    }
 }
 
 /// Formats of schedules.
@@ -36,8 +56,14 @@ pub enum Format {
     Table,
     /// A `tileas-schedule/1` document.
     Json,
-    /// A chart of one iteration.
+    /// A chart for terminals: iterations by agent, slots modulo the interval.
     Gantt,
+    /// A drawing.
+    Svg,
+    /// A self-contained page: the drawing, with everything about each op and dependence.
+    Html,
+    /// Trace events for Perfetto and chrome://tracing.
+    ChromeTrace,
 }
 
 /// Schedules.
@@ -59,13 +85,20 @@ fn kernels(args: &Args, file: &str) -> Result<(), Failure> {
             Failure::Diagnostics
         })?;
     input.source.report(&run.warnings);
-    if args.format == Format::Table {
-        return write_output(&args.output, &run.text(Stage::Schedule));
-    }
-    let reports = run.kernels.into_iter().filter_map(|k| k.schedule).flat_map(|s| s.regions);
-    let (regions, schedules) = reports.map(|r| (Document::of(r.problem), r.schedule)).unzip();
-    let documents = Documents { regions, is_array: true };
-    write_output(&args.output, &show(args.format, &documents, &schedules))
+    let text = match args.format {
+        Format::Table => run.text(Stage::Schedule),
+        Format::Json => {
+            let reports = run.kernels.into_iter().filter_map(|k| k.schedule).flat_map(|s| s.regions);
+            let (regions, schedules): (_, Vec<_>) =
+                reports.map(|r| (Document::of(r.problem), r.schedule)).unzip();
+            Documents { regions, is_array: true }.write(&schedules)
+        }
+        _ => {
+            let pictures: Vec<Picture> = run.kernels.iter().flat_map(Picture::of_kernel).collect();
+            draw(args, &pictures)
+        }
+    };
+    write_output(&args.output, &text)
 }
 
 fn graphs(args: &Args, file: &str) -> Result<(), Failure> {
@@ -73,6 +106,27 @@ fn graphs(args: &Args, file: &str) -> Result<(), Failure> {
     Source::none().report(settings.warnings());
     let source = read_source(file)?;
     let options: ScheduleOptions = settings.schedule_options();
+    let (documents, schedules) = schedule_graphs(&source, &options)?;
+    let text = match args.format {
+        Format::Json => documents.write(&schedules),
+        Format::Table => {
+            let parts = documents.regions.iter().zip(&schedules);
+            parts.map(|(d, s)| render::table(&d.problem, s)).collect::<Vec<String>>().join("\n")
+        }
+        _ => {
+            let parts = documents.regions.into_iter().zip(schedules);
+            let pictures: Vec<Picture> = parts.map(|(d, s)| Picture::of_graph(d.problem, s)).collect();
+            draw(args, &pictures)
+        }
+    };
+    write_output(&args.output, &text)
+}
+
+/// Reads and schedules the graphs of a text; errors and warnings are reported.
+pub fn schedule_graphs(
+    source: &Source,
+    options: &ScheduleOptions,
+) -> Result<(Documents, Vec<RegionSchedule>), Failure> {
     let failed = |errors: &[tileas_codegen::CodegenError]| {
         source.report(errors);
         Failure::Diagnostics
@@ -81,20 +135,22 @@ fn graphs(args: &Args, file: &str) -> Result<(), Failure> {
     let mut scheduler = Scheduler::new();
     let mut schedules = Vec::new();
     for region in &documents.regions {
-        let schedule = scheduler.schedule(&region.problem, &options).map_err(|e| failed(&[e]))?;
+        let schedule = scheduler.schedule(&region.problem, options).map_err(|e| failed(&[e]))?;
         source.report(&schedule.warnings);
         schedules.push(schedule);
     }
-    write_output(&args.output, &show(args.format, &documents, &schedules))
+    Ok((documents, schedules))
 }
 
-fn show(format: Format, documents: &Documents, schedules: &Vec<RegionSchedule>) -> String {
-    if format == Format::Json {
-        return documents.write(schedules);
+/// A picture of all loops.
+fn draw(args: &Args, pictures: &[Picture]) -> String {
+    let options = args.drawing.options();
+    match args.format {
+        Format::Svg => trace::svg(pictures, &options),
+        Format::Html => trace::html_page(pictures, &options),
+        Format::ChromeTrace => trace::chrome_trace(pictures, &options),
+        Format::Gantt | Format::Table | Format::Json => {
+            pictures.iter().map(|p| trace::gantt(p, &options)).collect::<Vec<String>>().join("\n")
+        }
     }
-    let texts = documents.regions.iter().zip(schedules).map(|(d, s)| match format {
-        Format::Gantt => render::gantt(&d.problem, s, CHART_WIDTH),
-        _ => render::table(&d.problem, s),
-    });
-    texts.collect::<Vec<String>>().join("\n")
 }

@@ -11,6 +11,7 @@ pub mod buffers;
 pub mod constraints;
 pub mod driver;
 pub mod error;
+pub mod explain;
 pub mod ir;
 pub mod isa;
 pub mod lower;
@@ -21,6 +22,7 @@ pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
 pub mod settings;
+pub mod trace;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
 pub use error::{Code, CodegenError, CodegenResult, Loc};

@@ -60,7 +60,7 @@ fn schedule_with(func: &Function, plan: &AgentPlan) -> Result<ScheduleAnalysis, 
     for r in &analysis.regions {
         assert!(r.problem.check(&options.limits).is_empty());
         let errors = verify::verify(&r.problem, &r.schedule);
-        assert!(errors.is_empty(), "{errors:#?}\n{}", analysis.to_text(func, None));
+        assert!(errors.is_empty(), "{errors:#?}\n{}", analysis.to_text(func));
     }
     Ok(analysis)
 }
@@ -173,7 +173,7 @@ fn starts_cross_the_seam_by_op() {
     assert_eq!((result.ii, result.stage_count, result.serial), (16, 3, false));
     let starts: Vec<_> = result.scheduled.iter().map(|&op| (result.start[op], result.order[op])).collect();
     assert_eq!(starts, [(0, 0), (8, 1), (16, 2)]);
-    let text = analysis.to_text(&func, Some(40));
+    let text = analysis.to_text(&func);
     for name in [" ta ", " tb ", " n "] {
         assert!(text.contains(name), "{name} is missing:\n{text}");
     }

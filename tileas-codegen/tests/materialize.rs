@@ -11,7 +11,9 @@ use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::{MaterializeOptions, materialize, materialize_in, verify_materialized};
+use tileas_codegen::materialize::{
+    MaterializeOptions, MaterializeScratch, materialize, materialize_in, verify_materialized,
+};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
@@ -371,7 +373,7 @@ fn two_blocks_a_multiprocessor() {
     let first = ba.pipes.values().next().expect("a pipe");
     // The staging tiles lie where the operands were.
     assert_eq!(first.depth, 3);
-    assert!(first.reason.contains("memory full"), "{}", first.reason);
+    assert!(first.why.memory_full, "{}", first.why);
     let opts = BufferOptions { smem_bytes: Some(30_000), ..BufferOptions::default() };
     let e = assign_buffers(&func, &plan, &sched, &*isa(), &opts).err().expect("too little");
     assert_eq!(e.code, Code::E0602);
@@ -508,7 +510,7 @@ fn skewed_runs(text: &str, ii: u32, list: &[u32], opts: MaterializeOptions) -> (
     let isa = isa();
     let sched = starts(&func, &plan, ii, list);
     let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
-    let mat = materialize_in(&func, &plan, &sched, &ba, opts, None)
+    let mat = materialize_in(&func, &plan, &sched, &ba, opts, &mut MaterializeScratch::default())
         .unwrap_or_else(|e| panic!("{e} {list:?}\n{}", print_function(&func)));
     let text = print_function(&mat);
     assert!(verify_function(&mat).is_empty(), "{text}");
@@ -566,7 +568,8 @@ fn another_order_is_refused() {
     let mut tried = 0;
     for max_peeled_ops in [0, 1000] {
         let opts = MaterializeOptions { max_peeled_ops };
-        let mat = materialize_in(&func, &plan, &sched, &ba, opts, None).expect("materialises");
+        let mat = materialize_in(&func, &plan, &sched, &ba, opts, &mut MaterializeScratch::default())
+            .expect("materialises");
         verify_materialized(&mat, &*isa).expect("accepted");
         let note = |op: Op, key| mat.discardable(op).get(key).is_some();
         let refused = |m: &Function, what: String| {

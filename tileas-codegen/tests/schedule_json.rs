@@ -178,13 +178,4 @@ cycle | tc_and_mma | tma | tp_smem_wr | tp_mma
     let table = render::table(&d.problem, &s);
     assert!(table.starts_with(expected), "{table}");
     assert_eq!(table.lines().count(), 10 + 16);
-    let chart = render::gantt(&d.problem, &s, 80);
-    let expected = "\
-gemm/loop0: ii 16, one column = 1 cycle(s), | = stage
-op0 ########........|...............
-op1 |.......########|...............
-op2 |...............########--------
-";
-    assert_eq!(chart, expected);
-    assert!(render::gantt(&d.problem, &s, 20).contains("one column = 2 cycle(s)"));
 }

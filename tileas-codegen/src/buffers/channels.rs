@@ -120,7 +120,7 @@ pub struct PipeData {
     /// Whether slots are handed back through barriers (false: the home runs at most `depth` times).
     pub has_empty: bool,
     /// Why this depth.
-    pub reason: String,
+    pub why: super::depth::Why,
     /// Shared-memory offset of the full barriers.
     pub full_at: u32,
     /// Shared-memory offset of the empty barriers.
@@ -307,7 +307,7 @@ fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> Co
         }),
         depth: 1,
         has_empty: true,
-        reason: String::new(),
+        why: Default::default(),
         full_at: 0,
         empty_at: 0,
     })
@@ -352,7 +352,7 @@ fn scalar_channels(
             carry: None,
             depth: 1,
             has_empty: true,
-            reason: String::new(),
+            why: Default::default(),
             full_at: 0,
             empty_at: 0,
         });
@@ -579,7 +579,7 @@ fn block_channels(
             carry: None,
             depth: 1,
             has_empty: true,
-            reason: String::new(),
+            why: Default::default(),
             full_at: 0,
             empty_at: 0,
         });

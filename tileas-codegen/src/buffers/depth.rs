@@ -22,7 +22,7 @@ use crate::schedule::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 use std::cell::OnceCell;
-use std::fmt::Write;
+use std::fmt;
 
 /// What depths are chosen from.
 #[derive(Copy, Clone)]
@@ -35,6 +35,67 @@ pub struct Input<'a> {
     pub smem_limit: u32,
     /// Choices of the caller.
     pub opts: &'a BufferOptions,
+}
+
+/// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 a turn`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Why {
+    /// The webs stay in place: one slot.
+    pub in_place: bool,
+    /// Slots by R3.
+    pub need: u32,
+    /// What R3 follows from; `None`: program order.
+    pub span: Option<Span>,
+    /// Slots chosen.
+    pub chosen: u32,
+    /// Real cycles to cover: latency of the producer, and what the slowest consumer holds.
+    pub cover: u64,
+    /// Real cycles per execution of the home.
+    pub period: u64,
+    /// Memory ended the growth, or made the ring smaller.
+    pub memory_full: bool,
+    /// An option allows fewer slots than R3 asks for.
+    pub limited: bool,
+    /// The home runs once.
+    pub runs_once: bool,
+}
+
+/// The life of a slot in the schedule: from the first acquire to the last release.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Cycle of the first acquire, and the op behind it.
+    pub first: u32,
+    /// The first writer.
+    pub writer: Option<Op>,
+    /// Cycle of the last release.
+    pub last: u32,
+    /// The last reader.
+    pub reader: Option<Op>,
+    /// The schedule's II.
+    pub ii: u32,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.in_place {
+            return f.write_str("in place: 1");
+        }
+        match self.span {
+            Some(s) => write!(f, "R3 {}: {} - {} cycles at II {}", self.need, s.last, s.first, s.ii)?,
+            None => write!(f, "R3 {}: program order", self.need)?,
+        }
+        write!(f, "; R4 {}: {} cycles to cover, {} a turn", self.chosen, self.cover, self.period)?;
+        for (on, what) in [
+            (self.memory_full, ", memory full"),
+            (self.limited, ", limited"),
+            (self.runs_once, ", home runs once"),
+        ] {
+            if on {
+                f.write_str(what)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Pipes that share their number of slots: they hand over the same webs in one home.
@@ -54,27 +115,29 @@ fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -
     sched.loops[func.block_parent(p.home)?].as_deref()
 }
 
-/// R3: the least depth that keeps the schedule's II, and the sentence that says so.
-fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &PipeData) -> (u32, String) {
+/// R3: the least depth that keeps the schedule's II, and what it follows from.
+fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &PipeData) -> (u32, Option<Span>) {
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
-            let first = p.acquires.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+            let writer = p.acquires.iter().copied().min_by_key(|&op| s.start[op]);
+            let first = writer.map_or(0, |op| s.start[op]);
             let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, isa, op));
-            let last = if p.scalar {
+            let (last, reader) = if p.scalar {
                 // Freed where it is first needed; at the end of the iteration if only what is yielded rests on it.
                 let end = s.scheduled.iter().map(|&op| s.start[op]).max().unwrap_or(0);
                 let first = |c: &Consumer| c.waits.iter().map(|&op| s.start[op]).min().unwrap_or(end);
-                p.consumers.iter().map(|c| first(c).saturating_add(1)).max().unwrap_or(0)
+                (p.consumers.iter().map(|c| first(c).saturating_add(1)).max().unwrap_or(0), None)
             } else {
-                p.consumers.iter().flat_map(|c| &c.uses).map(freed).max().unwrap_or(0)
+                let reader = p.consumers.iter().flat_map(|c| &c.uses).copied().max_by_key(freed);
+                (reader.as_ref().map_or(0, freed), reader)
             };
             let span = last.saturating_sub(first);
             let d = p.distance + span.div_ceil(s.ii);
             // A version in the ring and one being made: with less they would take turns as in place.
             let d = d.max(p.distance + 1);
-            (d, format!("R3 {d}: {last} - {first} cycles at II {}", s.ii))
+            (d, Some(Span { first, writer, last, reader, ii: s.ii }))
         }
-        _ => (p.distance + 1, format!("R3 {}: program order", p.distance + 1)),
+        _ => (p.distance + 1, None),
     }
 }
 
@@ -104,16 +167,16 @@ pub fn choose(
         }
     };
     for id in pipes.keys() {
-        let (d, why) = need(func, sched, isa, &pipes[id]);
+        let (d, span) = need(func, sched, isa, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
         if p.in_place {
             p.depth = 1;
             p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > 1);
-            p.reason = "in place: 1".into();
+            p.why = Why { in_place: true, need: 1, chosen: 1, ..Why::default() };
             continue;
         }
-        p.reason = why;
+        p.why = Why { need: d, span, ..Why::default() };
         let p = &pipes[id];
         let latency = |&op: &Op| match p.scalar {
             true => u64::from(isa.machine().real_latency(cost::op_class(func, op), &cost::work(func, op))),
@@ -203,18 +266,11 @@ pub fn choose(
     }
     for (i, r) in rings.iter().enumerate() {
         for &id in &r.pipes {
-            let p = &mut pipes[id];
-            // Writing to a string cannot fail.
-            let _ = write!(p.reason, "; R4 {}: {} cycles to cover, {} a turn", r.depth, r.cover, r.period);
-            if full[i] || r.shrunk {
-                p.reason.push_str(", memory full");
-            }
-            if r.need > max_depth {
-                p.reason.push_str(", limited");
-            }
-            if r.cap == 1 && max_depth > 1 {
-                p.reason.push_str(", home runs once");
-            }
+            let why = &mut pipes[id].why;
+            (why.chosen, why.cover, why.period) = (r.depth, r.cover, r.period);
+            why.memory_full = full[i] || r.shrunk;
+            why.limited = r.need > max_depth;
+            why.runs_once = r.cap == 1 && max_depth > 1;
         }
     }
     let map = fits(&rings, webs, pipes)?;

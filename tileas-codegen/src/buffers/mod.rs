@@ -161,7 +161,7 @@ impl BufferAssignment {
                 to.join(" "),
                 p.distance,
                 p.depth,
-                p.reason
+                p.why
             );
         }
         for r in &self.rejects {

@@ -47,7 +47,7 @@ pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
         carry: None,
         depth: 1,
         has_empty: true,
-        reason: String::new(),
+        why: Default::default(),
         full_at: 0,
         empty_at: 0,
     }

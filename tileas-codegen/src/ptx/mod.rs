@@ -397,7 +397,8 @@ fn header(func: &Function, registers: [u32; 5], out: &mut String) {
     if func.nounroll {
         out.push_str(".pragma \"nounroll\";\n");
     }
-    out.push_str("{\n");    for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
+    out.push_str("{\n");
+    for (ty, count) in RegTy::ALL.into_iter().zip(registers) {
         if count > 0 {
             let _ = writeln!(out, "    .reg .{} {}<{count}>;", ty.as_str(), prefix(ty));
         }

@@ -9,6 +9,7 @@
 use super::bounds::Bounds;
 use super::options::Rung;
 use super::problem::{Node, Pool, Problem, Slot};
+use super::trail::Trail;
 use crate::error::CodegenError;
 use cranelift_entity::PrimaryMap;
 use std::fmt;
@@ -183,6 +184,8 @@ pub struct RegionSchedule {
     pub failure: Option<FailureReport>,
     /// Counters.
     pub stats: Stats,
+    /// What the search did.
+    pub trail: Trail,
 }
 
 impl RegionSchedule {
@@ -202,6 +205,7 @@ impl RegionSchedule {
             warnings,
             failure,
             stats,
+            trail,
         } = self;
         name.clear();
         *generator = Generator::default();
@@ -215,6 +219,7 @@ impl RegionSchedule {
         warnings.clear();
         *failure = None;
         *stats = Stats::default();
+        trail.clear();
     }
 
     /// Stages the code has: 1 + the largest stage.

@@ -172,6 +172,11 @@ impl Arms {
         self.journal.len()
     }
 
+    /// Ops seated since the mark.
+    pub fn since(&self, mark: usize) -> &[u32] {
+        &self.journal[mark..]
+    }
+
     pub fn undo(&mut self, l: &Loop<'_>, rrt: &mut Rrt, mark: usize) {
         while self.journal.len() > mark {
             let Some(u) = self.journal.pop() else { return };

@@ -20,6 +20,7 @@ use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
+use super::trail::{Trail, TryEnd};
 
 /// Up to here II is searched one by one.
 const LINEAR_LIMIT: u32 = 256;
@@ -60,6 +61,9 @@ pub(super) struct CostBased {
     pub attempts: u32,
     /// Who found the last success.
     pub rung: Option<Rung>,
+    /// What was tried; only written here.
+    pub trail: Trail,
+    pub(super) end: Option<TryEnd>,
     pub(super) steps: u64,
     pub out_of_steps: bool,
 }
@@ -79,6 +83,7 @@ impl CostBased {
         self.exact_reserve = options.exact_steps - self.exact_left;
         self.proven = bound;
         self.rung = None;
+        self.trail.clear();
         self.closure.clear();
         self.mirrored = false;
         self.driver.arms.steps = options.arm_steps;
@@ -130,7 +135,9 @@ impl CostBased {
         self.ims.snug = true;
         let budget = u64::from(g.n) + u64::from(g.n) / 4 + 16;
         let outcome = self.ims.attempt(p, g, &mut self.rrt, ii.into(), Priority::Height, budget);
-        outcome == Outcome::Placed && self.finish(p, g, &exact, ii)
+        let found = outcome == Outcome::Placed && self.finish(p, g, &exact, ii);
+        self.record(ii, found.then_some(Rung::RauRefinement));
+        found
     }
 
     /// Starts of the last success, by op.
@@ -200,7 +207,10 @@ impl CostBased {
         while found - failed > 1 {
             let middle = failed + (found - failed) / 2;
             let fits = self.ims.prepare(p, g, middle.into(), o.max_stages);
-            if fits && self.try_exact_search(p, g, o, middle, TIGHTEN) {
+            self.end = (!fits).then_some(TryEnd::NoWindow);
+            let placed = fits && self.try_exact_search(p, g, o, middle, TIGHTEN);
+            self.record(middle, placed.then_some(Rung::Exact));
+            if placed {
                 self.rung = Some(Rung::Exact);
                 found = middle;
             } else {
@@ -213,6 +223,8 @@ impl CostBased {
     /// Compacts a success and moves it to `best`. `false`: its cycles do not fit 31 bits.
     pub(super) fn finish(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
         let wide = i64::from(ii);
+        self.trail.seats.clear();
+        self.trail.seats.extend_from_slice(&self.ims.start);
         compact::pull(g, &mut self.rrt, &mut self.ims, wide);
         self.fewer_stages(p, g, o, ii);
         self.compact.push(p, g, &mut self.rrt, &mut self.ims, wide);

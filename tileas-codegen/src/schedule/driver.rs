@@ -14,11 +14,14 @@ use super::arms::{Arms, Loop};
 use super::evaluate::UNSEATED;
 use super::options::ArmPolicy;
 use super::rrt::Rrt;
+use super::trail::Arm;
 
 /// Memory of the driver.
 #[derive(Default)]
 pub(super) struct Driver {
     pub arms: Arms,
+    /// By op, the arm that seated it; for explanations.
+    pub by: Vec<Option<Arm>>,
     /// Ready ops in program order, and the part of them at hand.
     ready: Vec<u32>,
     group: Vec<u32>,
@@ -70,6 +73,7 @@ impl Driver {
             if !done {
                 return false;
             }
+            self.note(mark, Arm::Retry);
             self.arms.commit(l, mark);
         }
         true
@@ -118,25 +122,38 @@ impl Driver {
     /// One chain for the group at hand.
     fn place_group(&mut self, l: &Loop<'_>, rrt: &mut Rrt) -> bool {
         let (group, others) = (std::mem::take(&mut self.group), std::mem::take(&mut self.others));
+        let mark = self.arms.mark();
         let done = match l.options.arm_policy {
             ArmPolicy::FirstSuccess => {
-                self.arms.permute(l, rrt, &group)
-                    || self.arms.fuse(l, rrt, &group, &others)
-                    || self.arms.retry(l, rrt, &group, false)
-                    || self.arms.cost_based(l, rrt, &group)
+                let seated = |done: bool, arm| done.then_some(arm);
+                seated(self.arms.permute(l, rrt, &group), Arm::Permute)
+                    .or_else(|| seated(self.arms.fuse(l, rrt, &group, &others), Arm::Fuse))
+                    .or_else(|| seated(self.arms.retry(l, rrt, &group, false), Arm::Retry))
+                    .or_else(|| seated(self.arms.cost_based(l, rrt, &group), Arm::CostBased))
             }
-            ArmPolicy::LowestCost => self.cheapest_proposals(l, rrt, &group),
+            ArmPolicy::LowestCost => self.cheapest_proposals(l, rrt, &group).then_some(Arm::Proposal),
         };
-        let done = done || {
+        let done = done.or_else(|| {
             self.arms.dead.fill(false);
-            let revived = self.arms.retry(l, rrt, &group, false);
-            revived || {
+            let revived = self.arms.retry(l, rrt, &group, false).then_some(Arm::Retry);
+            revived.or_else(|| {
                 self.arms.dead.fill(false);
-                self.arms.cost_based(l, rrt, &group)
-            }
-        };
+                self.arms.cost_based(l, rrt, &group).then_some(Arm::CostBased)
+            })
+        });
         (self.group, self.others) = (group, others);
-        done
+        if let Some(arm) = done {
+            self.note(mark, arm);
+        }
+        done.is_some()
+    }
+
+    /// Ops seated since the mark were seated by this arm.
+    fn note(&mut self, mark: usize, arm: Arm) {
+        self.by.resize(self.arms.seats.len(), None);
+        for &u in self.arms.since(mark) {
+            self.by[u as usize] = Some(arm);
+        }
     }
 
     fn cheapest_proposals(&mut self, l: &Loop<'_>, rrt: &mut Rrt, group: &[u32]) -> bool {
@@ -168,6 +185,7 @@ impl Driver {
                 Some(best) => {
                     let mark = self.arms.mark();
                     self.arms.seat(l, rrt, best.op, best.at);
+                    self.note(mark, Arm::CostBased);
                     self.arms.commit(l, mark);
                 }
                 None if idle && self.nothing_ready() => {}

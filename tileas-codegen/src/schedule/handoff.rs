@@ -127,9 +127,8 @@ impl ScheduleAnalysis {
         self.regions.iter().find(|r| r.for_op == for_op)
     }
 
-    /// All regions as text: bounds, ops by order with the names of their values, reservations, and with `chart` a
-    /// Gantt chart of that many columns.
-    pub fn to_text(&self, func: &Function, chart: Option<usize>) -> String {
+    /// All regions as text: bounds, ops by order with the names of their values, reservations.
+    pub fn to_text(&self, func: &Function) -> String {
         let mut out = String::new();
         for (i, region) in self.regions.iter().enumerate() {
             let problem = region.named_problem(func);
@@ -137,10 +136,6 @@ impl ScheduleAnalysis {
                 out.push('\n');
             }
             out.push_str(&render::table(&problem, &region.schedule));
-            if let Some(width) = chart {
-                out.push('\n');
-                out.push_str(&render::gantt(&problem, &region.schedule, width));
-            }
             for w in &region.schedule.warnings {
                 // Writing to a string cannot fail.
                 let _ = writeln!(out, "{}: {}", w.code, w.message);

@@ -16,6 +16,7 @@ use super::graph::Graph;
 use super::ims::{Outcome, Priority, Stuck};
 use super::options::{Rung, ScheduleOptions};
 use super::problem::Problem;
+use super::trail::TryEnd;
 
 /// On the way up an II gets one part in this many of the steps of exact search that are left.
 const WAY_UP: u64 = 4;
@@ -32,8 +33,30 @@ impl CostBased {
         ii: u32,
         attempts: u32,
     ) -> bool {
+        self.end = None;
+        let found = self.climb(p, g, o, ii, attempts);
+        self.record(ii, self.rung.filter(|_| found));
+        found
+    }
+
+    /// Notes how the try at an II ended; `rung`: who placed all ops.
+    pub(super) fn record(&mut self, ii: u32, rung: Option<Rung>) {
+        let unplaced = if self.out_of_steps { TryEnd::OutOfSteps } else { TryEnd::NotPlaced };
+        let end = rung.map_or(self.end.unwrap_or(unplaced), TryEnd::Placed);
+        let stuck = self.ims.stuck.filter(|_| rung.is_none()).map(|s| s.node);
+        self.trail.add(ii, end, stuck);
+        if let Some(rung) = rung {
+            self.trail.arms.clear();
+            if matches!(rung, Rung::DeepestRetry | Rung::InitialPlacement | Rung::CostBasedPlacement) {
+                self.trail.arms.extend_from_slice(&self.driver.by);
+            }
+        }
+    }
+
+    fn climb(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
         let wide = i64::from(ii);
         if !self.ims.prepare(p, g, wide, o.max_stages) {
+            self.end = Some(TryEnd::NoWindow);
             self.refute(ii);
             return false;
         }
@@ -79,6 +102,7 @@ impl CostBased {
     fn clear_table(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> bool {
         let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) else { return true };
         self.ims.stuck = Some(Stuck { node, window: (0, i64::from(ii) - 1), rank: 0 });
+        self.end = Some(TryEnd::DoesNotFit);
         self.refute(ii);
         false
     }
@@ -191,10 +215,14 @@ impl CostBased {
         match answer {
             Answer::Found => self.finish(p, g, o, ii),
             Answer::Refuted => {
+                self.end = Some(TryEnd::Refuted);
                 self.refute(ii);
                 false
             }
-            Answer::Unknown => false,
+            Answer::Unknown => {
+                self.end = Some(TryEnd::GaveUp);
+                false
+            }
         }
     }
 }

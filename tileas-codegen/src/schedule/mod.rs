@@ -19,6 +19,7 @@ pub mod ddg;
 mod driver;
 mod evaluate;
 mod exact;
+pub mod explain;
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod families;
 mod gates;
@@ -37,6 +38,7 @@ pub mod render;
 mod rrt;
 pub mod select;
 mod serial;
+pub mod trail;
 pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
@@ -125,6 +127,8 @@ impl Scheduler {
         out.stats.evictions = self.cost.ims.evictions;
         out.stats.rung = self.cost.rung;
         out.status.budget_exceeded = self.cost.out_of_steps;
+        self.cost.trail.proven = self.cost.proven;
+        self.cost.trail.copy_into(&mut out.trail);
         if let Some(ii) = found {
             self.cost.shorten(problem, &self.graph, options, ii);
             let longest = problem.nodes().zip(self.cost.starts());

@@ -1,10 +1,10 @@
-//! A schedule as text for people: a table of ops, the modulo reservation table, a Gantt chart.
+//! A schedule as text for people: a table of ops and the modulo reservation table.
 //!
-//! In: a problem and its schedule. Out: strings; nothing here decides anything. Wide schedules are scaled: a column of
-//! the chart then stands for several cycles, and says so.
+//! In: a problem and its schedule. Out: strings; nothing here decides anything. Charts and other pictures:
+//! [`crate::trace`].
 
+use super::RegionSchedule;
 use super::problem::{Node, Problem};
-use super::{Generator, RegionSchedule};
 use std::fmt::Write;
 
 /// Rows of the reservation table that are printed in full.
@@ -122,49 +122,4 @@ fn holders(p: &Problem, slot: super::Slot) -> impl Iterator<Item = (Node, &super
         let uses = p.uses(n).iter();
         uses.filter(move |u| u.slot == slot && u.duration > 0 && u.occupancy > 0).map(move |u| (n, u))
     })
-}
-
-/// A chart of one iteration: a row per op, `#` while its footprint is held, `-` until its result is ready, `|` where a
-/// stage begins. At most `width` columns (at least 16) besides the labels.
-pub fn gantt(p: &Problem, s: &RegionSchedule, width: usize) -> String {
-    if s.start.len() != p.num_nodes() {
-        return "(a schedule of another problem)\n".to_owned();
-    }
-    let mut out = String::new();
-    let _ = write_gantt(&mut out, p, s, width.max(16));
-    out
-}
-
-fn write_gantt(out: &mut String, p: &Problem, s: &RegionSchedule, width: usize) -> std::fmt::Result {
-    let ii = u64::from(s.ii.max(1));
-    let held = |n: Node| {
-        let slots = p.uses(n).iter().map(|u| u64::from(u.offset) + u64::from(u.duration));
-        slots.chain(p.pool_uses(n).iter().map(|u| u64::from(u.duration))).max().unwrap_or(0)
-    };
-    let end = |n: Node| u64::from(s.start[n]) + u64::from(p.latency(n)).max(held(n)).max(1);
-    let last = p.nodes().map(end).max().unwrap_or(1).max(ii);
-    let scale = last.div_ceil(width as u64).max(1);
-    let columns = last.div_ceil(scale) as usize;
-    let label = p.nodes().map(|n| p.id(n).chars().count()).max().unwrap_or(0);
-    let kind = if s.generator == Generator::Serial { "serial" } else { "ii" };
-    writeln!(out, "{}: {kind} {}, one column = {scale} cycle(s), | = stage", s.name, s.ii)?;
-    for n in s.by_order() {
-        let start = u64::from(s.start[n]);
-        write!(out, "{:>label$} ", p.id(n))?;
-        for c in 0..columns as u64 {
-            let (from, to) = (c * scale, (c + 1) * scale);
-            let within = |a: u64, b: u64| a < to && from < b;
-            out.push(if within(start, start + held(n)) {
-                '#'
-            } else if within(start, end(n)) {
-                '-'
-            } else if from.div_ceil(ii) * ii < to {
-                '|'
-            } else {
-                '.'
-            });
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }

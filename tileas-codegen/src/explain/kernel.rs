@@ -1,0 +1,398 @@
+//! The kernel around the loops: agents, rings with the reasons of their depths, and what other settings would give.
+//!
+//! Depths are explained by the facts the buffer planner recorded ([`crate::buffers::depth::Why`]); one slot less or more is judged by
+//! the planner's own measure, the interval that the loop reaches with these rings. Other settings are judged by running the
+//! stages with them.
+
+use crate::agents::AgentPlan;
+use crate::buffers::depth::{Why, ii_eff};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData};
+use crate::driver::{Context, KernelState, Stage, StageRun};
+use crate::error::CodegenResult;
+use crate::ir::{Function, Module, Op};
+use crate::isa::TargetIsa;
+use crate::schedule::explain::{RegionExplanation, explain_region};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion};
+use crate::settings::Settings;
+
+/// An agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct AgentWhy {
+    /// `agent1 load`.
+    pub name: String,
+    /// First warp.
+    pub first_warp: u32,
+    /// Warps.
+    pub warps: u32,
+    /// Whether one elected lane runs everything.
+    pub elect: bool,
+}
+
+/// What one agent does in a loop (rules R1 and R2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct AgentLoop {
+    /// The agent.
+    pub agent: String,
+    /// Its first start.
+    pub first: u32,
+    /// Stages its loop is skewed by; 0: a plain loop.
+    pub skew: u32,
+    /// Its ops in the order it runs them: id and local stage.
+    pub ops: Vec<(String, u32)>,
+}
+
+/// A loop and what the kernel makes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct LoopWhy {
+    /// The schedule.
+    pub region: RegionExplanation,
+    /// The interval the kernel reaches with the rings that fit.
+    pub reached: u32,
+    /// By agent.
+    pub agents: Vec<AgentLoop>,
+}
+
+/// A ring or token between agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ChannelWhy {
+    /// `Pipe_0`.
+    pub name: String,
+    /// `data`, `token`, `scalar` or `mutex`.
+    pub kind: String,
+    /// Values it hands over.
+    pub values: Vec<String>,
+    /// Producer.
+    pub from: String,
+    /// Consumers.
+    pub to: Vec<String>,
+    /// Iterations from producer to consumer.
+    pub distance: u32,
+    /// Slots.
+    pub depth: u32,
+    /// Slots the schedule needs (R3).
+    pub need: u32,
+    /// The reason in short.
+    pub reason: String,
+    /// The reasons in full, and what another depth would do.
+    pub facts: Vec<String>,
+}
+
+/// A run with another setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct SettingWhatIf {
+    /// `max-simt-agents=2`.
+    pub setting: String,
+    /// The consequences in words.
+    pub effect: String,
+}
+
+/// Everything about one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct KernelExplanation {
+    /// Its name.
+    pub name: String,
+    /// Its agents.
+    pub agents: Vec<AgentWhy>,
+    /// Its innermost loops with something to schedule.
+    pub loops: Vec<LoopWhy>,
+    /// Its channels.
+    pub channels: Vec<ChannelWhy>,
+    /// Shared-memory bytes.
+    pub smem_bytes: u32,
+    /// Tensor-memory columns.
+    pub tmem_columns: u32,
+    /// Other settings.
+    pub what_if: Vec<SettingWhatIf>,
+}
+
+/// A scheduled kernel.
+struct View<'a> {
+    func: &'a Function,
+    plan: &'a AgentPlan,
+    analysis: &'a ScheduleAnalysis,
+    buffers: &'a BufferAssignment,
+    isa: &'a dyn TargetIsa,
+}
+
+/// Explains a kernel that has been taken up to the schedule; other settings are left out.
+///
+/// # Errors
+/// As [`explain_region`].
+pub fn explain_kernel(
+    state: &KernelState,
+    isa: &dyn TargetIsa,
+    settings: &Settings,
+) -> CodegenResult<KernelExplanation> {
+    let mut out = KernelExplanation { name: state.name.clone(), ..KernelExplanation::default() };
+    let parts = (&state.placed, &state.plan, &state.schedule, &state.buffers);
+    let (Some(func), Some(plan), Some(analysis), Some(buffers)) = parts else { return Ok(out) };
+    let view = View { func, plan, analysis, buffers, isa };
+    let agent = |(id, a): (crate::agents::Agent, &crate::agents::AgentInfo)| AgentWhy {
+        name: format!("{id} {}", a.kind.name()),
+        first_warp: a.first_warp,
+        warps: a.warps,
+        elect: a.elect,
+    };
+    out.agents = plan.agents.iter().map(agent).collect();
+    let options = settings.schedule_options();
+    for r in &analysis.regions {
+        let region = explain_region(&r.named_problem(func), &r.schedule, &options)?;
+        let reached = buffers.ii_eff[r.for_op].max(r.schedule.ii);
+        out.loops.push(LoopWhy { region, reached, agents: view.agents_of(r) });
+    }
+    out.channels = buffers.pipes.iter().map(|(id, p)| view.channel(id, p)).collect();
+    (out.smem_bytes, out.tmem_columns) = (buffers.memory.end, buffers.memory.tmem_columns);
+    Ok(out)
+}
+
+impl View<'_> {
+    fn name(&self, op: Op) -> String {
+        let value = self.func.results(op).iter().find_map(|&v| self.func.value_name(v));
+        value.map_or_else(|| op.to_string(), str::to_owned)
+    }
+
+    fn agent(&self, key: Key) -> String {
+        format!("{} {}", key.agent, self.plan.agents[key.agent].kind.name())
+    }
+
+    fn agents_of(&self, r: &ScheduledRegion) -> Vec<AgentLoop> {
+        let problem = r.named_problem(self.func);
+        let (s, ii) = (&r.schedule, r.schedule.ii.max(1));
+        let mut out = Vec::new();
+        for (agent, info) in self.plan.agents.iter() {
+            let mine = s.by_order().into_iter();
+            let mut nodes: Vec<_> =
+                mine.filter(|&n| self.plan.op_agent[r.ops[n]].expand() == Some(agent)).collect();
+            let Some(first) = nodes.iter().map(|&n| s.start[n]).min() else { continue };
+            nodes.sort_by_key(|&n| ((s.start[n] - first) % ii, s.order[n]));
+            let local = |n| (s.start[n] - first) / ii;
+            out.push(AgentLoop {
+                agent: format!("{agent} {}", info.kind.name()),
+                first,
+                skew: nodes.iter().map(|&n| local(n)).max().unwrap_or(0),
+                ops: nodes.iter().map(|&n| (problem.id(n).to_owned(), local(n))).collect(),
+            });
+        }
+        out
+    }
+
+    fn channel(&self, id: Pipe, p: &PipeData) -> ChannelWhy {
+        let kind = match p.payload {
+            _ if p.exclusion => "mutex",
+            _ if p.scalar => "scalar",
+            true => "data",
+            false => "token",
+        };
+        let mut values: Vec<String> = Vec::new();
+        for &w in &p.webs {
+            let named = self.buffers.webs.webs[w].values.iter().find_map(|&v| self.func.value_name(v));
+            values.push(named.map_or_else(|| w.to_string(), str::to_owned));
+        }
+        ChannelWhy {
+            name: id.to_string(),
+            kind: kind.to_owned(),
+            values,
+            from: self.agent(p.producer),
+            to: p.consumers.iter().map(|c| self.agent(c.key)).collect(),
+            distance: p.distance,
+            depth: p.depth,
+            need: p.why.need,
+            reason: p.why.to_string(),
+            facts: self.facts(id, p),
+        }
+    }
+
+    /// The reasons of a depth, and what one slot less or more would do.
+    fn facts(&self, id: Pipe, p: &PipeData) -> Vec<String> {
+        let mut facts = Vec::new();
+        let w = &p.why;
+        if w.in_place {
+            facts.push("the webs stay in place and are handed over and back: one slot".to_owned());
+            return facts;
+        }
+        if let Some(s) = w.span {
+            let name = |op: Option<Op>, or: &str| op.map_or_else(|| or.to_owned(), |op| self.name(op));
+            let (writer, reader) = (name(s.writer, "its writer"), name(s.reader, "its reader"));
+            let span = s.last.saturating_sub(s.first);
+            facts.push(format!(
+                "R3: a slot is taken when {writer} starts (cycle {}) and free when {reader} is through (cycle {}): \
+                 {span} cycles at II {}{} need {}",
+                s.first,
+                s.last,
+                s.ii,
+                if p.distance > 0 { format!(", and {} iterations of distance,", p.distance) } else { String::new() },
+                slots(w.need)
+            ));
+        } else {
+            facts.push(format!("R3: what fills it runs in program order: {} at least", slots(w.need)));
+        }
+        facts.push(covers(w, p.depth));
+        if w.runs_once {
+            return facts;
+        }
+        for depth in [p.depth.checked_sub(1).filter(|&d| d > 0), p.depth.checked_add(1)].into_iter().flatten()
+        {
+            facts.push(self.with_depth(id, p, depth));
+        }
+        facts
+    }
+
+    /// What another depth would do, to the schedule and to the real latency.
+    fn with_depth(&self, id: Pipe, p: &PipeData, depth: u32) -> String {
+        let mut pipes = self.buffers.pipes.clone();
+        // Pipes that share a web share its slots.
+        for other in pipes.values_mut() {
+            if !other.in_place && other.webs.iter().any(|w| p.webs.contains(w)) {
+                other.depth = depth;
+            }
+        }
+        pipes[id].depth = depth;
+        let for_op = self.func.block_parent(p.home);
+        let schedule = for_op.and_then(|op| Some((op, self.analysis.loops[op].as_deref()?)));
+        let mut effects = Vec::new();
+        if let Some((op, s)) = schedule {
+            let now = self.buffers.ii_eff[op].max(s.ii);
+            let then = ii_eff(self.func, self.plan, self.isa, s, &pipes);
+            effects.push(match then.cmp(&now) {
+                std::cmp::Ordering::Equal => format!("the loop keeps its {now} cycles an iteration"),
+                _ => format!("the loop would take {then} cycles an iteration instead of {now}"),
+            });
+        }
+        effects.push(uncovered(&p.why, depth));
+        format!("with {}: {}", slots(depth), effects.join("; "))
+    }
+}
+
+fn slots(n: u32) -> String {
+    if n == 1 { "1 slot".to_owned() } else { format!("{n} slots") }
+}
+
+/// Real cycles a ring leaves uncovered.
+fn uncovered(w: &Why, depth: u32) -> String {
+    let covered = u64::from(depth).saturating_mul(w.period);
+    match w.cover.checked_sub(covered) {
+        Some(left) if left > 0 => format!("{left} of {} real cycles would be waited for", w.cover),
+        _ => format!("all {} real cycles are covered", w.cover),
+    }
+}
+
+/// R4 in words.
+fn covers(w: &Why, depth: u32) -> String {
+    let covered = u64::from(depth).saturating_mul(w.period);
+    if w.runs_once {
+        return "R4: what fills it runs once, so no second slot would ever be used".to_owned();
+    }
+    let mut text = format!(
+        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}; {} times that covers {}",
+        w.cover,
+        w.period,
+        depth,
+        covered.min(w.cover)
+    );
+    for (on, why) in [
+        (w.memory_full, "; memory allows no more"),
+        (w.limited, "; an option (`pipeline-depth`) allows no more"),
+        (covered < w.cover && !w.memory_full && !w.limited, "; the option `max-slots` allows no more"),
+    ] {
+        if on {
+            text += why;
+        }
+    }
+    text
+}
+
+/// Runs of the stages with other settings.
+pub(super) fn other_settings(
+    context: &mut Context,
+    module: &Module,
+    isa: &dyn TargetIsa,
+    settings: &Settings,
+    run: &StageRun,
+) -> Vec<(String, Option<StageRun>)> {
+    let loops = run.kernels.iter().filter_map(|k| k.schedule.as_ref()).any(|s| !s.regions.is_empty());
+    if !loops {
+        return Vec::new();
+    }
+    let full = run.kernels.iter().filter_map(|k| k.buffers.as_ref());
+    let full = full.flat_map(|b| b.pipes.values()).any(|p| p.why.memory_full);
+    let mut pairs = vec![
+        ("scheduler", "serial".to_owned()),
+        ("max-simt-agents", (settings.max_simt_agents + 1).to_string()),
+        ("simt-warps", (settings.simt_warps * 2).to_string()),
+    ];
+    if full {
+        pairs.push(("unlimited-smem", "true".to_owned()));
+    }
+    let mut out = Vec::new();
+    for (name, value) in pairs {
+        let mut builder = settings.to_builder();
+        // Beyond what the option allows there is nothing to try.
+        if builder.set(name, &value).is_err() {
+            continue;
+        }
+        let other = context.run_to(Stage::Schedule, module, isa, &builder.finish()).ok();
+        out.push((format!("{name}={value}"), other));
+    }
+    out
+}
+
+/// A run with another setting against the one explained; `None`: the kernel was not scheduled.
+pub(super) fn compare(
+    other: &(String, Option<StageRun>),
+    k: usize,
+    state: &KernelState,
+) -> Option<SettingWhatIf> {
+    let (setting, run) = other;
+    let says = |effect: String| Some(SettingWhatIf { setting: setting.clone(), effect });
+    let Some(then) = run.as_ref().and_then(|r| r.kernels.get(k)) else {
+        return says("the kernel cannot be scheduled".to_owned());
+    };
+    let (Some(a), Some(b)) = (summary(state), summary(then)) else { return None };
+    if a == b {
+        return says("no difference".to_owned());
+    }
+    let mut effects = Vec::new();
+    for (name, now) in &a.loops {
+        match b.loops.iter().find(|l| l.0 == *name) {
+            Some((_, then)) if then != now => {
+                effects.push(format!("{name} takes {then} cycles instead of {now}"))
+            }
+            Some(_) => {}
+            None => effects.push(format!("{name} is not there")),
+        }
+    }
+    if a.agents != b.agents {
+        effects.push(format!("{} agents instead of {}", b.agents, a.agents));
+    }
+    if a.smem != b.smem {
+        effects.push(format!("{} bytes of shared memory instead of {}", b.smem, a.smem));
+    }
+    if effects.is_empty() {
+        effects.push("other loops".to_owned());
+    }
+    says(effects.join("; "))
+}
+
+#[derive(PartialEq, Eq)]
+struct Summary {
+    /// Name and cycles of each loop.
+    loops: Vec<(String, u32)>,
+    agents: usize,
+    smem: u32,
+}
+
+fn summary(state: &KernelState) -> Option<Summary> {
+    let (plan, analysis, buffers) = (state.plan.as_ref()?, state.schedule.as_ref()?, state.buffers.as_ref()?);
+    let cycles = |r: &ScheduledRegion| buffers.ii_eff[r.for_op].max(r.schedule.ii);
+    Some(Summary {
+        loops: analysis.regions.iter().map(|r| (r.schedule.name.clone(), cycles(r))).collect(),
+        agents: plan.agents.len(),
+        smem: buffers.memory.end,
+    })
+}
