@@ -15,7 +15,7 @@ fn program(text: &str) -> Program {
 
 fn modes() -> Vec<RunOptions> {
     let mut v = vec![none(Mode::Fast), all(Mode::Fast), all(Mode::Latest(1)), all(Mode::Latest(2))];
-    v.extend((0..6).map(|s| all(Mode::Random(s))));
+    v.extend((0..4).map(|s| all(Mode::Random(s))));
     v
 }
 
