@@ -16,7 +16,7 @@ fn program(text: &str) -> Program {
 
 fn modes() -> Vec<RunOptions> {
     let mut v = vec![none(Mode::Fast), all(Mode::Fast), all(Mode::Latest(1)), all(Mode::Latest(2))];
-    let seeds = std::env::var("TILEAS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
+    let seeds = std::env::var("TILEAS_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     v.extend((0..seeds).map(|s| all(Mode::Random(s))));
     v
 }

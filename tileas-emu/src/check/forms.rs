@@ -2,7 +2,7 @@
 //!
 //! Written from the PTX manual, not from the decoder's tables: a form that the decoder refuses is a gap of one of
 //! the two. In an opcode `{a,b}` is one of several modifiers and `?` after a part makes it optional. Operands:
-//! `d` a destination, `s` a source register or immediate, `n` an immediate that is not zero, each followed by its
+//! `d` a destination, `s` a source register or immediate, `r` a source register, `n` an immediate that is not zero, each followed by its
 //! width: bytes, `t` (of the last type), `u` (of the type before), `w` (twice the last type). `P` is a predicate
 //! to write, `Q` a pair of them, `p` one to read, `!` one to read that may be negated, `b` an immediate byte.
 
@@ -25,8 +25,8 @@ pub const COMMON: &[Form] = &[
     ("shl.{b16,b32,b64}", "dt st s4"),
     ("shr.{b16,b32,b64,u16,u32,u64,s16,s32,s64}", "dt st s4"),
     ("shf.{l,r}.{wrap,clamp}.b32", "d4 s4 s4 s4"),
-    ("bfe.{u32,s32,u64,s64}", "dt st s4 s4"),
-    ("bfi.{b32,b64}", "dt st st s4 s4"),
+    ("bfe.{u32,s32,u64,s64}", "dt st r4 b"),
+    ("bfi.{b32,b64}", "dt st st r4 b"),
     ("prmt.b32", "d4 s4 s4 s4"),
     ("prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16}", "d4 s4 s4 s4"),
     ("lop3.b32", "d4 s4 s4 s4 b"),

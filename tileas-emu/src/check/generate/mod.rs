@@ -324,7 +324,19 @@ impl Gen<'_, '_> {
             };
             operands.push(match kind {
                 "d" | "r" => self.register(n)?,
-                "s" if self.u.ratio(1, 4)? => self.immediate(n)?,
+                "s" if self.u.ratio(1, 4)? => {
+                    let v = self.immediate(n)?;
+                    // Floats have immediates of their own, and only two of the types have any.
+                    let float = opcode
+                        .split('.')
+                        .any(|p| p.contains("f16") || p.contains("f32") || p.contains("f64"));
+                    match (n, float || opcode.contains("x2")) {
+                        (_, false) => v,
+                        (4, _) if opcode.ends_with(".f32") => format!("0f{:0>8}", &v[2..]),
+                        (8, _) if opcode.ends_with(".f64") => format!("0d{:0>16}", &v[2..]),
+                        _ => self.register(n)?,
+                    }
+                }
                 "s" => self.register(n)?,
                 "n" => format!("{}", 1 + self.upto(100)?),
                 "P" => format!("%p{}", self.upto(7)?),
