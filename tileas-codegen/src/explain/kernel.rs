@@ -154,7 +154,13 @@ pub fn explain_kernel(
 impl View<'_> {
     fn name(&self, op: Op) -> String {
         let value = self.func.results(op).iter().find_map(|&v| self.func.value_name(v));
-        value.map_or_else(|| op.to_string(), str::to_owned)
+        // Ops without a named result have the id that their loop's schedule shows.
+        let id = || {
+            let node = self.analysis.node_of[op].expand()?;
+            let region = self.analysis.regions.iter().find(|r| r.ops.get(node) == Some(&op))?;
+            Some(region.problem.id(node).to_owned())
+        };
+        value.map(str::to_owned).or_else(id).unwrap_or_else(|| op.to_string())
     }
 
     fn agent(&self, key: Key) -> String {
@@ -222,7 +228,7 @@ impl View<'_> {
             let span = s.last.saturating_sub(s.first);
             facts.push(format!(
                 "R3: a slot is taken when {writer} starts (cycle {}) and free when {reader} is through (cycle {}): \
-                 {span} cycles at II {}{} need {}",
+                 {span} cycles at II {}{} need {} to keep these starts",
                 s.first,
                 s.last,
                 s.ii,
@@ -289,10 +295,10 @@ fn covers(w: &Why, depth: u32) -> String {
         return "R4: what fills it runs once, so no second slot would ever be used".to_owned();
     }
     let mut text = format!(
-        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}; {} times that covers {}",
+        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}: {} hide {} of them",
         w.cover,
         w.period,
-        depth,
+        slots(depth),
         covered.min(w.cover)
     );
     for (on, why) in [
