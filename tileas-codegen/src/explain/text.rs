@@ -43,7 +43,7 @@ impl Explanation {
                 writeln!(out)?;
             }
             write_region(out, region)?;
-            if let Some(p) = pictures.next() {
+            if let Some(p) = pictures.next().filter(|_| region.verdict != Verdict::Empty) {
                 writeln!(out, "\n{}", trace::gantt(p, options).trim_end())?;
             }
         }
