@@ -371,7 +371,7 @@ fn two_blocks_a_multiprocessor() {
     let first = ba.pipes.values().next().expect("a pipe");
     // The staging tiles lie where the operands were.
     assert_eq!(first.depth, 3);
-    assert!(first.reason.contains("memory full"), "{}", first.reason);
+    assert!(first.why.memory_full, "{}", first.why);
     let opts = BufferOptions { smem_bytes: Some(30_000), ..BufferOptions::default() };
     let e = assign_buffers(&func, &plan, &sched, &*isa(), &opts).err().expect("too little");
     assert_eq!(e.code, Code::E0602);
