@@ -125,6 +125,22 @@ fn schedules_are_explained() {
     assert_eq!(tileas(&["explain"], b"").0, 2);
 }
 
+/// The drawing in the documentation is what its command draws; `TILEAS_BLESS=1` draws it again.
+#[test]
+fn the_committed_drawing_is_current() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/img/gemm-schedule.svg");
+    let (status, drawing, _) = tileas(&["schedule", GEMM, "--format", "svg", "--iterations", "4"], b"");
+    assert_eq!(status, 0);
+    if std::env::var_os("TILEAS_BLESS").is_some() {
+        std::fs::write(&file, &drawing).expect("writable");
+    }
+    assert_eq!(
+        std::fs::read_to_string(&file).expect("readable"),
+        drawing,
+        "set TILEAS_BLESS=1 to draw again"
+    );
+}
+
 #[test]
 fn diagnostics_have_excerpts_and_status_1() {
     let (status, stdout, stderr) = tileas(&["check", "-"], b"kernel @k(%x: f32) {\n  %a = addf %x, %y\n}\n");

@@ -325,6 +325,14 @@ fn a_kernel_is_explained_without_changing_it() {
         "{:?}",
         ring.facts
     );
+    // Half the K of a tile: 700 of latency by the machine model and half of 256, at 128 a turn. A kernel with such tiles
+    // gets what is foretold.
+    let half = "with tiles half as large: about 828 real cycles at 128 a turn, so 7 slots instead of 4";
+    assert!(ring.facts.iter().any(|f| f == half), "{:?}", ring.facts);
+    let smaller = KERNEL.replace("box = [128, 64], swizzle = b128", "box = [128, 32], swizzle = b64");
+    let smaller = context.parse(&smaller.replace("128x64xf16", "128x32xf16"), &settings).expect("parses");
+    let (then, _) = explain_module(&mut context, &smaller, &*isa, &settings).expect("explains");
+    assert_eq!(then.kernels[0].channels[0].depth, 7);
     let serial = k.what_if.iter().find(|w| w.setting == "scheduler=serial").expect("tried");
     assert!(serial.effect.contains("32 cycles instead of 16"), "{serial:?}");
     let again = context.run_to(Stage::Schedule, &module, &*isa, &settings).expect("schedules");

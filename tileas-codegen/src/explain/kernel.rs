@@ -6,11 +6,11 @@
 
 use crate::agents::AgentPlan;
 use crate::buffers::depth::{Why, ii_eff};
-use crate::buffers::{BufferAssignment, Key, Pipe, PipeData};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, cost};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
 use crate::ir::{Function, Module, Op};
-use crate::isa::TargetIsa;
+use crate::isa::{TargetIsa, Work};
 use crate::schedule::explain::{RegionExplanation, explain_region};
 use crate::schedule::{ScheduleAnalysis, ScheduledRegion};
 use crate::settings::Settings;
@@ -154,7 +154,13 @@ pub fn explain_kernel(
 impl View<'_> {
     fn name(&self, op: Op) -> String {
         let value = self.func.results(op).iter().find_map(|&v| self.func.value_name(v));
-        value.map_or_else(|| op.to_string(), str::to_owned)
+        // Ops without a named result have the id that their loop's schedule shows.
+        let id = || {
+            let node = self.analysis.node_of[op].expand()?;
+            let region = self.analysis.regions.iter().find(|r| r.ops.get(node) == Some(&op))?;
+            Some(region.problem.id(node).to_owned())
+        };
+        value.map(str::to_owned).or_else(id).unwrap_or_else(|| op.to_string())
     }
 
     fn agent(&self, key: Key) -> String {
@@ -222,7 +228,7 @@ impl View<'_> {
             let span = s.last.saturating_sub(s.first);
             facts.push(format!(
                 "R3: a slot is taken when {writer} starts (cycle {}) and free when {reader} is through (cycle {}): \
-                 {span} cycles at II {}{} need {}",
+                 {span} cycles at II {}{} need {} to keep these starts",
                 s.first,
                 s.last,
                 s.ii,
@@ -240,7 +246,42 @@ impl View<'_> {
         {
             facts.push(self.with_depth(id, p, depth));
         }
+        facts.extend([(1, 2), (2, 1)].into_iter().filter_map(|(n, d)| self.with_tiles(p, n, d)));
         facts
+    }
+
+    /// How many slots R4 would want if tiles were `num`/`den` as large: the producer's latency by the machine model, what
+    /// consumers hold and what a turn takes in proportion. `None`: the producer is no single op, or hands over no tile.
+    fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
+        let single = |op: &Op| self.func.regions(*op).is_empty();
+        if !p.payload || p.scalar || p.events.is_empty() || !p.events.iter().all(single) {
+            return None;
+        }
+        let scaled = |op: Op, num: u64, den: u64| {
+            let w = cost::work(self.func, op);
+            let work = Work {
+                bytes: w.bytes.saturating_mul(num) / den,
+                elements: w.elements.saturating_mul(num) / den,
+                macs: w.macs.saturating_mul(num) / den,
+            };
+            u64::from(self.isa.machine().real_latency(cost::op_class(self.func, op), &work))
+        };
+        let latency = |num, den| p.events.iter().map(|&op| scaled(op, num, den)).max().unwrap_or(0);
+        let now = cost::latency(self.func, self.plan, self.isa, p.producer.agent, *p.events.first()?);
+        // Registers written by a copy are ready when it was issued: no latency of the model stands behind such a ring.
+        if now != scaled(*p.events.first()?, 1, 1) {
+            return None;
+        }
+        let hold = p.why.cover.saturating_sub(latency(1, 1)).saturating_mul(num) / den;
+        let (cover, period) = (latency(num, den) + hold, (p.why.period.saturating_mul(num) / den).max(1));
+        let want = u32::try_from(cover.div_ceil(period)).unwrap_or(u32::MAX).max(p.why.need);
+        let size = if num > den { "twice" } else { "half" };
+        let change = if want == p.depth {
+            "still ".to_owned() + &slots(want)
+        } else {
+            format!("{} instead of {}", slots(want), p.depth)
+        };
+        Some(format!("with tiles {size} as large: about {cover} real cycles at {period} a turn, so {change}"))
     }
 
     /// What another depth would do, to the schedule and to the real latency.
@@ -289,11 +330,11 @@ fn covers(w: &Why, depth: u32) -> String {
         return "R4: what fills it runs once, so no second slot would ever be used".to_owned();
     }
     let mut text = format!(
-        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}; {} times that covers {}",
+        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}: {} of them are hidden by {}",
         w.cover,
         w.period,
-        depth,
-        covered.min(w.cover)
+        covered.min(w.cover),
+        slots(depth)
     );
     for (on, why) in [
         (w.memory_full, "; memory allows no more"),
@@ -368,7 +409,7 @@ pub(super) fn compare(
         }
     }
     if a.agents != b.agents {
-        effects.push(format!("{} agents instead of {}", b.agents, a.agents));
+        effects.push(format!("agents: {} instead of {}", b.agents, a.agents));
     }
     if a.smem != b.smem {
         effects.push(format!("{} bytes of shared memory instead of {}", b.smem, a.smem));

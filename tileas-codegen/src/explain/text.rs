@@ -43,7 +43,7 @@ impl Explanation {
                 writeln!(out)?;
             }
             write_region(out, region)?;
-            if let Some(p) = pictures.next() {
+            if let Some(p) = pictures.next().filter(|_| region.verdict != Verdict::Empty) {
                 writeln!(out, "\n{}", trace::gantt(p, options).trim_end())?;
             }
         }
@@ -201,12 +201,12 @@ fn list(out: &mut String, head: &str, lines: &[String]) -> fmt::Result {
 }
 
 fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
+    if r.verdict == Verdict::Empty {
+        return writeln!(out, "loop {}\n{}", r.name, verdict(r));
+    }
     write!(out, "loop {}: an iteration every {}", r.name, count(r.ii.into(), "cycle"))?;
     writeln!(out, ", {}, {}", count(r.stages.into(), "stage"), r.generator)?;
     writeln!(out, "{}", verdict(r))?;
-    if r.verdict == Verdict::Empty {
-        return Ok(());
-    }
     list(out, "What binds", &binding_lines(r))?;
     list(out, "What needs less", &other_lines(r))?;
     if let Some(ii) = r.tighter.ii {

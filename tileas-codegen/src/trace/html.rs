@@ -1,6 +1,6 @@
 //! A page that needs nothing but a browser: the drawing of each loop, its ops and dependences as tables.
 //!
-//! In: pictures. Out: one HTML document without any reference to the network. The drawing is that of [`super::svg`];
+//! In: pictures. Out: one HTML document without any reference to the network. The drawing is that of [`svg`](super::svg());
 //! its tooltips work without script. The script only marks what belongs to the op under the pointer, everywhere on the page, and
 //! scales the drawing. All text from kernels and documents is escaped.
 

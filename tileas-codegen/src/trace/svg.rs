@@ -24,12 +24,12 @@ const CELL: f64 = 20.0;
 
 /// Style of drawings; also used by the page.
 pub(super) const STYLE: &str = "svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:#1f2328}svg .dim{fill:#59636e}
-svg .head{font:600 14px system-ui,sans-serif}svg .in{fill:#101418;pointer-events:none}.lane{fill:#f4f6f8}
+svg .head{font:600 14px system-ui,sans-serif}.paper{fill:#fff}svg .in{fill:#101418;pointer-events:none}.lane{fill:#f4f6f8}
 .begin{stroke:#c4ccd4;stroke-dasharray:3 3}.tail{stroke-width:2}.frame{fill:none;stroke:#c4ccd4}
 .edge{opacity:.55}.edge path{fill:none;stroke:#1f2328;stroke-width:1.2}.edge circle{fill:#1f2328}
 .carried path{stroke-dasharray:5 3}
 @media(prefers-color-scheme:dark){svg text,.edge circle{fill:#e6edf3}svg .dim{fill:#9198a1}svg .in{fill:#101418}
-.lane{fill:#1b2128}.begin,.frame{stroke:#3d444d}.edge path{stroke:#e6edf3}}";
+.lane{fill:#1b2128}.paper{fill:#0d1117}.begin,.frame{stroke:#3d444d}.edge path{stroke:#e6edf3}}";
 
 /// The drawing of some loops.
 pub fn svg(pictures: &[Picture], options: &Options) -> String {
@@ -42,7 +42,7 @@ pub fn svg(pictures: &[Picture], options: &Options) -> String {
     let width = LABEL + WIDTH + 20.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {y:.0}\" width=\"{width:.0}\" \
-         height=\"{y:.0}\" role=\"img\" aria-label=\"modulo schedule\">\n<style>{STYLE}</style>\n{body}</svg>\n"
+         height=\"{y:.0}\" role=\"img\" aria-label=\"modulo schedule\">\n<style>{STYLE}</style>\n<rect class=\"paper\" width=\"{width:.0}\" height=\"{y:.0}\"/>\n{body}</svg>\n"
     )
 }
 

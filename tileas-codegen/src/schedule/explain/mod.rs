@@ -1,13 +1,13 @@
 //! Why a loop has the initiation interval it has: what binds it, what a smaller one would violate, what would change it.
 //!
 //! In: a problem, its schedule, the options it was made with. Out: a [`RegionExplanation`] of plain data; text and pages
-//! are made of it elsewhere ([`crate::explain`]). Steps, a file each: [`bounds`](self) witnesses spelled out with their
+//! are made of it elsewhere ([`crate::explain`]). Steps, a file each: witnesses of the bounds spelled out with their
 //! numbers (`witness`), slack of each op at the interval found (`slack`), the obstacles of the next smaller interval
 //! (`tighter`), and bounds of changed problems (`what_if`).
 //!
 //! Guarantee: every number is worked out from the problem, the schedule or the record of the search; nothing is searched
 //! for but the what-ifs, which run on copies. The schedule is only read. Cost: a few evaluations of the bounds, and
-//! ops × edges for slacks of loops of up to [`slack::MAX_OPS`] ops.
+//! ops × edges for the slacks of loops of up to 1024 ops.
 
 mod slack;
 mod tighter;
