@@ -20,6 +20,7 @@ use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
+use super::shifted::Shifted;
 
 /// Up to here II is searched one by one.
 const LINEAR_LIMIT: u32 = 256;
@@ -50,6 +51,7 @@ pub(super) struct CostBased {
     compact: Compact,
     pub(super) life: Lifetime,
     pub(super) exact: Exact,
+    pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps kept for the way down.
     exact_reserve: u64,
@@ -98,9 +100,11 @@ impl CostBased {
             IiSearch::Auto => cap.min(LINEAR_LIMIT),
             IiSearch::Gallop => 0,
         };
+        self.shifted.find(p, options);
         let mut ii = bound;
         while ii <= linear_end {
-            if self.try_ii(p, g, options, ii, options.attempts) {
+            let found = self.try_shifted(p, g, options, ii);
+            if found || self.try_ii(p, g, options, ii, options.attempts) {
                 return Some(self.tighten(p, g, options, ii));
             }
             if self.out_of_steps {
@@ -117,7 +121,15 @@ impl CostBased {
                 }
             }
         }
-        self.gallop(p, g, options, ii, cap)
+        match self.gallop_shifted(p, g, options, ii, cap) {
+            // Ops without a fixed shift may do better by a little; that is asked for once.
+            Some(found) if found > ii => {
+                let middle = ii + (found - ii) / 2;
+                Some(if self.try_ii(p, g, options, middle, 1) { middle } else { found })
+            }
+            Some(found) => Some(found),
+            None => self.gallop(p, g, options, ii, cap),
+        }
     }
 
     /// One pass on exact rows.

@@ -37,6 +37,7 @@ pub mod render;
 mod rrt;
 pub mod select;
 mod serial;
+mod shifted;
 pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
