@@ -32,6 +32,8 @@ const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
 
+/// Where a shifted copy leaves more than one part in this many above the bound, the rungs without a shift are asked.
+const WITHOUT_SHIFT: u32 = 32;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
@@ -122,8 +124,8 @@ impl CostBased {
             }
         }
         match self.gallop_shifted(p, g, options, ii, cap) {
-            // Ops without a fixed shift may do better by a little; that is asked for once.
-            Some(found) if found > ii => {
+            // Without a fixed shift there may be room; that is asked for once.
+            Some(found) if found - ii > ii / WITHOUT_SHIFT => {
                 let middle = ii + (found - ii) / 2;
                 Some(if self.try_ii(p, g, options, middle, 1) { middle } else { found })
             }

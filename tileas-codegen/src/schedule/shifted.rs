@@ -16,6 +16,7 @@
 
 use super::closure::Closure;
 use super::cost_based::CostBased;
+use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::options::ScheduleOptions;
@@ -33,6 +34,8 @@ const MIN_PAIRS: usize = 6;
 const SHIFTS: u32 = 24;
 /// Placements per op in one attempt.
 const BUDGET: u64 = 8;
+/// Steps of exact search for one shift.
+const EXACT: u64 = 20_000;
 /// Larger cycle counts are left alone: sums of three of them fit 31 bits.
 const MAX_CYCLES: u32 = 1 << 28;
 const NONE: u32 = u32::MAX;
@@ -58,7 +61,11 @@ pub(super) struct Shifted {
     closure: Closure,
     ims: Ims,
     rrt: Rrt,
+    exact: Exact,
     starts: Vec<i64>,
+    /// Shift of the last success, and its II.
+    last_shift: u32,
+    last_ii: u32,
 }
 
 fn hash(value: impl Hash) -> u64 {
@@ -76,10 +83,12 @@ impl Shifted {
     /// Looks for two copies in `p`.
     pub fn find(&mut self, p: &Problem, o: &ScheduleOptions) {
         self.exists = false;
+        self.last_ii = 0;
         let n = p.num_nodes();
         let tied = |u: Node| p.group(u).is_some() || p.max_depth(u) > 0 || p.force_serial(u);
         let small = p.edges().values().all(|e| e.latency.unsigned_abs() < MAX_CYCLES);
-        if !(2 * MIN_PAIRS..=MAX_OPS).contains(&n) || o.max_stages.is_some() || !small || p.nodes().any(tied) {
+        if !(2 * MIN_PAIRS..=MAX_OPS).contains(&n) || o.max_stages.is_some() || !small || p.nodes().any(tied)
+        {
             return;
         }
         self.refine(p);
@@ -96,7 +105,8 @@ impl Shifted {
         let mut classes = 0;
         self.colour.clear();
         self.colour.extend(p.nodes().map(|u| {
-            let pools: Vec<_> = p.pool_uses(u).iter().map(|c| (c.pool.index(), c.count, c.duration)).collect();
+            let pools: Vec<_> =
+                p.pool_uses(u).iter().map(|c| (c.pool.index(), c.count, c.duration)).collect();
             hash((p.latency(u), pools))
         }));
         let mut around: Vec<(u64, u64)> = Vec::new();
@@ -298,6 +308,34 @@ impl Shifted {
         true
     }
 
+    /// Seats for the ops of the quotient, prepared for `ii`: by priority, then by exact search.
+    fn place(&mut self, o: &ScheduleOptions, ii: u32) -> bool {
+        let (q, g, wide) = (&self.quotient, &self.graph, i64::from(ii));
+        let budget = BUDGET * u64::from(g.n) + 16;
+        g.mirror_into(&mut self.mirror);
+        for backward in [false, true] {
+            // An op may be in the way of its own image.
+            if self.rrt.reset(q, ii, o.rrt_size_threshold).is_err() {
+                return false;
+            }
+            self.ims.snug = backward;
+            let (m, rrt, way) = (&self.mirror, &mut self.rrt, Priority::Height);
+            let outcome = if backward {
+                self.ims.attempt_backward(q, g, m, rrt, wide, way, budget)
+            } else {
+                self.ims.attempt(q, g, rrt, wide, way, budget)
+            };
+            if outcome == Outcome::Placed {
+                return true;
+            }
+        }
+        let mut left = EXACT.min(o.exact_steps);
+        left > 0
+            && self.rrt.reset(q, ii, o.rrt_size_threshold).is_ok()
+            && self.exact.solve(g, &self.closure, &mut self.rrt, &mut self.ims, ii, &mut left)
+                == Answer::Found
+    }
+
     /// Starts at `ii`, of all ops.
     pub fn solve(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> Option<&[i64]> {
         if ii >= MAX_CYCLES {
@@ -305,8 +343,11 @@ impl Shifted {
         }
         let (half, wide) = (ii / 2, i64::from(ii));
         let tries = half.min(SHIFTS);
-        for k in 0..tries {
-            let shift = half - (u64::from(k) * u64::from(half) / u64::from(tries)) as u32;
+        let spread = (0..tries).map(|k| half - (u64::from(k) * u64::from(half) / u64::from(tries)) as u32);
+        // What worked at another II works most often.
+        let last = (self.last_ii > 0)
+            .then(|| (u64::from(self.last_shift) * u64::from(ii) / u64::from(self.last_ii)) as u32);
+        for shift in last.into_iter().chain(spread.filter(|&s| Some(s) != last)) {
             if !self.divide(p, ii, shift) || !self.graph.build(&self.quotient) {
                 continue;
             }
@@ -316,29 +357,15 @@ impl Shifted {
             if !self.closure.build(&self.graph, ii) || !self.ims.prepare(q, &self.graph, wide, None) {
                 continue;
             }
-            self.graph.mirror_into(&mut self.mirror);
-            let budget = BUDGET * u64::from(self.graph.n) + 16;
-            let ways = [(Priority::Height, false), (Priority::Height, true), (Priority::Slack, false)];
-            for (way, &(priority, backward)) in ways.iter().enumerate() {
-                if self.rrt.reset(q, ii, o.rrt_size_threshold).is_err() {
-                    break;
-                }
-                self.ims.snug = way != 0;
-                let (g, m, rrt) = (&self.graph, &self.mirror, &mut self.rrt);
-                let outcome = if backward {
-                    self.ims.attempt_backward(q, g, m, rrt, wide, priority, budget)
-                } else {
-                    self.ims.attempt(q, g, rrt, wide, priority, budget)
-                };
-                if outcome == Outcome::Placed {
-                    let late = |u: usize| if self.second[u] { i64::from(shift) } else { 0 };
-                    let starts =
-                        (0..p.num_nodes()).map(|u| self.ims.start[self.stands[u] as usize] + late(u));
-                    self.starts.clear();
-                    self.starts.extend(starts);
-                    return Some(&self.starts);
-                }
+            if !self.place(o, ii) {
+                continue;
             }
+            let late = |u: usize| if self.second[u] { i64::from(shift) } else { 0 };
+            let starts = (0..p.num_nodes()).map(|u| self.ims.start[self.stands[u] as usize] + late(u));
+            self.starts.clear();
+            self.starts.extend(starts);
+            (self.last_shift, self.last_ii) = (shift, ii);
+            return Some(&self.starts);
         }
         None
     }
