@@ -38,6 +38,7 @@ mod rrt;
 pub mod select;
 mod serial;
 mod shifted;
+mod stages;
 pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
@@ -45,7 +46,8 @@ pub use bounds::Bounds;
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 pub use options::{
-    ArmPolicy, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+    ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions, SchedulerChoice,
+    SelectorKind,
 };
 pub use problem::{Edge, EdgeData, Node, NodeDef, NodeExtra, Pool, PoolUse, Problem, Resource, Slot, Use};
 pub use select::{RegionSummary, select};
@@ -127,6 +129,7 @@ impl Scheduler {
         out.stats.rung = self.cost.rung;
         out.status.budget_exceeded = self.cost.out_of_steps;
         if let Some(ii) = found {
+            self.cost.fewest_stages(problem, &self.graph, options, ii);
             self.cost.shorten(problem, &self.graph, options, ii);
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
