@@ -155,7 +155,7 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
     }))
 }
 
-/// Combines along one axis, by index; each step rounds into the element type.
+/// Combines along one axis, by index; sums of floats in f32 or f64.
 fn reduce(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Val> {
     let (Some(arg), Some((dims, elem))) = (args.first(), tile_type(data)) else {
         return err(f, op, Fault::Unsupported, "makes a tile");
@@ -173,10 +173,11 @@ fn reduce(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<V
     };
     // Element k along the axis of result i.
     let at = |i: usize, k: usize| (i / inner * extent + k) * inner + i % inner;
+    let wide = if elem == Scalar::F64 { elem } else { Scalar::F32 };
     let data = match &t.data {
         Data::Float(d) => {
             let step = |a: f64, b: f64| match mode {
-                "add" => num::round(elem, a + b),
+                "add" => num::round(wide, a + b),
                 // The order of the two zeros is that of `maxf` and `minf`.
                 "max" if a == 0.0 && b == 0.0 => a + b,
                 "min" if a == 0.0 && b == 0.0 => -(-a - b),
@@ -184,7 +185,7 @@ fn reduce(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<V
                 _ => a.min(b),
             };
             let one = |i: usize| (1..extent).fold(d[at(i, 0)], |a, k| step(a, d[at(i, k)]));
-            Data::Float((0..size).map(one).collect())
+            Data::Float((0..size).map(|i| num::round(elem, one(i))).collect())
         }
         Data::Int(d) => {
             let key = |a: i64| if unsigned { i128::from(num::unsigned(elem, a)) } else { i128::from(a) };

@@ -489,7 +489,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Custom,
         class: "Reduce",
-        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; of floats each step rounds to nearest even, in an order that is not specified. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`.",
+        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`.",
         ..BASE
     },
     OpRow {
