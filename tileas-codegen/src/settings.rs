@@ -17,7 +17,7 @@ use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
 use crate::schedule::{
-    ArmPolicy, G2Horizon, IiSearch, Limits, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+    ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
 };
 
 /// Values an option accepts.
@@ -160,6 +160,7 @@ macro_rules! word_setting {
 }
 word_setting!(ConstraintMode: "spec" => ConstraintMode::Spec, "strict" => ConstraintMode::Strict);
 word_setting!(RegallocMode: "report" => RegallocMode::Report, "plan" => RegallocMode::Plan);
+word_setting!(CycleModel: "slot" => CycleModel::Slot, "real" => CycleModel::Real);
 word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
 word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost);
 word_setting!(G2Horizon: "growing" => G2Horizon::Growing, "fixed" => G2Horizon::Fixed);
@@ -248,6 +249,8 @@ settings! {
 
     /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
     scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost"]);
+    /// What a cycle is: a weight of the published machine model, or a clock of the hardware units and of the agents.
+    cycle_model: CycleModel = CycleModel::Slot, "cycle-model", Allowed::Words(&["slot", "real"]);
     /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
     selector: SelectorKind = SelectorKind::Auto, "selector", Allowed::Words(&["auto", "spec"]);
     /// Loops with fewer ops that count are small.
@@ -453,6 +456,7 @@ impl Settings {
     pub fn schedule_options(&self) -> ScheduleOptions {
         ScheduleOptions {
             scheduler: self.scheduler,
+            cycle_model: self.cycle_model,
             selector: self.selector,
             serial_threshold: self.serial_threshold,
             ii_cap: self.ii_cap,
@@ -488,7 +492,7 @@ mod tests {
         let text: Vec<String> = list.iter().map(|o| format!("{}={}", o.name, o.default)).collect();
         assert_eq!(
             text.join(" "),
-            "target=sm_100a constraint-mode=spec scheduler=auto selector=auto serial-threshold=8 ii-cap=serial \
+            "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=4000000 \

@@ -101,6 +101,7 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
         O::Splat | O::Broadcast | O::Reshape | O::Iota | O::ExtractSlice | O::ConvertLayout => {
             shape(f, op, args, data)?
         }
+        O::Reduce => reduce(f, op, args, data)?,
         O::Dot | O::AsyncDot => Val::Tile(Rc::new(product(f, op, args)?)),
         _ => match elementwise(f, op, args, data)? {
             Some(v) => v,
@@ -152,6 +153,52 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
         }
         _ => return err(f, op, Fault::Unsupported, "extents do not agree"),
     }))
+}
+
+/// Combines along one axis, by index; sums of floats in f32 or f64.
+fn reduce(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Val> {
+    let (Some(arg), Some((dims, elem))) = (args.first(), tile_type(data)) else {
+        return err(f, op, Fault::Unsupported, "makes a tile");
+    };
+    let (t, along) = (tile(f, op, arg)?, axis(f, op)?);
+    let Some(&extent) = t.dims.get(along) else { return err(f, op, Fault::Value, "no such dimension") };
+    let inner: usize = t.dims[along + 1..].iter().map(|&d| d as usize).product();
+    let (extent, size) = (extent as usize, count(dims));
+    if extent == 0 || size * extent != count(&t.dims) {
+        return err(f, op, Fault::Unsupported, "extents do not agree");
+    }
+    let unsigned = f.has_attr(op, keys::UNSIGNED);
+    let Some(mode) = f.attr_name(op, keys::MODE) else {
+        return err(f, op, Fault::Unsupported, "has no mode");
+    };
+    // Element k along the axis of result i.
+    let at = |i: usize, k: usize| (i / inner * extent + k) * inner + i % inner;
+    let wide = if elem == Scalar::F64 { elem } else { Scalar::F32 };
+    let data = match &t.data {
+        Data::Float(d) => {
+            let step = |a: f64, b: f64| match mode {
+                "add" => num::round(wide, a + b),
+                // The order of the two zeros is that of `maxf` and `minf`.
+                "max" if a == 0.0 && b == 0.0 => a + b,
+                "min" if a == 0.0 && b == 0.0 => -(-a - b),
+                "max" => a.max(b),
+                _ => a.min(b),
+            };
+            let one = |i: usize| (1..extent).fold(d[at(i, 0)], |a, k| step(a, d[at(i, k)]));
+            Data::Float((0..size).map(|i| num::round(elem, one(i))).collect())
+        }
+        Data::Int(d) => {
+            let key = |a: i64| if unsigned { i128::from(num::unsigned(elem, a)) } else { i128::from(a) };
+            let step = |a: i64, b: i64| match mode {
+                "add" => num::wrap(elem, a.wrapping_add(b)),
+                "max" => std::cmp::max_by_key(a, b, |&x| key(x)),
+                _ => std::cmp::min_by_key(a, b, |&x| key(x)),
+            };
+            let one = |i: usize| (1..extent).fold(d[at(i, 0)], |a, k| step(a, d[at(i, k)]));
+            Data::Int((0..size).map(one).collect())
+        }
+    };
+    Ok(Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data })))
 }
 
 /// The matrix product of A, B, the old accumulator and, if given, whether that one counts.

@@ -231,6 +231,7 @@ const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static st
 const SIGN: AttrRow = may("unsigned", Unit);
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
 const ATOMIC_MODES: &[&str] = &["addi", "addf", "maxi", "mini", "andi", "ori", "xori", "exch"];
+const REDUCE_MODES: &[&str] = &["add", "max", "min"];
 const PREDICATES: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
 
 /// Keys of the nine scheduling attributes, in the order of the specification's table; `true` marks unit keys.
@@ -479,6 +480,16 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Custom,
         class: "Layout",
         doc: "The sub-tile at static `offsets` (elements) of extent `sizes`.",
+        ..BASE
+    },
+    OpRow {
+        name: "reduce",
+        operands: &[one("source", Ty::Tile)],
+        attrs: &[need("mode", Enum(REDUCE_MODES)), need("axis", Int), SIGN],
+        traits: &[Pure, Schedulable],
+        rule: Rule::Custom,
+        class: "Reduce",
+        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`.",
         ..BASE
     },
     OpRow {

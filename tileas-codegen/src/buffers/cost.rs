@@ -31,6 +31,9 @@ pub fn op_class(func: &Function, op: Op) -> OpClass {
             _ => OpClass::ConvertLayout,
         };
     }
+    if func.opcode(op) == Opcode::Reduce && func.attr_name(op, crate::ir::keys::MODE) != Some("add") {
+        return OpClass::ReduceMinMax;
+    }
     CLASSES[func.opcode(op) as usize]
 }
 

@@ -15,6 +15,7 @@ mod global;
 mod memory;
 mod metadata;
 mod params;
+mod reduce;
 mod scalar;
 mod tile;
 

@@ -167,6 +167,7 @@ impl Lower<'_> {
             O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => {
                 return self.rename(op, result, dims, elem, layout);
             }
+            O::Reduce => return self.reduce(op, result, dims, elem, layout),
             _ => return self.elementwise(op, result, dims, elem, layout),
         };
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });

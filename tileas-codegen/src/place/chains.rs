@@ -235,10 +235,18 @@ impl Chains {
         classify::join_register_ties(func, classes, &mut same);
         let mut kinds = vec![Vector::Unknown; func.num_values()];
         let mut both: Vec<usize> = Vec::new();
-        for &op in self.ops.iter().filter(|&&op| func.opcode(op) == Opcode::Reshape) {
+        for &op in &self.ops {
             let (Some(source), Some(result)) = (func.named_operand(op, "source"), func.result(op)) else {
                 continue;
             };
+            // What is left of a matrix without its columns is one element per row.
+            let reduced = func.opcode(op) == Opcode::Reduce && rank(result) == 1;
+            if reduced {
+                kinds[same.find(result.index())] = Vector::OfRows;
+            }
+            if func.opcode(op) != Opcode::Reshape {
+                continue;
+            }
             for (vector, matrix) in [(source, result), (result, source)] {
                 if rank(vector) != 1 || rank(matrix) < 2 {
                     continue;
@@ -290,6 +298,11 @@ impl Chains {
             }
             match func.opcode(op) {
                 Opcode::Broadcast => info.spread = true,
+                // Whole rows, in the thread that holds them.
+                Opcode::Reduce => {
+                    info.spread = true;
+                    info.mixed = true;
+                }
                 Opcode::Reshape => {
                     let shape = |v: Option<Value>| v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
                     let (a, b) = (shape(func.named_operand(op, "source")), shape(func.result(op)));
@@ -354,6 +367,18 @@ impl Chains {
                 let run = 16 / info.widest_elem.max(1);
                 Family::Blocked(run.max(1).min(info.columns).ilog2() as u8)
             };
+        }
+        for &op in self.ops.iter().filter(|&&op| func.opcode(op) == Opcode::Reduce) {
+            let dims =
+                func.named_operand(op, "source").and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
+            if dims.len() != 2 || func.attr_int(op, crate::ir::keys::AXIS) != Some(1) {
+                return Err(CodegenError::new(
+                    Code::E0506,
+                    func.op_loc(op),
+                    "only matrices are reduced, along their columns (axis 1): each thread has a row"
+                        .to_owned(),
+                ));
+            }
         }
         let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
         let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();

@@ -128,7 +128,7 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     }
     let tile = func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile());
     tile && opcode.has(Traits::PURE)
-        && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE))
+        && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE) || opcode == Opcode::Reduce)
         && !is_leaf(opcode)
 }
 

@@ -20,6 +20,7 @@ use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
+use super::shifted::Shifted;
 use super::trail::{Trail, TryEnd};
 
 /// Up to here II is searched one by one.
@@ -32,6 +33,8 @@ const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
 
+/// Where a shifted copy leaves more than one part in this many above the bound, the rungs without a shift are asked.
+const WITHOUT_SHIFT: u32 = 32;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
@@ -51,6 +54,7 @@ pub(super) struct CostBased {
     compact: Compact,
     pub(super) life: Lifetime,
     pub(super) exact: Exact,
+    pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps kept for the way down.
     exact_reserve: u64,
@@ -103,9 +107,11 @@ impl CostBased {
             IiSearch::Auto => cap.min(LINEAR_LIMIT),
             IiSearch::Gallop => 0,
         };
+        self.shifted.find(p, options);
         let mut ii = bound;
         while ii <= linear_end {
-            if self.try_ii(p, g, options, ii, options.attempts) {
+            let found = self.try_shifted(p, g, options, ii);
+            if found || self.try_ii(p, g, options, ii, options.attempts) {
                 return Some(self.tighten(p, g, options, ii));
             }
             if self.out_of_steps {
@@ -122,7 +128,15 @@ impl CostBased {
                 }
             }
         }
-        self.gallop(p, g, options, ii, cap)
+        match self.gallop_shifted(p, g, options, ii, cap) {
+            // Without a fixed shift there may be room; that is asked for once.
+            Some(found) if found - ii > ii / WITHOUT_SHIFT => {
+                let middle = ii + (found - ii) / 2;
+                Some(if self.try_ii(p, g, options, middle, 1) { middle } else { found })
+            }
+            Some(found) => Some(found),
+            None => self.gallop(p, g, options, ii, cap),
+        }
     }
 
     /// One pass on exact rows.

@@ -21,7 +21,8 @@ pub mod webs;
 
 use super::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 use super::{
-    Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions, Scheduler, Use,
+    CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions,
+    Scheduler, Use,
 };
 use crate::agents::AgentPlan;
 use crate::constraints::{ConstraintMap, Group};
@@ -66,7 +67,7 @@ pub fn schedule_function_with(
     extra: &[OpEdge],
 ) -> CodegenResult<ScheduleAnalysis> {
     let mut analysis = ScheduleAnalysis::default();
-    let mut builder = Builder::new(func, plan, constraints, isa.machine());
+    let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
     for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
         let (problem, ops) = builder.region(for_op, number, extra)?;
         let located = |mut e: CodegenError| {
@@ -181,6 +182,7 @@ struct Builder<'a> {
     plan: &'a AgentPlan,
     constraints: &'a ConstraintMap,
     machine: &'a MachineModel,
+    model: CycleModel,
     webs: Webs,
     /// Position of each scheduling group in the order of the forest.
     group_numbers: FxHashMap<Group, u32>,
@@ -205,6 +207,7 @@ impl<'a> Builder<'a> {
         plan: &'a AgentPlan,
         constraints: &'a ConstraintMap,
         machine: &'a MachineModel,
+        model: CycleModel,
     ) -> Builder<'a> {
         let roots = constraints.groups().roots();
         Builder {
@@ -212,6 +215,7 @@ impl<'a> Builder<'a> {
             plan,
             constraints,
             machine,
+            model,
             webs: Webs::find(func, plan),
             group_numbers: roots.zip(0..).collect(),
             node_of: SecondaryMap::new(),
@@ -283,7 +287,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             let is_region = !func.regions(op).is_empty();
-            let footprint = Footprint::of(func, self.plan, self.machine, op)?;
+            let footprint = Footprint::of(func, self.plan, self.machine, self.model, op)?;
             let node = self.ops.push(op);
             let is_dot = matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot);
             self.nodes.push(NodeInfo { hold: footprint.hold(), footprint, is_dot, is_region });
@@ -372,7 +376,12 @@ impl<'a> Builder<'a> {
     /// Cycles from a node to a reader of its result; `acc`: a dot that goes on accumulating.
     fn latency(&self, from: Node, acc: bool) -> u32 {
         let info = &self.nodes[from];
-        if acc && info.is_dot { self.machine.acc_to_acc_latency } else { info.footprint.latency }
+        match self.model {
+            CycleModel::Slot if acc && info.is_dot => self.machine.acc_to_acc_latency,
+            // The engine takes the next one when it is done with this one.
+            CycleModel::Real if acc && info.is_dot => info.hold,
+            _ => info.footprint.latency,
+        }
     }
 
     fn web_edges(&mut self, body: Block) {
@@ -533,8 +542,13 @@ impl<'a> Builder<'a> {
         slots.sort_unstable_by_key(|s| s.get());
         slots.dedup();
         for &id in &slots {
-            let (name, capacity) = self.machine.slot(id).map_or(("?", 1), |s| (s.name, s.capacity));
-            problem.add_slot(id.get().into(), name, capacity.into());
+            let (name, capacity) = match self.model {
+                CycleModel::Slot => {
+                    self.machine.slot(id).map_or(("?".into(), 1), |s| (s.name.into(), s.capacity.into()))
+                }
+                CycleModel::Real => (footprint::unit_name(self.machine, id), 1),
+            };
+            problem.add_slot(id.get().into(), &name, capacity);
         }
         let mut pools: Vec<_> = footprints().flat_map(|f| f.pools.iter().map(|u| u.pool)).collect();
         pools.sort_unstable_by_key(|p| p.get());

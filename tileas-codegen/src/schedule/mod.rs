@@ -38,6 +38,8 @@ pub mod render;
 mod rrt;
 pub mod select;
 mod serial;
+mod shifted;
+mod stages;
 pub mod trail;
 pub mod verify;
 
@@ -46,7 +48,8 @@ pub use bounds::Bounds;
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 pub use options::{
-    ArmPolicy, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+    ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions, SchedulerChoice,
+    SelectorKind,
 };
 pub use problem::{Edge, EdgeData, Node, NodeDef, NodeExtra, Pool, PoolUse, Problem, Resource, Slot, Use};
 pub use select::{RegionSummary, select};
@@ -130,6 +133,7 @@ impl Scheduler {
         self.cost.trail.proven = self.cost.proven;
         self.cost.trail.copy_into(&mut out.trail);
         if let Some(ii) = found {
+            self.cost.fewest_stages(problem, &self.graph, options, ii);
             self.cost.shorten(problem, &self.graph, options, ii);
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);

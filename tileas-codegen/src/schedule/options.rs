@@ -12,6 +12,16 @@ pub enum SchedulerChoice {
     CostBased,
 }
 
+/// What a cycle of a schedule is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum CycleModel {
+    /// A weight of the published machine model.
+    #[default]
+    Slot,
+    /// A clock: hardware units are busy by the work of the tile, and an op in registers holds its agent for as long.
+    Real,
+}
+
 /// Order of the selector's rules.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub enum SelectorKind {
@@ -124,6 +134,8 @@ impl Default for Limits {
 pub struct ScheduleOptions {
     /// Generator (`scheduler`, default `auto`).
     pub scheduler: SchedulerChoice,
+    /// What a cycle is, for problems built from IR (`cycle-model`, default `slot`).
+    pub cycle_model: CycleModel,
     /// Selector rules (`selector`, default `auto`).
     pub selector: SelectorKind,
     /// Regions with fewer ops that count are small (`serial-threshold`, default 8).
@@ -177,6 +189,7 @@ impl Default for ScheduleOptions {
     fn default() -> Self {
         ScheduleOptions {
             scheduler: SchedulerChoice::Auto,
+            cycle_model: CycleModel::Slot,
             selector: SelectorKind::Auto,
             serial_threshold: 8,
             ii_cap: None,
@@ -209,7 +222,7 @@ mod tests {
     #[test]
     fn defaults_are_pinned() {
         let o = ScheduleOptions::default();
-        assert_eq!((o.scheduler, o.selector, o.ii_search), Default::default());
+        assert_eq!((o.scheduler, o.selector, o.ii_search, o.cycle_model), Default::default());
         assert_eq!((o.serial_threshold, o.budget_ratio, o.attempts, o.step_limit), (8, 16, 4, 4_000_000));
         assert_eq!((o.ii_cap, o.max_stages, o.require_pipelining, o.seed), (None, None, false, 0));
         assert_eq!((o.arm_policy, o.g2_horizon), Default::default());

@@ -36,6 +36,7 @@ impl Checker<'_> {
                 self.reshaping(op);
             }
             Opcode::ExtractSlice => self.extract_slice(op),
+            Opcode::Reduce => self.reduce(op),
             _ => {}
         }
     }
@@ -179,6 +180,34 @@ impl Checker<'_> {
         };
         if let Some(want) = fault {
             self.err(op, Code::E0213, format_args!("expected {want}, but got {}", shape(to)));
+        }
+    }
+
+    fn reduce(&mut self, op: Op) {
+        let func = self.func;
+        let (Some(&source), Some(result)) = (func.operands(op).first(), self.result_data(op)) else { return };
+        let source = self.data(source);
+        let (Some(from), Some(elem)) = (source.dims().filter(|d| d.len() > 1), source.elem()) else {
+            self.err(
+                op,
+                Code::E0213,
+                format_args!("expected a tile of 2 or more dimensions, but got {source}"),
+            );
+            return;
+        };
+        self.axis_below(op, from.len());
+        let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
+        let Some(axis) = axis.filter(|&a| a < from.len()) else { return };
+        if result.elem() != Some(elem) || !result.is_tile() {
+            let name = elem.name();
+            self.err(op, Code::E0212, format_args!("expected a tile of {name} as result, but got {result}"));
+            return;
+        }
+        let left = from.iter().enumerate().filter(|&(n, _)| n != axis).map(|(_, &d)| d);
+        let want: Vec<u32> = left.collect();
+        let to = result.dims().unwrap_or(&[]);
+        if to != want.as_slice() {
+            self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(to)));
         }
     }
 

@@ -3,12 +3,17 @@
 //! In: an op of placed IR. Out: a [`Footprint`]: slots, pools and latency of its class in the machine tables. Copies
 //! take their class from the spaces they move between. An `if` is as one op: inside an arm the ops follow each other
 //! as in a serial schedule; of the arms, the slot-wise maximum in each cycle and the larger latency count.
+//! In the real-cycle model the slots are the hardware units, held for as long as the work of the tile takes, and one
+//! slot per agent that computes in registers: it runs one op after the other.
 //! Guarantee: a seat for the footprint of an `if` is a seat for either arm.
 
-use crate::agents::AgentPlan;
+use crate::agents::{AgentKind, AgentPlan};
+use crate::buffers::cost;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space, Value};
+use crate::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use crate::isa::{MachineModel, OpClass, PoolId, SlotId};
+use crate::schedule::CycleModel;
+use cranelift_entity::EntityRef;
 
 /// A slot held by an op.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -43,6 +48,21 @@ pub struct Footprint {
     pub pools: Vec<PoolCharge>,
     /// Cycles until a reader may start.
     pub latency: u32,
+}
+
+/// Slot numbers of agents in the real-cycle model, up to the largest there is; those of units lie below.
+const FIRST_AGENT: u8 = 32;
+const LAST_SLOT: u8 = 64;
+
+/// The name of a slot of the real-cycle model.
+pub fn unit_name(machine: &MachineModel, slot: SlotId) -> String {
+    match slot.get().checked_sub(FIRST_AGENT) {
+        Some(agent) => format!("agent{agent}"),
+        None => {
+            let unit = machine.units.get(usize::from(slot.get()).wrapping_sub(1));
+            unit.map_or_else(|| "?".to_owned(), |u| u.name.to_owned())
+        }
+    }
 }
 
 /// The class of that name in the operation table.
@@ -81,7 +101,8 @@ pub fn class_named(name: &str) -> Option<OpClass> {
 /// `E0221` for a copy between spaces that have no path.
 pub fn class_of(func: &Function, op: Op) -> CodegenResult<OpClass> {
     if let Some(class) = class_named(func.opcode(op).def().class) {
-        return Ok(class);
+        let extreme = func.opcode(op) == Opcode::Reduce && func.attr_name(op, keys::MODE) != Some("add");
+        return Ok(if extreme { OpClass::ReduceMinMax } else { class });
     }
     let space = |v: Option<Value>| v.and_then(|v| func.value_data(v).space());
     let from = space(func.named_operand(op, "source"));
@@ -106,13 +127,23 @@ impl Footprint {
     ///
     /// # Errors
     /// Those of [`class_of`].
-    pub fn of(func: &Function, plan: &AgentPlan, machine: &MachineModel, op: Op) -> CodegenResult<Footprint> {
+    pub fn of(
+        func: &Function,
+        plan: &AgentPlan,
+        machine: &MachineModel,
+        model: CycleModel,
+        op: Op,
+    ) -> CodegenResult<Footprint> {
         if func.regions(op).is_empty() {
-            return Footprint::of_class(func, machine, op, class_of(func, op)?);
+            let class = class_of(func, op)?;
+            return match model {
+                CycleModel::Slot => Footprint::of_class(func, machine, op, class),
+                CycleModel::Real => Ok(Footprint::real(func, plan, machine, op, class)),
+            };
         }
         let mut whole = Footprint::default();
         for &r in func.regions(op) {
-            let arm = Footprint::of_block(func, plan, machine, func.region_block(r))?;
+            let arm = Footprint::of_block(func, plan, machine, model, func.region_block(r))?;
             whole.widen(arm);
         }
         Ok(whole)
@@ -134,11 +165,29 @@ impl Footprint {
         Ok(Footprint { uses: uses.collect(), pools: pools.collect(), latency: machine.latency(class) })
     }
 
+    /// Clocks of the units, and of the agent where that is busy itself.
+    fn real(func: &Function, plan: &AgentPlan, machine: &MachineModel, op: Op, class: OpClass) -> Footprint {
+        let work = cost::work(func, op);
+        let held = |slot, duration| SlotUse { slot: SlotId::new(slot), offset: 0, duration, occupancy: 1 };
+        let slot = |u: usize| u8::try_from(u + 1).ok().filter(|&s| s < FIRST_AGENT);
+        let units = machine.real_uses(class, &work).filter(|u| u.clocks > 0);
+        let mut uses: Vec<SlotUse> =
+            units.filter_map(|u| Some(held(slot(u.unit.index())?, u.clocks))).collect();
+        let busy = machine.real_occupancy(class, &work);
+        let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
+        let number = agent
+            .and_then(|a| FIRST_AGENT.checked_add(u8::try_from(a.index()).ok()?))
+            .filter(|&slot| slot <= LAST_SLOT);
+        uses.extend(number.filter(|_| busy > 0).map(|slot| held(slot, busy)));
+        Footprint { uses, pools: Vec::new(), latency: machine.real_latency(class, &work) }
+    }
+
     /// One op after the other.
     fn of_block(
         func: &Function,
         plan: &AgentPlan,
         machine: &MachineModel,
+        model: CycleModel,
         block: Block,
     ) -> CodegenResult<Footprint> {
         let mut all = Footprint::default();
@@ -147,7 +196,7 @@ impl Footprint {
             if !runs {
                 continue;
             }
-            let one = Footprint::of(func, plan, machine, op)?;
+            let one = Footprint::of(func, plan, machine, model, op)?;
             let at = all.latency;
             all.uses.extend(one.uses.iter().map(|u| SlotUse { offset: u.offset.saturating_add(at), ..*u }));
             // Pools are charged from the start: up to the end of the last charge.
