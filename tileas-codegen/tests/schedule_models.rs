@@ -83,10 +83,13 @@ fn loops_of_known_kernels_are_scheduled_at_a_proven_optimum() {
     }
 }
 
+/// An interval proven optimal, or between which two it is.
+type Interval = Result<u32, (u32, u32)>;
+
 /// Attention in real cycles: name, resource bound, recurrence bound, the interval proven optimal or (least, most).
 ///
 /// The upper ends are the best intervals known of each problem, with a margin of 1.5 %; the lower ends are what is proven here.
-const REAL: [(&str, u32, u32, Result<u32, (u32, u32)>); 14] = [
+const REAL: [(&str, u32, u32, Interval); 14] = [
     ("one_corr", 1632, 1252, Ok(1632)),
     ("one_corr_f10", 1530, 1201, Ok(1530)),
     ("one_corr_f25", 1376, 1124, Ok(1376)),

@@ -1,13 +1,16 @@
 //! Reductions of register tiles.
 //!
-//! In: a `reduce` along the columns of a matrix whose rows lie in single threads. Out: per row a balanced tree of
-//! additions, maxima or minima over its registers: the depth is the logarithm of the width, and no thread asks another. 16-bit floats
+//! In: a `reduce` along the columns of a matrix whose rows lie in single threads. Out: per row a few
+//! chains of additions, maxima or minima over its registers, combined at the end; no thread asks another. 16-bit floats
 //! are summed in f32 and rounded once. Layouts that spread a row over threads are refused, by name.
 
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Value, keys};
 use crate::nvvm::{Operand, RegTy};
+
+/// Combinations in flight: enough to hide the latency of one, few enough to take no registers.
+const CHAINS: usize = 4;
 
 impl Lower<'_> {
     pub(super) fn reduce(
@@ -54,13 +57,15 @@ impl Lower<'_> {
             if row.is_empty() {
                 return self.unsupported(op, "combines elements that no register of this thread holds");
             }
+            // Every chain takes each `CHAINS`th element; then the chains are combined.
+            for i in CHAINS..row.len() {
+                row[i % CHAINS] = self.combine(op, row[i % CHAINS], row[i], elem)?;
+            }
+            row.truncate(CHAINS);
             while row.len() > 1 {
                 let half = row.len() / 2;
                 for i in 0..half {
-                    row[i] = self.combine(op, row[2 * i], row[2 * i + 1], elem)?;
-                }
-                if row.len() % 2 == 1 {
-                    row[half] = row[row.len() - 1];
+                    row[i] = self.combine(op, row[i], row[row.len() - half + i], elem)?;
                 }
                 row.truncate(row.len() - half);
             }

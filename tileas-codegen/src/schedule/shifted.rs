@@ -51,6 +51,12 @@ pub(super) struct Shifted {
     colour: Vec<u64>,
     slot_colour: Vec<u64>,
     queue: Vec<u32>,
+    // Scratch of colouring and of the check.
+    around: Vec<(u64, u64)>,
+    next: Vec<u64>,
+    edges: Vec<(u32, u32, i32, u32)>,
+    moved: Vec<(u32, u32, i32, u32)>,
+    known: Vec<bool>,
     /// Op of the quotient that stands for an op.
     stands: Vec<u32>,
     slot_image: Vec<u32>,
@@ -105,45 +111,47 @@ impl Shifted {
         let mut classes = 0;
         self.colour.clear();
         self.colour.extend(p.nodes().map(|u| {
-            let pools: Vec<_> =
-                p.pool_uses(u).iter().map(|c| (c.pool.index(), c.count, c.duration)).collect();
-            hash((p.latency(u), pools))
+            let mut h = FxHasher::default();
+            p.latency(u).hash(&mut h);
+            for c in p.pool_uses(u) {
+                (c.pool.index(), c.count, c.duration).hash(&mut h);
+            }
+            h.finish()
         }));
-        let mut around: Vec<(u64, u64)> = Vec::new();
-        let mut next: Vec<u64> = Vec::new();
+        let Shifted { around, next, colour, slot_colour, .. } = self;
         loop {
-            self.slot_colour.clear();
+            slot_colour.clear();
             for (slot, data) in p.slots().iter() {
                 around.clear();
                 for u in p.nodes() {
                     for x in p.uses(u).iter().filter(|x| x.slot == slot) {
-                        around.push((self.colour[u.index()], hash((x.offset, x.duration, x.occupancy))));
+                        around.push((colour[u.index()], hash((x.offset, x.duration, x.occupancy))));
                     }
                 }
                 around.sort_unstable();
-                self.slot_colour.push(hash((data.capacity, &around)));
+                slot_colour.push(hash((data.capacity, &*around)));
             }
             next.clear();
             for u in p.nodes() {
                 around.clear();
                 for x in p.uses(u) {
-                    let slot = self.slot_colour[x.slot.index()];
+                    let slot = slot_colour[x.slot.index()];
                     around.push((slot, hash((x.offset, x.duration, x.occupancy))));
                 }
                 for e in p.edges().values() {
                     if e.from == u {
-                        around.push((self.colour[e.to.index()], hash((0, e.latency, e.distance))));
+                        around.push((colour[e.to.index()], hash((0, e.latency, e.distance))));
                     }
                     if e.to == u {
-                        around.push((self.colour[e.from.index()], hash((1, e.latency, e.distance))));
+                        around.push((colour[e.from.index()], hash((1, e.latency, e.distance))));
                     }
                 }
                 around.sort_unstable();
-                next.push(hash((self.colour[u.index()], &around)));
+                next.push(hash((colour[u.index()], &*around)));
             }
-            std::mem::swap(&mut self.colour, &mut next);
+            std::mem::swap(colour, next);
             around.clear();
-            around.extend(self.colour.iter().map(|&c| (c, 0)));
+            around.extend(colour.iter().map(|&c| (c, 0)));
             around.sort_unstable();
             around.dedup();
             if around.len() <= classes {
@@ -222,10 +230,13 @@ impl Shifted {
             }
         }
         let key = |e: EdgeData| (e.from.as_u32(), e.to.as_u32(), e.latency, e.distance);
-        let mut edges: Vec<_> = p.edges().values().map(|&e| key(e)).collect();
-        let image = |n: Node| Node::from_u32(self.image[n.index()]);
-        let moved = p.edges().values().map(|&e| key(EdgeData { from: image(e.from), to: image(e.to), ..e }));
-        let mut moved: Vec<_> = moved.collect();
+        let Shifted { edges, moved, image, .. } = self;
+        let image = |n: Node| Node::from_u32(image[n.index()]);
+        edges.clear();
+        edges.extend(p.edges().values().map(|&e| key(e)));
+        moved.clear();
+        moved
+            .extend(p.edges().values().map(|&e| key(EdgeData { from: image(e.from), to: image(e.to), ..e })));
         edges.sort_unstable();
         moved.sort_unstable();
         edges == moved
@@ -236,23 +247,24 @@ impl Shifted {
         let n = p.num_nodes();
         self.second.clear();
         self.second.resize(n, false);
-        let mut known = vec![false; n];
+        self.known.clear();
+        self.known.resize(n, false);
         for u in 0..n {
-            if known[u] || self.image[u] as usize == u {
+            if self.known[u] || self.image[u] as usize == u {
                 continue;
             }
-            known[u] = true;
+            self.known[u] = true;
             self.queue.push(u as u32);
             while let Some(u) = self.queue.pop() {
                 // Ops in the queue are of the first copy.
                 let w = self.image[u as usize] as usize;
-                known[w] = true;
+                self.known[w] = true;
                 self.second[w] = true;
                 for e in p.edges().values() {
                     let (a, b) = (e.from.as_u32(), e.to.as_u32());
                     for (at, to) in [(a, b as usize), (b, a as usize)] {
-                        if at == u && !known[to] && self.image[to] as usize != to {
-                            (known[to], known[self.image[to] as usize]) = (true, true);
+                        if at == u && !self.known[to] && self.image[to] as usize != to {
+                            (self.known[to], self.known[self.image[to] as usize]) = (true, true);
                             self.queue.push(to as u32);
                         }
                     }
