@@ -150,7 +150,10 @@ fn plain_ptx_takes_pointers_and_scalars() {
     // Everything that can be wrong with a launch says so, with status 2.
     for (args, part) in [
         (vec!["run", &good, "--arg", "p=64xi32", "--arg", "n=5"], ".reqntid"),
-        (vec!["run", &good, "--block", "33", "--arg", "p=64xi32", "--arg", "n=5"], "a block of [33, 1, 1] threads"),
+        (
+            vec!["run", &good, "--block", "33", "--arg", "p=64xi32", "--arg", "n=5"],
+            "a block of [33, 1, 1] threads",
+        ),
         (vec!["run", &good, "--block", "64", "--arg", "p=64xi32"], "no --arg for n"),
         ([&base[..], &["--arg", "q=1"]].concat(), "no such parameter"),
         ([&base[..], &["--arg", "n=6"]].concat(), "given twice"),

@@ -52,8 +52,8 @@ fn loop_around(lines: &[&str], word: &str) -> usize {
     let at = lines.iter().position(|l| l.contains(word)).expect("the instruction is there");
     let mut best = usize::MAX;
     for (first, label) in lines.iter().enumerate().filter_map(|(i, l)| Some((i, l.strip_suffix(':')?))) {
-        let back = |l: &&str| l.strip_suffix(';').is_some_and(|l| l.ends_with(&format!("bra {label}")));
-        let Some(last) = lines.iter().rposition(|l| back(&l)) else { continue };
+        let back = |l: &str| l.strip_suffix(';').is_some_and(|l| l.ends_with(&format!("bra {label}")));
+        let Some(last) = lines.iter().rposition(|l| back(l)) else { continue };
         if (first..=last).contains(&at) {
             best = best.min(lines[first..=last].iter().filter(|l| l.ends_with(';')).count());
         }
