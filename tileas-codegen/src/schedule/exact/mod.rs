@@ -15,6 +15,7 @@
 
 mod model;
 mod propagate;
+mod tabu;
 
 use super::closure::{Closure, FAR};
 use super::graph::Graph;
@@ -41,6 +42,8 @@ const NOGOODS: usize = 512;
 /// Failures before the first restart; each run may have half as many more as the one before.
 const FIRST_RUN: u32 = 48;
 const UNPLACED: i32 = i32::MIN;
+/// Marks literals of no-goods that are about a stage.
+const STAGE: u32 = 1 << 31;
 
 /// One decision.
 #[derive(Clone, Copy)]
@@ -50,6 +53,8 @@ struct Level {
     next: i32,
     last: i32,
     sorted: bool,
+    /// The decision is the stage of the op's group; `next..=last` are stages.
+    stage: bool,
     /// Earlier decisions that refused its starts.
     conflict: Set,
 }
@@ -58,6 +63,7 @@ struct Level {
 #[derive(Default)]
 pub(super) struct Exact {
     model: Model,
+    tabu: tabu::Tabu,
     seat: Vec<i32>,
     level_of: Vec<u32>,
     early: Vec<i32>,
@@ -76,6 +82,8 @@ pub(super) struct Exact {
     /// Starts of the open decisions, those that take least from the others first, with what they take.
     sorted: Vec<(u64, i32)>,
     queue: Vec<u32>,
+    /// Whether stages of groups are decisions in this run.
+    staged: bool,
     nogoods: Vec<([(u32, i32); NOGOOD], u8)>,
     next_nogood: usize,
     pub nodes: u64,
@@ -108,15 +116,19 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
+        self.model.build_pairs(rrt);
         let m = self.model.ops.len();
         self.weight.clear();
         self.weight.resize(m, 1);
         self.nogoods.clear();
         self.next_nogood = 0;
         let mut failures = FIRST_RUN;
-        for gentle in [false, true].into_iter().cycle() {
-            self.begin(ims);
-            let answer = self.run(rrt, failures, gentle, budget);
+        for run in 0u32.. {
+            let gentle = run % 2 == 1;
+            self.staged = run % 4 > 1;
+            let possible = self.begin(ims, budget);
+            let answer =
+                if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
             if answer == Answer::Found {
                 if !self.extend(g, ims, ii) {
                     return Answer::Unknown;
@@ -136,6 +148,36 @@ impl Exact {
         Answer::Unknown
     }
 
+    /// Tabu search; `true`: as [`Answer::Found`]. `warm`: starts of a schedule of a larger II, and that II.
+    #[expect(clippy::too_many_arguments, reason = "those of the exact search, and where to begin")]
+    pub fn search(
+        &mut self,
+        g: &Graph,
+        closure: &Closure,
+        rrt: &mut Rrt,
+        ims: &mut Ims,
+        ii: u32,
+        warm: Option<(&[i64], u32)>,
+        seed: u64,
+        budget: &mut u64,
+    ) -> bool {
+        if !self.model.build(g, closure, rrt, ims, ii) {
+            return false;
+        }
+        if !self.tabu.solve(&self.model, ims, warm, seed, budget) {
+            return false;
+        }
+        self.early.clear();
+        self.early.extend_from_slice(&self.tabu.start);
+        if !self.extend(g, ims, ii) {
+            return false;
+        }
+        for (u, &t) in ims.start.iter().enumerate() {
+            rrt.place(Node::from_u32(u as u32), t);
+        }
+        true
+    }
+
     fn clear_table(&mut self, rrt: &mut Rrt) {
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
@@ -145,8 +187,9 @@ impl Exact {
         }
     }
 
-    /// Full domains, and windows where the component is tied to cycle 0.
-    fn begin(&mut self, ims: &Ims) {
+    /// Full domains, and windows where the component is tied to cycle 0 or to the begin of a stage. `false`: some
+    /// window is empty.
+    fn begin(&mut self, ims: &Ims, budget: &mut u64) -> bool {
         let (model, m) = (&self.model, self.model.ops.len());
         self.seat.clear();
         self.seat.resize(m, UNPLACED);
@@ -185,6 +228,37 @@ impl Exact {
         }
         self.levels.clear();
         self.sorted.clear();
+        self.anchor_groups(budget)
+    }
+
+    /// Components shift by whole stages: one group of each stands in stage 0.
+    fn anchor_groups(&mut self, budget: &mut u64) -> bool {
+        let m = self.model.ops.len();
+        for a in 0..m {
+            let component = self.model.component[a];
+            if self.model.group[a] == NO_GROUP || self.anchored[component as usize] {
+                continue;
+            }
+            self.anchored[component as usize] = true;
+            self.queue.clear();
+            for b in (0..m).filter(|&b| self.model.component[b] == component) {
+                let same = self.model.group[b] == self.model.group[a];
+                (self.early[b], self.late[b]) = if same { (0, self.model.ii as i32 - 1) } else { (-FAR, FAR) };
+                if same {
+                    self.queue.push(b as u32);
+                }
+            }
+            if self.spread(budget).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The stages the window of an op allows.
+    fn stages(&self, a: usize) -> (i32, i32) {
+        let ii = self.model.ii as i32;
+        (self.early[a].div_euclid(ii), self.late[a].div_euclid(ii))
     }
 
     fn save(&mut self, level: usize) {
@@ -217,33 +291,42 @@ impl Exact {
 
     /// One run, until `failures` dead ends. `gentle`: starts in order of what they take from others, not of time.
     fn run(&mut self, rrt: &mut Rrt, mut failures: u32, gentle: bool, budget: &mut u64) -> Answer {
-        let m = self.model.ops.len();
         loop {
-            let Some(mut op) = self.choose(budget) else { return Answer::Found };
+            let Some((mut op, stage)) = self.choose(budget) else { return Answer::Found };
             let turns = self.levels.is_empty() && self.turns();
             if turns && self.model.class[op] != u32::MAX {
                 // Interchangeable ops sit in order: the one that stands still is the first.
                 op = self.model.class[op] as usize;
             }
             self.save(self.levels.len());
-            let level = self.open(op, turns, gentle, budget);
+            let level = if stage {
+                let (next, last) = self.stages(op);
+                Level { op: op as u32, next, last, sorted: false, stage, conflict: [0; SET] }
+            } else {
+                self.open(op, turns, gentle, budget)
+            };
             self.levels.push(level);
             // Seats this decision somewhere, or jumps back until one decision finds another start.
             'seats: loop {
                 let level = self.levels.len() - 1;
-                let a = self.levels[level].op as usize;
+                let (a, stage) = (self.levels[level].op as usize, self.levels[level].stage);
                 while let Some(t) = self.next_start(level) {
-                    let row = t.rem_euclid(self.model.ii as i32);
+                    let row = if stage { t } else { t.rem_euclid(self.model.ii as i32) };
                     if *budget == 0 {
                         return Answer::Unknown;
                     }
                     *budget = budget.saturating_sub(self.nogoods.len() as u64 / 16);
-                    if let Some(reason) = self.known_bad(a, row) {
+                    if let Some(reason) = self.known_bad(a, stage, row) {
                         self.add_conflict(level, &reason);
                         continue;
                     }
                     self.nodes += 1;
-                    match self.assign(rrt, a, t, level, budget) {
+                    let result = if stage {
+                        self.assign_stage(a, t, level, budget)
+                    } else {
+                        self.assign(rrt, a, t, level, budget)
+                    };
+                    match result {
                         Ok(()) => break 'seats,
                         Err((failed, reason)) => {
                             if let Some(f) = failed {
@@ -277,9 +360,6 @@ impl Exact {
                     return Answer::Unknown;
                 }
             }
-            if self.levels.len() == m {
-                return Answer::Found;
-            }
         }
     }
 
@@ -303,8 +383,9 @@ impl Exact {
     }
 
     /// The undecided op with the fewest starts for its weight; components begun come first among equals.
-    fn choose(&self, budget: &mut u64) -> Option<usize> {
-        let mut best: Option<(u64, u64, usize)> = None;
+    /// For groups that may be in several stages, the stage counts as a decision of its own (`true`).
+    fn choose(&self, budget: &mut u64) -> Option<(usize, bool)> {
+        let mut best: Option<(u64, u64, usize, bool)> = None;
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
                 continue;
@@ -312,16 +393,25 @@ impl Exact {
             let size = self.count(a);
             let weight = u64::from(self.weight[a]);
             // size / weight < best size / best weight, without division.
-            let better = best.is_none_or(|(s, w, _)| size * w < s * weight);
-            if better {
-                best = Some((size, weight, a));
+            let better = |best: Option<(u64, u64, usize, bool)>, size: u64| {
+                best.is_none_or(|(s, w, ..)| size * w < s * weight)
+            };
+            if better(best, size) {
+                best = Some((size, weight, a, false));
+            }
+            if self.model.group[a] != NO_GROUP && self.anchored[self.model.component[a] as usize] {
+                let (first, last) = self.stages(a);
+                let size = (last - first + 1) as u64;
+                if self.staged && size > 1 && better(best, size) {
+                    best = Some((size, weight, a, true));
+                }
             }
             if size == 1 {
                 break;
             }
         }
         *budget = budget.saturating_sub(self.model.ops.len() as u64 / 4 + 1);
-        best.map(|b| b.2)
+        best.map(|b| (b.2, b.3))
     }
 
     /// Starts left, not counting turns of the interval after the first.
@@ -372,7 +462,7 @@ impl Exact {
             (false, false) => (0, ii - 1),
             (false, true) => (0, 0),
         };
-        let level = Level { op: a as u32, next, last, sorted: false, conflict: [0; SET] };
+        let level = Level { op: a as u32, next, last, sorted: false, stage: false, conflict: [0; SET] };
         if !gentle || last <= next {
             return level;
         }
@@ -413,7 +503,11 @@ impl Exact {
 
     /// The next start of the decision's domain.
     fn next_start(&mut self, level: usize) -> Option<i32> {
-        let Level { op, next, last, sorted, .. } = self.levels[level];
+        let Level { op, next, last, sorted, stage, .. } = self.levels[level];
+        if stage {
+            self.levels[level].next += 1;
+            return (next <= last).then_some(next);
+        }
         if sorted {
             self.levels[level].next += i32::from(next <= last);
             return (next <= last).then(|| self.sorted[next as usize].1);
@@ -427,15 +521,24 @@ impl Exact {
     }
 
     /// Whether a no-good forbids the row; the decisions that make it so.
-    fn known_bad(&self, a: usize, row: i32) -> Option<Set> {
+    fn known_bad(&self, a: usize, stage: bool, row: i32) -> Option<Set> {
         'nogoods: for (literals, len) in &self.nogoods {
             let literals = &literals[..*len as usize];
-            if !literals.contains(&(a as u32, row)) {
+            let own = a as u32 | if stage { STAGE } else { 0 };
+            if !literals.contains(&(own, row)) {
                 continue;
             }
             let mut reason = [0; SET];
             for &(b, at) in literals {
-                if b as usize == a {
+                if b == own {
+                    continue;
+                }
+                if b & STAGE != 0 {
+                    let b = (b & !STAGE) as usize;
+                    if self.stages(b) != (at, at) {
+                        continue 'nogoods;
+                    }
+                    reason.iter_mut().zip(&self.blame[b]).for_each(|(r, s)| *r |= s);
                     continue;
                 }
                 if self.seat[b as usize] != at {
@@ -458,8 +561,8 @@ impl Exact {
         let mut len = 0;
         for l in 0..self.levels.len() {
             if has(conflict, l) {
-                let a = self.levels[l].op;
-                literals[len] = (a, self.seat[a as usize]);
+                let Level { op: a, stage, next, .. } = self.levels[l];
+                literals[len] = if stage { (a | STAGE, next - 1) } else { (a, self.seat[a as usize]) };
                 len += 1;
             }
         }

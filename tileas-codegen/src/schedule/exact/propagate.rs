@@ -106,6 +106,24 @@ impl Exact {
         Ok(())
     }
 
+    /// Puts the group of `a` into one stage.
+    pub(super) fn assign_stage(
+        &mut self,
+        a: usize,
+        stage: i32,
+        level: usize,
+        budget: &mut u64,
+    ) -> Result<(), Failure> {
+        let ii = self.model.ii as i32;
+        self.early[a] = self.early[a].max(stage * ii);
+        self.late[a] = self.late[a].min(stage * ii + ii - 1);
+        insert(&mut self.blame[a], level);
+        self.fit_window(a).map_err(|reason| (Some(a), reason))?;
+        self.queue.clear();
+        self.queue.push(a as u32);
+        self.spread(budget)
+    }
+
     /// Takes from `b` the rows in which it meets `a`, seated at `row`.
     fn collide(&mut self, rrt: &Rrt, a: usize, b: usize, row: u32, level: usize, budget: &mut u64) -> bool {
         let (ii, words) = (self.model.ii, self.model.words);
@@ -172,7 +190,7 @@ impl Exact {
     }
 
     /// Windows push each other through closed distances and common stages, until nothing moves.
-    fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
+    pub(super) fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
         let (m, ii) = (self.model.ops.len(), self.model.ii as i32);
         let mut at = 0;
         while at < self.queue.len() {
