@@ -223,8 +223,13 @@ impl CostBased {
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
         let first = tabu_left / 2;
         tabu_left -= first;
-        found = self.descend(p, g, o, found, first);
+        if !g.has_groups {
+            found = self.descend(p, g, o, found, first);
+        }
         found = self.halve(p, g, o, found);
+        if g.has_groups {
+            found = self.descend(p, g, o, found, first);
+        }
         found = self.descend(p, g, o, found, tabu_left);
         if found < before {
             self.rung = Some(Rung::Exact);

@@ -44,6 +44,21 @@ const FIRST_RUN: u32 = 48;
 const UNPLACED: i32 = i32::MIN;
 /// Marks literals of no-goods that are about a stage.
 const STAGE: u32 = 1 << 31;
+/// No op: the row stays free. No resource: the decision is about an op.
+const NOBODY: u32 = u32::MAX;
+/// Units with at most so many cycles to spare are filled row by row.
+const COVER_SPARE: u32 = 2;
+
+/// What is decided next.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// The row of an op.
+    Row(usize),
+    /// The stage of the group of an op.
+    Stage(usize),
+    /// The op that begins (or ends) in a row of a resource.
+    Cover { resource: usize, row: u32, ends: bool },
+}
 
 /// One decision.
 #[derive(Clone, Copy)]
@@ -55,6 +70,8 @@ struct Level {
     sorted: bool,
     /// The decision is the stage of the op's group; `next..=last` are stages.
     stage: bool,
+    /// The decision is who covers a row of this resource: pairs of op and start in [`Exact::sorted`].
+    cover: u32,
     /// Earlier decisions that refused its starts.
     conflict: Set,
 }
@@ -72,6 +89,9 @@ pub(super) struct Exact {
     /// Decisions that took starts from an op.
     blame: Vec<Set>,
     weight: Vec<u32>,
+    cover_weight: Vec<u32>,
+    /// Rows of each unit that were left free for good.
+    left_free: Vec<u32>,
     anchored: Vec<bool>,
     /// Free cycles of unit resources, and who is seated on a resource.
     free: Vec<u64>,
@@ -84,6 +104,8 @@ pub(super) struct Exact {
     queue: Vec<u32>,
     /// Whether stages of groups are decisions in this run.
     staged: bool,
+    /// Whether rows of nearly full units are decisions in this run.
+    covers: bool,
     nogoods: Vec<([(u32, i32); NOGOOD], u8)>,
     next_nogood: usize,
     pub nodes: u64,
@@ -100,6 +122,7 @@ struct Saved {
     free: Vec<u64>,
     seated: Vec<Set>,
     anchored: Vec<bool>,
+    left_free: Vec<u32>,
 }
 
 impl Exact {
@@ -120,12 +143,15 @@ impl Exact {
         let m = self.model.ops.len();
         self.weight.clear();
         self.weight.resize(m, 1);
+        self.cover_weight.clear();
+        self.cover_weight.resize(self.model.resources, 1);
         self.nogoods.clear();
         self.next_nogood = 0;
         let mut failures = FIRST_RUN;
         for run in 0u32.. {
             let gentle = run % 2 == 1;
             self.staged = run % 4 > 1;
+            self.covers = !gentle;
             let possible = self.begin(ims, budget);
             let answer =
                 if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
@@ -226,6 +252,8 @@ impl Exact {
         if model.rooted != u32::MAX {
             self.anchored[model.rooted as usize] = true;
         }
+        self.left_free.clear();
+        self.left_free.resize(model.resources, 0);
         self.levels.clear();
         self.sorted.clear();
         self.anchor_groups(budget)
@@ -273,6 +301,7 @@ impl Exact {
         put(&mut self.saved.free, &self.free, level);
         put(&mut self.saved.seated, &self.seated, level);
         put(&mut self.saved.anchored, &self.anchored, level);
+        put(&mut self.saved.left_free, &self.left_free, level);
     }
 
     fn restore(&mut self, level: usize) {
@@ -287,41 +316,52 @@ impl Exact {
         get(&mut self.free, &self.saved.free, level);
         get(&mut self.seated, &self.saved.seated, level);
         get(&mut self.anchored, &self.saved.anchored, level);
+        get(&mut self.left_free, &self.saved.left_free, level);
     }
 
     /// One run, until `failures` dead ends. `gentle`: starts in order of what they take from others, not of time.
     fn run(&mut self, rrt: &mut Rrt, mut failures: u32, gentle: bool, budget: &mut u64) -> Answer {
         loop {
-            let Some((mut op, stage)) = self.choose(budget) else { return Answer::Found };
-            let turns = self.levels.is_empty() && self.turns();
-            if turns && self.model.class[op] != u32::MAX {
-                // Interchangeable ops sit in order: the one that stands still is the first.
-                op = self.model.class[op] as usize;
+            let Some(choice) = self.choose(budget) else { return Answer::Found };
+            if self.levels.len() == SET * 64 {
+                return Answer::Unknown;
             }
+            let turns = self.levels.is_empty() && self.turns();
             self.save(self.levels.len());
-            let level = if stage {
-                let (next, last) = self.stages(op);
-                Level { op: op as u32, next, last, sorted: false, stage, conflict: [0; SET] }
-            } else {
+            let level = if let Choice::Cover { resource, row, ends } = choice {
+                self.open_cover(resource, row, ends)
+            } else if let Choice::Row(op) = choice {
+                // Interchangeable ops sit in order: the one that stands still is the first.
+                let first = self.model.class[op];
+                let op = if turns && first != u32::MAX { first as usize } else { op };
                 self.open(op, turns, gentle, budget)
+            } else if let Choice::Stage(op) = choice {
+                let (next, last) = self.stages(op);
+                Level { op: op as u32, next, last, sorted: false, stage: true, cover: NOBODY, conflict: [0; SET] }
+            } else {
+                return Answer::Unknown;
             };
             self.levels.push(level);
             // Seats this decision somewhere, or jumps back until one decision finds another start.
             'seats: loop {
                 let level = self.levels.len() - 1;
-                let (a, stage) = (self.levels[level].op as usize, self.levels[level].stage);
+                let Level { stage, cover, .. } = self.levels[level];
                 while let Some(t) = self.next_start(level) {
+                    let a = self.levels[level].op as usize;
                     let row = if stage { t } else { t.rem_euclid(self.model.ii as i32) };
                     if *budget == 0 {
                         return Answer::Unknown;
                     }
                     *budget = budget.saturating_sub(self.nogoods.len() as u64 / 16);
-                    if let Some(reason) = self.known_bad(a, stage, row) {
+                    let known = if a == NOBODY as usize { None } else { self.known_bad(a, stage, row) };
+                    if let Some(reason) = known {
                         self.add_conflict(level, &reason);
                         continue;
                     }
                     self.nodes += 1;
-                    let result = if stage {
+                    let result = if a == NOBODY as usize {
+                        self.leave_free(cover as usize, row as u32, level, budget)
+                    } else if stage {
                         self.assign_stage(a, t, level, budget)
                     } else {
                         self.assign(rrt, a, t, level, budget)
@@ -332,7 +372,7 @@ impl Exact {
                             if let Some(f) = failed {
                                 self.weight[f] = self.weight[f].saturating_add(1);
                             }
-                            self.weight[a] = self.weight[a].saturating_add(1);
+                            self.blame_weight(level);
                             self.add_conflict(level, &reason);
                             self.undo(rrt, level);
                             failures = failures.saturating_sub(1);
@@ -341,9 +381,9 @@ impl Exact {
                 }
                 // No start left: the reasons are those of each refusal and of what was gone before.
                 let mut conflict = self.levels[level].conflict;
-                conflict.iter_mut().zip(&self.blame[a]).for_each(|(c, b)| *c |= b);
+                self.gone_before(level, &mut conflict);
                 conflict[level / 64] &= !(1 << (level % 64));
-                self.weight[a] = self.weight[a].saturating_add(1);
+                self.blame_weight(level);
                 self.close();
                 let Some(back) = (0..level).rev().find(|&l| has(&conflict, l)) else {
                     return Answer::Refuted;
@@ -363,8 +403,30 @@ impl Exact {
         }
     }
 
+    fn blame_weight(&mut self, level: usize) {
+        let Level { op, cover, .. } = self.levels[level];
+        let of = if cover != NOBODY { &mut self.cover_weight[cover as usize] } else { &mut self.weight[op as usize] };
+        *of = of.saturating_add(1);
+    }
+
+    /// Decisions that took values from this one before it was made.
+    fn gone_before(&self, level: usize, conflict: &mut Set) {
+        let mut join = |from: &Set| conflict.iter_mut().zip(from).for_each(|(c, b)| *c |= b);
+        let Level { op, cover, .. } = self.levels[level];
+        if cover == NOBODY {
+            join(&self.blame[op as usize]);
+            return;
+        }
+        join(&self.seated[cover as usize]);
+        for b in (0..self.model.ops.len()).filter(|&b| self.seat[b] == UNPLACED) {
+            if self.model.pieces(b).iter().any(|p| p.resource == cover) {
+                join(&self.blame[b]);
+            }
+        }
+    }
+
     fn unseat(&mut self, rrt: &mut Rrt, a: usize) {
-        if self.seat[a] != UNPLACED {
+        if a < self.seat.len() && self.seat[a] != UNPLACED {
             rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
             self.seat[a] = UNPLACED;
             self.level_of[a] = u32::MAX;
@@ -383,27 +445,28 @@ impl Exact {
     }
 
     /// The undecided op with the fewest starts for its weight; components begun come first among equals.
-    /// For groups that may be in several stages, the stage counts as a decision of its own (`true`).
-    fn choose(&self, budget: &mut u64) -> Option<(usize, bool)> {
-        let mut best: Option<(u64, u64, usize, bool)> = None;
+    /// For groups that may be in several stages, the stage counts as a decision of its own; so does a row beside taken
+    /// ones of a unit that is nearly full: who covers it?
+    fn choose(&self, budget: &mut u64) -> Option<Choice> {
+        let mut best: Option<(u64, u64, Choice)> = None;
+        // size / weight < best size / best weight, without division.
+        let better = |best: &Option<(u64, u64, Choice)>, size: u64, weight: u64| {
+            best.as_ref().is_none_or(|&(s, w, _)| size * w < s * weight)
+        };
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
                 continue;
             }
             let size = self.count(a);
             let weight = u64::from(self.weight[a]);
-            // size / weight < best size / best weight, without division.
-            let better = |best: Option<(u64, u64, usize, bool)>, size: u64| {
-                best.is_none_or(|(s, w, ..)| size * w < s * weight)
-            };
-            if better(best, size) {
-                best = Some((size, weight, a, false));
+            if better(&best, size, weight) {
+                best = Some((size, weight, Choice::Row(a)));
             }
-            if self.model.group[a] != NO_GROUP && self.anchored[self.model.component[a] as usize] {
+            if self.staged && self.model.group[a] != NO_GROUP && self.anchored[self.model.component[a] as usize] {
                 let (first, last) = self.stages(a);
                 let size = (last - first + 1) as u64;
-                if self.staged && size > 1 && better(best, size) {
-                    best = Some((size, weight, a, true));
+                if size > 1 && better(&best, size, weight) {
+                    best = Some((size, weight, Choice::Stage(a)));
                 }
             }
             if size == 1 {
@@ -411,7 +474,72 @@ impl Exact {
             }
         }
         *budget = budget.saturating_sub(self.model.ops.len() as u64 / 4 + 1);
-        best.map(|b| (b.2, b.3))
+        if !self.covers || self.levels.is_empty() || best.as_ref().is_none_or(|b| b.0 <= 1) {
+            return best.map(|b| b.2);
+        }
+        let ii = self.model.ii;
+        for r in 0..self.model.resources {
+            let spare = self.model.spare[r] - self.left_free[r];
+            if !self.model.unit[r] || spare > COVER_SPARE {
+                continue;
+            }
+            let weight = u64::from(self.cover_weight[r]);
+            let free = &self.free[r * self.model.words..(r + 1) * self.model.words];
+            let is_free = |row: u32| free[row as usize / 64] >> (row % 64) & 1 != 0;
+            for row in (0..ii).filter(|&row| is_free(row)) {
+                for (ends, beside) in [(false, (row + ii - 1) % ii), (true, (row + 1) % ii)] {
+                    if is_free(beside) {
+                        continue;
+                    }
+                    let size = self.covering(r, row, ends).count() as u64 + u64::from(spare > 0);
+                    if better(&best, size, weight) {
+                        best = Some((size, weight, Choice::Cover { resource: r, row, ends }));
+                    }
+                    *budget = budget.saturating_sub(self.model.ops.len() as u64 / 16 + 1);
+                }
+            }
+        }
+        best.map(|b| b.2)
+    }
+
+    /// Undecided ops with a start at which a piece begins (or ends) in this row of a unit.
+    fn covering(&self, r: usize, row: u32, ends: bool) -> impl Iterator<Item = (u32, i32)> + '_ {
+        let (ii, words) = (self.model.ii, self.model.words);
+        (0..self.model.ops.len()).filter(|&b| self.seat[b] == UNPLACED).flat_map(move |b| {
+            self.model.pieces(b).iter().filter(move |p| p.resource as usize == r).filter_map(move |p| {
+                let back = p.offset + if ends { p.len - 1 } else { 0 };
+                let at = (row + 2 * ii - back % ii) % ii;
+                let domain = &self.domain[b * words..(b + 1) * words];
+                if domain[at as usize / 64] >> (at % 64) & 1 == 0 {
+                    return None;
+                }
+                let anchored = self.anchored[self.model.component[b] as usize];
+                if !anchored || self.early[b] <= -FAR {
+                    return Some((b as u32, at as i32));
+                }
+                let t = self.early[b] + (at as i32 - self.early[b]).rem_euclid(ii as i32);
+                (t <= self.late[b]).then_some((b as u32, t))
+            })
+        })
+    }
+
+    fn open_cover(&mut self, r: usize, row: u32, ends: bool) -> Level {
+        let first = self.sorted.len();
+        let mut sorted = std::mem::take(&mut self.sorted);
+        sorted.extend(self.covering(r, row, ends).map(|(b, t)| (u64::from(b), t)));
+        if self.model.spare[r] > self.left_free[r] {
+            sorted.push((NOBODY.into(), row as i32));
+        }
+        self.sorted = sorted;
+        Level {
+            op: NOBODY,
+            next: first as i32,
+            last: self.sorted.len() as i32 - 1,
+            sorted: true,
+            stage: false,
+            cover: r as u32,
+            conflict: [0; SET],
+        }
     }
 
     /// Starts left, not counting turns of the interval after the first.
@@ -462,7 +590,7 @@ impl Exact {
             (false, false) => (0, ii - 1),
             (false, true) => (0, 0),
         };
-        let level = Level { op: a as u32, next, last, sorted: false, stage: false, conflict: [0; SET] };
+        let level = Level { op: a as u32, next, last, sorted: false, stage: false, cover: NOBODY, conflict: [0; SET] };
         if !gentle || last <= next {
             return level;
         }
@@ -497,13 +625,18 @@ impl Exact {
     /// Forgets the last decision.
     fn close(&mut self) {
         self.levels.pop();
-        let kept = self.levels.iter().rev().find(|l| l.sorted).map_or(0, |l| l.last as usize + 1);
+        let kept = self.levels.iter().rev().find(|l| l.sorted).map_or(0, |l| (l.last + 1) as usize);
         self.sorted.truncate(kept);
     }
 
     /// The next start of the decision's domain.
     fn next_start(&mut self, level: usize) -> Option<i32> {
-        let Level { op, next, last, sorted, stage, .. } = self.levels[level];
+        let Level { op, next, last, sorted, stage, cover, .. } = self.levels[level];
+        if cover != NOBODY {
+            self.levels[level].next += i32::from(next <= last);
+            self.levels[level].op = if next <= last { self.sorted[next as usize].0 as u32 } else { NOBODY };
+            return (next <= last).then(|| self.sorted[next as usize].1);
+        }
         if stage {
             self.levels[level].next += 1;
             return (next <= last).then_some(next);
@@ -562,6 +695,9 @@ impl Exact {
         for l in 0..self.levels.len() {
             if has(conflict, l) {
                 let Level { op: a, stage, next, .. } = self.levels[l];
+                if a == NOBODY {
+                    return;
+                }
                 literals[len] = if stage { (a | STAGE, next - 1) } else { (a, self.seat[a as usize]) };
                 len += 1;
             }

@@ -10,7 +10,7 @@ use super::model::{SET, Set, insert};
 use super::{Exact, UNPLACED, next_in};
 
 /// The op that lost its last start (if it was one) and why.
-type Failure = (Option<usize>, Set);
+pub(super) type Failure = (Option<usize>, Set);
 
 /// Units with less than one cycle in this many to spare are checked for gaps.
 const SPARE: u32 = 4;
@@ -104,6 +104,40 @@ impl Exact {
             }
         }
         Ok(())
+    }
+
+    /// Nobody sits in this row of a unit: one cycle less to spare.
+    pub(super) fn leave_free(
+        &mut self,
+        r: usize,
+        row: u32,
+        level: usize,
+        budget: &mut u64,
+    ) -> Result<(), Failure> {
+        let (m, ii, words) = (self.model.ops.len(), self.model.ii, self.model.words);
+        self.left_free[r] += 1;
+        insert(&mut self.seated[r], level);
+        clear_run(&mut self.free[r * words..(r + 1) * words], row, 1, ii);
+        self.queue.clear();
+        for b in 0..m {
+            if self.seat[b] != UNPLACED {
+                continue;
+            }
+            let mut changed = false;
+            for p in self.model.pieces(b).iter().filter(|p| p.resource as usize == r) {
+                let first = (row + 2 * ii - (p.offset + p.len - 1) % ii) % ii;
+                changed |= clear_run(&mut self.domain[b * words..(b + 1) * words], first, p.len, ii);
+            }
+            if changed {
+                insert(&mut self.blame[b], level);
+                if self.fit_window(b).map_err(|reason| (Some(b), reason))? {
+                    self.queue.push(b as u32);
+                }
+            }
+            *budget = budget.saturating_sub(1);
+        }
+        self.spread(budget)?;
+        if self.gaps_fillable(r) { Ok(()) } else { Err((None, self.seated[r])) }
     }
 
     /// Puts the group of `a` into one stage.
@@ -284,7 +318,7 @@ impl Exact {
                 run = 0;
             }
         }
-        waste <= self.model.spare[r] as usize
+        waste + self.left_free[r] as usize <= self.model.spare[r] as usize
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Tabu {
     slope: Vec<i32>,
     /// Move at which an op may be in a row again.
     until: Vec<u32>,
+    /// Relations of each op that its start and those of others miss.
+    missed: Vec<i32>,
     forbidden: Vec<i32>,
     members: Vec<u32>,
     member_of: Vec<(u32, u32)>,
@@ -70,10 +72,17 @@ impl Tabu {
                 self.start[a] = at;
             }
         } else {
-            self.insert_all(model, &mut random, budget);
+            self.insert_all(model, ims, &mut random, budget);
         }
         let mut total = self.total(model);
         let mut best_total = total;
+        self.missed.clear();
+        self.missed.resize(m, 0);
+        for a in 0..m {
+            self.count_missed(model, a, 1);
+        }
+        // Every pair was seen from both ends, and counted at both.
+        self.missed.iter_mut().for_each(|k| *k /= 2);
         let mut now = 0u32;
         while *budget > 0 {
             if total == 0 {
@@ -126,7 +135,9 @@ impl Tabu {
             let own = self.start[a];
             self.put(model, a, own, -1);
             self.put(model, a, t, 1);
+            self.count_missed(model, a, -1);
             self.start[a] = t;
+            self.count_missed(model, a, 1);
             total += delta;
             if total < best_total {
                 best_total = total;
@@ -134,19 +145,32 @@ impl Tabu {
             let tenure = TENURE + (random.next() >> 33) as u32 % (2 * TENURE) + self.conflicted.len() as u32 / 2;
             self.until[a * ii + own.rem_euclid(ii as i32) as usize] = now + tenure;
         }
+        if std::env::var("TV").is_ok() {
+            let ii = model.ii as i32;
+            let rows: i32 = (0..model.resources).map(|r| self.count[r * ii as usize..(r + 1) * ii as usize].iter().map(|&c| (c - model.cap[r] as i32).max(0)).sum::<i32>()).sum();
+            eprintln!("  ii {ii} fail: best {best_total} now {total} rows {rows} conflicted {} moves {now} warm {}", self.conflicted.len(), warm.is_some());
+        }
         false
     }
 
-    /// Large ops first, each where it costs least.
-    fn insert_all(&mut self, model: &Model, random: &mut SplitMix, budget: &mut u64) {
+    /// Ops that dependences tie to others at their earliest starts, then the rest, large ones first, each where it
+    /// costs least.
+    fn insert_all(&mut self, model: &Model, ims: &Ims, random: &mut SplitMix, budget: &mut u64) {
         let m = model.ops.len();
         self.order.clear();
         for a in 0..m {
+            let (first, end) = self.member_of[a];
+            if first < end {
+                let at = ims.early[model.ops[a] as usize].min(FAR.into()) as i32;
+                self.put(model, a, at, 1);
+                self.start[a] = at;
+                continue;
+            }
             let area: u32 = model.pieces(a).iter().map(|p| p.len * p.units).sum();
             self.order.push((u32::MAX - area, a as u32));
         }
         self.order.sort_unstable();
-        for k in 0..m {
+        for k in 0..self.order.len() {
             let a = self.order[k].1 as usize;
             let (base, _) = self.price(model, a, budget);
             let (mut best, mut at, mut ties) = (i32::MAX, base, 0);
@@ -337,13 +361,14 @@ impl Tabu {
         if hi >= FAR {
             hi = lo + 2 * wide;
         }
-        let (mut base, mut last) = (lo.min(hi) - wide / 2, lo.max(hi) + wide / 2);
+        let (mut base, mut last) = (lo.min(hi) - wide / 8 - 1, lo.max(hi) + wide / 8 + 1);
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
-        if last - base > 4 * wide {
+        if last - base > 2 * wide {
+            // One turn to either side of where the op is, or of where it may be.
             let centre = if own != i32::MIN { own } else { lo };
-            base = base.max(centre - 2 * wide);
-            last = last.min(centre + 2 * wide);
+            let centre = centre.clamp(base + wide, last - wide);
+            (base, last) = (centre - wide, centre + wide);
         }
         if last < base {
             last = base;
@@ -444,6 +469,28 @@ impl Tabu {
         total
     }
 
+    /// Adds (or with -1 removes) what `a` and the ops it is tied to miss of each other.
+    fn count_missed(&mut self, model: &Model, a: usize, sign: i32) {
+        let wide = model.ii as i32;
+        let (first, end) = self.member_of[a];
+        let (at, group) = (self.start[a], model.group[a]);
+        let mut own = 0;
+        for &b in &self.members[first as usize..end as usize] {
+            let b = b as usize;
+            let there = self.start[b];
+            let misses = at + model.distance(a, b) > there
+                || there + model.distance(b, a) > at
+                || group != NO_GROUP
+                    && group == model.group[b]
+                    && at.div_euclid(wide) != there.div_euclid(wide);
+            if misses {
+                self.missed[b] += sign;
+                own += sign;
+            }
+        }
+        self.missed[a] += own;
+    }
+
     /// Ops that take part in a violation.
     fn find_conflicted(&mut self, model: &Model) {
         let ii = model.ii;
@@ -458,18 +505,7 @@ impl Tabu {
                 table[first as usize..end.min(ii) as usize].iter().any(|&c| c > cap)
                     || (end > ii && table[..(end - ii) as usize].iter().any(|&c| c > cap))
             });
-            let missed = || {
-                let (first, end) = self.member_of[a];
-                self.members[first as usize..end as usize].iter().any(|&b| {
-                    let b = b as usize;
-                    let (there, back) = (model.distance(a, b), model.distance(b, a));
-                    let both = model.group[a] != NO_GROUP && model.group[a] == model.group[b];
-                    there > NO_PATH && self.start[a] + there > self.start[b]
-                        || back > NO_PATH && self.start[b] + back > self.start[a]
-                        || both && self.start[a].div_euclid(ii as i32) != self.start[b].div_euclid(ii as i32)
-                })
-            };
-            if over || missed() {
+            if over || self.missed[a] > 0 {
                 self.conflicted.push(a as u32);
             }
         }
