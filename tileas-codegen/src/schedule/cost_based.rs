@@ -32,10 +32,11 @@ const EXACT_WORK: u64 = 1 << 35;
 /// How often a success at a smaller II is tried for after galloping.
 const DOWNWARD_FAILURES: u32 = 2;
 
-/// Ops up to which a loop gets all of `exact-steps`; larger ones get less in proportion.
+/// Ops up to which a loop gets all of `exact-steps`; larger ones get less, since their steps take longer
+/// and their II is searched for in more places.
 const FULL_BUDGET: u64 = 64;
 /// Eighths of the steps that tabu search gets.
-const TABU_EIGHTHS: u64 = 5;
+const TABU_EIGHTHS: u64 = 4;
 /// Parts in which it uses them.
 const TABU_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
@@ -91,7 +92,7 @@ impl CostBased {
         self.attempts = 0;
         // Steps of large loops take longer.
         self.budget = match u64::from(g.n) {
-            n if n > FULL_BUDGET => options.exact_steps * FULL_BUDGET / n,
+            n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,
             _ => options.exact_steps,
         };
         self.tabu_left = self.budget / 8 * TABU_EIGHTHS;

@@ -18,7 +18,7 @@ use super::options::{Rung, ScheduleOptions};
 use super::problem::Problem;
 
 /// On the way up an II gets one part in this many of the steps of exact search that are left.
-const WAY_UP: u64 = 4;
+const WAY_UP: u64 = 3;
 /// The same for the steps of the arms.
 const ARMS_WAY_UP: u64 = 4;
 

@@ -145,11 +145,6 @@ impl Tabu {
             let tenure = TENURE + (random.next() >> 33) as u32 % (2 * TENURE) + self.conflicted.len() as u32 / 2;
             self.until[a * ii + own.rem_euclid(ii as i32) as usize] = now + tenure;
         }
-        if std::env::var("TV").is_ok() {
-            let ii = model.ii as i32;
-            let rows: i32 = (0..model.resources).map(|r| self.count[r * ii as usize..(r + 1) * ii as usize].iter().map(|&c| (c - model.cap[r] as i32).max(0)).sum::<i32>()).sum();
-            eprintln!("  ii {ii} fail: best {best_total} now {total} rows {rows} conflicted {} moves {now} warm {}", self.conflicted.len(), warm.is_some());
-        }
         false
     }
 
