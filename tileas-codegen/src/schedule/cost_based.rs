@@ -17,8 +17,8 @@ use super::exact::Exact;
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::lifetime::Lifetime;
-use super::packing::Packing;
 use super::options::{IiSearch, Rung, ScheduleOptions};
+use super::packing::Packing;
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
 

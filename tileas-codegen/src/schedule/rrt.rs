@@ -430,7 +430,9 @@ impl Rrt {
             let (before, after) = self.cells.split_at(from);
             let taken = |c: &u64| c & s.value != 0;
             let ahead = after.iter().position(taken);
-            return ahead.or_else(|| before.iter().position(taken).map(|k| k + after.len())).map(|k| k as u32);
+            return ahead
+                .or_else(|| before.iter().position(taken).map(|k| k + after.len()))
+                .map(|k| k as u32);
         }
         let (a, _) = self.parts(&s, base);
         let ii = u64::from(self.ii);

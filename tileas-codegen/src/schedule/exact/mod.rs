@@ -47,7 +47,7 @@ const STAGE: u32 = 1 << 31;
 /// No op: the row stays free. No resource: the decision is about an op.
 const NOBODY: u32 = u32::MAX;
 /// Units with at most so many cycles to spare are filled row by row.
-const COVER_SPARE: u32 = 2;
+const COVER_SPARE: u32 = 6;
 
 /// What is decided next.
 #[derive(Clone, Copy)]
@@ -153,8 +153,7 @@ impl Exact {
             self.staged = run % 4 > 1;
             self.covers = !gentle;
             let possible = self.begin(ims, budget);
-            let answer =
-                if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
+            let answer = if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
             if answer == Answer::Found {
                 if !self.extend(g, ims, ii) {
                     return Answer::Unknown;
@@ -271,7 +270,8 @@ impl Exact {
             self.queue.clear();
             for b in (0..m).filter(|&b| self.model.component[b] == component) {
                 let same = self.model.group[b] == self.model.group[a];
-                (self.early[b], self.late[b]) = if same { (0, self.model.ii as i32 - 1) } else { (-FAR, FAR) };
+                (self.early[b], self.late[b]) =
+                    if same { (0, self.model.ii as i32 - 1) } else { (-FAR, FAR) };
                 if same {
                     self.queue.push(b as u32);
                 }
@@ -337,7 +337,15 @@ impl Exact {
                 self.open(op, turns, gentle, budget)
             } else if let Choice::Stage(op) = choice {
                 let (next, last) = self.stages(op);
-                Level { op: op as u32, next, last, sorted: false, stage: true, cover: NOBODY, conflict: [0; SET] }
+                Level {
+                    op: op as u32,
+                    next,
+                    last,
+                    sorted: false,
+                    stage: true,
+                    cover: NOBODY,
+                    conflict: [0; SET],
+                }
             } else {
                 return Answer::Unknown;
             };
@@ -405,7 +413,11 @@ impl Exact {
 
     fn blame_weight(&mut self, level: usize) {
         let Level { op, cover, .. } = self.levels[level];
-        let of = if cover != NOBODY { &mut self.cover_weight[cover as usize] } else { &mut self.weight[op as usize] };
+        let of = if cover != NOBODY {
+            &mut self.cover_weight[cover as usize]
+        } else {
+            &mut self.weight[op as usize]
+        };
         *of = of.saturating_add(1);
     }
 
@@ -462,7 +474,10 @@ impl Exact {
             if better(&best, size, weight) {
                 best = Some((size, weight, Choice::Row(a)));
             }
-            if self.staged && self.model.group[a] != NO_GROUP && self.anchored[self.model.component[a] as usize] {
+            if self.staged
+                && self.model.group[a] != NO_GROUP
+                && self.anchored[self.model.component[a] as usize]
+            {
                 let (first, last) = self.stages(a);
                 let size = (last - first + 1) as u64;
                 if size > 1 && better(&best, size, weight) {
@@ -590,7 +605,15 @@ impl Exact {
             (false, false) => (0, ii - 1),
             (false, true) => (0, 0),
         };
-        let level = Level { op: a as u32, next, last, sorted: false, stage: false, cover: NOBODY, conflict: [0; SET] };
+        let level = Level {
+            op: a as u32,
+            next,
+            last,
+            sorted: false,
+            stage: false,
+            cover: NOBODY,
+            conflict: [0; SET],
+        };
         if !gentle || last <= next {
             return level;
         }

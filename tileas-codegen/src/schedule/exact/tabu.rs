@@ -59,7 +59,14 @@ pub(super) struct Tabu {
 
 impl Tabu {
     /// Searches; `budget` is what may be used and becomes what is left.
-    pub fn solve(&mut self, model: &Model, ims: &Ims, warm: Option<(&[i64], u32)>, seed: u64, budget: &mut u64) -> bool {
+    pub fn solve(
+        &mut self,
+        model: &Model,
+        ims: &Ims,
+        warm: Option<(&[i64], u32)>,
+        seed: u64,
+        budget: &mut u64,
+    ) -> bool {
         let (m, ii) = (model.ops.len(), model.ii as usize);
         self.begin(model, ims);
         let mut random = SplitMix(seed);
@@ -142,7 +149,8 @@ impl Tabu {
             if total < best_total {
                 best_total = total;
             }
-            let tenure = TENURE + (random.next() >> 33) as u32 % (2 * TENURE) + self.conflicted.len() as u32 / 2;
+            let tenure =
+                TENURE + (random.next() >> 33) as u32 % (2 * TENURE) + self.conflicted.len() as u32 / 2;
             self.until[a * ii + own.rem_euclid(ii as i32) as usize] = now + tenure;
         }
         false
@@ -225,15 +233,20 @@ impl Tabu {
             let u = model.ops[a] as usize;
             let rooted = model.component[a] == model.rooted;
             self.early.push(if rooted { ims.early[u].min(FAR.into()) as i32 } else { -FAR });
-            self.late.push(if rooted && ims.late[u] < NEVER { ims.late[u].min(FAR.into()) as i32 } else { FAR });
+            self.late.push(if rooted && ims.late[u] < NEVER {
+                ims.late[u].min(FAR.into()) as i32
+            } else {
+                FAR
+            });
         }
         self.members.clear();
         self.member_of.clear();
         for a in 0..m {
             let first = self.members.len() as u32;
-            self.members.extend((0..m as u32).filter(|&b| {
-                b as usize != a && model.component[b as usize] == model.component[a]
-            }));
+            self.members.extend(
+                (0..m as u32)
+                    .filter(|&b| b as usize != a && model.component[b as usize] == model.component[a]),
+            );
             self.member_of.push((first, self.members.len() as u32));
         }
     }
@@ -251,7 +264,9 @@ impl Tabu {
             let end = first + p.len;
             let (over, again) = over.split_at_mut(wide);
             let mut change = |from: usize, to: usize| {
-                for ((c, o), o2) in table[from..to].iter_mut().zip(&mut over[from..to]).zip(&mut again[from..to]) {
+                for ((c, o), o2) in
+                    table[from..to].iter_mut().zip(&mut over[from..to]).zip(&mut again[from..to])
+                {
                     *c += units;
                     *o = i32::from(*c >= cap);
                     *o2 = *o;
