@@ -3,8 +3,8 @@
 //! In: a problem, its graph, a proven lower bound and a cap. Out: starts and II, or the six facts of
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
-//! again, since feasibility of a heuristic is not monotone. What exact search budget is left goes downwards from a
-//! success that is above the proven bound.
+//! again, since feasibility of a heuristic is not monotone. What is left of the budget of tabu and exact search goes
+//! downwards from a success that is above the proven bound.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.

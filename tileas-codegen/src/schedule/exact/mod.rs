@@ -1,17 +1,25 @@
 //! Bounded exact search: is there a schedule at this II, and which?
 //!
 //! In: problem, graph, windows, a table reset to the II, a budget of steps. Out: [`Answer`]: starts, a proof that none
-//! exist, or that the budget ran out. Depth-first over the rows (starts modulo II) of the decided ops of [`model`], the op with the
-//! fewest rows left (weighted by the failures it took part in) first. Stages are never guessed: windows shrink through
-//! closed distances until nothing moves, and once every row is chosen the earliest starts are a schedule. After each decision: starts that collide leave the domains,
-//! windows shrink by closed distances, and the gaps of units of capacity 1 must be fillable by what is still to come
-//! with no more waste than the unit can spare. Each failure knows the decisions it follows from: the search jumps back
-//! to the last of them, and short combinations are kept as no-goods, restarts included. The first op of a problem
-//! without fixed positions stands still (all schedules turn), interchangeable ops keep their order.
+//! exist, or that the budget ran out. Depth-first over three kinds of decisions, the one with the fewest values left
+//! (weighted by the failures it took part in) first:
+//!
+//! - the row (start modulo II) of one of the decided ops of [`model`]. Stages follow: windows shrink through closed
+//!   distances until nothing moves, and once every row is chosen the earliest starts are a schedule;
+//! - in some runs, the stage of a group whose window spans several;
+//! - in some runs, who begins or ends in the free row beside taken ones of a unit that has next to nothing to spare, or
+//!   that the row stays free for good: a full unit is filled without gaps that nobody fits in.
+//!
+//! After each decision starts that collide leave the domains, windows shrink, and the gaps of units of capacity 1 must be
+//! fillable by what is still to come with no more waste than the unit can spare. Each failure knows the decisions it
+//! follows from: the search jumps back to the last of them, and short combinations are kept as no-goods, restarts
+//! included. The first op of a problem without fixed positions stands still (all schedules turn), interchangeable ops
+//! keep their order, and a component with groups has one of them in stage 0 (components shift by whole stages).
 //!
 //! Guarantee: a found schedule is legal; a refutation is a proof. Deterministic. Cost: bounded by the budget, one step
-//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`). Source: constraint programming's
-//! standard means: forward checking, conflict-directed backjumping, weighted degrees, restarts.
+//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`); [`tabu`] shares the model and proves
+//! nothing. Source: constraint programming's standard means: forward checking, conflict-directed backjumping, weighted
+//! degrees, restarts; for the third kind of decision, exact cover.
 
 mod model;
 mod propagate;
