@@ -475,7 +475,8 @@ impl Ims {
         self.row_first.clear();
         self.row_links.clear();
         self.reach = 0;
-        if g.n <= INDEXED || ii > INDEXED_ROWS {
+        // Rows of several cycles make ops meet that do not share one.
+        if g.n <= INDEXED || ii > INDEXED_ROWS || !rrt.is_exact() {
             return;
         }
         self.reach = (0..g.n).map(|u| rrt.reach(Node::from_u32(u))).max().unwrap_or(0);
