@@ -5,7 +5,7 @@ In: `tileas-schedule/1` documents (files with one document or a list of them). O
 lower bound, interval of the document's schedule if it has one, proven optimum (or the interval range still open),
 seconds. Each interval from the bound on is a feasibility problem of its own; the first feasible one is the optimum.
 
-Needs: the Python package `ortools`. Usage: judge.py [--seconds 20] [--workers 1] FILE...
+Needs: the Python package `ortools`. Usage: judge.py [--seconds 20] [--workers 1] [--scratch] FILE...
 """
 
 import argparse
@@ -112,12 +112,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--scratch", action="store_true", help="search without the document's own schedule")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
     for name in args.files:
         with open(name, encoding="utf-8") as file:
             docs = json.load(file)
         for doc in docs if isinstance(docs, list) else [docs]:
+            if args.scratch:
+                doc.pop("ii", None)
             begin = time.monotonic()
             low, high = judge(doc, args.seconds, args.workers)
             took = time.monotonic() - begin

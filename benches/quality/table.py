@@ -3,7 +3,8 @@
 
 In: the TSV of the example `schedule_quality` and, if there is one, that of `judge.py` for the loops it left open.
 Out: per family the number of loops, how many intervals are proven optimal, how many are as small as any the judge
-found, mean and largest ratio to the best known lower bound, and scheduling times.
+found, mean and largest ratio to the best known lower bound, and scheduling times; then the mean ratio per family and size
+beside those of simpler schedulers.
 
 Usage: table.py SCHEDULE.tsv [JUDGE.tsv]
 """
@@ -19,7 +20,8 @@ def read(name):
 def main():
     judged = {row[0]: row for row in read(sys.argv[2])} if len(sys.argv) > 2 else {}
     families = {}
-    for name, family, _ops, ii, bound, known, proven, _rung, micros in read(sys.argv[1]):
+    sizes = {}
+    for name, family, _ops, ii, bound, known, proven, _rung, micros, size, *others in read(sys.argv[1]):
         ii, lower = int(ii), int(bound) if known == "-" else int(known)
         optimal = proven == "true"
         open_gap = False
@@ -33,6 +35,9 @@ def main():
             optimal = ii <= lower
             open_gap = ii == best and best > lower
         families.setdefault(family, []).append((ii / lower, optimal, open_gap, float(micros)))
+        # A scheduler that finds nothing ends with the serial schedule.
+        simple = [int(other if other != "-" else others[0]) / lower for other in others]
+        sizes.setdefault((family, int(size)), []).append([ii / lower, *simple])
     print("| family | loops | proven optimal | best known, unproven | mean ratio | largest ratio | median µs | largest ms |")
     print("|---|---|---|---|---|---|---|---|")
     rows = list(families.items())
@@ -45,6 +50,12 @@ def main():
             f"| {sum(r[0] for r in loops) / n:.4f} | {max(r[0] for r in loops):.3f} "
             f"| {times[n // 2]:.0f} | {times[-1] / 1000:.1f} |"
         )
+    print()
+    print("| family | ops | all strategies | Rau's method | arms | serial |")
+    print("|---|---|---|---|---|---|")
+    for (family, size), loops in sizes.items():
+        mean = [sum(column) / len(loops) for column in zip(*loops)]
+        print(f"| {family} | {size} | {mean[0]:.4f} | {mean[3]:.3f} | {mean[2]:.3f} | {mean[1]:.2f} |")
 
 
 if __name__ == "__main__":

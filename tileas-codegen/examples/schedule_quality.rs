@@ -1,20 +1,40 @@
 //! Schedules the random families and writes what a comparison with a constraint solver needs.
 //!
-//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES]`
+//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [all]]`
 //! writes `OUT.tsv` (one line per loop: name, family, ops, II, bound, known optimum or `-`, whether the II is proven
-//! optimal, strategy, microseconds on a warm scheduler) and `OUT.json` (documents of the loops that are not proven
-//! optimal, for `benches/quality/judge.py`).
+//! optimal, strategy, microseconds on a warm scheduler, the size asked for, and the II of the serial schedule, of the arms
+//! alone and of one pass of Rau's method alone, `-` where it falls back to the serial one) and `OUT.json` (documents of the loops that are not proven
+//! optimal, or with `all` of every loop, for `benches/quality/judge.py`).
 
 use std::fmt::Write;
 use std::time::Instant;
 use tileas_codegen::schedule::families::Family;
 use tileas_codegen::schedule::json::Document;
-use tileas_codegen::schedule::{RegionSchedule, ScheduleOptions, Scheduler, verify::verify};
+use tileas_codegen::schedule::{
+    Problem, RegionSchedule, Rung, Rungs, ScheduleOptions, Scheduler, SchedulerChoice, verify::verify,
+};
+
+/// What simpler schedulers reach: serial, the arms alone, Rau's method alone.
+fn simpler(problem: &Problem, scheduler: &mut Scheduler) -> Result<String, Box<dyn std::error::Error>> {
+    let all = ScheduleOptions::default();
+    let alone = |rung| ScheduleOptions { rungs: Rungs::only(&[rung]), attempts: 1, ..all.clone() };
+    let serial = ScheduleOptions { scheduler: SchedulerChoice::Serial, ..all.clone() };
+    let mut text = String::new();
+    for options in [serial, alone(Rung::InitialPlacement), alone(Rung::RauRefinement)] {
+        let schedule = scheduler.schedule(problem, &options)?;
+        match schedule.status.serial_fallback {
+            true => text.push_str("\t-"),
+            false => write!(text, "\t{}", schedule.ii)?,
+        }
+    }
+    Ok(text)
+}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let out = args.get(1).ok_or("usage: schedule_quality OUT SEEDS [SIZES]")?;
     let seeds: u64 = args.get(2).map_or(Ok(6), |s| s.parse())?;
+    let every = args.get(4).is_some_and(|s| s == "all");
     let sizes = args.get(3).map_or("8,12,16,24,32,48,64", |s| s);
     let sizes: Vec<u32> = sizes.split(',').map(|s| s.parse()).collect::<Result<_, _>>()?;
     let options = ScheduleOptions::default();
@@ -36,12 +56,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let rung = schedule.stats.rung.map_or("serial", |r| r.name());
                 let known_text = known.map_or("-".to_owned(), |k| k.to_string());
                 let (name, bound) = (problem.name(), schedule.bounds.max());
+                let others = simpler(&problem, &mut scheduler)?;
                 let (ops, ii, family) = (problem.num_nodes(), schedule.ii, family.name());
                 writeln!(
                     table,
-                    "{name}\t{family}\t{ops}\t{ii}\t{bound}\t{known_text}\t{proven}\t{rung}\t{micros:.1}"
+                    "{name}\t{family}\t{ops}\t{ii}\t{bound}\t{known_text}\t{proven}\t{rung}\t{micros:.1}\t{size}{others}"
                 )?;
-                if !proven && known.is_none() {
+                if every || !proven && known.is_none() {
                     open.push(Document::of(problem).filled(&schedule).to_string());
                 }
             }

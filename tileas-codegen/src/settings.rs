@@ -285,8 +285,8 @@ settings! {
     permute_budget: u32 = 24, "permute-budget", Allowed::Int(1, 1_000_000);
     /// Seats the placement arms look at in one loop; 0 = no arms.
     arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of exact search in one loop; 0 = none.
-    exact_steps: u64 = 4_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of tabu and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
+    exact_steps: u64 = 8_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
     /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
     lifetime_steps: u64 = 4_000, "lifetime-steps", Allowed::Int(0, u64::MAX);
     /// Registers per thread above which seats pay a spill surcharge.
@@ -495,7 +495,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=4000000 \
+             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
              simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \

@@ -3,8 +3,8 @@
 //! In: a problem, its graph, a proven lower bound and a cap. Out: starts and II, or the six facts of
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
-//! again, since feasibility of a heuristic is not monotone. What exact search budget is left goes downwards from a
-//! success that is above the proven bound.
+//! again, since feasibility of a heuristic is not monotone. What is left of the budget of tabu and exact search goes
+//! downwards from a success that is above the proven bound.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
@@ -18,6 +18,7 @@ use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
+use super::packing::Packing;
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use super::rrt::Rrt;
 use super::shifted::Shifted;
@@ -35,6 +36,13 @@ const DOWNWARD_FAILURES: u32 = 2;
 
 /// Where a shifted copy leaves more than one part in this many above the bound, the rungs without a shift are asked.
 const WITHOUT_SHIFT: u32 = 32;
+/// Ops up to which a loop gets all of `exact-steps`; larger ones get less, since their steps take longer
+/// and their II is searched for in more places.
+const FULL_BUDGET: u64 = 64;
+/// Eighths of the steps that tabu search gets.
+const TABU_EIGHTHS: u64 = 4;
+/// Parts in which it uses them.
+const TABU_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
@@ -53,11 +61,18 @@ pub(super) struct CostBased {
     pub(super) mirrored: bool,
     compact: Compact,
     pub(super) life: Lifetime,
+    packing: Packing,
     pub(super) exact: Exact,
     pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps kept for the way down.
     exact_reserve: u64,
+    /// Steps of tabu search and of exact search for this loop, and those of the first still to be used.
+    budget: u64,
+    tabu_left: u64,
+    tabu_seed: u64,
+    /// How far below the nearest II tabu search has been tried.
+    deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
     pub(super) saved: Vec<i64>,
@@ -83,8 +98,16 @@ impl CostBased {
         cap: u32,
     ) -> Option<u32> {
         self.attempts = 0;
-        self.exact_left = options.exact_steps / 2;
-        self.exact_reserve = options.exact_steps - self.exact_left;
+        // Steps of large loops take longer.
+        self.budget = match u64::from(g.n) {
+            n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,
+            _ => options.exact_steps,
+        };
+        self.tabu_left = self.budget / 8 * TABU_EIGHTHS;
+        self.exact_left = (self.budget - self.tabu_left) / 2;
+        self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
+        (self.tabu_seed, self.deepest) = (0, 1);
+        let bound = bound.max(self.packing.bound(p));
         self.proven = bound;
         self.rung = None;
         self.trail.clear();
@@ -210,13 +233,90 @@ impl CostBased {
         Some(found)
     }
 
-    /// Exact search below a success, while steps are left: halves the gap to the largest II that failed.
+    /// Tabu and exact search below a success, while steps are left.
     fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        let mut found = found;
-        if !o.rungs.has(Rung::Exact) {
+        if !o.rungs.has(Rung::Exact) || found == self.proven || self.budget == 0 {
             return found;
         }
+        // What is left of the way up goes to the way down.
         self.exact_left += std::mem::take(&mut self.exact_reserve);
+        let before = found;
+        let mut found = found;
+        let mut tabu_left = std::mem::take(&mut self.tabu_left);
+        let first = tabu_left / 2;
+        tabu_left -= first;
+        if !g.has_groups {
+            found = self.descend(p, g, o, found, first);
+        }
+        found = self.halve(p, g, o, found);
+        if g.has_groups {
+            found = self.descend(p, g, o, found, first);
+        }
+        found = self.descend(p, g, o, found, tabu_left);
+        if found < before {
+            self.rung = Some(Rung::Exact);
+            // The last success once more, with all that compaction needs.
+            let ready = self.ims.prepare(p, g, found.into(), o.max_stages)
+                && self.rrt.reset(p, found, o.rrt_size_threshold).is_ok();
+            debug_assert!(ready, "a schedule of this II is at hand");
+            self.ims.start.clear();
+            self.ims.start.extend_from_slice(&self.best);
+            for (u, &t) in self.best.iter().enumerate() {
+                self.rrt.place(Node::from_u32(u as u32), t);
+            }
+            self.finish(p, g, o, found);
+        }
+        found
+    }
+
+    /// Tabu search at smaller and smaller intervals: in long strides while that works, then one by one, then again and
+    /// again with other random numbers at those that failed, the nearest ones more often.
+    fn descend(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
+        let (mut found, mut left) = (found, steps);
+        let slice = steps / TABU_SLICES;
+        let mut stride = ((found - self.proven) / 3).max(1);
+        let mut below = 0;
+        while found > self.proven && left > 0 {
+            let ii = found.saturating_sub(stride + below).max(self.proven);
+            self.tabu_seed = self.tabu_seed.wrapping_add(1);
+            let far = stride > 1;
+            let mut share = left.min(if far { slice / 8 } else { slice } + 1);
+            left -= share;
+            let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
+                && self.closure.build(g, ii)
+                && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+            if !fits && ii == found - 1 && self.proven == ii {
+                self.proven = found;
+                break;
+            }
+            // Mostly from the last success; sometimes from nothing.
+            let warm = (self.tabu_seed % 4 != 0).then_some((&self.best[..], found));
+            let seed = self.tabu_seed.wrapping_add(o.seed << 32);
+            let (rrt, ims) = (&mut self.rrt, &mut self.ims);
+            if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
+                found = ii;
+                self.best.clear();
+                self.best.extend_from_slice(&self.ims.start);
+                stride = stride.min(((found - self.proven) / 3).max(1));
+                below = 0;
+            } else if far {
+                stride = stride.div_ceil(3);
+            } else {
+                // 0, 1, 0, 1, 2, 0, 1, 2, 3, ...: one turn goes further down than the one before.
+                below += 1;
+                if below > self.deepest || ii == self.proven {
+                    self.deepest += 1;
+                    below = 0;
+                }
+            }
+            left += share;
+        }
+        found
+    }
+
+    /// Exact search: halves the gap to the largest II that failed.
+    fn halve(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
+        let mut found = found;
         let mut failed = self.proven - 1;
         while found - failed > 1 {
             let middle = failed + (found - failed) / 2;

@@ -18,6 +18,10 @@ use super::rrt::Rrt;
 /// No deadline.
 pub(super) const NEVER: i64 = 1 << 60;
 const UNPLACED: i64 = i64::MIN;
+const NO_OP: u32 = u32::MAX;
+/// Loops above this size, of no more rows than that, keep lists of placed ops by row.
+const INDEXED: u32 = 96;
+const INDEXED_ROWS: i64 = 1 << 16;
 /// Placements per op without progress before an attempt ends; ops beyond [`CALM`] count less, since what stalls an
 /// attempt is local.
 const PATIENCE: u64 = 3;
@@ -87,6 +91,12 @@ pub(super) struct Ims {
     group_count: Vec<u32>,
     group_stage: Vec<i64>,
     victims: Vec<u32>,
+    /// Placed ops by row of their start, as lists: first of a row, then next and previous of an op. Only in large loops.
+    row_first: Vec<u32>,
+    row_links: Vec<(u32, u32)>,
+    /// Longest reach of an op.
+    reach: u32,
+    near: Vec<u32>,
     /// Whether seats without gaps are preferred on nearly full resources.
     pub snug: bool,
     /// Time runs backwards: starts are those of the mirrored loop, t stands for -1 - t in the table.
@@ -248,6 +258,7 @@ impl Ims {
         if !n.is_multiple_of(64) {
             self.unplaced[n / 64] = (1 << (n % 64)) - 1;
         }
+        self.index_rows(g, rrt, ii);
         let mut left = budget;
         let mut word = 0;
         // Thrashing shows early: stop when the number of seated ops has not grown for a while.
@@ -416,6 +427,14 @@ impl Ims {
         }
         rrt.place(Node::from_u32(u), self.cycle(t));
         self.start[u as usize] = t;
+        if !self.row_first.is_empty() {
+            let row = self.cycle(t).rem_euclid(ii) as usize;
+            let next = std::mem::replace(&mut self.row_first[row], u);
+            self.row_links[u as usize] = (next, NO_OP);
+            if next != NO_OP {
+                self.row_links[next as usize].1 = u;
+            }
+        }
         self.last_try[u as usize] = t;
         let rank = self.rank[u as usize] as usize;
         self.unplaced[rank / 64] &= !(1 << (rank % 64));
@@ -427,7 +446,19 @@ impl Ims {
     }
 
     fn evict(&mut self, rrt: &mut Rrt, v: u32) {
-        rrt.remove(Node::from_u32(v), self.cycle(self.start[v as usize]));
+        let cycle = self.cycle(self.start[v as usize]);
+        rrt.remove(Node::from_u32(v), cycle);
+        if !self.row_first.is_empty() {
+            let (next, previous) = self.row_links[v as usize];
+            let row = cycle.rem_euclid(self.row_first.len() as i64) as usize;
+            match previous {
+                NO_OP => self.row_first[row] = next,
+                p => self.row_links[p as usize].0 = next,
+            }
+            if next != NO_OP {
+                self.row_links[next as usize].1 = previous;
+            }
+        }
         self.start[v as usize] = UNPLACED;
         let rank = self.rank[v as usize] as usize;
         self.unplaced[rank / 64] |= 1 << (rank % 64);
@@ -437,6 +468,43 @@ impl Ims {
         }
         self.evictions += 1;
         self.victims.push(v);
+    }
+
+    /// Empties the lists of placed ops by row; small loops have none.
+    fn index_rows(&mut self, g: &Graph, rrt: &Rrt, ii: i64) {
+        self.row_first.clear();
+        self.row_links.clear();
+        self.reach = 0;
+        // Rows of several cycles make ops meet that do not share one.
+        if g.n <= INDEXED || ii > INDEXED_ROWS || !rrt.is_exact() {
+            return;
+        }
+        self.reach = (0..g.n).map(|u| rrt.reach(Node::from_u32(u))).max().unwrap_or(0);
+        if i64::from(self.reach) * 4 < ii {
+            self.row_first.resize(ii as usize, NO_OP);
+            self.row_links.resize(g.n as usize, (NO_OP, NO_OP));
+        }
+    }
+
+    /// Placed ops that `node`, seated there, could meet, into `near`; least important first.
+    fn find_near(&mut self, g: &Graph, rrt: &Rrt, node: Node, seat: i64) {
+        self.near.clear();
+        if self.row_first.is_empty() {
+            self.near.extend(self.by_rank[..g.n as usize].iter().rev());
+            return;
+        }
+        let rows = self.row_first.len() as i64;
+        let mut row = (seat - i64::from(self.reach)).rem_euclid(rows) as usize;
+        for _ in 0..self.reach + rrt.reach(node) {
+            let mut v = self.row_first[row];
+            while v != NO_OP {
+                self.near.push(v);
+                v = self.row_links[v as usize].0;
+            }
+            row = if row + 1 == self.row_first.len() { 0 } else { row + 1 };
+        }
+        let rank = &self.rank;
+        self.near.sort_unstable_by_key(|&v| std::cmp::Reverse(rank[v as usize]));
     }
 
     /// Seats `u` although nothing is free, one cycle later than the last time. Returns the extra work in placements.
@@ -464,8 +532,9 @@ impl Ims {
         let seat = self.cycle(t);
         if !rrt.fits(node, seat) {
             // Least important first: with capacity above 1 not all that meet it have to go.
-            for k in (0..g.n as usize).rev() {
-                let v = self.by_rank[k];
+            self.find_near(g, rrt, node, seat);
+            for k in 0..self.near.len() {
+                let v = self.near[k];
                 let at = self.start[v as usize];
                 if at != UNPLACED && rrt.meet(node, seat, Node::from_u32(v), self.cycle(at)) {
                     self.evict(rrt, v);

@@ -2,7 +2,8 @@
 //!
 //! `rau_refinement` (iterative modulo scheduling with eviction) → `deepest_retry` (the retry arm at the largest horizon)
 //! → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
-//! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact`. The first success ends the ladder.
+//! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (tabu search
+//! belongs to it, and runs below a success only). The first success ends the ladder.
 //! Intermediate state, dead ops in the snapshot, is kept from `deepest_retry` to the first placements and cleared
 //! before their second turn, which happens only if there was something to clear.
 //!
@@ -19,7 +20,7 @@ use super::problem::Problem;
 use super::trail::TryEnd;
 
 /// On the way up an II gets one part in this many of the steps of exact search that are left.
-const WAY_UP: u64 = 4;
+const WAY_UP: u64 = 3;
 /// The same for the steps of the arms.
 const ARMS_WAY_UP: u64 = 4;
 

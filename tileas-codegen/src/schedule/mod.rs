@@ -33,6 +33,7 @@ pub mod json;
 mod ladder;
 pub mod lifetime;
 pub mod options;
+mod packing;
 pub mod problem;
 pub mod render;
 mod rrt;

@@ -178,8 +178,8 @@ pub struct ScheduleOptions {
     /// Placements spent on shorter lifetimes at the interval found (`lifetime-steps`, default 4 000; 0: compaction
     /// only).
     pub lifetime_steps: u64,
-    /// Steps of exact search for one region, where the heuristics stay above a proven bound (`exact-steps`, default
-    /// 4 000 000; 0: no exact search).
+    /// Steps of tabu and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
+    /// default 8 000 000; 0: neither). Above 64 ops the square of 64 / ops of them.
     pub exact_steps: u64,
     /// Seed of sampled priorities (`seed`, default 0).
     pub seed: u64,
@@ -209,7 +209,7 @@ impl Default for ScheduleOptions {
             latency_ceilings: false,
             rungs: Rungs::ALL,
             lifetime_steps: 4_000,
-            exact_steps: 4_000_000,
+            exact_steps: 8_000_000,
             seed: 0,
         }
     }
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!((o.arm_policy, o.g2_horizon), Default::default());
         assert_eq!((o.permute_budget, o.arm_steps, o.spill_budget), (24, 60_000, None));
         assert_eq!((o.latency_ceilings, o.rungs, o.lifetime_steps), (false, Rungs::ALL, 4_000));
-        assert_eq!(o.exact_steps, 4_000_000);
+        assert_eq!(o.exact_steps, 8_000_000);
         assert_eq!((o.rrt_size_threshold, o.limits.max_ops, o.limits.max_edges), (4096, 100_000, 1_000_000));
     }
 }

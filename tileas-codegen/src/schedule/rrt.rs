@@ -251,6 +251,11 @@ impl Rrt {
         })
     }
 
+    /// Cycles from the start of `node` to the end of its last reservation that can bind, folded modulo II.
+    pub fn reach(&self, node: Node) -> u32 {
+        self.segments(node).iter().map(|s| s.offset.saturating_add(s.len)).max().unwrap_or(0)
+    }
+
     /// Rows of the table: what one probe may have to look at.
     pub fn rows(&self) -> u32 {
         self.rows
@@ -290,6 +295,14 @@ impl Rrt {
         (a as u32, [head, tail])
     }
 
+    /// First cycle of a segment in the table, and the cycle behind its last, counted on from there.
+    #[inline]
+    fn ends(&self, s: &Segment, base: u32) -> (u32, u32) {
+        let first = u64::from(base) + u64::from(s.offset);
+        let first = if first >= self.ii.into() { first - u64::from(self.ii) } else { first };
+        (first as u32, first as u32 + s.len)
+    }
+
     #[inline]
     fn taken(&self, s: &Segment, row: u32) -> bool {
         if self.masked {
@@ -303,6 +316,17 @@ impl Rrt {
     /// If the segment is blocked with its op at `base`: starts to skip so that the last blocked row is passed.
     #[inline]
     fn skip_forward(&self, s: &Segment, base: u32) -> Option<u32> {
+        if self.masked && self.step == 1 && s.len < self.ii {
+            let (first, end) = self.ends(s, base);
+            let taken = |c: &u64| c & s.value != 0;
+            if let Some(around) = end.checked_sub(self.ii)
+                && let Some(k) = self.cells[..around as usize].iter().rposition(taken)
+            {
+                return Some(self.ii - first + k as u32 + 1);
+            }
+            let head = &self.cells[first as usize..end.min(self.ii) as usize];
+            return head.iter().rposition(taken).map(|k| k as u32 + 1);
+        }
         let (a, [head, tail]) = self.parts(s, base);
         let end_of = |row: u32| (u64::from(row + 1) * u64::from(self.step)).min(self.ii.into());
         if s.len == self.ii {
@@ -319,6 +343,17 @@ impl Rrt {
     /// The mirror image: starts to go back so that the first blocked row is passed.
     #[inline]
     fn skip_backward(&self, s: &Segment, base: u32) -> Option<u32> {
+        if self.masked && self.step == 1 && s.len < self.ii {
+            let (first, end) = self.ends(s, base);
+            let taken = |c: &u64| c & s.value != 0;
+            let head = &self.cells[first as usize..end.min(self.ii) as usize];
+            if let Some(k) = head.iter().position(taken) {
+                return Some(end - first - k as u32);
+            }
+            let around = end.checked_sub(self.ii)?;
+            let k = self.cells[..around as usize].iter().position(taken)? as u32;
+            return Some(around - k);
+        }
         let (a, [mut head, mut tail]) = self.parts(s, base);
         if s.len == self.ii {
             return head.any(|r| self.taken(s, r)).then_some(self.ii);
@@ -341,11 +376,17 @@ impl Rrt {
     pub fn first_fit(&self, node: Node, lo: i64, hi: i64) -> Option<i64> {
         let segments = self.segments(node);
         let mut t = lo;
+        let mut base = self.modulo(t);
         'starts: while t <= hi {
-            let base = self.modulo(t);
             for s in segments {
                 if let Some(skip) = self.skip_forward(s, base) {
-                    t += i64::from(skip.max(1));
+                    let skip = skip.max(1);
+                    t += i64::from(skip);
+                    // At most two turns: cheaper than a division.
+                    base += skip;
+                    while base >= self.ii {
+                        base -= self.ii;
+                    }
                     continue 'starts;
                 }
             }
@@ -383,6 +424,16 @@ impl Rrt {
     /// Free cycles from the end of the segment to the next taken row of a tight resource.
     fn gap_after(&self, s: &Segment, base: u32) -> Option<u32> {
         let s = self.tight_part(s);
+        if self.masked && self.step == 1 {
+            let (_, end) = self.ends(&s, base);
+            let from = if end >= self.ii { end - self.ii } else { end } as usize;
+            let (before, after) = self.cells.split_at(from);
+            let taken = |c: &u64| c & s.value != 0;
+            let ahead = after.iter().position(taken);
+            return ahead
+                .or_else(|| before.iter().position(taken).map(|k| k + after.len()))
+                .map(|k| k as u32);
+        }
         let (a, _) = self.parts(&s, base);
         let ii = u64::from(self.ii);
         let (mut cycle, mut walked) = ((u64::from(a) + u64::from(s.len)) % ii, 0u64);
@@ -412,22 +463,28 @@ impl Rrt {
     #[inline]
     fn abuts(&self, s: &Segment, base: u32) -> bool {
         let s = self.tight_part(s);
-        let (a, _) = self.parts(&s, base);
-        let ii = u64::from(self.ii);
-        let before = (u64::from(a) + ii - 1) % ii;
-        let after = (u64::from(a) + u64::from(s.len)) % ii;
-        self.taken(&s, self.row(before as u32)) || self.taken(&s, self.row(after as u32))
+        let (first, end) = self.ends(&s, base);
+        let before = if first == 0 { self.ii - 1 } else { first - 1 };
+        let after = if end >= self.ii { end - self.ii } else { end };
+        self.taken(&s, self.row(before)) || self.taken(&s, self.row(after))
     }
 
     /// The greatest start in `lo..=hi` at which `node` fits.
     pub fn last_fit(&self, node: Node, lo: i64, hi: i64) -> Option<i64> {
         let segments = self.segments(node);
         let mut t = hi;
+        let mut base = self.modulo(t);
         'starts: while t >= lo {
-            let base = self.modulo(t);
             for s in segments {
                 if let Some(skip) = self.skip_backward(s, base) {
-                    t -= i64::from(skip.max(1));
+                    let skip = skip.max(1);
+                    t -= i64::from(skip);
+                    let mut behind = skip;
+                    while behind > base {
+                        behind -= base;
+                        base = self.ii;
+                    }
+                    base -= behind;
                     continue 'starts;
                 }
             }

@@ -1,20 +1,29 @@
 //! Bounded exact search: is there a schedule at this II, and which?
 //!
 //! In: problem, graph, windows, a table reset to the II, a budget of steps. Out: [`Answer`]: starts, a proof that none
-//! exist, or that the budget ran out. Depth-first over the rows (starts modulo II) of the decided ops of [`model`], the op with the
-//! fewest rows left (weighted by the failures it took part in) first. Stages are never guessed: windows shrink through
-//! closed distances until nothing moves, and once every row is chosen the earliest starts are a schedule. After each decision: starts that collide leave the domains,
-//! windows shrink by closed distances, and the gaps of units of capacity 1 must be fillable by what is still to come
-//! with no more waste than the unit can spare. Each failure knows the decisions it follows from: the search jumps back
-//! to the last of them, and short combinations are kept as no-goods, restarts included. The first op of a problem
-//! without fixed positions stands still (all schedules turn), interchangeable ops keep their order.
+//! exist, or that the budget ran out. Depth-first over three kinds of decisions, the one with the fewest values left
+//! (weighted by the failures it took part in) first:
+//!
+//! - the row (start modulo II) of one of the decided ops of [`model`]. Stages follow: windows shrink through closed
+//!   distances until nothing moves, and once every row is chosen the earliest starts are a schedule;
+//! - in some runs, the stage of a group whose window spans several;
+//! - in some runs, who begins or ends in the free row beside taken ones of a unit that has next to nothing to spare, or
+//!   that the row stays free for good: a full unit is filled without gaps that nobody fits in.
+//!
+//! After each decision starts that collide leave the domains, windows shrink, and the gaps of units of capacity 1 must be
+//! fillable by what is still to come with no more waste than the unit can spare. Each failure knows the decisions it
+//! follows from: the search jumps back to the last of them, and short combinations are kept as no-goods, restarts
+//! included. The first op of a problem without fixed positions stands still (all schedules turn), interchangeable ops
+//! keep their order, and a component with groups has one of them in stage 0 (components shift by whole stages).
 //!
 //! Guarantee: a found schedule is legal; a refutation is a proof. Deterministic. Cost: bounded by the budget, one step
-//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`). Source: constraint programming's
-//! standard means: forward checking, conflict-directed backjumping, weighted degrees, restarts.
+//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`); [`tabu`] shares the model and proves
+//! nothing. Source: constraint programming's standard means: forward checking, conflict-directed backjumping, weighted
+//! degrees, restarts; for the third kind of decision, exact cover.
 
 mod model;
 mod propagate;
+mod tabu;
 
 use super::closure::{Closure, FAR};
 use super::graph::Graph;
@@ -41,6 +50,23 @@ const NOGOODS: usize = 512;
 /// Failures before the first restart; each run may have half as many more as the one before.
 const FIRST_RUN: u32 = 48;
 const UNPLACED: i32 = i32::MIN;
+/// Marks literals of no-goods that are about a stage.
+const STAGE: u32 = 1 << 31;
+/// No op: the row stays free. No resource: the decision is about an op.
+const NOBODY: u32 = u32::MAX;
+/// Units with at most so many cycles to spare are filled row by row.
+const COVER_SPARE: u32 = 6;
+
+/// What is decided next.
+#[derive(Clone, Copy)]
+enum Choice {
+    /// The row of an op.
+    Row(usize),
+    /// The stage of the group of an op.
+    Stage(usize),
+    /// The op that begins (or ends) in a row of a resource.
+    Cover { resource: usize, row: u32, ends: bool },
+}
 
 /// One decision.
 #[derive(Clone, Copy)]
@@ -50,6 +76,10 @@ struct Level {
     next: i32,
     last: i32,
     sorted: bool,
+    /// The decision is the stage of the op's group; `next..=last` are stages.
+    stage: bool,
+    /// The decision is who covers a row of this resource: pairs of op and start in [`Exact::sorted`].
+    cover: u32,
     /// Earlier decisions that refused its starts.
     conflict: Set,
 }
@@ -58,6 +88,7 @@ struct Level {
 #[derive(Default)]
 pub(super) struct Exact {
     model: Model,
+    tabu: tabu::Tabu,
     seat: Vec<i32>,
     level_of: Vec<u32>,
     early: Vec<i32>,
@@ -66,6 +97,9 @@ pub(super) struct Exact {
     /// Decisions that took starts from an op.
     blame: Vec<Set>,
     weight: Vec<u32>,
+    cover_weight: Vec<u32>,
+    /// Rows of each unit that were left free for good.
+    left_free: Vec<u32>,
     anchored: Vec<bool>,
     /// Free cycles of unit resources, and who is seated on a resource.
     free: Vec<u64>,
@@ -76,6 +110,10 @@ pub(super) struct Exact {
     /// Starts of the open decisions, those that take least from the others first, with what they take.
     sorted: Vec<(u64, i32)>,
     queue: Vec<u32>,
+    /// Whether stages of groups are decisions in this run.
+    staged: bool,
+    /// Whether rows of nearly full units are decisions in this run.
+    covers: bool,
     nogoods: Vec<([(u32, i32); NOGOOD], u8)>,
     next_nogood: usize,
     pub nodes: u64,
@@ -92,6 +130,7 @@ struct Saved {
     free: Vec<u64>,
     seated: Vec<Set>,
     anchored: Vec<bool>,
+    left_free: Vec<u32>,
 }
 
 impl Exact {
@@ -108,15 +147,21 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
+        self.model.build_pairs(rrt);
         let m = self.model.ops.len();
         self.weight.clear();
         self.weight.resize(m, 1);
+        self.cover_weight.clear();
+        self.cover_weight.resize(self.model.resources, 1);
         self.nogoods.clear();
         self.next_nogood = 0;
         let mut failures = FIRST_RUN;
-        for gentle in [false, true].into_iter().cycle() {
-            self.begin(ims);
-            let answer = self.run(rrt, failures, gentle, budget);
+        for run in 0u32.. {
+            let gentle = run % 2 == 1;
+            self.staged = run % 4 > 1;
+            self.covers = !gentle;
+            let possible = self.begin(ims, budget);
+            let answer = if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
             if answer == Answer::Found {
                 if !self.extend(g, ims, ii) {
                     return Answer::Unknown;
@@ -136,6 +181,36 @@ impl Exact {
         Answer::Unknown
     }
 
+    /// Tabu search; `true`: as [`Answer::Found`]. `warm`: starts of a schedule of a larger II, and that II.
+    #[expect(clippy::too_many_arguments, reason = "those of the exact search, and where to begin")]
+    pub fn search(
+        &mut self,
+        g: &Graph,
+        closure: &Closure,
+        rrt: &mut Rrt,
+        ims: &mut Ims,
+        ii: u32,
+        warm: Option<(&[i64], u32)>,
+        seed: u64,
+        budget: &mut u64,
+    ) -> bool {
+        if !self.model.build(g, closure, rrt, ims, ii) {
+            return false;
+        }
+        if !self.tabu.solve(&self.model, ims, warm, seed, budget) {
+            return false;
+        }
+        self.early.clear();
+        self.early.extend_from_slice(&self.tabu.start);
+        if !self.extend(g, ims, ii) {
+            return false;
+        }
+        for (u, &t) in ims.start.iter().enumerate() {
+            rrt.place(Node::from_u32(u as u32), t);
+        }
+        true
+    }
+
     fn clear_table(&mut self, rrt: &mut Rrt) {
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
@@ -145,8 +220,9 @@ impl Exact {
         }
     }
 
-    /// Full domains, and windows where the component is tied to cycle 0.
-    fn begin(&mut self, ims: &Ims) {
+    /// Full domains, and windows where the component is tied to cycle 0 or to the begin of a stage. `false`: some
+    /// window is empty.
+    fn begin(&mut self, ims: &Ims, budget: &mut u64) -> bool {
         let (model, m) = (&self.model, self.model.ops.len());
         self.seat.clear();
         self.seat.resize(m, UNPLACED);
@@ -183,8 +259,42 @@ impl Exact {
         if model.rooted != u32::MAX {
             self.anchored[model.rooted as usize] = true;
         }
+        self.left_free.clear();
+        self.left_free.resize(model.resources, 0);
         self.levels.clear();
         self.sorted.clear();
+        self.anchor_groups(budget)
+    }
+
+    /// Components shift by whole stages: one group of each stands in stage 0.
+    fn anchor_groups(&mut self, budget: &mut u64) -> bool {
+        let m = self.model.ops.len();
+        for a in 0..m {
+            let component = self.model.component[a];
+            if self.model.group[a] == NO_GROUP || self.anchored[component as usize] {
+                continue;
+            }
+            self.anchored[component as usize] = true;
+            self.queue.clear();
+            for b in (0..m).filter(|&b| self.model.component[b] == component) {
+                let same = self.model.group[b] == self.model.group[a];
+                (self.early[b], self.late[b]) =
+                    if same { (0, self.model.ii as i32 - 1) } else { (-FAR, FAR) };
+                if same {
+                    self.queue.push(b as u32);
+                }
+            }
+            if self.spread(budget).is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The stages the window of an op allows.
+    fn stages(&self, a: usize) -> (i32, i32) {
+        let ii = self.model.ii as i32;
+        (self.early[a].div_euclid(ii), self.late[a].div_euclid(ii))
     }
 
     fn save(&mut self, level: usize) {
@@ -199,6 +309,7 @@ impl Exact {
         put(&mut self.saved.free, &self.free, level);
         put(&mut self.saved.seated, &self.seated, level);
         put(&mut self.saved.anchored, &self.anchored, level);
+        put(&mut self.saved.left_free, &self.left_free, level);
     }
 
     fn restore(&mut self, level: usize) {
@@ -213,43 +324,71 @@ impl Exact {
         get(&mut self.free, &self.saved.free, level);
         get(&mut self.seated, &self.saved.seated, level);
         get(&mut self.anchored, &self.saved.anchored, level);
+        get(&mut self.left_free, &self.saved.left_free, level);
     }
 
     /// One run, until `failures` dead ends. `gentle`: starts in order of what they take from others, not of time.
     fn run(&mut self, rrt: &mut Rrt, mut failures: u32, gentle: bool, budget: &mut u64) -> Answer {
-        let m = self.model.ops.len();
         loop {
-            let Some(mut op) = self.choose(budget) else { return Answer::Found };
-            let turns = self.levels.is_empty() && self.turns();
-            if turns && self.model.class[op] != u32::MAX {
-                // Interchangeable ops sit in order: the one that stands still is the first.
-                op = self.model.class[op] as usize;
+            let Some(choice) = self.choose(budget) else { return Answer::Found };
+            if self.levels.len() == SET * 64 {
+                return Answer::Unknown;
             }
+            let turns = self.levels.is_empty() && self.turns();
             self.save(self.levels.len());
-            let level = self.open(op, turns, gentle, budget);
+            let level = if let Choice::Cover { resource, row, ends } = choice {
+                self.open_cover(resource, row, ends)
+            } else if let Choice::Row(op) = choice {
+                // Interchangeable ops sit in order: the one that stands still is the first.
+                let first = self.model.class[op];
+                let op = if turns && first != u32::MAX { first as usize } else { op };
+                self.open(op, turns, gentle, budget)
+            } else if let Choice::Stage(op) = choice {
+                let (next, last) = self.stages(op);
+                Level {
+                    op: op as u32,
+                    next,
+                    last,
+                    sorted: false,
+                    stage: true,
+                    cover: NOBODY,
+                    conflict: [0; SET],
+                }
+            } else {
+                return Answer::Unknown;
+            };
             self.levels.push(level);
             // Seats this decision somewhere, or jumps back until one decision finds another start.
             'seats: loop {
                 let level = self.levels.len() - 1;
-                let a = self.levels[level].op as usize;
+                let Level { stage, cover, .. } = self.levels[level];
                 while let Some(t) = self.next_start(level) {
-                    let row = t.rem_euclid(self.model.ii as i32);
+                    let a = self.levels[level].op as usize;
+                    let row = if stage { t } else { t.rem_euclid(self.model.ii as i32) };
                     if *budget == 0 {
                         return Answer::Unknown;
                     }
                     *budget = budget.saturating_sub(self.nogoods.len() as u64 / 16);
-                    if let Some(reason) = self.known_bad(a, row) {
+                    let known = if a == NOBODY as usize { None } else { self.known_bad(a, stage, row) };
+                    if let Some(reason) = known {
                         self.add_conflict(level, &reason);
                         continue;
                     }
                     self.nodes += 1;
-                    match self.assign(rrt, a, t, level, budget) {
+                    let result = if a == NOBODY as usize {
+                        self.leave_free(cover as usize, row as u32, level, budget)
+                    } else if stage {
+                        self.assign_stage(a, t, level, budget)
+                    } else {
+                        self.assign(rrt, a, t, level, budget)
+                    };
+                    match result {
                         Ok(()) => break 'seats,
                         Err((failed, reason)) => {
                             if let Some(f) = failed {
                                 self.weight[f] = self.weight[f].saturating_add(1);
                             }
-                            self.weight[a] = self.weight[a].saturating_add(1);
+                            self.blame_weight(level);
                             self.add_conflict(level, &reason);
                             self.undo(rrt, level);
                             failures = failures.saturating_sub(1);
@@ -258,9 +397,9 @@ impl Exact {
                 }
                 // No start left: the reasons are those of each refusal and of what was gone before.
                 let mut conflict = self.levels[level].conflict;
-                conflict.iter_mut().zip(&self.blame[a]).for_each(|(c, b)| *c |= b);
+                self.gone_before(level, &mut conflict);
                 conflict[level / 64] &= !(1 << (level % 64));
-                self.weight[a] = self.weight[a].saturating_add(1);
+                self.blame_weight(level);
                 self.close();
                 let Some(back) = (0..level).rev().find(|&l| has(&conflict, l)) else {
                     return Answer::Refuted;
@@ -277,14 +416,37 @@ impl Exact {
                     return Answer::Unknown;
                 }
             }
-            if self.levels.len() == m {
-                return Answer::Found;
+        }
+    }
+
+    fn blame_weight(&mut self, level: usize) {
+        let Level { op, cover, .. } = self.levels[level];
+        let of = if cover != NOBODY {
+            &mut self.cover_weight[cover as usize]
+        } else {
+            &mut self.weight[op as usize]
+        };
+        *of = of.saturating_add(1);
+    }
+
+    /// Decisions that took values from this one before it was made.
+    fn gone_before(&self, level: usize, conflict: &mut Set) {
+        let mut join = |from: &Set| conflict.iter_mut().zip(from).for_each(|(c, b)| *c |= b);
+        let Level { op, cover, .. } = self.levels[level];
+        if cover == NOBODY {
+            join(&self.blame[op as usize]);
+            return;
+        }
+        join(&self.seated[cover as usize]);
+        for b in (0..self.model.ops.len()).filter(|&b| self.seat[b] == UNPLACED) {
+            if self.model.pieces(b).iter().any(|p| p.resource == cover) {
+                join(&self.blame[b]);
             }
         }
     }
 
     fn unseat(&mut self, rrt: &mut Rrt, a: usize) {
-        if self.seat[a] != UNPLACED {
+        if a < self.seat.len() && self.seat[a] != UNPLACED {
             rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
             self.seat[a] = UNPLACED;
             self.level_of[a] = u32::MAX;
@@ -303,25 +465,104 @@ impl Exact {
     }
 
     /// The undecided op with the fewest starts for its weight; components begun come first among equals.
-    fn choose(&self, budget: &mut u64) -> Option<usize> {
-        let mut best: Option<(u64, u64, usize)> = None;
+    /// For groups that may be in several stages, the stage counts as a decision of its own; so does a row beside taken
+    /// ones of a unit that is nearly full: who covers it?
+    fn choose(&self, budget: &mut u64) -> Option<Choice> {
+        let mut best: Option<(u64, u64, Choice)> = None;
+        // size / weight < best size / best weight, without division.
+        let better = |best: &Option<(u64, u64, Choice)>, size: u64, weight: u64| {
+            best.as_ref().is_none_or(|&(s, w, _)| size * w < s * weight)
+        };
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
                 continue;
             }
             let size = self.count(a);
             let weight = u64::from(self.weight[a]);
-            // size / weight < best size / best weight, without division.
-            let better = best.is_none_or(|(s, w, _)| size * w < s * weight);
-            if better {
-                best = Some((size, weight, a));
+            if better(&best, size, weight) {
+                best = Some((size, weight, Choice::Row(a)));
+            }
+            if self.staged
+                && self.model.group[a] != NO_GROUP
+                && self.anchored[self.model.component[a] as usize]
+            {
+                let (first, last) = self.stages(a);
+                let size = (last - first + 1) as u64;
+                if size > 1 && better(&best, size, weight) {
+                    best = Some((size, weight, Choice::Stage(a)));
+                }
             }
             if size == 1 {
                 break;
             }
         }
         *budget = budget.saturating_sub(self.model.ops.len() as u64 / 4 + 1);
+        if !self.covers || self.levels.is_empty() || best.as_ref().is_none_or(|b| b.0 <= 1) {
+            return best.map(|b| b.2);
+        }
+        let ii = self.model.ii;
+        for r in 0..self.model.resources {
+            let spare = self.model.spare[r] - self.left_free[r];
+            if !self.model.unit[r] || spare > COVER_SPARE {
+                continue;
+            }
+            let weight = u64::from(self.cover_weight[r]);
+            let free = &self.free[r * self.model.words..(r + 1) * self.model.words];
+            let is_free = |row: u32| free[row as usize / 64] >> (row % 64) & 1 != 0;
+            for row in (0..ii).filter(|&row| is_free(row)) {
+                for (ends, beside) in [(false, (row + ii - 1) % ii), (true, (row + 1) % ii)] {
+                    if is_free(beside) {
+                        continue;
+                    }
+                    let size = self.covering(r, row, ends).count() as u64 + u64::from(spare > 0);
+                    if better(&best, size, weight) {
+                        best = Some((size, weight, Choice::Cover { resource: r, row, ends }));
+                    }
+                    *budget = budget.saturating_sub(self.model.ops.len() as u64 / 16 + 1);
+                }
+            }
+        }
         best.map(|b| b.2)
+    }
+
+    /// Undecided ops with a start at which a piece begins (or ends) in this row of a unit.
+    fn covering(&self, r: usize, row: u32, ends: bool) -> impl Iterator<Item = (u32, i32)> + '_ {
+        let (ii, words) = (self.model.ii, self.model.words);
+        (0..self.model.ops.len()).filter(|&b| self.seat[b] == UNPLACED).flat_map(move |b| {
+            self.model.pieces(b).iter().filter(move |p| p.resource as usize == r).filter_map(move |p| {
+                let back = p.offset + if ends { p.len - 1 } else { 0 };
+                let at = (row + 2 * ii - back % ii) % ii;
+                let domain = &self.domain[b * words..(b + 1) * words];
+                if domain[at as usize / 64] >> (at % 64) & 1 == 0 {
+                    return None;
+                }
+                let anchored = self.anchored[self.model.component[b] as usize];
+                if !anchored || self.early[b] <= -FAR {
+                    return Some((b as u32, at as i32));
+                }
+                let t = self.early[b] + (at as i32 - self.early[b]).rem_euclid(ii as i32);
+                (t <= self.late[b]).then_some((b as u32, t))
+            })
+        })
+    }
+
+    fn open_cover(&mut self, r: usize, row: u32, ends: bool) -> Level {
+        let first = self.sorted.len();
+        let mut sorted = std::mem::take(&mut self.sorted);
+        sorted.extend(self.covering(r, row, ends).map(|(b, t)| (u64::from(b), t)));
+        if self.model.spare[r] > self.left_free[r] {
+            sorted.push((NOBODY.into(), row as i32));
+        }
+        self.sorted = sorted;
+        Level {
+            op: NOBODY,
+            next: first as i32,
+            last: self.sorted.len() as i32 - 1,
+            sorted: true,
+            stage: false,
+            cover: r as u32,
+            conflict: [0; SET],
+        }
     }
 
     /// Starts left, not counting turns of the interval after the first.
@@ -372,7 +613,15 @@ impl Exact {
             (false, false) => (0, ii - 1),
             (false, true) => (0, 0),
         };
-        let level = Level { op: a as u32, next, last, sorted: false, conflict: [0; SET] };
+        let level = Level {
+            op: a as u32,
+            next,
+            last,
+            sorted: false,
+            stage: false,
+            cover: NOBODY,
+            conflict: [0; SET],
+        };
         if !gentle || last <= next {
             return level;
         }
@@ -407,13 +656,22 @@ impl Exact {
     /// Forgets the last decision.
     fn close(&mut self) {
         self.levels.pop();
-        let kept = self.levels.iter().rev().find(|l| l.sorted).map_or(0, |l| l.last as usize + 1);
+        let kept = self.levels.iter().rev().find(|l| l.sorted).map_or(0, |l| (l.last + 1) as usize);
         self.sorted.truncate(kept);
     }
 
     /// The next start of the decision's domain.
     fn next_start(&mut self, level: usize) -> Option<i32> {
-        let Level { op, next, last, sorted, .. } = self.levels[level];
+        let Level { op, next, last, sorted, stage, cover, .. } = self.levels[level];
+        if cover != NOBODY {
+            self.levels[level].next += i32::from(next <= last);
+            self.levels[level].op = if next <= last { self.sorted[next as usize].0 as u32 } else { NOBODY };
+            return (next <= last).then(|| self.sorted[next as usize].1);
+        }
+        if stage {
+            self.levels[level].next += 1;
+            return (next <= last).then_some(next);
+        }
         if sorted {
             self.levels[level].next += i32::from(next <= last);
             return (next <= last).then(|| self.sorted[next as usize].1);
@@ -427,15 +685,24 @@ impl Exact {
     }
 
     /// Whether a no-good forbids the row; the decisions that make it so.
-    fn known_bad(&self, a: usize, row: i32) -> Option<Set> {
+    fn known_bad(&self, a: usize, stage: bool, row: i32) -> Option<Set> {
         'nogoods: for (literals, len) in &self.nogoods {
             let literals = &literals[..*len as usize];
-            if !literals.contains(&(a as u32, row)) {
+            let own = a as u32 | if stage { STAGE } else { 0 };
+            if !literals.contains(&(own, row)) {
                 continue;
             }
             let mut reason = [0; SET];
             for &(b, at) in literals {
-                if b as usize == a {
+                if b == own {
+                    continue;
+                }
+                if b & STAGE != 0 {
+                    let b = (b & !STAGE) as usize;
+                    if self.stages(b) != (at, at) {
+                        continue 'nogoods;
+                    }
+                    reason.iter_mut().zip(&self.blame[b]).for_each(|(r, s)| *r |= s);
                     continue;
                 }
                 if self.seat[b as usize] != at {
@@ -458,8 +725,11 @@ impl Exact {
         let mut len = 0;
         for l in 0..self.levels.len() {
             if has(conflict, l) {
-                let a = self.levels[l].op;
-                literals[len] = (a, self.seat[a as usize]);
+                let Level { op: a, stage, next, .. } = self.levels[l];
+                if a == NOBODY {
+                    return;
+                }
+                literals[len] = if stage { (a | STAGE, next - 1) } else { (a, self.seat[a as usize]) };
                 len += 1;
             }
         }

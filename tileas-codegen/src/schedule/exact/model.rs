@@ -39,6 +39,7 @@ pub(super) struct Piece {
     pub resource: u32,
     pub offset: u32,
     pub len: u32,
+    pub units: u32,
 }
 
 /// The model and its memory.
@@ -65,6 +66,7 @@ pub(super) struct Model {
     pub pieces: Vec<Piece>,
     /// Resources of capacity 1, and free cycles they have to spare.
     pub unit: Vec<bool>,
+    pub cap: Vec<u64>,
     pub spare: Vec<u32>,
     pub resources: usize,
     // Scratch.
@@ -106,10 +108,14 @@ impl Model {
             self.group.push(ims.group[u as usize]);
         }
         self.find_pieces(rrt);
-        self.find_clashes(rrt);
         self.find_classes();
         self.take_distances(closure);
         true
+    }
+
+    /// What only the exact search needs: collisions of pairs.
+    pub fn build_pairs(&mut self, rrt: &Rrt) {
+        self.find_clashes(rrt);
     }
 
     /// Least `start[b] - start[a]` over all paths inside their component, or [`NO_PATH`].
@@ -189,14 +195,16 @@ impl Model {
         self.resources = caps.len();
         self.unit.clear();
         self.unit.extend(caps.iter().map(|&c| c == 1));
+        self.cap.clear();
+        self.cap.extend_from_slice(caps);
         self.spare.clear();
         self.spare.resize(caps.len(), self.ii);
         self.pieces.clear();
         self.piece_of.clear();
         for &u in &self.ops {
             let first = self.pieces.len() as u32;
-            for (resource, offset, len, _) in rrt.pieces(Node::from_u32(u)) {
-                self.pieces.push(Piece { resource, offset, len });
+            for (resource, offset, len, units) in rrt.pieces(Node::from_u32(u)) {
+                self.pieces.push(Piece { resource, offset, len, units: units as u32 });
                 let spare = &mut self.spare[resource as usize];
                 *spare = spare.saturating_sub(len);
             }

@@ -10,7 +10,7 @@ use super::model::{SET, Set, insert};
 use super::{Exact, UNPLACED, next_in};
 
 /// The op that lost its last start (if it was one) and why.
-type Failure = (Option<usize>, Set);
+pub(super) type Failure = (Option<usize>, Set);
 
 /// Units with less than one cycle in this many to spare are checked for gaps.
 const SPARE: u32 = 4;
@@ -106,6 +106,58 @@ impl Exact {
         Ok(())
     }
 
+    /// Nobody sits in this row of a unit: one cycle less to spare.
+    pub(super) fn leave_free(
+        &mut self,
+        r: usize,
+        row: u32,
+        level: usize,
+        budget: &mut u64,
+    ) -> Result<(), Failure> {
+        let (m, ii, words) = (self.model.ops.len(), self.model.ii, self.model.words);
+        self.left_free[r] += 1;
+        insert(&mut self.seated[r], level);
+        clear_run(&mut self.free[r * words..(r + 1) * words], row, 1, ii);
+        self.queue.clear();
+        for b in 0..m {
+            if self.seat[b] != UNPLACED {
+                continue;
+            }
+            let mut changed = false;
+            for p in self.model.pieces(b).iter().filter(|p| p.resource as usize == r) {
+                let first = (row + 2 * ii - (p.offset + p.len - 1) % ii) % ii;
+                changed |= clear_run(&mut self.domain[b * words..(b + 1) * words], first, p.len, ii);
+            }
+            if changed {
+                insert(&mut self.blame[b], level);
+                if self.fit_window(b).map_err(|reason| (Some(b), reason))? {
+                    self.queue.push(b as u32);
+                }
+            }
+            *budget = budget.saturating_sub(1);
+        }
+        self.spread(budget)?;
+        if self.gaps_fillable(r) { Ok(()) } else { Err((None, self.seated[r])) }
+    }
+
+    /// Puts the group of `a` into one stage.
+    pub(super) fn assign_stage(
+        &mut self,
+        a: usize,
+        stage: i32,
+        level: usize,
+        budget: &mut u64,
+    ) -> Result<(), Failure> {
+        let ii = self.model.ii as i32;
+        self.early[a] = self.early[a].max(stage * ii);
+        self.late[a] = self.late[a].min(stage * ii + ii - 1);
+        insert(&mut self.blame[a], level);
+        self.fit_window(a).map_err(|reason| (Some(a), reason))?;
+        self.queue.clear();
+        self.queue.push(a as u32);
+        self.spread(budget)
+    }
+
     /// Takes from `b` the rows in which it meets `a`, seated at `row`.
     fn collide(&mut self, rrt: &Rrt, a: usize, b: usize, row: u32, level: usize, budget: &mut u64) -> bool {
         let (ii, words) = (self.model.ii, self.model.words);
@@ -172,7 +224,7 @@ impl Exact {
     }
 
     /// Windows push each other through closed distances and common stages, until nothing moves.
-    fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
+    pub(super) fn spread(&mut self, budget: &mut u64) -> Result<(), Failure> {
         let (m, ii) = (self.model.ops.len(), self.model.ii as i32);
         let mut at = 0;
         while at < self.queue.len() {
@@ -266,7 +318,7 @@ impl Exact {
                 run = 0;
             }
         }
-        waste <= self.model.spare[r] as usize
+        waste + self.left_free[r] as usize <= self.model.spare[r] as usize
     }
 }
 
