@@ -55,7 +55,7 @@ const STAGE: u32 = 1 << 31;
 /// No op: the row stays free. No resource: the decision is about an op.
 const NOBODY: u32 = u32::MAX;
 /// Units with at most so many cycles to spare are filled row by row.
-const COVER_SPARE: u32 = 6;
+const COVER_SPARE: u32 = 2;
 
 /// What is decided next.
 #[derive(Clone, Copy)]
