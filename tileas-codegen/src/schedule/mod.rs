@@ -36,6 +36,7 @@ pub mod options;
 pub mod problem;
 pub mod render;
 mod rrt;
+pub mod seam;
 pub mod select;
 mod serial;
 mod shifted;
@@ -52,6 +53,7 @@ pub use options::{
     SelectorKind,
 };
 pub use problem::{Edge, EdgeData, Node, NodeDef, NodeExtra, Pool, PoolUse, Problem, Resource, Slot, Use};
+pub use seam::{AsyncHandle, AsyncHandles, Footprint, OptionalCells, Validity};
 pub use select::{RegionSummary, select};
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
