@@ -3,14 +3,18 @@
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Scalar, keys, parse_module, print_function};
+use tileas_codegen::ir::{
+    AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
+};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::pass::{AnalysisKind, AnalysisManager, legalize};
+use tileas_codegen::pass::{
+    AnalysisKind, AnalysisManager, Facts, ORDER, PASSES, PassInfo, Pipeline, Step, Work, legalize,
+};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::ScheduleAnalysis;
 use tileas_codegen::schedule::{AsyncHandles, ScheduleOptions, Scheduler};
-use tileas_codegen::{Code, Loc};
+use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
 const GEMM: &str = "
 kernel @gemm(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>, %n: i32) {
@@ -324,4 +328,215 @@ fn damaged_schedules_are_not_legal() {
     k.buffers.pipes[ring].depth += 1;
     let codes = k.codes();
     assert!(!codes.is_empty() && codes.iter().all(|&c| c == Code::E0408), "{codes:?}");
+}
+
+// ---- pipelines
+
+fn refused(list: &str) -> CodegenError {
+    match Pipeline::parse(list) {
+        Err(e) => e,
+        Ok(p) => panic!("`{list}` is taken as {p}"),
+    }
+}
+
+/// The list of the passes that run, by their names.
+fn standard() -> Vec<&'static str> {
+    PASSES.iter().filter(|p| matches!(p.work, Work::Runs(_))).map(|p| p.name).collect()
+}
+
+/// The table is the recipe of the driver, and says nothing that does not exist.
+#[test]
+fn the_table_of_passes_is_consistent() {
+    let steps: Vec<Step> = PASSES
+        .iter()
+        .filter_map(|p| match p.work {
+            Work::Runs(step) => Some(step),
+            Work::Nothing(reason) => {
+                assert!(
+                    !reason.is_empty() && p.provides == Facts::NONE && p.preserves == Facts::ALL,
+                    "{}",
+                    p.name
+                );
+                None
+            }
+        })
+        .collect();
+    assert_eq!(steps, Step::STANDARD);
+    assert!(Step::STANDARD.windows(2).all(|w| w[0].stage() <= w[1].stage() && w[0] < w[1]));
+    let known: Vec<&str> = Settings::list().iter().map(|o| o.name).collect();
+    for (i, p) in PASSES.iter().enumerate() {
+        assert!(p.options.iter().all(|o| known.contains(o)), "{}: {:?}", p.name, p.options);
+        for q in &PASSES[..i] {
+            let names = [q.name, q.short];
+            assert!(
+                !names.contains(&p.name) && (p.short.is_empty() || !names.contains(&p.short)),
+                "{}",
+                p.name
+            );
+        }
+        assert_eq!(PassInfo::find(p.name).map(|q| q.name), Some(p.name));
+    }
+    for order in ORDER {
+        assert!(PassInfo::find(order.first).is_some() && PassInfo::find(order.second).is_some(), "{order:?}");
+    }
+    let parsed = Pipeline::parse(&standard().join(",")).expect("the standard pipeline");
+    assert_eq!(parsed, Pipeline::standard());
+    assert_eq!(Pipeline::parse(&Pipeline::standard().to_string()), Ok(Pipeline::standard()));
+}
+
+/// E1005, E1002, E1003: names, braces and options.
+#[test]
+fn malformed_pipelines_are_refused() {
+    for list in [
+        "",
+        ",",
+        "agents,,place",
+        "agents,nonsense",
+        "agents{",
+        "agents}",
+        "agents{{}}",
+        "tileas-generate-schedule{a}b",
+    ] {
+        assert_eq!(refused(list).code, Code::E1005, "{list}");
+    }
+    assert!(refused("sass").to_string().contains("tileas-generate-schedule"), "known passes are listed");
+    let other = refused("agents{scheduler=cost}");
+    assert_eq!(other.code, Code::E1002, "an option of another pass: {other}");
+    assert!(other.message.contains("`agents`"));
+    assert_eq!(refused("agents,place,schedule{ii-cap=0}").code, Code::E1003);
+}
+
+/// E1006: what a pass needs is not there, because nothing gave it or because a pass in between did not preserve it.
+#[test]
+fn missing_and_dropped_facts_are_refused() {
+    for (list, names) in [
+        ("place", &["tileas-prepare-for-scheduling", "`agents`"][..]),
+        (
+            "agents,schedule",
+            &["tileas-generate-schedule", "the placed kernel", "tileas-prepare-for-scheduling"],
+        ),
+        (
+            "agents,tma,place",
+            &["AgentPlan", "`agents`", "`tileas-lower-tma-load-store-to-async` does not preserve"],
+        ),
+        ("agents,place,materialize", &["ScheduleAnalysis", "tileas-generate-schedule"]),
+        // Buffers of an older schedule.
+        (
+            "agents,place,schedule,buffers,schedule,materialize",
+            &["BufferAssignment", "`tileas-generate-schedule` does not preserve"],
+        ),
+        ("agents,place,place", &["tileas-prepare-for-scheduling", "value form"]),
+        (
+            "agents,place,schedule,buffers,materialize,lower",
+            &["`lower`", "deadlock", "`verify-materialized`"],
+        ),
+        ("prove,lower,ptx", &["`ptx`", "`nvvm-pretreat`"]),
+        ("prove,lower,select-kernels", &["`select-kernels`", "final kernel attributes", "`registers`"]),
+        // Cleaning up again may undo what register budgets asked for.
+        (
+            "prove,lower,registers,cleanup,select-kernels",
+            &["`registers` gave", "`nvvm-pretreat` does not preserve"],
+        ),
+        ("prove,lower,tileas-unspecialized-pipeline", &["`lower` does not preserve"]),
+    ] {
+        let error = refused(list);
+        assert_eq!(error.code, Code::E1006, "{list}: {error}");
+        for name in names {
+            assert!(error.to_string().contains(name), "{list}: {error}");
+        }
+    }
+}
+
+/// E1007: each ordering invariant, turned round, is refused and names both passes.
+#[test]
+fn ordering_invariants_are_checked() {
+    for order in ORDER {
+        let list = format!("{},{}", order.second, order.first);
+        let error = refused(&list);
+        assert_eq!(error.code, Code::E1007, "{list}: {error}");
+        let (a, b) = (format!("`{}`", order.first), format!("`{}`", order.second));
+        assert!(error.message.contains(&a) && error.message.contains(&b), "{error}");
+        assert!(error.to_string().contains(order.why));
+    }
+    // In a pipeline that is fine otherwise.
+    let error = refused("prove,lower,cleanup,ptx,ipmsp");
+    assert_eq!(error.code, Code::E1007, "{error}");
+    let error = refused("agents,schedule,place,buffers");
+    assert_eq!(error.code, Code::E1007, "{error}");
+}
+
+fn module(text: &str) -> Module {
+    parse_module(text).expect("legal text")
+}
+
+/// Through the table, the compiler makes what it makes without: the same text after every stage.
+#[test]
+fn pipelines_run_the_stages_of_the_driver() {
+    let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
+    let mut context = Context::new();
+    let compiled = context.compile(&module, &*isa, &settings).expect("compiles");
+    let run = Pipeline::standard().run(&mut context, &module, &*isa, &settings).expect("runs");
+    assert_eq!(run.text(Stage::Ptx), compiled.ptx());
+    assert_eq!(run.warnings, compiled.warnings);
+    let names = standard();
+    for n in 3..=names.len() {
+        let pipeline = Pipeline::parse(&names[..n].join(",")).expect("a prefix");
+        let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+        if ["buffers", "verify-materialized", "ptx", "tileas-prepare-for-scheduling"].contains(&names[n - 1])
+        {
+            let whole = context.run_to(pipeline.stage(), &module, &*isa, &settings).expect("runs");
+            assert_eq!(run.text(pipeline.stage()), whole.text(pipeline.stage()), "{pipeline}");
+        }
+        assert!(!run.text(pipeline.stage()).is_empty(), "{pipeline}");
+    }
+    // Two neighbours exchanged: refused, or the PTX still assembles from the same instructions.
+    let mut legal = 0;
+    for i in 0..names.len() - 1 {
+        let mut list = names.clone();
+        list.swap(i, i + 1);
+        if let Ok(pipeline) = Pipeline::parse(&list.join(",")) {
+            legal += 1;
+            let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+            assert_eq!(run.text(Stage::Ptx).lines().count(), compiled.ptx().lines().count(), "{pipeline}");
+        }
+    }
+    assert_eq!(legal, 1, "only cleanup and registers may change places");
+}
+
+/// Options of passes hold for their pipeline; passes without work say so (W1001); kernels enter where they are.
+#[test]
+fn options_idle_passes_and_forms() {
+    let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
+    let mut context = Context::new();
+    let list = "agents,place,tileas-generate-schedule{scheduler=serial step_limit=1000},buffers";
+    let pipeline = Pipeline::parse(list).expect("legal");
+    assert_eq!(pipeline.settings(&settings).map(|s| s.get("step-limit")), Ok(Some("1000".to_owned())));
+    let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+    let serial = run.kernels[0].schedule.as_ref().expect("a schedule").regions[0].schedule.generator;
+    assert_eq!(serial.to_string(), "serial");
+    assert!(run.kernels[0].buffers.is_some() && run.kernels[0].materialized.is_none());
+    // An idle pass, in its place.
+    let list = "agents,place,schedule,buffers,materialize,tileas-unroll-register-loops,prove,lower,ipmsp,cleanup,ptx";
+    let run =
+        Pipeline::parse(list).expect("legal").run(&mut context, &module, &*isa, &settings).expect("runs");
+    let idle: Vec<&str> =
+        run.warnings.iter().filter(|w| w.code == Code::W1001).map(|w| w.message.as_str()).collect();
+    assert!(
+        idle.len() == 2 && idle[0].contains("`tileas-unroll-register-loops` has nothing to do: "),
+        "{idle:?}"
+    );
+    // A materialised kernel enters late; one in value form cannot.
+    let late = Pipeline::parse("prove,lower,cleanup,registers,ptx").expect("legal");
+    let errors = late.run(&mut context, &module, &*isa, &settings).err().expect("value form");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E1004]);
+    let text = context
+        .run_to(Stage::Materialized, &module, &*isa, &settings)
+        .expect("runs")
+        .text(Stage::Materialized);
+    let materialized = parse_module(&text).expect("legal text");
+    let run = late.run(&mut context, &materialized, &*isa, &settings).expect("runs");
+    assert!(run.text(Stage::Ptx).contains("tcgen05.mma"));
+    let early = Pipeline::parse("agents,place").expect("legal");
+    let errors = early.run(&mut context, &materialized, &*isa, &settings).err().expect("past that");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E1004]);
 }
