@@ -317,6 +317,8 @@ fn damaged_schedules_are_not_legal() {
     let mut k = fresh();
     k.buffers.pipes[ring].depth = 0;
     assert!(k.codes().contains(&Code::E0408), "{:?}", k.codes());
+    let found = legalize(&k.func, &k.plan, &k.analysis, &k.buffers, &*isa()).expect_err("no slots");
+    assert!(found.iter().any(|e| e.to_string().contains("wait for each other")), "{found:?}");
     let mut k = fresh();
     k.buffers.pipes[ring].depth = 1;
     assert_eq!(k.codes(), [Code::E0408]);

@@ -86,6 +86,7 @@ fn loops_of_known_kernels_are_scheduled_at_a_proven_optimum() {
 /// Attention in real cycles: name, resource bound, recurrence bound, the interval proven optimal or (least, most).
 ///
 /// The upper ends are the best intervals known of each problem, with a margin of 1.5 %; the lower ends are what is proven here.
+#[expect(clippy::type_complexity, reason = "a table")]
 const REAL: [(&str, u32, u32, Result<u32, (u32, u32)>); 14] = [
     ("one_corr", 1632, 1252, Ok(1632)),
     ("one_corr_f10", 1530, 1201, Ok(1530)),

@@ -549,7 +549,7 @@ impl Graph {
     pub fn explain(&self, cycle: &[usize], m: &Model<'_>, kinds: &[&str]) -> String {
         let sum: i64 = cycle.iter().map(|&k| self.edges[k].distance).sum();
         let name = |n: usize| match self.names[n] {
-            (part, Some(op)) if part.is_empty() => m.channel_name(op),
+            ("", Some(op)) => m.channel_name(op),
             (part, Some(op)) => format!("{part}({})", m.channel_name(op)),
             (part, None) => part.to_string(),
         };
