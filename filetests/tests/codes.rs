@@ -13,12 +13,21 @@ use tileas_filetests::{Header, root};
 const DOCUMENTS: (&str, &str) = ("tileas-codegen/tests/schedule_json.rs", "errors_have_codes_and_pointers");
 const THREAD_LEVEL: (&str, &str) =
     ("tileas-codegen/tests/nvvm_kernel.rs", "the_verifier_names_every_violation");
+const PASS: &str = "tileas-codegen/tests/pass.rs";
 
 /// Codes that no kernel text raises, and the unit test (file below the workspace, function) that does.
 const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E0301", "E0302", "E0303", "E0304", "E0305", "E0306", "E0307", "E0308"], DOCUMENTS),
     // Cycle numbers beyond 32 bits need latencies that no op has.
     (&["E0402"], ("tileas-codegen/tests/schedule_rules.rs", "empty_and_odd_problems")),
+    // Schedules that no generator makes; the test damages one.
+    (&["E0403", "E0404", "E0405", "E0406", "E0407", "E0408"], (PASS, "damaged_schedules_are_not_legal")),
+    // Lists of passes and analyses have no kernel text.
+    (&["E1005"], (PASS, "malformed_pipelines_are_refused")),
+    (&["E1006"], (PASS, "missing_and_dropped_facts_are_refused")),
+    (&["E1007"], (PASS, "ordering_invariants_are_checked")),
+    (&["E1008", "E1009"], (PASS, "stale_analyses_are_refused")),
+    (&["W1001"], (PASS, "options_idle_passes_and_forms")),
     // The verifier refuses such a descriptor first (E0217); `place` checks what callers hand it unverified.
     (&["E0504"], ("tileas-codegen/tests/place.rs", "impossible_kernels_are_refused")),
     // A plan made for another kernel.

@@ -1,7 +1,9 @@
 //! `tileas compile`: PTX and launch metadata, or the text after any stage.
 
 use crate::Failure;
+use crate::diagnostics::Source;
 use crate::input::{Common, target, write_output};
+use tileas_codegen::pass::Pipeline;
 use tileas_codegen::{Context, Stage};
 
 /// Arguments.
@@ -13,21 +15,34 @@ pub struct Args {
     /// OUT.json
     #[arg(short, long, value_name = "OUT", default_value = "-")]
     output: String,
-    /// What to write
-    #[arg(long, default_value = "ptx", value_parser = Stage::ALL.map(Stage::name))]
-    emit: String,
+    /// What to write [default: ptx, or what the last of `--passes` leaves behind]
+    #[arg(long, value_parser = Stage::ALL.map(Stage::name))]
+    emit: Option<String>,
+    /// Passes to run instead of all, separated by commas, with options in braces; `tileas options --passes` lists them
+    #[arg(long, value_name = "LIST")]
+    passes: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
 /// Compiles.
 pub fn run(args: &Args) -> Result<(), Failure> {
+    let pipeline = args.passes.as_deref().map(Pipeline::parse).transpose().map_err(|e| {
+        Source::none().report(&[e]);
+        Failure::Usage
+    })?;
     let input = args.common.read(&args.file)?;
     let isa = target(&input.settings)?;
-    let stage = Stage::from_name(&args.emit).unwrap_or(Stage::Ptx);
+    let shown = pipeline.as_ref().map_or(Stage::Ptx, Pipeline::stage);
+    let stage = args.emit.as_deref().and_then(Stage::from_name).unwrap_or(shown);
     let beside = stage == Stage::Ptx && args.output != "-";
     let last = if beside { Stage::Metadata } else { stage };
-    match Context::new().run_to(last, &input.module, &*isa, &input.settings) {
+    let mut context = Context::new();
+    let run = match &pipeline {
+        Some(pipeline) => pipeline.run(&mut context, &input.module, &*isa, &input.settings),
+        None => context.run_to(last, &input.module, &*isa, &input.settings),
+    };
+    match run {
         Ok(run) => {
             input.source.report(&run.warnings);
             write_output(&args.output, &run.text(stage))?;

@@ -1,20 +1,42 @@
-//! `tileas options`: the compiler options with defaults, allowed values and documentation.
+//! `tileas options`: the compiler options with defaults, allowed values and documentation; the passes.
 
 use crate::Failure;
 use crate::input::write_output;
 use std::fmt::Write;
 use tileas_codegen::Settings;
+use tileas_codegen::pass::{PASSES, Work};
 
 /// Arguments.
 #[derive(clap::Args)]
 pub struct Args {
     /// Only options whose name contains this text
     filter: Option<String>,
+    /// The passes of `compile --passes` instead: what they do, and which options are theirs
+    #[arg(long)]
+    passes: bool,
 }
 
 /// Prints the list.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    write_output("-", &list(args.filter.as_deref().unwrap_or("")))
+    let filter = args.filter.as_deref().unwrap_or("");
+    write_output("-", &if args.passes { passes(filter) } else { list(filter) })
+}
+
+/// The passes whose name contains a text, those that run first, in their order.
+fn passes(filter: &str) -> String {
+    let mut text = String::new();
+    for p in PASSES.iter().filter(|p| p.name.contains(filter) || p.short.contains(filter)) {
+        let short = if p.short.is_empty() { String::new() } else { format!(" ({})", p.short) };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{}{short}\n    {}", p.name, p.doc);
+        if let Work::Nothing(reason) = p.work {
+            let _ = writeln!(text, "    nothing to do here: {reason}");
+        }
+        if !p.options.is_empty() {
+            let _ = writeln!(text, "    options: {}", p.options.join(", "));
+        }
+    }
+    text
 }
 
 /// The options whose name contains a text: default, documentation, allowed values.

@@ -17,6 +17,7 @@ pub mod isa;
 pub mod lower;
 pub mod materialize;
 pub mod nvvm;
+pub mod pass;
 pub mod place;
 pub mod ptx;
 pub mod regalloc;

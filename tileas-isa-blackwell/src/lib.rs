@@ -81,7 +81,9 @@ const COMMON: [Feature; 3] = [Feature::Tma, Feature::TensorMemory, Feature::SetM
 /// E0890 for a triple that is not 64-bit NVPTX and for a processor without tensor memory; the message lists
 /// what there is.
 pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, CodegenError> {
-    let error = |message: String| CodegenError::new(Code::E0890, Loc::NONE, message);
+    let error = |message: String| {
+        CodegenError::new(Code::E0890, Loc::NONE, message).note(Loc::NONE, "failed to get compute capability")
+    };
     if triple.architecture != target_lexicon::Architecture::Nvptx64 {
         return Err(error(format!("target triple {triple} is not supported, the triple is {TRIPLE}")));
     }
@@ -90,10 +92,8 @@ pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, Codege
         let mut e =
             error(format!("processor {cpu:?} is not of the tcgen05 family, which is {}", names.join(", ")));
         if let Some(c) = tables::CPUS.iter().find(|c| c.name.strip_suffix(['a', 'f']) == Some(cpu)) {
-            e = e.note(
-                Loc::NONE,
-                format!("tensor memory needs the architecture-specific name, such as {}", c.name),
-            );
+            let text = format!("tensor memory needs the architecture-specific name, such as {}", c.name);
+            e.notes.insert(0, (Loc::NONE, text));
         }
         return Err(e);
     };

@@ -116,7 +116,12 @@ fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -
 }
 
 /// R3: the least depth that keeps the schedule's II, and what it follows from.
-fn need(func: &Function, sched: &ScheduleAnalysis, isa: &dyn TargetIsa, p: &PipeData) -> (u32, Option<Span>) {
+pub(crate) fn need(
+    func: &Function,
+    sched: &ScheduleAnalysis,
+    isa: &dyn TargetIsa,
+    p: &PipeData,
+) -> (u32, Option<Span>) {
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
             let writer = p.acquires.iter().copied().min_by_key(|&op| s.start[op]);
@@ -321,18 +326,14 @@ fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMa
     }
 }
 
-/// The II that a loop reaches with the chosen depths: the maximum cycle ratio, rounded up, of its synchronisation
-/// graph weighted with model cycles.
-pub fn ii_eff(
+/// The synchronisation graph of a loop: from, to (positions in `scheduled`), model cycles, iteration distance.
+fn sync_edges(
     func: &Function,
     plan: &AgentPlan,
     isa: &dyn TargetIsa,
     s: &LoopSchedule,
     pipes: &PrimaryMap<Pipe, PipeData>,
-) -> u32 {
-    if s.serial || s.ii == 0 {
-        return s.ii;
-    }
+) -> Vec<(usize, usize, i64, i64)> {
     let mut index: SecondaryMap<Op, u32> = SecondaryMap::with_capacity(func.num_ops());
     for (i, &op) in s.scheduled.iter().enumerate() {
         index[op] = i as u32 + 1;
@@ -375,6 +376,50 @@ pub fn ii_eff(
             }
         }
     }
+    edges
+}
+
+/// Whether no agent of a loop waits for itself: no cycle of its synchronisation graph has a distance sum of 0 or less.
+pub(crate) fn runs_on(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    s: &LoopSchedule,
+    pipes: &PrimaryMap<Pipe, PipeData>,
+) -> bool {
+    let n = s.scheduled.len();
+    if s.ii == 0 {
+        return n == 0;
+    }
+    let edges = sync_edges(func, plan, isa, s, pipes);
+    let mut dist = vec![0i64; n];
+    // A cycle of distance 0 or less is one of negative length.
+    (0..=n).any(|_| {
+        let mut changed = false;
+        for &(a, b, _, d) in &edges {
+            let x = dist[a] + (n as i64 + 1) * d - 1;
+            if x < dist[b] {
+                dist[b] = x;
+                changed = true;
+            }
+        }
+        !changed
+    })
+}
+
+/// The II that a loop reaches with the chosen depths: the maximum cycle ratio, rounded up, of its synchronisation
+/// graph weighted with model cycles.
+pub fn ii_eff(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    s: &LoopSchedule,
+    pipes: &PrimaryMap<Pipe, PipeData>,
+) -> u32 {
+    if s.serial || s.ii == 0 {
+        return s.ii;
+    }
+    let edges = sync_edges(func, plan, isa, s, pipes);
     let n = s.scheduled.len();
     let mut dist = vec![0i64; n];
     // The least λ with no cycle of weight - λ·distance above 0.

@@ -2,8 +2,9 @@
 //!
 //! In: a [`Module`], a target and [`Settings`]. Out: a [`CompiledModule`] (PTX, launch metadata, warnings) or every
 //! error found at the first stage that found any. [`Context::run_to`] stops at any [`Stage`] and hands out what the
-//! stages left behind. The recipe: verify → constraints → agents → place → schedule → buffers → materialize → its
-//! verifier → lower → cleanup → registers → verify → PTX. Kernels that are materialised already enter at `lower`.
+//! stages left behind. The recipe is [`Step::STANDARD`], or the steps of a [`crate::pass::Pipeline`]: agents → place →
+//! schedule → buffers → materialize → its verifier → lower → cleanup → registers → PTX, after the source was verified and its
+//! constraints were read. Kernels that are materialised already enter at the verifier of materialised kernels.
 //!
 //! Guarantee: no global state; the same module, options and target give the same bytes, whatever the context did
 //! before. One context per thread. Cost: the sum of the stages.
@@ -16,7 +17,7 @@ mod wiring;
 pub use stage::{Form, KernelState, Stage, agents_text};
 pub use wiring::Buffers;
 
-use crate::agents::plan_agents;
+use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
@@ -25,10 +26,11 @@ use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
 use crate::nvvm::{self, passes::CleanupScratch};
+use crate::pass::{AnalysisManager, Step, legalize};
 use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
-use crate::schedule::Scheduler;
+use crate::schedule::{ScheduleAnalysis, Scheduler};
 use crate::settings::Settings;
 
 /// A compiled kernel.
@@ -123,6 +125,35 @@ pub struct Context {
 
 type Errors = Vec<CodegenError>;
 
+/// What is done to every kernel of a module.
+#[derive(Copy, Clone)]
+struct Job<'a> {
+    isa: &'a dyn TargetIsa,
+    settings: &'a Settings,
+    /// The steps before there are pipelines.
+    front: &'a [Step],
+    /// The steps after that.
+    back: &'a [Step],
+    /// The last stage asked for.
+    last: Stage,
+    /// Whether the texts of the first stages are wanted.
+    keep: bool,
+}
+
+impl<'a> Job<'a> {
+    fn new(
+        isa: &'a dyn TargetIsa,
+        settings: &'a Settings,
+        steps: &'a [Step],
+        last: Stage,
+        keep: bool,
+    ) -> Job<'a> {
+        let steps = &steps[..steps.iter().position(|s| s.stage() > last).unwrap_or(steps.len())];
+        let (front, back) = steps.split_at(steps.iter().position(|s| !s.is_front()).unwrap_or(steps.len()));
+        Job { isa, settings, front, back, last, keep }
+    }
+}
+
 impl Context {
     /// A context without memory of anything.
     pub fn new() -> Context {
@@ -140,7 +171,8 @@ impl Context {
         settings: &Settings,
     ) -> Result<CompiledModule, Errors> {
         let mut infos = Vec::new();
-        let run = self.run(module, isa, settings, Stage::Metadata, false, &mut infos)?;
+        let job = Job::new(isa, settings, &Step::STANDARD, Stage::Metadata, false);
+        let run = self.run(module, &job, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
             self.placed = state.placed;
@@ -163,7 +195,20 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        self.run(module, isa, settings, stage, true, &mut Vec::new())
+        let job = Job::new(isa, settings, &Step::STANDARD, stage, true);
+        self.run(module, &job, &mut Vec::new())
+    }
+
+    /// Takes all kernels of a module through steps in a legal order.
+    pub(crate) fn run_steps(
+        &mut self,
+        steps: &[Step],
+        module: &Module,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+    ) -> Result<StageRun, Errors> {
+        let job = Job::new(isa, settings, steps, Stage::Metadata, true);
+        self.run(module, &job, &mut Vec::new())
     }
 
     /// Parses a module within the limits of the options; an error about a limit names the option.
@@ -203,17 +248,14 @@ impl Context {
     fn run(
         &mut self,
         module: &Module,
-        isa: &dyn TargetIsa,
-        settings: &Settings,
-        last: Stage,
-        keep: bool,
+        job: &Job<'_>,
         infos: &mut Vec<FunctionInfo>,
     ) -> Result<StageRun, Errors> {
-        let mut run = StageRun { warnings: self.check(module, settings)?, ..StageRun::default() };
+        let mut run = StageRun { warnings: self.check(module, job.settings)?, ..StageRun::default() };
         let mut errors = Vec::new();
         for func in &module.functions {
             let mut state = KernelState { name: func.name.clone(), ..KernelState::default() };
-            match self.kernel(func, isa, settings, last, keep, &mut state, &mut run.warnings) {
+            match self.kernel(func, job, &mut state, &mut run.warnings) {
                 Ok(info) => infos.extend(info),
                 Err(found) => errors.extend(found),
             }
@@ -222,79 +264,61 @@ impl Context {
         if !errors.is_empty() {
             return Err(errors);
         }
-        if last >= Stage::Ptx && run.kernels.len() > 1 {
-            run.combined = Some(self.combine(&run.kernels, settings)?);
+        if job.last >= Stage::Ptx && run.kernels.len() > 1 && job.back.contains(&Step::Ptx) {
+            run.combined = Some(self.combine(&run.kernels, job.settings)?);
         }
         Ok(run)
     }
 
-    /// One kernel, up to `last`.
-    #[expect(clippy::too_many_arguments, reason = "the recipe reads best in one place")]
+    /// One kernel, through all steps of the job.
     fn kernel(
         &mut self,
         func: &Function,
-        isa: &dyn TargetIsa,
-        settings: &Settings,
-        last: Stage,
-        keep: bool,
+        job: &Job<'_>,
         state: &mut KernelState,
         warnings: &mut Errors,
     ) -> Result<Option<FunctionInfo>, Errors> {
-        if keep {
+        if job.keep {
             state.source = print_function(func);
         }
-        if keep && last >= Stage::Constraints {
+        if job.keep && job.last >= Stage::Constraints {
             // Warnings were collected by `check`.
-            self.read_constraints(func, settings, &mut Vec::new());
+            self.read_constraints(func, job.settings, &mut Vec::new());
             state.constraints = self.constraints.dump(func);
         }
-        if last <= Stage::Constraints {
+        if job.last <= Stage::Constraints {
             return Ok(None);
         }
         match Form::of(func) {
-            Form::Value => {
-                self.rewritten_kernel(func, isa, settings, last, state, warnings)?;
-                if last < Stage::Materialized {
-                    return Ok(None);
-                }
-            }
-            Form::Materialized if last < Stage::Materialized => {
-                let text = format!("kernel @{} is materialised already, it has no stage `{last}`", func.name);
+            Form::Value => self.front(func, job, state, warnings)?,
+            Form::Materialized if job.back.is_empty() => {
+                let stage = job.front.last().map_or(job.last, |s| s.stage());
+                let text =
+                    format!("kernel @{} is materialised already, it has no stage `{stage}`", func.name);
                 return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
             }
             Form::Materialized => state.materialized = Some(func.clone()),
         }
-        let Some(materialized) = &state.materialized else { return Ok(None) };
-        wiring::verify_materialized(materialized, isa, &mut self.sync)?;
-        if last == Stage::Materialized {
-            return Ok(None);
-        }
-        let mut lowered = lower_in(materialized, isa, &mut self.lower).map_err(one)?;
-        for f in &mut lowered.module.functions {
-            nvvm::passes::cleanup(f, &mut self.cleanup);
-        }
-        self.registers(&mut lowered, isa, settings, warnings);
-        let info = self.emit(&lowered.module, settings, warnings, &mut state.ptx)?;
-        lowered.metadata.ptx_version = format!("{}.{}", info.version.0, info.version.1);
-        state.nvvm = Some(lowered.module);
-        state.metadata = Some(lowered.metadata);
-        Ok(info.functions.into_iter().next())
+        self.back(func, job, state, warnings)
     }
 
-    /// From the source to the materialised function, with loads through TMA if the stages take them there.
-    fn rewritten_kernel(
+    /// From the source to the materialised function, with loads through TMA if the steps take them there.
+    fn front(
         &mut self,
         func: &Function,
-        isa: &dyn TargetIsa,
-        settings: &Settings,
-        last: Stage,
+        job: &Job<'_>,
         state: &mut KernelState,
         warnings: &mut Errors,
     ) -> Result<(), Errors> {
+        let &Job { isa, settings, front, .. } = job;
+        // What was known before the rewrite is not known after it.
+        let rewrite = front.iter().rposition(|&s| s == Step::LowerTma);
+        let steps = &front[rewrite.map_or(0, |i| i + 1)..];
         let threads = settings.simt_warps * isa.machine().limits.warp_threads;
-        if let Some(rewritten) = settings.tma_rewrite.then(|| rewrite_loads(func, isa, threads)).flatten() {
+        let wanted = rewrite.is_some() && settings.tma_rewrite;
+        if let Some(rewritten) = wanted.then(|| rewrite_loads(func, isa, threads)).flatten() {
             let before = warnings.len();
-            match self.schedule_kernel(&rewritten, isa, settings, last, state, warnings) {
+            match self.front_steps(&rewritten, steps, job, state, warnings) {
                 // The rewrite only guesses that spaces, layouts and memory will suffice (E05, E06).
                 Err(e) if e.iter().all(|e| matches!(&e.code.as_str()[..3], "E05" | "E06")) => {
                     warnings.truncate(before);
@@ -302,45 +326,116 @@ impl Context {
                 done => return done,
             }
         }
-        self.schedule_kernel(func, isa, settings, last, state, warnings)
+        self.front_steps(func, steps, job, state, warnings)
     }
 
-    /// From the source to the materialised function, or to `last`.
-    fn schedule_kernel(
+    /// The steps from the source on. What they find is published for the function it describes; materialisation takes
+    /// nothing else.
+    fn front_steps(
         &mut self,
         func: &Function,
-        isa: &dyn TargetIsa,
-        settings: &Settings,
-        last: Stage,
+        steps: &[Step],
+        job: &Job<'_>,
         state: &mut KernelState,
         warnings: &mut Errors,
     ) -> Result<(), Errors> {
-        let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
-        let (placed, plan) =
-            place_in(func, &plan, isa, &settings.place_options(), self.placed.take()).map_err(one)?;
-        self.verify_pass(&placed, settings, "place")?;
-        let (placed, plan) = (&*state.placed.insert(placed), &*state.plan.insert(plan));
-        if last == Stage::Placed {
-            return Ok(());
+        let &Job { isa, settings, .. } = job;
+        let mut known = AnalysisManager::new();
+        for step in steps {
+            let at = state.placed.as_ref().filter(|_| *step > Step::Place).unwrap_or(func);
+            match step {
+                Step::Agents => {
+                    let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
+                    known.publish(func, plan);
+                }
+                Step::Place => {
+                    let plan = known.get::<AgentPlan>(func).map_err(one)?;
+                    let (placed, plan) =
+                        place_in(func, plan, isa, &settings.place_options(), self.placed.take())
+                            .map_err(one)?;
+                    self.verify_pass(&placed, settings, "place")?;
+                    known.publish(state.placed.insert(placed), plan);
+                }
+                Step::Schedule => {
+                    // Inherent attributes travel with clones: the placed ops have keys of their own.
+                    self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
+                    let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let found = wiring::schedule(at, plan, keys, &mut self.scheduler, isa, settings, &[]);
+                    known.publish(at, found.map_err(one)?);
+                }
+                Step::Buffers => {
+                    known.get::<ScheduleAnalysis>(at).map_err(one)?;
+                    let analysis = known.take().unwrap_or_default();
+                    let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let scheduler = &mut self.scheduler;
+                    let (analysis, buffers) =
+                        wiring::assign_and_refine(at, plan, analysis, keys, scheduler, isa, settings)
+                            .map_err(one)?;
+                    known.publish(at, analysis);
+                    known.publish(at, buffers);
+                }
+                Step::Materialize => {
+                    let plan = known.get::<AgentPlan>(at).map_err(one)?;
+                    let analysis = known.get::<ScheduleAnalysis>(at).map_err(one)?;
+                    let buffers = known.get::<Buffers>(at).map_err(one)?;
+                    if settings.verify_passes {
+                        legalize(at, plan, analysis, buffers, isa)?;
+                    }
+                    let scratch = &mut self.materialize;
+                    let made = wiring::materialize(at, plan, analysis, buffers, settings, scratch);
+                    let made = made.map_err(one)?;
+                    self.verify_pass(&made, settings, "materialize")?;
+                    state.materialized = Some(made);
+                }
+                // The other steps come later, or were dealt with.
+                _ => {}
+            }
         }
-        // Inherent attributes travel with clones: the placed ops have keys of their own.
-        self.constraints.parse(placed, placed.ops(), settings.constraint_mode, &mut Vec::new());
-        let constraints = &self.constraints;
-        let (analysis, buffers) =
-            wiring::schedule_and_assign(placed, plan, constraints, &mut self.scheduler, isa, settings)
-                .map_err(one)?;
-        warnings.extend(analysis.warnings.iter().cloned());
-        let analysis = &*state.schedule.insert(analysis);
-        let buffers = &*state.buffers.insert(buffers);
-        if last == Stage::Schedule {
-            return Ok(());
-        }
-        let materialized =
-            wiring::materialize(placed, plan, analysis, buffers, settings, &mut self.materialize)
-                .map_err(one)?;
-        self.verify_pass(&materialized, settings, "materialize")?;
-        state.materialized = Some(materialized);
+        (state.plan, state.schedule, state.buffers) = (known.take(), known.take(), known.take());
+        warnings.extend(state.schedule.iter().flat_map(|s| s.warnings.iter().cloned()));
         Ok(())
+    }
+
+    /// The steps from the materialised function on.
+    fn back(
+        &mut self,
+        func: &Function,
+        job: &Job<'_>,
+        state: &mut KernelState,
+        warnings: &mut Errors,
+    ) -> Result<Option<FunctionInfo>, Errors> {
+        let &Job { isa, settings, back, .. } = job;
+        let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
+        for step in back {
+            let Some(materialized) = &state.materialized else {
+                let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
+                return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
+            };
+            match (step, &mut lowered) {
+                (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
+                (Step::Lower, _) => {
+                    lowered = Some(lower_in(materialized, isa, &mut self.lower).map_err(one)?);
+                }
+                (Step::Cleanup, Some(code)) => {
+                    for f in &mut code.module.functions {
+                        nvvm::passes::cleanup(f, &mut self.cleanup);
+                    }
+                }
+                (Step::Registers, Some(code)) => self.registers(code, isa, settings, warnings),
+                (Step::Ptx, Some(code)) => {
+                    state.ptx.clear();
+                    let emitted = self.emit(&code.module, settings, warnings, &mut state.ptx)?;
+                    code.metadata.ptx_version = format!("{}.{}", emitted.version.0, emitted.version.1);
+                    info = emitted.functions.into_iter().next();
+                }
+                // A pipeline has `lower` before these.
+                _ => {}
+            }
+        }
+        if let Some(Lowered { module, metadata, .. }) = lowered {
+            (state.nvvm, state.metadata) = (Some(module), Some(metadata));
+        }
+        Ok(info)
     }
 
     /// Keeps register budgets, or warns about those that do not hold.

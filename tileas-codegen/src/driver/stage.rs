@@ -126,6 +126,7 @@ impl KernelState {
             Stage::Constraints => self.constraints.clone(),
             Stage::Placed => match (&self.placed, &self.plan) {
                 (Some(func), Some(plan)) => format!("{}{}", agents_text(plan), print_function(func)),
+                (None, Some(plan)) => agents_text(plan),
                 _ => String::new(),
             },
             Stage::Schedule => self.schedule_text(),

@@ -17,19 +17,18 @@ use crate::settings::Settings;
 /// Storage and channels of a kernel.
 pub type Buffers = BufferAssignment;
 
-/// Schedules every innermost loop of a placed function and assigns storage, channels, depths and memory. Where a ring
-/// gets fewer slots than its schedule needs, the loops are scheduled again for the slots there are, for as long as
-/// that goes on; the result whose loops take fewest cycles together, with the slots they got, wins, the first one
-/// among equals.
-pub(super) fn schedule_and_assign(
+/// Assigns storage, channels, depths and memory to a placed function with its schedules. Where a ring gets fewer slots
+/// than its schedule needs, the loops are scheduled again for the slots there are, for as long as that goes on; the
+/// result whose loops take fewest cycles together, with the slots they got, wins, the first one among equals.
+pub(super) fn assign_and_refine(
     func: &Function,
     plan: &AgentPlan,
+    analysis: ScheduleAnalysis,
     constraints: &ConstraintMap,
     scheduler: &mut Scheduler,
     isa: &dyn TargetIsa,
     settings: &Settings,
 ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-    let analysis = schedule(func, plan, constraints, scheduler, isa, settings, &[])?;
     let assigned = buffers(func, plan, &analysis, isa, settings)?;
     let cycles = |a: &ScheduleAnalysis, b: &Buffers| -> u64 {
         a.regions.iter().map(|r| u64::from(b.ii_eff[r.for_op])).sum()
@@ -58,7 +57,7 @@ pub(super) fn schedule_and_assign(
 }
 
 /// Schedules every innermost loop of a placed function.
-fn schedule(
+pub(super) fn schedule(
     func: &Function,
     plan: &AgentPlan,
     constraints: &ConstraintMap,

@@ -112,6 +112,12 @@ codes! {
     // -- E04: schedule generation
     E0401 = "failed to find a schedule";
     E0402 = "schedule longer than the largest cycle number";
+    E0403 = "failed to legalize schedule: an op without a seat, or one that starts at different cycles";
+    E0404 = "failed to legalize schedule: a dependence is not kept";
+    E0405 = "failed to legalize schedule: the order is not one";
+    E0406 = "failed to legalize schedule: group or max_depth is not kept";
+    E0407 = "failed to legalize schedule: an exclusion is not recorded";
+    E0408 = "failed to legalize schedule: a channel has fewer slots than it needs";
     W0401 = "unknown scheduler name";
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";
@@ -181,6 +187,12 @@ codes! {
     E1002 = "unknown option";
     E1003 = "option with a value that is not allowed";
     E1004 = "stage that this input cannot be taken to";
+    E1005 = "unknown pass, or malformed list of passes";
+    E1006 = "pass without what it needs";
+    E1007 = "passes in an order that is not allowed";
+    E1008 = "analysis that nobody published, or that a pass has dropped";
+    E1009 = "analysis of another function, or of a state the function no longer has";
+    W1001 = "pass that has nothing to do here";
 }
 
 #[cfg(test)]

@@ -12,6 +12,39 @@ use crate::error::Loc;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
+use std::sync::{Arc, OnceLock};
+
+/// Which function, and which state of it: equal stamps mean the same function without a change in between.
+///
+/// Every call that changes ops, values, blocks, regions, names or locations counts, also one that writes what was there,
+/// and every loan of an attribute dictionary. Interning does not: it adds names, no meaning. Kernel attributes count by
+/// what they hold. A stamp keeps the identity of its function alive, so no later function can be mistaken for it.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    identity: Arc<()>,
+    changes: u64,
+    attrs: u64,
+}
+
+impl Stamp {
+    /// Whether two stamps are of the same function, in whatever states.
+    pub fn same_function(&self, other: &Stamp) -> bool {
+        Arc::ptr_eq(&self.identity, &other.identity)
+    }
+
+    /// Changes the function had seen.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+}
+
+impl PartialEq for Stamp {
+    fn eq(&self, other: &Stamp) -> bool {
+        self.same_function(other) && self.changes == other.changes && self.attrs == other.attrs
+    }
+}
+
+impl Eq for Stamp {}
 
 /// Where a value comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -87,6 +120,9 @@ pub struct Function {
     symbols: Symbols,
     entry: Block,
     body: Region,
+    /// Made when a stamp is first asked for. Copies have one of their own.
+    identity: OnceLock<Arc<()>>,
+    changes: u64,
 }
 
 /// Integers from 0 up to here are found without hashing.
@@ -170,7 +206,11 @@ impl Clone for Function {
             symbols,
             entry,
             body,
+            identity,
+            changes,
         } = self;
+        identity.take();
+        *changes = 0;
         name.clone_from(&source.name);
         attrs.clone_from(&source.attrs);
         (*loc, *entry, *body) = (source.loc, source.entry, source.body);
@@ -231,7 +271,17 @@ impl Function {
             symbols: Symbols::default(),
             entry,
             body,
+            identity: OnceLock::new(),
+            changes: 0,
         }
+    }
+
+    /// The present state of this function, to be compared with a later one. Copies are functions of their own: what is
+    /// known of the original does not count as known of them.
+    pub fn stamp(&self) -> Stamp {
+        let identity = self.identity.get_or_init(|| Arc::new(())).clone();
+        let attrs = self.attrs.iter().fold(0, |h, pair| hash_of(&(h, pair)));
+        Stamp { identity, changes: self.changes, attrs }
     }
 
     /// A copy, in the memory of a function that is no longer needed.
@@ -249,6 +299,8 @@ impl Function {
     /// Types, attributes and symbols keep their numbers: what names them can be copied as it is.
     pub fn header_in(&self, spare: Option<Function>) -> Function {
         let mut out = spare.unwrap_or_else(|| Function::new(String::new()));
+        out.identity.take();
+        out.changes = 0;
         out.name.clone_from(&self.name);
         out.attrs.clone_from(&self.attrs);
         out.loc = self.loc;
@@ -385,6 +437,7 @@ impl Function {
 
     /// Adds a parameter to a block.
     pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
+        self.changes += 1;
         let n = self.blocks[b].params.len(&self.value_pool) as u32;
         let v = self.make_value(ty, ValueDef::Param(b, n));
         self.blocks[b].params.push(v, &mut self.value_pool);
@@ -435,6 +488,7 @@ impl Function {
 
     /// Adds a region with an empty block to an op.
     pub fn add_region(&mut self, op: Op) -> Block {
+        self.changes += 1;
         let r = self.regions.push(RegionData { parent: op.into(), block: None.into() });
         let b = self.blocks.push(BlockData { region: r.into(), ..BlockData::default() });
         self.regions[r].block = b.into();
@@ -465,6 +519,7 @@ impl Function {
         result_types: &[Type],
         loc: Loc,
     ) -> Op {
+        self.changes += 1;
         let op = self.opcodes.push(opcode);
         if op.index().is_multiple_of(STEP) {
             // In steps, so that noting an op's data does not grow a map each time.
@@ -490,6 +545,7 @@ impl Function {
 
     /// Adds a result to an op.
     pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
+        self.changes += 1;
         let n = self.results[op].len(&self.value_pool) as u32;
         let v = self.make_value(ty, ValueDef::Result(op, n));
         self.results[op].push(v, &mut self.value_pool);
@@ -499,6 +555,7 @@ impl Function {
     /// Appends an unlinked op to a block.
     #[inline]
     pub fn append_op(&mut self, b: Block, op: Op) {
+        self.changes += 1;
         let last = self.blocks[b].last;
         self.links[op] = OpLinks { block: b.into(), prev: last, next: None.into() };
         match last.expand() {
@@ -510,6 +567,7 @@ impl Function {
 
     /// Links an unlinked op directly before `at`.
     pub fn insert_before(&mut self, at: Op, op: Op) {
+        self.changes += 1;
         let OpLinks { block, prev, .. } = self.links[at];
         self.links[op] = OpLinks { block, prev, next: at.into() };
         self.links[at].prev = op.into();
@@ -525,6 +583,7 @@ impl Function {
 
     /// Links an unlinked op directly after `at`.
     pub fn insert_after(&mut self, at: Op, op: Op) {
+        self.changes += 1;
         match self.links[at].next.expand() {
             Some(next) => self.insert_before(next, op),
             None => {
@@ -537,6 +596,7 @@ impl Function {
 
     /// Unlinks an op from its block; its entities stay.
     pub fn remove_op(&mut self, op: Op) {
+        self.changes += 1;
         let OpLinks { block, prev, next } = self.links[op];
         let Some(b) = block.expand() else { return };
         match prev.expand() {
@@ -632,6 +692,7 @@ impl Function {
     /// Replaces operand number `n`.
     #[inline]
     pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
+        self.changes += 1;
         if let Some(slot) = self.operands[op].values.as_mut_slice(&mut self.value_pool).get_mut(n) {
             *slot = v;
         }
@@ -639,6 +700,7 @@ impl Function {
 
     /// Replaces all operands; `segments` must sum to their number.
     pub fn set_operands(&mut self, op: Op, operands: &[Value], segments: &[u32]) {
+        self.changes += 1;
         let list = &mut self.operands[op];
         list.values.clear(&mut self.value_pool);
         list.values.extend(operands.iter().copied(), &mut self.value_pool);
@@ -665,6 +727,7 @@ impl Function {
 
     /// Sets where the op stands.
     pub fn set_op_loc(&mut self, op: Op, loc: Loc) {
+        self.changes += 1;
         self.locs[op] = loc;
     }
 
@@ -693,6 +756,7 @@ impl Function {
 
     /// Changes a value's type (placement does).
     pub fn set_value_type(&mut self, v: Value, ty: Type) {
+        self.changes += 1;
         self.values[v].0 = ty;
     }
 
@@ -726,11 +790,13 @@ impl Function {
     /// Names a value by a symbol of this function.
     #[inline]
     pub fn set_value_sym(&mut self, v: Value, name: Sym) {
+        self.changes += 1;
         self.value_names[v] = name.into();
     }
 
     /// Names a value.
     pub fn set_value_name(&mut self, v: Value, name: &str) {
+        self.changes += 1;
         let s = self.intern_symbol(name);
         self.value_names[v] = s.into();
     }
@@ -752,17 +818,20 @@ impl Function {
     /// The inherent dictionary, to change.
     #[inline]
     pub fn inherent_mut(&mut self, op: Op) -> &mut AttrDict {
+        self.changes += 1;
         &mut self.inherent[op]
     }
 
     /// The discardable dictionary, to change.
     #[inline]
     pub fn discardable_mut(&mut self, op: Op) -> &mut AttrDict {
+        self.changes += 1;
         &mut self.discardable[op]
     }
 
     /// Sets an inherent attribute.
     pub fn set_attr(&mut self, op: Op, key: Sym, data: AttrData) {
+        self.changes += 1;
         let a = self.intern_attr(data);
         self.inherent[op].set(key, a);
     }

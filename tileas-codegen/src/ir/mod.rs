@@ -25,7 +25,7 @@ pub mod verifier;
 pub use attrs::{AttrData, AttrDict};
 pub use builder::{FunctionBuilder, infer_result_types};
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
-pub use function::{Function, ValueDef};
+pub use function::{Function, Stamp, ValueDef};
 pub use layouts::{Layout, LinearLayout, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};

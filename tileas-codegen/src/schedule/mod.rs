@@ -37,6 +37,7 @@ mod packing;
 pub mod problem;
 pub mod render;
 mod rrt;
+pub mod seam;
 pub mod select;
 mod serial;
 mod shifted;
@@ -53,6 +54,7 @@ pub use options::{
     SelectorKind,
 };
 pub use problem::{Edge, EdgeData, Node, NodeDef, NodeExtra, Pool, PoolUse, Problem, Resource, Slot, Use};
+pub use seam::{AsyncHandle, AsyncHandles, Footprint, OptionalCells, Validity};
 pub use select::{RegionSummary, select};
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};

@@ -1,0 +1,544 @@
+//! Passes: analyses and when they are refused, what a schedule must keep to be materialised, orders of passes.
+
+use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::ir::{
+    AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
+};
+use tileas_codegen::isa::SharedIsa;
+use tileas_codegen::pass::{
+    AnalysisKind, AnalysisManager, Facts, ORDER, PASSES, PassInfo, Pipeline, Step, Work, legalize,
+};
+use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::schedule::ddg::schedule_function_with;
+use tileas_codegen::schedule::handoff::ScheduleAnalysis;
+use tileas_codegen::schedule::{AsyncHandles, ScheduleOptions, Scheduler};
+use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
+
+const GEMM: &str = "
+kernel @gemm(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>, %n: i32) {
+  %m = program_id <{axis = 0}> : i32
+  %da = make_tiled_tma_desc %a <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>
+  %db = make_tiled_tma_desc %b <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>
+  %z = constant 0.0 : tile<128x128xf32>
+  %acc = for %i = 0 to %n step 1 iter (%s = %z : tile<128x128xf32>) {
+    %ta = async.tiled_tma_load %da[%m, %i] <{tileas.schedule.constraint.gid = 1, tileas.schedule.constraint.leader_gid = 1}> : tile<128x64xf16>
+    %tb = async.tiled_tma_load %db[%m, %i] <{tileas.schedule.constraint.gid = 1, tileas.schedule.constraint.leader_gid = 1}> : tile<128x64xf16>
+    %x = async.dot %ta, %tb, %s <{transpose_b, tileas.schedule.constraint.max_depth = 3, tileas.schedule.constraint.force_serial_execution}> : tile<128x128xf32>
+    yield %x : tile<128x128xf32>
+  }
+  tiled_store %acc, %c[%m, 0]
+  return
+}
+";
+
+fn isa() -> SharedIsa {
+    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+}
+
+fn read(text: &str) -> Function {
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    module.functions.into_iter().next().expect("one kernel")
+}
+
+/// A kernel with all that is known of it before materialisation.
+struct Known {
+    func: Function,
+    plan: AgentPlan,
+    analysis: ScheduleAnalysis,
+    buffers: BufferAssignment,
+    /// The only loop.
+    for_op: Op,
+}
+
+fn known(text: &str) -> Known {
+    let (func, isa) = (read(text), isa());
+    let plan = plan_agents(&func, &*isa, &AgentOptions::default()).expect("agents");
+    let (func, plan) = place(&func, &plan, &*isa, &PlaceOptions::default()).expect("placement");
+    let constraints = parse_constraints(&func, func.ops(), ConstraintMode::Spec).0;
+    let mut scheduler = Scheduler::new();
+    let options = ScheduleOptions::default();
+    let analysis = schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &[])
+        .expect("a schedule");
+    let buffers = assign_buffers(&func, &plan, &analysis, &*isa, &BufferOptions::default()).expect("memory");
+    let for_op = analysis.regions.first().expect("a loop").for_op;
+    Known { func, plan, analysis, buffers, for_op }
+}
+
+impl Known {
+    fn codes(&self) -> Vec<Code> {
+        let found = legalize(&self.func, &self.plan, &self.analysis, &self.buffers, &*isa())
+            .err()
+            .unwrap_or_default();
+        for e in &found {
+            assert_eq!(e.message, "failed to legalize schedule", "the specified text");
+            assert_eq!(e.notes.len(), 1, "and why");
+            assert_ne!(e.location, Loc::NONE, "{e}");
+        }
+        found.iter().map(|e| e.code).collect()
+    }
+
+    /// The op of the loop with that opcode, number `n`.
+    fn op(&self, opcode: Opcode, n: usize) -> Op {
+        let mut all = self.func.ops().filter(|&op| self.func.opcode(op) == opcode);
+        all.nth(n).unwrap_or_else(|| panic!("{opcode:?} {n}\n{}", print_function(&self.func)))
+    }
+
+    /// Moves an op, in what materialisation reads and in what it was made from.
+    fn seat(&mut self, op: Op, start: u32) {
+        self.analysis.loops[self.for_op].as_mut().expect("a schedule").start[op] = start;
+        let node = self.analysis.node_of[op].expect("a seat");
+        self.analysis.regions[0].schedule.start[node] = start;
+    }
+
+    fn start(&self, op: Op) -> u32 {
+        self.analysis.start(op).expect("a seat")
+    }
+
+    fn ii(&self) -> u32 {
+        self.analysis.regions[0].schedule.ii
+    }
+}
+
+/// Every change of a function counts, and nothing else does.
+#[test]
+fn stamps_follow_changes() {
+    let mut func = read(GEMM);
+    let first = func.stamp();
+    assert_eq!(first, func.stamp());
+    let _ = print_function(&func);
+    let i32_type = func.scalar(Scalar::I32);
+    let attr = func.intern_attr(AttrData::Int(1234, None));
+    let _ = func.intern_symbol("a name nobody has");
+    assert_eq!(first, func.stamp(), "interning adds names, no meaning");
+    let op = func.ops().next().expect("an op");
+    let last = func.last_op(func.entry()).expect("a terminator");
+    let result = func.result(op).expect("a result");
+    let entry = func.entry();
+    let loc = func.op_loc(op);
+    let mut made = None;
+    let mut before = first;
+    let mut changed = |what: &str, func: &Function| {
+        let now = func.stamp();
+        assert_ne!(now, before, "{what}");
+        assert!(now.same_function(&before));
+        before = now;
+    };
+    let mut step = |what: &str, f: &mut dyn FnMut(&mut Function)| {
+        f(&mut func);
+        changed(what, &func);
+    };
+    step("make_op", &mut |f| made = Some(f.make_op(Opcode::Constant, &[], &[], &[i32_type], Loc::NONE)));
+    let new = made.expect("made");
+    step("insert_before", &mut |f| f.insert_before(op, new));
+    step("remove_op", &mut |f| f.remove_op(new));
+    step("insert_after", &mut |f| f.insert_after(op, new));
+    step("remove_op", &mut |f| f.remove_op(new));
+    step("append_op", &mut |f| f.append_op(entry, new));
+    step("remove_op", &mut |f| f.remove_op(new));
+    step("add_result", &mut |f| _ = f.add_result(new, i32_type));
+    step("add_region", &mut |f| _ = f.add_region(new));
+    step("add_block_param", &mut |f| _ = f.add_block_param(entry, i32_type));
+    step("set_operand", &mut |f| f.set_operand(last, 0, result));
+    step("set_operands", &mut |f| f.set_operands(new, &[result], &[1]));
+    step("set_op_loc", &mut |f| f.set_op_loc(op, loc));
+    step("set_value_type", &mut |f| f.set_value_type(result, i32_type));
+    step("set_value_name", &mut |f| f.set_value_name(result, "other"));
+    let sym = read(GEMM).intern_symbol("axis");
+    step("set_value_sym", &mut |f| f.set_value_sym(result, sym));
+    step("set_attr", &mut |f| f.set_attr(op, keys::START, AttrData::Unit));
+    step("set_int", &mut |f| f.set_int(op, keys::START, 3));
+    step("set_ints", &mut |f| f.set_ints(op, keys::START, &[1, 2]));
+    step("inherent_mut", &mut |f| _ = f.inherent_mut(op));
+    step("discardable_mut", &mut |f| _ = f.discardable_mut(op));
+    step("kernel attributes", &mut |f| f.attrs.set(keys::START, attr));
+}
+
+/// Copies are functions of their own, also in the memory of another one.
+#[test]
+fn copies_have_stamps_of_their_own() {
+    let func = read(GEMM);
+    let stamp = func.stamp();
+    let copy = func.clone();
+    assert!(!copy.stamp().same_function(&stamp));
+    let spare = read(GEMM);
+    let of_spare = spare.stamp();
+    let reused = func.copy_in(Some(spare));
+    assert!(!reused.stamp().same_function(&of_spare) && !reused.stamp().same_function(&stamp));
+    let of_reused = reused.stamp();
+    let header = func.header_in(Some(reused));
+    assert!(!header.stamp().same_function(&of_reused));
+    assert_eq!(print_function(&copy), print_function(&func), "stamps do not show");
+}
+
+/// Absent, dropped and stale analyses are refused, each with what became of it: E1008, E1009.
+#[test]
+fn stale_analyses_are_refused() {
+    let Known { mut func, plan, analysis, buffers, for_op } = known(GEMM);
+    let mut manager = AnalysisManager::new();
+    let absent = manager.get::<ScheduleAnalysis>(&func).err().expect("nobody published it");
+    assert_eq!((absent.code, absent.notes.len()), (Code::E1008, 0), "{absent}");
+    manager.publish(&func, plan);
+    manager.publish(&func, analysis);
+    manager.publish(&func, buffers);
+    assert!(manager.get::<AgentPlan>(&func).is_ok() && manager.has::<BufferAssignment>(&func));
+    // Of a copy nothing is known.
+    let other = manager.get::<ScheduleAnalysis>(&func.clone()).err().expect("another function");
+    assert_eq!(other.code, Code::E1009, "{other}");
+    assert!(other.to_string().contains("another function"), "{other}");
+    // A change makes everything stale.
+    let before = func.stamp();
+    func.set_int(for_op, keys::START, 3);
+    let stale = manager.get::<ScheduleAnalysis>(&func).err().expect("the function changed");
+    assert_eq!(stale.code, Code::E1009, "{stale}");
+    assert!(
+        stale.message.contains("ScheduleAnalysis") && stale.to_string().contains("published: 1"),
+        "{stale}"
+    );
+    assert!(!manager.has::<AgentPlan>(&func));
+    // What a pass declares preserved counts for the new state, the rest is dropped in its name.
+    manager.preserve("annotate", &before, &func, &[AnalysisKind::AgentPlan, AnalysisKind::Schedule]);
+    assert!(manager.get::<AgentPlan>(&func).is_ok() && manager.get::<ScheduleAnalysis>(&func).is_ok());
+    let dropped = manager.get::<BufferAssignment>(&func).err().expect("not preserved");
+    assert_eq!(dropped.code, Code::E1008);
+    assert!(dropped.to_string().contains("`annotate` does not preserve it"), "{dropped}");
+    // What was stale before the pass is not made current by it.
+    func.set_int(for_op, keys::START, 4);
+    let now = func.stamp();
+    func.set_int(for_op, keys::START, 5);
+    manager.preserve("again", &now, &func, &AnalysisKind::ALL);
+    assert_eq!(manager.get::<AgentPlan>(&func).err().map(|e| e.code), Some(Code::E1008));
+    // Kernel attributes are part of the state.
+    manager.publish(&func, ScheduleAnalysis::default());
+    let attr = func.intern_attr(AttrData::Int(7, None));
+    func.attrs.set(keys::START, attr);
+    assert_eq!(manager.get::<ScheduleAnalysis>(&func).err().map(|e| e.code), Some(Code::E1009));
+    assert!(manager.take::<ScheduleAnalysis>().is_some() && manager.take::<ScheduleAnalysis>().is_none());
+    manager.publish(&func, ScheduleAnalysis::default());
+    manager.invalidate(AnalysisKind::Schedule, "place");
+    let error = manager.get::<ScheduleAnalysis>(&func).err().expect("dropped");
+    assert!(error.code == Code::E1008 && error.to_string().contains("`place`"), "{error}");
+}
+
+/// What spec page 1 lists is there for every op, and agrees with the problem.
+#[test]
+fn the_seam_shows_all_of_a_schedule() {
+    let k = known(GEMM);
+    assert_eq!(k.analysis.validity().bits() & 0b101, 0b001, "converged, no fallback");
+    let handles = AsyncHandles::of(&k.func);
+    let region = &k.analysis.regions[0];
+    for (node, &op) in region.ops.iter() {
+        let footprint = k.analysis.footprint(op).expect("a footprint");
+        assert_eq!(footprint.latency, region.problem.latency(node));
+        assert_eq!(footprint.uses, region.problem.uses(node));
+        let (start, stage) = (k.start(op), k.analysis.stage(op).expect("a stage"));
+        assert!(stage * k.ii() <= start && start < (stage + 1) * k.ii());
+        assert_eq!(k.analysis.depth(op), Some(stage));
+        assert_eq!(k.analysis.order(op), Some(region.schedule.order[node]));
+        let cells = k.analysis.optional_cells(op).expect("pipelined");
+        assert_eq!((cells.depth * k.ii() + cells.row, cells.depth), (start, stage));
+    }
+    let (load, dot) = (k.op(Opcode::AsyncTiledTmaLoad, 1), k.op(Opcode::AsyncDot, 0));
+    for op in [load, dot] {
+        let value = k.func.result(op).expect("a result");
+        let handle = handles.handle(value).expect("asynchronous");
+        assert_eq!((handles.producer(handle), handles.value(handle)), (Some(op), Some(value)));
+    }
+    assert!(handles.handle(k.func.params()[0]).is_none());
+    assert!(handles.iter().len() >= 3);
+    let outside = k.op(Opcode::Return, 0);
+    assert_eq!((k.analysis.stage(outside), k.analysis.footprint(outside)), (None, None));
+}
+
+/// A schedule as it comes may be materialised; each damage is found and has its code.
+#[test]
+fn damaged_schedules_are_not_legal() {
+    let fresh = || known(GEMM);
+    assert_eq!(fresh().codes(), []);
+    let (load, second, dot) = {
+        let k = fresh();
+        (k.op(Opcode::AsyncTiledTmaLoad, 0), k.op(Opcode::AsyncTiledTmaLoad, 1), k.op(Opcode::AsyncDot, 0))
+    };
+    fn at(k: &mut Known) -> &mut tileas_codegen::schedule::LoopSchedule {
+        k.analysis.loops[k.for_op].as_mut().expect("a schedule")
+    }
+    // E0403: no schedule, no seat, another start than the one found, another II.
+    let mut k = fresh();
+    k.analysis.loops[k.for_op] = None;
+    assert_eq!(k.codes(), [Code::E0403]);
+    let mut k = fresh();
+    at(&mut k).scheduled.pop();
+    assert_eq!(k.codes(), [Code::E0403]);
+    let mut k = fresh();
+    k.analysis.node_of[dot] = None.into();
+    assert_eq!(k.codes(), [Code::E0403]);
+    let mut k = fresh();
+    at(&mut k).start[load] += 1;
+    assert_eq!(k.codes(), [Code::E0403]);
+    let mut k = fresh();
+    k.seat(load, u32::MAX);
+    assert_eq!(k.codes(), [Code::E0403]);
+    let mut k = fresh();
+    at(&mut k).ii = 0;
+    assert_eq!(k.codes(), [Code::E0403]);
+    // E0404: the product before its operands.
+    let mut k = fresh();
+    k.seat(dot, k.start(load));
+    assert!(k.codes().contains(&Code::E0404), "{:?}", k.codes());
+    // E0405: a number twice, one beyond the ops, later ops first.
+    let mut k = fresh();
+    let rank = at(&mut k).order[load];
+    at(&mut k).order[dot] = rank;
+    assert!(k.codes().contains(&Code::E0405) && k.codes().iter().all(|&c| c == Code::E0405));
+    let mut k = fresh();
+    at(&mut k).order[dot] = 77;
+    assert_eq!(k.codes(), [Code::E0405]);
+    let mut k = fresh();
+    let (a, b) = (at(&mut k).order[load], at(&mut k).order[dot]);
+    (at(&mut k).order[load], at(&mut k).order[dot]) = (b, a);
+    assert!(k.codes().contains(&Code::E0405));
+    // E0406: a group over two depths, a depth beyond the limit.
+    let mut k = fresh();
+    let (from, ii) = (k.start(second), k.ii());
+    k.seat(second, from + ii);
+    assert!(k.codes().contains(&Code::E0406), "{:?}", k.codes());
+    let mut k = fresh();
+    let ii = k.ii();
+    k.seat(dot, 4 * ii);
+    assert!(k.codes().contains(&Code::E0406), "{:?}", k.codes());
+    // E0407: forgotten exclusions.
+    let mut k = fresh();
+    k.analysis.regions[0].schedule.exclusions.clear();
+    assert_eq!(k.codes(), [Code::E0407]);
+    // E0408: rings that lost slots, with and without a word about it.
+    let ring = fresh().buffers.pipes.iter().find(|(_, p)| p.why.need > 1 && p.has_empty).map(|(id, _)| id);
+    let ring = ring.expect("a ring of several slots");
+    let mut k = fresh();
+    k.buffers.pipes[ring].depth = 0;
+    assert!(k.codes().contains(&Code::E0408), "{:?}", k.codes());
+    let found = legalize(&k.func, &k.plan, &k.analysis, &k.buffers, &*isa()).expect_err("no slots");
+    assert!(found.iter().any(|e| e.to_string().contains("wait for each other")), "{found:?}");
+    let mut k = fresh();
+    k.buffers.pipes[ring].depth = 1;
+    assert_eq!(k.codes(), [Code::E0408]);
+    let reject = tileas_codegen::buffers::Reject { pipe: ring, need: 2, have: 1, edges: Vec::new() };
+    k.buffers.rejects.push(reject);
+    assert_eq!(k.codes(), [], "reported, and the loop runs on");
+    // One slot fewer than the web has is legal, one more is not.
+    let mut k = fresh();
+    k.buffers.pipes[ring].depth += 1;
+    let codes = k.codes();
+    assert!(!codes.is_empty() && codes.iter().all(|&c| c == Code::E0408), "{codes:?}");
+}
+
+// ---- pipelines
+
+fn refused(list: &str) -> CodegenError {
+    match Pipeline::parse(list) {
+        Err(e) => e,
+        Ok(p) => panic!("`{list}` is taken as {p}"),
+    }
+}
+
+/// The list of the passes that run, by their names.
+fn standard() -> Vec<&'static str> {
+    PASSES.iter().filter(|p| matches!(p.work, Work::Runs(_))).map(|p| p.name).collect()
+}
+
+/// The table is the recipe of the driver, and says nothing that does not exist.
+#[test]
+fn the_table_of_passes_is_consistent() {
+    let steps: Vec<Step> = PASSES
+        .iter()
+        .filter_map(|p| match p.work {
+            Work::Runs(step) => Some(step),
+            Work::Nothing(reason) => {
+                assert!(
+                    !reason.is_empty() && p.provides == Facts::NONE && p.preserves == Facts::ALL,
+                    "{}",
+                    p.name
+                );
+                None
+            }
+        })
+        .collect();
+    assert_eq!(steps, Step::STANDARD);
+    assert!(Step::STANDARD.windows(2).all(|w| w[0].stage() <= w[1].stage() && w[0] < w[1]));
+    let known: Vec<&str> = Settings::list().iter().map(|o| o.name).collect();
+    for (i, p) in PASSES.iter().enumerate() {
+        assert!(p.options.iter().all(|o| known.contains(o)), "{}: {:?}", p.name, p.options);
+        for q in &PASSES[..i] {
+            let names = [q.name, q.short];
+            assert!(
+                !names.contains(&p.name) && (p.short.is_empty() || !names.contains(&p.short)),
+                "{}",
+                p.name
+            );
+        }
+        assert_eq!(PassInfo::find(p.name).map(|q| q.name), Some(p.name));
+    }
+    for order in ORDER {
+        assert!(PassInfo::find(order.first).is_some() && PassInfo::find(order.second).is_some(), "{order:?}");
+    }
+    let parsed = Pipeline::parse(&standard().join(",")).expect("the standard pipeline");
+    assert_eq!(parsed, Pipeline::standard());
+    assert_eq!(Pipeline::parse(&Pipeline::standard().to_string()), Ok(Pipeline::standard()));
+}
+
+/// E1005, E1002, E1003: names, braces and options.
+#[test]
+fn malformed_pipelines_are_refused() {
+    for list in [
+        "",
+        ",",
+        "agents,,place",
+        "agents,nonsense",
+        "agents{",
+        "agents}",
+        "agents{{}}",
+        "tileas-generate-schedule{a}b",
+    ] {
+        assert_eq!(refused(list).code, Code::E1005, "{list}");
+    }
+    assert!(refused("sass").to_string().contains("tileas-generate-schedule"), "known passes are listed");
+    let other = refused("agents{scheduler=cost}");
+    assert_eq!(other.code, Code::E1002, "an option of another pass: {other}");
+    assert!(other.message.contains("`agents`"));
+    assert_eq!(refused("agents,place,schedule{ii-cap=0}").code, Code::E1003);
+}
+
+/// E1006: what a pass needs is not there, because nothing gave it or because a pass in between did not preserve it.
+#[test]
+fn missing_and_dropped_facts_are_refused() {
+    for (list, names) in [
+        ("place", &["tileas-prepare-for-scheduling", "`agents`"][..]),
+        (
+            "agents,schedule",
+            &["tileas-generate-schedule", "the placed kernel", "tileas-prepare-for-scheduling"],
+        ),
+        (
+            "agents,tma,place",
+            &["AgentPlan", "`agents`", "`tileas-lower-tma-load-store-to-async` does not preserve"],
+        ),
+        ("agents,place,materialize", &["ScheduleAnalysis", "tileas-generate-schedule"]),
+        // Buffers of an older schedule.
+        (
+            "agents,place,schedule,buffers,schedule,materialize",
+            &["BufferAssignment", "`tileas-generate-schedule` does not preserve"],
+        ),
+        ("agents,place,place", &["tileas-prepare-for-scheduling", "value form"]),
+        (
+            "agents,place,schedule,buffers,materialize,lower",
+            &["`lower`", "deadlock", "`verify-materialized`"],
+        ),
+        ("prove,lower,ptx", &["`ptx`", "`nvvm-pretreat`"]),
+        ("prove,lower,select-kernels", &["`select-kernels`", "final kernel attributes", "`registers`"]),
+        // Cleaning up again may undo what register budgets asked for.
+        (
+            "prove,lower,registers,cleanup,select-kernels",
+            &["`registers` gave", "`nvvm-pretreat` does not preserve"],
+        ),
+        ("prove,lower,tileas-unspecialized-pipeline", &["`lower` does not preserve"]),
+    ] {
+        let error = refused(list);
+        assert_eq!(error.code, Code::E1006, "{list}: {error}");
+        for name in names {
+            assert!(error.to_string().contains(name), "{list}: {error}");
+        }
+    }
+}
+
+/// E1007: each ordering invariant, turned round, is refused and names both passes.
+#[test]
+fn ordering_invariants_are_checked() {
+    for order in ORDER {
+        let list = format!("{},{}", order.second, order.first);
+        let error = refused(&list);
+        assert_eq!(error.code, Code::E1007, "{list}: {error}");
+        let (a, b) = (format!("`{}`", order.first), format!("`{}`", order.second));
+        assert!(error.message.contains(&a) && error.message.contains(&b), "{error}");
+        assert!(error.to_string().contains(order.why));
+    }
+    // In a pipeline that is fine otherwise.
+    let error = refused("prove,lower,cleanup,ptx,ipmsp");
+    assert_eq!(error.code, Code::E1007, "{error}");
+    let error = refused("agents,schedule,place,buffers");
+    assert_eq!(error.code, Code::E1007, "{error}");
+}
+
+fn module(text: &str) -> Module {
+    parse_module(text).expect("legal text")
+}
+
+/// Through the table, the compiler makes what it makes without: the same text after every stage.
+#[test]
+fn pipelines_run_the_stages_of_the_driver() {
+    let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
+    let mut context = Context::new();
+    let compiled = context.compile(&module, &*isa, &settings).expect("compiles");
+    let run = Pipeline::standard().run(&mut context, &module, &*isa, &settings).expect("runs");
+    assert_eq!(run.text(Stage::Ptx), compiled.ptx());
+    assert_eq!(run.warnings, compiled.warnings);
+    let names = standard();
+    for n in 3..=names.len() {
+        let pipeline = Pipeline::parse(&names[..n].join(",")).expect("a prefix");
+        let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+        if ["buffers", "verify-materialized", "ptx", "tileas-prepare-for-scheduling"].contains(&names[n - 1])
+        {
+            let whole = context.run_to(pipeline.stage(), &module, &*isa, &settings).expect("runs");
+            assert_eq!(run.text(pipeline.stage()), whole.text(pipeline.stage()), "{pipeline}");
+        }
+        assert!(!run.text(pipeline.stage()).is_empty(), "{pipeline}");
+    }
+    // Two neighbours exchanged: refused, or the PTX still assembles from the same instructions.
+    let mut legal = 0;
+    for i in 0..names.len() - 1 {
+        let mut list = names.clone();
+        list.swap(i, i + 1);
+        if let Ok(pipeline) = Pipeline::parse(&list.join(",")) {
+            legal += 1;
+            let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+            assert_eq!(run.text(Stage::Ptx).lines().count(), compiled.ptx().lines().count(), "{pipeline}");
+        }
+    }
+    assert_eq!(legal, 1, "only cleanup and registers may change places");
+}
+
+/// Options of passes hold for their pipeline; passes without work say so (W1001); kernels enter where they are.
+#[test]
+fn options_idle_passes_and_forms() {
+    let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
+    let mut context = Context::new();
+    let list = "agents,place,tileas-generate-schedule{scheduler=serial step_limit=1000},buffers";
+    let pipeline = Pipeline::parse(list).expect("legal");
+    assert_eq!(pipeline.settings(&settings).map(|s| s.get("step-limit")), Ok(Some("1000".to_owned())));
+    let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
+    let serial = run.kernels[0].schedule.as_ref().expect("a schedule").regions[0].schedule.generator;
+    assert_eq!(serial.to_string(), "serial");
+    assert!(run.kernels[0].buffers.is_some() && run.kernels[0].materialized.is_none());
+    // An idle pass, in its place.
+    let list = "agents,place,schedule,buffers,materialize,tileas-unroll-register-loops,prove,lower,ipmsp,cleanup,ptx";
+    let run =
+        Pipeline::parse(list).expect("legal").run(&mut context, &module, &*isa, &settings).expect("runs");
+    let idle: Vec<&str> =
+        run.warnings.iter().filter(|w| w.code == Code::W1001).map(|w| w.message.as_str()).collect();
+    assert!(
+        idle.len() == 2 && idle[0].contains("`tileas-unroll-register-loops` has nothing to do: "),
+        "{idle:?}"
+    );
+    // A materialised kernel enters late; one in value form cannot.
+    let late = Pipeline::parse("prove,lower,cleanup,registers,ptx").expect("legal");
+    let errors = late.run(&mut context, &module, &*isa, &settings).err().expect("value form");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E1004]);
+    let text = context
+        .run_to(Stage::Materialized, &module, &*isa, &settings)
+        .expect("runs")
+        .text(Stage::Materialized);
+    let materialized = parse_module(&text).expect("legal text");
+    let run = late.run(&mut context, &materialized, &*isa, &settings).expect("runs");
+    assert!(run.text(Stage::Ptx).contains("tcgen05.mma"));
+    let early = Pipeline::parse("agents,place").expect("legal");
+    let errors = early.run(&mut context, &materialized, &*isa, &settings).err().expect("past that");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E1004]);
+}
