@@ -177,20 +177,20 @@ fn copies_have_stamps_of_their_own() {
 fn stale_analyses_are_refused() {
     let Known { mut func, plan, analysis, buffers, for_op } = known(GEMM);
     let mut manager = AnalysisManager::new();
-    let absent = manager.get::<ScheduleAnalysis>(&func).err().expect("nobody published it");
+    let absent = manager.get::<ScheduleAnalysis>(&func).expect_err("nobody published it");
     assert_eq!((absent.code, absent.notes.len()), (Code::E1008, 0), "{absent}");
     manager.publish(&func, plan);
     manager.publish(&func, analysis);
     manager.publish(&func, buffers);
     assert!(manager.get::<AgentPlan>(&func).is_ok() && manager.has::<BufferAssignment>(&func));
     // Of a copy nothing is known.
-    let other = manager.get::<ScheduleAnalysis>(&func.clone()).err().expect("another function");
+    let other = manager.get::<ScheduleAnalysis>(&func.clone()).expect_err("another function");
     assert_eq!(other.code, Code::E1009, "{other}");
     assert!(other.to_string().contains("another function"), "{other}");
     // A change makes everything stale.
     let before = func.stamp();
     func.set_int(for_op, keys::START, 3);
-    let stale = manager.get::<ScheduleAnalysis>(&func).err().expect("the function changed");
+    let stale = manager.get::<ScheduleAnalysis>(&func).expect_err("the function changed");
     assert_eq!(stale.code, Code::E1009, "{stale}");
     assert!(
         stale.message.contains("ScheduleAnalysis") && stale.to_string().contains("published: 1"),
@@ -217,7 +217,7 @@ fn stale_analyses_are_refused() {
     assert!(manager.take::<ScheduleAnalysis>().is_some() && manager.take::<ScheduleAnalysis>().is_none());
     manager.publish(&func, ScheduleAnalysis::default());
     manager.invalidate(AnalysisKind::Schedule, "place");
-    let error = manager.get::<ScheduleAnalysis>(&func).err().expect("dropped");
+    let error = manager.get::<ScheduleAnalysis>(&func).expect_err("dropped");
     assert!(error.code == Code::E1008 && error.to_string().contains("`place`"), "{error}");
 }
 
