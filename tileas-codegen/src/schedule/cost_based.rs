@@ -290,7 +290,7 @@ impl CostBased {
                 break;
             }
             // Mostly from the last success; sometimes from nothing.
-            let warm = (self.tabu_seed % 4 != 0).then_some((&self.best[..], found));
+            let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
             let seed = self.tabu_seed.wrapping_add(o.seed << 32);
             let (rrt, ims) = (&mut self.rrt, &mut self.ims);
             if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
