@@ -107,7 +107,8 @@ impl CostBased {
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
         (self.tabu_seed, self.deepest) = (0, 1);
-        let bound = bound.max(self.packing.bound(p));
+        // Where packing rules out every II, one attempt at the last one says what does not fit.
+        let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
         self.trail.clear();
