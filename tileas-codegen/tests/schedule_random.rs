@@ -51,6 +51,23 @@ fn random_problems_have_legal_schedules() {
     assert!(pipelined >= 5 && pipelined > refused, "{refused} {fallback} {pipelined}: tests too little");
 }
 
+/// Inputs of the fuzz target that once went wrong, as hexadecimal bytes.
+const FOUND: &[&str] = &[
+    // The descent went on for ever where no II between the bound and the best had windows.
+    "00000091919191919191dd9191919191919191919125040000000091919191919191dd9191919191919191919104fffbcbc2c2c2774733",
+];
+
+#[test]
+fn inputs_that_once_went_wrong() {
+    for text in FOUND {
+        let digits = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("two digits");
+        let data: Vec<u8> = (0..text.len()).step_by(2).map(digits).collect();
+        let mut u = Unstructured::new(&data);
+        let (p, o) = (problem(&mut u).expect("a problem"), options(&mut u).expect("options"));
+        check(&p, &o, &mut Scheduler::new());
+    }
+}
+
 struct Note(u64);
 
 impl Drop for Note {

@@ -282,7 +282,10 @@ impl CostBased {
             self.tabu_seed = self.tabu_seed.wrapping_add(1);
             let far = stride > 1;
             let mut share = left.min(if far { slice / 8 } else { slice } + 1);
-            left -= share;
+            // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
+            let setup = 1 + (u64::from(g.n) + u64::from(ii)) / 16;
+            left = left.saturating_sub(share.max(setup));
+            share = share.saturating_sub(setup);
             let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
                 && self.closure.build(g, ii)
                 && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
