@@ -97,7 +97,7 @@ impl CostBased {
         bound: u32,
         cap: u32,
     ) -> Option<u32> {
-        self.attempts = 0;
+        (self.attempts, self.end) = (0, None);
         // Steps of large loops take longer.
         self.budget = match u64::from(g.n) {
             n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,

@@ -43,7 +43,8 @@ impl CostBased {
     /// Notes how the try at an II ended; `rung`: who placed all ops.
     pub(super) fn record(&mut self, ii: u32, rung: Option<Rung>) {
         let unplaced = if self.out_of_steps { TryEnd::OutOfSteps } else { TryEnd::NotPlaced };
-        let end = rung.map_or(self.end.unwrap_or(unplaced), TryEnd::Placed);
+        let end = self.end.take().filter(|_| rung.is_none());
+        let end = rung.map_or(end.unwrap_or(unplaced), TryEnd::Placed);
         let stuck = self.ims.stuck.filter(|_| rung.is_none()).map(|s| s.node);
         self.trail.add(ii, end, stuck);
         if let Some(rung) = rung {
