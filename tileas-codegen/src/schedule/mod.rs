@@ -144,7 +144,16 @@ impl Scheduler {
         }
         let found = self.optimise(problem, options, found, cap, out);
         if let Some(ii) = found {
-            self.cost.shorten(problem, &self.graph, options, ii);
+            if out.optimality.is_none() {
+                self.cost.shorten(problem, &self.graph, options, ii);
+            } else {
+                // Shorter lives must not cost what was proven.
+                let before = self.cost.starts().to_vec();
+                self.cost.shorten(problem, &self.graph, options, ii);
+                if length(problem, self.cost.starts(), ii) > length(problem, &before, ii) {
+                    self.cost.keep(&before);
+                }
+            }
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
             out.ii = ii;
@@ -220,12 +229,23 @@ fn check_optimal(p: &Problem, out: &RegionSchedule) -> CodegenResult<()> {
     if out.optimality.is_none() {
         return Ok(());
     }
-    let violations = verify::verify(p, out);
-    let Some(first) = violations.first() else { return Ok(()) };
-    let text = format!("exact mode made a schedule that is not legal: {}", first.message);
+    let mut wrong: Vec<String> = verify::verify(p, out).into_iter().map(|v| v.message).collect();
+    let made = (out.ii, out.code_stages(), out.stage_count);
+    if let Some(o) = out.optimality.filter(|o| (o.ii.1, o.stages.1, o.stage_count.1) != made) {
+        wrong.push(format!("it says {o}, the schedule has {made:?}"));
+    }
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let text = format!("exact mode made a schedule that is not legal: {first}");
     let mut error = CodegenError::new(Code::E0410, Loc::NONE, text);
-    error.notes.extend(violations[1..].iter().map(|v| (Loc::NONE, v.message.clone())));
+    error.notes.extend(wrong[1..].iter().map(|text| (Loc::NONE, text.clone())));
     Err(error)
+}
+
+/// Last stage with a start, and the stage the last op finishes in.
+fn length(p: &Problem, starts: &[i64], ii: u32) -> (i64, i64) {
+    let last = starts.iter().max().map_or(0, |&t| t / i64::from(ii));
+    let ends = p.nodes().zip(starts).map(|(u, &t)| t + i64::from(p.latency(u)));
+    (last, ends.max().unwrap_or(0) / i64::from(ii))
 }
 
 /// Writes starts, stages and order.

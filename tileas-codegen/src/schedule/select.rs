@@ -63,8 +63,9 @@ impl SchedulerChoice {
             "cost" | "cost-based" | "CostBased" => (SchedulerChoice::CostBased, None),
             "optimal" => (SchedulerChoice::Optimal, None),
             other => {
-                let text =
-                    format!("unknown scheduler `{other}`, using `cost-based` (auto, serial, cost-based, optimal)");
+                let text = format!(
+                    "unknown scheduler `{other}`, using `cost-based` (auto, serial, cost-based, optimal)"
+                );
                 (SchedulerChoice::CostBased, Some(CodegenError::new(Code::W0401, Loc::NONE, text)))
             }
         }

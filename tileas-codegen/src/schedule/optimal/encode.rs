@@ -152,7 +152,8 @@ impl Decision {
                 let here = self.theory.at_least(time, stage * ii);
                 let above = self.theory.at_least(time, (stage + 1) * ii);
                 for r in 1..ii {
-                    let (start, row) = (self.theory.at_least(time, stage * ii + r), self.theory.at_least(row, r));
+                    let (start, row) =
+                        (self.theory.at_least(time, stage * ii + r), self.theory.at_least(row, r));
                     self.clause(&[(here, false), (above, true), (start, false), (row, true)]);
                     self.clause(&[(here, false), (above, true), (start, true), (row, false)]);
                 }

@@ -22,7 +22,9 @@ mod windows;
 use super::analysis::Optimality;
 use super::cost_based::CostBased;
 use super::graph::Graph;
+use super::length;
 use super::options::{Rung, ScheduleOptions};
+
 use super::problem::{MAX_QUANTITY, Node, Problem};
 use search::Search;
 
@@ -52,11 +54,6 @@ impl CostBased {
     /// Makes `starts` the last success, compacted where that leaves it as short.
     fn adopt(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, starts: &[i64]) {
         let exact = ScheduleOptions { rrt_size_threshold: 0, ..o.clone() };
-        let length = |starts: &[i64]| {
-            let last = starts.iter().max().map_or(0, |&t| t / i64::from(ii));
-            let ends = p.nodes().zip(starts).map(|(u, &t)| t + i64::from(p.latency(u)));
-            (last, ends.max().unwrap_or(0) / i64::from(ii))
-        };
         let fits = ii <= MAX_QUANTITY / 2
             && self.ims.prepare(p, g, ii.into(), o.max_stages)
             && self.rrt.reset(p, ii, 0).is_ok()
@@ -67,7 +64,7 @@ impl CostBased {
             for (u, &t) in starts.iter().enumerate() {
                 self.rrt.place(Node::from_u32(u as u32), t);
             }
-            if self.finish(p, g, &exact, ii) && length(self.starts()) <= length(starts) {
+            if self.finish(p, g, &exact, ii) && length(p, self.starts(), ii) <= length(p, starts, ii) {
                 return;
             }
         }

@@ -174,13 +174,7 @@ pub(super) fn earliest(g: &Graph, ii: i64) -> Option<Vec<i64>> {
 
 impl Model {
     /// The model, or why there is none.
-    pub fn new(
-        p: &Problem,
-        g: &Graph,
-        o: &ScheduleOptions,
-        ii: u32,
-        goal: Goal,
-    ) -> Result<Model, NoModel> {
+    pub fn new(p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, goal: Goal) -> Result<Model, NoModel> {
         let n = g.n as usize;
         if n > MAX_OPS || ii > MAX_II {
             return Err(NoModel::TooLarge);
@@ -433,4 +427,3 @@ impl Model {
         held.max_by_key(|&u| (self.weight(u), std::cmp::Reverse(u))).map_or(NONE, |u| u as u32)
     }
 }
-

@@ -24,7 +24,8 @@ impl Model {
                         }
                         // They meet where y begins at most y.len - 1 cycles before x and x.len - 1 after it.
                         any = true;
-                        let first = (x.offset as usize + 2 * ii + 1 - y.offset as usize - y.len as usize) % ii;
+                        let first =
+                            (x.offset as usize + 2 * ii + 1 - y.offset as usize - y.len as usize) % ii;
                         for k in 0..((x.len + y.len - 1) as usize).min(ii) {
                             meets[(first + k) % ii] = true;
                         }

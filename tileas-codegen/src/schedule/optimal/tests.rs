@@ -90,7 +90,8 @@ fn brute(p: &Problem, ii: u32) -> Option<(u32, u32)> {
                 }
             };
             for e in p.edges().values() {
-                let least = start[e.from.as_u32() as usize] + i64::from(e.latency) - wide * i64::from(e.distance);
+                let least =
+                    start[e.from.as_u32() as usize] + i64::from(e.latency) - wide * i64::from(e.distance);
                 raise(&mut start, e.to.as_u32() as usize, least.min(end));
             }
             for u in p.nodes() {
@@ -179,7 +180,10 @@ fn random_loops_of_every_family_are_between_bound_and_heuristic() {
             proven += u32::from(least == most);
             // What the heuristics proved must hold, and a schedule exists up to theirs.
             assert!(least <= heuristic.ii, "{family:?} {seed}: a schedule was refuted");
-            assert!(most >= heuristic.trail.proven, "{family:?} {seed}: refuted by the heuristics, found here");
+            assert!(
+                most >= heuristic.trail.proven,
+                "{family:?} {seed}: refuted by the heuristics, found here"
+            );
             if heuristic.stats.ii_is_optimal && least == most {
                 assert_eq!(least, heuristic.ii, "{family:?} {seed}");
             }

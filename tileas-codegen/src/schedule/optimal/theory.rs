@@ -89,13 +89,26 @@ struct Counted {
 enum Reason {
     None,
     /// `b >= a + c` with the least value of `a`.
-    Least { difference: u32, a: i32 },
+    Least {
+        difference: u32,
+        a: i32,
+    },
     /// `a <= b - c` with the largest value of `b`.
-    Most { difference: u32, b: i32 },
+    Most {
+        difference: u32,
+        b: i32,
+    },
     /// The condition does not hold, since `a` is at least this and `b` at most that.
-    Contradiction { difference: u32, a: i32, b: i32 },
+    Contradiction {
+        difference: u32,
+        a: i32,
+        b: i32,
+    },
     /// A row is full by this many of its literals.
-    Full { row: u32, taken: u32 },
+    Full {
+        row: u32,
+        taken: u32,
+    },
 }
 
 enum Undo {
@@ -262,9 +275,7 @@ impl Differences {
         let value = self.condition_value(acts, &d);
         if value == lbool::TRUE {
             match self.at_least(d.b, least) {
-                Test::Lit(lit) => {
-                    self.hand_back(acts, lit, Reason::Least { difference: id, a: a.min })
-                }
+                Test::Lit(lit) => self.hand_back(acts, lit, Reason::Least { difference: id, a: a.min }),
                 _ => {
                     let bound = self.at_least(d.a, a.min);
                     self.refuse(acts, d, bound, true)
@@ -290,9 +301,7 @@ impl Differences {
         if value == lbool::TRUE {
             // a <= most.
             match self.at_least(d.a, most + 1) {
-                Test::Lit(lit) => {
-                    self.hand_back(acts, !lit, Reason::Most { difference: id, b: b.max })
-                }
+                Test::Lit(lit) => self.hand_back(acts, !lit, Reason::Most { difference: id, b: b.max }),
                 _ => {
                     let bound = self.at_least(d.b, b.max + 1);
                     self.refuse(acts, d, bound, false)
@@ -369,10 +378,7 @@ impl Differences {
         let reason = Reason::Full { row, taken: r.taken.len() as u32 };
         for k in 0..self.rows[row as usize].entries.len() {
             let (units, lit) = self.rows[row as usize].entries[k];
-            if units > left
-                && self.value(acts, lit) == lbool::UNDEF
-                && !self.hand_back(acts, !lit, reason)
-            {
+            if units > left && self.value(acts, lit) == lbool::UNDEF && !self.hand_back(acts, !lit, reason) {
                 return false;
             }
         }
