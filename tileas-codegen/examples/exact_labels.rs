@@ -11,7 +11,7 @@
 //! nothing settled). Beside `benches/quality/judge.py`, this needs no other solver, and it proves stages as well.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::io::Write;
 use std::time::Instant;
 use tileas_codegen::schedule::families::Family;
 use tileas_codegen::schedule::{ScheduleOptions, Scheduler, SchedulerChoice, verify::verify};
@@ -32,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..heuristic.clone()
     };
     let mut scheduler = Scheduler::new();
-    let mut table = String::new();
+    // Line by line: the largest loops take minutes.
+    let mut table = std::fs::File::create(out)?;
     let mut counts: BTreeMap<(&str, u32), [u32; LABELS.len()]> = BTreeMap::new();
     for name in families.split(',') {
         let family = Family::ALL.into_iter().find(|f| f.name() == name);
@@ -71,7 +72,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    std::fs::write(out, table)?;
     println!("| family | ops | {} |\n|---|---|{}", LABELS.join(" | "), "---|".repeat(LABELS.len()));
     for ((family, size), labels) in counts {
         let labels = labels.map(|n| n.to_string()).join(" | ");
