@@ -22,6 +22,8 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E0402"], ("tileas-codegen/tests/schedule_rules.rs", "empty_and_odd_problems")),
     // Schedules that no generator makes; the test damages one.
     (&["E0403", "E0404", "E0405", "E0406", "E0407", "E0408"], (PASS, "damaged_schedules_are_not_legal")),
+    // Builds without the feature of exact mode.
+    (&["E0409"], ("tileas-codegen/tests/schedule_optimal.rs", "exact_mode_needs_its_feature")),
     // Lists of passes and analyses have no kernel text.
     (&["E1005"], (PASS, "malformed_pipelines_are_refused")),
     (&["E1006"], (PASS, "missing_and_dropped_facts_are_refused")),
@@ -46,6 +48,7 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
 
 /// Codes without a test: what they refuse, an earlier stage refuses or never makes.
 const GUARDS: &[&str] = &[
+    "E0410", // exact mode makes legal schedules
     "E0601", // place copies a tile that is used after its update
     "E0604", // ties join values of one type
     "E0605", // agents are formed from whole register chains

@@ -176,6 +176,7 @@ impl Setting for SchedulerChoice {
             SchedulerChoice::Auto => "auto",
             SchedulerChoice::Serial => "serial",
             SchedulerChoice::CostBased => "cost",
+            SchedulerChoice::Optimal => "optimal",
         }
         .to_owned()
     }
@@ -221,7 +222,7 @@ macro_rules! settings {
             /// Sets an option by name. `_` counts as `-` in names.
             ///
             /// # Errors
-            /// `E1002` for an unknown name, `E1003` for a value that is not allowed.
+            /// `E1002` for an unknown name, `E1003` for a value that is not allowed, `E0409` for exact mode without its feature.
             pub fn set(&mut self, name: &str, value: &str) -> CodegenResult<&mut Self> {
                 let canonical = name.replace('_', "-");
                 match canonical.as_str() {
@@ -232,6 +233,7 @@ macro_rules! settings {
                     _ => return Err(unknown(name)),
                 }
                 if canonical == "scheduler" {
+                    self.settings.scheduler.check()?;
                     self.settings.warnings.retain(|w| w.code != Code::W0401);
                     self.settings.warnings.extend(SchedulerChoice::parse(value).1);
                 }
@@ -248,7 +250,7 @@ settings! {
     constraint_mode: ConstraintMode = ConstraintMode::Spec, "constraint-mode", Allowed::Words(&["spec", "strict"]);
 
     /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
-    scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost"]);
+    scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost", "optimal"]);
     /// What a cycle is: a weight of the published machine model, or a clock of the hardware units and of the agents.
     cycle_model: CycleModel = CycleModel::Slot, "cycle-model", Allowed::Words(&["slot", "real"]);
     /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
@@ -287,6 +289,8 @@ settings! {
     arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
     /// Steps of tabu and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
     exact_steps: u64 = 8_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.
+    optimal_steps: u64 = 200_000, "optimal-steps", Allowed::Int(0, u64::MAX);
     /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
     lifetime_steps: u64 = 4_000, "lifetime-steps", Allowed::Int(0, u64::MAX);
     /// Registers per thread above which seats pay a spill surcharge.
@@ -474,6 +478,7 @@ impl Settings {
             permute_budget: self.permute_budget,
             arm_steps: self.arm_steps,
             exact_steps: self.exact_steps,
+            optimal_steps: self.optimal_steps,
             lifetime_steps: self.lifetime_steps,
             spill_budget: self.spill_budget,
             latency_ceilings: self.latency_ceilings,
@@ -495,7 +500,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 \
+             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
              simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \

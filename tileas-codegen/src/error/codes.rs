@@ -118,6 +118,8 @@ codes! {
     E0406 = "failed to legalize schedule: group or max_depth is not kept";
     E0407 = "failed to legalize schedule: an exclusion is not recorded";
     E0408 = "failed to legalize schedule: a channel has fewer slots than it needs";
+    E0409 = "exact mode asked for in a build without it";
+    E0410 = "schedule of exact mode that the checker refuses";
     W0401 = "unknown scheduler name";
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";

@@ -68,6 +68,45 @@ pub struct Stats {
     pub ii_is_optimal: bool,
 }
 
+/// What exact mode proved of a schedule: between which two numbers the best one lies.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Optimality {
+    /// The least II: no smaller than the first, no larger than the second.
+    pub ii: (u32, u32),
+    /// The fewest stages with a start, at the II of the schedule.
+    pub stages: (u32, u32),
+    /// The least stage count (by the last finish) at that II and with those stages.
+    pub stage_count: (u32, u32),
+    /// Steps used, of `optimal-steps`.
+    pub steps: u64,
+}
+
+/// `optimal`, or `bounds lo..hi`.
+fn verdict((least, most): (u32, u32)) -> String {
+    if least == most { "optimal".to_owned() } else { format!("bounds {least}..{most}") }
+}
+
+impl Optimality {
+    /// Whether everything asked was proven.
+    pub fn is_optimal(&self) -> bool {
+        [self.ii, self.stages, self.stage_count].iter().all(|r| r.0 == r.1)
+    }
+
+    /// What is known of the II: `optimal`, or `bounds lo..hi`.
+    pub fn verdict(&self) -> String {
+        verdict(self.ii)
+    }
+}
+
+impl fmt::Display for Optimality {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ii {} {}, ", self.ii.1, verdict(self.ii))?;
+        let stages = if self.stages.1 == 1 { "stage" } else { "stages" };
+        write!(f, "{} {stages} {}, ", self.stages.1, verdict(self.stages))?;
+        write!(f, "stage_count {} {}", self.stage_count.1, verdict(self.stage_count))
+    }
+}
+
 /// A slot or a pool in a diagnostic.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum ResourceRef {
@@ -184,6 +223,8 @@ pub struct RegionSchedule {
     pub failure: Option<FailureReport>,
     /// Counters.
     pub stats: Stats,
+    /// What exact mode proved, where it ran.
+    pub optimality: Option<Optimality>,
     /// What the search did.
     pub trail: Trail,
 }
@@ -205,6 +246,7 @@ impl RegionSchedule {
             warnings,
             failure,
             stats,
+            optimality,
             trail,
         } = self;
         name.clear();
@@ -219,6 +261,7 @@ impl RegionSchedule {
         warnings.clear();
         *failure = None;
         *stats = Stats::default();
+        *optimality = None;
         trail.clear();
     }
 

@@ -140,5 +140,46 @@ pub fn check(p: &Problem, options: &ScheduleOptions, warm: &mut Scheduler) -> Ve
         let end = p.nodes().map(|n| u64::from(schedule.start[n]) + u64::from(p.latency(n).max(1))).max();
         assert!(end.unwrap_or(0) <= u64::from(stages) * u64::from(schedule.ii));
     }
+    #[cfg(feature = "optimal")]
+    if p.num_nodes() <= EXACT_OPS {
+        check_exact(p, options, warm, &schedule);
+    }
     if schedule.status.serial_fallback { Verdict::Fallback } else { Verdict::Pipelined }
+}
+
+/// Ops of the largest problem that goes to exact mode as well, and the steps it gets.
+#[cfg(feature = "optimal")]
+const EXACT_OPS: usize = 12;
+#[cfg(feature = "optimal")]
+const EXACT_STEPS: u64 = 1_000;
+
+/// Exact mode against the heuristics: no worse, and each agrees with what the other one proved.
+#[cfg(feature = "optimal")]
+fn check_exact(p: &Problem, options: &ScheduleOptions, warm: &mut Scheduler, heuristic: &RegionSchedule) {
+    let scheduler = super::SchedulerChoice::Optimal;
+    let options = ScheduleOptions { scheduler, optimal_steps: EXACT_STEPS, ..options.clone() };
+    let exact = warm.schedule(p, &options).unwrap_or_else(|e| panic!("{e}"));
+    assert!(verify::verify(p, &exact).is_empty(), "{exact:#?}");
+    let found = exact.optimality.expect("exact mode ran");
+    let fallback = exact.status.serial_fallback;
+    assert!(
+        exact.ii <= heuristic.ii,
+        "ii {} is worse than that of the heuristics, {}",
+        exact.ii,
+        heuristic.ii
+    );
+    assert_eq!(
+        (found.ii.1, found.stages.1, found.stage_count.1),
+        (exact.ii, exact.code_stages(), exact.stage_count)
+    );
+    assert!(found.ii.0 <= exact.ii && found.stages.0 <= found.stages.1, "{found}");
+    assert!(exact.bounds.max() <= exact.ii && found.steps <= EXACT_STEPS, "{found}");
+    if heuristic.stats.ii_is_optimal {
+        assert_eq!(exact.ii, heuristic.ii, "the heuristics proved theirs");
+    }
+    if !fallback {
+        assert!(exact.ii >= heuristic.trail.proven, "refuted by the heuristics: {}", heuristic.trail.proven);
+    }
+    let cold = Scheduler::new().schedule(p, &options).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(exact, cold, "a warm scheduler gave another answer in exact mode");
 }

@@ -138,6 +138,16 @@ impl Document {
             json!({"converged": converged, "budget_exceeded": budget_exceeded, "serial_fallback": serial_fallback}),
         );
         put("bounds", bounds(p, schedule));
+        if let Some(o) = &schedule.optimality {
+            let range = |(lower, upper): (u32, u32)| json!({"lower": lower, "upper": upper});
+            put(
+                "optimality",
+                json!({
+                    "verdict": o.verdict(), "ii": range(o.ii), "stages": range(o.stages),
+                    "stage_count": range(o.stage_count), "steps": o.steps,
+                }),
+            );
+        }
         for key in ["slots", "pools", "ops", "edges"] {
             put(key, self.input.get(key).cloned().unwrap_or_else(|| Value::Array(Vec::new())));
         }

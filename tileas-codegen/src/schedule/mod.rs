@@ -32,6 +32,8 @@ mod ims;
 pub mod json;
 mod ladder;
 pub mod lifetime;
+#[cfg(feature = "optimal")]
+mod optimal;
 pub mod options;
 mod packing;
 pub mod problem;
@@ -45,7 +47,7 @@ mod stages;
 pub mod trail;
 pub mod verify;
 
-pub use analysis::{Exclusion, FailureReport, Generator, RegionSchedule, Stats, Status};
+pub use analysis::{Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status};
 pub use bounds::Bounds;
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
@@ -94,7 +96,8 @@ impl Scheduler {
     ///
     /// # Errors
     /// The first structural error of the problem (`E0303`…`E0308`), `E0402` if even the serial schedule does not fit
-    /// 31 bits, and `E0401` if pipelining fails and the options require it.
+    /// 31 bits, `E0401` if pipelining fails and the options require it, `E0409` for exact mode without its feature,
+    /// and `E0410` if the checker refuses what exact mode made.
     pub fn schedule_into(
         &mut self,
         problem: &Problem,
@@ -102,6 +105,7 @@ impl Scheduler {
         out: &mut RegionSchedule,
     ) -> CodegenResult<()> {
         out.clear();
+        options.scheduler.check()?;
         out.name.push_str(problem.name());
         let mut errors = Vec::new();
         problem.check_structure(&options.limits, &mut errors);
@@ -137,14 +141,26 @@ impl Scheduler {
         self.cost.trail.copy_into(&mut out.trail);
         if let Some(ii) = found {
             self.cost.fewest_stages(problem, &self.graph, options, ii);
-            self.cost.shorten(problem, &self.graph, options, ii);
+        }
+        let found = self.optimise(problem, options, found, cap, out);
+        if let Some(ii) = found {
+            if out.optimality.is_none() {
+                self.cost.shorten(problem, &self.graph, options, ii);
+            } else {
+                // Shorter lives must not cost what was proven.
+                let before = self.cost.starts().to_vec();
+                self.cost.shorten(problem, &self.graph, options, ii);
+                if length(problem, self.cost.starts(), ii) > length(problem, &before, ii) {
+                    self.cost.keep(&before);
+                }
+            }
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
             out.ii = ii;
             out.stage_count = (finish + 1).div_ceil(ii.into()).min(MAX_QUANTITY.into()) as u32;
             publish(&self.graph, self.cost.starts(), &mut self.ranks, out);
             out.stats.ii_is_optimal = ii <= self.cost.proven;
-            return Ok(());
+            return check_optimal(problem, out);
         }
         let report = self.cost.report(problem, cap.max(1));
         if options.require_pipelining {
@@ -161,7 +177,43 @@ impl Scheduler {
         out.generator = Generator::Serial;
         out.status.serial_fallback = true;
         self.publish_serial(serial_ii, out);
+        if let Some(o) = &mut out.optimality {
+            (o.ii.1, o.stages, o.stage_count) = (serial_ii, (1, 1), (1, 1));
+        }
         Ok(())
+    }
+
+    /// Exact mode, where it is asked for and pipelining was not refused.
+    #[cfg(feature = "optimal")]
+    fn optimise(
+        &mut self,
+        p: &Problem,
+        o: &ScheduleOptions,
+        found: Option<u32>,
+        cap: u32,
+        out: &mut RegionSchedule,
+    ) -> Option<u32> {
+        if o.scheduler != SchedulerChoice::Optimal || (found.is_none() && o.latency_ceilings) {
+            return found;
+        }
+        let (best, report) = self.cost.optimise(p, &self.graph, o, found, cap);
+        out.stats.rung = self.cost.rung;
+        out.trail.proven = self.cost.proven;
+        out.status.budget_exceeded |= !report.is_optimal();
+        out.optimality = Some(report);
+        best
+    }
+
+    #[cfg(not(feature = "optimal"))]
+    fn optimise(
+        &mut self,
+        _: &Problem,
+        _: &ScheduleOptions,
+        found: Option<u32>,
+        _: u32,
+        _: &mut RegionSchedule,
+    ) -> Option<u32> {
+        found
     }
 
     fn publish_serial(&mut self, ii: u32, out: &mut RegionSchedule) {
@@ -170,6 +222,30 @@ impl Scheduler {
         publish(&self.graph, &self.serial, &mut self.ranks, out);
         out.stats.ii_is_optimal = ii == out.bounds.max();
     }
+}
+
+/// What exact mode made is judged before anybody sees it.
+fn check_optimal(p: &Problem, out: &RegionSchedule) -> CodegenResult<()> {
+    if out.optimality.is_none() {
+        return Ok(());
+    }
+    let mut wrong: Vec<String> = verify::verify(p, out).into_iter().map(|v| v.message).collect();
+    let made = (out.ii, out.code_stages(), out.stage_count);
+    if let Some(o) = out.optimality.filter(|o| (o.ii.1, o.stages.1, o.stage_count.1) != made) {
+        wrong.push(format!("it says {o}, the schedule has {made:?}"));
+    }
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let text = format!("exact mode made a schedule that is not legal: {first}");
+    let mut error = CodegenError::new(Code::E0410, Loc::NONE, text);
+    error.notes.extend(wrong[1..].iter().map(|text| (Loc::NONE, text.clone())));
+    Err(error)
+}
+
+/// Last stage with a start, and the stage the last op finishes in.
+fn length(p: &Problem, starts: &[i64], ii: u32) -> (i64, i64) {
+    let last = starts.iter().max().map_or(0, |&t| t / i64::from(ii));
+    let ends = p.nodes().zip(starts).map(|(u, &t)| t + i64::from(p.latency(u)));
+    (last, ends.max().unwrap_or(0) / i64::from(ii))
 }
 
 /// Writes starts, stages and order.

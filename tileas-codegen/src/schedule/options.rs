@@ -10,6 +10,8 @@ pub enum SchedulerChoice {
     Serial,
     /// Always the cost-based generator.
     CostBased,
+    /// The cost-based generator, then exact mode: the least II and the fewest stages, with proofs (feature `optimal`).
+    Optimal,
 }
 
 /// What a cycle of a schedule is.
@@ -175,6 +177,9 @@ pub struct ScheduleOptions {
     pub latency_ceilings: bool,
     /// Strategies tried; for experiments.
     pub rungs: Rungs,
+    /// Steps of exact mode in one region: conflicts of the solver, and one more per 4096 literals it sets
+    /// (`optimal-steps`, default 200 000; only with `scheduler = optimal`).
+    pub optimal_steps: u64,
     /// Placements spent on shorter lifetimes at the interval found (`lifetime-steps`, default 4 000; 0: compaction
     /// only).
     pub lifetime_steps: u64,
@@ -210,6 +215,7 @@ impl Default for ScheduleOptions {
             rungs: Rungs::ALL,
             lifetime_steps: 4_000,
             exact_steps: 8_000_000,
+            optimal_steps: 200_000,
             seed: 0,
         }
     }
@@ -228,7 +234,7 @@ mod tests {
         assert_eq!((o.arm_policy, o.g2_horizon), Default::default());
         assert_eq!((o.permute_budget, o.arm_steps, o.spill_budget), (24, 60_000, None));
         assert_eq!((o.latency_ceilings, o.rungs, o.lifetime_steps), (false, Rungs::ALL, 4_000));
-        assert_eq!(o.exact_steps, 8_000_000);
+        assert_eq!((o.exact_steps, o.optimal_steps), (8_000_000, 200_000));
         assert_eq!((o.rrt_size_threshold, o.limits.max_ops, o.limits.max_edges), (4096, 100_000, 1_000_000));
     }
 }

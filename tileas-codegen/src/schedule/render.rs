@@ -45,6 +45,9 @@ fn write_table(out: &mut String, p: &Problem, s: &RegionSchedule) -> std::fmt::R
         write!(out, ", budget exceeded")?;
     }
     writeln!(out)?;
+    if let Some(o) = &s.optimality {
+        writeln!(out, "exact mode: {o} ({} steps)", o.steps)?;
+    }
     let ids = |nodes: &[Node]| nodes.iter().map(|&n| p.id(n)).collect::<Vec<_>>().join(" -> ");
     let b = &s.bounds;
     let slot = b.resource_slot.map_or("-", |x| &p.slots()[x].name);

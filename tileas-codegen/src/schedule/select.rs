@@ -6,7 +6,7 @@
 
 use super::analysis::Generator;
 use super::options::{ScheduleOptions, SchedulerChoice, SelectorKind};
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 
 /// What the selector knows of a region.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct RegionSummary {
 pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Generator {
     match options.scheduler {
         SchedulerChoice::Serial => return Generator::Serial,
-        SchedulerChoice::CostBased => return Generator::CostBased,
+        SchedulerChoice::CostBased | SchedulerChoice::Optimal => return Generator::CostBased,
         SchedulerChoice::Auto => {}
     }
     let Some(s) = summary else { return Generator::CostBased };
@@ -42,15 +42,30 @@ pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Gen
 }
 
 impl SchedulerChoice {
+    /// Refuses exact mode where it was not built in.
+    ///
+    /// # Errors
+    /// `E0409`, naming the feature.
+    pub fn check(self) -> CodegenResult<()> {
+        if self != SchedulerChoice::Optimal || cfg!(feature = "optimal") {
+            return Ok(());
+        }
+        let text = "`scheduler = optimal` is not part of this build: enable the feature `optimal` of \
+                    `tileas-codegen` (`cargo build --features optimal`), or use `scheduler = cost`";
+        Err(CodegenError::new(Code::E0409, Loc::NONE, text))
+    }
+
     /// Reads the word of the option `scheduler`. An unknown word selects the cost-based generator, with a warning.
     pub fn parse(word: &str) -> (SchedulerChoice, Option<CodegenError>) {
         match word {
             "auto" => (SchedulerChoice::Auto, None),
             "serial" | "Serial" => (SchedulerChoice::Serial, None),
             "cost" | "cost-based" | "CostBased" => (SchedulerChoice::CostBased, None),
+            "optimal" => (SchedulerChoice::Optimal, None),
             other => {
-                let text =
-                    format!("unknown scheduler `{other}`, using `cost-based` (auto, serial, cost-based)");
+                let text = format!(
+                    "unknown scheduler `{other}`, using `cost-based` (auto, serial, cost-based, optimal)"
+                );
                 (SchedulerChoice::CostBased, Some(CodegenError::new(Code::W0401, Loc::NONE, text)))
             }
         }
@@ -81,11 +96,13 @@ mod tests {
         }
         let cost = ScheduleOptions { scheduler: SchedulerChoice::CostBased, ..ScheduleOptions::default() };
         assert_eq!(select(Some(&forced), &cost), Generator::CostBased);
+        let optimal = ScheduleOptions { scheduler: SchedulerChoice::Optimal, ..ScheduleOptions::default() };
+        assert_eq!(select(Some(&forced), &optimal), Generator::CostBased);
     }
 
     #[test]
     fn words() {
-        for w in ["auto", "serial", "Serial", "cost", "cost-based", "CostBased"] {
+        for w in ["auto", "serial", "Serial", "cost", "cost-based", "CostBased", "optimal"] {
             assert_eq!(SchedulerChoice::parse(w).1, None, "{w}");
         }
         let (choice, warning) = SchedulerChoice::parse("fast");

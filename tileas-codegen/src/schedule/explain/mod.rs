@@ -221,6 +221,9 @@ pub fn explain_region(
     let ops: Vec<OpWhy> = ops.collect();
     let mut notes: Vec<String> =
         schedule.warnings.iter().map(|w| format!("{}: {}", w.code, w.message)).collect();
+    if let Some(o) = &schedule.optimality {
+        notes.push(format!("exact mode: {o} ({} steps)", o.steps));
+    }
     if let Some(failure) = &schedule.failure {
         notes.extend(failure.lines(problem));
     }
