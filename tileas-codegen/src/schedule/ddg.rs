@@ -24,11 +24,12 @@ use super::{
     CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions,
     Scheduler, Use,
 };
-use crate::agents::AgentPlan;
+use crate::agents::{AgentKind, AgentPlan};
 use crate::constraints::{ConstraintMap, Group};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef};
 use crate::isa::{MachineModel, TargetIsa};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
@@ -87,6 +88,7 @@ pub fn schedule_function_with(
             ii: schedule.ii,
             stage_count: schedule.stage_count,
             serial: schedule.generator == Generator::Serial,
+            model: opts.cycle_model,
             ..LoopSchedule::default()
         };
         for (node, &op) in ops.iter() {
@@ -153,10 +155,10 @@ struct NodeInfo {
     is_region: bool,
 }
 
-/// Edges under construction: unique in (from, to, distance), the largest latency wins.
+/// Edges under construction: unique in (from, to, distance), the largest latency wins; `true`: a value lives along it.
 #[derive(Default)]
 struct Edges {
-    list: Vec<(Node, Node, u32, u32)>,
+    list: Vec<(Node, Node, u32, u32, bool)>,
     index: FxHashMap<(Node, Node, u32), usize>,
 }
 
@@ -167,11 +169,21 @@ impl Edges {
         index.clear();
     }
 
-    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+    /// An edge along which a value goes.
+    fn carry(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, true);
+    }
+
+    /// An edge that only orders.
+    fn order(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, false);
+    }
+
+    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
         let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
         match self.list.get_mut(at) {
-            Some(edge) => edge.2 = edge.2.max(latency),
-            None => self.list.push((from, to, latency, distance)),
+            Some(edge) => (edge.2, edge.4) = (edge.2.max(latency), edge.4 | value),
+            None => self.list.push((from, to, latency, distance, value)),
         }
     }
 }
@@ -253,7 +265,7 @@ impl<'a> Builder<'a> {
         self.memory_edges();
         for e in extra.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
             if let (Some(from), Some(to)) = (self.node_of[e.from].expand(), self.node_of[e.to].expand()) {
-                self.edges.add(from, to, e.latency.max(0) as u32, e.distance);
+                self.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
         let mut summary = self.summary();
@@ -367,7 +379,7 @@ impl<'a> Builder<'a> {
                 self.trace(body, v);
                 for i in 0..self.sources.len() {
                     let (from, distance) = self.sources[i];
-                    self.edges.add(from, to, self.latency(from, acc), distance);
+                    self.edges.carry(from, to, self.latency(from, acc), distance);
                 }
             }
         }
@@ -469,7 +481,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             if e.reads {
-                self.edges.add(from, to, self.latency(from, e.accumulates), distance);
+                self.edges.carry(from, to, self.latency(from, e.accumulates), distance);
             } else if order.frees(distance) {
                 // Whoever read in between stands between the two writes already.
                 let read = reads
@@ -477,7 +489,7 @@ impl<'a> Builder<'a> {
                     .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
                 if !read {
                     let both_dots = self.nodes[from].is_dot && e.is_dot;
-                    self.edges.add(from, to, self.latency(from, both_dots), distance);
+                    self.edges.order(from, to, self.latency(from, both_dots), distance);
                 }
             }
         }
@@ -488,7 +500,7 @@ impl<'a> Builder<'a> {
             let (from, distance) = (r.node, iteration - at);
             let same = from == to && (distance == 0 || !self.nodes[to].is_region);
             if !same && order.frees(distance) {
-                self.edges.add(from, to, self.nodes[from].hold, distance);
+                self.edges.order(from, to, self.nodes[from].hold, distance);
             }
         }
     }
@@ -524,14 +536,27 @@ impl<'a> Builder<'a> {
         (group, depth, serial)
     }
 
-    /// Whom the op follows.
+    /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
     fn extra_of(&self, op: Op) -> NodeExtra {
+        let (func, plan) = (self.func, self.plan);
+        let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
+        let warps = agent.map_or(1, |a| plan.agents[a].warps);
+        let (mut registers, mut ring_bytes) = (0_u32, 0_u32);
+        for &v in func.results(op) {
+            ring_bytes = ring_bytes.saturating_add(self.webs.ring_bytes(func, v));
+            registers =
+                registers.saturating_add(if agent.is_some() { registers_of(func, v, warps) } else { 0 });
+        }
+
         let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
         let follows = self.constraints.is_pending(op);
         NodeExtra {
             own_gid: gid(self.constraints.own_group(op)),
             leader_gid: gid(self.constraints.leader_group(op)).filter(|_| follows),
-            ..NodeExtra::default()
+            simt_agent: agent.map(|a| a.as_u32()),
+            registers,
+            ring_bytes,
+            cross_cluster: false,
         }
     }
 
@@ -593,9 +618,27 @@ impl<'a> Builder<'a> {
                 extra: self.extra_of(op),
             });
         }
-        for &(from, to, latency, distance) in &self.edges.list {
-            problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+        for &(from, to, latency, distance, value) in &self.edges.list {
+            let edge = problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+            if !value {
+                problem.set_order_only(edge);
+            }
         }
+    }
+}
+
+/// 32-bit registers per thread that a value takes in an agent of that many warps.
+fn registers_of(func: &Function, v: Value, warps: u32) -> u32 {
+    match func.value_data(v) {
+        TypeData::Tile { dims, elem, space: None | Some(Space::Rmem), layout } => {
+            let exact = layout.and_then(|l| registers_per_thread(l, dims, *elem, warps));
+            let bits = dims.iter().fold(u64::from(elem.bits()), |n, &d| n.saturating_mul(d.into()));
+            exact.unwrap_or(
+                u32::try_from(bits.div_ceil(32 * 32 * u64::from(warps.max(1)))).unwrap_or(u32::MAX),
+            )
+        }
+        TypeData::Scalar(s) => s.bits().div_ceil(32),
+        _ => 0,
     }
 }
 
