@@ -292,7 +292,7 @@ pub fn choose(
 
 /// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`
 /// iterations later. None where there is no slot to spare for the distance, or nothing was scheduled.
-fn freeing_edges(
+pub(super) fn freeing_edges(
     func: &Function,
     plan: &AgentPlan,
     isa: &dyn TargetIsa,

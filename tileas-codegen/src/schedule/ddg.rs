@@ -19,7 +19,8 @@
 pub mod footprint;
 pub mod webs;
 
-use super::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
+use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
+use super::refine::Extra;
 use super::{
     CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions,
     Scheduler, Use,
@@ -50,11 +51,10 @@ pub fn schedule_function(
     scheduler: &mut Scheduler,
     opts: &ScheduleOptions,
 ) -> CodegenResult<ScheduleAnalysis> {
-    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &[])
+    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &Extra::default())
 }
 
-/// As [`schedule_function`], with dependences that the function does not show: between ops of one loop body, or
-/// inside such ops.
+/// As [`schedule_function`], with constraints that the function does not show.
 ///
 /// # Errors
 /// As [`schedule_function`].
@@ -65,7 +65,7 @@ pub fn schedule_function_with(
     isa: &dyn TargetIsa,
     scheduler: &mut Scheduler,
     opts: &ScheduleOptions,
-    extra: &[OpEdge],
+    extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
     let mut analysis = ScheduleAnalysis::default();
     let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
@@ -249,7 +249,7 @@ impl<'a> Builder<'a> {
         &mut self,
         for_op: Op,
         number: usize,
-        extra: &[OpEdge],
+        extra: &Extra,
     ) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
         self.ops.clear();
         self.nodes.clear();
@@ -263,15 +263,15 @@ impl<'a> Builder<'a> {
         self.ssa_edges(body);
         self.web_edges(body);
         self.memory_edges();
-        for e in extra.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
+        for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
             if let (Some(from), Some(to)) = (self.node_of[e.from].expand(), self.node_of[e.to].expand()) {
                 self.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
         let mut summary = self.summary();
-        summary.force_serial = self.constraints.force_serial(for_op);
+        summary.force_serial = self.constraints.force_serial(for_op) || extra.serial.contains(&for_op);
         problem.summary = Some(summary);
-        self.fill(&mut problem);
+        self.fill(&mut problem, extra);
         Ok((problem, std::mem::take(&mut self.ops)))
     }
 
@@ -536,6 +536,13 @@ impl<'a> Builder<'a> {
         (group, depth, serial)
     }
 
+    /// The group of the set an op is in: that of its first member with a group of the user's, else one of its own.
+    fn soft_group(&self, op: Op, extra: &Extra) -> Option<u32> {
+        let (k, set) = extra.groups.iter().enumerate().find(|(_, set)| set.contains(&op))?;
+        let known = set.iter().find_map(|&member| self.constraints_of(member).0);
+        Some(known.unwrap_or((self.group_numbers.len() + k) as u32))
+    }
+
     /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
     fn extra_of(&self, op: Op) -> NodeExtra {
         let (func, plan) = (self.func, self.plan);
@@ -561,7 +568,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Resources that are used, by number; then nodes and edges.
-    fn fill(&self, problem: &mut Problem) {
+    fn fill(&self, problem: &mut Problem, extra: &Extra) {
         let footprints = || self.nodes.values().map(|n| &n.footprint);
         let mut slots: Vec<_> = footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)).collect();
         slots.sort_unstable_by_key(|s| s.get());
@@ -602,6 +609,9 @@ impl<'a> Builder<'a> {
                 pool_uses.push(PoolUse { pool, count: u.count, duration: u.duration });
             }
             let (group, max_depth, force_serial) = self.constraints_of(op);
+            let group = group.or_else(|| self.soft_group(op, extra));
+            let limit = extra.depths.iter().filter(|d| d.0 == op).map(|d| d.1);
+            let max_depth = limit.fold(max_depth, |a, b| if a == 0 { b } else { a.min(b) });
             id.clear();
             id.push_str("op");
             id.push_str(&node.as_u32().to_string());

@@ -35,6 +35,7 @@ pub mod lifetime;
 pub mod options;
 mod packing;
 pub mod problem;
+pub mod refine;
 pub mod render;
 mod rrt;
 pub mod seam;

@@ -44,6 +44,9 @@ fn write_table(out: &mut String, p: &Problem, s: &RegionSchedule) -> std::fmt::R
     if s.status.budget_exceeded {
         write!(out, ", budget exceeded")?;
     }
+    if s.status.truncated {
+        write!(out, ", truncated")?;
+    }
     writeln!(out)?;
     let ids = |nodes: &[Node]| nodes.iter().map(|&n| p.id(n)).collect::<Vec<_>>().join(" -> ");
     let b = &s.bounds;
