@@ -17,6 +17,7 @@ use tileas_codegen::materialize::{
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use tileas_codegen::schedule::refine::Extra;
 use tileas_codegen::schedule::{ScheduleOptions, Scheduler};
 
 fn isa() -> SharedIsa {
@@ -420,9 +421,16 @@ fn a_rejected_depth_is_scheduled_for() {
     let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
     let options = ScheduleOptions::default();
     let mut scheduler = Scheduler::new();
-    let again =
-        schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &reject.edges)
-            .expect("schedules");
+    let again = schedule_function_with(
+        &func,
+        &plan,
+        &constraints,
+        &*isa,
+        &mut scheduler,
+        &options,
+        &Extra::of_edges(&reject.edges),
+    )
+    .expect("schedules");
     let region = again.regions.first().expect("one loop");
     for e in &reject.edges {
         assert!(region.edges().any(|x| x == *e), "{e:?}");

@@ -13,6 +13,7 @@ use tileas_codegen::pass::{
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::handoff::ScheduleAnalysis;
+use tileas_codegen::schedule::refine::Extra;
 use tileas_codegen::schedule::{AsyncHandles, ScheduleOptions, Scheduler};
 use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
@@ -59,8 +60,16 @@ fn known(text: &str) -> Known {
     let constraints = parse_constraints(&func, func.ops(), ConstraintMode::Spec).0;
     let mut scheduler = Scheduler::new();
     let options = ScheduleOptions::default();
-    let analysis = schedule_function_with(&func, &plan, &constraints, &*isa, &mut scheduler, &options, &[])
-        .expect("a schedule");
+    let analysis = schedule_function_with(
+        &func,
+        &plan,
+        &constraints,
+        &*isa,
+        &mut scheduler,
+        &options,
+        &Extra::default(),
+    )
+    .expect("a schedule");
     let buffers = assign_buffers(&func, &plan, &analysis, &*isa, &BufferOptions::default()).expect("memory");
     let for_op = analysis.regions.first().expect("a loop").for_op;
     Known { func, plan, analysis, buffers, for_op }

@@ -16,16 +16,22 @@ fn cost(p: &Problem, lifetime_steps: u64) -> (u32, LifetimeCost) {
 #[test]
 fn the_cost_counts_turns_registers_and_slots() {
     let mut p = Problem::new("t");
-    let def = |id, extra| NodeDef { id, latency: 2, extra, ..NodeDef::default() };
+    let unit = p.add_slot(1, "unit", 3);
+    let uses = [Use { slot: unit, offset: 1, duration: 3, occupancy: 1 }];
+    let def = |id, extra| NodeDef { id, latency: 2, uses: &uses, extra, ..NodeDef::default() };
     let simt = NodeExtra { simt_agent: Some(1), registers: 40, ..NodeExtra::default() };
     let load = p.add_node(&def("load", NodeExtra { ring_bytes: 1000, ..NodeExtra::default() }));
     let a = p.add_node(&def("a", simt));
     let b = p.add_node(&def("b", simt));
     p.add_edge(load, a, 2, 0);
     p.add_edge(a, b, 2, 0);
+    // The reader frees what it reads; along that edge nothing lives.
+    let back = p.add_edge(load, b, 3, 1);
+    p.set_order_only(back);
     let at = |starts: [i64; 3]| lifetime_cost(&p, |n| starts[n.as_u32() as usize], 10);
-    // b in the turn of a; the load is read 5, then 10, then 25 cycles after its start.
+    // b in the turn of a; the load is held until 9, 10, 14, then 29 cycles after its start (rule R3, II 10).
     assert_eq!(at([0, 5, 14]), LifetimeCost { skew: 0, ring_bytes: 1000, stages: 2 });
+    assert_eq!(at([0, 6, 14]), LifetimeCost { skew: 0, ring_bytes: 1000, stages: 2 });
     assert_eq!(at([0, 10, 19]), LifetimeCost { skew: 0, ring_bytes: 2000, stages: 2 });
     assert_eq!(at([0, 25, 35]), LifetimeCost { skew: 40, ring_bytes: 3000, stages: 4 });
     assert_eq!(at([0, 5, 25]), LifetimeCost { skew: 80, ring_bytes: 1000, stages: 3 });

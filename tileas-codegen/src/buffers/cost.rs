@@ -3,9 +3,10 @@
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
 use super::access::class_of;
-use crate::agents::{Agent, AgentPlan};
+use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::ir::{Block, Function, Op, Opcode, Space, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
+use crate::schedule::CycleModel;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 use std::sync::LazyLock;
@@ -162,9 +163,74 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
     }
 }
 
-/// Slot-model cycles for which an op keeps what it reads; the longest of its contents for a region op.
-pub fn hold(func: &Function, isa: &dyn TargetIsa, op: Op) -> u32 {
-    let inner = (0..func.regions(op).len()).filter_map(|n| func.op_block_at(op, n));
-    let nested = inner.flat_map(|b| func.block_ops(b)).map(|o| hold(func, isa, o)).max().unwrap_or(0);
-    if func.regions(op).is_empty() { isa.machine().duration(op_class(func, op)) } else { nested }
+/// Cycles of a schedule for which an op keeps what it reads: those of the slots of its footprint, in the model that the
+/// schedule was made in. The longest of its contents for a region op.
+pub fn hold(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, model: CycleModel, op: Op) -> u32 {
+    if !func.regions(op).is_empty() {
+        let inner = (0..func.regions(op).len()).filter_map(|n| func.op_block_at(op, n));
+        let ops = inner.flat_map(|b| func.block_ops(b));
+        return ops.map(|o| hold(func, plan, isa, model, o)).max().unwrap_or(0);
+    }
+    let (machine, class) = (isa.machine(), op_class(func, op));
+    match model {
+        CycleModel::Slot => machine.duration(class),
+        CycleModel::Real => {
+            let work = work(func, op);
+            let units = machine.real_uses(class, &work).map(|u| u.clocks).max().unwrap_or(0);
+            units.max(if in_registers(plan, op) { machine.real_occupancy(class, &work) } else { 0 })
+        }
+    }
+}
+
+/// Cycles of a schedule from the start of an op until a reader of its result may start.
+pub fn ready(func: &Function, isa: &dyn TargetIsa, model: CycleModel, op: Op) -> u32 {
+    let (machine, class) = (isa.machine(), op_class(func, op));
+    match model {
+        CycleModel::Slot => machine.latency(class),
+        CycleModel::Real => machine.real_latency(class, &work(func, op)),
+    }
+}
+
+/// Cycles of a schedule for which `u` keeps `v` off something that both occupy.
+pub fn kept_off(
+    func: &Function,
+    plan: &AgentPlan,
+    isa: &dyn TargetIsa,
+    model: CycleModel,
+    u: Op,
+    v: Op,
+) -> i64 {
+    if !func.regions(u).is_empty() || !func.regions(v).is_empty() {
+        return 0;
+    }
+    let machine = isa.machine();
+    let (a, b) = (op_class(func, u), op_class(func, v));
+    let mut kept = 0;
+    match model {
+        CycleModel::Slot => {
+            for x in machine.uses(a) {
+                for y in machine.uses(b).iter().filter(|y| y.slot == x.slot) {
+                    kept = kept.max(i64::from(x.offset) + i64::from(x.duration) - i64::from(y.offset));
+                }
+            }
+        }
+        CycleModel::Real => {
+            let (x, y) = (work(func, u), work(func, v));
+            for one in machine.real_uses(a, &x).filter(|one| one.clocks > 0) {
+                if machine.real_uses(b, &y).any(|o| o.unit == one.unit && o.clocks > 0) {
+                    kept = kept.max(i64::from(one.clocks));
+                }
+            }
+            let agent = |op: Op| plan.op_agent[op].expand().filter(|_| in_registers(plan, op));
+            if agent(u).is_some() && agent(u) == agent(v) {
+                kept = kept.max(i64::from(machine.real_occupancy(a, &x)));
+            }
+        }
+    }
+    kept
+}
+
+/// Whether an agent that computes in registers runs an op.
+fn in_registers(plan: &AgentPlan, op: Op) -> bool {
+    plan.op_agent[op].expand().is_some_and(|a| plan.agents[a].kind == AgentKind::Simt)
 }

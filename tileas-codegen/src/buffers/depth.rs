@@ -4,7 +4,7 @@
 //! until every producer's latency is covered, the option's limit, or memory is full. If even R3 does not fit, the largest
 //! rings shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports. A [`Reject`] then says
 //! which edges a schedule that needs no more slots must keep.
-//! Unit: model cycles for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
+//! Unit: cycles of the schedule's model for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
@@ -118,6 +118,7 @@ fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -
 /// R3: the least depth that keeps the schedule's II, and what it follows from.
 pub(crate) fn need(
     func: &Function,
+    plan: &AgentPlan,
     sched: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
     p: &PipeData,
@@ -126,7 +127,7 @@ pub(crate) fn need(
         Some(s) if !s.serial && s.ii > 0 => {
             let writer = p.acquires.iter().copied().min_by_key(|&op| s.start[op]);
             let first = writer.map_or(0, |op| s.start[op]);
-            let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, isa, op));
+            let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, plan, isa, s.model, op));
             let (last, reader) = if p.scalar {
                 // Freed where it is first needed; at the end of the iteration if only what is yielded rests on it.
                 let end = s.scheduled.iter().map(|&op| s.start[op]).max().unwrap_or(0);
@@ -172,7 +173,7 @@ pub fn choose(
         }
     };
     for id in pipes.keys() {
-        let (d, span) = need(func, sched, isa, &pipes[id]);
+        let (d, span) = need(func, plan, sched, isa, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
         if p.in_place {
@@ -282,7 +283,7 @@ pub fn choose(
     let mut rejects = Vec::new();
     for r in rings.iter().filter(|r| r.depth < r.need) {
         for &id in r.pipes.iter().filter(|&&id| needs[id] > r.depth) {
-            let edges = freeing_edges(func, isa, sched, &pipes[id], r.depth);
+            let edges = freeing_edges(func, plan, isa, sched, &pipes[id], r.depth);
             rejects.push(Reject { pipe: id, need: needs[id], have: r.depth, edges });
         }
     }
@@ -291,20 +292,22 @@ pub fn choose(
 
 /// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`
 /// iterations later. None where there is no slot to spare for the distance, or nothing was scheduled.
-fn freeing_edges(
+pub(super) fn freeing_edges(
     func: &Function,
+    plan: &AgentPlan,
     isa: &dyn TargetIsa,
     sched: &ScheduleAnalysis,
     p: &PipeData,
     have: u32,
 ) -> Vec<OpEdge> {
-    let scheduled = schedule_of(func, sched, p).is_some_and(|s| !s.serial && s.ii > 0);
-    let Some(distance) = have.checked_sub(p.distance).filter(|&d| d > 0 && scheduled) else {
+    let made = schedule_of(func, sched, p).filter(|s| !s.serial && s.ii > 0);
+    let distance = have.checked_sub(p.distance).filter(|&d| d > 0);
+    let Some((s, distance)) = made.zip(distance) else {
         return Vec::new();
     };
     let mut edges = Vec::new();
     for &from in p.consumers.iter().flat_map(|c| &c.uses) {
-        let latency = i32::try_from(cost::hold(func, isa, from)).unwrap_or(i32::MAX);
+        let latency = i32::try_from(cost::hold(func, plan, isa, s.model, from)).unwrap_or(i32::MAX);
         edges.extend(p.acquires.iter().map(|&to| OpEdge { from, to, latency, distance }));
     }
     edges
@@ -345,7 +348,7 @@ fn sync_edges(
             for c in &p.consumers {
                 for &w in &c.waits {
                     if let (Some(a), Some(b)) = (at(e), at(w)) {
-                        let lat = i64::from(isa.machine().latency(cost::op_class(func, e)));
+                        let lat = i64::from(cost::ready(func, isa, s.model, e));
                         edges.push((a, b, lat, i64::from(p.distance)));
                     }
                 }
@@ -353,7 +356,8 @@ fn sync_edges(
                     for &a in &p.acquires {
                         if let (Some(u_at), Some(a_at)) = (at(u), at(a)) {
                             let back = i64::from(p.depth) - i64::from(p.distance);
-                            edges.push((u_at, a_at, i64::from(cost::hold(func, isa, u)), back));
+                            let held = i64::from(cost::hold(func, plan, isa, s.model, u));
+                            edges.push((u_at, a_at, held, back));
                         }
                     }
                 }
@@ -370,7 +374,7 @@ fn sync_edges(
         for (i, &u) in mine.iter().enumerate() {
             let wrap = i + 1 == mine.len();
             let v = if wrap { mine[0] } else { mine[i + 1] };
-            let kept = kept_off(func, isa, u, v);
+            let kept = cost::kept_off(func, plan, isa, s.model, u, v);
             if let (Some(a), Some(b)) = (at(u), at(v)) {
                 edges.push((a, b, kept, local(u) - local(v) + i64::from(wrap)));
             }
@@ -451,17 +455,4 @@ pub fn ii_eff(
         if ok(mid) { hi = mid } else { lo = mid + 1 }
     }
     u32::try_from(lo).unwrap_or(u32::MAX)
-}
-
-/// Cycles for which `u` keeps `v` off a slot they share.
-fn kept_off(func: &Function, isa: &dyn TargetIsa, u: Op, v: Op) -> i64 {
-    let uses =
-        |op: Op| if func.regions(op).is_empty() { isa.machine().uses(cost::op_class(func, op)) } else { &[] };
-    let mut kept = 0;
-    for a in uses(u) {
-        for b in uses(v).iter().filter(|b| b.slot == a.slot) {
-            kept = kept.max(i64::from(a.offset) + i64::from(a.duration) - i64::from(b.offset));
-        }
-    }
-    kept
 }

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod needs;
 pub mod order;
 pub mod partition;
+pub mod requests;
 pub mod share;
 pub mod sync;
 pub mod webs;

@@ -70,12 +70,18 @@ impl Partition {
         }
     }
 
-    /// The first member of a value's set.
-    pub fn root(&mut self, v: Value) -> Value {
+    /// As [`Partition::root`], without shortening the way.
+    pub fn root_of(&self, v: Value) -> Value {
         let mut r = v;
         while self.parent[r] != 0 {
             r = Value::from_u32(self.parent[r] - 1);
         }
+        r
+    }
+
+    /// The first member of a value's set.
+    pub fn root(&mut self, v: Value) -> Value {
+        let r = self.root_of(v);
         let mut c = v;
         while c != r {
             let next = Value::from_u32(self.parent[c] - 1);

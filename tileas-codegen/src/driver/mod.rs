@@ -11,6 +11,7 @@
 
 #[cfg(feature = "arbitrary")]
 pub mod check;
+mod refine;
 mod stage;
 mod wiring;
 
@@ -30,7 +31,8 @@ use crate::pass::{AnalysisManager, Step, legalize};
 use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
-use crate::schedule::{ScheduleAnalysis, Scheduler};
+use crate::schedule::refine::Extra;
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler};
 use crate::settings::Settings;
 
 /// A compiled kernel.
@@ -360,7 +362,15 @@ impl Context {
                     // Inherent attributes travel with clones: the placed ops have keys of their own.
                     self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
                     let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
-                    let found = wiring::schedule(at, plan, keys, &mut self.scheduler, isa, settings, &[]);
+                    let found = wiring::schedule(
+                        at,
+                        plan,
+                        keys,
+                        &mut self.scheduler,
+                        isa,
+                        settings,
+                        &Extra::default(),
+                    );
                     known.publish(at, found.map_err(one)?);
                 }
                 Step::Buffers => {
@@ -378,6 +388,7 @@ impl Context {
                     let plan = known.get::<AgentPlan>(at).map_err(one)?;
                     let analysis = known.get::<ScheduleAnalysis>(at).map_err(one)?;
                     let buffers = known.get::<Buffers>(at).map_err(one)?;
+                    warnings.extend(truncated(at, analysis, settings));
                     if settings.verify_passes {
                         legalize(at, plan, analysis, buffers, isa)?;
                     }
@@ -522,6 +533,19 @@ impl Context {
         self.emit(&all, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
+}
+
+/// Warnings about loops whose refinement the round limit ended.
+fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) -> Errors {
+    let loops = analysis.regions.iter().filter(|r| r.schedule.status.truncated);
+    let warning = |r: &ScheduledRegion| {
+        let n = settings.max_constraint_iterations;
+        let text =
+            format!("constraints of loop `{}` were not refined to the end: {n} rounds", r.schedule.name);
+        let note = "the option `max-constraint-iterations` allows more";
+        CodegenError::new(Code::W0404, func.op_loc(r.for_op), text).note(Loc::NONE, note)
+    };
+    loops.map(warning).collect()
 }
 
 fn one(e: CodegenError) -> Errors {

@@ -148,6 +148,10 @@ impl KernelState {
         for region in self.schedule.iter().flat_map(|s| &s.regions) {
             text.push('\n');
             text.push_str(&render::table(&region.problem, &region.schedule));
+            for round in &region.schedule.rounds {
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "{round}");
+            }
             if let (Some(plan), Some(func), Some(schedule)) = (&self.plan, &self.placed, &self.schedule) {
                 text.push_str(&projection_text(plan, func, schedule, region.for_op));
             }

@@ -123,6 +123,8 @@ codes! {
     W0401 = "unknown scheduler name";
     W0402 = "constraint the serial generator does not consult";
     W0403 = "serial schedule used as fallback";
+    W0404 = "constraint refinement ended by its round limit";
+    W0405 = "step budget of the schedule search spent";
     // -- E05: agents and placement
     E0501 = "the kernel is already placed or materialised";
     E0502 = "the target has no matrix instruction for a dot";

@@ -213,7 +213,7 @@ fn check_channels(
             }
         }
         // A home that runs no more often than there are slots needs no others.
-        let (need, _) = depth::need(func, analysis, isa, pipe);
+        let (need, _) = depth::need(func, plan, analysis, isa, pipe);
         if pipe.depth >= need || !pipe.has_empty {
             continue;
         }

@@ -9,6 +9,7 @@
 use super::bounds::Bounds;
 use super::options::Rung;
 use super::problem::{Node, Pool, Problem, Slot};
+use super::refine::Round;
 use super::trail::Trail;
 use crate::error::CodegenError;
 use cranelift_entity::PrimaryMap;
@@ -42,6 +43,8 @@ pub struct Status {
     pub budget_exceeded: bool,
     /// No II up to the cap worked; this is the serial schedule.
     pub serial_fallback: bool,
+    /// The round limit ended refinement: somebody still asks for constraints.
+    pub truncated: bool,
 }
 
 /// Two ops that must not overlap across iterations; an op with itself where both are one.
@@ -227,6 +230,8 @@ pub struct RegionSchedule {
     pub optimality: Option<Optimality>,
     /// What the search did.
     pub trail: Trail,
+    /// The rounds of refinement that were about this loop.
+    pub rounds: Vec<Round>,
 }
 
 impl RegionSchedule {
@@ -248,6 +253,7 @@ impl RegionSchedule {
             stats,
             optimality,
             trail,
+            rounds,
         } = self;
         name.clear();
         *generator = Generator::default();
@@ -263,6 +269,7 @@ impl RegionSchedule {
         *stats = Stats::default();
         *optimality = None;
         trail.clear();
+        rounds.clear();
     }
 
     /// Stages the code has: 1 + the largest stage.

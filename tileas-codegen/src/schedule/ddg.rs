@@ -19,16 +19,18 @@
 pub mod footprint;
 pub mod webs;
 
-use super::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
+use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
+use super::refine::Extra;
 use super::{
     CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions,
     Scheduler, Use,
 };
-use crate::agents::AgentPlan;
+use crate::agents::{AgentKind, AgentPlan};
 use crate::constraints::{ConstraintMap, Group};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef};
 use crate::isa::{MachineModel, TargetIsa};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
@@ -49,11 +51,10 @@ pub fn schedule_function(
     scheduler: &mut Scheduler,
     opts: &ScheduleOptions,
 ) -> CodegenResult<ScheduleAnalysis> {
-    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &[])
+    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &Extra::default())
 }
 
-/// As [`schedule_function`], with dependences that the function does not show: between ops of one loop body, or
-/// inside such ops.
+/// As [`schedule_function`], with constraints that the function does not show.
 ///
 /// # Errors
 /// As [`schedule_function`].
@@ -64,7 +65,7 @@ pub fn schedule_function_with(
     isa: &dyn TargetIsa,
     scheduler: &mut Scheduler,
     opts: &ScheduleOptions,
-    extra: &[OpEdge],
+    extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
     let mut analysis = ScheduleAnalysis::default();
     let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
@@ -87,6 +88,7 @@ pub fn schedule_function_with(
             ii: schedule.ii,
             stage_count: schedule.stage_count,
             serial: schedule.generator == Generator::Serial,
+            model: opts.cycle_model,
             ..LoopSchedule::default()
         };
         for (node, &op) in ops.iter() {
@@ -153,10 +155,10 @@ struct NodeInfo {
     is_region: bool,
 }
 
-/// Edges under construction: unique in (from, to, distance), the largest latency wins.
+/// Edges under construction: unique in (from, to, distance), the largest latency wins; `true`: a value lives along it.
 #[derive(Default)]
 struct Edges {
-    list: Vec<(Node, Node, u32, u32)>,
+    list: Vec<(Node, Node, u32, u32, bool)>,
     index: FxHashMap<(Node, Node, u32), usize>,
 }
 
@@ -167,11 +169,21 @@ impl Edges {
         index.clear();
     }
 
-    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+    /// An edge along which a value goes.
+    fn carry(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, true);
+    }
+
+    /// An edge that only orders.
+    fn order(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, false);
+    }
+
+    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
         let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
         match self.list.get_mut(at) {
-            Some(edge) => edge.2 = edge.2.max(latency),
-            None => self.list.push((from, to, latency, distance)),
+            Some(edge) => (edge.2, edge.4) = (edge.2.max(latency), edge.4 | value),
+            None => self.list.push((from, to, latency, distance, value)),
         }
     }
 }
@@ -237,7 +249,7 @@ impl<'a> Builder<'a> {
         &mut self,
         for_op: Op,
         number: usize,
-        extra: &[OpEdge],
+        extra: &Extra,
     ) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
         self.ops.clear();
         self.nodes.clear();
@@ -251,15 +263,15 @@ impl<'a> Builder<'a> {
         self.ssa_edges(body);
         self.web_edges(body);
         self.memory_edges();
-        for e in extra.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
+        for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
             if let (Some(from), Some(to)) = (self.node_of[e.from].expand(), self.node_of[e.to].expand()) {
-                self.edges.add(from, to, e.latency.max(0) as u32, e.distance);
+                self.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
         let mut summary = self.summary();
-        summary.force_serial = self.constraints.force_serial(for_op);
+        summary.force_serial = self.constraints.force_serial(for_op) || extra.serial.contains(&for_op);
         problem.summary = Some(summary);
-        self.fill(&mut problem);
+        self.fill(&mut problem, extra);
         Ok((problem, std::mem::take(&mut self.ops)))
     }
 
@@ -367,7 +379,7 @@ impl<'a> Builder<'a> {
                 self.trace(body, v);
                 for i in 0..self.sources.len() {
                     let (from, distance) = self.sources[i];
-                    self.edges.add(from, to, self.latency(from, acc), distance);
+                    self.edges.carry(from, to, self.latency(from, acc), distance);
                 }
             }
         }
@@ -469,7 +481,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             if e.reads {
-                self.edges.add(from, to, self.latency(from, e.accumulates), distance);
+                self.edges.carry(from, to, self.latency(from, e.accumulates), distance);
             } else if order.frees(distance) {
                 // Whoever read in between stands between the two writes already.
                 let read = reads
@@ -477,7 +489,7 @@ impl<'a> Builder<'a> {
                     .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
                 if !read {
                     let both_dots = self.nodes[from].is_dot && e.is_dot;
-                    self.edges.add(from, to, self.latency(from, both_dots), distance);
+                    self.edges.order(from, to, self.latency(from, both_dots), distance);
                 }
             }
         }
@@ -488,7 +500,7 @@ impl<'a> Builder<'a> {
             let (from, distance) = (r.node, iteration - at);
             let same = from == to && (distance == 0 || !self.nodes[to].is_region);
             if !same && order.frees(distance) {
-                self.edges.add(from, to, self.nodes[from].hold, distance);
+                self.edges.order(from, to, self.nodes[from].hold, distance);
             }
         }
     }
@@ -524,19 +536,39 @@ impl<'a> Builder<'a> {
         (group, depth, serial)
     }
 
-    /// Whom the op follows.
+    /// The group of the set an op is in: that of its first member with a group of the user's, else one of its own.
+    fn soft_group(&self, op: Op, extra: &Extra) -> Option<u32> {
+        let (k, set) = extra.groups.iter().enumerate().find(|(_, set)| set.contains(&op))?;
+        let known = set.iter().find_map(|&member| self.constraints_of(member).0);
+        Some(known.unwrap_or((self.group_numbers.len() + k) as u32))
+    }
+
+    /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
     fn extra_of(&self, op: Op) -> NodeExtra {
+        let (func, plan) = (self.func, self.plan);
+        let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
+        let warps = agent.map_or(1, |a| plan.agents[a].warps);
+        let (mut registers, mut ring_bytes) = (0_u32, 0_u32);
+        for &v in func.results(op) {
+            ring_bytes = ring_bytes.saturating_add(self.webs.ring_bytes(func, v));
+            registers =
+                registers.saturating_add(if agent.is_some() { registers_of(func, v, warps) } else { 0 });
+        }
+
         let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
         let follows = self.constraints.is_pending(op);
         NodeExtra {
             own_gid: gid(self.constraints.own_group(op)),
             leader_gid: gid(self.constraints.leader_group(op)).filter(|_| follows),
-            ..NodeExtra::default()
+            simt_agent: agent.map(|a| a.as_u32()),
+            registers,
+            ring_bytes,
+            cross_cluster: false,
         }
     }
 
     /// Resources that are used, by number; then nodes and edges.
-    fn fill(&self, problem: &mut Problem) {
+    fn fill(&self, problem: &mut Problem, extra: &Extra) {
         let footprints = || self.nodes.values().map(|n| &n.footprint);
         let mut slots: Vec<_> = footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)).collect();
         slots.sort_unstable_by_key(|s| s.get());
@@ -577,6 +609,9 @@ impl<'a> Builder<'a> {
                 pool_uses.push(PoolUse { pool, count: u.count, duration: u.duration });
             }
             let (group, max_depth, force_serial) = self.constraints_of(op);
+            let group = group.or_else(|| self.soft_group(op, extra));
+            let limit = extra.depths.iter().filter(|d| d.0 == op).map(|d| d.1);
+            let max_depth = limit.fold(max_depth, |a, b| if a == 0 { b } else { a.min(b) });
             id.clear();
             id.push_str("op");
             id.push_str(&node.as_u32().to_string());
@@ -593,9 +628,27 @@ impl<'a> Builder<'a> {
                 extra: self.extra_of(op),
             });
         }
-        for &(from, to, latency, distance) in &self.edges.list {
-            problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+        for &(from, to, latency, distance, value) in &self.edges.list {
+            let edge = problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+            if !value {
+                problem.set_order_only(edge);
+            }
         }
+    }
+}
+
+/// 32-bit registers per thread that a value takes in an agent of that many warps.
+fn registers_of(func: &Function, v: Value, warps: u32) -> u32 {
+    match func.value_data(v) {
+        TypeData::Tile { dims, elem, space: None | Some(Space::Rmem), layout } => {
+            let exact = layout.and_then(|l| registers_per_thread(l, dims, *elem, warps));
+            let bits = dims.iter().fold(u64::from(elem.bits()), |n, &d| n.saturating_mul(d.into()));
+            exact.unwrap_or(
+                u32::try_from(bits.div_ceil(32 * 32 * u64::from(warps.max(1)))).unwrap_or(u32::MAX),
+            )
+        }
+        TypeData::Scalar(s) => s.bits().div_ceil(32),
+        _ => 0,
     }
 }
 

@@ -6,7 +6,7 @@
 //! `ScheduleAnalysis::to_json`, dependences and exclusions by op.
 
 use super::problem::{EdgeData, Node, NodeDef, Problem};
-use super::{RegionSchedule, render};
+use super::{CycleModel, RegionSchedule, render};
 use crate::error::CodegenError;
 use crate::ir::{Function, Op};
 use cranelift_entity::packed_option::PackedOption;
@@ -23,6 +23,8 @@ pub struct LoopSchedule {
     pub stage_count: u32,
     /// Whether the serial generator made it.
     pub serial: bool,
+    /// What its cycles are.
+    pub model: CycleModel,
     /// First cycle of each op in the flat schedule of one iteration. Ops inside an `if` have the start of the `if`.
     pub start: SecondaryMap<Op, u32>,
     /// The ops that were scheduled, in program order: ops of the body that some agent runs, and `if`s with such ops.
@@ -114,8 +116,11 @@ impl ScheduledRegion {
                 extra: *p.extra(n),
             });
         }
-        for e in p.edges().values() {
-            named.add_edge(e.from, e.to, e.latency, e.distance);
+        for (k, e) in p.edges().iter() {
+            let edge = named.add_edge(e.from, e.to, e.latency, e.distance);
+            if !p.carries_value(k) {
+                named.set_order_only(edge);
+            }
         }
         named
     }

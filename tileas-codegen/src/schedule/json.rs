@@ -7,12 +7,14 @@
 //! Errors carry a JSON pointer and a stable code; all of a document's are collected (at most [`MAX_ERRORS`]).
 //!
 //! Optional on input: `name`, `pools`, `uses`, `group`, `max_depth` and `force_serial` (a boolean, ours: written only
-//! where true; a reader that does not know it sees a schedule that is legal without it). Cost: O(text).
+//! where true; a reader that does not know it sees a schedule that is legal without it). `rounds` and `status.truncated`
+//! are ours too, and written only where a loop was refined. Cost: O(text).
 //! Source: `tileas-schedule/1`.
 
 use super::analysis::{Generator, RegionSchedule, Status};
 use super::options::Limits;
 use super::problem::{MAX_QUANTITY, Node, NodeDef, Pool, PoolUse, Problem, Slot, Use};
+use super::refine::Round;
 use crate::error::{Code, CodegenError, Loc};
 use cranelift_entity::EntityRef;
 use rustc_hash::FxHashMap;
@@ -132,11 +134,12 @@ impl Document {
         put("generator", schedule.generator.to_string().into());
         put("ii", schedule.ii.into());
         put("stage_count", schedule.stage_count.into());
-        let Status { converged, budget_exceeded, serial_fallback } = schedule.status;
-        put(
-            "status",
-            json!({"converged": converged, "budget_exceeded": budget_exceeded, "serial_fallback": serial_fallback}),
-        );
+        let Status { converged, budget_exceeded, serial_fallback, truncated } = schedule.status;
+        let mut status = json!({"converged": converged, "budget_exceeded": budget_exceeded, "serial_fallback": serial_fallback});
+        if truncated {
+            status["truncated"] = Value::Bool(true);
+        }
+        put("status", status);
         put("bounds", bounds(p, schedule));
         if let Some(o) = &schedule.optimality {
             let range = |(lower, upper): (u32, u32)| json!({"lower": lower, "upper": upper});
@@ -156,6 +159,9 @@ impl Document {
             if !out.contains_key(key) {
                 out.insert(key.clone(), value.clone());
             }
+        }
+        if !schedule.rounds.is_empty() {
+            out.insert("rounds".to_owned(), schedule.rounds.iter().map(round).collect());
         }
         if let Some(Value::Array(ops)) = out.get_mut("ops") {
             for (op, n) in ops.iter_mut().zip(p.nodes()) {
@@ -187,6 +193,7 @@ impl Document {
             converged: flag("converged")?,
             budget_exceeded: flag("budget_exceeded")?,
             serial_fallback: flag("serial_fallback")?,
+            truncated: flag("truncated").unwrap_or(false),
         };
         let bound = |key: &str| number(input.get("bounds").and_then(|b| b.get(key))).unwrap_or(1);
         s.bounds.resource = bound("resource");
@@ -221,6 +228,21 @@ fn bounds(p: &Problem, s: &RegionSchedule) -> Value {
     json!({
         "resource": b.resource, "recurrence": b.recurrence,
         "fine_density": b.fine_density, "dependency": b.dependency, "witness": witness,
+    })
+}
+
+/// One round of refinement.
+fn round(r: &Round) -> Value {
+    let added = r.added.iter().map(|a| {
+        json!({
+            "number": a.number, "family": a.family.name(), "asker": a.asker, "rule": a.rule, "why": a.why,
+        })
+    });
+    let lifted = r.lifted.iter().map(|(number, why)| json!({"number": number, "why": why}));
+    json!({
+        "number": r.number, "status": r.status.bits(), "cycles": r.cycles.0, "cycles_on_trial": r.cycles.1,
+        "added": added.collect::<Vec<_>>(), "on_trial": r.trial, "kept": r.kept,
+        "lifted": lifted.collect::<Vec<_>>(),
     })
 }
 

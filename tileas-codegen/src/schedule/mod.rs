@@ -37,6 +37,7 @@ mod optimal;
 pub mod options;
 mod packing;
 pub mod problem;
+pub mod refine;
 pub mod render;
 mod rrt;
 pub mod seam;

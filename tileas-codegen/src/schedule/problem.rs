@@ -12,7 +12,7 @@
 use super::options::Limits;
 use super::select::RegionSummary;
 use crate::error::{Code, CodegenError, Loc};
-use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
+use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, entity_impl};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 use std::ops::Range;
@@ -224,6 +224,7 @@ pub struct Problem {
     loc: PrimaryMap<Node, Loc>,
     extra: PrimaryMap<Node, NodeExtra>,
     edges: PrimaryMap<Edge, EdgeData>,
+    order_only: EntitySet<Edge>,
 }
 
 impl Problem {
@@ -257,6 +258,7 @@ impl Problem {
             loc,
             extra,
             edges,
+            order_only,
         } = self;
         name.clear();
         name.push_str(new_name);
@@ -281,6 +283,7 @@ impl Problem {
         loc.clear();
         extra.clear();
         edges.clear();
+        order_only.clear();
     }
 
     /// Adds a slot of the machine.
@@ -336,6 +339,21 @@ impl Problem {
     /// Adds a dependence.
     pub fn add_edge(&mut self, from: Node, to: Node, latency: i32, distance: u32) -> Edge {
         self.edges.push(EdgeData { from, to, latency, distance })
+    }
+
+    /// Says that a dependence carries no value: it is an anti-dependence, or orders memory.
+    pub fn set_order_only(&mut self, edge: Edge) {
+        self.order_only.insert(edge);
+    }
+
+    /// Whether a value of the first op lives until the second one along this dependence.
+    pub fn carries_value(&self, edge: Edge) -> bool {
+        self.edges[edge].latency > 0 && !self.order_only.contains(edge)
+    }
+
+    /// How long an op holds what it reads: the last cycle of a slot.
+    pub fn hold(&self, node: Node) -> u32 {
+        self.uses(node).iter().map(|u| u.offset.saturating_add(u.duration)).max().unwrap_or(0)
     }
 
     fn intern(&mut self, s: &str) -> TextRange {

@@ -44,6 +44,9 @@ fn write_table(out: &mut String, p: &Problem, s: &RegionSchedule) -> std::fmt::R
     if s.status.budget_exceeded {
         write!(out, ", budget exceeded")?;
     }
+    if s.status.truncated {
+        write!(out, ", truncated")?;
+    }
     writeln!(out)?;
     if let Some(o) = &s.optimality {
         writeln!(out, "exact mode: {o} ({} steps)", o.steps)?;

@@ -74,12 +74,17 @@ pub struct Validity {
     pub budget_exceeded: bool,
     /// Some loop that should have been pipelined has its serial schedule.
     pub serial_fallback: bool,
+    /// The round limit ended refinement.
+    pub truncated: bool,
 }
 
 impl Validity {
-    /// Bit 0: converged, bit 1: budget exceeded, bit 2: serial fallback.
+    /// Bit 0: converged, bit 1: budget exceeded, bit 2: serial fallback, bit 3: truncated.
     pub fn bits(self) -> u8 {
-        u8::from(self.converged) | u8::from(self.budget_exceeded) << 1 | u8::from(self.serial_fallback) << 2
+        u8::from(self.converged)
+            | u8::from(self.budget_exceeded) << 1
+            | u8::from(self.serial_fallback) << 2
+            | u8::from(self.truncated) << 3
     }
 }
 
@@ -113,6 +118,7 @@ impl ScheduleAnalysis {
             converged: all().all(|s: Status| s.converged),
             budget_exceeded: all().any(|s| s.budget_exceeded),
             serial_fallback: all().any(|s| s.serial_fallback),
+            truncated: all().any(|s| s.truncated),
         }
     }
 

@@ -142,6 +142,18 @@ impl Webs {
         });
     }
 
+    /// Bytes of a value that has a slot of its own in every iteration of the current loop; 0 for others.
+    pub fn ring_bytes(&self, func: &Function, v: Value) -> u32 {
+        if stored(func, v).is_none() {
+            return 0;
+        }
+        let root = self.sets.root_of(v);
+        if self.kept.contains(root) && !self.rings.contains(root) {
+            return 0;
+        }
+        func.value_data(v).num_bytes().map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
     /// How the accesses of one web order each other; `None` if SSA says all there is to say.
     pub fn order_of(&self, func: &Function, events: &[Event]) -> Option<Order> {
         let web = events.first()?.place;

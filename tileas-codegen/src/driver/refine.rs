@@ -1,0 +1,262 @@
+//! The rounds in which loops are scheduled again for what the stages behind ask for.
+//!
+//! In: schedules and the buffers assigned for them. Out: the best of both that was found, with the record of the rounds
+//! on the regions. Each round puts the requests of one loop and one family on trial: the loop is scheduled under them
+//! and everything that was kept before, buffers are assigned, and the result is compared. Better: they stay. Not better:
+//! the last one is lifted and the others are tried without it, one by one; rejected depths are a fact of memory
+//! and stand or fall together, after what new rejects they lead to was added. The rounds end when nobody asks for
+//! anything new (converged), or with the option `max-constraint-iterations` (truncated).
+//!
+//! What better means: cycles of the loops; then registers above the budgets, latency that no slot covers, bytes of
+//! rings, stages. Rejects are judged by cycles alone, where the first schedule wins among equals.
+//! Cost: one look at the channels where nobody asks for anything; else one schedule and one assignment a round.
+
+use super::wiring::{self, Buffers};
+use crate::agents::{Agent, AgentPlan};
+use crate::buffers::{cost, requests};
+use crate::constraints::ConstraintMap;
+use crate::error::CodegenResult;
+use crate::ir::{Function, Op};
+use crate::isa::TargetIsa;
+use crate::schedule::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler};
+use crate::settings::Settings;
+
+/// Registers of a thread that addresses and loop control take.
+const RESERVED: u32 = 40;
+
+/// What the rounds work on.
+pub(super) struct Refiner<'a> {
+    pub func: &'a Function,
+    pub plan: &'a AgentPlan,
+    pub constraints: &'a ConstraintMap,
+    pub scheduler: &'a mut Scheduler,
+    pub isa: &'a dyn TargetIsa,
+    pub settings: &'a Settings,
+}
+
+/// What a schedule with its buffers is judged by, the first difference first.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Score {
+    cycles: u64,
+    registers: u64,
+    uncovered: u64,
+    ring_bytes: u64,
+    stages: u64,
+}
+
+/// Constraints on trial.
+#[derive(Default)]
+struct Trial {
+    for_op: Option<Op>,
+    family: Option<Family>,
+    members: Vec<u32>,
+}
+
+impl Refiner<'_> {
+    /// Schedules and buffers after all rounds.
+    pub fn run(
+        &mut self,
+        analysis: ScheduleAnalysis,
+        assigned: Buffers,
+    ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
+        let mut asked = Vec::new();
+        self.requests(&analysis, &assigned, &mut asked);
+        if asked.is_empty() {
+            return Ok((analysis, assigned));
+        }
+        let mut best = (analysis, assigned);
+        let mut known: Vec<Constraint> = Vec::new();
+        let mut kept: Vec<u32> = Vec::new();
+        let mut rounds: Vec<(Op, Round)> = Vec::new();
+        let mut trial = Trial::default();
+        let mut truncated = false;
+        loop {
+            let mut added = Vec::new();
+            if trial.members.is_empty() {
+                asked.retain(|c| !is_known(&known, c));
+                let Some(first) = asked.first() else { break };
+                (trial.for_op, trial.family) = (Some(first.for_op), Some(first.family));
+                let (for_op, family) = (first.for_op, first.family);
+                let batch = asked.iter().filter(|c| (c.for_op, c.family) == (for_op, family));
+                add(&mut known, batch, &mut trial, &mut added);
+            }
+            let Some(for_op) = trial.for_op else { break };
+            if rounds.len() as u64 >= u64::from(self.settings.max_constraint_iterations) {
+                truncated = true;
+                break;
+            }
+            let added = added.iter().map(|&n| self.request(&best.0, &known, n)).collect();
+            let mut round = Round {
+                number: rounds.len() as u32 + 1,
+                added,
+                trial: trial.members.clone(),
+                cycles: (self.cycles_of(&best, for_op), None),
+                kept: false,
+                lifted: Vec::new(),
+                status: RoundStatus::OPEN,
+            };
+            let mut extra = Extra::default();
+            kept.iter().chain(&trial.members).for_each(|&n| extra.add(&known[n as usize]));
+            let reason = match self.attempt(&extra) {
+                Err(e) => Err(e.message),
+                Ok(next) => {
+                    let now = self.cycles_of(&next, for_op);
+                    round.cycles.1 = Some(now);
+                    let (new, old) = (self.score(&next), self.score(&best));
+                    let hard = trial.family == Some(Family::Reject);
+                    if if hard { new.cycles < old.cycles } else { new < old } {
+                        Ok(next)
+                    } else {
+                        let before = round.cycles.0;
+                        let worse = now > before;
+                        let text = match worse {
+                            true => format!("an iteration would take {now} cycles instead of {before}"),
+                            false => "nothing is better with it".to_owned(),
+                        };
+                        // Other rings may be short in the new schedule; their edges belong to the same try.
+                        asked.clear();
+                        self.requests(&next.0, &next.1, &mut asked);
+                        asked.retain(|c| {
+                            hard && c.family == Family::Reject && c.for_op == for_op && !is_known(&known, c)
+                        });
+                        Err(text)
+                    }
+                }
+            };
+            match reason {
+                Ok(next) => {
+                    best = next;
+                    kept.append(&mut trial.members);
+                    round.kept = true;
+                }
+                Err(_)
+                    if trial.family == Some(Family::Reject)
+                        && !asked.is_empty()
+                        && round.cycles.1.is_some() =>
+                {
+                    let mut more = Vec::new();
+                    add(&mut known, asked.iter(), &mut trial, &mut more);
+                    // They are shown with the round that asked for them.
+                    round.added.extend(more.iter().map(|&n| self.request(&best.0, &known, n)));
+                }
+                Err(text) if trial.family == Some(Family::Reject) => {
+                    round.lifted.extend(trial.members.drain(..).map(|n| (n, text.clone())));
+                }
+                Err(text) => round.lifted.extend(trial.members.pop().map(|n| (n, text))),
+            }
+            rounds.push((for_op, round));
+            if trial.members.is_empty() {
+                asked.clear();
+                self.requests(&best.0, &best.1, &mut asked);
+            }
+        }
+        record(&mut best.0, rounds, truncated);
+        Ok(best)
+    }
+
+    fn attempt(&mut self, extra: &Extra) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
+        let Refiner { func, plan, constraints, scheduler, isa, settings } = self;
+        let next = wiring::schedule(func, plan, constraints, scheduler, *isa, settings, extra)?;
+        let assigned = wiring::buffers(func, plan, &next, *isa, settings)?;
+        Ok((next, assigned))
+    }
+
+    /// Everything that somebody asks for, the most urgent first.
+    fn requests(&self, analysis: &ScheduleAnalysis, assigned: &Buffers, out: &mut Vec<Constraint>) {
+        for region in &analysis.regions {
+            let trips = cost::static_trips(self.func, region.for_op);
+            refine::requests(region, |agent| self.budget(agent), trips, out);
+        }
+        requests::requests(self.func, self.plan, self.isa, analysis, assigned, out);
+    }
+
+    /// Registers per thread that tiles of an agent may take.
+    fn budget(&self, agent: u32) -> u32 {
+        let info = &self.plan.agents[Agent::from_u32(agent)];
+        let cap = if info.max_regs > 0 { info.max_regs } else { self.plan.entry_reg_cap };
+        let cap = self.settings.max_regs.map_or(cap, |n| cap.min(n));
+        self.settings.spill_budget.unwrap_or(cap.saturating_sub(RESERVED))
+    }
+
+    fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {
+        let registers = |r: &ScheduledRegion| -> u64 {
+            let agents = refine::register_agents(&r.problem).into_iter();
+            let over = |a| refine::register_peak(&r.problem, &r.schedule, a).saturating_sub(self.budget(a));
+            agents.map(|a| u64::from(over(a))).sum()
+        };
+        let cycles = analysis.regions.iter().map(|r| u64::from(self.cycles(r, assigned)));
+        Score {
+            cycles: cycles.sum(),
+            registers: analysis.regions.iter().map(registers).sum(),
+            uncovered: requests::all_uncovered(assigned),
+            ring_bytes: requests::ring_bytes(assigned),
+            stages: analysis.regions.iter().map(|r| u64::from(r.schedule.code_stages())).sum(),
+        }
+    }
+
+    /// Cycles of an iteration; of the only one, where there is no more.
+    fn cycles(&self, r: &ScheduledRegion, assigned: &Buffers) -> u32 {
+        match cost::static_trips(self.func, r.for_op) {
+            Some(0 | 1) => {
+                let ends =
+                    r.problem.nodes().map(|n| r.schedule.start[n].saturating_add(r.problem.latency(n)));
+                ends.max().unwrap_or(0)
+            }
+            _ => assigned.ii_eff[r.for_op],
+        }
+    }
+
+    fn cycles_of(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers), for_op: Op) -> u32 {
+        analysis.region(for_op).map_or(0, |r| self.cycles(r, assigned))
+    }
+
+    /// A constraint as people see it: ops by the ids of their loop's schedule.
+    fn request(&self, analysis: &ScheduleAnalysis, known: &[Constraint], number: u32) -> Request {
+        let c = &known[number as usize];
+        let name = |op: Op| {
+            let seat = analysis.seat(op).map(|(r, n)| r.problem.id(n).to_owned());
+            seat.unwrap_or_else(|| op.to_string())
+        };
+        let rule = refine::rule_text(&c.rule, name);
+        Request { number, family: c.family, asker: c.asker, rule, why: c.why.clone() }
+    }
+}
+
+/// Whether a constraint was tried before, for whatever reason it was asked for.
+fn is_known(known: &[Constraint], c: &Constraint) -> bool {
+    known.iter().any(|k| k.for_op == c.for_op && k.rule == c.rule)
+}
+
+/// Puts constraints on trial.
+fn add<'c>(
+    known: &mut Vec<Constraint>,
+    batch: impl Iterator<Item = &'c Constraint>,
+    trial: &mut Trial,
+    added: &mut Vec<u32>,
+) {
+    for c in batch {
+        if !is_known(known, c) {
+            let number = known.len() as u32;
+            known.push(c.clone());
+            trial.members.push(number);
+            added.push(number);
+        }
+    }
+}
+
+/// Writes the rounds to the regions they are about, and how it ended to all that were refined.
+fn record(analysis: &mut ScheduleAnalysis, mut rounds: Vec<(Op, Round)>, truncated: bool) {
+    if let Some((_, last)) = rounds.last_mut() {
+        last.status = if truncated { RoundStatus::BUDGET_EXCEEDED } else { RoundStatus::CONVERGED };
+    }
+    for region in &mut analysis.regions {
+        region.schedule.status.truncated = truncated;
+        region.schedule.status.converged = !truncated;
+    }
+    for (for_op, round) in rounds {
+        if let Some(region) = analysis.regions.iter_mut().find(|r| r.for_op == for_op) {
+            region.schedule.rounds.push(round);
+        }
+    }
+}
