@@ -239,6 +239,7 @@ impl Lower<'_> {
         let Some(block) = f.op_block_at(op, 0) else { return self.err(Code::E0803, op, "loop without body") };
         let wide = f.value_data(*lo).as_scalar() == Some(Scalar::I64);
         let (lo, hi, step) = (self.scalar(op, *lo)?, self.scalar(op, *hi)?, self.scalar(op, *step)?);
+        self.fill_ahead(op, block, (lo, hi))?;
         let params = f.block_params(block);
         let iv = self.b.reg(if wide { RegTy::B64 } else { RegTy::B32 });
         self.b.mov_to(iv, lo);
@@ -253,8 +254,11 @@ impl Lower<'_> {
         }
         let body = self.b.block();
         let exit = self.b.block();
-        let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
-        self.b.br_on(none, exit);
+        // Constant bounds say themselves whether there is a first turn.
+        if !matches!((lo, hi), (Operand::Imm(lo), Operand::Imm(hi)) if lo < hi) {
+            let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
+            self.b.br_on(none, exit);
+        }
         self.b.place(body);
         let before = self.pending_st;
         self.block(block)?;

@@ -243,6 +243,8 @@ pub(crate) struct Lower<'a> {
     pub requires: Vec<String>,
     /// Reads of tensor memory since the last `wait::ld`.
     pub pending_st: bool,
+    /// Copies whose `when` was carried out before their loop.
+    pub filled: smallvec::SmallVec<[Op; 2]>,
 }
 
 impl<'a> Lower<'a> {
@@ -291,6 +293,7 @@ impl<'a> Lower<'a> {
             section: None,
             requires: Vec::new(),
             pending_st: false,
+            filled: smallvec::SmallVec::new(),
         }
     }
 
