@@ -164,6 +164,9 @@ pub(crate) enum Val {
     Iter(Operand, Operand, u32),
 }
 
+/// The phase of a slot of a pipeline without mbarriers: nothing waits for it, so nothing carries it.
+pub(crate) const NO_PHASE: Operand = Operand::Imm(-1);
+
 /// How one side of a pipeline is signalled.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
