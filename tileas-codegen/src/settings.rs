@@ -304,6 +304,9 @@ settings! {
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
+    /// Least slices of a chain of register tiles that become a loop over slices, where they are equal but for their
+    /// offsets; with fewer, and where they are not, each slice is written out. 0: always written out.
+    roll_slices: u32 = 2, "roll-slices", Allowed::Int(0, 1_000);
     /// Loads of matrix operands, loads in loops and stores of rows go through TMA where they can. It asks for pointers
     /// and strides that are multiples of 16 bytes, which direct accesses do not need.
     tma_rewrite: bool = true, "tma-rewrite", Allowed::Flag;
@@ -437,7 +440,11 @@ impl Settings {
 
     /// What placement reads.
     pub fn place_options(&self) -> PlaceOptions {
-        PlaceOptions { slice_regs: self.slice_regs, tma_rewrite: self.tma_rewrite }
+        PlaceOptions {
+            slice_regs: self.slice_regs,
+            roll_slices: self.roll_slices,
+            tma_rewrite: self.tma_rewrite,
+        }
     }
 
     /// What materialisation reads.
@@ -502,7 +509,7 @@ mod tests {
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
+             simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \

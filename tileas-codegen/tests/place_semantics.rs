@@ -162,7 +162,10 @@ impl Machine<'_> {
             Opcode::Broadcast | Opcode::ExtractSlice => {
                 let r = result.unwrap();
                 let (from, to, t) = (self.dims(operands[0]), self.dims(r), self.tile(operands[0]));
-                let offsets = f.attr_ints(op, keys::OFFSETS);
+                let mut offsets = f.attr_ints(op, keys::OFFSETS);
+                if let (Some(&number), Some(o)) = (operands.get(1), &mut offsets) {
+                    *o.last_mut().unwrap() += self.number(number) as i64 * to.last().unwrap();
+                }
                 let pick = |n: i64| {
                     let at = Self::index(&to, n);
                     let flat = at.iter().enumerate().zip(&from).fold(0, |acc, ((k, x), d)| {
@@ -325,14 +328,14 @@ fn placement_keeps_what_is_stored() {
     for file in files {
         let func = parse_module(&std::fs::read_to_string(&file).unwrap()).unwrap().functions.remove(0);
         let plan = plan_agents(&func, &*isa, &AgentOptions::default()).unwrap();
-        for slice_regs in [16, 64, 256] {
-            let (placed, _) =
-                place(&func, &plan, &*isa, &PlaceOptions { slice_regs, ..PlaceOptions::default() }).unwrap();
+        for (slice_regs, roll_slices) in [(16, 0), (16, 2), (16, 5), (64, 0), (64, 2), (256, 2)] {
+            let opts = PlaceOptions { slice_regs, roll_slices, ..PlaceOptions::default() };
+            let (placed, _) = place(&func, &plan, &*isa, &opts).unwrap();
             for trips in [0.0, 3.0] {
                 let (want, got) = (memory(&func, trips), memory(&placed, trips));
                 assert!(
                     want == got,
-                    "{} slice_regs {slice_regs} trips {trips}: {} and {} elements\n{}",
+                    "{} slice_regs {slice_regs} roll_slices {roll_slices} trips {trips}: {} and {} elements\n{}",
                     file.display(),
                     want.len(),
                     got.len(),

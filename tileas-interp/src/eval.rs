@@ -145,7 +145,7 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
         }
         Opcode::ConvertLayout => t.clone(),
         Opcode::ExtractSlice => {
-            let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+            let offsets = slice_offsets(f, op, dims, args.get(1))?;
             match t.slice(dims, &offsets) {
                 Some(part) => Rc::new(part),
                 None => return err(f, op, Fault::Value, "the slice sticks out of its tile"),
@@ -153,6 +153,21 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
         }
         _ => return err(f, op, Fault::Unsupported, "extents do not agree"),
     }))
+}
+
+/// Where a slice of extents `dims` begins: the static offsets, and the number of the slice if it has one.
+pub(crate) fn slice_offsets(
+    f: &Function,
+    op: Op,
+    dims: &[u32],
+    number: Option<&Val>,
+) -> InterpResult<SmallVec<[i64; 4]>> {
+    let mut offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+    if let (Some(number), Some(last), Some(&width)) = (number, offsets.last_mut(), dims.last()) {
+        let number = int(f, op, number)?;
+        *last = last.saturating_add(number.saturating_mul(i64::from(width)));
+    }
+    Ok(offsets)
 }
 
 /// Combines along one axis, by index; sums of floats in f32 or f64.

@@ -474,12 +474,12 @@ pub const OPS: &[OpRow] = &[
     },
     OpRow {
         name: "extract_slice",
-        operands: &[one("source", Ty::Tile)],
+        operands: &[one("source", Ty::Tile), keyed("number", Ty::Int, "at")],
         attrs: &[need("offsets", Ints), need("sizes", Ints)],
         traits: EWS,
         rule: Rule::Custom,
         class: "Layout",
-        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`.",
+        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`. `at(%k)`: the last offset grows by `%k` times the last extent; only for tiles in shared or tensor memory, since registers have no addresses. A part that leaves the tile is undefined.",
         ..BASE
     },
     OpRow {
@@ -579,13 +579,14 @@ pub const OPS: &[OpRow] = &[
             opt("dest", Ty::Tile),
             index("dest_stage", Ty::Stage),
             keyed("when", Ty::Bool, "when"),
+            keyed("number", Ty::Int, "at"),
         ],
         results: Arity::Opt,
         attrs: &[may("offsets", Ints), may("otherwise", Number)],
         traits: &[Schedulable],
         rule: Rule::Custom,
         class: "by-space",
-        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. A scalar is written to, or read from, a buffer of one element a slot. `when` false: the result is `otherwise` in every element and the source is not read.",
+        doc: "Moves a tile between spaces. Value form: the result is the copy. Destination form: reads slot `source_stage` of a buffer at static `offsets` into a register tile, or writes a register tile to slot `dest_stage` of a buffer. A scalar is written to, or read from, a buffer of one element a slot. `when` false: the result is `otherwise` in every element and the source is not read. `at(%k)`: the last offset grows by `%k` times the last extent of the register tile.",
         ..BASE
     },
     OpRow {
@@ -774,6 +775,7 @@ pub const EXTRA_SYMBOLS: &[&str] = &[
     "local",
     "origin",
     "skew",
+    "slices",
     "steady",
     "prologue",
     "epilogue",

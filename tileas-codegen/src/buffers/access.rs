@@ -106,7 +106,19 @@ pub fn base_of(func: &Function, mut v: Value) -> Value {
     v
 }
 
-/// The tile a slice was taken from and the offset of the slice in it, innermost last.
+/// The `extract_slice` with a number behind a stored tile: the slice is known when the program runs.
+pub fn numbered_slice(func: &Function, mut v: Value) -> Option<(Op, Value)> {
+    loop {
+        let op = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice)?;
+        if let Some(number) = func.named_operand(op, "number") {
+            return Some((op, number));
+        }
+        v = func.named_operand(op, "source")?;
+    }
+}
+
+/// The tile a slice was taken from and the offset of the slice in it, innermost last; of a [`numbered_slice`] that of
+/// number 0.
 pub fn slice_base(func: &Function, mut v: Value) -> (Value, SmallVec<[i64; 4]>) {
     let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
     let mut offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, rank);

@@ -20,6 +20,7 @@ use super::webs::{Web, Webs, ancestor_in};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
+use crate::place::roll::is_slice_loop;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
 
@@ -125,6 +126,17 @@ pub struct PipeData {
     pub full_at: u32,
     /// Shared-memory offset of the empty barriers.
     pub empty_at: u32,
+}
+
+impl PipeData {
+    /// Whether its slots are freed one by one in later turns: the staging buffers of a loop over slices. Their producer
+    /// and the lane that stores belong to one agent, which orders them by a named barrier, so that a turn need only wait
+    /// until the store before the last `depth - 1` has read its slot.
+    pub fn defers(&self, func: &Function) -> bool {
+        self.named.is_some()
+            && self.distance == 0
+            && func.block_parent(self.home).is_some_and(|op| is_slice_loop(func, op))
+    }
 }
 
 /// Positions of ops in program order: where an op begins, and where it (with its regions) ends.

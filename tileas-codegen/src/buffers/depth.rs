@@ -203,7 +203,11 @@ pub fn choose(
             })
             .max()
             .unwrap_or(0);
-        let cover = latency.saturating_add(hold);
+        let mut cover = latency.saturating_add(hold);
+        if p.defers(func) {
+            // What stores a slice waits for the one before: with one slot it would wait for its own.
+            cover = cover.max(period.saturating_add(1));
+        }
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
         let cap = cap.saturating_add(u32::from(p.carry.is_some()));
         // Rings that share a web become one.

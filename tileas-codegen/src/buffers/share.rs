@@ -94,6 +94,7 @@ fn uses_of(
             Class::Sync => vec![(agent, item, Point::All)],
             Class::Mma => vec![(agent, item, Point::Done)],
             // At the end of its region the lane has waited until its stores have read their slots.
+            Class::Bulk if pipes.values().any(|p| p.webs.contains(&web) && p.defers(func)) => Vec::new(),
             Class::Bulk if item != op => vec![(agent, item, Point::All)],
             Class::Bulk => Vec::new(),
             Class::Tma => {

@@ -5,7 +5,7 @@
 //! Errors: E0601 a tied value is used after the op that overwrites it, E0604 ties of unequal tiles.
 //! Cost: near-linear in the values.
 
-use super::access::{accesses, base_of, is_stored, slice_base};
+use super::access::{accesses, base_of, is_stored, numbered_slice, slice_base};
 use super::partition::Partition;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
@@ -331,6 +331,10 @@ pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
         Opcode::Copy => {
             let source = func.named_operand(op, "source").filter(|&v| is_stored(func, v))?;
             let (base, mut offsets) = slice_base(func, source);
+            if numbered_slice(func, source).is_some() {
+                // Any part of it.
+                return Some(flag_of(func, base, op));
+            }
             for (o, add) in
                 offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
             {

@@ -4,7 +4,7 @@
 //! `phase ^ 1` on *empty* (a fresh barrier lets the first round through). Signals are emitted as the pipeline's
 //! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters.
 
-use super::{Lower, Pipe, Signal, Val};
+use super::{Lower, NO_PHASE, Pipe, Signal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Op, Value, keys};
 use crate::nvvm::{Operand, Reg};
@@ -58,7 +58,7 @@ impl Lower<'_> {
     }
 
     fn flip(&mut self, phase: Operand) -> Operand {
-        self.b.fold_xor(phase, 1)
+        if phase == NO_PHASE { phase } else { self.b.fold_xor(phase, 1) }
     }
 
     fn own(&mut self, op: Op, p: usize, slot: Operand, phase: Operand) {
@@ -76,7 +76,8 @@ impl Lower<'_> {
             Val::Iter(Operand::Imm(0), self.flip(phase), 1)
         } else if let (Operand::Imm(s), Operand::Imm(p)) = (slot, phase) {
             if s + 1 == i64::from(n) {
-                Val::Iter(Operand::Imm(0), Operand::Imm(p ^ 1), n)
+                let flipped = if phase == NO_PHASE { phase } else { Operand::Imm(p ^ 1) };
+                Val::Iter(Operand::Imm(0), flipped, n)
             } else {
                 Val::Iter(Operand::Imm(s + 1), phase, n)
             }
@@ -84,6 +85,10 @@ impl Lower<'_> {
             let s = self.b.fold_add(slot, 1);
             let wrap = self.b.setp_eq_u32(s, n);
             let s = self.b.selp_b32(0, s, wrap);
+            if phase == NO_PHASE {
+                self.set(op, Val::Iter(s.into(), NO_PHASE, n));
+                return Ok(());
+            }
             let ph = self.b.imm(crate::nvvm::RegTy::B32, phase);
             self.b.on(wrap).xor_b32_to(ph, ph, 1);
             Val::Iter(s.into(), ph.into(), n)

@@ -1,6 +1,6 @@
 //! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
 
-use super::{Lower, TileVal, Val, reg_ty};
+use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
@@ -54,7 +54,12 @@ impl Lower<'_> {
                     return self.err(Code::E0803, op, "an iterator has type pipe_iter");
                 };
                 let n = *n;
-                self.set(op, Val::Iter(Operand::Imm(0), Operand::Imm(0), n));
+                let phased = match self.f.operands(op).first().map(|&v| &self.vals[v]) {
+                    Some(&Val::Pipe(p)) => self.pipes[p].named.is_none(),
+                    _ => true,
+                };
+                let phase = if phased { Operand::Imm(0) } else { NO_PHASE };
+                self.set(op, Val::Iter(Operand::Imm(0), phase, n));
                 Ok(())
             }
             O::AsyncPipelineIncIter => self.inc_iter(op),
@@ -143,6 +148,9 @@ impl Lower<'_> {
                     self.b.mov_to(r, *s);
                     r.into()
                 };
+                if *p == NO_PHASE {
+                    return Ok(Val::Iter(slot, NO_PHASE, *n));
+                }
                 let phase = self.b.reg(RegTy::B32);
                 self.b.mov_to(phase, *p);
                 Val::Iter(slot, phase.into(), *n)
@@ -239,6 +247,7 @@ impl Lower<'_> {
         let Some(block) = f.op_block_at(op, 0) else { return self.err(Code::E0803, op, "loop without body") };
         let wide = f.value_data(*lo).as_scalar() == Some(Scalar::I64);
         let (lo, hi, step) = (self.scalar(op, *lo)?, self.scalar(op, *hi)?, self.scalar(op, *step)?);
+        self.fill_ahead(op, block, (lo, hi))?;
         let params = f.block_params(block);
         let iv = self.b.reg(if wide { RegTy::B64 } else { RegTy::B32 });
         self.b.mov_to(iv, lo);
@@ -253,8 +262,11 @@ impl Lower<'_> {
         }
         let body = self.b.block();
         let exit = self.b.block();
-        let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
-        self.b.br_on(none, exit);
+        // Constant bounds say themselves whether there is a first turn.
+        if !matches!((lo, hi), (Operand::Imm(lo), Operand::Imm(hi)) if lo < hi) {
+            let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
+            self.b.br_on(none, exit);
+        }
         self.b.place(body);
         let before = self.pending_st;
         self.block(block)?;

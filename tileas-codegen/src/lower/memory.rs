@@ -6,7 +6,7 @@
 
 use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Layout, Op, Scalar, Space, keys};
+use crate::ir::{Block, Layout, Op, Opcode, Scalar, Space, Value, ValueDef, keys};
 use crate::isa::{AtomType, MmaRequest};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::SmallVec;
@@ -152,7 +152,7 @@ impl Lower<'_> {
         let n = self.elements_per_thread(op, layout, dims)?;
         let rt = super::control::element_reg(elem);
         let regs = self.b.regs(rt, super::units(elem, n));
-        let when = match f.named_operand(op, "when") {
+        let when = match f.named_operand(op, "when").filter(|_| !self.filled.contains(&op)) {
             Some(v) => Some(self.scalar(op, v)?),
             None => None,
         };
@@ -173,13 +173,9 @@ impl Lower<'_> {
                 self.b.br_on(p, join);
                 let x = self.b.imm(rt, other);
                 let base = self.tmem_addr(op, &buf, slot)?;
+                let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
                 let first = offsets.last().copied().unwrap_or(0).max(0) as u32;
-                for (at, n) in tmem_pieces(regs.len() as u32) {
-                    let list = self.b.list(&[x; 32].get(..n as usize).unwrap_or_default());
-                    let addr = Operand::addr(base.0, base.1 + (first + at) as i32);
-                    self.b.emit(tmem_st(n), &[addr, list]);
-                }
-                self.b.tcgen05_wait_st();
+                self.fill_tmem((base.0, base.1 + first as i32), regs.len() as u32, x);
                 self.b.place(join);
                 self.b.bar_warp_sync(0xffff_ffffu32);
                 self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?;
@@ -232,6 +228,7 @@ impl Lower<'_> {
                     self.b.tcgen05_wait_st();
                 }
                 let base = self.tmem_addr(op, buf, slot)?;
+                let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
                 for (at, n) in tmem_pieces(dims.last().copied().unwrap_or(0)) {
                     let part = regs.slice(at as usize, (at + n) as usize);
                     let list = self.b.list(&part);
@@ -264,6 +261,81 @@ impl Lower<'_> {
             }
             _ => self.unsupported(op, "from this space"),
         }
+    }
+
+    /// Moves an address by the number of the slice that `op` reads, at `step` each.
+    fn numbered(&mut self, op: Op, (base, offset): (Reg, i32), step: u32) -> CodegenResult<(Reg, i32)> {
+        let Some(number) = self.f.named_operand(op, "number") else { return Ok((base, offset)) };
+        let number = self.scalar(op, number)?;
+        Ok(match self.b.fold_mul(number, step) {
+            Operand::Imm(n) => (base, offset + n as i32),
+            by => (self.b.add_u32(base, by), offset),
+        })
+    }
+
+    /// Writes `x` to columns of tensor memory and waits until it is there.
+    fn fill_tmem(&mut self, base: (Reg, i32), columns: u32, x: Reg) {
+        for (at, n) in tmem_pieces(columns) {
+            let list = self.b.list(&[x; 32].get(..n as usize).unwrap_or_default());
+            self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + at as i32), list]);
+        }
+        self.b.tcgen05_wait_st();
+    }
+
+    /// Does once, before a loop over the slices of tensor memory, what `when` asks for in each of its turns: all slices
+    /// become `otherwise`, and the copies in the loop read them. Right where one slot is read by every turn, which
+    /// nothing in the loop writes.
+    pub(super) fn fill_ahead(&mut self, op: Op, body: Block, range: (Operand, Operand)) -> CodegenResult<()> {
+        let f = self.f;
+        let (Operand::Imm(lo), Operand::Imm(hi)) = range else { return Ok(()) };
+        let outside = |v: Value| match f.value_def(v) {
+            ValueDef::Result(def, _) => f.op_block(def) != Some(body),
+            ValueDef::Param(b, _) => b != body,
+        };
+        for copy in f.block_ops(body).filter(|&o| f.opcode(o) == Opcode::Copy) {
+            let (Some(when), Some(number), Some(source), Some(result)) = (
+                f.named_operand(copy, "when"),
+                f.named_operand(copy, "number"),
+                f.named_operand(copy, "source"),
+                f.result(copy),
+            ) else {
+                continue;
+            };
+            let data = f.value_data(result);
+            let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else { continue };
+            let fits = f.block_params(body).first() == Some(&number)
+                && f.constant_value(*f.operands(op).get(2).unwrap_or(&number)) == Some(1.0)
+                && outside(when)
+                && f.named_segment(copy, "source_stage").iter().all(|&v| outside(v))
+                && f.block_ops(body).all(|o| f.named_operand(o, "dest") != Some(source))
+                && f.value_data(source).space() == Some(Space::Tmem)
+                && matches!(super::control::element_reg(elem), RegTy::F32 | RegTy::B32)
+                && elem.bits() == 32
+                && self.half_guard(dims).is_none();
+            let Operand::Reg(p) = self.scalar(copy, when)? else { continue };
+            if !fits || hi <= lo {
+                continue;
+            }
+            let buf = self.buffer(copy, source)?;
+            let slot = self.stage(copy, f.named_segment(copy, "source_stage"))?;
+            let width = i64::from(dims.last().copied().unwrap_or(0));
+            let first = f.attr_ints(copy, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0);
+            let (first, columns) = (first + lo * width, (hi - lo) * width);
+            let otherwise = f.attr_number(copy, keys::OTHERWISE).unwrap_or(0.0);
+            let rt = super::control::element_reg(elem);
+            let join = self.b.block();
+            self.b.br_on(p, join);
+            let x = match rt {
+                RegTy::F32 => self.b.imm(rt, Operand::f32(otherwise as f32)),
+                _ => self.b.imm(rt, Operand::Imm(otherwise as i64)),
+            };
+            let base = self.tmem_addr(copy, &buf, slot)?;
+            self.fill_tmem((base.0, base.1 + first as i32), columns.max(0) as u32, x);
+            self.b.place(join);
+            self.b.bar_warp_sync(0xffff_ffffu32);
+            self.filled.push(copy);
+        }
+        Ok(())
     }
 
     fn half_guard(&self, dims: &[u32]) -> Option<Reg> {
@@ -333,6 +405,16 @@ impl Lower<'_> {
         let dense = buf.layout == Layout::SmemRow;
         let span = if dense { (buf.cols * elem.bits() / 8).max(16) } else { swizzle.span() };
         let (addr, off) = self.slot_addr(buf, slot);
+        let (addr, off) = if self.f.named_operand(op, "number").is_some() {
+            // A slice is whole slabs, or a run of columns of dense rows.
+            if !dense && !row_bytes.is_multiple_of(span) {
+                return self.unsupported(op, "reads slices by number in whole swizzle spans");
+            }
+            let step = if dense { row_bytes } else { row_bytes * buf.rows };
+            self.numbered(op, (addr, off), step)?
+        } else {
+            (addr, off)
+        };
         let row_off = self.b.fold_mul(row, span);
         let key = if swizzle.xor_mask() == 0 || dense {
             Operand::Imm(0)

@@ -164,6 +164,9 @@ pub(crate) enum Val {
     Iter(Operand, Operand, u32),
 }
 
+/// The phase of a slot of a pipeline without mbarriers: nothing waits for it, so nothing carries it.
+pub(crate) const NO_PHASE: Operand = Operand::Imm(-1);
+
 /// How one side of a pipeline is signalled.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
@@ -243,6 +246,8 @@ pub(crate) struct Lower<'a> {
     pub requires: Vec<String>,
     /// Reads of tensor memory since the last `wait::ld`.
     pub pending_st: bool,
+    /// Copies whose `when` was carried out before their loop.
+    pub filled: smallvec::SmallVec<[Op; 2]>,
 }
 
 impl<'a> Lower<'a> {
@@ -291,6 +296,7 @@ impl<'a> Lower<'a> {
             section: None,
             requires: Vec::new(),
             pending_st: false,
+            filled: smallvec::SmallVec::new(),
         }
     }
 

@@ -8,12 +8,13 @@
 use super::MaterializeOptions;
 use super::plan::{BlockPlan, Plans, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::{Class, accesses, base_of, is_stored, slice_base};
+use crate::buffers::access::{Class, accesses, base_of, is_stored, numbered_slice, slice_base};
 use crate::buffers::needs::{Needs, canonical, for_each_use};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
+use crate::place::roll::is_slice_loop;
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
@@ -81,6 +82,8 @@ pub struct Known {
     pub owned: FxHashMap<Own, Value>,
     /// Tokens of emitted ops.
     tokens: SecondaryMap<Op, PackedOption<Value>>,
+    /// Flags computed before the loop over slices that asks for them.
+    ahead: SmallVec<[(Flag, Value); 2]>,
     /// Uniform ops cloned so far in the blocks now open.
     pub emitted: EntitySet<Op>,
     /// What was added to `emitted` by the agent, in order.
@@ -123,6 +126,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         known.iters.clear();
         known.owned.clear();
         known.tokens.clear();
+        known.ahead.clear();
         let mine =
             |p: &PipeData| p.producer.agent == agent || p.consumers.iter().any(|c| c.key.agent == agent);
         known.pipes.clear();
@@ -239,6 +243,9 @@ impl<'a, 'b> Emit<'a, 'b> {
     /// The value of a flag; `None` when it is always set.
     fn flag(&mut self, f: &Flag) -> CodegenResult<Option<Value>> {
         let src = self.sh.src;
+        if let Some((_, v)) = self.known.ahead.iter().find(|(known, _)| known == f) {
+            return Ok(Some(*v));
+        }
         let i1 = self.out.scalar(Scalar::I1);
         Ok(Some(match f {
             Flag::Always => return Ok(None),
@@ -558,6 +565,9 @@ impl<'a, 'b> Emit<'a, 'b> {
                 for &c in coords {
                     operands.push(self.get(c)?);
                 }
+                if numbered_slice(src, named("source")?).is_some() {
+                    return Err(unsupported(loc, "a store of a slice by number"));
+                }
                 let web = self.web_of(named("source")?)?;
                 let (buffer, slot) = self.slot(web)?;
                 operands.extend([buffer, slot]);
@@ -567,7 +577,7 @@ impl<'a, 'b> Emit<'a, 'b> {
             Opcode::AsyncDot => {
                 for n in ["a", "b"] {
                     let v = named(n)?;
-                    if slice_base(src, v).1.iter().any(|&o| o != 0) {
+                    if slice_base(src, v).1.iter().any(|&o| o != 0) || numbered_slice(src, v).is_some() {
                         return Err(unsupported(
                             loc,
                             "a dot of a slice that does not start at its tile's origin",
@@ -606,11 +616,11 @@ impl<'a, 'b> Emit<'a, 'b> {
         if self.sh.plan.op_agent[old].expand() == Some(self.agent) {
             self.plain(old, local)?;
             let v = self.get(scalar)?;
-            let write = self.op(Opcode::Copy, &[v, buffer, slot], &[1, 0, 1, 1, 0], &[], loc);
+            let write = self.op(Opcode::Copy, &[v, buffer, slot], &[1, 0, 1, 1, 0, 0], &[], loc);
             self.origin(write, old, local);
         } else {
             let ty = self.sh.src.value_type(scalar);
-            let read = self.op(Opcode::Copy, &[buffer, slot], &[1, 1, 0, 0, 0], &[ty], loc);
+            let read = self.op(Opcode::Copy, &[buffer, slot], &[1, 1, 0, 0, 0, 0], &[ty], loc);
             self.origin(read, old, local);
             let v = self.out.results(read)[0];
             self.bind(scalar, v);
@@ -645,9 +655,17 @@ impl<'a, 'b> Emit<'a, 'b> {
             return Ok(());
         }
         let mut operands: SmallVec<[Value; 5]> = SmallVec::new();
-        let mut segs = [1, 0, 0, 0, 0];
+        let mut segs = [1, 0, 0, 0, 0, 0];
         let mut types: SmallVec<[Type; 1]> = SmallVec::new();
         let mut when = None;
+        let number = numbered_slice(src, source);
+        if let Some((slice, _)) = number {
+            let columns = |v: Option<Value>| v.and_then(|v| src.value_data(v).dims()?.last().copied());
+            let whole = columns(src.result(slice)) == columns(result) && dest.is_none();
+            if !whole || numbered_slice(src, src.operands(slice)[0]).is_some() {
+                return Err(unsupported(loc, "a copy of a part of a slice by number"));
+            }
+        }
         if reads {
             let web = self.web_of(source)?;
             let (buffer, slot) = self.slot(web)?;
@@ -670,6 +688,10 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         operands.extend(when);
         segs[4] = u32::from(when.is_some());
+        if let Some((_, number)) = number {
+            operands.push(self.get(number)?);
+            segs[5] = 1;
+        }
         let new = self.op(Opcode::Copy, &operands, &segs, &types, loc);
         self.copy_attrs(new, old);
         if reads {
@@ -751,6 +773,10 @@ impl<'a, 'b> Emit<'a, 'b> {
         for &p in &pipes {
             operands.push(self.iter(p)?);
         }
+        let slices = is_slice_loop(src, op);
+        if slices {
+            self.flags_ahead(body)?;
+        }
         let types: SmallVec<[Type; 8]> = operands[3..].iter().map(|&v| self.out.value_type(v)).collect();
         let iv_ty = self.out.value_type(operands[0]);
         let new = self.op(Opcode::For, &operands, &[1, 1, 1, types.len() as u32], &types, src.op_loc(op));
@@ -797,6 +823,9 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
         self.leave(mark);
         self.cur = outer;
+        if slices {
+            self.known.ahead.clear();
+        }
         let results: SmallVec<[Value; 8]> = self.out.results(new).into();
         let mut next = results.into_iter();
         for &i in &args {
@@ -811,6 +840,28 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         for &p in &pipes {
             self.known.iters[p] = next.next().into();
+        }
+        Ok(())
+    }
+
+    /// Computes the flags that a loop over slices asks for in each turn: they are those of a tile from outside.
+    fn flags_ahead(&mut self, body: Block) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let outside = |v: Value| match src.value_def(base_of(src, v)) {
+            ValueDef::Result(d, _) => src.op_block(d) != Some(body),
+            ValueDef::Param(b, _) => b != body,
+        };
+        for op in src.block_ops(body).filter(|&op| src.opcode(op) == Opcode::Copy) {
+            let mine = self.sh.plan.op_agent[op].expand() == Some(self.agent);
+            if !mine || !src.named_operand(op, "source").is_some_and(outside) {
+                continue;
+            }
+            let Some(flag) = flag_for(src, op) else { continue };
+            if self.known.ahead.iter().all(|(known, _)| *known != flag)
+                && let Some(v) = self.flag(&flag)?
+            {
+                self.known.ahead.push((flag, v));
+            }
         }
         Ok(())
     }

@@ -222,6 +222,7 @@ pub fn block_plan(
     // End of the home region: stores are waited for in issue order, then all iterators advance.
     tail.clear();
     for e in ends.iter() {
+        let p = &ba.pipes[e.pipe];
         for c in &readers[e.from..e.to] {
             let Some(last) = c.last.filter(|_| ba.pipes[e.pipe].consumers[c.number].key.class == Class::Bulk)
             else {
@@ -237,6 +238,9 @@ pub fn block_plan(
                 Some(_) => stores.filter(|s| s.2 == local(last)).count() as u32,
                 None => 0,
             };
+            // The slot that is acquired next was stored from that many turns ago, and each turn commits its groups.
+            let deferred = if p.defers(func) && out.skew == 0 { p.depth.saturating_sub(1) } else { 0 };
+            let pending = pending + deferred * order.iter().filter(store).count() as u32;
             tail.push((local(last), at as u32, Step::Release(e.pipe, c.number, Some(last), pending)));
         }
     }

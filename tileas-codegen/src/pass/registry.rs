@@ -250,7 +250,7 @@ pub static PASSES: &[PassInfo] = &[
         requires: Facts::SOURCE.or(Facts::AGENTS),
         provides: Facts::PLACED.or(Facts::AGENTS),
         preserves: Facts::NONE,
-        options: &["slice-regs"],
+        options: &["slice-regs", "roll-slices"],
         ..pass(
             "tileas-prepare-for-scheduling",
             "place",

@@ -21,6 +21,9 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 mod items;
+mod loops;
+
+use loops::{Group, Rolling, Slice};
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum ItemKind {
@@ -67,6 +70,14 @@ pub(super) struct Placer<'a> {
     flush_at: SecondaryMap<Op, SmallVec<[Chain; 1]>>,
     remaining: FxHashMap<(Block, Chain), u32>,
     pending: SecondaryMap<Chain, Vec<u32>>,
+    /// The walk only finds out which items are pending together.
+    trial: bool,
+    /// What is flushed together, in the order of the trial.
+    groups: Vec<Group>,
+    /// The group of each item that is sliced.
+    group_of: Vec<Option<u32>>,
+    /// The loop over slices that is being written.
+    rolling: Option<Rolling>,
     active: Vec<Chain>,
     chain_agent: SecondaryMap<Chain, PackedOption<Agent>>,
     /// The accumulator a write goes onto, where one is live.
@@ -116,6 +127,10 @@ impl<'a> Placer<'a> {
             flush_at: SecondaryMap::with_capacity(ops),
             remaining: FxHashMap::default(),
             pending: SecondaryMap::new(),
+            trial: false,
+            groups: Vec::new(),
+            group_of: Vec::new(),
+            rolling: None,
             active: Vec::new(),
             chain_agent: SecondaryMap::new(),
             targets: vec![None; writes],
@@ -165,6 +180,7 @@ impl<'a> Placer<'a> {
         self.find_writes();
         self.find_items(&ops);
         let entry = self.func.entry();
+        self.plan_loops(entry)?;
         self.walk(entry)
     }
 
@@ -506,12 +522,12 @@ impl<'a> Placer<'a> {
             next = self.func.next_op(op);
             self.at = op;
             self.flush_conflicts(op)?;
-            let items = std::mem::take(&mut self.items_at[op]);
+            let items = self.items_at[op].clone();
             for &i in &items {
                 self.emit_first(i)?;
             }
-            for c in std::mem::take(&mut self.flush_at[op]) {
-                self.flush(c)?;
+            for n in 0..self.flush_at[op].len() {
+                self.flush(self.flush_at[op][n])?;
             }
             for &i in &items {
                 let Item { chain, block, .. } = self.items[i as usize];
@@ -522,7 +538,9 @@ impl<'a> Placer<'a> {
                 }
             }
             if self.chains.of_op[op].is_some() {
-                self.func.remove_op(op);
+                if !self.trial {
+                    self.func.remove_op(op);
+                }
                 continue;
             }
             for r in 0..self.func.regions(op).len() {
@@ -536,7 +554,10 @@ impl<'a> Placer<'a> {
 
     fn emit_first(&mut self, i: u32) -> CodegenResult<()> {
         let item = self.items[i as usize];
-        self.emit(item, 0)?;
+        let rolled = self.is_rolled(i);
+        if !self.trial && !rolled {
+            self.emit(item, Slice::Fixed(0))?;
+        }
         if self.is_sliced(item) {
             if self.pending[item.chain].is_empty() {
                 self.active.push(item.chain);
@@ -552,9 +573,15 @@ impl<'a> Placer<'a> {
         }
         let mut pending = std::mem::take(&mut self.pending[c]);
         self.active.retain(|&a| a != c);
-        for k in 1..self.chains.info[c].slices {
-            for &i in &pending {
-                self.emit(self.items[i as usize], k)?;
+        if self.trial {
+            self.add_group(&pending);
+        } else if self.is_rolled(pending[0]) {
+            self.emit_loop(c, &pending)?;
+        } else {
+            for k in 1..self.chains.info[c].slices {
+                for &i in &pending {
+                    self.emit(self.items[i as usize], Slice::Fixed(k))?;
+                }
             }
         }
         pending.clear();

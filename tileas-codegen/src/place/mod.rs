@@ -7,7 +7,8 @@
 //!   copied there. Accumulators are in tensor memory, along loops and conditionals as well.
 //! - Everything else is in registers, in chains (see [`chains`]). A chain over `slice_regs` registers per thread is
 //!   cut along its columns: all ops of slice k precede those of slice k + 1, except where an op in between takes or
-//!   overwrites what the chain writes or reads; there all slices so far are finished first.
+//!   overwrites what the chain writes or reads; there all slices so far are finished first. Slices that are equal but
+//!   for their offsets are one loop over their number, marked `slices` (see [`roll`]).
 //! - A value that enters an accumulator from registers is copied into tensor memory directly before the op that
 //!   takes it: into a new `alloc_tensor` where no accumulator of the same tied set is live, as a value
 //!   (`%w = copy %x`) where one is and the chain is whole, and onto that accumulator slice by slice
@@ -27,6 +28,7 @@ pub mod classify;
 pub mod dce;
 mod emit;
 mod operands;
+pub mod roll;
 pub mod tma;
 
 use crate::agents::{AgentKind, AgentPlan};
@@ -39,6 +41,8 @@ use crate::isa::TargetIsa;
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
     pub slice_regs: u32,
+    /// Least slices that become a loop, where they are equal but for their offsets; 0: none. Default: 2.
+    pub roll_slices: u32,
     /// Stores of rows go through TMA where they can. Default: true. Loads are rewritten before agents are planned, by
     /// [`tma::rewrite_loads`].
     pub tma_rewrite: bool,
@@ -46,7 +50,7 @@ pub struct PlaceOptions {
 
 impl Default for PlaceOptions {
     fn default() -> Self {
-        PlaceOptions { slice_regs: 64, tma_rewrite: true }
+        PlaceOptions { slice_regs: 64, roll_slices: 2, tma_rewrite: true }
     }
 }
 

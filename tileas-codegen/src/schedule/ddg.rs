@@ -32,6 +32,7 @@ use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef};
 use crate::isa::{MachineModel, TargetIsa};
+use crate::place::roll::is_slice_loop;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use footprint::Footprint;
@@ -104,7 +105,7 @@ pub fn schedule_function_with(
     Ok(analysis)
 }
 
-/// `for` ops without a `for` inside, in program order.
+/// `for` ops without a `for` inside, in program order; loops over the slices of a register chain keep theirs.
 pub fn innermost_loops(func: &Function) -> Vec<Op> {
     let all = func.all_ops();
     let mut outer: EntitySet<Op> = EntitySet::new();
@@ -115,7 +116,9 @@ pub fn innermost_loops(func: &Function) -> Vec<Op> {
             at = func.op_parent(parent);
         }
     }
-    all.into_iter().filter(|&op| func.opcode(op) == Opcode::For && !outer.contains(op)).collect()
+    let innermost =
+        |op: Op| func.opcode(op) == Opcode::For && !outer.contains(op) && !is_slice_loop(func, op);
+    all.into_iter().filter(|&op| innermost(op)).collect()
 }
 
 /// Visits an op and everything inside it.
@@ -135,7 +138,7 @@ fn for_each_use(func: &Function, op: Op, f: &mut impl FnMut(Value, bool)) {
             func.operands(inner).iter().for_each(|&v| f(v, Some(v) == acc));
         }
         Opcode::Copy => {
-            for segment in ["source", "source_stage", "dest_stage", "when"] {
+            for segment in ["source", "source_stage", "dest_stage", "when", "number"] {
                 func.named_segment(inner, segment).iter().for_each(|&v| f(v, false));
             }
         }

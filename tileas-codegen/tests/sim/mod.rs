@@ -355,7 +355,10 @@ impl Reference<'_> {
                 }
                 Opcode::ExtractSlice if is_stored(f, f.results(op)[0]) => {
                     let (s, r) = (f.operands(op)[0], f.results(op)[0]);
-                    let offsets = f.attr_ints(op, keys::OFFSETS).unwrap();
+                    let mut offsets = f.attr_ints(op, keys::OFFSETS).unwrap();
+                    if let (Some(Val::Int(number)), Some(last)) = (args.get(1), offsets.last_mut()) {
+                        *last += number * i64::from(*f.value_data(r).dims().unwrap().last().unwrap());
+                    }
                     let v = slice(
                         self.tile(s),
                         f.value_data(s).dims().unwrap(),
@@ -819,8 +822,14 @@ impl Machine<'_> {
         let f = self.f;
         let source = f.named_operand(op, "source").unwrap();
         let when = f.named_operand(op, "when").is_none_or(|v| self.get(a, v) != Val::Int(0));
-        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+        let mut offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
         let result = f.results(op).first().copied();
+        if let (Some(v), Some(r)) = (f.named_operand(op, "number"), result)
+            && let Val::Int(number) = self.get(a, v)
+        {
+            let width = *f.value_data(r).dims().unwrap().last().unwrap();
+            *offsets.last_mut().unwrap() += number * i64::from(width);
+        }
         if let Some(r) = result
             && f.value_data(r).as_scalar().is_some()
         {

@@ -350,7 +350,9 @@ impl Machine<'_> {
             Some(v) => eval::int(f, op, &v)? != 0,
             None => true,
         };
-        let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
+        let number = f.named_operand(op, "number").map(|v| self.get(a, op, v)).transpose()?;
+        let read = f.result(op).and_then(|r| tile_type(f.value_data(r))).map_or(&[][..], |(dims, _)| dims);
+        let offsets = eval::slice_offsets(f, op, read, number.as_ref())?;
         let dest = f.named_operand(op, "dest");
         if let (None, Some(r)) = (dest, f.result(op))
             && !taken

@@ -414,6 +414,12 @@ impl Checker<'_> {
         {
             self.err(op, Code::E0221, format_args!("no copy leads from {} to {}", a.name(), b.name()));
         }
+        if let Some(number) = self.seg(op, 5) {
+            self.slice_number(op, number);
+            if dest.is_some() || !func.has_attr(op, keys::OFFSETS) {
+                self.err(op, Code::E0218, "`at` needs `offsets` and the value form");
+            }
+        }
         let when = self.seg(op, 4).is_some();
         let otherwise = func.has_attr(op, keys::OTHERWISE);
         if dest.is_none() && when && !otherwise {

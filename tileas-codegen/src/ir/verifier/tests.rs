@@ -255,9 +255,9 @@ fn shapes_of_rearranging_ops() {
         b.reshape(x, t22h);
         b.iota(t2);
         b.convert_layout(x, t2);
-        b.extract_slice(x, &[3, 0], &[2, 2], t2);
-        b.extract_slice(x, &[0], &[2, 2], t2);
-        b.extract_slice(x, &[0, 0], &[4, 1], t2);
+        b.extract_slice(x, None, &[3, 0], &[2, 2], t2);
+        b.extract_slice(x, None, &[0], &[2, 2], t2);
+        b.extract_slice(x, None, &[0, 0], &[4, 1], t2);
     });
     expect(
         &have,
@@ -492,9 +492,9 @@ fn copies() {
         read(b, 0, false, true, reg);
         read(b, 0, false, false, smem);
         read(b, 0, false, false, token);
-        b.copy(r, &[], None, &[], None, Some(reg));
-        b.copy(r, &[], Some(acc), &[i], None, None);
-        b.copy(r, &[], Some(acc), &[i], None, Some(reg));
+        b.copy(r, &[], None, &[], None, None, Some(reg));
+        b.copy(r, &[], Some(acc), &[i], None, None, None);
+        b.copy(r, &[], Some(acc), &[i], None, None, Some(reg));
         b.build(Opcode::Copy)
             .operand(r)
             .operands(&[])

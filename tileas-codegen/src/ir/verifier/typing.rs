@@ -5,7 +5,7 @@ use crate::error::Code;
 use crate::ir::attrs::AttrData;
 use crate::ir::entities::{Op, Sym, Value};
 use crate::ir::opcodes::{Opcode, Rule, keys};
-use crate::ir::types::{Scalar, TypeData};
+use crate::ir::types::{Scalar, Space, TypeData};
 
 impl Checker<'_> {
     pub(super) fn typing(&mut self, op: Op) {
@@ -232,6 +232,24 @@ impl Checker<'_> {
             );
         }
         self.sub_tile(op, source.dims().unwrap_or(&[]), dims, keys::OFFSETS);
+        if let Some(number) = func.named_operand(op, "number") {
+            self.slice_number(op, number);
+            if !matches!(source.space(), Some(Space::Smem | Space::Tmem)) {
+                self.err(
+                    op,
+                    Code::E0221,
+                    format_args!("expected a tile in smem or tmem next to `at`, but got {source}"),
+                );
+            }
+        }
+    }
+
+    /// The number of a slice is an index.
+    pub(super) fn slice_number(&mut self, op: Op, number: Value) {
+        let data = self.data(number);
+        if data.as_scalar() != Some(Scalar::I32) {
+            self.err(op, Code::E0212, format_args!("expected an i32 in `at`, but got {data}"));
+        }
     }
 
     /// Checks that the part of extents `small` at the offsets of the attribute `key` (0 if absent) lies in `big`.

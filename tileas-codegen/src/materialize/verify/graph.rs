@@ -275,7 +275,7 @@ impl Graph {
         }
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
-                g.signals(m, list, a, i, e, repeats);
+                g.signals(m, list, a, i, e, region);
             }
         }
         g.pipes(m, events, region);
@@ -317,7 +317,8 @@ impl Graph {
     }
 
     /// What a commit or release waits for before it signals.
-    fn signals(&mut self, m: &Model<'_>, list: &[Event], a: usize, i: usize, e: &Event, repeats: bool) {
+    fn signals(&mut self, m: &Model<'_>, list: &[Event], a: usize, i: usize, e: &Event, region: usize) {
+        let repeats = region != 0;
         let to = self.at(a, i);
         match &e.what {
             What::Commit(p, tx) => match tx {
@@ -339,7 +340,7 @@ impl Graph {
             },
             What::Release(p, _, pending) => match pending {
                 // The lane stands at the release until the store has read its slot.
-                Some(_) => {
+                Some(pending) => {
                     for (j, x) in list.iter().enumerate() {
                         let store = match &x.what {
                             What::Access(Engine::Store, t, _) => t
@@ -350,7 +351,8 @@ impl Graph {
                         };
                         if store && j < i {
                             let from = self.at(a, j).done;
-                            self.edge(from, to.issue, x.local - e.local, Why::Completes);
+                            let late = turns_late(m, region, list, (j, i), *p, *pending).unwrap_or(0);
+                            self.edge(from, to.issue, x.local - e.local + late, Why::Completes);
                         }
                     }
                 }
@@ -612,6 +614,29 @@ fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
 
 fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
     any_event(m, region, agent, &|w| matches!(w, What::Wait(p, _) if *p == pipe))
+}
+
+/// After how many turns of a region a release, at `at.1` of an agent's events, says that the store at `at.0` has read
+/// its slot: the bulk groups that may be pending are those of the stores behind it, in this turn and in the next ones.
+/// `None`: it never says so. A release that comes turns later is one of a pipe that orders its agent by a named
+/// barrier: nobody else learns from it that *its* slot is free.
+pub fn turns_late(
+    m: &Model<'_>,
+    region: usize,
+    list: &[Event],
+    at: (usize, usize),
+    pipe: usize,
+    pending: i64,
+) -> Option<i64> {
+    let is_store = |x: &&Event| matches!(x.what, What::Access(Engine::Store, ..));
+    let same = |x: &&Event| x.local == list[at.1].local;
+    let behind = list.get(at.0 + 1..at.1)?.iter().filter(is_store).filter(same).count() as i64;
+    if pending <= behind {
+        return Some(0);
+    }
+    let each = list.iter().filter(is_store).count() as i64;
+    let plain = m.pipes[pipe].named && m.regions[region].repeats && list.iter().all(|x| x.local == 0);
+    (plain && each > 0).then(|| (pending - behind + each - 1) / each)
 }
 
 fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {

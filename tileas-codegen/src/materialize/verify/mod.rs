@@ -485,20 +485,21 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         }
                     }
                     What::Release(p, _, Some(pending)) => {
-                        // Stores certainly issued between this pipe's store and the release.
-                        let is_store = |w: &What| matches!(w, What::Access(Engine::Store, ..));
+                        // Stores certainly issued between this pipe's store and the release, in this turn and in those
+                        // until the slot comes again.
                         let mine = |w: &What| matches!(w, What::Access(Engine::Store, t, _) if t.iter().any(|t| m.pipes[p].buffers.contains(&t.buffer)));
                         let last = list[..i].iter().rposition(|x| mine(&x.what));
-                        let behind = last.map_or(0, |l| {
-                            list[l + 1..i].iter().filter(|x| is_store(&x.what) && x.local == e.local).count()
-                        });
                         // A token's way back says that the store was issued.
                         let token = m.pipes[p].buffers.is_empty();
-                        if !token && pending > behind as i64 {
+                        let late = match last {
+                            Some(l) => graph::turns_late(m, r, list, (l, i), p, pending),
+                            None => (pending <= 0).then_some(0),
+                        };
+                        if !token && late.is_none_or(|t| t > 0 && t >= m.pipes[p].depth) {
                             found.push((
                                 Code::E0703,
                                 e.op,
-                                format!("Pipe_{p}: {pending} bulk groups may be pending, {behind} follow the store"),
+                                format!("Pipe_{p}: {pending} bulk groups may be pending, fewer follow the store before its slot comes again"),
                             ));
                         }
                     }

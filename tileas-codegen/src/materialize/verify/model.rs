@@ -38,6 +38,8 @@ pub struct PipeInfo {
     pub empty: Option<Signal>,
     /// Buffers handed over.
     pub buffers: SmallVec<[Value; 4]>,
+    /// A named barrier takes the place of both sides: all of it is one agent's.
+    pub named: bool,
 }
 
 /// Engine of an access.
@@ -289,6 +291,7 @@ impl<'a> Model<'a> {
             full,
             empty: (empty.name != "none").then_some(empty),
             buffers: func.operands(op).into(),
+            named: func.has_attr(op, keys::NAMED),
         });
         let n = self.pipes.len() - 1;
         for &v in func.results(op) {

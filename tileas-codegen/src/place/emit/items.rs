@@ -2,6 +2,7 @@
 
 use super::super::chains::{Chain, Family, Vector, rows_columns, tma_storable};
 use super::super::classify::Class;
+use super::loops::Slice;
 use super::{Item, ItemKind, Placer};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -67,7 +68,7 @@ impl Placer<'_> {
     }
 
     /// Makes an op and links it before the anchor of the current item.
-    fn op(
+    pub(super) fn op(
         &mut self,
         opcode: Opcode,
         operands: &[Value],
@@ -81,7 +82,7 @@ impl Placer<'_> {
         op
     }
 
-    fn first_result(&self, op: Op) -> Value {
+    pub(super) fn first_result(&self, op: Op) -> Value {
         self.func.results(op)[0]
     }
 
@@ -92,7 +93,7 @@ impl Placer<'_> {
     }
 
     /// Names `new` after `old` with a suffix, if `old` has a name.
-    fn name_after(&mut self, new: Value, old: Value, suffix: impl Display) {
+    pub(super) fn name_after(&mut self, new: Value, old: Value, suffix: impl Display) {
         let Some(base) = self.func.value_name(old) else { return };
         self.text.clear();
         // Writing to a string cannot fail.
@@ -101,7 +102,7 @@ impl Placer<'_> {
     }
 
     /// Gives `new` the name in `text`, with a number if that is in use.
-    fn fresh_name(&mut self, new: Value) {
+    pub(super) fn fresh_name(&mut self, new: Value) {
         let end = self.text.len();
         let mut n = 1;
         loop {
@@ -116,9 +117,12 @@ impl Placer<'_> {
         }
     }
 
-    fn name_slice(&mut self, new: Value, old: Value, k: u32, parts: u32) {
+    fn name_slice(&mut self, new: Value, old: Value, k: Slice, parts: u32) {
         if parts > 1 {
-            self.name_after(new, old, k);
+            match k {
+                Slice::Fixed(k) => self.name_after(new, old, k),
+                Slice::Turn => self.name_after(new, old, "j"),
+            }
         } else {
             self.keep_name(new, old);
         }
@@ -127,9 +131,10 @@ impl Placer<'_> {
     // ---- operands
 
     /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
-    fn get(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> CodegenResult<Value> {
-        let pick =
-            |list: &[Value]| if list.len() == 1 { list.first() } else { list.get(k as usize) }.copied();
+    fn get(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> CodegenResult<Value> {
+        let pick = |list: &[Value]| {
+            if list.len() == 1 { list.first() } else { list.get(k.number() as usize) }.copied()
+        };
         let found = match self.classes.class(v) {
             Class::None => Some(v),
             Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
@@ -152,13 +157,14 @@ impl Placer<'_> {
     }
 
     /// A constant, splat or iota at the shape of a slice, made in the block that uses it.
-    fn leaf(&mut self, v: Value, c: Chain, block: Block, k: u32, vector: Vector) -> Value {
+    fn leaf(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> Value {
         let (layout, along) = self.register_layout(c, v, vector);
         let parts = if along { self.chains.info[c].slices } else { 1 };
         let Some(def) = self.func.defining_op(v) else { return v };
         let opcode = self.func.opcode(def);
-        let k = if opcode == Opcode::Iota && parts > 1 { k } else { 0 };
-        let key = (v, c, block, k, vector == Vector::OfRows);
+        let sliced = opcode == Opcode::Iota && parts > 1;
+        let (turn, k) = if sliced { (self.turn_index(k), k.number()) } else { (None, 0) };
+        let key = (v, c, self.leaf_block(block), k, vector == Vector::OfRows);
         if let Some(&made) = self.leaves.get(&key) {
             return made;
         }
@@ -169,11 +175,16 @@ impl Placer<'_> {
         let op = self.op(opcode, &operands, &segments, &[ty], None.into());
         *self.func.inherent_mut(op) = self.func.inherent(def).clone();
         let mut made = self.first_result(op);
-        if k > 0 {
-            let first = i64::from(k) * i64::from(dims.last().copied().unwrap_or(1));
-            let start = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
-            self.func.set_int(start, keys::VALUE, first);
-            let start = self.first_result(start);
+        if k > 0 || turn.is_some() {
+            let width = dims.last().copied().unwrap_or(1);
+            let start = match turn {
+                Some(index) => self.turn_start(index, width, ty),
+                None => {
+                    let start = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
+                    self.func.set_int(start, keys::VALUE, i64::from(k) * i64::from(width));
+                    self.first_result(start)
+                }
+            };
             let agent = self.chain_agent[c];
             let add = self.op(Opcode::Addi, &[made, start], &[1, 1], &[ty], agent);
             made = self.first_result(add);
@@ -184,10 +195,11 @@ impl Placer<'_> {
     }
 
     /// Tile coordinate of slice `k` of `parts` along an axis.
-    fn slice_coordinate(&mut self, coord: Value, parts: u32, k: u32) -> Value {
+    fn slice_coordinate(&mut self, coord: Value, parts: u32, k: Slice) -> Value {
         if parts == 1 {
             return coord;
         }
+        let Slice::Fixed(k) = k else { return self.turn_coordinate(coord, parts) };
         if let Some(v) = self.coords.get(&(coord, parts)).and_then(|l| l.get(k as usize)) {
             return *v;
         }
@@ -233,7 +245,7 @@ impl Placer<'_> {
         v
     }
 
-    fn slice_coordinates(&mut self, op: Op, parts: u32, k: u32) -> SmallVec<[Value; 4]> {
+    fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {
         let mut coords: SmallVec<[Value; 4]> = self.func.named_segment(op, "coords").into();
         if let Some(last) = coords.last_mut() {
             *last = self.slice_coordinate(*last, parts, k);
@@ -243,7 +255,7 @@ impl Placer<'_> {
 
     // ---- items
 
-    pub(super) fn emit(&mut self, item: Item, k: u32) -> CodegenResult<()> {
+    pub(super) fn emit(&mut self, item: Item, k: Slice) -> CodegenResult<()> {
         match item.kind {
             ItemKind::Op(op) => {
                 self.loc = self.func.op_loc(op);
@@ -268,7 +280,7 @@ impl Placer<'_> {
         }
     }
 
-    fn emit_op(&mut self, item: Item, op: Op, k: u32) -> CodegenResult<()> {
+    fn emit_op(&mut self, item: Item, op: Op, k: Slice) -> CodegenResult<()> {
         let Item { chain: c, block, .. } = item;
         let agent = self.plan.op_agent[op];
         let Some(result) = self.func.result(op).filter(|&v| self.func.value_data(v).is_tile()) else {
@@ -294,10 +306,10 @@ impl Placer<'_> {
                 let source = self.func.operands(op)[0];
                 let mut offsets = self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
                 if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
-                    *last += i64::from(k * if parts > 1 { width } else { 0 });
+                    *last += i64::from(k.number() * if parts > 1 { width } else { 0 });
                 }
                 let piece = self.piece(source, &offsets, &dims, k, agent);
-                self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent)
+                self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0, 0], &[ty], agent)
             }
             Opcode::TiledLoad => {
                 let mut operands: SmallVec<[Value; 5]> = self.func.named_segment(op, "view").into();
@@ -358,7 +370,7 @@ impl Placer<'_> {
         v: Value,
         offsets: &[i64],
         dims: &[u32],
-        k: u32,
+        k: Slice,
         agent: PackedOption<Agent>,
     ) -> Value {
         if self.dims(v).as_slice() == dims {
@@ -368,16 +380,21 @@ impl Placer<'_> {
         let (Some(space), Some(layout)) = (data.space(), data.layout()) else { return v };
         let elem = self.elem(v);
         let ty = self.tile(dims, elem, space, layout);
-        let op = self.op(Opcode::ExtractSlice, &[v], &[1], &[ty], agent);
+        let index = self.turn_index(k);
+        let operands: SmallVec<[Value; 2]> = [Some(v), index].into_iter().flatten().collect();
+        let op = self.op(Opcode::ExtractSlice, &operands, &[1, u32::from(index.is_some())], &[ty], agent);
         self.func.set_ints(op, keys::OFFSETS, offsets);
         let sizes: Shape64 = dims.iter().map(|&d| i64::from(d)).collect();
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
-        self.name_after(piece, v, format_args!("t{k}"));
+        match k {
+            Slice::Fixed(k) => self.name_after(piece, v, format_args!("t{k}")),
+            Slice::Turn => self.name_after(piece, v, "tj"),
+        }
         piece
     }
 
-    fn emit_read(&mut self, item: Item, v: Value, k: u32) {
+    fn emit_read(&mut self, item: Item, v: Value, k: Slice) {
         let c = item.chain;
         let agent = self.chain_agent[c];
         let (layout, along) = self.register_layout(c, v, Vector::Unknown);
@@ -386,21 +403,21 @@ impl Placer<'_> {
         let elem = self.elem(v);
         let mut offsets: SmallVec<[i64; 4]> = dims.iter().map(|_| 0).collect();
         if let (Some(last), Some(&width)) = (offsets.last_mut(), dims.last()) {
-            *last = i64::from(k) * i64::from(width);
+            *last = i64::from(k.number()) * i64::from(width);
         }
         let piece = self.piece(v, &offsets, &dims, k, agent);
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
-        let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0], &[ty], agent);
+        let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0, 0], &[ty], agent);
         let new = self.first_result(copy);
-        if parts > 1 {
-            self.name_after(new, v, k);
-        } else {
-            self.name_after(new, v, "r");
+        match k {
+            _ if parts == 1 => self.name_after(new, v, "r"),
+            Slice::Fixed(k) => self.name_after(new, v, k),
+            Slice::Turn => self.name_after(new, v, "j"),
         }
         self.reads.entry((v, c, item.block)).or_default().push(new);
     }
 
-    fn emit_write(&mut self, item: Item, n: usize, k: u32) -> CodegenResult<()> {
+    fn emit_write(&mut self, item: Item, n: usize, k: Slice) -> CodegenResult<()> {
         let c = item.chain;
         let agent = self.chain_agent[c];
         let (value, _, _) = self.write_value(n);
@@ -418,7 +435,7 @@ impl Placer<'_> {
         // A whole tile is a value of its own, except where nothing yet holds the accumulator it starts.
         if parts == 1 && (space == Space::Smem || self.targets[n].is_some()) {
             let ty = self.tile(&dims, elem, space, layout);
-            let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
+            let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0, 0], &[ty], agent);
             let new = self.first_result(copy);
             self.name_after(new, value, if space == Space::Smem { "s" } else { "t" });
             self.hand_over(n, new);
@@ -434,14 +451,14 @@ impl Placer<'_> {
                 v
             }
         };
-        if k == 0 {
+        if k.number() == 0 {
             self.write_dest[n] = Some(dest);
             self.hand_over(n, dest);
         }
-        let copy = self.op(Opcode::Copy, &[source, dest], &[1, 0, 1, 0, 0], &[], agent);
+        let copy = self.op(Opcode::Copy, &[source, dest], &[1, 0, 1, 0, 0, 0], &[], agent);
         let mut offsets: SmallVec<[i64; 4]> = dims.iter().map(|_| 0).collect();
         if let (Some(last), Some(&columns)) = (offsets.last_mut(), dims.last()) {
-            *last = i64::from(k) * i64::from(columns / parts);
+            *last = i64::from(k.number()) * i64::from(columns / parts);
         }
         self.func.set_ints(copy, keys::OFFSETS, &offsets);
         Ok(())
@@ -457,7 +474,7 @@ impl Placer<'_> {
         }
     }
 
-    fn emit_store(&mut self, item: Item, op: Op, k: u32) -> CodegenResult<()> {
+    fn emit_store(&mut self, item: Item, op: Op, k: Slice) -> CodegenResult<()> {
         let Item { chain: c, block, .. } = item;
         let agent = self.plan.op_agent[op];
         let (Some(value), Some(view)) =
@@ -487,7 +504,7 @@ impl Placer<'_> {
         let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
         let desc = self.store_descriptor(view, &dims, elem, swizzle);
         let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
-        let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0], &[ty], agent);
+        let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0, 0], &[ty], agent);
         let staged = self.first_result(copy);
         self.name_after(staged, source, "s");
         let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[desc]);

@@ -268,8 +268,10 @@ fn slice(outer: Part, offsets: &[i64], dims: &[u32]) -> Part {
 /// What a value is a slice of, and which part.
 fn slice_of(func: &Function, v: Value) -> (Value, Part) {
     let (mut at, mut part) = (v, None::<SmallVec<[(i64, i64); 2]>>);
+    let mut numbered = false;
     while let Some(op) = func.defining_op(at).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
         let Some(&source) = func.operands(op).first() else { break };
+        numbered |= func.named_operand(op, "number").is_some();
         let offsets = func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
         part = match part {
             None => func.value_data(at).dims().and_then(|dims| slice(None, &offsets, dims)),
@@ -280,5 +282,6 @@ fn slice_of(func: &Function, v: Value) -> (Value, Part) {
         };
         at = source;
     }
-    (at, part)
+    // Which part a number stands for shows when the program runs.
+    (at, part.filter(|_| !numbered))
 }
