@@ -169,7 +169,7 @@ fn destination_form_segments() {
     assert_eq!(f.segments(find(Opcode::AsyncTiledTmaLoad)[0]), [1, 2, 1, 1, 1]);
     assert_eq!(f.segments(find(Opcode::AsyncDot)[0]), [1, 1, 1, 1, 1, 1, 1]);
     let copies = find(Opcode::Copy);
-    assert_eq!(f.segments(copies[0]), [1, 1, 0, 0, 1]);
+    assert_eq!(f.segments(copies[0]), [1, 1, 0, 0, 1, 0]);
     assert_eq!(f.segments(copies[1]), [1, 0, 1, 1, 0, 0]);
     let pipes = find(Opcode::AsyncPipelineCreatePipeline);
     let (name, counts) = f.attr_call(pipes[0], keys::FULL).unwrap();

@@ -85,7 +85,7 @@ impl AgentReport {
 }
 
 /// Plans for one agent are made at most this often, each time for what the last one was still over.
-const ROUNDS: u32 = 4;
+const ROUNDS: u32 = 8;
 
 /// Checks and keeps register budgets; reuse one per thread.
 #[derive(Default)]
