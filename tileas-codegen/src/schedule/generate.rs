@@ -141,17 +141,19 @@ pub fn check(p: &Problem, options: &ScheduleOptions, warm: &mut Scheduler) -> Ve
         assert!(end.unwrap_or(0) <= u64::from(stages) * u64::from(schedule.ii));
     }
     #[cfg(feature = "optimal")]
-    if p.num_nodes() <= EXACT_OPS {
+    if p.num_nodes() <= EXACT_OPS && schedule.ii <= EXACT_II {
         check_exact(p, options, warm, &schedule);
     }
     if schedule.status.serial_fallback { Verdict::Fallback } else { Verdict::Pipelined }
 }
 
-/// Ops of the largest problem that goes to exact mode as well, and the steps it gets.
+/// Ops and II of the largest problem that goes to exact mode as well, and the steps it gets.
 #[cfg(feature = "optimal")]
 const EXACT_OPS: usize = 12;
 #[cfg(feature = "optimal")]
-const EXACT_STEPS: u64 = 1_000;
+const EXACT_II: u32 = 400;
+#[cfg(feature = "optimal")]
+const EXACT_STEPS: u64 = 300;
 
 /// Exact mode against the heuristics: no worse, and each agrees with what the other one proved.
 #[cfg(feature = "optimal")]
