@@ -521,10 +521,11 @@ mod tests {
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
+             pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
-             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
+             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
+             verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );
     }

@@ -5,6 +5,7 @@
 
 use tileas_codegen::agents::{AgentOptions, plan_agents};
 use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::driver::StageRun;
 use tileas_codegen::ir::{Op, Opcode, parse_module};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
@@ -12,7 +13,6 @@ use tileas_codegen::schedule::refine::{Extra, Family, RoundStatus, register_peak
 use tileas_codegen::schedule::{
     Generator, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleAnalysis, ScheduleOptions, Scheduler,
 };
-use tileas_codegen::driver::StageRun;
 use tileas_codegen::{Code, Context, Settings, Stage};
 
 /// A product of tiles; two loads of 8 cycles, a product of 8 that is ready after 16.

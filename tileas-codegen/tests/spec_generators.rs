@@ -693,9 +693,11 @@ fn pipeline_strategies_choose_agents_and_overlap() {
     assert_eq!((agents.as_slice(), generator), (&["simt", "mma"][..], Generator::CostBased));
     // Loads that the kernel has as plain ones stay where they are.
     let plain = "kernel @k(%x: view<gmem, ?x?xf32>, %y: view<gmem, ?x?xf32>, %n: i32) {
+  %b = program_id <{axis = 0}> : i32
   for %i = 0 to %n step 1 {
-    %t = tiled_load %x[%i, %i] : tile<128x32xf32>
-    tiled_store %t, %y[%i, %i]
+    %t = tiled_load %x[%b, %i] : tile<128x32xf32>
+    %u = addf %t, %t : tile<128x32xf32>
+    tiled_store %u, %y[%b, %i]
   }
   return
 }

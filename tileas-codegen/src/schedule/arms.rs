@@ -622,7 +622,7 @@ mod tests {
                 p.add_node(&NodeDef { id, latency: 1, uses, group, max_depth, extra, ..NodeDef::default() })
             };
             add("leader", 7, None, None, 0, &[]);
-            add("unit", 8, None, None, 0, &hold(if full { 4 } else { 1 }));
+            add("unit", 8, None, None, 0, &hold(if full { 4 } else { 2 }));
             add("mate", 9, None, Some(5), 0, &[]);
             add("op", 3, Some(7), Some(5), if deep { 2 } else { 0 }, &hold(1));
             let (mut g, mut ims, mut closure) = (Graph::default(), Ims::default(), Closure::default());
@@ -645,7 +645,7 @@ mod tests {
         assert_eq!(refusals(true, true, true), ([1, 0, 0, 0], false, None));
         assert_eq!(refusals(false, true, true), ([0, 1, 0, 0], true, None));
         assert_eq!(refusals(false, false, true), ([0, 0, 1, 0], false, None));
-        // The first row is taken (G3 moves on), the next is in the wrong stage (G4 cuts the window, which ends before it).
+        // The row of its first cycle is taken (G3 moves on), the next is free but in another stage than the mate (G4).
         let (refused, dead, _) = refusals(false, false, false);
         assert_eq!((refused, dead), ([0, 0, 1, 1], false));
     }

@@ -240,11 +240,13 @@ mod tests {
             let hold = |duration, occupancy| [Use { slot, offset: 0, duration, occupancy }];
             p.add_node(&NodeDef { id: "u", latency: 3, uses: &hold(3, 1), ..NodeDef::default() });
             p.add_node(&NodeDef { id: "v", latency: 2, uses: &hold(2, units), ..NodeDef::default() });
+            // Where all ops together fit into one row nothing is counted.
+            p.add_node(&NodeDef { id: "w", latency: 1, uses: &hold(1, 16), ..NodeDef::default() });
             let (mut g, mut rrt, mut closure) = (Graph::default(), Rrt::default(), Closure::default());
             assert!(g.build(&p) && closure.build(&g, 10));
             rrt.reset(&p, 10, 4096).expect("both fit");
             rrt.place(Node::from_u32(1), other);
-            let seats = [UNSEATED, other];
+            let seats = [UNSEATED, other, UNSEATED];
             let view = View {
                 p: &p,
                 g: &g,
