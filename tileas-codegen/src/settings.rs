@@ -7,11 +7,11 @@
 //! Guarantee: a value that is stored is allowed. Errors are `E1002` (unknown option) and `E1003` (value not
 //! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
 
-use crate::agents::AgentOptions;
+use crate::agents::{AgentOptions, PipelineStrategy};
 use crate::buffers::BufferOptions;
 use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{Limits as IrLimits, ParseLimits};
+use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
 use crate::isa::Flags;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
@@ -164,6 +164,9 @@ word_setting!(CycleModel: "slot" => CycleModel::Slot, "real" => CycleModel::Real
 word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
 word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost);
 word_setting!(G2Horizon: "growing" => G2Horizon::Growing, "fixed" => G2Horizon::Fixed);
+word_setting!(PipelineStrategy: "auto" => PipelineStrategy::Auto, "none" => PipelineStrategy::None,
+    "unspecialized" => PipelineStrategy::Unspecialized, "warp-specialize" => PipelineStrategy::WarpSpecialize);
+word_setting!(MemSemantics: "public" => MemSemantics::Public, "book" => MemSemantics::Book);
 word_setting!(IiSearch: "auto" => IiSearch::Auto, "linear" => IiSearch::Linear, "gallop" => IiSearch::Gallop);
 
 impl Setting for SchedulerChoice {
@@ -298,6 +301,13 @@ settings! {
     /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
     latency_ceilings: bool = false, "latency-ceilings", Allowed::Flag;
 
+    /// How loops become pipelines. `none`: not at all, one iteration after the other. `unspecialized`: loops are pipelined, but
+    /// no agent exists to load alone: loads stay where they are used, and what an engine executes is issued by one
+    /// agent. `warp-specialize`: an agent for each engine. `auto` specialises where the target has TMA.
+    pipeline_strategy: PipelineStrategy = PipelineStrategy::Auto, "pipeline-strategy", Allowed::Words(&["auto", "none", "unspecialized", "warp-specialize"]);
+    /// One agent issues TMA loads and matrix multiplies: a warp less, and loads run ahead only by the stages of the
+    /// schedule.
+    light_specialization: bool = false, "light-specialization", Allowed::Flag;
     /// Warps of an agent that computes in registers.
     simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
     /// Most agents that compute in registers.
@@ -345,6 +355,8 @@ settings! {
     /// Comments in the PTX.
     ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
 
+    /// Memory semantics of loads and stores. `public`: loads may be acquire, stores release. `book`: both are weak or relaxed.
+    verify_mem_semantics: MemSemantics = MemSemantics::Public, "verify-mem-semantics", Allowed::Words(&["public", "book"]);
     /// The IR verifier runs after every pass that rewrites the IR.
     verify_passes: bool = true, "verify-passes", Allowed::Flag;
     /// Ops directly in one region of the source.
@@ -426,7 +438,16 @@ impl Settings {
 
     /// Limits of the verifier.
     pub fn ir_limits(&self) -> IrLimits {
-        IrLimits { max_region_ops: self.max_region_ops, max_nesting: self.max_nesting.max(1) + 1 }
+        IrLimits {
+            max_region_ops: self.max_region_ops,
+            max_nesting: self.max_nesting.max(1) + 1,
+            semantics: self.verify_mem_semantics,
+        }
+    }
+
+    /// Whether loops become pipelines at all.
+    fn pipelines(&self) -> bool {
+        self.pipeline_strategy != PipelineStrategy::None
     }
 
     /// What agent planning reads.
@@ -435,6 +456,8 @@ impl Settings {
             simt_warps: self.simt_warps,
             max_simt_agents: self.max_simt_agents,
             slice_regs: self.slice_regs,
+            strategy: self.pipeline_strategy,
+            light: self.light_specialization,
         }
     }
 
@@ -457,8 +480,9 @@ impl Settings {
         BufferOptions {
             smem_bytes: self.smem_bytes,
             max_depth: None,
-            pipeline_depth: self.pipeline_depth,
-            max_slots: self.max_slots,
+            // Without pipelines no slot is there to run ahead.
+            pipeline_depth: self.pipeline_depth.filter(|_| self.pipelines()),
+            max_slots: if self.pipelines() { self.max_slots } else { 1 },
             first_named_barrier: self.first_named_barrier,
         }
     }
@@ -466,7 +490,7 @@ impl Settings {
     /// What the scheduler reads.
     pub fn schedule_options(&self) -> ScheduleOptions {
         ScheduleOptions {
-            scheduler: self.scheduler,
+            scheduler: if self.pipelines() { self.scheduler } else { SchedulerChoice::Serial },
             cycle_model: self.cycle_model,
             selector: self.selector,
             serial_threshold: self.serial_threshold,
@@ -509,10 +533,11 @@ mod tests {
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
-             simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
+             pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
-             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=true max-region-ops=65536 max-nesting=64 \
+             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
+             verify-passes=true max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
         );
     }

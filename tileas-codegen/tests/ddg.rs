@@ -137,6 +137,50 @@ fn gemm_is_the_published_document() {
     assert_gemm_json(&schedule(&kernel("gemm_bias_relu", GEMM_LOOP)));
 }
 
+/// Registers per thread and bytes in rings, by hand: 4 warps, 128 x 32 elements.
+#[test]
+fn nodes_know_their_registers_and_rings() {
+    let text =
+        "kernel @k(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf32>, %n: i32) {
+  %z = constant 0.0 : tile<128x64xf32>
+  %y = constant 0.0 : tile<128x32xf32>
+  %o = constant 0 : i32
+  %da = make_tiled_tma_desc %a <{box = [128, 32], swizzle = b64}> : tma_desc<128x32xf16>
+  %db = make_tiled_tma_desc %b <{box = [64, 32], swizzle = b64}> : tma_desc<64x32xf16>
+  %p, %q = for %i = 0 to %n step 1 iter (%s = %z : tile<128x64xf32>, %r = %y : tile<128x32xf32>) {
+    %ta = async.tiled_tma_load %da[%o, %i] : tile<128x32xf16>
+    %tb = async.tiled_tma_load %db[%o, %i] : tile<64x32xf16>
+    %d = async.dot %ta, %tb, %s <{transpose_b}> : tile<128x64xf32>
+    %tc = async.tiled_tma_load %da[%o, %i] : tile<128x32xf16>
+    %f = ftof %tc : tile<128x32xf32>
+    %u = addf %f, %r : tile<128x32xf32>
+    yield %d, %u
+  }
+  tiled_store %p, %c[%o, %o]
+  tiled_store %q, %c[%o, %o]
+  return
+}";
+    let func = read(text);
+    let plan = plan_agents(&func, &*isa(), &AgentOptions::default()).expect("plan");
+    let (placed, plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
+    let analysis = schedule_with(&placed, &plan).expect("schedules");
+    let region = &analysis.regions[0];
+    let p = &region.problem;
+    let seen = |opcode: Opcode| -> Vec<_> {
+        let nodes = p.nodes().filter(|&n| placed.opcode(region.ops[n]) == opcode);
+        nodes.map(|n| p.extra(n)).map(|e| (e.simt_agent, e.registers, e.ring_bytes)).collect()
+    };
+    let bytes = |n| (None, 0, n);
+    assert_eq!(seen(Opcode::AsyncTiledTmaLoad), [bytes(8192), bytes(4096), bytes(8192)]);
+    // The accumulator stays in place; halves take half a register each.
+    assert_eq!(seen(Opcode::AsyncDot), [bytes(0)]);
+    assert_eq!(seen(Opcode::Copy), [(Some(0), 16, 0)]);
+    assert_eq!((seen(Opcode::Ftof), seen(Opcode::Addf)), (vec![(Some(0), 32, 0)], vec![(Some(0), 32, 0)]));
+    // Values live along data dependences; the reader that frees an accumulator hands nothing on.
+    let values = p.edges().keys().filter(|&e| p.carries_value(e)).count();
+    assert!(values > 0 && values <= p.edges().len());
+}
+
 #[cfg(feature = "serde")]
 #[test]
 fn gemm_from_source_is_the_published_document() {

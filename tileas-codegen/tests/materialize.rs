@@ -444,6 +444,80 @@ fn a_rejected_depth_is_scheduled_for() {
     }
 }
 
+/// Loads of one channel, by hand in stages 0 and 2: the first slot is held from the first load on.
+#[test]
+fn tiles_handed_over_together_ask_for_one_depth() {
+    use tileas_codegen::buffers::requests::{requests, ring_bytes};
+    use tileas_codegen::schedule::refine::{Family, Rule};
+    let (func, plan) = placed(&source("simple"));
+    let isa = isa();
+    let asked = |list: &[u32]| {
+        let sched = starts(&func, &plan, 16, list);
+        let ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
+        let mut out = Vec::new();
+        requests(&func, &plan, &*isa, &sched, &ba, &mut out);
+        (out, ring_bytes(&ba))
+    };
+    let (out, bytes) = asked(&[0, 40, 48]);
+    let [c] = out.as_slice() else { panic!("{out:?}") };
+    assert_eq!((c.family, c.asker), (Family::SameDepth, "buffers"));
+    let Rule::OneDepth(ops) = &c.rule else { panic!("{c:?}") };
+    assert!(ops.len() == 2 && ops.iter().all(|&op| func.opcode(op) == Opcode::AsyncTiledTmaLoad));
+    assert!(c.why.contains("from stage 0 to stage 2"), "{}", c.why);
+    // R3: 56 / 16 and 24 / 16 cycles, rounded up: two slots of two tiles of 16 KiB less.
+    let (none, fewer) = asked(&[32, 40, 48]);
+    assert!(none.is_empty() && bytes - fewer == 2 * 2 * 16384, "{none:?} {fewer} {bytes}");
+}
+
+/// Two rings of one loop; the planner's record is changed by hand, so that the load lacks slots and the store has two for
+/// its schedule alone.
+#[test]
+fn a_starving_ring_asks_the_others_to_shorten() {
+    use tileas_codegen::buffers::requests::{requests, uncovered};
+    use tileas_codegen::schedule::refine::{Family, Rule};
+    let text = "kernel @s(%x: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {
+  %b = program_id <{axis = 0}> : i32
+  %dx = make_tiled_tma_desc %x <{box = [128, 32], swizzle = b128}> : tma_desc<128x32xf32>
+  for %i = 0 to %n step 1 {
+    %t = async.tiled_tma_load %dx[%b, %i] : tile<128x32xf32>
+    %m = mulf %t, %t : tile<128x32xf32>
+    tiled_store %m, %c[%b, %i]
+  }
+  return
+}
+";
+    let (func, plan) = placed(text);
+    let isa = isa();
+    let sched = starts(&func, &plan, 16, &[0, 16, 24, 40, 56]);
+    let mut ba = assign_buffers(&func, &plan, &sched, &*isa, &BufferOptions::default()).expect("fits");
+    let asked = |ba: &BufferAssignment| {
+        let mut out = Vec::new();
+        requests(&func, &plan, &*isa, &sched, ba, &mut out);
+        out
+    };
+    assert!(asked(&ba).is_empty());
+    let rings: Vec<_> = ba.pipes.iter().filter(|(_, p)| p.payload).map(|(id, _)| id).collect();
+    let [load, store] = rings[..] else { panic!("{}", ba.dump(&func, &plan)) };
+    // 64 - 40 cycles at II 16.
+    assert_eq!(ba.pipes[store].why.need, 2);
+    ba.pipes[store].why.chosen = 2;
+    let why = &mut ba.pipes[load].why;
+    (why.memory_full, why.chosen, why.cover, why.period) = (true, 2, 500, 100);
+    assert_eq!(uncovered(&ba.pipes[load].why), 300);
+    let out = asked(&ba);
+    let [c] = out.as_slice() else { panic!("{out:?}") };
+    assert_eq!((c.family, c.asker), (Family::SmemPressure, "buffers"));
+    assert!(c.why.contains("300 cycles") && c.why.contains("shared memory is full"), "{}", c.why);
+    // One slot: the store, 8 cycles, has read it before the next iteration writes.
+    let Rule::Edges(edges) = &c.rule else { panic!("{c:?}") };
+    let seen: Vec<_> =
+        edges.iter().map(|e| (func.opcode(e.from), func.opcode(e.to), e.latency, e.distance)).collect();
+    assert_eq!(seen, [(Opcode::AsyncTiledTmaStore, Opcode::Copy, 8, 1)]);
+    // A ring that is deep for its latency is left alone.
+    ba.pipes[store].why.chosen = 3;
+    assert!(asked(&ba).is_empty());
+}
+
 #[test]
 fn too_many_accumulators_are_located() {
     let mut text = String::from(

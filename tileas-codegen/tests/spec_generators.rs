@@ -601,6 +601,9 @@ fn scheduling_options_have_their_published_names_and_defaults() {
         ("constraint-mode", "spec", "spec, strict"),
         ("cycle-model", "slot", "slot, real"),
         ("seed", "0", "0 to 18446744073709551615"),
+        ("pipeline-strategy", "auto", "auto, none, unspecialized, warp-specialize"),
+        ("light-specialization", "false", "true, false"),
+        ("verify-mem-semantics", "public", "public, book"),
     ] {
         let o = list.iter().find(|o| o.name == name).unwrap_or_else(|| panic!("no option {name}"));
         assert_eq!((o.default.as_str(), o.allowed.to_string().as_str()), (default, allowed), "{name}");
@@ -657,6 +660,64 @@ fn the_analysis_reaches_the_next_pass_by_op_and_without_a_table() {
     }
     // Made again from the same source it is the same.
     assert_eq!(compile(&[]).2, compile(&[]).2);
+}
+
+// Strategies of pipelines.
+
+/// Agents, generator and slots of the GEMM under a strategy, and whether it gets as far as PTX.
+fn strategy(pairs: &[&str]) -> (Vec<&'static str>, Generator, Vec<u32>) {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let module = parse_module(GEMM).expect("parses");
+    let run = Context::new()
+        .run_to(Stage::Ptx, &module, &*isa, &settings(pairs))
+        .unwrap_or_else(|e| panic!("{pairs:?}: {e:?}"));
+    let kernel = &run.kernels[0];
+    assert!(kernel.ptx.contains(".entry"));
+    let plan = kernel.plan.as_ref().expect("agents");
+    let slots = kernel.buffers.as_ref().expect("buffers").pipes.values().map(|p| p.depth).collect();
+    let generator = kernel.schedule.as_ref().expect("scheduled").regions[0].schedule.generator;
+    (plan.agents.values().map(|a| a.kind.name()).collect(), generator, slots)
+}
+
+#[test]
+fn pipeline_strategies_choose_agents_and_overlap() {
+    let (agents, generator, slots) = strategy(&[]);
+    assert_eq!((agents.as_slice(), generator), (&["simt", "load", "mma"][..], Generator::CostBased));
+    assert!(slots[0] > 1, "{slots:?}");
+    // This target has TMA: the default specialises.
+    assert_eq!(strategy(&["pipeline-strategy=warp-specialize"]), (agents, generator, slots));
+    let (agents, generator, slots) = strategy(&["pipeline-strategy=none"]);
+    assert_eq!((agents.len(), generator), (3, Generator::Serial));
+    assert!(slots.iter().all(|&n| n == 1), "{slots:?}");
+    let (agents, generator, _) = strategy(&["pipeline-strategy=unspecialized"]);
+    assert_eq!((agents.as_slice(), generator), (&["simt", "mma"][..], Generator::CostBased));
+    // Loads that the kernel has as plain ones stay where they are.
+    let plain = "kernel @k(%x: view<gmem, ?x?xf32>, %y: view<gmem, ?x?xf32>, %n: i32) {
+  %b = program_id <{axis = 0}> : i32
+  for %i = 0 to %n step 1 {
+    %t = tiled_load %x[%b, %i] : tile<128x32xf32>
+    %u = addf %t, %t : tile<128x32xf32>
+    tiled_store %u, %y[%b, %i]
+  }
+  return
+}
+";
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let module = parse_module(plain).expect("parses");
+    let agents = |pairs: &[&str]| {
+        let run = Context::new().run_to(Stage::Schedule, &module, &*isa, &settings(pairs)).expect("compiles");
+        run.kernels[0].plan.as_ref().expect("agents").agents.len()
+    };
+    assert_eq!([agents(&[]), agents(&["pipeline-strategy=unspecialized"])], [2, 1]);
+}
+
+/// The variant that a table size of 0 selects on one page is an option of its own: one agent issues loads and products.
+#[test]
+fn light_specialization_is_one_issuing_agent() {
+    let (agents, generator, _) = strategy(&["light-specialization"]);
+    assert_eq!((agents.as_slice(), generator), (&["simt", "mma"][..], Generator::CostBased));
+    // The table size has nothing to do with it.
+    assert_eq!(strategy(&["rrt-size-threshold=0"]).0, ["simt", "load", "mma"]);
 }
 
 // The page that maps statements to tests.

@@ -584,7 +584,9 @@ fn a_spent_budget_is_said() {
     let o = ScheduleOptions { step_limit: 1, ..only(&[Rung::RauRefinement, Rung::Portfolio]) };
     let s = schedule(&p, &o);
     assert!(s.status.budget_exceeded && s.status.serial_fallback);
+    assert!(s.warnings.iter().any(|w| w.code == Code::W0405 && w.message.contains("spent its steps")));
     assert_eq!(s.trail.tries.last().map(|t| t.end), Some(TryEnd::OutOfSteps));
     let s = default_of(&p);
     assert!(!s.status.budget_exceeded && s.status.converged);
+    assert!(s.warnings.iter().all(|w| w.code != Code::W0405));
 }

@@ -229,6 +229,8 @@ const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static st
     OpRow { name, operands, traits: EW, rule: Rule::Same, class, doc, ..BASE }
 }
 const SIGN: AttrRow = may("unsigned", Unit);
+const SEMANTICS: &[&str] = &["weak", "relaxed", "acquire", "release"];
+const SCOPES: &[&str] = &["cta", "cluster", "gpu", "sys"];
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
 const ATOMIC_MODES: &[&str] = &["addi", "addf", "maxi", "mini", "andi", "ori", "xori", "exch"];
 const REDUCE_MODES: &[&str] = &["add", "max", "min"];
@@ -505,21 +507,26 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "tiled_load",
         operands: &[one("view", Ty::View), index("coords", Ty::Int)],
-        attrs: &[may("padding", Number)],
+        attrs: &[
+            may("padding", Number),
+            may("mem_semantic", Enum(SEMANTICS)),
+            may("mem_scope", Enum(SCOPES)),
+        ],
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0).",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`, and are generated for scalars only.",
         ..BASE
     },
     OpRow {
         name: "tiled_store",
         operands: &[one("value", Ty::Tile), one("view", Ty::View), index("coords", Ty::Int)],
         results: Arity::Many,
+        attrs: &[may("mem_semantic", Enum(SEMANTICS)), may("mem_scope", Enum(SCOPES))],
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped.",
+        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`, and no code is generated for them.",
         ..BASE
     },
     OpRow {

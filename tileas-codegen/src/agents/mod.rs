@@ -96,11 +96,46 @@ pub struct AgentOptions {
     pub max_simt_agents: u32,
     /// Registers per thread a slice of a register chain may take, see [`crate::place::PlaceOptions`]. Default: 64.
     pub slice_regs: u32,
+    /// How loops become pipelines. Default: by target.
+    pub strategy: PipelineStrategy,
+    /// Whether one agent issues TMA loads and matrix multiplies. Default: no.
+    pub light: bool,
+}
+
+/// How loops become pipelines.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
+pub enum PipelineStrategy {
+    /// Specialised where the target has TMA, else unspecialised.
+    #[default]
+    Auto,
+    /// Not at all.
+    None,
+    /// Without agents for loads; one agent issues what engines execute.
+    Unspecialized,
+    /// An agent for each engine.
+    WarpSpecialize,
+}
+
+impl PipelineStrategy {
+    /// Whether each engine has an agent of its own.
+    pub fn specializes(self, isa: &dyn TargetIsa) -> bool {
+        match self {
+            PipelineStrategy::Auto => isa.features().has(Feature::Tma),
+            PipelineStrategy::None | PipelineStrategy::WarpSpecialize => true,
+            PipelineStrategy::Unspecialized => false,
+        }
+    }
 }
 
 impl Default for AgentOptions {
     fn default() -> Self {
-        AgentOptions { simt_warps: 4, max_simt_agents: 1, slice_regs: 64 }
+        AgentOptions {
+            simt_warps: 4,
+            max_simt_agents: 1,
+            slice_regs: 64,
+            strategy: PipelineStrategy::Auto,
+            light: false,
+        }
     }
 }
 
@@ -181,14 +216,19 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         let root = sets.root(base + op.index());
         roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
     };
+    // Whoever issues matrix multiplies owns tensor memory: loads join it, not the other way round.
+    let joined = (opts.light || !opts.strategy.specializes(isa)) && has(AgentKind::Mma);
     let party = |op: Op| {
         let kind = role(func, &classes, op)?;
+        let kind = if joined && kind == AgentKind::Load { AgentKind::Mma } else { kind };
         Some((kind, if kind == AgentKind::Simt { component(op, &sets) } else { 0 }))
     };
     let owners = scalars::owners(func, &ops, &party, simt_count);
     let reads = |k| owners.iter().any(|o| o.1.0 == k);
     kinds.extend(
-        [AgentKind::Load, AgentKind::Mma, AgentKind::Store].into_iter().filter(|&k| has(k) || reads(k)),
+        [AgentKind::Load, AgentKind::Mma, AgentKind::Store]
+            .into_iter()
+            .filter(|&k| has(k) && !(joined && k == AgentKind::Load) || reads(k)),
     );
     if kinds.is_empty() {
         // Nothing to run, but a launch needs a thread.

@@ -317,7 +317,8 @@ impl Context {
         let rewrite = front.iter().rposition(|&s| s == Step::LowerTma);
         let steps = &front[rewrite.map_or(0, |i| i + 1)..];
         let threads = settings.simt_warps * isa.machine().limits.warp_threads;
-        let wanted = rewrite.is_some() && settings.tma_rewrite;
+        let loads = settings.tma_rewrite && settings.pipeline_strategy.specializes(isa);
+        let wanted = rewrite.is_some() && loads;
         if let Some(rewritten) = wanted.then(|| rewrite_loads(func, isa, threads)).flatten() {
             let before = warnings.len();
             match self.front_steps(&rewritten, steps, job, state, warnings) {
@@ -492,7 +493,8 @@ impl Context {
         if !settings.verify_passes {
             return Ok(());
         }
-        let limits = crate::ir::Limits { max_region_ops: usize::MAX, max_nesting: usize::MAX };
+        let limits =
+            crate::ir::Limits { max_region_ops: usize::MAX, max_nesting: usize::MAX, ..settings.ir_limits() };
         let mut errors = verify_function_with(func, &limits);
         for e in &mut errors {
             e.message = format!("after `{pass}`: {}", e.message);

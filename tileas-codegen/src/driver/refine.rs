@@ -195,16 +195,14 @@ impl Refiner<'_> {
         }
     }
 
-    /// Cycles of an iteration; of the only one, where there is no more.
+    /// Cycles of an iteration: the interval; where the trip count is known, the average from the first start to the end.
     fn cycles(&self, r: &ScheduledRegion, assigned: &Buffers) -> u32 {
-        match cost::static_trips(self.func, r.for_op) {
-            Some(0 | 1) => {
-                let ends =
-                    r.problem.nodes().map(|n| r.schedule.start[n].saturating_add(r.problem.latency(n)));
-                ends.max().unwrap_or(0)
-            }
-            _ => assigned.ii_eff[r.for_op],
-        }
+        let ii = assigned.ii_eff[r.for_op];
+        let Some(trips) = cost::static_trips(self.func, r.for_op) else { return ii };
+        let end = |n| u64::from(r.schedule.start[n]) + u64::from(r.problem.latency(n));
+        let length = r.problem.nodes().map(end).max().unwrap_or(0);
+        let all = (trips.max(1) - 1).saturating_mul(ii.into()).saturating_add(length);
+        u32::try_from(all.div_ceil(trips.max(1))).unwrap_or(u32::MAX)
     }
 
     fn cycles_of(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers), for_op: Op) -> u32 {

@@ -215,6 +215,7 @@ fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
     let changes: Vec<String> = r.what_if.iter().map(|w| what_if_line(w, r)).collect();
     list(out, "What would change it", &changes)?;
     list(out, "How it was found", &search_lines(r))?;
+    list(out, "Refinement", &r.rounds)?;
     list(out, "Remarks", &r.notes)?;
     writeln!(
         out,

@@ -32,4 +32,4 @@ pub use opcodes::{OpDef, Opcode, keys};
 pub use parser::{ParseLimits, parse_module, parse_module_with};
 pub use printer::{ValueNames, print_function, print_module, print_op_line};
 pub use types::{Dim, Scalar, Space, TypeData};
-pub use verifier::{Limits, Verified, verify, verify_function, verify_module};
+pub use verifier::{Limits, MemSemantics, Verified, verify, verify_function, verify_module};

@@ -74,8 +74,8 @@ impl Lower<'_> {
             O::Copy => self.copy(op),
             O::AtomicRmw => self.atomic_rmw(op),
             O::TiledLoad if !self.is_tile_op(op) => self.load_element(op),
-            O::TiledLoad => self.tiled_load(op),
-            O::TiledStore => self.tiled_store(op),
+            O::TiledLoad => self.weak_only(op).and_then(|()| self.tiled_load(op)),
+            O::TiledStore => self.weak_only(op).and_then(|()| self.tiled_store(op)),
             _ if self.is_tile_op(op) => self.tile_op(op),
             _ => self.scalar_op(op),
         }

@@ -97,10 +97,47 @@ impl Lower<'_> {
         if let Some(p) = guard {
             self.b.on(p);
         }
-        self.b.emit(form.load[0], &[r.into(), addr]);
+        let load = match self.ordered(op, elem)? {
+            Some(load) => load,
+            None => form.load[0],
+        };
+        self.b.emit(load, &[r.into(), addr]);
         let x = self.loaded(elem, r);
         self.vals[result] = Val::Scalar(x);
         Ok(())
+    }
+
+    /// The form of a load that is not weak.
+    fn ordered(&self, op: Op, elem: Scalar) -> CodegenResult<Option<PtxOp>> {
+        use PtxOp as P;
+        let sem = self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak");
+        if sem == "weak" {
+            return Ok(None);
+        }
+        let scope = self.f.attr_name(op, keys::MEM_SCOPE).unwrap_or("sys");
+        let pair = match (sem, scope) {
+            ("relaxed", "cta") => [P::LdRelaxedCtaGlobalB32, P::LdRelaxedCtaGlobalB64],
+            ("relaxed", "cluster") => [P::LdRelaxedClusterGlobalB32, P::LdRelaxedClusterGlobalB64],
+            ("relaxed", "gpu") => [P::LdRelaxedGpuGlobalB32, P::LdRelaxedGpuGlobalB64],
+            ("relaxed", _) => [P::LdRelaxedSysGlobalB32, P::LdRelaxedSysGlobalB64],
+            (_, "cta") => [P::LdAcquireCtaGlobalB32, P::LdAcquireCtaGlobalB64],
+            (_, "cluster") => [P::LdAcquireClusterGlobalB32, P::LdAcquireClusterGlobalB64],
+            (_, "gpu") => [P::LdAcquireGpuGlobalB32, P::LdAcquireGpuGlobalB64],
+            _ => [P::LdAcquireSysGlobalB32, P::LdAcquireSysGlobalB64],
+        };
+        match elem {
+            Scalar::I32 | Scalar::Index => Ok(Some(pair[0])),
+            Scalar::I64 => Ok(Some(pair[1])),
+            _ => self.unsupported(op, format!("is {sem} only for i32, i64 and index, not {}", elem.name())),
+        }
+    }
+
+    /// Refuses a tile access that is not weak: it is made of many accesses, some of which engines make.
+    pub(super) fn weak_only(&self, op: Op) -> CodegenResult<()> {
+        match self.f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak") {
+            "weak" => Ok(()),
+            sem => self.unsupported(op, format!("of a tile is weak, not {sem}")),
+        }
     }
 
     /// An atomic update by the agent's one lane.

@@ -243,7 +243,7 @@ pub static PASSES: &[PassInfo] = &[
     PassInfo {
         requires: Facts::SOURCE,
         provides: Facts::AGENTS,
-        options: &["simt-warps", "max-simt-agents"],
+        options: &["simt-warps", "max-simt-agents", "pipeline-strategy", "light-specialization"],
         ..pass("agents", "", "plans who runs which op, and with how many warps and registers", Step::Agents)
     },
     PassInfo {

@@ -608,4 +608,45 @@ mod tests {
         seen.dedup();
         assert_eq!(seen.len(), 24);
     }
+
+    /// One op that every gate refuses in turn: each refusal is that of the first gate which does not pass.
+    #[test]
+    fn gates_run_in_their_order() {
+        use crate::schedule::problem::{NodeDef, NodeExtra, Problem, Use};
+        let refusals = |held: bool, deep: bool, full: bool| {
+            let mut p = Problem::new("gates");
+            let slot = p.add_slot(1, "unit", 1);
+            let hold = |duration| [Use { slot, offset: 0, duration, occupancy: 1 }];
+            let mut add = |id, own, leader_gid, group, max_depth, uses: &[Use]| {
+                let extra = NodeExtra { own_gid: Some(own), leader_gid, ..NodeExtra::default() };
+                p.add_node(&NodeDef { id, latency: 1, uses, group, max_depth, extra, ..NodeDef::default() })
+            };
+            add("leader", 7, None, None, 0, &[]);
+            add("unit", 8, None, None, 0, &hold(if full { 4 } else { 2 }));
+            add("mate", 9, None, Some(5), 0, &[]);
+            add("op", 3, Some(7), Some(5), if deep { 2 } else { 0 }, &hold(1));
+            let (mut g, mut ims, mut closure) = (Graph::default(), Ims::default(), Closure::default());
+            let (mut rrt, mut arms, options) = (Rrt::default(), Arms::default(), ScheduleOptions::default());
+            assert!(g.build(&p) && ims.prepare(&p, &g, 4, None) && closure.build(&g, 4));
+            rrt.reset(&p, 4, 4096).expect("all fit");
+            let l = Loop { p: &p, g: &g, ims: &ims, closure: &closure, options: &options, ii: 4 };
+            arms.gates.seed(&p);
+            arms.steps = 100;
+            arms.begin(&l, false);
+            // The unit is taken, and the mate of the op sits a stage later than the op could.
+            arms.seat(&l, &mut rrt, 1, 0);
+            arms.seat(&l, &mut rrt, 2, 4);
+            if !held {
+                arms.gates.commit(&p, 0);
+            }
+            let seat = arms.earliest(&l, &rrt, 3, HORIZON);
+            (arms.gates.refused, arms.dead[3], seat)
+        };
+        assert_eq!(refusals(true, true, true), ([1, 0, 0, 0], false, None));
+        assert_eq!(refusals(false, true, true), ([0, 1, 0, 0], true, None));
+        assert_eq!(refusals(false, false, true), ([0, 0, 1, 0], false, None));
+        // The row of its first cycle is taken (G3 moves on), the next is free but in another stage than the mate (G4).
+        let (refused, dead, _) = refusals(false, false, false);
+        assert_eq!((refused, dead), ([0, 0, 1, 1], false));
+    }
 }

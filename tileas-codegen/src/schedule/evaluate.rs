@@ -229,4 +229,41 @@ mod tests {
             assert!(base < w);
         }
     }
+
+    /// What another op holds in the rows of a footprint, by hand: 2 of its cycles times its units where both rows meet.
+    #[test]
+    fn bank_counts_what_others_hold_in_its_rows() {
+        use crate::schedule::problem::{NodeDef, Use};
+        let bank = |units: u32, other: i64| {
+            let mut p = Problem::new("bank");
+            let slot = p.add_slot(1, "bank", 16);
+            let hold = |duration, occupancy| [Use { slot, offset: 0, duration, occupancy }];
+            p.add_node(&NodeDef { id: "u", latency: 3, uses: &hold(3, 1), ..NodeDef::default() });
+            p.add_node(&NodeDef { id: "v", latency: 2, uses: &hold(2, units), ..NodeDef::default() });
+            // Where all ops together fit into one row nothing is counted.
+            p.add_node(&NodeDef { id: "w", latency: 1, uses: &hold(1, 16), ..NodeDef::default() });
+            let (mut g, mut rrt, mut closure) = (Graph::default(), Rrt::default(), Closure::default());
+            assert!(g.build(&p) && closure.build(&g, 10));
+            rrt.reset(&p, 10, 4096).expect("both fit");
+            rrt.place(Node::from_u32(1), other);
+            let seats = [UNSEATED, other, UNSEATED];
+            let view = View {
+                p: &p,
+                g: &g,
+                rrt: &rrt,
+                closure: &closure,
+                seats: &seats,
+                ii: 10,
+                spill_budget: None,
+            };
+            // `u` would start at cycle 10: rows 0, 1 and 2 of stage 1.
+            view.cost(0, 10, 10, None).expect("nothing to beat").bank
+        };
+        assert_eq!([bank(2, 11), bank(2, 12), bank(2, 15)], [4, 2, 1]);
+        // In the tail of the previous iteration the same rows count the same …
+        assert_eq!([bank(2, 1), bank(2, 2)], [4, 2]);
+        // … but at most 3 a row are allowed there, and 4 in this iteration.
+        assert_eq!((bank(5, 11), bank(5, 1)), (10, NEVER_HOLDS));
+        assert_eq!((bank(6, 11), bank(7, 11)), (12, NEVER_HOLDS));
+    }
 }

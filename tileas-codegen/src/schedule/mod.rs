@@ -138,6 +138,12 @@ impl Scheduler {
         out.stats.evictions = self.cost.ims.evictions;
         out.stats.rung = self.cost.rung;
         out.status.budget_exceeded = self.cost.out_of_steps;
+        if self.cost.out_of_steps {
+            let text =
+                format!("the search of `{}` spent its steps; a shorter interval may exist", problem.name());
+            let note = "the option `step-limit` allows more";
+            out.warnings.push(CodegenError::new(Code::W0405, Loc::NONE, text).note(Loc::NONE, note));
+        }
         self.cost.trail.proven = self.cost.proven;
         self.cost.trail.copy_into(&mut out.trail);
         if let Some(ii) = found {

@@ -3,9 +3,9 @@
 //! Two processes per loop. The first has a thread per lane, in lane order (a lane whose ops overlap has several): per op
 //! and iteration one complete event over what is held, with all attributes; per dependence and iteration one flow from issue
 //! to issue, with the cycles it demands and those the schedule gives it. The second has a thread per slot of capacity 1
-//! with who holds it, and a counter per larger slot and pool.
+//! with who holds it, and a counter per larger slot and pool. Rounds of refinement are marks on the first.
 //!
-//! Source: Trace Event Format (phases X, s, f, C, M).
+//! Source: Trace Event Format (phases X, s, f, C, M, i).
 
 use super::{Bar, Layout, Options, Picture};
 use crate::schedule::Node;
@@ -30,6 +30,7 @@ pub fn chrome_trace(pictures: &[Picture], options: &Options) -> String {
         }
         dependences(&mut events, p, &layout, pid, &mut flows);
         slots(&mut events, p, &layout, pid + 1);
+        rounds(&mut events, p, pid);
     }
     let unit = json!({"unit": "1 us = 1 cycle of the machine model"});
     let document = json!({"displayTimeUnit": "ns", "otherData": unit, "traceEvents": events});
@@ -65,6 +66,17 @@ fn lanes(events: &mut Vec<Value>, p: &Picture, layout: &Layout, pid: u64, name: 
             let name = if track == 0 { name.clone() } else { format!("{name} ({})", track + 1) };
             named(events, pid, Some(lane as u64 * TRACKS + track + 1), &name);
         }
+    }
+}
+
+/// The rounds of refinement as marks at the begin of the loop, one microsecond each.
+fn rounds(events: &mut Vec<Value>, p: &Picture, pid: u64) {
+    for r in &p.schedule.rounds {
+        let name = format!("refinement round {}", r.number);
+        let args = json!({"status": r.status.bits(), "kept": r.kept, "text": r.to_string()});
+        events.push(
+            json!({"ph": "i", "s": "p", "pid": pid, "tid": 0, "ts": r.number, "name": name, "args": args}),
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Loads, stores, TMA, copies between spaces, and whether a layout fits its space.
 
-use super::{Checker, shape};
+use super::{Checker, MemSemantics, shape};
 use crate::error::Code;
 use crate::ir::entities::Op;
 use crate::ir::layouts::{Layout, Swizzle};
@@ -96,6 +96,7 @@ impl Checker<'_> {
         let TypeData::View { dims, elem, .. } = self.data(v) else { return };
         self.coordinates(op, coords, dims.len());
         let load = self.func.opcode(op) == Opcode::TiledLoad;
+        self.memory_semantics(op, load);
         let tile = if load { self.func.result(op) } else { self.seg(op, 0) };
         if !load && !self.func.results(op).is_empty() {
             let have = self.func.results(op).len();
@@ -126,6 +127,35 @@ impl Checker<'_> {
             && *s != Space::Rmem
         {
             self.err(op, Code::E0221, format_args!("expected a tile in rmem, but got {}", s.name()));
+        }
+    }
+
+    /// Which semantics a load or store may have, and whether there is a scope.
+    fn memory_semantics(&mut self, op: Op, load: bool) {
+        let sem = self.func.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("weak");
+        let scope = self.func.has_attr(op, keys::MEM_SCOPE);
+        if sem == "weak" {
+            if scope {
+                self.err(op, Code::E0227, "mem_scope not supported when mem_semantic is weak");
+            }
+            return;
+        }
+        let strongest = match (self.limits.semantics, load) {
+            (MemSemantics::Book, _) => None,
+            (MemSemantics::Public, true) => Some("acquire"),
+            (MemSemantics::Public, false) => Some("release"),
+        };
+        if sem != "relaxed" && strongest != Some(sem) {
+            let what = if load { "load" } else { "store" };
+            let allowed = strongest.map_or(String::new(), |s| format!(" or {s}"));
+            self.err(
+                op,
+                Code::E0227,
+                format_args!("a {what} is weak, relaxed{allowed}, but mem_semantic is {sem}"),
+            );
+        }
+        if !scope {
+            self.err(op, Code::E0227, "mem_scope required when mem_semantic is not weak");
         }
     }
 

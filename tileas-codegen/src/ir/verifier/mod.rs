@@ -34,11 +34,23 @@ pub struct Limits {
     pub max_region_ops: usize,
     /// Regions inside regions.
     pub max_nesting: usize,
+    /// Which memory semantics loads and stores may have: the option `verify-mem-semantics`.
+    pub semantics: MemSemantics,
+}
+
+/// Rules about the memory semantics of loads and stores.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum MemSemantics {
+    /// Loads are weak, relaxed or acquire; stores are weak, relaxed or release.
+    #[default]
+    Public,
+    /// Loads and stores are weak or relaxed.
+    Book,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_region_ops: 65_536, max_nesting: 256 }
+        Limits { max_region_ops: 65_536, max_nesting: 256, semantics: MemSemantics::Public }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ir::builder::{Agent, FunctionBuilder};
 use crate::ir::layouts::Layout;
+use crate::ir::parse_module;
 use crate::ir::types::Space;
 
 /// Builds a kernel body, ends it with `return` and gives its violations as `code: message` lines.
@@ -743,6 +744,43 @@ fn modules_have_unique_kernel_names() {
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].code, Code::E0226);
     assert!(verify(&module.functions[0]).is_ok());
+}
+
+/// Semantics by name against the two rules; a scope goes with everything but weak.
+#[test]
+fn memory_semantics_follow_the_chosen_rule() {
+    let faults = |sem: &str, scope: &str, load: bool, semantics: MemSemantics| -> Vec<Code> {
+        let attrs: Vec<String> = [("mem_semantic", sem), ("mem_scope", scope)]
+            .iter()
+            .filter(|a| !a.1.is_empty())
+            .map(|a| format!("{} = {}", a.0, a.1))
+            .collect();
+        let attrs = if attrs.is_empty() { String::new() } else { format!(" <{{{}}}>", attrs.join(", ")) };
+        let op = match load {
+            true => format!("  %a = tiled_load %v[%z]{attrs} : i32\n"),
+            false => format!("  %t = constant 0 : tile<128xi32>\n  tiled_store %t, %v[%z]{attrs}\n"),
+        };
+        let text =
+            format!("kernel @k(%v: view<gmem, ?xi32>) {{\n  %z = constant 0 : i32\n{op}  return\n}}\n");
+        let module = parse_module(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let limits = Limits { semantics, ..Limits::default() };
+        verify_function_with(&module.functions[0], &limits).iter().map(|e| e.code).collect()
+    };
+    let both = [MemSemantics::Public, MemSemantics::Book];
+    for semantics in both {
+        for load in [true, false] {
+            for sem in ["", "weak"] {
+                assert_eq!(faults(sem, "", load, semantics), []);
+                assert_eq!(faults(sem, "gpu", load, semantics), [Code::E0227]);
+            }
+            assert_eq!(faults("relaxed", "sys", load, semantics), []);
+            assert_eq!(faults("relaxed", "", load, semantics), [Code::E0227]);
+        }
+    }
+    let strong = |sem, load| both.map(|rule| faults(sem, "gpu", load, rule).len());
+    assert_eq!([strong("acquire", true), strong("release", true)], [[0, 1], [1, 1]]);
+    assert_eq!([strong("acquire", false), strong("release", false)], [[1, 1], [0, 1]]);
+    assert_eq!(faults("acquire", "", false, MemSemantics::Public).len(), 2);
 }
 
 #[test]

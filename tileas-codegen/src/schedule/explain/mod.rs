@@ -137,6 +137,8 @@ pub struct RegionExplanation {
     pub search: SearchWhy,
     /// What would change the interval.
     pub what_if: Vec<WhatIf>,
+    /// Rounds of refinement, with the constraints on trial and what became of them; a line each.
+    pub rounds: Vec<String>,
     /// Facts of the failure and warnings, a line each.
     pub notes: Vec<String>,
 }
@@ -253,6 +255,11 @@ pub fn explain_region(
         length: problem.nodes().map(finish).max().unwrap_or(0),
         ops,
         search: search(schedule),
+        rounds: schedule
+            .rounds
+            .iter()
+            .flat_map(|r| r.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect(),
         notes,
     })
 }

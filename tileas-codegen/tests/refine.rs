@@ -1,0 +1,308 @@
+//! Refinement rounds: who asks for what and why, what is kept, what is lifted, how it ends.
+//!
+//! Expected cycles are worked out by hand from the footprints (TMA 8, copies 7, MMA 8 and 16 to a reader); registers held
+//! are counted by running the loop.
+
+use tileas_codegen::agents::{AgentOptions, plan_agents};
+use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::driver::StageRun;
+use tileas_codegen::ir::{Op, Opcode, parse_module};
+use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::schedule::ddg::schedule_function_with;
+use tileas_codegen::schedule::refine::{Extra, Family, RoundStatus, register_peak};
+use tileas_codegen::schedule::{
+    Generator, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleAnalysis, ScheduleOptions, Scheduler,
+};
+use tileas_codegen::{Code, Context, Settings, Stage};
+
+/// A product of tiles; two loads of 8 cycles, a product of 8 that is ready after 16.
+fn gemm(trips: &str, attrs: &str) -> String {
+    format!(
+        "kernel @g(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf16>, %kt: i32) {{
+  %bm = program_id <{{axis = 0}}> : i32
+  %bn = program_id <{{axis = 1}}> : i32
+  %da = make_tiled_tma_desc %a <{{box = [64, 32], swizzle = b64}}> : tma_desc<64x32xf16>
+  %db = make_tiled_tma_desc %b <{{box = [64, 32], swizzle = b64}}> : tma_desc<64x32xf16>
+  %z = constant 0.0 : tile<64x64xf32>
+  %p = for %i = 0 to {trips} step 1 iter (%s = %z : tile<64x64xf32>) {{
+    %ta = async.tiled_tma_load %da[%bm, %i] : tile<64x32xf16>
+    %tb = async.tiled_tma_load %db[%bn, %i] : tile<64x32xf16>
+    %n = async.dot %ta, %tb, %s <{{transpose_b{attrs}}}> : tile<64x64xf32>
+    yield %n : tile<64x64xf32>
+  }}
+  %h = ftof %p : tile<64x64xf16>
+  tiled_store %h, %c[%bm, %bn]
+  return
+}}
+"
+    )
+}
+
+/// A stream of tiles through registers: loaded, multiplied, added, compared, staged, stored.
+fn stream(trips: &str) -> String {
+    format!(
+        "kernel @s(%x: view<gmem, ?x?xf32>, %y: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {{
+  %b = program_id <{{axis = 0}}> : i32
+  for %i = 0 to {trips} step 1 {{
+    %p = tiled_load %x[%b, %i] : tile<128x32xf32>
+    %q = tiled_load %y[%b, %i] : tile<128x32xf32>
+    %m = mulf %p, %q : tile<128x32xf32>
+    %s = addf %m, %p : tile<128x32xf32>
+    %t = maxf %s, %q : tile<128x32xf32>
+    tiled_store %t, %c[%b, %i]
+  }}
+  return
+}}
+"
+    )
+}
+
+fn run_to(stage: Stage, text: &str, pairs: &[&str]) -> StageRun {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
+    let mut b = Settings::builder();
+    for pair in pairs {
+        b.set_pair(pair).unwrap_or_else(|e| panic!("{e}"));
+    }
+    Context::new().run_to(stage, &module, &*isa, &b.finish()).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+fn schedule(text: &str, pairs: &[&str]) -> (RegionSchedule, String) {
+    let mut run = run_to(Stage::Schedule, text, pairs);
+    let shown = run.text(Stage::Schedule);
+    let mut analysis = run.kernels.swap_remove(0).schedule.expect("scheduled");
+    (analysis.regions.swap_remove(0).schedule, shown)
+}
+
+#[test]
+fn a_kernel_nobody_asks_anything_of_has_no_rounds() {
+    let (s, text) = schedule(&gemm("%kt", ""), &[]);
+    assert!(s.rounds.is_empty() && s.status.converged && !s.status.truncated);
+    assert!(!text.contains("round 1"));
+}
+
+/// One slot: the next loads wait until the product has read it, 8 + 8 + 8 = 24 cycles. A schedule for one slot takes as
+/// many, so the request is lifted and the first schedule stays.
+#[test]
+fn a_reject_that_gains_nothing_is_lifted_with_its_reason() {
+    let (s, text) = schedule(&gemm("%kt", ""), &["pipeline-depth=1"]);
+    let [round] = s.rounds.as_slice() else { panic!("{text}") };
+    assert_eq!((round.number, round.cycles, round.kept), (1, (24, Some(24)), false));
+    let [request] = round.added.as_slice() else { panic!("{text}") };
+    assert_eq!((request.family, request.asker), (Family::Reject, "buffers"));
+    assert_eq!(request.why, "Pipe_0 has 1 slots of the 2 that the schedule needs");
+    assert_eq!(request.rule, "op2 -> op0 (latency 8, distance 1), op2 -> op1 (latency 8, distance 1)");
+    assert_eq!(round.lifted, [(0, "nothing is better with it".to_owned())]);
+    assert_eq!(round.status, RoundStatus::CONVERGED);
+    assert!(s.status.converged && s.ii == 16);
+    for part in ["round 1 (status 1)", "+ 0 Reject (buffers)", "- 0 lifted"] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}
+
+/// 60 000 bytes hold the two slots of the load and one of the store. The store's staging copy (7 cycles to shared memory, 16
+/// later the store has read it, for 8) may then start every 16 + 7 = 23 cycles, where the first schedule, made for two slots, would
+/// be slowed to more.
+#[test]
+fn a_reject_that_gains_is_kept() {
+    let (s, text) = schedule(&stream("%n"), &["smem-bytes=60000"]);
+    let [round] = s.rounds.as_slice() else { panic!("{text}") };
+    assert!(round.kept && round.lifted.is_empty(), "{text}");
+    assert_eq!((round.added[0].family, round.cycles.1), (Family::Reject, Some(s.ii)));
+    assert!(round.cycles.0 > s.ii, "{text}");
+    // The edge it asked for holds: the last reader of the slot is through before the next copy begins.
+    let [copy, store] = [s.start.keys().nth(6), s.start.keys().nth(7)].map(|n| n.expect("eight ops"));
+    assert!(s.start[store] + 8 <= s.start[copy] + s.ii, "{text}");
+    let (unlimited, _) = schedule(&stream("%n"), &[]);
+    assert!(unlimited.rounds.is_empty() && unlimited.ii == 16);
+}
+
+/// Without a round left the request stands unanswered: that is said by a bit, in the text, and by a warning of the
+/// materialiser, which gets the first schedule.
+#[test]
+fn the_round_limit_truncates_and_says_so() {
+    let pairs = ["pipeline-depth=1", "max-constraint-iterations=0"];
+    let (s, text) = schedule(&gemm("%kt", ""), &pairs);
+    assert!(s.rounds.is_empty() && s.status.truncated && !s.status.converged, "{text}");
+    assert!(text.contains(", truncated"));
+    let run = run_to(Stage::Materialized, &gemm("%kt", ""), &pairs);
+    let analysis = run.kernels[0].schedule.as_ref().expect("scheduled");
+    let v = analysis.validity();
+    assert_eq!((v.truncated, v.bits()), (true, 0b1000));
+    let warning = run.warnings.iter().find(|w| w.code == Code::W0404).expect("a warning");
+    assert!(warning.message.contains("`g/loop0`") && warning.message.contains("0 rounds"), "{warning}");
+    assert!(warning.location.is_some());
+    // With a round the same request is settled.
+    let run =
+        run_to(Stage::Materialized, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=1"]);
+    assert!(run.warnings.iter().all(|w| w.code != Code::W0404));
+    assert_eq!(run.kernels[0].schedule.as_ref().expect("scheduled").validity().bits(), 0b1);
+    assert_eq!((RoundStatus::CONVERGED.bits(), RoundStatus::BUDGET_EXCEEDED.bits()), (0b01, 0b10));
+}
+
+/// A loop that runs once overlaps with nothing: the serial schedule is as long (8 + 8 + 16), and holds one slot less.
+#[test]
+fn a_loop_of_one_trip_is_forced_serial() {
+    let (s, text) = schedule(&gemm("1", ""), &[]);
+    let [round] = s.rounds.as_slice() else { panic!("{text}") };
+    assert_eq!((round.added[0].family, round.added[0].asker), (Family::ForceSerial, "schedule"));
+    assert!(round.added[0].why.contains("runs 1 times"), "{text}");
+    assert_eq!((round.cycles, round.kept, s.generator), ((32, Some(32)), true, Generator::Serial));
+    // Where it would take longer it is lifted: two loads of the stream take turns anyway, but the rest overlaps.
+    let (s, text) = schedule(&gemm("2", ""), &[]);
+    assert!(s.rounds.is_empty() && s.generator == Generator::CostBased, "{text}");
+}
+
+/// Two trips through four stages: never are more than two at work. With two stages the interval grows and the whole
+/// takes less: (trips - 1) x II + length.
+#[test]
+fn depth_beyond_the_trip_count_is_limited() {
+    let total = |s: &RegionSchedule, trips: u32| {
+        // The last op is the TMA store, 8 cycles.
+        (trips - 1) * s.ii + s.start.values().max().expect("ops") + 8
+    };
+    let (deep, _) = schedule(&stream("%n"), &[]);
+    assert_eq!(deep.code_stages(), 4);
+    let (s, text) = schedule(&stream("2"), &[]);
+    let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
+    assert_eq!(round.added[0].family, Family::MaxDepth);
+    assert!(round.added[0].rule.ends_with("at stage 1 at most"), "{text}");
+    assert!(round.kept, "{text}");
+    assert!(s.code_stages() <= 2 && total(&s, 2) < total(&deep, 2), "{text}");
+    assert_eq!(round.cycles.1, Some(total(&s, 2).div_ceil(2)));
+    // With trips enough nobody asks.
+    assert!(schedule(&stream("4"), &[]).0.rounds.is_empty());
+}
+
+#[test]
+fn register_pressure_asks_for_shorter_lives_and_is_lifted_where_they_cost_more() {
+    let (s, text) = schedule(&stream("%n"), &["spill-budget=60"]);
+    let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
+    let request = &round.added[0];
+    assert_eq!((request.family, request.asker), (Family::RegisterPressure, "registers"));
+    // 128 x 32 elements in 128 threads are 32 registers.
+    assert!(request.why.contains("registers of 60, 32 of them"), "{text}");
+    assert!(request.rule.ends_with("(latency 1, distance 1)"), "{text}");
+    assert!(round.kept || round.lifted.len() == 1);
+    assert!(s.ii == 16 && s.status.converged, "{text}");
+    let (s, text) = schedule(&stream("%n"), &["spill-budget=200"]);
+    assert!(s.rounds.is_empty(), "{text}");
+}
+
+/// Registers held, counted instance by instance over many iterations.
+fn counted(p: &Problem, s: &RegionSchedule, agent: u32) -> u32 {
+    let (far, ii) = (40, i64::from(s.ii));
+    let mine = |n| p.extra(n).simt_agent == Some(agent);
+    let mut most = 0;
+    for at in p.nodes().filter(|&n| mine(n)) {
+        let now = i64::from(s.start[at]) + far * ii;
+        let mut held = 0;
+        for u in p.nodes().filter(|&u| mine(u)) {
+            let ends = p.edges().values().filter(|e| e.from == u && mine(e.to) && e.latency > 0);
+            let life = ends.map(|e| i64::from(s.start[e.to]) + ii * i64::from(e.distance)).max();
+            let Some(end) = life else { continue };
+            let start = i64::from(s.start[u]);
+            let alive =
+                (0..2 * far).filter(|k| start + k * ii <= now && now < end.max(start) + k * ii).count();
+            held += p.extra(u).registers * alive as u32;
+        }
+        most = most.max(held);
+    }
+    most
+}
+
+#[test]
+fn the_peak_of_registers_is_what_running_the_loop_counts() {
+    let mut seed = 7_u64;
+    let mut below = |n: u32| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((seed >> 33) % u64::from(n)) as u32
+    };
+    let mut high = 0;
+    for _ in 0..300 {
+        let mut p = Problem::new("random");
+        let n = 2 + below(6);
+        for k in 0..n {
+            let extra =
+                NodeExtra { simt_agent: Some(below(2)), registers: below(40), ..NodeExtra::default() };
+            p.add_node(&NodeDef { id: &format!("n{k}"), extra, ..NodeDef::default() });
+        }
+        for _ in 0..2 * n {
+            let (a, b) = (below(n), below(n));
+            let node = tileas_codegen::schedule::Node::from_u32;
+            p.add_edge(node(a), node(b), 1, below(3));
+        }
+        let mut s = RegionSchedule { ii: 1 + below(9), ..RegionSchedule::default() };
+        (0..n).for_each(|_| _ = s.start.push(below(40)));
+        for agent in 0..2 {
+            let peak = register_peak(&p, &s, agent);
+            assert_eq!(peak, counted(&p, &s, agent), "{p:?} {s:?}");
+            high += u32::from(peak > 80);
+        }
+    }
+    assert!(high > 50, "{high}");
+}
+
+/// What the user wrote stays: a soft limit above it changes nothing, a soft set joins the user's group.
+#[test]
+fn constraints_of_the_user_are_hard() {
+    let key = ", tileas.schedule.constraint.gid = 4 : i32, tileas.schedule.constraint.leader_gid = 4 : i32, tileas.schedule.constraint.max_depth = 1 : i32";
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let module = parse_module(&gemm("%kt", key)).unwrap_or_else(|e| panic!("{e}"));
+    let func = &module.functions[0];
+    let plan = plan_agents(func, &*isa, &AgentOptions::default()).expect("agents");
+    let (func, plan) = place(func, &plan, &*isa, &PlaceOptions::default()).expect("placement");
+    let (constraints, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
+    let of = |opcode| func.all_ops().into_iter().filter(|&o| func.opcode(o) == opcode).collect::<Vec<Op>>();
+    let (loads, dot) = (of(Opcode::AsyncTiledTmaLoad), of(Opcode::AsyncDot)[0]);
+    let made = |extra: &Extra| -> ScheduleAnalysis {
+        let o = ScheduleOptions::default();
+        schedule_function_with(&func, &plan, &constraints, &*isa, &mut Scheduler::new(), &o, extra)
+            .expect("schedules")
+    };
+    let (plain, deep) =
+        (made(&Extra::default()), made(&Extra { depths: vec![(dot, 7)], ..Extra::default() }));
+    let seat = |a: &ScheduleAnalysis, op| {
+        let (region, node) = a.seat(op).expect("a seat");
+        (region.problem.max_depth(node), region.problem.group(node))
+    };
+    assert_eq!(seat(&deep, dot), seat(&plain, dot));
+    assert_eq!(seat(&plain, dot).0, 1);
+    // One more limit, and the loads in the group of the product: all in one stage, so nothing overlaps.
+    let both = made(&Extra {
+        depths: vec![(loads[0], 3)],
+        groups: vec![vec![loads[0], loads[1], dot]],
+        ..Extra::default()
+    });
+    assert_eq!(seat(&both, loads[0]), (3, seat(&plain, dot).1));
+    let stages: Vec<_> = [loads[0], loads[1], dot].iter().map(|&op| both.stage(op)).collect();
+    assert!(stages.iter().all(|s| *s == stages[0]), "{stages:?}");
+    let serial = made(&Extra { serial: vec![both.regions[0].for_op], ..Extra::default() });
+    assert_eq!(serial.regions[0].schedule.generator, Generator::Serial);
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn documents_carry_the_rounds() {
+    let run = run_to(Stage::Schedule, &gemm("%kt", ""), &["pipeline-depth=1"]);
+    let analysis = run.kernels[0].schedule.as_ref().expect("scheduled");
+    let v: serde_json::Value = serde_json::from_str(&analysis.to_json()).expect("a document");
+    let round = &v["rounds"][0];
+    assert_eq!((round["number"].as_u64(), round["status"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(round["added"][0]["family"], "Reject");
+    assert_eq!(round["added"][0]["asker"], "buffers");
+    assert_eq!(round["lifted"][0]["why"], "nothing is better with it");
+    assert_eq!((round["cycles"].as_u64(), round["cycles_on_trial"].as_u64()), (Some(24), Some(24)));
+    assert!(v["status"].get("truncated").is_none());
+    // What has no rounds says nothing of them.
+    let run = run_to(Stage::Schedule, &gemm("%kt", ""), &[]);
+    let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
+    assert!(!text.contains("rounds") && !text.contains("truncated"));
+    let run = run_to(Stage::Schedule, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=0"]);
+    let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
+    let v: serde_json::Value = serde_json::from_str(&text).expect("a document");
+    assert_eq!(
+        (v["status"]["truncated"].as_bool(), v["status"]["converged"].as_bool()),
+        (Some(true), Some(false))
+    );
+}
