@@ -294,7 +294,7 @@ settings! {
     /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
     latency_ceilings: bool = false, "latency-ceilings", Allowed::Flag;
 
-    /// Warps of an agent that computes in registers.
+    /// Warps of an agent that computes in registers; 4 where it reads or writes tensor memory.
     simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
     /// Most agents that compute in registers.
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
@@ -426,6 +426,7 @@ impl Settings {
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {
             simt_warps: self.simt_warps,
+            max_regs: self.max_regs,
             max_simt_agents: self.max_simt_agents,
             slice_regs: self.slice_regs,
         }
