@@ -24,14 +24,14 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use tileas_codegen::ir::{Function, Scalar};
+use tileas_codegen::ir::Function;
 use tileas_emu::host::check::{self, Reference, Tolerance};
 use tileas_emu::host::data::{Fill, Placed, ViewSpec, place};
 use tileas_emu::host::expr::evaluate;
 use tileas_emu::host::formula::{self, Array};
 use tileas_emu::host::{Host, HostScalar, LaunchDoc, Number, prepare, read_launch};
 use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions};
-use tileas_interp::{Arg, Buffer, Limits, Timing, View, run_agents, run_magnitudes, run_sequential};
+use tileas_interp::{Bound, Limits, Oracle, Timing, run_agents};
 
 /// One kernel in the forms that must agree.
 pub struct Forms<'a> {
@@ -203,76 +203,25 @@ fn setup(case: &RunCase, seed: u64) -> Result<Setup> {
     Ok(s)
 }
 
-/// The same memory and arguments for the interpreters.
-fn arguments(f: &Function, s: &Setup) -> Result<(tileas_interp::Memory, Vec<Arg>)> {
-    let mut memory = tileas_interp::Memory::new();
-    let mut args = Vec::new();
-    for &p in f.params() {
-        let name = f.value_name(p).unwrap_or("");
-        let data = f.value_data(p);
-        if let Some(v) = s.views.get(name) {
-            let elem = data.elem().context("a view has an element type")?;
-            let bytes = s.memory.bytes(v.buffer);
-            let end = bytes.len() - v.offset;
-            let buffer = memory.add(Buffer::from_bytes(elem, bytes[v.offset..end.max(v.offset)].to_vec()));
-            args.push(Arg::View(View {
-                buffer,
-                offset: 0,
-                sizes: v.shape.iter().map(|&n| n as i64).collect(),
-                strides: v.strides.iter().map(|&n| n as i64).collect(),
-                elem,
-            }));
-            continue;
+/// The run in program order on the same memory and arguments.
+fn oracle(f: &Function, start: &Setup, grid: [u32; 3], limits: &Limits, scaled: bool) -> Result<Oracle> {
+    let bound = |name: &str| match (start.views.get(name), start.host.scalars.get(name)) {
+        (Some(v), _) => {
+            // Guard bytes lie on both sides.
+            let bytes = start.memory.bytes(v.buffer);
+            let bytes = bytes.get(v.offset..bytes.len() - v.offset).unwrap_or(&[]);
+            Some(Bound::Tensor { bytes, shape: &v.shape, strides: &v.strides })
         }
-        let scalar = s.host.scalars.get(name).with_context(|| format!("the case lacks {name}"))?;
-        let float = data.as_scalar().is_some_and(Scalar::is_float);
-        args.push(match *scalar {
-            HostScalar::Int(i) if float => Arg::Float(i as f64),
-            HostScalar::Int(i) => Arg::Int(i),
-            HostScalar::Float(x) => Arg::Float(x),
-        });
-    }
-    Ok((memory, args))
+        (None, Some(&HostScalar::Int(i))) => Some(Bound::Int(i)),
+        (None, Some(&HostScalar::Float(x))) => Some(Bound::Float(x)),
+        (None, None) => None,
+    };
+    Oracle::new(f, grid, bound, limits, scaled).context("in program order")
 }
 
-/// What the oracle says.
-struct Oracle {
-    args: Vec<Arg>,
-    before: tileas_interp::Memory,
-    after: tileas_interp::Memory,
-    /// Sums of magnitudes, if something has a tolerance.
-    scale: Option<tileas_interp::Memory>,
-}
-
-impl Oracle {
-    fn new(f: &Function, start: &Setup, grid: [u32; 3], limits: &Limits, scaled: bool) -> Result<Oracle> {
-        let (before, args) = arguments(f, start)?;
-        let mut after = before.clone();
-        run_sequential(f, grid, &args, &mut after, limits).context("in program order")?;
-        let scale = if scaled {
-            let mut scale = before.clone();
-            run_magnitudes(f, grid, &args, &mut scale, limits).context("on magnitudes")?;
-            Some(scale)
-        } else {
-            None
-        };
-        Ok(Oracle { args, before, after, scale })
-    }
-
-    /// What a tolerance for an element is relative to.
-    fn scale(&self, buffer: usize, i: usize) -> f64 {
-        let value = element(&self.after.buffers[buffer], i).abs();
-        self.scale.as_ref().map_or(value, |s| element(&s.buffers[buffer], i).abs().max(value))
-    }
-
-    /// The buffer of a view parameter.
-    fn buffer(&self, f: &Function, view: &str) -> Result<usize> {
-        let position = f.params().iter().position(|&p| f.value_name(p) == Some(view));
-        match position.and_then(|k| self.args.get(k)) {
-            Some(Arg::View(v)) => Ok(v.buffer),
-            _ => bail!("{view} is no view parameter of the kernel"),
-        }
-    }
+/// The buffer of a view of the case.
+fn buffer(oracle: &Oracle, f: &Function, view: &str) -> Result<usize> {
+    oracle.buffer(f, view).with_context(|| format!("{view} is no view parameter of the kernel"))
 }
 
 fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCase) -> Result<()> {
@@ -283,7 +232,7 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCas
         let prepared = prepare(doc, &start.host, grid).map_err(anyhow::Error::msg)?;
         let launch = prepared.launch(&doc.kernel).map_err(anyhow::Error::msg)?;
         let limits = Limits::default();
-        let oracle = Oracle::new(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
+        let oracle = oracle(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
         judge(case, &start, forms.source, &oracle).with_context(|| format!("seed {seed}"))?;
         let mut timings = vec![Timing::Random(seed)];
         if k == 0 {
@@ -296,7 +245,7 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCas
             for (n, (g, w)) in got.buffers.iter().zip(&oracle.after.buffers).enumerate() {
                 ensure!(g.written() == w.written(), "agent by agent, {timing:?}: other elements are written");
                 for i in 0..g.len() {
-                    let (x, y) = (element(g, i), element(w, i));
+                    let (x, y) = (g.number(i), w.number(i));
                     ensure!(
                         tolerance.allows(x, y, oracle.scale(n, i)),
                         "agent by agent, {timing:?}: element {i} is {x}, not {y}"
@@ -340,10 +289,6 @@ fn launch_grid(list: &[Number], host: &Host) -> Result<[u32; 3]> {
     Ok(grid)
 }
 
-fn element(b: &Buffer, i: usize) -> f64 {
-    b.float(i).or_else(|| b.int(i).map(|v| v as f64)).unwrap_or(f64::NAN)
-}
-
 /// Compares memory after a run with the oracle: written elements by value, everything else by bytes.
 fn compare(
     f: &Function,
@@ -353,11 +298,11 @@ fn compare(
     tolerance: Tolerance,
 ) -> Result<()> {
     for (name, view) in &start.views {
-        let n = oracle.buffer(f, name)?;
+        let n = buffer(oracle, f, name)?;
         let want = &oracle.after.buffers[n];
         let references = want.written().ones().map(|i| Reference {
             byte: view.offset + i * view.elem.bytes(),
-            value: element(want, i),
+            value: want.number(i),
             scale: oracle.scale(n, i),
         });
         let (before, after) = (start.memory.bytes(view.buffer), memory.bytes(view.buffer));
@@ -389,14 +334,14 @@ fn judge(case: &RunCase, start: &Setup, f: &Function, oracle: &Oracle) -> Result
     };
     for e in &case.expect {
         let view = &start.views[&e.view];
-        let (n, text) = (oracle.buffer(f, &e.view)?, &e.expr);
+        let (n, text) = (buffer(oracle, f, &e.view)?, &e.expr);
         let reference = array(text, view)?;
         let scale = e.scale.as_ref().map(|s| array(s, view)).transpose()?;
         let tolerance = ToleranceCase::value(e.tol.as_ref())?;
         for (i, x) in reference.into_iter().enumerate() {
             let at = (view.byte(i) - view.offset) / view.elem.bytes();
             let rounded = view.elem.decode(view.elem.encode(x));
-            let got = element(&oracle.after.buffers[n], at);
+            let got = oracle.after.buffers[n].number(at);
             let scale = scale.as_ref().map_or_else(|| oracle.scale(n, at), |s| s[i]);
             ensure!(
                 tolerance.allows(got, rounded, scale),
@@ -408,7 +353,7 @@ fn judge(case: &RunCase, start: &Setup, f: &Function, oracle: &Oracle) -> Result
     }
     for (name, text) in &case.written {
         let view = &start.views[name];
-        let written = oracle.after.buffers[oracle.buffer(f, name)?].written();
+        let written = oracle.after.buffers[buffer(oracle, f, name)?].written();
         for (i, must) in array(text, view)?.into_iter().enumerate() {
             let is = written.contains((view.byte(i) - view.offset) / view.elem.bytes());
             ensure!(
@@ -439,7 +384,7 @@ mod tests {
         let module = tileas_codegen::ir::parse_module(KERNEL).expect("parses");
         let f = &module.functions[0];
         let start = setup(&case, 1)?;
-        let oracle = Oracle::new(f, &start, [2, 1, 1], &Limits::default(), case.is_approximate())?;
+        let oracle = oracle(f, &start, [2, 1, 1], &Limits::default(), case.is_approximate())?;
         judge(&case, &start, f, &oracle)
     }
 

@@ -308,7 +308,7 @@ settings! {
     /// One agent issues TMA loads and matrix multiplies: a warp less, and loads run ahead only by the stages of the
     /// schedule.
     light_specialization: bool = false, "light-specialization", Allowed::Flag;
-    /// Warps of an agent that computes in registers.
+    /// Warps of an agent that computes in registers; 4 where it reads or writes tensor memory.
     simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
     /// Most agents that compute in registers.
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
@@ -454,6 +454,7 @@ impl Settings {
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {
             simt_warps: self.simt_warps,
+            max_regs: self.max_regs,
             max_simt_agents: self.max_simt_agents,
             slice_regs: self.slice_regs,
             strategy: self.pipeline_strategy,

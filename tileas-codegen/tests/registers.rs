@@ -100,9 +100,17 @@ fn peak(module: &Module) -> u32 {
 fn modules() -> Vec<(String, Module)> {
     let mut context = Context::new();
     let mut modules = Vec::new();
-    for kernel in corpus::kernels().iter().filter(|k| !k.text.contains("set max-regs")) {
-        for module in kernel.lower(&mut context, &Settings::default()) {
-            modules.push((kernel.name.clone(), module));
+    // Budgets of their own, for the kernel or for its agents.
+    let own = |text: &str| text.contains("set max-regs") || text.contains("setmaxnreg");
+    for kernel in corpus::kernels().iter().filter(|k| !own(&k.text)) {
+        let lowered = kernel.lower(&mut context, &Settings::default());
+        let one = lowered.len() == 1;
+        for module in lowered {
+            let name = match one {
+                true => kernel.name.clone(),
+                false => format!("{}/{}", kernel.name, module.functions[0].name),
+            };
+            modules.push((name, module));
         }
     }
     assert!(modules.len() > 60);

@@ -45,6 +45,11 @@ fn misuse_is_reported() {
     let table: &[(&str, String, u32)] = &[
         ("undefined", "ld.shared.b32 %r3, [%s];".into(), 32),
         ("undefined", "add.u32 %r3, %r77, 1;".into(), 32),
+        ("undefined", "ld.local.b32 %r3, [own];".into(), 32),
+        ("undefined", "st.local.b32 [own], %r1; ld.local.v2.b32 {%r3, %r4}, [own];".into(), 32),
+        ("undefined", "mov.b16 %h0, 7; st.local.b16 [own+6], %h0; ld.local.b16 %h1, [own+4];".into(), 32),
+        ("undefined", "setp.lt.u32 %p0, %r0, 31; @%p0 st.local.b32 [own+8], %r1; ld.local.b32 %r3, [own+8];".into(), 32),
+        ("none", "st.local.v2.b32 [own+8], {%r1, %r0}; ld.local.b64 %rd5, [own+8]; ld.local.b16 %h1, [own+12];".into(), 32),
         ("align", "st.shared.b32 [%s+2], %r1;".into(), 32),
         ("bounds", "st.shared.b32 [%s+4096], %r1;".into(), 32),
         ("bounds", "ld.global.b32 %r3, [%rd3+8192];".into(), 32),

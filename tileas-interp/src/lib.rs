@@ -15,6 +15,7 @@ pub mod error;
 pub mod eval;
 pub mod memory;
 pub mod num;
+pub mod oracle;
 mod pipes;
 pub mod sequential;
 pub mod tile;
@@ -23,6 +24,7 @@ pub use agents::{Timing, run_agents};
 pub use error::{Fault, InterpError, InterpResult};
 pub use eval::Program;
 pub use memory::{Buffer, Memory};
+pub use oracle::{Bound, Oracle};
 pub use sequential::{run_magnitudes, run_sequential};
 pub use tile::{Data, Tile, Val, View};
 

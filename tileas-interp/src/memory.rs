@@ -49,6 +49,11 @@ impl Buffer {
         &self.bytes
     }
 
+    /// Element `i` as a number, whatever its type; NaN if there is none.
+    pub fn number(&self, i: usize) -> f64 {
+        self.float(i).or_else(|| self.int(i).map(|v| v as f64)).unwrap_or(f64::NAN)
+    }
+
     /// Elements that kernels wrote.
     pub fn written(&self) -> &FixedBitSet {
         &self.written

@@ -185,7 +185,7 @@ macro_rules! kernel {
                 let s = Stages::of($text);
                 let mut scratch = LowerScratch::default();
                 bencher.bench_local(|| {
-                    let lowered = lower_in(black_box(&s.materialized), &*s.isa, &mut scratch);
+                    let lowered = lower_in(black_box(&s.materialized), &[], &*s.isa, &mut scratch);
                     scratch.spare = lowered.ok().and_then(|mut l| l.module.functions.pop());
                 });
             }

@@ -1,16 +1,16 @@
 //! What the results must be: what the source computes, and what formulas say.
 
-use super::launch::Setup;
+use super::launch::{Setup, View};
 use super::{Args, Kernel, usage};
 use crate::Failure;
 use std::collections::BTreeMap;
-use tileas_codegen::ir::{Function, Scalar};
+use tileas_codegen::ir::Function;
 use tileas_emu::Memory;
 use tileas_emu::host::HostScalar;
 use tileas_emu::host::check::{Reference, Tolerance, compare};
 use tileas_emu::host::data::Elem;
 use tileas_emu::host::formula::{self, Array};
-use tileas_interp::{Arg, Buffer, Limits, View, run_magnitudes, run_sequential};
+use tileas_interp::{Bound, InterpResult, Limits, Oracle};
 
 /// References for one tensor.
 struct Expected {
@@ -32,24 +32,21 @@ impl Judge {
         let approximate = args.tol != Tolerance::EXACT;
         let oracle = match &kernel.source {
             Some((f, text)) if args.check || !args.expect.is_empty() => {
-                let oracle = Oracle::new(f, setup, approximate).map_err(|e| {
-                    match e {
-                        Stop::Usage(message) => eprintln!("error: {message}"),
-                        Stop::Fault(e) => text.report_interp(&e),
-                    }
+                let oracle = oracle(f, setup, approximate).map_err(|e| {
+                    text.report_interp(&e);
                     Failure::Diagnostics
                 })?;
-                Some(oracle)
+                Some((f, oracle))
             }
             _ => None,
         };
-        if let Some(oracle) = oracle.as_ref().filter(|_| args.check) {
+        if let Some((f, oracle)) = oracle.as_ref().filter(|_| args.check) {
             for (name, v) in &setup.views {
-                let Some(&n) = oracle.buffers.get(name) else { continue };
+                let Some(n) = oracle.buffer(f, name) else { continue };
                 let buffer = &oracle.after.buffers[n];
                 let references = buffer.written().ones().map(|i| Reference {
                     byte: v.placed.offset + i * v.placed.elem.bytes(),
-                    value: element(buffer, i),
+                    value: buffer.number(i),
                     scale: oracle.scale(n, i),
                 });
                 judge.list.push(Expected {
@@ -64,7 +61,12 @@ impl Judge {
         Ok(judge)
     }
 
-    fn formulas(&mut self, args: &Args, setup: &Setup, oracle: Option<&Oracle>) -> Result<(), Failure> {
+    fn formulas(
+        &mut self,
+        args: &Args,
+        setup: &Setup,
+        oracle: Option<&(&Function, Oracle)>,
+    ) -> Result<(), Failure> {
         let mut names: BTreeMap<String, Array> = BTreeMap::new();
         if !args.expect.is_empty() {
             for (name, v) in &setup.views {
@@ -95,7 +97,7 @@ impl Judge {
                 Some((_, text)) => Some(array("--scale", text)?.data),
                 None => None,
             };
-            let buffer = oracle.and_then(|o| o.buffers.get(name).map(|&n| (o, n)));
+            let buffer = oracle.and_then(|(f, o)| o.buffer(f, name).map(|n| (o, n)));
             let elem = v.placed.elem;
             let references = values.into_iter().enumerate().map(|(i, x)| {
                 let (byte, value) = (v.placed.byte(i), elem.decode(elem.encode(x)));
@@ -141,63 +143,17 @@ fn for_elem(tolerance: Tolerance, elem: Elem) -> Tolerance {
     if matches!(elem, Elem::Int(..)) { Tolerance::EXACT } else { tolerance }
 }
 
-/// Why there are no references.
-enum Stop {
-    Usage(String),
-    Fault(tileas_interp::InterpError),
-}
-
-/// What the source writes.
-struct Oracle {
-    /// Buffer of each tensor.
-    buffers: BTreeMap<String, usize>,
-    after: tileas_interp::Memory,
-    magnitudes: Option<tileas_interp::Memory>,
-}
-
-impl Oracle {
-    fn new(f: &Function, setup: &Setup, scaled: bool) -> Result<Oracle, Stop> {
-        let (mut memory, mut buffers) = (tileas_interp::Memory::new(), BTreeMap::new());
-        let mut args = Vec::new();
-        for &p in f.params() {
-            let (name, data) = (f.value_name(p).unwrap_or(""), f.value_data(p));
-            if let (Some(v), Some(elem)) = (setup.views.get(name), data.elem()) {
-                let bytes = setup.memory.bytes(v.placed.buffer).to_vec();
-                let buffer = memory.add(Buffer::from_bytes(elem, bytes));
-                buffers.insert(name.to_owned(), buffer);
-                let numbers = |list: &[usize]| list.iter().map(|&n| n as i64).collect();
-                let (sizes, strides) = (numbers(&v.placed.shape), numbers(&v.placed.strides));
-                args.push(Arg::View(View { buffer, offset: 0, sizes, strides, elem }));
-                continue;
-            }
-            let float = data.as_scalar().is_some_and(Scalar::is_float);
-            args.push(match setup.host.scalars.get(name) {
-                Some(&HostScalar::Int(i)) if float => Arg::Float(i as f64),
-                Some(&HostScalar::Int(i)) => Arg::Int(i),
-                Some(&HostScalar::Float(x)) => Arg::Float(x),
-                None => return Err(Stop::Usage(format!("there is no --arg for {name}"))),
-            });
+/// What the source computes from the tensors and scalars of a launch.
+fn oracle(f: &Function, setup: &Setup, scaled: bool) -> InterpResult<Oracle> {
+    let bound = |name: &str| match (setup.views.get(name), setup.host.scalars.get(name)) {
+        (Some(View { placed: v, .. }), _) => {
+            let bytes = setup.memory.bytes(v.buffer);
+            let bytes = bytes.get(v.offset..).unwrap_or(&[]);
+            Some(Bound::Tensor { bytes, shape: &v.shape, strides: &v.strides })
         }
-        let (grid, limits) = (setup.launch.grid, Limits::default());
-        let mut after = memory.clone();
-        run_sequential(f, grid, &args, &mut after, &limits).map_err(Stop::Fault)?;
-        let magnitudes = match scaled {
-            true => {
-                run_magnitudes(f, grid, &args, &mut memory, &limits).map_err(Stop::Fault)?;
-                Some(memory)
-            }
-            false => None,
-        };
-        Ok(Oracle { buffers, after, magnitudes })
-    }
-
-    /// What a tolerance is relative to.
-    fn scale(&self, buffer: usize, i: usize) -> f64 {
-        let value = element(&self.after.buffers[buffer], i).abs();
-        self.magnitudes.as_ref().map_or(value, |m| element(&m.buffers[buffer], i).abs().max(value))
-    }
-}
-
-fn element(b: &Buffer, i: usize) -> f64 {
-    b.float(i).or_else(|| b.int(i).map(|v| v as f64)).unwrap_or(f64::NAN)
+        (None, Some(&HostScalar::Int(i))) => Some(Bound::Int(i)),
+        (None, Some(&HostScalar::Float(x))) => Some(Bound::Float(x)),
+        (None, None) => None,
+    };
+    Oracle::new(f, setup.launch.grid, bound, &Limits::default(), scaled)
 }

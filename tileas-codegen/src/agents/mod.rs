@@ -89,7 +89,7 @@ impl AgentPlan {
 /// Choices of [`plan_agents`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
-    /// Warps of a simt agent; a power of two, a multiple of four where tensor memory is read. Default: 4.
+    /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.
     pub simt_warps: u32,
     /// Most simt agents. Components of register ops that share no tile and no written view may go to different
     /// agents; with fewer agents than components they are dealt out in program order. Default: 1.
@@ -100,6 +100,8 @@ pub struct AgentOptions {
     pub strategy: PipelineStrategy,
     /// Whether one agent issues TMA loads and matrix multiplies. Default: no.
     pub light: bool,
+    /// Registers per thread that the caller fixes for the whole kernel; then no agent asks for others. Default: none.
+    pub max_regs: Option<u32>,
 }
 
 /// How loops become pipelines.
@@ -135,6 +137,7 @@ impl Default for AgentOptions {
             slice_regs: 64,
             strategy: PipelineStrategy::Auto,
             light: false,
+            max_regs: None,
         }
     }
 }
@@ -211,6 +214,9 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     } else {
         roots.len().min(opts.max_simt_agents.max(1) as usize)
     };
+    if simt_count > 0 {
+        check_tensor_warps(func, &classes, &simt, writes, isa, opts)?;
+    }
     let mut kinds = vec![AgentKind::Simt; simt_count];
     let component = |op: Op, sets: &DisjointSets| {
         let root = sets.root(base + op.index());
@@ -267,6 +273,37 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     Ok(plan)
 }
 
+/// Tensor memory is divided among the warps of one warpgroup: an agent that moves tiles between it and registers is a
+/// warpgroup.
+fn check_tensor_warps(
+    func: &Function,
+    classes: &Classes,
+    simt: &[Op],
+    writes: bool,
+    isa: &dyn TargetIsa,
+    opts: &AgentOptions,
+) -> CodegenResult<()> {
+    let group = isa.machine().limits.warpgroup_warps.max(1);
+    if opts.simt_warps.max(1) == group {
+        return Ok(());
+    }
+    let is_acc = |v: &Value| classes.class(*v) == Class::Acc;
+    let reads = simt.iter().copied().find(|&op| func.operands(op).iter().any(is_acc));
+    let by_operand = classes.operands.iter().find(|o| is_acc(&o.value)).map(|o| o.op);
+    let by_tie = classes.ties.iter().find(|t| writes && classify::tie_needs_write(func, classes, t));
+    match reads.or(by_operand).or(by_tie.map(|t| t.op)) {
+        None => Ok(()),
+        Some(op) => Err(CodegenError::new(
+            Code::E0508,
+            func.op_loc(op),
+            format!(
+                "an agent that moves tiles between tensor memory and registers has {group} warps, not {} (option simt-warps)",
+                opts.simt_warps.max(1)
+            ),
+        )),
+    }
+}
+
 /// Threads, the register cap at entry and, where that is too small, the `setmaxnreg` budgets.
 fn budget(
     plan: &mut AgentPlan,
@@ -282,16 +319,21 @@ fn budget(
     let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).count() as u32;
     // Two slices' worth of tiles in flight and what addresses and loop control take.
     let need = (2 * opts.slice_regs + 40).next_multiple_of(8).min(limits.regs_per_thread / 8 * 8);
-    let pads = opts.simt_warps.is_multiple_of(group) && isa.features().has(Feature::SetMaxRegisters);
+    // `setmaxnreg` moves registers between the warpgroups of a CTA, within what it got at launch.
+    let pads = opts.max_regs.is_none()
+        && opts.simt_warps.is_multiple_of(group)
+        && isa.features().has(Feature::SetMaxRegisters);
     if simt > 0 && plan.entry_reg_cap < need && pads {
         let padded = warps.next_multiple_of(group);
-        let issuers = padded - simt * opts.simt_warps;
         let threads = |w: u32| w * limits.warp_threads;
-        let rest = limits.regs_per_sm.saturating_sub(threads(issuers) * ISSUER_REGS);
+        let entry = isa.machine().entry_registers(threads(padded));
+        let issuers = threads(padded - simt * opts.simt_warps);
+        let rest = (threads(padded) * entry).saturating_sub(issuers * ISSUER_REGS);
         let simt_regs = (rest / threads(simt * opts.simt_warps) / 8 * 8).min(232);
-        plan.num_threads = threads(padded);
-        plan.entry_reg_cap = isa.machine().entry_registers(plan.num_threads);
-        if simt_regs > plan.entry_reg_cap {
+        // The warps that fill up the last warpgroup have registers too: it must pay in spite of them.
+        if issuers > 0 && entry >= ISSUER_REGS && simt_regs > plan.entry_reg_cap {
+            plan.num_threads = threads(padded);
+            plan.entry_reg_cap = entry;
             for info in plan.agents.values_mut() {
                 info.max_regs = if info.kind == AgentKind::Simt { simt_regs } else { ISSUER_REGS };
             }

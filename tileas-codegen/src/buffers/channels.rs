@@ -243,6 +243,10 @@ pub fn build(
             .note(func.op_loc(write), "overwritten here"));
     }
     for (web, data) in webs.webs.iter() {
+        if let Some(op) = own_operand(func, webs, web) {
+            let text = "the matrix engine reads an operand that it wrote";
+            return Err(CodegenError::new(Code::E0607, func.op_loc(op), text));
+        }
         if let Some(ring) = carried.iter().find(|r| webs.of[r.arg].expand() == Some(web)) {
             found.push(carried_channel(func, webs, web, ring)?);
             continue;
@@ -535,13 +539,6 @@ fn block_channels(
                 "a tile is overwritten by a TMA load, or waits for a TMA store, in place; load into a new tile",
             ));
         }
-        if producer.class == Class::Mma && e.consumers.iter().any(|c| c.0 == e.key) {
-            return Err(CodegenError::new(
-                Code::E0607,
-                loc,
-                "the matrix engine reads an operand that it wrote",
-            ));
-        }
         let written = || of_key(e.key).filter(|&n| n <= e.node);
         let payload = !in_place && written().any(|n| touch(n, e.key).is_some_and(|t| t.writes));
         let events_ops: Vec<Op> = written().map(|n| nodes[n].op).collect();
@@ -678,6 +675,20 @@ fn wrap(
             }
         }
     }
+}
+
+/// A dot that takes as a matrix operand what a dot has computed: nothing orders the two.
+fn own_operand(func: &Function, webs: &Webs, web: Web) -> Option<Op> {
+    let data = &webs.webs[web];
+    let dots = || data.ops.iter().copied().filter(|&op| func.opcode(op) == Opcode::AsyncDot);
+    if data.space != Space::Tmem || dots().nth(1).is_none() {
+        return None;
+    }
+    let writes = |op: Op| {
+        let ours = |v| webs.of[base_of(func, v)].expand() == Some(web);
+        accesses(func, op).iter().any(|a| a.writes && ours(a.value))
+    };
+    dots().find(|&op| !writes(op)).filter(|_| dots().any(writes))
 }
 
 /// Bytes that TMA loads inside `op` write to the web: the same on every path.

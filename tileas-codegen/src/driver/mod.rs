@@ -128,7 +128,6 @@ pub struct Context {
 type Errors = Vec<CodegenError>;
 
 /// What is done to every kernel of a module.
-#[derive(Copy, Clone)]
 struct Job<'a> {
     isa: &'a dyn TargetIsa,
     settings: &'a Settings,
@@ -140,10 +139,13 @@ struct Job<'a> {
     last: Stage,
     /// Whether the texts of the first stages are wanted.
     keep: bool,
+    /// The kernels of the module, sorted by name.
+    kernels: Vec<&'a str>,
 }
 
 impl<'a> Job<'a> {
     fn new(
+        module: &'a Module,
         isa: &'a dyn TargetIsa,
         settings: &'a Settings,
         steps: &'a [Step],
@@ -152,7 +154,9 @@ impl<'a> Job<'a> {
     ) -> Job<'a> {
         let steps = &steps[..steps.iter().position(|s| s.stage() > last).unwrap_or(steps.len())];
         let (front, back) = steps.split_at(steps.iter().position(|s| !s.is_front()).unwrap_or(steps.len()));
-        Job { isa, settings, front, back, last, keep }
+        let mut kernels: Vec<&str> = module.functions.iter().map(|f| f.name.as_str()).collect();
+        kernels.sort_unstable();
+        Job { isa, settings, front, back, last, keep, kernels }
     }
 }
 
@@ -173,7 +177,7 @@ impl Context {
         settings: &Settings,
     ) -> Result<CompiledModule, Errors> {
         let mut infos = Vec::new();
-        let job = Job::new(isa, settings, &Step::STANDARD, Stage::Metadata, false);
+        let job = Job::new(module, isa, settings, &Step::STANDARD, Stage::Metadata, false);
         let run = self.run(module, &job, &mut infos)?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
@@ -197,7 +201,7 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        let job = Job::new(isa, settings, &Step::STANDARD, stage, true);
+        let job = Job::new(module, isa, settings, &Step::STANDARD, stage, true);
         self.run(module, &job, &mut Vec::new())
     }
 
@@ -209,7 +213,7 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        let job = Job::new(isa, settings, steps, Stage::Metadata, true);
+        let job = Job::new(module, isa, settings, steps, Stage::Metadata, true);
         self.run(module, &job, &mut Vec::new())
     }
 
@@ -416,9 +420,10 @@ impl Context {
         state: &mut KernelState,
         warnings: &mut Errors,
     ) -> Result<Option<FunctionInfo>, Errors> {
-        let &Job { isa, settings, back, .. } = job;
+        let Job { isa, settings, back, kernels, .. } = job;
+        let (isa, settings) = (*isa, *settings);
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
-        for step in back {
+        for step in *back {
             let Some(materialized) = &state.materialized else {
                 let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
                 return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
@@ -426,7 +431,7 @@ impl Context {
             match (step, &mut lowered) {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
-                    lowered = Some(lower_in(materialized, isa, &mut self.lower).map_err(one)?);
+                    lowered = Some(lower_in(materialized, kernels, isa, &mut self.lower).map_err(one)?);
                 }
                 (Step::Cleanup, Some(code)) => {
                     for f in &mut code.module.functions {

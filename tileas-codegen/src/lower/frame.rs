@@ -8,6 +8,7 @@ use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
+use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
 
 impl Lower<'_> {
@@ -257,12 +258,13 @@ impl Lower<'_> {
                 .collect(),
             _ => SmallVec::new(),
         };
+        let regs = f.attr_ints(switch, keys::MAX_REGS).unwrap_or_default();
         let regions = f.regions(switch);
-        if first.len() != regions.len() || counts.len() != regions.len() || lanes.len() != regions.len() {
+        if [first.len(), counts.len(), lanes.len(), regs.len()].iter().any(|&n| n != regions.len()) {
             return self.err(
                 Code::E0803,
                 switch,
-                "one entry per agent is needed in num_warps, warp_id and lanes",
+                "one entry per agent is needed in num_warps, warp_id, lanes and max_regs",
             );
         }
         let exit = self.b.named_block("JOIN");
@@ -284,6 +286,12 @@ impl Lower<'_> {
             };
             self.b.br_on(p, blocks[i]);
         }
+        let ranges: SmallVec<[(u32, u32, u32); 8]> =
+            (0..regions.len()).map(|i| (first[i] as u32, counts[i] as u32, regs[i] as u32)).collect();
+        let cap = self.isa.machine().entry_registers(threads);
+        if let Some(n) = self.idle_registers(switch, &ranges, threads)? {
+            self.set_registers(n, cap);
+        }
         self.b.bra(exit);
         for (i, &r) in regions.iter().enumerate() {
             self.b.place(blocks[i]);
@@ -297,11 +305,12 @@ impl Lower<'_> {
                 tensor: false,
                 tmem_warp: None,
                 thread: None,
-                half: None,
+                row_lanes: [None; 5],
                 stores: false,
             };
             self.section = None;
             let block = f.region_block(r);
+            self.set_registers(ranges[i].2, cap);
             if lanes[i] {
                 let p = self.b.elect_sync(0xffff_ffffu32);
                 self.b.br_on_not(p, exit);
@@ -331,12 +340,53 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// Takes or gives registers, where an agent asks for others than it has at entry.
+    fn set_registers(&mut self, n: u32, cap: u32) {
+        match n.cmp(&cap) {
+            _ if n == 0 => {}
+            std::cmp::Ordering::Less => self.b.setmaxnreg_dec(n),
+            std::cmp::Ordering::Greater => self.b.setmaxnreg_inc(n),
+            std::cmp::Ordering::Equal => {}
+        }
+    }
+
+    /// What warps without an agent must ask for: all warps of a warpgroup execute the same `setmaxnreg`. `ranges`: first
+    /// warp, warps and registers of each agent.
+    fn idle_registers(
+        &self,
+        switch: Op,
+        ranges: &[(u32, u32, u32)],
+        threads: u32,
+    ) -> CodegenResult<Option<u32>> {
+        let size = self.isa.machine().limits.warpgroup_warps.max(1);
+        let mut idle = None;
+        if ranges.iter().all(|r| r.2 == 0) {
+            return Ok(idle);
+        }
+        for group in 0..(threads / 32).div_ceil(size) {
+            let warps = group * size..(group + 1) * size;
+            let whole = warps.end <= threads / 32;
+            let of = |w: u32| ranges.iter().find(|r| (r.0..r.0 + r.1).contains(&w)).map(|r| r.2);
+            let mut asked = warps.clone().filter_map(of);
+            let Some(n) = asked.next() else { continue };
+            if asked.any(|m| m != n) || n > 0 && !whole {
+                let text = format!("the warps of warpgroup {group} do not ask for the same registers");
+                return self.err(Code::E0803, switch, text);
+            }
+            if warps.clone().any(|w| of(w).is_none()) && *idle.get_or_insert(n) != n {
+                return self.unsupported(switch, "with idle warps that need different registers");
+            }
+        }
+        Ok(idle)
+    }
+
     /// Values every iteration of an agent needs: thread number, issuer, lane field, descriptor words.
     fn enter_agent_prologue(&mut self, block: Block) -> CodegenResult<()> {
         let f = self.f;
         let is_tmem = |v: crate::ir::Value| f.value_data(v).space() == Some(Space::Tmem);
         let mut issuer = false;
-        let mut half = false;
+        // Bit b: some tile has rows in the first 2^b lanes of each warp only.
+        let mut few_rows = 0_u32;
         let mut tmem_access = false;
         let mut dot_buffers: SmallVec<[crate::ir::Value; 8]> = SmallVec::new();
         let agent = &mut self.agent;
@@ -362,8 +412,9 @@ impl Lower<'_> {
             for &v in f.results(op) {
                 let d = f.value_data(v);
                 if d.space() == Some(Space::Rmem) {
-                    half |= d.layout() == Some(crate::ir::Layout::Row)
-                        && d.dims().is_some_and(|d| d.len() >= 2 && d[0] < agent.warps * 32);
+                    let dims = d.dims().filter(|_| d.layout() == Some(crate::ir::Layout::Row)).unwrap_or(&[]);
+                    let lanes = (rows_columns(dims).0 / agent.warps.max(1)).checked_ilog2();
+                    few_rows |= lanes.filter(|&b| dims.len() >= 2 && b < 5).map_or(0, |b| 1 << b);
                 }
             }
         });
@@ -390,8 +441,8 @@ impl Lower<'_> {
             let r = self.b.fold_add(t, field);
             self.agent.tmem_warp = Some(self.b.as_reg(crate::nvvm::RegTy::B32, r));
         }
-        if half {
-            self.agent.half = Some(self.b.setp_lt_u32(lane, 16));
+        for b in (0..5).filter(|b| few_rows >> b & 1 == 1) {
+            self.agent.row_lanes[b] = Some(self.b.setp_lt_u32(lane, 1_u32 << b));
         }
         Ok(())
     }

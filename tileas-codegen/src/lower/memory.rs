@@ -9,6 +9,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Layout, Op, Opcode, Scalar, Space, Value, ValueDef, keys};
 use crate::isa::{AtomType, MmaRequest};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
+use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
 
 impl Lower<'_> {
@@ -168,7 +169,7 @@ impl Lower<'_> {
             Some(Operand::Reg(p))
                 if buf.space == Space::Tmem
                     && matches!(rt, RegTy::F32 | RegTy::B32)
-                    && self.half_guard(dims).is_none() =>
+                    && self.row_guard(dims).is_none() =>
             {
                 self.b.br_on(p, join);
                 let x = self.b.imm(rt, other);
@@ -224,6 +225,7 @@ impl Lower<'_> {
         }
         match buf.space {
             Space::Tmem => {
+                self.check_tensor_rows(op, buf, rows_columns(dims).0)?;
                 if std::mem::take(&mut self.pending_st) {
                     self.b.tcgen05_wait_st();
                 }
@@ -241,7 +243,7 @@ impl Lower<'_> {
             Space::Smem => {
                 let chunks = self.smem_chunks(op, buf, slot, col0, dims, elem)?;
                 let per = regs.len() / chunks.len().max(1);
-                if self.half_guard(dims).is_some() {
+                if self.row_guard(dims).is_some() {
                     // Lanes without a row keep a defined value.
                     for r in regs.iter() {
                         let zero = if elem == Scalar::F32 { Operand::f32(0.0) } else { Operand::Imm(0) };
@@ -252,7 +254,7 @@ impl Lower<'_> {
                     let part = regs.slice(k * per, (k + 1) * per);
                     let list = self.b.list(&part);
                     let form = if elem == Scalar::F32 { PtxOp::LdSharedV4F32 } else { PtxOp::LdSharedV4B32 };
-                    if let Some(p) = self.half_guard(dims) {
+                    if let Some(p) = self.row_guard(dims) {
                         self.b.on(p);
                     }
                     self.b.emit(form, &[list, addr]);
@@ -311,7 +313,7 @@ impl Lower<'_> {
                 && f.value_data(source).space() == Some(Space::Tmem)
                 && matches!(super::control::element_reg(elem), RegTy::F32 | RegTy::B32)
                 && elem.bits() == 32
-                && self.half_guard(dims).is_none();
+                && self.row_guard(dims).is_none();
             let Operand::Reg(p) = self.scalar(copy, when)? else { continue };
             if !fits || hi <= lo {
                 continue;
@@ -338,9 +340,31 @@ impl Lower<'_> {
         Ok(())
     }
 
-    fn half_guard(&self, dims: &[u32]) -> Option<Reg> {
-        let rows: u32 = dims.iter().rev().skip(1).product();
-        if rows < self.agent.warps * 32 { self.agent.half } else { None }
+    /// The predicate of the lanes that hold rows of their own, where the tile has fewer rows than the agent has lanes.
+    fn row_guard(&self, dims: &[u32]) -> Option<Reg> {
+        let (rows, _) = rows_columns(dims);
+        let lanes = (rows / self.agent.warps.max(1)).checked_ilog2()?;
+        self.agent.row_lanes.get(lanes as usize).copied().flatten()
+    }
+
+    /// Tensor memory is divided among the warps of a warpgroup: warp w reads and writes the lanes from 32 w on.
+    fn check_tensor_rows(&self, op: Op, buf: &Buffer, rows: u32) -> CodegenResult<()> {
+        let warps = self.isa.machine().limits.warpgroup_warps;
+        let fits = match buf.layout {
+            Layout::Tmem128 => rows == 128,
+            Layout::Tmem64 => rows == 64,
+            _ => false,
+        };
+        if fits && self.agent.warps == warps {
+            return Ok(());
+        }
+        self.unsupported(
+            op,
+            format!(
+                "moves whole columns of tensor memory by {warps} warps, not {rows} rows of layout {} by {} (option simt-warps)",
+                buf.layout, self.agent.warps
+            ),
+        )
     }
 
     /// Tensor-memory address of this warp's lanes in slot `slot`.
@@ -361,6 +385,7 @@ impl Lower<'_> {
         if t.layout != Layout::Row || t.elem.bits() != 32 {
             return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
         }
+        self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
         let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
         for (at, n) in tmem_pieces(t.regs.len() as u32) {
@@ -374,7 +399,10 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Addresses of this thread's 16-byte chunks of a row of a shared-memory tile, in column order.
+    /// Addresses of this thread's 16-byte chunks of a shared-memory tile: row by row, each in column order.
+    ///
+    /// The rows of a thread are as many apart as the agent has lanes. That is a multiple of the rows after which the
+    /// swizzle repeats, so that they differ by a constant.
     fn smem_chunks(
         &mut self,
         op: Op,
@@ -384,24 +412,16 @@ impl Lower<'_> {
         dims: &[u32],
         elem: Scalar,
     ) -> CodegenResult<SmallVec<[Operand; 16]>> {
-        let cols = dims.last().copied().unwrap_or(0);
+        let (rows, cols) = rows_columns(dims);
         let row_bytes = cols * elem.bits() / 8;
-        let (Some(swizzle), Some(thread)) = (buf.layout.swizzle(), self.agent.thread) else {
+        let (Some(swizzle), Some(_)) = (buf.layout.swizzle(), self.agent.thread) else {
             return self.unsupported(op, "needs a shared-memory layout and an agent of whole warps");
         };
         if !row_bytes.is_multiple_of(16) || !(col0 * elem.bits() / 8).is_multiple_of(16) {
             return self.unsupported(op, format!("moves rows in 16-byte chunks, not {row_bytes} bytes"));
         }
-        let rows: u32 = dims.iter().rev().skip(1).product();
-        let row = if rows < self.agent.warps * 32 {
-            // 64-row tiles: 16 rows per warp, held by lanes 0..15.
-            let lane = self.lane.unwrap_or(thread);
-            let w = self.b.fold_shl(self.agent.warp, 4);
-            let r = self.b.fold_add(w, lane);
-            self.b.as_reg(RegTy::B32, r)
-        } else {
-            thread
-        };
+        let by_row = self.linear(op, Layout::RowVec, &[rows])?;
+        let row = self.thread_flat(&by_row);
         let dense = buf.layout == Layout::SmemRow;
         let span = if dense { (buf.cols * elem.bits() / 8).max(16) } else { swizzle.span() };
         let (addr, off) = self.slot_addr(buf, slot);
@@ -424,16 +444,21 @@ impl Lower<'_> {
         };
         let start = self.b.fold_add(addr, row_off);
         let start = self.b.as_reg(RegTy::B32, start);
-        let mut out = SmallVec::new();
+        let mut first_row: SmallVec<[(Reg, i32); 16]> = SmallVec::new();
         for j in 0..row_bytes / 16 {
             let byte = col0 * elem.bits() / 8 + j * 16;
             let (slab, within) = (byte / span, byte % span);
             let x = self.b.fold_xor(key, within);
             let imm = off + (slab * buf.rows * span) as i32;
-            out.push(match x {
-                Operand::Imm(n) => Operand::addr(start, imm + n as i32),
-                x => Operand::addr(self.b.add_u32(start, x), imm),
+            first_row.push(match x {
+                Operand::Imm(n) => (start, imm + n as i32),
+                x => (self.b.add_u32(start, x), imm),
             });
+        }
+        let mut out = SmallVec::new();
+        for r in 0..by_row.registers() {
+            let below = by_row.element(r, 0, 0) as u32 * span;
+            out.extend(first_row.iter().map(|&(x, imm)| Operand::addr(x, imm + below as i32)));
         }
         Ok(out)
     }
@@ -445,18 +470,19 @@ impl Lower<'_> {
         let col0 =
             self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
         let chunks = self.smem_chunks(op, buf, slot, col0, self.dims(t), t.elem)?;
-        let per = t.regs.len() / chunks.len().max(1);
         let rt = super::control::element_reg(t.elem);
-        if per != 4 {
+        let per = t.regs.len() / chunks.len().max(1);
+        if !matches!(t.elem.bits(), 16 | 32) || per != 4 {
             return self.unsupported(op, format!("stores elements of 16 or 32 bits, not {}", t.elem.name()));
         }
+        let guard = self.row_guard(self.dims(t));
         for (k, addr) in chunks.into_iter().enumerate() {
             let part: SmallVec<[Operand; 4]> = (k * per..(k + 1) * per)
                 .map(|i| self.b.as_reg(rt, self.units[t.regs.start as usize + i]).into())
                 .collect();
             let list = self.b.list(&part.as_slice());
             let form = if rt == RegTy::F32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 };
-            if let Some(p) = self.half_guard(self.dims(t)) {
+            if let Some(p) = guard {
                 self.b.on(p);
             }
             self.b.emit(form, &[addr, list]);

@@ -117,7 +117,7 @@ pub struct LaunchMetadata {
     pub tmem_columns: u32,
     /// Named barriers used.
     pub named_barriers: u32,
-    /// Register budgets, where `setmaxnreg` is used.
+    /// Registers per thread of each agent, where `setmaxnreg` is used.
     pub setmaxnreg: Option<Vec<u32>>,
     /// Parameters in order.
     pub params: Vec<ParamMeta>,
@@ -206,11 +206,18 @@ impl Lower<'_> {
                 .filter_map(|p| p.named)
                 .collect::<std::collections::BTreeSet<_>>()
                 .len() as u32,
-            setmaxnreg: None,
+            setmaxnreg: self.register_budgets(),
             params,
             tensor_maps,
             requires,
         })
+    }
+
+    fn register_budgets(&self) -> Option<Vec<u32>> {
+        let f = self.f;
+        let switch = f.block_ops(f.entry()).find(|&o| f.opcode(o) == Opcode::AsyncPipelineAgentSwitch)?;
+        let budgets = f.attr_ints(switch, keys::MAX_REGS)?;
+        budgets.iter().any(|&n| n > 0).then(|| budgets.iter().map(|&n| n.max(0) as u32).collect())
     }
 
     /// A kernel attribute.

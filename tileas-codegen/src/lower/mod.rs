@@ -42,7 +42,7 @@ pub struct Lowered {
 /// # Errors
 /// `E08xx` with the op's location for anything that has no lowering on this target.
 pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    lower_in(func, isa, &mut LowerScratch::default())
+    lower_in(func, &[], isa, &mut LowerScratch::default())
 }
 
 /// Memory of lowerings, kept from one to the next.
@@ -56,11 +56,17 @@ pub struct LowerScratch {
     moves: control::Moves,
 }
 
-/// As [`lower`], in the memory of earlier calls.
+/// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, and in the memory of
+/// earlier calls.
 ///
 /// # Errors
 /// As [`lower`].
-pub fn lower_in(func: &Function, isa: &dyn TargetIsa, scratch: &mut LowerScratch) -> CodegenResult<Lowered> {
+pub fn lower_in(
+    func: &Function,
+    kernels: &[&str],
+    isa: &dyn TargetIsa,
+    scratch: &mut LowerScratch,
+) -> CodegenResult<Lowered> {
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
         CodegenError::new(Code::E0801, func.loc, format!("no PTX target for cpu `{}`", isa.cpu().name))
     })?;
@@ -71,7 +77,8 @@ pub fn lower_in(func: &Function, isa: &dyn TargetIsa, scratch: &mut LowerScratch
     }
     let mut module = nvvm::Module::new(target);
     let smem = module.dynamic_shared("smem", 1024);
-    let abi = params::Abi::of(func)?;
+    let is_global = |name: &str| name == "smem" || name == func.name || kernels.binary_search(&name).is_ok();
+    let abi = params::Abi::of(func, &is_global)?;
     let mut kernel = match scratch.spare.take() {
         Some(old) => old.into_kernel(func.name.clone()),
         None => nvvm::Function::kernel(func.name.clone()),
@@ -214,8 +221,8 @@ pub(crate) struct AgentCtx {
     pub tmem_warp: Option<Reg>,
     /// Thread index within the agent.
     pub thread: Option<Reg>,
-    /// Predicate: this lane holds a row of a 64-row tile.
-    pub half: Option<Reg>,
+    /// Entry b: this lane is one of the first 2^b of its warp, which hold the rows of a tile with few rows.
+    pub row_lanes: [Option<Reg>; 5],
     /// Has issued bulk stores.
     pub stores: bool,
 }
@@ -272,7 +279,7 @@ impl<'a> Lower<'a> {
             tensor: false,
             tmem_warp: None,
             thread: None,
-            half: None,
+            row_lanes: [None; 5],
             stores: false,
         };
         Lower {

@@ -2,6 +2,10 @@
 //!
 //! A view becomes tensor maps (one per distinct box of it that descriptors ask for), and, where it is reached
 //! directly, a pointer, its extents and the strides of all but the innermost dimension. Tensor maps come first.
+//!
+//! Names in the PTX are those of the IR with `tm_` before a tensor map, `_d0` behind an extent and `_s0` behind a stride.
+//! Where one is taken (by another parameter, the shared memory or a kernel of the module), a number behind it makes it
+//! unique; names from the IR are given first. Views and scalars are known to the host by their names in the IR.
 
 use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
@@ -10,6 +14,7 @@ use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, key
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// One tensor-map parameter.
@@ -28,6 +33,7 @@ pub(crate) struct MapKey {
 #[derive(Clone, Debug)]
 pub(crate) struct ViewInfo {
     pub value: Value,
+    /// Name in the launch metadata.
     pub name: String,
     pub dims: SmallVec<[Dim; 4]>,
     pub elem: Scalar,
@@ -35,6 +41,18 @@ pub(crate) struct ViewInfo {
     pub direct: bool,
     /// Extents asked for by `dim`.
     pub sizes: bool,
+}
+
+impl ViewInfo {
+    /// Whether the extent of a dimension is a parameter.
+    fn passes_size(&self, d: usize) -> bool {
+        (self.direct || self.sizes) && self.dims.get(d) == Some(&Dim::Dynamic)
+    }
+
+    /// Whether the stride of a dimension is a parameter.
+    fn passes_stride(&self, d: usize) -> bool {
+        self.direct && d + 1 < self.dims.len()
+    }
 }
 
 /// The ABI of one kernel.
@@ -45,6 +63,8 @@ pub(crate) struct Abi {
     /// Map of each `make_tiled_tma_desc`.
     pub desc_map: SecondaryMap<Op, usize>,
     pub scalars: Vec<(Value, String, Scalar)>,
+    /// All parameters in order.
+    params: Vec<ParamMeta>,
 }
 
 /// Registers and handles of the parameters in the emitted kernel.
@@ -63,19 +83,33 @@ pub(crate) struct NvParams {
     pub scalars: ParamList,
 }
 
-fn value_name(f: &Function, v: Value, n: usize) -> String {
-    match f.value_name(v) {
-        Some(s) if is_identifier(s) => s.to_string(),
-        _ => format!("arg{n}"),
+/// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
+fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> bool) -> String {
+    let mut free = |name: &String| !global(name) && taken.insert(name.clone());
+    if free(&wish) {
+        return wish;
     }
+    (1_u64..).map(|n| format!("{wish}_{n}")).find(|name| free(name)).unwrap_or(wish)
+}
+
+/// The names of views and scalars in launch metadata: those of the IR, or `arg` and the position. All differ.
+fn value_names(f: &Function) -> Vec<String> {
+    let named = |v: Value| f.value_name(v).filter(|s| is_identifier(s));
+    let mut taken: FxHashSet<String> = FxHashSet::default();
+    let mut names: Vec<Option<String>> = Vec::with_capacity(f.params().len());
+    for &v in f.params() {
+        names.push(named(v).filter(|s| taken.insert((*s).to_owned())).map(str::to_owned));
+    }
+    let wish = |n: usize| named(f.params()[n]).map_or_else(|| format!("arg{n}"), str::to_owned);
+    let all = names.into_iter().enumerate();
+    all.map(|(n, s)| s.unwrap_or_else(|| fresh(wish(n), &mut taken, &|_| false))).collect()
 }
 
 impl Abi {
-    /// Reads the ABI off a function.
-    pub fn of(f: &Function) -> CodegenResult<Abi> {
+    /// Reads the ABI off a function; no parameter gets a name that is `global`.
+    pub fn of(f: &Function, global: &dyn Fn(&str) -> bool) -> CodegenResult<Abi> {
         let mut abi = Abi { desc_map: SecondaryMap::with_default(usize::MAX), ..Abi::default() };
-        for (n, &p) in f.params().iter().enumerate() {
-            let name = value_name(f, p, n);
+        for (&p, name) in f.params().iter().zip(value_names(f)) {
             match f.value_data(p) {
                 TypeData::View { dims, elem, .. } => abi.views.push(ViewInfo {
                     value: p,
@@ -127,7 +161,38 @@ impl Abi {
                 _ => {}
             }
         }
+        abi.list(global);
         Ok(abi)
+    }
+
+    /// Lists the parameters and makes their names unique.
+    fn list(&mut self, global: &dyn Fn(&str) -> bool) {
+        let mut params = Vec::new();
+        for i in 0..self.maps.len() {
+            params.push(ParamMeta::tensor_map(self.map_name(i), i));
+        }
+        for v in &self.views {
+            if v.direct {
+                params.push(ParamMeta::pointer(&v.name));
+            }
+            for d in (0..v.dims.len()).filter(|&d| v.passes_size(d)) {
+                params.push(ParamMeta::size(&v.name, d));
+            }
+            for d in (0..v.dims.len()).filter(|&d| v.passes_stride(d)) {
+                params.push(ParamMeta::stride(&v.name, d));
+            }
+        }
+        for (_, name, s) in &self.scalars {
+            params.push(ParamMeta::scalar(name, *s));
+        }
+        let mut taken: FxHashSet<String> = FxHashSet::default();
+        let own = |p: &ParamMeta| matches!(p.kind, "pointer" | "scalar");
+        for first in [true, false] {
+            for p in params.iter_mut().filter(|p| own(p) == first) {
+                p.name = fresh(std::mem::take(&mut p.name), &mut taken, global);
+            }
+        }
+        self.params = params;
     }
 
     /// Index of a view parameter.
@@ -182,57 +247,41 @@ impl Abi {
     /// Declares the parameters in the emitted kernel.
     pub fn declare(&self, k: &mut nvvm::Function) -> NvParams {
         let mut nv = NvParams::default();
-        for i in 0..self.maps.len() {
-            nv.maps.push(k.param(self.map_name(i), ParamKind::TensorMap));
+        let mut names = self.params.iter().map(|p| p.name.as_str());
+        // The order is that of `list`.
+        let mut next = |kind| k.param(names.next().unwrap_or_default(), kind);
+        for _ in &self.maps {
+            nv.maps.push(next(ParamKind::TensorMap));
             nv.map_addr.push(None);
         }
         for v in &self.views {
-            let rank = v.dims.len();
-            nv.pointers.push(v.direct.then(|| k.param(v.name.clone(), ParamKind::Pointer { align: 16 })));
+            nv.pointers.push(v.direct.then(|| next(ParamKind::Pointer { align: 16 })));
             nv.pointer_reg.push(None);
-            let mut sizes = SmallVec::new();
-            let mut size_regs = SmallVec::new();
-            for (d, dim) in v.dims.iter().enumerate() {
-                match dim {
-                    Dim::Static(n) => {
-                        sizes.push(None);
-                        size_regs.push(Some(Operand::Imm(i64::from(*n))));
-                    }
-                    Dim::Dynamic => {
-                        let wanted = v.direct || v.sizes;
-                        sizes.push(wanted.then(|| k.param(format!("{}_d{d}", v.name), ParamKind::U32)));
-                        size_regs.push(None);
-                    }
-                }
-            }
-            nv.sizes.push(sizes);
-            nv.size_reg.push(size_regs);
-            let strides = (0..rank)
-                .map(|d| {
-                    (v.direct && d + 1 < rank).then(|| k.param(format!("{}_s{d}", v.name), ParamKind::U32))
-                })
-                .collect();
-            nv.strides.push(strides);
+            let rank = v.dims.len();
+            nv.sizes.push((0..rank).map(|d| v.passes_size(d).then(|| next(ParamKind::U32))).collect());
+            let known = |dim: &Dim| match dim {
+                Dim::Static(n) => Some(Operand::Imm(i64::from(*n))),
+                Dim::Dynamic => None,
+            };
+            nv.size_reg.push(v.dims.iter().map(known).collect());
+            nv.strides.push((0..rank).map(|d| v.passes_stride(d).then(|| next(ParamKind::U32))).collect());
             nv.stride_reg.push((0..rank).map(|_| None).collect());
         }
-        for (_, name, s) in &self.scalars {
-            let kind = match s {
+        for (_, _, s) in &self.scalars {
+            nv.scalars.push(next(match s {
                 Scalar::F32 | Scalar::TF32 => ParamKind::F32,
                 Scalar::I64 | Scalar::F64 => ParamKind::U64,
                 Scalar::F16 | Scalar::BF16 => ParamKind::B16,
                 _ => ParamKind::U32,
-            };
-            nv.scalars.push(k.param(name.clone(), kind));
+            }));
         }
         nv
     }
 
     /// Parameter list and tensor maps for the host, in declaration order.
     pub fn describe(&self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
-        let mut params = Vec::new();
         let mut maps = Vec::new();
-        for (i, m) in self.maps.iter().enumerate() {
-            params.push(ParamMeta::tensor_map(self.map_name(i), i));
+        for m in &self.maps {
             let v = &self.views[m.view];
             let rank = v.dims.len();
             let extent = |d: usize| format!("{}.d{d}", v.name);
@@ -252,26 +301,7 @@ impl Abi {
                 l2: if m.loads { "b256" } else { "none" },
             });
         }
-        for v in &self.views {
-            let rank = v.dims.len();
-            if v.direct {
-                params.push(ParamMeta::pointer(&v.name));
-            }
-            for (d, dim) in v.dims.iter().enumerate() {
-                if (v.direct || v.sizes) && *dim == Dim::Dynamic {
-                    params.push(ParamMeta::size(&v.name, d));
-                }
-            }
-            if v.direct {
-                for d in 0..rank.saturating_sub(1) {
-                    params.push(ParamMeta::stride(&v.name, d));
-                }
-            }
-        }
-        for (_, name, s) in &self.scalars {
-            params.push(ParamMeta::scalar(name, *s));
-        }
-        (params, maps)
+        (self.params.clone(), maps)
     }
 
     /// Conditions on views that the code relies on.

@@ -52,6 +52,16 @@ pub enum Own {
     Waited(Pipe, usize),
 }
 
+/// What an agent carries through a loop or out of the arms of a branch.
+struct Carried {
+    /// Indices of register values.
+    values: SmallVec<[usize; 8]>,
+    /// Indices of values whose flag is carried.
+    flags: SmallVec<[usize; 8]>,
+    /// Pipes whose iterators are.
+    pipes: SmallVec<[Pipe; 8]>,
+}
+
 /// State of one agent's emission.
 pub struct Emit<'a, 'b> {
     /// What all agents share.
@@ -748,6 +758,44 @@ impl<'a, 'b> Emit<'a, 'b> {
         (0..args.len()).filter(|&i| self.needs.flags.contains(args[i])).collect()
     }
 
+    /// Appends the yield of region `n` of an op: what the agent carries out of it.
+    fn yield_carried(&mut self, op: Op, n: usize, carried: &Carried) -> CodegenResult<()> {
+        let src = self.sh.src;
+        let yields = region_yields(src, op, n);
+        let mut out: SmallVec<[Value; 8]> = SmallVec::new();
+        for &i in &carried.values {
+            out.push(self.get(yields[i])?);
+        }
+        let end = terminator(src, op, n).ok_or_else(|| internal("a region without terminator"))?;
+        for &i in &carried.flags {
+            let v = self.flag_value(yields[i], end)?;
+            out.push(v);
+        }
+        for &p in &carried.pipes {
+            out.push(self.iter(p)?);
+        }
+        self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+        Ok(())
+    }
+
+    /// What is carried is known by `new` from here on: `values` by the old values, `flags` by the values they belong to.
+    fn take_carried(&mut self, carried: &Carried, values: &[Value], flags: &[Value], new: &[Value]) {
+        let mut next = new.iter().copied();
+        for &i in &carried.values {
+            if let (Some(&old), Some(v)) = (values.get(i), next.next()) {
+                self.bind(old, v);
+            }
+        }
+        for &i in &carried.flags {
+            if let (Some(&old), Some(v)) = (flags.get(i), next.next()) {
+                self.known.flags.insert(old, v);
+            }
+        }
+        for &p in &carried.pipes {
+            self.known.iters[p] = next.next().into();
+        }
+    }
+
     fn for_loop(&mut self, op: Op, local: u32) -> CodegenResult<()> {
         let src = self.sh.src;
         let body = src.op_block_at(op, 0).ok_or_else(|| internal("a loop without body"))?;
@@ -756,21 +804,25 @@ impl<'a, 'b> Emit<'a, 'b> {
         if plan.skew > 0 {
             return super::skew::skewed_loop(self, op, body, local);
         }
-        let (args, flags, pipes) = (self.carried_args(op), self.carried_flags(op), self.pipes_below(body));
+        let carried = Carried {
+            values: self.carried_args(op),
+            flags: self.carried_flags(op),
+            pipes: self.pipes_below(body),
+        };
         let inits = src.named_segment(op, "inits");
         let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
         for name in ["lower", "upper", "step"] {
             let v = src.named_operand(op, name).ok_or_else(|| internal("a loop without bounds"))?;
             operands.push(self.get(v)?);
         }
-        for &i in &args {
+        for &i in &carried.values {
             operands.push(self.get(inits[i])?);
         }
-        for &i in &flags {
+        for &i in &carried.flags {
             let v = self.flag_value(inits[i], op)?;
             operands.push(v);
         }
-        for &p in &pipes {
+        for &p in &carried.pipes {
             operands.push(self.iter(p)?);
         }
         let slices = is_slice_loop(src, op);
@@ -785,62 +837,23 @@ impl<'a, 'b> Emit<'a, 'b> {
         let inner = self.out.add_region(new);
         let outer = std::mem::replace(&mut self.cur, inner);
         let mark = self.enter();
-        let old_args = src.block_params(body);
         let iv = self.out.add_block_param(inner, iv_ty);
-        if let Some(&old) = old_args.first() {
+        if let Some(&old) = src.block_params(body).first() {
             self.bind(old, iv);
         }
         let params: SmallVec<[Value; 8]> =
             types.iter().map(|&t| self.out.add_block_param(inner, t)).collect();
-        let mut next = params.iter().copied();
-        for &i in &args {
-            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
-                self.bind(old, v);
-            }
-        }
-        for &i in &flags {
-            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
-                self.known.flags.insert(old, v);
-            }
-        }
-        for &p in &pipes {
-            self.known.iters[p] = next.next().into();
-        }
+        let args = for_args(src, op);
+        self.take_carried(&carried, args, args, &params);
         self.block(body, &plan)?;
-        let yields = region_yields(src, op, 0);
-        let mut out: SmallVec<[Value; 8]> = SmallVec::new();
-        for &i in &args {
-            out.push(self.get(yields[i])?);
-        }
-        let end = terminator(src, op, 0).ok_or_else(|| internal("a loop without terminator"))?;
-        for &i in &flags {
-            let v = self.flag_value(yields[i], end)?;
-            out.push(v);
-        }
-        for &p in &pipes {
-            out.push(self.iter(p)?);
-        }
-        self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+        self.yield_carried(op, 0, &carried)?;
         self.leave(mark);
         self.cur = outer;
         if slices {
             self.known.ahead.clear();
         }
         let results: SmallVec<[Value; 8]> = self.out.results(new).into();
-        let mut next = results.into_iter();
-        for &i in &args {
-            if let (Some(&old), Some(v)) = (src.results(op).get(i), next.next()) {
-                self.bind(old, v);
-            }
-        }
-        for &i in &flags {
-            if let (Some(&old), Some(v)) = (old_args.get(i + 1), next.next()) {
-                self.known.flags.insert(old, v);
-            }
-        }
-        for &p in &pipes {
-            self.known.iters[p] = next.next().into();
-        }
+        self.take_carried(&carried, src.results(op), args, &results);
         Ok(())
     }
 
@@ -879,10 +892,12 @@ impl<'a, 'b> Emit<'a, 'b> {
         let mut pipes: SmallVec<[Pipe; 8]> = arms.iter().flat_map(|&b| self.pipes_below(b)).collect();
         pipes.sort_unstable();
         pipes.dedup();
-        let mut types: SmallVec<[Type; 8]> = values.iter().map(|&i| src.value_type(results[i])).collect();
+        let carried = Carried { values, flags, pipes };
+        let mut types: SmallVec<[Type; 8]> =
+            carried.values.iter().map(|&i| src.value_type(results[i])).collect();
         let i1 = self.out.scalar(Scalar::I1);
-        types.extend(flags.iter().map(|_| i1));
-        for &p in &pipes {
+        types.extend(carried.flags.iter().map(|_| i1));
+        for &p in &carried.pipes {
             let v = self.iter(p)?;
             types.push(self.out.value_type(v));
         }
@@ -897,39 +912,13 @@ impl<'a, 'b> Emit<'a, 'b> {
             let mark = self.enter();
             let plan = self.plain_plan(arm);
             self.block(arm, &plan)?;
-            let yields = region_yields(src, op, n);
-            let mut out: SmallVec<[Value; 8]> = SmallVec::new();
-            for &i in &values {
-                out.push(self.get(yields[i])?);
-            }
-            let end = terminator(src, op, n).ok_or_else(|| internal("an arm without terminator"))?;
-            for &i in &flags {
-                let v = self.flag_value(yields[i], end)?;
-                out.push(v);
-            }
-            for &p in &pipes {
-                out.push(self.iter(p)?);
-            }
-            self.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
+            self.yield_carried(op, n, &carried)?;
             self.leave(mark);
         }
         self.cur = outer;
         self.known.iters = before;
         let new_results: SmallVec<[Value; 8]> = self.out.results(new).into();
-        let mut next = new_results.into_iter();
-        for &i in &values {
-            if let Some(v) = next.next() {
-                self.bind(results[i], v);
-            }
-        }
-        for &i in &flags {
-            if let Some(v) = next.next() {
-                self.known.flags.insert(results[i], v);
-            }
-        }
-        for &p in &pipes {
-            self.known.iters[p] = next.next().into();
-        }
+        self.take_carried(&carried, results, results, &new_results);
         Ok(())
     }
 }

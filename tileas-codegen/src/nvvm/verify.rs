@@ -110,8 +110,11 @@ pub(crate) fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
     let Some(first) = bytes.next() else { return false };
     let rest_ok = bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'$');
-    // `%` starts registers and `$L` labels in emitted text, so neither may start a name.
-    rest_ok && (first.is_ascii_alphabetic() || (first == b'_' && name.len() > 1)) && !name.starts_with("__")
+    // `%` starts registers and `$L` labels in emitted text, so neither may start a name. `WARP_SZ` is a constant.
+    rest_ok
+        && name != "WARP_SZ"
+        && (first.is_ascii_alphabetic() || (first == b'_' && name.len() > 1))
+        && !name.starts_with("__")
 }
 
 fn check_name(name: &str, what: &str, out: &mut Vec<CodegenError>) {

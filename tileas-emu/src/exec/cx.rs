@@ -56,6 +56,8 @@ pub struct Warp {
     pub live: u32,
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
+    /// Per byte of local memory: whether it was written; empty without the detector.
+    pub local_defined: Vec<bool>,
     /// Outstanding tcgen05.ld and .st.
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
     /// wgmma state.

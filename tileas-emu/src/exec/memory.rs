@@ -79,6 +79,14 @@ impl Cx<'_> {
             Loc::Local(a) => {
                 aligned(a.into())?;
                 let from = self.local(a, n, lane)?;
+                let defined = self.w.local_defined.get(from..from + n as usize).unwrap_or(&[]);
+                if let Some(i) = defined.iter().position(|d| !d) {
+                    let at = a as usize + i;
+                    return Err(Trap::new(
+                        "undefined",
+                        format!("read of local memory of lane {lane} at {at:#x}, which holds no value"),
+                    ));
+                }
                 out.copy_from_slice(&self.w.local[from..from + n as usize]);
             }
         }
@@ -120,6 +128,9 @@ impl Cx<'_> {
                 aligned(a.into())?;
                 let to = self.local(a, n, lane)?;
                 self.w.local[to..to + n as usize].copy_from_slice(data);
+                if let Some(defined) = self.w.local_defined.get_mut(to..to + n as usize) {
+                    defined.fill(true);
+                }
             }
         }
         self.cta.changed();

@@ -66,7 +66,8 @@ impl<'a> Core<'a> {
         let columns = kernel.regs.columns() as u64;
         // A column: 32 lanes of 4 bytes per warp, and its masks.
         let registers = threads / 32 * columns * 144;
-        let local = threads * u64::from(kernel.local_bytes);
+        // A byte and whether it was written.
+        let local = 2 * threads * u64::from(kernel.local_bytes);
         let shared = u64::from(kernel.dynamic_start) + u64::from(dynamic_smem);
         let resident = u64::from(options.resident.max(1).min(total));
         let need = mem.size().saturating_add(resident.saturating_mul(registers + local + 3 * shared));
@@ -145,6 +146,7 @@ impl<'a> Core<'a> {
     fn warp(&self, w: u32, id: [u32; 3], linear: u32, cap: u32) -> Warp {
         let r = &self.kernel.regs;
         let n = r.columns();
+        let local = 32 * self.kernel.local_bytes as usize;
         let mut x = Warp {
             id: w,
             regs: vec![[0xDEAD_BEEF; 32]; n],
@@ -156,7 +158,8 @@ impl<'a> Core<'a> {
             busy: vec![0; n],
             frags: vec![Frag { mask: ALL, ..Frag::default() }],
             live: ALL,
-            local: vec![0; 32 * self.kernel.local_bytes as usize],
+            local: vec![0xFF; local],
+            local_defined: if self.options.detectors.undefined { vec![false; local] } else { Vec::new() },
             reg_cap: cap,
             ..Warp::default()
         };

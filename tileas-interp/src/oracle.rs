@@ -1,0 +1,109 @@
+//! What a source kernel computes from given tensors and scalars: the reference for other executions of it.
+//!
+//! In: a function, its grid, and what its parameters are bound to, by name. Out: [`Oracle`], memory before and after a run
+//! in program order, and on request the magnitudes that tolerances are relative to.
+
+use crate::{
+    Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_sequential,
+};
+use tileas_codegen::ir::{Function, Scalar};
+
+/// What a parameter is bound to.
+#[derive(Copy, Clone, Debug)]
+pub enum Bound<'a> {
+    /// A tensor.
+    Tensor {
+        /// The bytes from its first element on.
+        bytes: &'a [u8],
+        /// Extents, outermost first.
+        shape: &'a [usize],
+        /// Strides in elements.
+        strides: &'a [usize],
+    },
+    /// An integer; a number for a floating-point parameter.
+    Int(i64),
+    /// A number.
+    Float(f64),
+}
+
+/// A run in program order.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// The arguments, for further runs on copies of `before`.
+    pub args: Vec<Arg>,
+    /// Memory before the run.
+    pub before: Memory,
+    /// Memory after it.
+    pub after: Memory,
+    /// Sums of magnitudes, if asked for.
+    magnitudes: Option<Memory>,
+}
+
+/// Binds the parameters of a function by their names.
+///
+/// # Errors
+/// [`Fault::Argument`] for a parameter that nothing is bound to.
+pub fn arguments<'a>(
+    f: &Function,
+    bound: impl Fn(&str) -> Option<Bound<'a>>,
+) -> InterpResult<(Memory, Vec<Arg>)> {
+    let mut memory = Memory::new();
+    let mut args = Vec::with_capacity(f.params().len());
+    for &p in f.params() {
+        let (name, data) = (f.value_name(p).unwrap_or(""), f.value_data(p));
+        let float = data.as_scalar().is_some_and(Scalar::is_float);
+        args.push(match (bound(name), data.elem()) {
+            (Some(Bound::Tensor { bytes, shape, strides }), Some(elem)) => {
+                let buffer = memory.add(Buffer::from_bytes(elem, bytes.to_vec()));
+                let numbers = |list: &[usize]| list.iter().map(|&n| n as i64).collect();
+                Arg::View(View { buffer, offset: 0, sizes: numbers(shape), strides: numbers(strides), elem })
+            }
+            (Some(Bound::Int(i)), _) if float => Arg::Float(i as f64),
+            (Some(Bound::Int(i)), _) => Arg::Int(i),
+            (Some(Bound::Float(x)), _) => Arg::Float(x),
+            _ => {
+                let message = format!("nothing is bound to parameter {name}");
+                return Err(InterpError::new(Fault::Argument, message));
+            }
+        });
+    }
+    Ok((memory, args))
+}
+
+impl Oracle {
+    /// Runs a kernel in program order; with `scaled` also on magnitudes.
+    ///
+    /// # Errors
+    /// Those of [`arguments`] and of the runs.
+    pub fn new<'a>(
+        f: &Function,
+        grid: [u32; 3],
+        bound: impl Fn(&str) -> Option<Bound<'a>>,
+        limits: &Limits,
+        scaled: bool,
+    ) -> InterpResult<Oracle> {
+        let (before, args) = arguments(f, bound)?;
+        let mut after = before.clone();
+        run_sequential(f, grid, &args, &mut after, limits)?;
+        let mut magnitudes = scaled.then(|| before.clone());
+        if let Some(m) = &mut magnitudes {
+            run_magnitudes(f, grid, &args, m, limits)?;
+        }
+        Ok(Oracle { args, before, after, magnitudes })
+    }
+
+    /// What a tolerance for an element is relative to: its magnitude, or the sum of those it was computed from.
+    pub fn scale(&self, buffer: usize, i: usize) -> f64 {
+        let value = self.after.buffers[buffer].number(i).abs();
+        self.magnitudes.as_ref().map_or(value, |m| m.buffers[buffer].number(i).abs().max(value))
+    }
+
+    /// The buffer of a view parameter.
+    pub fn buffer(&self, f: &Function, view: &str) -> Option<usize> {
+        let position = f.params().iter().position(|&p| f.value_name(p) == Some(view))?;
+        match self.args.get(position) {
+            Some(Arg::View(v)) => Some(v.buffer),
+            _ => None,
+        }
+    }
+}
