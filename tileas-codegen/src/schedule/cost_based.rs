@@ -10,10 +10,10 @@
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
-use super::closure::Closure;
+use super::closure::{Closure, MAX_OPS};
 use super::compact::{self, Compact};
 use super::driver::Driver;
-use super::exact::Exact;
+use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::lifetime::Lifetime;
@@ -75,6 +75,8 @@ pub(super) struct CostBased {
     deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
+    /// Where Rau's method has failed before anything else was tried.
+    pub(super) first_failed: u32,
     pub(super) saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
@@ -111,6 +113,7 @@ impl CostBased {
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
+        self.first_failed = 0;
         self.trail.clear();
         self.closure.clear();
         self.mirrored = false;
@@ -131,8 +134,11 @@ impl CostBased {
             IiSearch::Auto => cap.min(LINEAR_LIMIT),
             IiSearch::Gallop => 0,
         };
-        self.shifted.find(p, options);
         let mut ii = bound;
+        if ii <= cap && self.first_attempt(p, g, options, ii) {
+            return Some(ii);
+        }
+        self.shifted.find(p, options);
         while ii <= linear_end {
             let found = self.try_shifted(p, g, options, ii);
             if found || self.try_ii(p, g, options, ii, options.attempts) {
@@ -152,7 +158,7 @@ impl CostBased {
                 }
             }
         }
-        match self.gallop_shifted(p, g, options, ii, cap) {
+        let found = match self.gallop_shifted(p, g, options, ii, cap) {
             // Without a fixed shift there may be room; that is asked for once.
             Some(found) if found - ii > ii / WITHOUT_SHIFT => {
                 let middle = ii + (found - ii) / 2;
@@ -160,7 +166,8 @@ impl CostBased {
             }
             Some(found) => Some(found),
             None => self.gallop(p, g, options, ii, cap),
-        }
+        };
+        found.map(|found| self.tighten(p, g, options, found))
     }
 
     /// One pass on exact rows.
@@ -249,6 +256,10 @@ impl CostBased {
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
+        if std::env::var("NOORD").is_err() {
+        let steps = std::env::var("ORDSTEPS").map_or(self.budget / 8, |s| s.parse().unwrap());
+        found = self.order(p, g, o, found, steps);
+        }
         found = self.halve(p, g, o, found);
         if g.has_groups {
             found = self.descend(p, g, o, found, first);
@@ -290,6 +301,9 @@ impl CostBased {
                 self.proven = found;
                 break;
             }
+            if !fits && g.n as usize > MAX_OPS {
+                break;
+            }
             // Mostly from the last success; sometimes from nothing.
             let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
             let seed = self.tabu_seed.wrapping_add(o.seed << 32);
@@ -313,6 +327,70 @@ impl CostBased {
             left += share;
         }
         found
+    }
+
+    /// Search over orders: halves the gap, then refutes from the bound upwards, ranges first.
+    fn order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
+        let (mut found, mut left) = (found, steps / 2);
+        let mut failed = self.proven - 1;
+        while found - failed > 1 && left > 0 {
+            let middle = failed + (found - failed) / 2;
+            let mut share = left / 2 + 1;
+            left -= share;
+            match self.order_at(p, g, o, middle, middle, &mut share) {
+                Answer::Found => found = middle,
+                answer => {
+                    if answer == Answer::Refuted && middle == self.proven {
+                        self.proven += 1;
+                    }
+                    failed = middle;
+                }
+            }
+            left += share;
+        }
+        left += steps / 2;
+        let mut width = found - self.proven;
+        while self.proven < found && width > 0 && left > 0 {
+            width = width.min(found - self.proven);
+            let mut share = left / 4 + 1;
+            left -= share;
+            let (from, to) = (self.proven, self.proven + width - 1);
+            match self.order_at(p, g, o, to, from, &mut share) {
+                Answer::Found => found = to,
+                Answer::Refuted => {
+                    self.proven = to + 1;
+                    width *= 2;
+                }
+                Answer::Unknown => width /= 2,
+            }
+            left += share;
+        }
+        found
+    }
+
+    fn order_at(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        ii: u32,
+        least: u32,
+        budget: &mut u64,
+    ) -> Answer {
+        let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
+            && self.closure.build(g, ii)
+            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+        if !fits {
+            return Answer::Unknown;
+        }
+        let (rrt, ims) = (&mut self.rrt, &mut self.ims);
+        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, budget);
+        if std::env::var("DBG").is_ok() { eprintln!("order {least}..{ii}: {answer:?} left {budget}"); }
+        if answer == Answer::Found {
+            self.best.clear();
+            self.best.extend_from_slice(&self.ims.start);
+        }
+        answer
     }
 
     /// Exact search: halves the gap to the largest II that failed.
