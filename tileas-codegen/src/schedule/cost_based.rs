@@ -45,6 +45,12 @@ const TABU_EIGHTHS: u64 = 4;
 const TABU_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
+/// Parts of the budget that the search over orders gets: before everything else below a success, and after.
+const ORDERS_FIRST: u64 = 16;
+const ORDERS_LAST: u64 = 8;
+/// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
+const ORDERS_WIDE: u32 = 6;
+const ORDERS_EACH: u64 = 64;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
@@ -158,6 +164,9 @@ impl CostBased {
                 }
             }
         }
+        if let Some(found) = self.gallop_orders(p, g, options, ii, cap) {
+            return Some(found);
+        }
         let found = match self.gallop_shifted(p, g, options, ii, cap) {
             // Without a fixed shift there may be room; that is asked for once.
             Some(found) if found - ii > ii / WITHOUT_SHIFT => {
@@ -253,30 +262,18 @@ impl CostBased {
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
         let first = tabu_left / 2;
         tabu_left -= first;
+        found = self.order(p, g, o, found, self.budget / ORDERS_FIRST);
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
-        }
-        if std::env::var("NOORD").is_err() {
-        let steps = std::env::var("ORDSTEPS").map_or(self.budget / 8, |s| s.parse().unwrap());
-        found = self.order(p, g, o, found, steps);
         }
         found = self.halve(p, g, o, found);
         if g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
         found = self.descend(p, g, o, found, tabu_left);
+        found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
         if found < before {
-            self.rung = Some(Rung::Exact);
-            // The last success once more, with all that compaction needs.
-            let ready = self.ims.prepare(p, g, found.into(), o.max_stages)
-                && self.rrt.reset(p, found, o.rrt_size_threshold).is_ok();
-            debug_assert!(ready, "a schedule of this II is at hand");
-            self.ims.start.clear();
-            self.ims.start.extend_from_slice(&self.best);
-            for (u, &t) in self.best.iter().enumerate() {
-                self.rrt.place(Node::from_u32(u as u32), t);
-            }
-            self.finish(p, g, o, found);
+            self.finish_at(p, g, o, found);
         }
         found
     }
@@ -368,6 +365,57 @@ impl CostBased {
         found
     }
 
+    /// Long intervals: search over orders in doubling steps, and down again. An answer is proven to be the smallest.
+    fn gallop_orders(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        from: u32,
+        cap: u32,
+    ) -> Option<u32> {
+        if !o.rungs.has(Rung::Exact) {
+            return None;
+        }
+        let mut step = from / 128 + 1;
+        for k in 0..ORDERS_WIDE {
+            let ii = if k == 0 { from } else { from.saturating_add(step).min(cap) };
+            let mut share = self.budget / ORDERS_EACH;
+            if share == 0 || ii > cap {
+                return None;
+            }
+            match self.order_at(p, g, o, ii, ii, &mut share) {
+                Answer::Found => {
+                    let found = self.order(p, g, o, ii, self.budget / ORDERS_LAST);
+                    if found > self.proven {
+                        return None;
+                    }
+                    return self.finish_at(p, g, o, found).then_some(found);
+                }
+                Answer::Refuted if k == 0 => self.proven = self.proven.max(from + 1),
+                _ => {}
+            }
+            step = step.saturating_mul(if k == 0 { 1 } else { 2 });
+        }
+        None
+    }
+
+    /// The last success once more, with all that compaction needs.
+    fn finish_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        let ready = self.ims.prepare(p, g, ii.into(), o.max_stages)
+            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+        debug_assert!(ready, "a schedule of this II is at hand");
+        self.ims.start.clear();
+        self.ims.start.extend_from_slice(&self.best);
+        for (u, &t) in self.best.iter().enumerate() {
+            self.rrt.place(Node::from_u32(u as u32), t);
+        }
+        self.rung = Some(Rung::Exact);
+        let done = self.finish(p, g, o, ii);
+        self.record(ii, self.rung.filter(|_| done));
+        done
+    }
+
     fn order_at(
         &mut self,
         p: &Problem,
@@ -385,7 +433,6 @@ impl CostBased {
         }
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, budget);
-        if std::env::var("DBG").is_ok() { eprintln!("order {least}..{ii}: {answer:?} left {budget}"); }
         if answer == Answer::Found {
             self.best.clear();
             self.best.extend_from_slice(&self.ims.start);
