@@ -10,10 +10,10 @@
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
-use super::closure::Closure;
+use super::closure::{Closure, MAX_OPS};
 use super::compact::{self, Compact};
 use super::driver::Driver;
-use super::exact::Exact;
+use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
 use super::lifetime::Lifetime;
@@ -45,6 +45,12 @@ const TABU_EIGHTHS: u64 = 4;
 const TABU_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
+/// Parts of the budget that the search over orders gets: before everything else below a success, and after.
+const ORDERS_FIRST: u64 = 16;
+const ORDERS_LAST: u64 = 8;
+/// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
+const ORDERS_WIDE: u32 = 6;
+const ORDERS_EACH: u64 = 64;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
@@ -75,6 +81,8 @@ pub(super) struct CostBased {
     deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
+    /// Where Rau's method has failed before anything else was tried.
+    pub(super) first_failed: u32,
     pub(super) saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
@@ -111,6 +119,7 @@ impl CostBased {
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
+        self.first_failed = 0;
         self.trail.clear();
         self.closure.clear();
         self.mirrored = false;
@@ -131,8 +140,11 @@ impl CostBased {
             IiSearch::Auto => cap.min(LINEAR_LIMIT),
             IiSearch::Gallop => 0,
         };
-        self.shifted.find(p, options);
         let mut ii = bound;
+        if ii <= cap && self.first_attempt(p, g, options, ii) {
+            return Some(ii);
+        }
+        self.shifted.find(p, options);
         while ii <= linear_end {
             let found = self.try_shifted(p, g, options, ii);
             if found || self.try_ii(p, g, options, ii, options.attempts) {
@@ -152,7 +164,10 @@ impl CostBased {
                 }
             }
         }
-        match self.gallop_shifted(p, g, options, ii, cap) {
+        if let Some(found) = self.gallop_orders(p, g, options, ii, cap) {
+            return Some(found);
+        }
+        let found = match self.gallop_shifted(p, g, options, ii, cap) {
             // Without a fixed shift there may be room; that is asked for once.
             Some(found) if found - ii > ii / WITHOUT_SHIFT => {
                 let middle = ii + (found - ii) / 2;
@@ -160,7 +175,8 @@ impl CostBased {
             }
             Some(found) => Some(found),
             None => self.gallop(p, g, options, ii, cap),
-        }
+        };
+        found.map(|found| self.tighten(p, g, options, found))
     }
 
     /// One pass on exact rows.
@@ -246,6 +262,7 @@ impl CostBased {
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
         let first = tabu_left / 2;
         tabu_left -= first;
+        found = self.order(p, g, o, found, self.budget / ORDERS_FIRST);
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
@@ -254,18 +271,9 @@ impl CostBased {
             found = self.descend(p, g, o, found, first);
         }
         found = self.descend(p, g, o, found, tabu_left);
+        found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
         if found < before {
-            self.rung = Some(Rung::Exact);
-            // The last success once more, with all that compaction needs.
-            let ready = self.ims.prepare(p, g, found.into(), o.max_stages)
-                && self.rrt.reset(p, found, o.rrt_size_threshold).is_ok();
-            debug_assert!(ready, "a schedule of this II is at hand");
-            self.ims.start.clear();
-            self.ims.start.extend_from_slice(&self.best);
-            for (u, &t) in self.best.iter().enumerate() {
-                self.rrt.place(Node::from_u32(u as u32), t);
-            }
-            self.finish(p, g, o, found);
+            self.finish_at(p, g, o, found);
         }
         found
     }
@@ -293,6 +301,9 @@ impl CostBased {
                 self.proven = found;
                 break;
             }
+            if !fits && g.n as usize > MAX_OPS {
+                break;
+            }
             // Mostly from the last success; sometimes from nothing.
             let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
             let seed = self.tabu_seed.wrapping_add(o.seed << 32);
@@ -316,6 +327,120 @@ impl CostBased {
             left += share;
         }
         found
+    }
+
+    /// Search over orders: halves the gap, then refutes from the bound upwards, ranges first.
+    fn order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
+        let (mut found, mut left) = (found, steps / 2);
+        let mut failed = self.proven - 1;
+        while found - failed > 1 && left > 0 {
+            let middle = failed + (found - failed) / 2;
+            let mut share = left / 2 + 1;
+            left -= share;
+            match self.order_at(p, g, o, middle, middle, &mut share) {
+                Answer::Found => found = middle,
+                answer => {
+                    if answer == Answer::Refuted && middle == self.proven {
+                        self.proven += 1;
+                    }
+                    failed = middle;
+                }
+            }
+            left += share;
+        }
+        left += steps / 2;
+        let mut width = found - self.proven;
+        while self.proven < found && width > 0 && left > 0 {
+            width = width.min(found - self.proven);
+            let mut share = left / 4 + 1;
+            left -= share;
+            let (from, to) = (self.proven, self.proven + width - 1);
+            match self.order_at(p, g, o, to, from, &mut share) {
+                Answer::Found => found = to,
+                Answer::Refuted => {
+                    self.proven = to + 1;
+                    width *= 2;
+                }
+                Answer::Unknown => width /= 2,
+            }
+            left += share;
+        }
+        found
+    }
+
+    /// Long intervals: search over orders in doubling steps, and down again. An answer is proven to be the smallest.
+    fn gallop_orders(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        from: u32,
+        cap: u32,
+    ) -> Option<u32> {
+        if !o.rungs.has(Rung::Exact) {
+            return None;
+        }
+        let mut step = from / 128 + 1;
+        for k in 0..ORDERS_WIDE {
+            let ii = if k == 0 { from } else { from.saturating_add(step).min(cap) };
+            let mut share = self.budget / ORDERS_EACH;
+            if share == 0 || ii > cap {
+                return None;
+            }
+            match self.order_at(p, g, o, ii, ii, &mut share) {
+                Answer::Found => {
+                    let found = self.order(p, g, o, ii, self.budget / ORDERS_LAST);
+                    if found > self.proven {
+                        return None;
+                    }
+                    return self.finish_at(p, g, o, found).then_some(found);
+                }
+                Answer::Refuted if k == 0 => self.proven = self.proven.max(from + 1),
+                _ => {}
+            }
+            step = step.saturating_mul(if k == 0 { 1 } else { 2 });
+        }
+        None
+    }
+
+    /// The last success once more, with all that compaction needs.
+    fn finish_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        let ready = self.ims.prepare(p, g, ii.into(), o.max_stages)
+            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+        debug_assert!(ready, "a schedule of this II is at hand");
+        self.ims.start.clear();
+        self.ims.start.extend_from_slice(&self.best);
+        for (u, &t) in self.best.iter().enumerate() {
+            self.rrt.place(Node::from_u32(u as u32), t);
+        }
+        self.rung = Some(Rung::Exact);
+        let done = self.finish(p, g, o, ii);
+        self.record(ii, self.rung.filter(|_| done));
+        done
+    }
+
+    fn order_at(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        ii: u32,
+        least: u32,
+        budget: &mut u64,
+    ) -> Answer {
+        let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
+            && self.closure.build(g, ii)
+            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+        if !fits {
+            return Answer::Unknown;
+        }
+        let (rrt, ims) = (&mut self.rrt, &mut self.ims);
+        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, budget);
+        if answer == Answer::Found {
+            self.best.clear();
+            self.best.extend_from_slice(&self.ims.start);
+        }
+        answer
     }
 
     /// Exact search: halves the gap to the largest II that failed.

@@ -55,6 +55,22 @@ impl CostBased {
         }
     }
 
+    /// Rau's method at the bound, before anything that takes time to set up; most loops end here.
+    pub(super) fn first_attempt(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        let quantised = o.rrt_size_threshold > 0 && ii > o.rrt_size_threshold;
+        if quantised || !o.rungs.has(Rung::RauRefinement) || !self.ims.prepare(p, g, ii.into(), o.max_stages) {
+            return false;
+        }
+        self.end = None;
+        if self.place(p, g, o, ii, 0) != Some(true) {
+            self.first_failed = ii;
+            return false;
+        }
+        let found = self.succeed(p, g, o, ii, Rung::RauRefinement);
+        self.record(ii, self.rung.filter(|_| found));
+        found
+    }
+
     fn climb(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
         let wide = i64::from(ii);
         if !self.ims.prepare(p, g, wide, o.max_stages) {
@@ -62,7 +78,7 @@ impl CostBased {
             self.refute(ii);
             return false;
         }
-        if o.rungs.has(Rung::RauRefinement) {
+        if o.rungs.has(Rung::RauRefinement) && self.first_failed != ii {
             match self.place(p, g, o, ii, 0) {
                 Some(true) => return self.succeed(p, g, o, ii, Rung::RauRefinement),
                 Some(false) => {}

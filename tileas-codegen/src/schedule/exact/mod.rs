@@ -22,6 +22,7 @@
 //! degrees, restarts; for the third kind of decision, exact cover.
 
 mod model;
+mod order;
 mod propagate;
 mod tabu;
 
@@ -89,6 +90,7 @@ struct Level {
 pub(super) struct Exact {
     model: Model,
     tabu: tabu::Tabu,
+    order: order::Order,
     seat: Vec<i32>,
     level_of: Vec<u32>,
     early: Vec<i32>,
@@ -209,6 +211,38 @@ impl Exact {
             rrt.place(Node::from_u32(u as u32), t);
         }
         true
+    }
+
+    /// Search over orders at `ii`, or, where `least` is smaller, for a refutation of all from there to `ii`. The table
+    /// holds what was found.
+    #[expect(clippy::too_many_arguments, reason = "those of the exact search, and a range")]
+    pub fn search_orders(
+        &mut self,
+        g: &Graph,
+        closure: &Closure,
+        rrt: &mut Rrt,
+        ims: &mut Ims,
+        ii: u32,
+        least: u32,
+        budget: &mut u64,
+    ) -> Answer {
+        if !self.model.build(g, closure, rrt, ims, ii) {
+            return Answer::Unknown;
+        }
+        let answer = self.order.solve(&self.model, ims, least, budget);
+        if answer != Answer::Found {
+            return answer;
+        }
+        let m = self.model.ops.len();
+        self.early.clear();
+        self.early.extend_from_slice(&self.order.start[..m]);
+        if !self.extend(g, ims, ii) {
+            return Answer::Unknown;
+        }
+        for (u, &t) in ims.start.iter().enumerate() {
+            rrt.place(Node::from_u32(u as u32), t);
+        }
+        Answer::Found
     }
 
     fn clear_table(&mut self, rrt: &mut Rrt) {
