@@ -4,7 +4,8 @@ use super::super::analysis::{Generator, Optimality};
 use super::super::families::{Family, Rng};
 use super::super::problem::{NodeDef, PoolUse, Use};
 use super::super::verify::verify;
-use super::super::{RegionSchedule, Rung, Rungs, Scheduler};
+use super::super::{RegionSchedule, Rung, Rungs, Scheduler, SchedulerChoice};
+use crate::error::Code;
 use super::*;
 
 /// Exact mode alone: from the four bounds, without any schedule, up to `cap`.
@@ -264,4 +265,24 @@ fn what_is_too_large_is_left_open() {
     let (found, report) = alone(&p, &ScheduleOptions::default(), 120_000, 130_000);
     assert!(found.is_none());
     assert_eq!(report.ii, (120_000, 130_001));
+}
+
+#[test]
+fn a_damaged_schedule_is_refused() {
+    let mut p = Problem::new("two");
+    let slot = p.add_slot(0, "s", 1);
+    let uses = [Use { slot, offset: 0, duration: 2, occupancy: 1 }];
+    for id in ["a", "b"] {
+        p.add_node(&NodeDef { id, latency: 2, uses: &uses, ..NodeDef::default() });
+    }
+    let o = ScheduleOptions { scheduler: SchedulerChoice::Optimal, ..ScheduleOptions::default() };
+    let good = Scheduler::new().schedule(&p, &o).expect("a schedule");
+    assert!(super::super::check_optimal(&p, &good).is_ok());
+    let refused = |damage: fn(&mut RegionSchedule)| {
+        let mut bad = good.clone();
+        damage(&mut bad);
+        super::super::check_optimal(&p, &bad).expect_err("damaged").code
+    };
+    assert_eq!(refused(|s| s.start[Node::from_u32(0)] = s.start[Node::from_u32(1)]), Code::E0410);
+    assert_eq!(refused(|s| s.optimality.as_mut().expect("a verdict").ii.1 += 1), Code::E0410);
 }
