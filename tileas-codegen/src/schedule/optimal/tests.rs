@@ -29,7 +29,7 @@ fn judged(p: &Problem, ii: u32, starts: &[i64]) -> RegionSchedule {
     s
 }
 
-/// A loop of two to five short ops.
+/// A loop of two to five short ops; in some loops ops are alike, in some they are tied in rings of two.
 fn tiny(rng: &mut Rng) -> Problem {
     let mut p = Problem::new("tiny");
     let slots: Vec<_> =
@@ -37,8 +37,10 @@ fn tiny(rng: &mut Rng) -> Problem {
     let pools: Vec<_> =
         (0..rng.within(0, 1)).map(|i| p.add_pool(i, &format!("p{i}"), rng.within(2, 4))).collect();
     let grouped = rng.one_in(3);
+    let (alike, rings) = (rng.one_in(2), rng.one_in(2));
     let count = rng.within(2, 5);
     let mut nodes = Vec::new();
+    let mut first: Option<(Vec<Use>, Vec<PoolUse>)> = None;
     for i in 0..count {
         let mut uses = Vec::new();
         for &slot in &slots {
@@ -51,6 +53,11 @@ fn tiny(rng: &mut Rng) -> Problem {
             .iter()
             .map(|&pool| PoolUse { pool, count: rng.within(0, 2), duration: rng.within(0, 3) })
             .collect();
+        let (uses, pools) = match &first {
+            Some(same) if alike => same.clone(),
+            _ => (uses, pools),
+        };
+        first = Some((uses.clone(), pools.clone()));
         nodes.push(p.add_node(&NodeDef {
             id: &format!("n{i}"),
             latency: rng.within(0, 4),
@@ -62,9 +69,19 @@ fn tiny(rng: &mut Rng) -> Problem {
             ..NodeDef::default()
         }));
     }
-    for _ in 0..rng.within(0, 2 * count) {
+    // Program order need not be topological.
+    if rng.one_in(2) {
+        nodes.reverse();
+    }
+    for pair in nodes.chunks_exact(2).filter(|_| rings) {
+        let latency = rng.within(1, 5) as i32;
+        p.add_edge(pair[0], pair[1], latency, 0);
+        p.add_edge(pair[1], pair[0], rng.within(0, 4) as i32, rng.within(1, 2));
+    }
+    for _ in 0..if rings { rng.within(0, 2) } else { rng.within(0, 2 * count) } {
         let (a, b) = (rng.pick(&nodes), rng.pick(&nodes));
-        let carried = a >= b || rng.one_in(5);
+        let place = |n| nodes.iter().position(|&m| m == n);
+        let carried = place(a) >= place(b) || rng.one_in(5);
         let distance = if carried { rng.within(1, 2) } else { 0 };
         p.add_edge(a, b, rng.within(0, 6) as i32 - 1, distance);
     }
