@@ -282,3 +282,28 @@ fn what_is_too_large_is_left_open() {
     assert!(found.is_none());
     assert_eq!(report.ii, (120_000, 130_001));
 }
+
+/// Compaction may save stages after the steps have run out: what the report says must still be the schedule.
+#[test]
+fn reports_are_about_the_schedule_that_is_returned() {
+    let mut scheduler = Scheduler::new();
+    let mut open = 0;
+    for family in Family::ALL {
+        for seed in 0..6 {
+            let (p, _) = family.problem(24, 100 + seed);
+            let o = ScheduleOptions {
+                scheduler: super::super::SchedulerChoice::Optimal,
+                optimal_steps: 40 << (2 * (seed % 3)),
+                exact_steps: 20_000,
+                ..ScheduleOptions::default()
+            };
+            let s = scheduler.schedule(&p, &o).unwrap_or_else(|e| panic!("{family:?} {seed}: {e}"));
+            let report = s.optimality.expect("exact mode ran");
+            let most = (report.ii.1, report.stages.1, report.stage_count.1);
+            assert_eq!(most, (s.ii, s.code_stages(), s.stage_count), "{family:?} {seed}");
+            assert_eq!(s.status.budget_exceeded, !report.is_optimal());
+            open += u32::from(!report.is_optimal());
+        }
+    }
+    assert!(open > 0, "no case runs out of steps: tests too little");
+}
