@@ -100,6 +100,12 @@ fn schedules_of_kernels_and_graphs() {
     let issues = issues.filter(|e| e["ph"] == "X" && e["cat"] != "slot").count();
     assert_eq!((status, issues), (0, 6));
     assert!(tileas(&["schedule", GEMM, "--set", "scheduler=serial"], b"").1.contains("serial"));
+    #[cfg(feature = "optimal")]
+    assert!(
+        tileas(&["schedule", GEMM, "--set", "scheduler=optimal"], b"")
+            .1
+            .contains("exact mode: ii 16 optimal")
+    );
     let (status, _, stderr) = tileas(&["schedule", "--ddg", "-"], b"{\"schema\": 1}");
     assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
 }

@@ -584,7 +584,7 @@ fn refinement_rounds_are_bounded_by_their_option() {
 fn scheduling_options_have_their_published_names_and_defaults() {
     let list = Settings::list();
     for (name, default, allowed) in [
-        ("scheduler", "auto", "auto, serial, cost"),
+        ("scheduler", "auto", "auto, serial, cost, optimal"),
         ("selector", "auto", "auto, spec"),
         ("serial-threshold", "8", "0 to 1000000"),
         ("max-constraint-iterations", "16", "0 to 1000"),

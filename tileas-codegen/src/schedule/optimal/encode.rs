@@ -184,9 +184,4 @@ impl Decision {
         }
         self.model = model;
     }
-
-    #[cfg(test)]
-    pub fn size(&self) -> (u32, u64) {
-        (self.solver.num_vars(), self.solver.num_clauses())
-    }
 }
