@@ -218,11 +218,40 @@ fn agents_take_the_warps_they_need() {
     let plan = plan_agents(&read(&apart), &*isa, &many).unwrap();
     assert_eq!(plan.agents.values().map(|a| a.first_warp).collect::<Vec<_>>(), [0, 4]);
     assert_eq!(plan_agents(&read(&apart), &*isa, &AgentOptions::default()).unwrap().num_threads, 128);
-    // Sixteen warps of registers leave 120 registers at entry: budgets are moved to those who compute.
+    // Three register agents leave 144 registers at entry: those who issue, and two warps more, give some of theirs.
+    let three = dot_kernel(&[
+        (
+            ") {",
+            ", %x: view<gmem, ?xf32>, %y: view<gmem, ?xf32>, %u: view<gmem, ?xf32>, %v: view<gmem, ?xf32>) {",
+        ),
+        (
+            "  return",
+            "  %tx = tiled_load %x[%i0] : tile<256xf32>
+  tiled_store %tx, %y[%i0]
+  %tu = tiled_load %u[%i0] : tile<256xf32>
+  tiled_store %tu, %v[%i0]
+  return",
+        ),
+    ]);
+    let plan = plan_agents(&read(&three), &*isa, &many).unwrap();
+    let regs: Vec<u32> = plan.agents.values().map(|a| a.max_regs).collect();
+    assert_eq!((plan.num_threads, plan.entry_reg_cap, regs), (512, 128, vec![152, 152, 152, 40, 40]));
+    // What the CTA has at launch is all there is.
+    let total: u32 = plan.agents.values().map(|a| a.warps * 32 * a.max_regs).sum();
+    assert!(total + 2 * 32 * 40 <= 512 * 128);
+    let fixed = AgentOptions { max_regs: Some(128), ..many };
+    let plan = plan_agents(&read(&three), &*isa, &fixed).unwrap();
+    assert!(plan.num_threads == 448 && plan.agents.values().all(|a| a.max_regs == 0));
+    // Sixteen warps leave 120; idle warps would cost more than budgets gain.
     let wide = AgentOptions { simt_warps: 16, ..AgentOptions::default() };
-    let plan = plan_agents(&read(&dot_kernel(&[])), &*isa, &wide).unwrap();
-    let threads = |k| plan.agents.values().filter(|a| a.kind == k).map(|a| a.warps * 32).sum::<u32>();
-    let simt = plan.agents[plan.first(AgentKind::Simt).unwrap()];
-    assert_eq!((plan.num_threads, plan.entry_reg_cap), (640, 96));
-    assert!(simt.max_regs > 96 && simt.max_regs * threads(AgentKind::Simt) + 40 * 128 <= 65536);
+    let loop_text = "kernel @k(%a: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>) {
+  %da = make_tiled_tma_desc %a <{box = [128, 32], swizzle = b128}> : tma_desc<128x32xf32>
+  %x = async.tiled_tma_load %da[0, 0] : tile<128x32xf32>
+  tiled_store %x, %c[0, 0]
+}";
+    let plan = plan_agents(&read(loop_text), &*isa, &wide).unwrap();
+    assert_eq!((plan.num_threads, plan.entry_reg_cap), (544, 120));
+    // Tensor memory belongs to four warps.
+    let error = plan_agents(&read(&dot_kernel(&[])), &*isa, &wide).unwrap_err();
+    assert!(error.code.as_str() == "E0508" && error.message.contains("simt-warps"), "{error}");
 }
