@@ -422,6 +422,53 @@ fn half_arithmetic_is_rounded_once() {
     }
 }
 
+/// What a compiler may rely on: a clamp and a narrowing change places where the narrow type has the bound.
+#[test]
+fn clamping_commutes_with_narrowing() {
+    let mut rng = Rng(11);
+    for f in [&F16, &BF16] {
+        let mut values: Vec<u32> = Vec::new();
+        // Around every value of the narrow type near an end of its ranges, and what rounds to zero, infinity or a tie.
+        for code in (0u64..0x40).chain(0x3e0..0x420).chain(0x7be0..0x7c20).chain(0x7f60..0x7f90) {
+            let wide = convert(f, code, &F32, RN) as u32;
+            values.extend([wide.wrapping_sub(1), wide, wide + 1, wide ^ 0x1000, wide ^ 0x8000]);
+        }
+        values.extend([
+            0,
+            1,
+            0x7f_ffff,
+            0x477f_efff,
+            0x477f_f000,
+            0x477f_ffff,
+            0x7f7f_ffff,
+            0x7f80_0000,
+            0x7fc0_0001,
+        ]);
+        values.extend((0..2000).map(|_| rng.float().to_bits()));
+        let bounds = [
+            0, 1, 0x8000, 0x8001, 0x3ff, 0x400, 0x3c00, 0xbc00, 0x7bff, 0x7c00, 0xfc00, 0x3f80, 0x7f7f,
+            0xff80,
+        ];
+        for bound in bounds {
+            if f.decode(bound) == Num::Nan {
+                continue;
+            }
+            let wide_bound = convert(f, bound, &F32, RN);
+            for (max, nan) in [(false, false), (false, true), (true, false), (true, true)] {
+                let how = MinMax { max, nan, ..MinMax::default() };
+                for &x in
+                    values.iter().flat_map(|&x| [x & 0x7fff_ffff, x | 0x8000_0000]).collect::<Vec<_>>().iter()
+                {
+                    let first = arith::min_max(&F32, x.into(), wide_bound, how);
+                    let last = convert(&F32, x.into(), f, RN);
+                    let (a, b) = (convert(&F32, first, f, RN), arith::min_max(f, last, bound, how));
+                    assert_eq!(a, b, "{} {x:#x} {bound:#x} {how:?}", f.name);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn integer_conversions() {
     let types = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"].map(|n| Int::by_name(n).unwrap());

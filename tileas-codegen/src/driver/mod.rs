@@ -423,6 +423,8 @@ impl Context {
         let Job { isa, settings, back, kernels, .. } = job;
         let (isa, settings) = (*isa, *settings);
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
+        // Whether the code is as the register budgets' pass left it.
+        let mut counted = false;
         for step in *back {
             let Some(materialized) = &state.materialized else {
                 let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
@@ -432,16 +434,21 @@ impl Context {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
                     lowered = Some(lower_in(materialized, kernels, isa, &mut self.lower).map_err(one)?);
+                    counted = false;
                 }
                 (Step::Cleanup, Some(code)) => {
+                    counted = false;
                     for f in &mut code.module.functions {
                         nvvm::passes::cleanup(f, &mut self.cleanup);
                     }
                 }
-                (Step::Registers, Some(code)) => self.registers(code, isa, settings, warnings),
+                (Step::Registers, Some(code)) => {
+                    self.registers(code, isa, settings, warnings);
+                    counted = true;
+                }
                 (Step::Ptx, Some(code)) => {
                     state.ptx.clear();
-                    let emitted = self.emit(&code.module, settings, warnings, &mut state.ptx)?;
+                    let emitted = self.emit(&code.module, counted, settings, warnings, &mut state.ptx)?;
                     code.metadata.ptx_version = format!("{}.{}", emitted.version.0, emitted.version.1);
                     info = emitted.functions.into_iter().next();
                 }
@@ -507,15 +514,19 @@ impl Context {
         if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 
+    /// Verifies and prints a module; `counted`: its one function is as the allocator left it.
     fn emit(
         &mut self,
         module: &nvvm::Module,
+        counted: bool,
         settings: &Settings,
         warnings: &mut Errors,
         out: &mut String,
     ) -> Result<PtxInfo, Errors> {
         let mut found = Vec::new();
-        let Some(verified) = self.verifier.verify(module, settings.max_ptx_version, &mut found) else {
+        let known = if counted { self.allocator.liveness() } else { None };
+        let version = settings.max_ptx_version;
+        let Some(verified) = self.verifier.verify_knowing(module, version, known, &mut found) else {
             found.retain(|e| !e.code.is_warning());
             return Err(found);
         };
@@ -537,7 +548,7 @@ impl Context {
             all.functions.extend(module.functions.iter().cloned());
         }
         let mut text = String::new();
-        self.emit(&all, settings, &mut Vec::new(), &mut text)?;
+        self.emit(&all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
 }

@@ -349,23 +349,28 @@ impl Lower<'_> {
             return self.unsupported(op, format!("of {} elements", elem.name()));
         }
         let regs = self.b.regs(rt, super::units(elem, n));
-        for r in regs.iter() {
-            let v = if rt == RegTy::F32 { Operand::f32(pad as f32) } else { Operand::Imm(pad as i64) };
-            self.b.mov_to(r, v);
-        }
+        let none = if rt == RegTy::F32 { Operand::f32(pad as f32) } else { Operand::Imm(pad as i64) };
         let all = self.accesses(op, dims, elem, layout, false)?;
-        if all.vec * all.elem_bytes == 2 {
-            self.load_elements(&all, elem, regs);
+        if let (Rest::Tail(whole), true) = (all.rest, all.vec * all.elem_bytes > 2) {
+            self.load_tail(&all, elem, regs, whole, none);
+            all.list.iter().for_each(|a| self.load_vector(&all, a, elem, regs));
         } else {
-            self.access(
-                all.rest,
-                |this| all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs)),
-                |this| this.load_tail(&all, elem, regs, pad),
-                |this| this.load_elements(&all, elem, regs),
-            );
+            for r in regs.iter() {
+                self.b.mov_to(r, none);
+            }
+            if all.vec * all.elem_bytes == 2 {
+                self.load_elements(&all, elem, regs);
+            } else {
+                self.access(
+                    all.rest,
+                    |this| all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs)),
+                    |_| (),
+                    |this| this.load_elements(&all, elem, regs),
+                );
+            }
         }
         let (regs, ty) = (self.keep(regs.iter().map(Operand::Reg)), f.value_type(result));
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 
@@ -402,34 +407,52 @@ impl Lower<'_> {
         self.b.emit(form, &[dst.into(), addr]);
     }
 
-    /// The elements in bounds of the vectors that are not as a whole: loaded once a row, then moved to where they belong.
-    fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, pad: f64) {
+    /// What registers hold where no whole vector is loaded into them: the elements in bounds of the vector that is not as a
+    /// whole, loaded once a row unless all are `whole`, and else the padding.
+    fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, whole: Reg, none: Operand) {
         let Tail { over, bytes, is_it } = self.tail(all);
         let rt = super::control::element_reg(elem);
         let per_vector = all.vec * all.elem_bytes / 4;
+        let found = self.b.regs(rt, per_vector * all.rows.len());
+        for d in found {
+            self.b.mov_to(d, none);
+        }
+        let join = self.b.block();
+        self.b.br_on(whole, join);
         for (n, row) in all.rows.iter().enumerate() {
             let addr = self.b.add_s64(row.addr, bytes);
-            let mut found: SmallVec<[Reg; 8]> = SmallVec::new();
-            for e in 0..all.vec - 1 {
-                let p = self.exceeds(over, e as u32, row.guard);
-                let (ty, none) = match (all.elem_bytes, rt) {
-                    (2, _) => (RegTy::B16, Operand::Imm(0)),
-                    (_, RegTy::F32) => (rt, Operand::f32(pad as f32)),
-                    _ => (rt, Operand::Imm(pad as i64)),
-                };
-                let d = self.b.imm(ty, none);
-                self.load_element_to(p, ty, d, Operand::addr(addr, (e * all.elem_bytes) as i32));
-                found.push(d);
-            }
-            if all.elem_bytes == 2 {
-                found.push(self.b.imm(RegTy::B16, 0));
-                found = found.chunks_exact(2).map(|pair| self.b.pack_b32_b16([pair[0], pair[1]])).collect();
-            }
-            for (a, &p) in all.list.iter().zip(&is_it).filter(|(a, _)| a.row == n) {
-                let unit = a.first * all.elem_bytes / 4;
-                for (&x, d) in found.iter().zip(regs.slice(unit, unit + per_vector)) {
-                    self.b.on(p).mov_to(d, x);
+            let found = found.slice(n * per_vector, (n + 1) * per_vector);
+            let mut low = None;
+            for e in 0..all.vec {
+                let unit = e * all.elem_bytes / 4;
+                let Some(d) = found.get(unit) else { break };
+                // The last element is out of bounds, else the vector would be whole.
+                let last = e + 1 == all.vec;
+                let guard = if last { None } else { self.exceeds(over, e as u32, row.guard) };
+                let at = Operand::addr(addr, (e * all.elem_bytes) as i32);
+                if all.elem_bytes == 4 {
+                    if !last {
+                        self.load_element_to(guard, rt, d, at);
+                    }
+                    continue;
                 }
+                let h = self.b.imm(RegTy::B16, 0);
+                if !last {
+                    self.load_element_to(guard, RegTy::B16, h, at);
+                }
+                match low.take() {
+                    None => low = Some(h),
+                    Some(l) => self.b.pack_b32_b16_to(d, [l, h]),
+                }
+            }
+        }
+        self.b.place(join);
+        let select = if rt == RegTy::F32 { PtxOp::SelpF32 } else { PtxOp::SelpB32 };
+        for (a, &p) in all.list.iter().zip(&is_it) {
+            let unit = a.first * all.elem_bytes / 4;
+            let found = found.slice(a.row * per_vector, (a.row + 1) * per_vector);
+            for (x, d) in found.into_iter().zip(regs.slice(unit, unit + per_vector)) {
+                self.b.emit(select, &[d.into(), x.into(), none, p.into()]);
             }
         }
     }

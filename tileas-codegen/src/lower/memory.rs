@@ -200,6 +200,7 @@ impl Lower<'_> {
             splat: false,
             ty: f.value_type(result),
             elem,
+            held: None,
             layout,
         };
         self.vals[result] = Val::Tile(tile);

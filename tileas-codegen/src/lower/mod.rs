@@ -4,13 +4,15 @@
 //! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
 //! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
-//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic.
+//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic,
+//! `fuse` which conversions between floats need no instructions of their own.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
 mod control;
 mod element;
 mod frame;
+mod fuse;
 mod global;
 mod memory;
 mod metadata;
@@ -54,6 +56,7 @@ pub struct LowerScratch {
     units: Vec<Operand>,
     pipes: Vec<Pipe>,
     moves: control::Moves,
+    fusion: fuse::Fusion,
 }
 
 /// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, and in the memory of
@@ -86,7 +89,7 @@ pub fn lower_in(
     let nv_params = abi.declare(&mut kernel);
     let metadata;
     {
-        let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params, scratch);
+        let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params, target, scratch);
         lw.frame()?;
         metadata = lw.metadata()?;
     }
@@ -122,6 +125,8 @@ pub(crate) struct TileVal {
     pub ty: Type,
     /// Element type.
     pub elem: Scalar,
+    /// The units are still packed pairs of this type, to be widened by who reads them; see [`fuse`].
+    pub held: Option<Scalar>,
     /// Register layout.
     pub layout: Layout,
 }
@@ -240,6 +245,8 @@ pub(crate) struct Lower<'a> {
     pub units: &'a mut Vec<Operand>,
     pub pipes: &'a mut Vec<Pipe>,
     pub moves: &'a mut control::Moves,
+    pub fusion: &'a mut fuse::Fusion,
+    pub target: nvvm::Target,
     pub num_buffers: u32,
     /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
     pub desc_lo: Vec<Option<Reg>>,
@@ -265,9 +272,11 @@ impl<'a> Lower<'a> {
         smem_sym: Sym,
         abi: params::Abi,
         nv: params::NvParams,
+        target: nvvm::Target,
         scratch: &'a mut LowerScratch,
     ) -> Self {
-        let LowerScratch { spare: _, vals, units, pipes, moves } = scratch;
+        let LowerScratch { spare: _, vals, units, pipes, moves, fusion } = scratch;
+        fusion.mark(f);
         vals.clear();
         units.clear();
         pipes.clear();
@@ -293,6 +302,8 @@ impl<'a> Lower<'a> {
             units,
             pipes,
             moves,
+            fusion,
+            target,
             num_buffers: 0,
             desc_lo: Vec::new(),
             base: None,

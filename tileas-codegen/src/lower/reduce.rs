@@ -73,7 +73,7 @@ impl Lower<'_> {
         }
         let sums = self.keep(sums);
         let regs = self.collect(sums, elem);
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 

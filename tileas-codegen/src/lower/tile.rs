@@ -4,13 +4,13 @@
 //! once when packed. Shape ops move no data: they select, for every register of the result, the register of the
 //! source that holds its element, and refuse layouts where lanes disagree. See [`LinearLayout`].
 
-use super::{Lower, TileVal, Units, Val};
+use super::{Lower, TileVal, Units, Val, fuse};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
-use crate::nvvm::{Operand, PtxOp, RegTy};
+use crate::nvvm::{Operand, PtxOp, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
 
-fn packed(elem: Scalar) -> bool {
+pub(super) fn packed(elem: Scalar) -> bool {
     matches!(elem, Scalar::F16 | Scalar::BF16)
 }
 
@@ -62,6 +62,9 @@ impl Lower<'_> {
     /// The tile with one operand per unit.
     pub(super) fn expand(&mut self, op: Op, v: &Val) -> CodegenResult<TileVal> {
         let Val::Tile(t) = v else { return self.err(Code::E0803, op, "a register tile is needed here") };
+        if t.held.is_some() {
+            return Ok(TileVal { regs: self.elements(t), held: None, ..*t });
+        }
         if !t.splat {
             return Ok(*t);
         }
@@ -84,19 +87,25 @@ impl Lower<'_> {
 
     /// One operand per element (16-bit floats widened to f32); a single one for a splat.
     pub(super) fn elements(&mut self, t: &TileVal) -> Units {
-        if t.splat || !packed(t.elem) {
+        let elem = t.held.unwrap_or(t.elem);
+        if t.splat || !packed(elem) {
             return t.regs;
         }
         let start = self.units.len();
         for i in 0..t.regs.len() {
-            let r = self.unit(t, i);
-            let r = self.b.as_reg(RegTy::B32, r);
-            for h in self.b.unpack_b32_b16(r).iter() {
-                let x = if t.elem == Scalar::F16 { self.b.cvt_f32_f16(h) } else { self.b.cvt_f32_bf16(h) };
+            for h in self.halves(t, i).iter() {
+                let x = if elem == Scalar::F16 { self.b.cvt_f32_f16(h) } else { self.b.cvt_f32_bf16(h) };
                 self.units.push(x.into());
             }
         }
         self.units_from(start)
+    }
+
+    /// The two elements of a unit.
+    fn halves(&mut self, t: &TileVal, unit: usize) -> Regs {
+        let r = self.unit(t, unit);
+        let r = self.b.as_reg(RegTy::B32, r);
+        self.b.unpack_b32_b16(r)
     }
 
     /// Elements back to units, rounding 16-bit floats.
@@ -139,7 +148,7 @@ impl Lower<'_> {
             O::Constant => {
                 let x = self.constant(op, elem)?;
                 let regs = self.keep([x]);
-                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, layout });
+                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, held: None, layout });
                 return Ok(());
             }
             O::Splat => {
@@ -148,7 +157,7 @@ impl Lower<'_> {
                 };
                 let x = self.scalar(op, s)?;
                 let regs = self.keep([x]);
-                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, layout });
+                self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty, elem, held: None, layout });
                 return Ok(());
             }
             O::Iota => {
@@ -170,7 +179,7 @@ impl Lower<'_> {
             O::Reduce => return self.reduce(op, result, dims, elem, layout),
             _ => return self.elementwise(op, result, dims, elem, layout),
         };
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 
@@ -188,9 +197,13 @@ impl Lower<'_> {
         }
         let n = self.elements_per_thread(op, layout, dims)?;
         let tile_ty = f.value_type(result);
+        let code = f.opcode(op);
+        let form = self.float_form(op);
+        // The operand that an addition takes in 16 bits: the first, or either where their order does not matter.
+        let mut narrow = None;
         // Elements of the operands; a single one for what is the same everywhere.
         let mut args: SmallVec<[(Units, Scalar); 3]> = SmallVec::new();
-        for &v in f.operands(op) {
+        for (i, &v) in f.operands(op).iter().enumerate() {
             if let Some(s) = f.value_data(v).as_scalar() {
                 let x = self.scalar(op, v)?;
                 args.push((self.keep([x]), s));
@@ -201,16 +214,45 @@ impl Lower<'_> {
                 return self.unsupported(op, format!("mixes layouts {} and {layout}", t.layout));
             }
             let s = if packed(t.elem) { Scalar::F32 } else { t.elem };
+            if !t.splat {
+                match code {
+                    Opcode::Ftof if t.held.is_none() && packed(t.elem) && elem == Scalar::F32 => {
+                        if self.mixes(t.elem) && self.fusion.is_held(result) {
+                            let held = Some(t.elem);
+                            self.vals[result] = Val::Tile(TileVal { ty: tile_ty, elem, held, ..t });
+                            return Ok(());
+                        }
+                    }
+                    Opcode::Addf | Opcode::Subf if narrow.is_none() && (i == 0 || code == Opcode::Addf) => {
+                        let of = t.held.unwrap_or(t.elem);
+                        let mixed = form.and_then(|(form, _)| fuse::mixed(form, of, self.target));
+                        if let (true, Some(mixed)) = (packed(of), mixed) {
+                            narrow = Some((mixed, t));
+                            continue;
+                        }
+                    }
+                    Opcode::Maxf | Opcode::Minf if i == 0 => {
+                        if self.fusion.defer(f, op, result, v) {
+                            self.vals[result] = Val::Tile(t);
+                            return Ok(());
+                        }
+                    }
+                    _ => {}
+                }
+            }
             let e = self.elements(&t);
             args.push((e, s));
         }
         let ty = if packed(elem) { Scalar::F32 } else { elem };
-        let splat = args.iter().all(|a| a.0.len() == 1) && n > 1;
+        let splat = narrow.is_none() && args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
-        let results = match (f.opcode(op), self.float_form(op)) {
+        let results = match (code, form) {
             // The elements are in f32 already.
             (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
-            (_, Some((form, registers))) => self.float_elements(form, registers, &args, count),
+            (_, Some((form, registers))) => match (narrow, args.first()) {
+                (Some((mixed, t)), Some(&(other, _))) => self.mixed_elements(mixed, &t, other, count),
+                _ => self.float_elements(form, registers, &args, count),
+            },
             _ => {
                 let start = self.units.len();
                 let mut a: SmallVec<[(Operand, Scalar); 3]> =
@@ -228,12 +270,55 @@ impl Lower<'_> {
         if splat {
             let x = self.round(self.units[results.start as usize], elem);
             let regs = self.keep([x]);
-            self.vals[result] = Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, layout });
+            self.vals[result] =
+                Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, held: None, layout });
             return Ok(());
         }
-        let regs = self.collect(results, elem);
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, layout });
+        let mut regs = self.collect(results, elem);
+        if let (Opcode::Ftof, Some(&v)) = (code, f.operands(op).first()) {
+            regs = self.clamped(v, regs);
+        }
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, held: None, layout });
         Ok(())
+    }
+
+    /// Whether the target adds elements of the type to f32.
+    fn mixes(&self, elem: Scalar) -> bool {
+        fuse::mixed(PtxOp::AddRnF32, elem, self.target).is_some()
+    }
+
+    /// The packed elements of `v`, after what was put off until they were narrow.
+    fn clamped(&mut self, v: Value, mut regs: Units) -> Units {
+        let mut from = 0;
+        while let Some((i, clamp)) = self.fusion.due(v, from) {
+            from = i + 1;
+            let bound = self.b.imm(RegTy::B32, clamp.bits);
+            let start = self.units.len();
+            for i in regs.range() {
+                let x = self.units[i];
+                let d = self.b.reg(RegTy::B32);
+                self.b.emit(clamp.form, &[d.into(), x, bound.into()]);
+                self.units.push(d.into());
+            }
+            regs = self.units_from(start);
+        }
+        regs
+    }
+
+    /// One instruction per element, whose first source is narrow; see [`fuse`].
+    fn mixed_elements(&mut self, form: PtxOp, narrow: &TileVal, other: Units, count: usize) -> Units {
+        let start = self.units.len();
+        // Pairs are taken apart where they are needed, not all at once: fewer registers are live.
+        for unit in 0..count.div_ceil(2) {
+            let pair = self.halves(narrow, unit);
+            for (i, h) in (2 * unit..count).zip(pair) {
+                let x = self.units[element(other, i)];
+                let d = self.b.reg(RegTy::F32);
+                self.b.emit(form, &[d.into(), h.into(), x]);
+                self.units.push(d.into());
+            }
+        }
+        self.units_from(start)
     }
 
     /// One instruction per element; see [`Lower::float_form`].
@@ -339,9 +424,11 @@ impl Lower<'_> {
             }
         }
         let index = wanted; // of the source's elements
-        let pairs = packed(elem) && index.len() > 1;
+        let pairs = packed(t.held.unwrap_or(elem)) && index.len() > 1;
+        let mut held = None;
         let regs = if pairs && index.chunks(2).all(|c| c[0] % 2 == 0 && c[1] == c[0] + 1) {
             let start = self.units.len();
+            held = t.held;
             for c in index.chunks(2) {
                 let x = self.unit(&t, c[0] as usize / 2);
                 self.units.push(x);
@@ -356,7 +443,7 @@ impl Lower<'_> {
             }
             self.collect(self.units_from(start), elem)
         };
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, layout });
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held, layout });
         Ok(())
     }
 

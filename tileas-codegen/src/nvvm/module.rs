@@ -54,7 +54,7 @@ impl RegTy {
     pub const ALL: [RegTy; 5] = [RegTy::Pred, RegTy::B16, RegTy::B32, RegTy::B64, RegTy::F32];
 
     /// 32-bit registers it occupies; predicates have a file of their own.
-    pub fn units(self) -> u32 {
+    pub const fn units(self) -> u32 {
         match self {
             RegTy::Pred => 0,
             RegTy::B16 | RegTy::B32 | RegTy::F32 => 1,

@@ -6,7 +6,7 @@
 //! allowed `.version` lacks; names and launch directives. Warnings (`W09…`): a convergent instruction under a guard,
 //! a register that may be read before it is written.
 //!
-//! Cost: one pass over the instructions, plus liveness for the last warning; a [`Verifier`] keeps the memory. What is
+//! Cost: one pass over the instructions, plus liveness for the last warning; a [`Verifier`] keeps the memory, and takes liveness that is known. What is
 //! right is recognised without saying why (`…_fits`); only what is not is explained (`operand`). Source: the forms' rows
 //! (PTX ISA manual).
 
@@ -63,6 +63,18 @@ impl Verifier {
         max_version: (u8, u8),
         diagnostics: &mut Vec<CodegenError>,
     ) -> Option<Verified<'a>> {
+        self.verify_knowing(module, max_version, None, diagnostics)
+    }
+
+    /// As [`Verifier::verify`]; `liveness`, if given, is that of the module's only function as it is now.
+    pub(crate) fn verify_knowing<'a>(
+        &mut self,
+        module: &'a Module,
+        max_version: (u8, u8),
+        liveness: Option<&Liveness>,
+        diagnostics: &mut Vec<CodegenError>,
+    ) -> Option<Verified<'a>> {
+        let known = liveness.filter(|_| module.functions.len() == 1);
         let before = diagnostics.len();
         let mut version = module.target.least_version();
         for sym in module.symbols.values() {
@@ -95,6 +107,7 @@ impl Verifier {
                 max_version,
                 placed: &mut self.placed,
                 liveness: &mut self.liveness,
+                known,
                 version: &mut version,
                 available: None,
                 out: diagnostics,
@@ -177,6 +190,8 @@ struct FuncVerifier<'a> {
     max_version: (u8, u8),
     placed: &'a mut EntitySet<Bb>,
     liveness: &'a mut Liveness,
+    /// Liveness that need not be computed.
+    known: Option<&'a Liveness>,
     version: &'a mut (u8, u8),
     /// The form last found to exist on the target in an allowed version.
     available: Option<PtxOp>,
@@ -218,11 +233,15 @@ impl FuncVerifier<'_> {
             }
         }
         let errors_before = self.out.len();
-        self.liveness.begin(func);
+        if self.known.is_none() {
+            self.liveness.begin(func);
+        }
         for (row, &bb) in func.layout().iter().enumerate() {
             let last = func.last_inst(bb);
             self.block_end(bb);
-            self.liveness.begin_row(row, bb);
+            if self.known.is_none() {
+                self.liveness.begin_row(row, bb);
+            }
             for inst in func.insts(bb) {
                 if func.op(inst).is_terminator() && Some(inst) != last {
                     self.inner_terminator(bb, inst);
@@ -231,16 +250,18 @@ impl FuncVerifier<'_> {
             }
         }
         let mut unwritten = EntitySet::new();
-        unwritten.extend(self.liveness.unwritten());
+        unwritten.extend(self.known.unwrap_or(&*self.liveness).unwritten());
         if !unwritten.is_empty() {
             self.unwritten(unwritten);
         }
         if self.out[errors_before..].iter().any(|d| !d.code.is_warning()) {
             return; // liveness needs well-formed blocks
         }
-        self.liveness.solve(func);
+        if self.known.is_none() {
+            self.liveness.solve(func);
+        }
         if let Some(&entry) = func.layout().first() {
-            let early: SmallVec<[Reg; 8]> = self.liveness.live_in(entry).collect();
+            let early: SmallVec<[Reg; 8]> = self.known.unwrap_or(&*self.liveness).live_in(entry).collect();
             for r in early {
                 self.error(Code::W0902, format!("{r} may be read before it is written"));
             }
@@ -384,7 +405,7 @@ impl FuncVerifier<'_> {
             self.availability(inst);
         }
         if let Some((p, _)) = func.guard(inst).get() {
-            self.liveness.read(p);
+            self.reads(p);
             if !self.has_type(p, Ty::Pred) {
                 self.at(Code::E0902, inst, format_args!("the guard {p} is not a predicate"));
             }
@@ -405,8 +426,8 @@ impl FuncVerifier<'_> {
                 inst,
                 format_args!("has {} operands, its form has {}", operands.len(), form.operands.len()),
             );
-            func.visit_reads(inst, |r| self.liveness.read(r));
-            func.visit_writes(inst, |r| self.liveness.write(r, false));
+            func.visit_reads(inst, |r| self.reads(r));
+            func.visit_writes(inst, |r| self.writes(r, false));
             return;
         }
         // Sources first: what an instruction reads is what was there before it.
@@ -428,8 +449,8 @@ impl FuncVerifier<'_> {
     /// The operands of a form with more of them than the table has.
     fn many_operands(&mut self, inst: Inst, results: usize, guarded: bool) {
         let func = self.func;
-        func.visit_reads(inst, |r| self.liveness.read(r));
-        func.visit_writes(inst, |r| self.liveness.write(r, guarded));
+        func.visit_reads(inst, |r| self.reads(r));
+        func.visit_writes(inst, |r| self.writes(r, guarded));
         for i in (results..func.operands(inst).len()).chain(0..results) {
             self.wrong(inst, i);
         }
@@ -441,6 +462,22 @@ impl FuncVerifier<'_> {
         let (operand, class) = (self.func.operands(inst)[i], &self.func.op(inst).form().operands[i]);
         if let Err((code, why)) = self.operand(operand, class) {
             self.at(code, inst, format_args!("operand {i}: {why}"));
+        }
+    }
+
+    /// Notes a read.
+    #[inline]
+    fn reads(&mut self, r: Reg) {
+        if self.known.is_none() {
+            self.liveness.read(r);
+        }
+    }
+
+    /// Notes a write.
+    #[inline]
+    fn writes(&mut self, r: Reg, guarded: bool) {
+        if self.known.is_none() {
+            self.liveness.write(r, guarded);
         }
     }
 
@@ -461,11 +498,11 @@ impl FuncVerifier<'_> {
     fn source_fits(&mut self, operand: Operand, fit: Fit) -> bool {
         match operand {
             Operand::Reg(r) => {
-                self.liveness.read(r);
+                self.reads(r);
                 self.is_one_of(r, fit.reg)
             }
             Operand::Addr { base, .. } => {
-                self.liveness.read(base);
+                self.reads(base);
                 self.is_one_of(base, fit.base)
             }
             Operand::List(list) => {
@@ -474,7 +511,7 @@ impl FuncVerifier<'_> {
                 for &item in items {
                     fits &= match item {
                         Operand::Reg(r) => {
-                            self.liveness.read(r);
+                            self.reads(r);
                             self.is_one_of(r, fit.item)
                         }
                         _ => false,
@@ -504,7 +541,7 @@ impl FuncVerifier<'_> {
     fn result_fits(&mut self, operand: Operand, fit: Fit, guarded: bool) -> bool {
         match operand {
             Operand::Reg(r) => {
-                self.liveness.write(r, guarded);
+                self.writes(r, guarded);
                 self.is_one_of(r, fit.reg)
             }
             Operand::List(list) => {
@@ -512,7 +549,7 @@ impl FuncVerifier<'_> {
                 let mut fits = items.len() == usize::from(fit.len);
                 for &item in items {
                     let Operand::Reg(r) = item else { return false };
-                    self.liveness.write(r, guarded);
+                    self.writes(r, guarded);
                     fits &= self.is_one_of(r, fit.item);
                 }
                 fits

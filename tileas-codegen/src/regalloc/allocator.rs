@@ -91,6 +91,8 @@ const ROUNDS: u32 = 8;
 #[derive(Default)]
 pub struct Allocator {
     liveness: Liveness,
+    /// `liveness` is that of the function as the last run left it.
+    current: bool,
     pressure: PressureScratch,
     finder: AgentFinder,
     /// Made when first needed: most functions fit.
@@ -107,6 +109,7 @@ struct Heavy {
 impl Allocator {
     /// Checks all agents of a function and, in [`Mode::Plan`], rewrites it where they do not fit.
     pub fn run(&mut self, func: &mut Function, options: &RegallocOptions) -> Vec<AgentReport> {
+        self.current = false;
         let total: u32 =
             (0..func.num_regs()).map(|i| func.reg_ty[crate::nvvm::Reg::from_u32(i as u32)].units()).sum();
         let lowered = func.layout().iter().any(|&bb| func.blocks[bb].agent);
@@ -115,6 +118,7 @@ impl Allocator {
             return Vec::new();
         }
         self.liveness.recompute(func);
+        self.current = true;
         let whole = self.pressure.function(func, &self.liveness);
         if whole.units + options.reserve <= least_budget(func, options.cap) {
             return Vec::new();
@@ -143,6 +147,11 @@ impl Allocator {
             reports.push(report);
         }
         reports
+    }
+
+    /// The liveness of the function as the last run left it, where that needed it.
+    pub(crate) fn liveness(&self) -> Option<&Liveness> {
+        self.current.then_some(&self.liveness)
     }
 
     fn plan(

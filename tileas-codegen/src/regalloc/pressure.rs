@@ -70,10 +70,17 @@ impl Count {
     /// What a register of a type counts.
     #[inline]
     fn of(ty: RegTy) -> u64 {
-        match ty.units() {
-            0 => 1 << 32,
-            n => u64::from(n),
-        }
+        const BY_TYPE: [u64; RegTy::ALL.len()] = {
+            let mut by_type = [0; RegTy::ALL.len()];
+            let mut i = 0;
+            while i < by_type.len() {
+                let units = RegTy::ALL[i].units();
+                by_type[RegTy::ALL[i] as usize] = if units == 0 { 1 << 32 } else { units as u64 };
+                i += 1;
+            }
+            by_type
+        };
+        BY_TYPE[ty as usize]
     }
 
     fn units(self) -> u32 {
@@ -116,17 +123,25 @@ impl PressureScratch {
             let mut best = Pressure::default();
             while let Some(inst) = at {
                 at = func.prev_inst(inst);
-                // After the instruction, its results, also unused ones, are live.
-                func.visit_writes(inst, |r| add(live, &mut now, r));
-                let after = now;
-                if !func.guard(inst).is_some() {
+                // After the instruction, its results, also unused ones, are live; before it only those it may leave alone.
+                let after;
+                if func.guard(inst).is_some() {
+                    func.visit_writes(inst, |r| add(live, &mut now, r));
+                    after = now;
+                } else {
+                    let (mut unused, mut ended) = (0, 0);
                     func.visit_writes(inst, |r| {
                         let at = &mut live[r.index()];
+                        let count = Count::of(func.ty(r));
                         if *at == walk {
                             *at = 0;
-                            now.0 -= Count::of(func.ty(r));
+                            ended += count;
+                        } else {
+                            unused += count;
                         }
                     });
+                    after = Count(now.0 + unused);
+                    now.0 -= ended;
                 }
                 func.visit_reads(inst, |r| add(live, &mut now, r));
                 let (u, p) = (now.units().max(after.units()), now.predicates().max(after.predicates()));

@@ -162,7 +162,7 @@ pub const ROWS: &[PtxRow] = &[
     row("", "{add|sub|mul}.rn{|.ftz}.f32x2", "=b64, b64, b64", "", V86, B, "Floating Point: add, sub, mul"),
     row("", "fma.rn{|.ftz}.f32x2", "=b64, b64, b64, b64", "", V86, B, "Floating Point: fma"),
     row("", "fma.rn.f32.{f16|bf16}", "=f32, b16, b16, f32", "", V86, B, "Mixed Precision: fma"),
-    row("", "add.f32.{f16|bf16}", "=f32, b16, f32", "", V86, B, "Mixed Precision: add"),
+    row("", "{add|sub}{|.rn}.f32.{f16|bf16}", "=f32, b16, f32i", "", V86, B, "Mixed Precision: add, sub"),
     // ---- f16, bf16
     row("", "{add|sub|mul}{|.rn}.{f16|bf16|f16x2|bf16x2}", "=$3, $3, $3", "", V80, ALL, "Half Precision: add, sub, mul"),
     row("", "fma.rn{|.relu}.{f16|bf16|f16x2|bf16x2}", "=$2, $2, $2, $2", "", V80, ALL, "Half Precision: fma"),
