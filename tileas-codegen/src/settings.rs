@@ -298,6 +298,9 @@ settings! {
     lifetime_steps: u64 = 4_000, "lifetime-steps", Allowed::Int(0, u64::MAX);
     /// Registers per thread above which seats pay a spill surcharge.
     spill_budget: Option<u32> = None, "spill-budget", Allowed::IntOr(1, 1_000_000, "unlimited");
+    /// Up to five independent copies from shared memory to registers are one op of the schedule: they start together
+    /// and hold the transport once. The results of all are then alive together.
+    fuse_reads: bool = false, "fuse-reads", Allowed::Flag;
     /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
     latency_ceilings: bool = false, "latency-ceilings", Allowed::Flag;
 
@@ -533,7 +536,7 @@ mod tests {
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 optimal-steps=200000 \
-             lifetime-steps=4000 spill-budget=unlimited latency-ceilings=false \
+             lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
              pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \

@@ -137,6 +137,102 @@ fn gemm_is_the_published_document() {
     assert_gemm_json(&schedule(&kernel("gemm_bias_relu", GEMM_LOOP)));
 }
 
+/// Two tiles are read from shared memory and added: with `fuse-reads` the reads are one op with the published vector
+/// (slot 15 for 7 cycles), one row contribution, and charge `fused_read` with their number.
+#[test]
+fn independent_reads_become_one_reservation() {
+    use tileas_codegen::schedule::ddg::schedule_function_with;
+    use tileas_codegen::schedule::refine::Extra;
+    let kernel = |count: usize| {
+        let loads: String = (0..count)
+            .map(|k| format!("    %t{k} = async.tiled_tma_load %da[%o, %i] : tile<128x32xf32>\n"))
+            .collect();
+        let sums: String = (1..count)
+            .map(|k| {
+                let left = if k == 1 { "%t0".to_owned() } else { format!("%u{}", k - 1) };
+                format!("    %u{k} = addf {left}, %t{k} : tile<128x32xf32>\n")
+            })
+            .collect();
+        format!(
+            "kernel @k(%a: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {{
+  %o = constant 0 : i32
+  %da = make_tiled_tma_desc %a <{{box = [128, 32], swizzle = b128}}> : tma_desc<128x32xf32>
+  for %i = 0 to %n step 1 {{
+{loads}{sums}    tiled_store %u{}, %c[%o, %i]
+  }}
+  return
+}}",
+            count - 1
+        )
+    };
+    let made = |count: usize, fuse_reads: bool| {
+        let func = read(&kernel(count));
+        let plan = plan_agents(&func, &*isa(), &AgentOptions::default()).expect("plan");
+        let (placed, plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
+        let (constraints, _) = parse_constraints(&placed, placed.all_ops(), ConstraintMode::Spec);
+        let extra = Extra { fuse_reads, ..Extra::default() };
+        let (mut scheduler, o) = (Scheduler::new(), ScheduleOptions::default());
+        let a = schedule_function_with(&placed, &plan, &constraints, &*isa(), &mut scheduler, &o, &extra);
+        (placed, a.expect("schedules"))
+    };
+    let (placed, apart) = made(2, false);
+    let reads = |func: &Function, a: &ScheduleAnalysis| -> Vec<Op> {
+        let read = |op: &Op| {
+            let space = func.named_operand(*op, "source").and_then(|v| func.value_data(v).space());
+            func.opcode(*op) == Opcode::Copy && space == Some(Space::Smem)
+        };
+        a.loops[a.regions[0].for_op]
+            .as_ref()
+            .expect("a loop")
+            .scheduled
+            .iter()
+            .copied()
+            .filter(read)
+            .collect()
+    };
+    assert_eq!((reads(&placed, &apart).len(), apart.regions[0].fused.len()), (2, 0));
+    for (count, sets) in [(2, vec![2]), (5, vec![5]), (6, vec![5, 1])] {
+        let (placed, a) = made(count, true);
+        let region = &a.regions[0];
+        assert_eq!(verify::verify(&region.problem, &region.schedule), []);
+        let reads = reads(&placed, &a);
+        assert_eq!(reads.len(), count);
+        let mut found: Vec<usize> = Vec::new();
+        let mut last = None;
+        for &op in &reads {
+            let (_, node) = a.seat(op).expect("a seat");
+            let p = &region.problem;
+            if last == Some(node) {
+                *found.last_mut().expect("begun") += 1;
+            } else {
+                found.push(1);
+            }
+            last = Some(node);
+            let uses: Vec<_> = p
+                .uses(node)
+                .iter()
+                .map(|u| (p.slots()[u.slot].id, u.offset, u.duration, u.occupancy))
+                .collect();
+            assert_eq!(uses, [(15, 0, 7, 1)]);
+            let members = p.members(node).len();
+            let pools: Vec<_> = p
+                .pool_uses(node)
+                .iter()
+                .map(|u| (p.pools()[u.pool].name.as_str(), u.count, u.duration))
+                .collect();
+            let want = if members > 0 { vec![("fused_read", members as u32, 7)] } else { vec![] };
+            assert_eq!(pools, want);
+            assert_eq!(a.start(op), Some(region.schedule.start[node]));
+        }
+        assert_eq!(found, sets, "{count}");
+        // Ranks are those of ops: every one its own.
+        let schedule = a.loops[region.for_op].as_ref().expect("a loop");
+        let mut ranks: Vec<u32> = schedule.scheduled.iter().map(|&op| schedule.order[op]).collect();
+        ranks.sort_unstable();
+        assert!(ranks.iter().copied().eq(0..schedule.scheduled.len() as u32));
+    }
+}
+
 /// Registers per thread and bytes in rings, by hand: 4 warps, 128 x 32 elements.
 #[test]
 fn nodes_know_their_registers_and_rings() {

@@ -601,6 +601,7 @@ fn scheduling_options_have_their_published_names_and_defaults() {
         ("constraint-mode", "spec", "spec, strict"),
         ("cycle-model", "slot", "slot, real"),
         ("seed", "0", "0 to 18446744073709551615"),
+        ("fuse-reads", "false", "true, false"),
         ("pipeline-strategy", "auto", "auto, none, unspecialized, warp-specialize"),
         ("light-specialization", "false", "true, false"),
         ("verify-mem-semantics", "public", "public, book"),

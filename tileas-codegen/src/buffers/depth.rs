@@ -378,7 +378,9 @@ fn sync_edges(
         for (i, &u) in mine.iter().enumerate() {
             let wrap = i + 1 == mine.len();
             let v = if wrap { mine[0] } else { mine[i + 1] };
-            let kept = cost::kept_off(func, plan, isa, s.model, u, v);
+            // What starts together on one slot is one reservation.
+            let together = !wrap && s.start[u] == s.start[v];
+            let kept = if together { 0 } else { cost::kept_off(func, plan, isa, s.model, u, v) };
             if let (Some(a), Some(b)) = (at(u), at(v)) {
                 edges.push((a, b, kept, local(u) - local(v) + i64::from(wrap)));
             }

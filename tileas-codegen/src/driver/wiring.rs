@@ -45,6 +45,7 @@ pub(super) fn schedule(
     extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
     let options = settings.schedule_options();
+    let extra = &Extra { fuse_reads: settings.fuse_reads, ..extra.clone() };
     schedule_function_with(func, plan, constraints, isa, scheduler, &options, extra)
 }
 

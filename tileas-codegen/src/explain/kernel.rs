@@ -157,7 +157,7 @@ impl View<'_> {
         // Ops without a named result have the id that their loop's schedule shows.
         let id = || {
             let node = self.analysis.node_of[op].expand()?;
-            let region = self.analysis.regions.iter().find(|r| r.ops.get(node) == Some(&op))?;
+            let region = self.analysis.regions.iter().find(|r| r.holds(node, op))?;
             Some(region.problem.id(node).to_owned())
         };
         value.map(str::to_owned).or_else(id).unwrap_or_else(|| op.to_string())

@@ -83,18 +83,25 @@ fn seats(
     found: &mut Findings<'_>,
 ) -> bool {
     let before = found.errors.len();
-    let (ops, made) = (region.ops.len(), &region.schedule);
+    let (nodes, made) = (region.ops.len(), &region.schedule);
+    let ops = nodes + region.fused.len();
     if schedule.ii == 0 || schedule.ii > MAX_QUANTITY || schedule.ii != made.ii {
         let text = format!("the II is {}, {} was found", schedule.ii, made.ii);
         found.bad(Code::E0403, region.for_op, text);
     }
-    if schedule.scheduled.len() != ops || made.start.len() != ops || made.order.len() != ops {
-        let text = format!("{} of {ops} ops have seats", schedule.scheduled.len().min(made.start.len()));
+    if schedule.scheduled.len() != ops || made.start.len() != nodes || made.order.len() != nodes {
+        let missing = nodes.saturating_sub(made.start.len());
+        let seated = schedule.scheduled.len().min(ops - missing);
+        let text = format!("{seated} of {ops} ops have seats");
         found.bad(Code::E0403, region.for_op, text);
         return false;
     }
-    for (node, &op) in region.ops.iter() {
-        let (start, is_seated) = (schedule.start[op], schedule.scheduled[node.index()] == op);
+    for (node, op) in region.seats() {
+        let is_seated = match region.fused.is_empty() {
+            true => schedule.scheduled[node.index()] == op,
+            false => schedule.scheduled.contains(&op),
+        };
+        let start = schedule.start[op];
         if !is_seated || analysis.node_of[op].expand() != Some(node) {
             let text = format!("{} has no seat", found.name(op));
             found.bad(Code::E0403, op, text);
@@ -120,8 +127,9 @@ fn dependences(region: &ScheduledRegion, schedule: &LoopSchedule, found: &mut Fi
 
 /// `order` numbers the ops, by stage, then by start.
 fn order(region: &ScheduledRegion, schedule: &LoopSchedule, found: &mut Findings<'_>) {
-    let mut line: Vec<Option<Op>> = vec![None; region.ops.len()];
-    for &op in region.ops.values() {
+    let ops = region.ops.len() + region.fused.len();
+    let mut line: Vec<Option<Op>> = vec![None; ops];
+    for (_, op) in region.seats() {
         let rank = schedule.order[op];
         match line.get_mut(rank as usize) {
             Some(place @ None) => *place = Some(op),
@@ -131,7 +139,7 @@ fn order(region: &ScheduledRegion, schedule: &LoopSchedule, found: &mut Findings
                 found.bad(Code::E0405, op, text);
             }
             None => {
-                let text = format!("{} has order {rank} among {} ops", found.name(op), region.ops.len());
+                let text = format!("{} has order {rank} among {ops} ops", found.name(op));
                 found.bad(Code::E0405, op, text);
             }
         }

@@ -286,6 +286,7 @@ pub static PASSES: &[PassInfo] = &[
             "exact-steps",
             "lifetime-steps",
             "spill-budget",
+            "fuse-reads",
             "latency-ceilings",
             "max-constraint-iterations",
         ],

@@ -31,7 +31,7 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef};
-use crate::isa::{MachineModel, TargetIsa};
+use crate::isa::{MachineModel, PoolId, TargetIsa};
 use crate::place::roll::is_slice_loop;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
@@ -72,6 +72,7 @@ pub fn schedule_function_with(
     let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
     for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
         let (problem, ops) = builder.region(for_op, number, extra)?;
+        let fused = std::mem::take(&mut builder.fused);
         let located = |mut e: CodegenError| {
             if e.location == Loc::NONE {
                 e.location = func.op_loc(for_op);
@@ -92,17 +93,35 @@ pub fn schedule_function_with(
             model: opts.cycle_model,
             ..LoopSchedule::default()
         };
-        for (node, &op) in ops.iter() {
+        let region = ScheduledRegion { for_op, schedule, problem, ops, fused };
+        let schedule = &region.schedule;
+        for (node, op) in region.seats() {
             analysis.node_of[op] = node.into();
             result.scheduled.push(op);
             result.order[op] = schedule.order[node];
             for_each_nested(func, op, &mut |inner| result.start[inner] = schedule.start[node]);
         }
+        if !region.fused.is_empty() {
+            rank_members(func, for_op, &mut result);
+        }
         analysis.loops[for_op] = Some(Box::new(result));
         analysis.warnings.extend(schedule.warnings.iter().cloned().map(located));
-        analysis.regions.push(ScheduledRegion { for_op, schedule, problem, ops });
+        analysis.regions.push(region);
     }
     Ok(analysis)
+}
+
+/// Program order of the scheduled ops, and a rank of its own for each op of a fused set.
+fn rank_members(func: &Function, for_op: Op, result: &mut LoopSchedule) {
+    let body = func.op_block_at(for_op, 0);
+    let place: FxHashMap<Op, usize> =
+        body.into_iter().flat_map(|b| func.block_ops(b)).enumerate().map(|(k, op)| (op, k)).collect();
+    result.scheduled.sort_by_key(|op| place.get(op));
+    let mut line = result.scheduled.clone();
+    line.sort_by_key(|&op| result.order[op]);
+    for (rank, op) in line.into_iter().enumerate() {
+        result.order[op] = rank as u32;
+    }
 }
 
 /// `for` ops without a `for` inside, in program order; loops over the slices of a register chain keep theirs.
@@ -191,6 +210,54 @@ impl Edges {
     }
 }
 
+/// The set of reads that the next one may join, while a body is walked.
+#[derive(Default)]
+struct Reads {
+    /// The node of the first one, and where it stands in the body.
+    open: Option<(Node, Op)>,
+    members: u32,
+}
+
+impl Reads {
+    /// The node whose set an op joins. It is a copy of a whole tile or a slice from shared memory to registers, nobody
+    /// constrains it, what it reads was there before the first of the set, and nothing was written to shared
+    /// memory since.
+    fn join(&mut self, b: &mut Builder<'_>, op: Op) -> Option<Node> {
+        let func = b.func;
+        let space = |name| func.named_operand(op, name).and_then(|v| func.value_data(v).space());
+        let copy = func.opcode(op) == Opcode::Copy;
+        if copy && space("dest").is_some() || !func.regions(op).is_empty() {
+            // A write, or what may have one inside.
+            self.open = None;
+        }
+        let read = copy
+            && space("source") == Some(Space::Smem)
+            && space("dest").is_none()
+            && func.result(op).is_some_and(|v| func.value_data(v).space() == Some(Space::Rmem));
+        if !read || b.constraints_of(op) != (None, 0, false) || b.constraints.is_pending(op) {
+            return None;
+        }
+        let most = b.machine.pool(PoolId::FUSED_READ).map_or(0, |p| u32::from(p.capacity));
+        let fits = self.open.filter(|&(node, first)| {
+            self.members < most
+                && b.plan.op_agent[op] == b.plan.op_agent[first]
+                && b.nodes.get(node).is_some()
+                && b.reads_known_before(op, first)
+        });
+        match fits {
+            Some((node, _)) => {
+                self.members += 1;
+                Some(node)
+            }
+            None => {
+                self.open = Some((b.ops.next_key(), op));
+                self.members = 1;
+                None
+            }
+        }
+    }
+}
+
 /// Builds problems; its memory serves all loops of a function.
 struct Builder<'a> {
     func: &'a Function,
@@ -203,11 +270,16 @@ struct Builder<'a> {
     group_numbers: FxHashMap<Group, u32>,
     node_of: SecondaryMap<Op, PackedOption<Node>>,
     ops: PrimaryMap<Node, Op>,
+    /// The other ops of fused reads.
+    fused: Vec<(Node, Op)>,
     nodes: PrimaryMap<Node, NodeInfo>,
     /// Values of the current body that come from a node, directly or through ops left out.
     live: EntitySet<Value>,
     /// Values seen while tracing number `epoch`.
     seen: SecondaryMap<Value, u32>,
+    /// Walks over values: what was seen, and what is next.
+    walked: EntitySet<Value>,
+    stack: Vec<Value>,
     epoch: u32,
     level: Vec<Value>,
     next_level: Vec<Value>,
@@ -235,9 +307,12 @@ impl<'a> Builder<'a> {
             group_numbers: roots.zip(0..).collect(),
             node_of: SecondaryMap::new(),
             ops: PrimaryMap::new(),
+            fused: Vec::new(),
             nodes: PrimaryMap::new(),
             live: EntitySet::new(),
             seen: SecondaryMap::new(),
+            walked: EntitySet::new(),
+            stack: Vec::new(),
             epoch: 0,
             level: Vec::new(),
             next_level: Vec::new(),
@@ -255,13 +330,14 @@ impl<'a> Builder<'a> {
         extra: &Extra,
     ) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
         self.ops.clear();
+        self.fused.clear();
         self.nodes.clear();
         self.live.clear();
         self.edges.clear();
         self.events.clear();
         let mut problem = Problem::new(&format!("{}/loop{number}", self.func.name));
         let Some(body) = self.func.op_block_at(for_op, 0) else { return Ok((problem, PrimaryMap::new())) };
-        self.collect_nodes(body)?;
+        self.collect_nodes(body, extra.fuse_reads)?;
         self.find_live(body);
         self.ssa_edges(body);
         self.web_edges(body);
@@ -278,8 +354,9 @@ impl<'a> Builder<'a> {
         Ok((problem, std::mem::take(&mut self.ops)))
     }
 
-    fn collect_nodes(&mut self, body: Block) -> CodegenResult<()> {
+    fn collect_nodes(&mut self, body: Block, fuse_reads: bool) -> CodegenResult<()> {
         let func = self.func;
+        let mut reads = Reads::default();
         for op in func.block_ops(body) {
             let mut planned = false;
             let mut orphan = None;
@@ -301,6 +378,14 @@ impl<'a> Builder<'a> {
             if !planned {
                 continue;
             }
+            if fuse_reads && self.model == CycleModel::Slot {
+                if let Some(node) = reads.join(self, op) {
+                    self.fused.push((node, op));
+                    self.node_of[op] = node.into();
+                    self.charge_set(node);
+                    continue;
+                }
+            }
             let is_region = !func.regions(op).is_empty();
             let footprint = Footprint::of(func, self.plan, self.machine, self.model, op)?;
             let node = self.ops.push(op);
@@ -309,6 +394,47 @@ impl<'a> Builder<'a> {
             self.node_of[op] = node.into();
         }
         Ok(())
+    }
+
+    /// Whether no operand of `op` depends on an op of the body from `first` on: all come from before, by nodes or
+    /// without any.
+    fn reads_known_before(&mut self, op: Op, first: Op) -> bool {
+        let func = self.func;
+        let (mut seen, mut stack) = (std::mem::take(&mut self.walked), std::mem::take(&mut self.stack));
+        seen.clear();
+        stack.clear();
+        stack.extend_from_slice(func.operands(op));
+        let mut known = true;
+        while let Some(v) = stack.pop() {
+            let ValueDef::Result(def, _) = func.value_def(v) else { continue };
+            if func.op_block(def) != func.op_block(first) || !seen.insert(v) {
+                continue;
+            }
+            match self.node_of[def].expand() {
+                Some(node) => known &= self.node_of[first].expand().is_some_and(|f| node < f),
+                None => stack.extend_from_slice(func.operands(def)),
+            }
+            if !known {
+                break;
+            }
+        }
+        (self.walked, self.stack) = (seen, stack);
+        known
+    }
+
+    /// Charges the pool of fused reads with the members of a set.
+    fn charge_set(&mut self, node: Node) {
+        let members = 1 + self.fused.iter().filter(|f| f.0 == node).count() as u32;
+        let footprint = &mut self.nodes[node].footprint;
+        let duration = footprint.hold();
+        footprint.pools.retain(|p| p.pool != PoolId::FUSED_READ);
+        footprint.pools.push(footprint::PoolCharge { pool: PoolId::FUSED_READ, count: members, duration });
+    }
+
+    /// The ops of a node: several in a fused set.
+    fn ops_of(&self, node: Node) -> impl Iterator<Item = Op> + '_ {
+        let rest = self.fused.iter().filter(move |f| f.0 == node).map(|f| f.1);
+        std::iter::once(self.ops[node]).chain(rest)
     }
 
     /// Marks what depends on a node, so that tracing does not wander through index math.
@@ -377,7 +503,9 @@ impl<'a> Builder<'a> {
         let mut uses: Vec<(Value, bool)> = Vec::new();
         for to in self.ops.keys() {
             uses.clear();
-            for_each_use(func, self.ops[to], &mut |v, acc| uses.push((v, acc)));
+            for op in self.ops_of(to) {
+                for_each_use(func, op, &mut |v, acc| uses.push((v, acc)));
+            }
             for &(v, acc) in &uses {
                 self.trace(body, v);
                 for i in 0..self.sources.len() {
@@ -401,7 +529,8 @@ impl<'a> Builder<'a> {
 
     fn web_edges(&mut self, body: Block) {
         let mut events = std::mem::take(&mut self.events);
-        for (node, &op) in self.ops.iter() {
+        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied());
+        for (node, op) in seats {
             for_each_nested(self.func, op, &mut |inner| {
                 self.webs.events(self.func, inner, node, &mut events)
             });
@@ -421,7 +550,8 @@ impl<'a> Builder<'a> {
     fn memory_edges(&mut self) {
         let func = self.func;
         let mut events = std::mem::take(&mut self.events);
-        for (node, &op) in self.ops.iter() {
+        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied());
+        for (node, op) in seats {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::place::classify::touches(func, inner) {
                     events.push(Event::whole(touch.view, node, !touch.write, touch.write));
@@ -511,7 +641,7 @@ impl<'a> Builder<'a> {
     fn summary(&self) -> RegionSummary {
         let func = self.func;
         let mut s = RegionSummary::default();
-        for &op in self.ops.values() {
+        for op in self.ops.values().copied().chain(self.fused.iter().map(|f| f.1)) {
             for_each_nested(func, op, &mut |inner| {
                 if self.plan.op_agent[inner].is_none() {
                     return;
@@ -552,7 +682,9 @@ impl<'a> Builder<'a> {
         let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
         let warps = agent.map_or(1, |a| plan.agents[a].warps);
         let (mut registers, mut ring_bytes) = (0_u32, 0_u32);
-        for &v in func.results(op) {
+        let node = self.node_of[op].expand();
+        let all = node.into_iter().flat_map(|n| self.ops_of(n));
+        for &v in all.flat_map(|o| func.results(o)) {
             ring_bytes = ring_bytes.saturating_add(self.webs.ring_bytes(func, v));
             registers =
                 registers.saturating_add(if agent.is_some() { registers_of(func, v, warps) } else { 0 });
@@ -630,6 +762,12 @@ impl<'a> Builder<'a> {
                 loc: self.func.op_loc(op),
                 extra: self.extra_of(op),
             });
+            let rest = self.fused.iter().filter(|f| f.0 == node);
+            if rest.clone().next().is_some() {
+                let names = (1..=rest.count()).map(|k| format!("{id}.{k}"));
+                let members = std::iter::once(id.clone()).chain(names).collect();
+                problem.set_members(node, members);
+            }
         }
         for &(from, to, latency, distance, value) in &self.edges.list {
             let edge = problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);

@@ -42,8 +42,10 @@ pub struct ScheduledRegion {
     pub schedule: RegionSchedule,
     /// The problem.
     pub problem: Problem,
-    /// The op behind each node.
+    /// The op behind each node; of a fused set the first.
     pub ops: PrimaryMap<Node, Op>,
+    /// The other ops of fused sets.
+    pub fused: Vec<(Node, Op)>,
 }
 
 /// Schedules of all innermost loops of a function; other regions keep program order.
@@ -73,6 +75,16 @@ pub struct OpEdge {
 }
 
 impl ScheduledRegion {
+    /// All ops that have a seat here, with their nodes.
+    pub fn seats(&self) -> impl Iterator<Item = (Node, Op)> + '_ {
+        self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied())
+    }
+
+    /// Whether an op has this node.
+    pub fn holds(&self, node: Node, op: Op) -> bool {
+        self.ops.get(node) == Some(&op) || self.fused.contains(&(node, op))
+    }
+
     /// All dependences.
     pub fn edges(&self) -> impl Iterator<Item = OpEdge> + '_ {
         self.problem.edges().values().map(|&EdgeData { from, to, latency, distance }| OpEdge {
@@ -115,6 +127,9 @@ impl ScheduledRegion {
                 loc: p.loc(n),
                 extra: *p.extra(n),
             });
+        }
+        for n in p.nodes().filter(|&n| !p.members(n).is_empty()) {
+            named.set_members(n, p.members(n).to_vec());
         }
         for (k, e) in p.edges().iter() {
             let edge = named.add_edge(e.from, e.to, e.latency, e.distance);

@@ -110,6 +110,9 @@ impl Document {
                 if p.force_serial(n) {
                     op["force_serial"] = Value::Bool(true);
                 }
+                if !p.members(n).is_empty() {
+                    op["members"] = p.members(n).into();
+                }
                 op
             })
             .collect();

@@ -225,6 +225,7 @@ pub struct Problem {
     extra: PrimaryMap<Node, NodeExtra>,
     edges: PrimaryMap<Edge, EdgeData>,
     order_only: EntitySet<Edge>,
+    members: Vec<(Node, Vec<String>)>,
 }
 
 impl Problem {
@@ -259,6 +260,7 @@ impl Problem {
             extra,
             edges,
             order_only,
+            members,
         } = self;
         name.clear();
         name.push_str(new_name);
@@ -284,6 +286,7 @@ impl Problem {
         extra.clear();
         edges.clear();
         order_only.clear();
+        members.clear();
     }
 
     /// Adds a slot of the machine.
@@ -349,6 +352,16 @@ impl Problem {
     /// Whether a value of the first op lives until the second one along this dependence.
     pub fn carries_value(&self, edge: Edge) -> bool {
         self.edges[edge].latency > 0 && !self.order_only.contains(edge)
+    }
+
+    /// Says that an op is a fused set, and the ids of what is in it.
+    pub fn set_members(&mut self, node: Node, ids: Vec<String>) {
+        self.members.push((node, ids));
+    }
+
+    /// What an op is fused of; nothing for one that is not.
+    pub fn members(&self, node: Node) -> &[String] {
+        self.members.iter().find(|m| m.0 == node).map_or(&[], |m| &m.1)
     }
 
     /// How long an op holds what it reads: the last cycle of a slot.

@@ -100,6 +100,8 @@ pub struct Extra {
     pub depths: Vec<(Op, u32)>,
     /// Loops that take the serial generator.
     pub serial: Vec<Op>,
+    /// Whether independent reads of shared memory become one reservation (the option `fuse-reads`).
+    pub fuse_reads: bool,
 }
 
 impl Extra {

@@ -125,7 +125,7 @@ impl ScheduleAnalysis {
     /// The region in which an op has a seat of its own, and its node there. Ops inside an `if` have none.
     pub fn seat(&self, op: Op) -> Option<(&ScheduledRegion, Node)> {
         let node = self.node_of[op].expand()?;
-        let region = self.regions.iter().find(|r| r.ops.get(node) == Some(&op))?;
+        let region = self.regions.iter().find(|r| r.holds(node, op))?;
         Some((region, node))
     }
 

@@ -74,7 +74,6 @@ pub(super) struct Order {
     again: Vec<bool>,
     windows: Vec<Window>,
     levels: Vec<Level>,
-    cluster: Vec<u32>,
     used: Vec<u32>,
     meeting: Vec<(u32, Piece)>,
     /// Some branch was cut that may hold schedules.

@@ -293,12 +293,12 @@ fn a_damaged_schedule_is_refused() {
         p.add_node(&NodeDef { id, latency: 2, uses: &uses, ..NodeDef::default() });
     }
     let o = ScheduleOptions { scheduler: SchedulerChoice::Optimal, ..ScheduleOptions::default() };
-    let good = Scheduler::new().schedule(&p, &o).expect("a schedule");
-    assert!(super::super::check_optimal(&p, &good).is_ok());
+    let mut good = Scheduler::new().schedule(&p, &o).expect("a schedule");
+    assert!(super::super::check_optimal(&p, &mut good).is_ok());
     let refused = |damage: fn(&mut RegionSchedule)| {
         let mut bad = good.clone();
         damage(&mut bad);
-        super::super::check_optimal(&p, &bad).expect_err("damaged").code
+        super::super::check_optimal(&p, &mut bad).expect_err("damaged").code
     };
     assert_eq!(refused(|s| s.start[Node::from_u32(0)] = s.start[Node::from_u32(1)]), Code::E0410);
     assert_eq!(refused(|s| s.optimality.as_mut().expect("a verdict").ii.1 += 1), Code::E0410);
