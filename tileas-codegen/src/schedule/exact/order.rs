@@ -77,13 +77,24 @@ pub(super) struct Order {
     cluster: Vec<u32>,
     used: Vec<u32>,
     meeting: Vec<(u32, Piece)>,
+    /// Where ops were in a schedule of another II, squeezed or stretched to this one.
+    guide: Vec<i32>,
+    guided: bool,
     /// Some branch was cut that may hold schedules.
     incomplete: bool,
 }
 
 impl Order {
     /// Searches the II of the model, or with `least` below it refutes all from there on.
-    pub fn solve(&mut self, model: &Model, ims: &Ims, least: u32, budget: &mut u64) -> Answer {
+    /// `guide`: starts of a schedule of another II, and that II; every other run stays near it.
+    pub fn solve(
+        &mut self,
+        model: &Model,
+        ims: &Ims,
+        least: u32,
+        guide: Option<(&[i64], u32)>,
+        budget: &mut u64,
+    ) -> Answer {
         if !self.build(model, ims, least) {
             return Answer::Unknown;
         }
@@ -97,7 +108,17 @@ impl Order {
         let n2 = self.n * self.n;
         self.saved.clear();
         self.saved.extend_from_slice(&self.distance);
+        self.guide.clear();
+        if let Some((starts, from)) = guide {
+            let (from, wide) = (i64::from(from), i64::from(model.ii));
+            self.guide.extend(model.ops.iter().map(|&u| {
+                let t = starts[u as usize];
+                (t.div_euclid(from) * wide + t.rem_euclid(from) * wide / from) as i32
+            }));
+        }
+        self.guided = false;
         loop {
+            self.guided = !self.guided && !self.guide.is_empty();
             self.distance.copy_from_slice(&self.saved[..n2]);
             self.levels.clear();
             self.windows.clear();
@@ -304,7 +325,7 @@ impl Order {
                     }
                 }
             }
-            *budget = budget.saturating_sub(1 + work / 4 + self.pairs.len() as u64 / 64);
+            *budget = budget.saturating_sub(1 + work / 2 + self.pairs.len() as u64 / 32);
             if *budget == 0 {
                 break;
             }
@@ -403,7 +424,7 @@ impl Order {
         }
     }
 
-    /// Alternatives of the next decision, onto the windows, the roomiest first; returns the pair they are of. `None`: the starts are a schedule.
+    /// Alternatives of the next decision, onto the windows, the most promising first; returns the pair they are of. `None`: the starts are a schedule.
     fn branch(&mut self, model: &Model, budget: &mut u64) -> Option<u32> {
         let mut best: Option<(u64, u64, usize)> = None;
         for (k, p) in self.pairs.iter().enumerate() {
@@ -427,7 +448,7 @@ impl Order {
                 best = Some((room, weight, k));
             }
         }
-        *budget = budget.saturating_sub(1 + self.pairs.len() as u64 / 32);
+        *budget = budget.saturating_sub(1 + self.pairs.len() as u64 / 12);
         let Some((_, _, k)) = best else { return self.part(model) };
         let p = self.pairs[k];
         let from = self.windows.len();
@@ -436,12 +457,21 @@ impl Order {
             let w = self.window(&p, turn);
             self.windows.push(w);
         }
-        self.roomiest_first(from);
+        self.best_first(from);
         Some(k as u32)
     }
 
-    fn roomiest_first(&mut self, from: usize) {
+    /// Most room, or nearest to the guide.
+    fn best_first(&mut self, from: usize) {
         let (n, distance) = (self.n, &self.distance);
+        if self.guided {
+            let guide = |a: u32| self.guide.get(a as usize).copied();
+            self.windows[from..].sort_by_key(|w| match (guide(w.a), guide(w.b)) {
+                (Some(a), Some(b)) => (w.lo - (b - a)).max(b - a - w.hi).max(0),
+                _ => 0,
+            });
+            return;
+        }
         self.windows[from..].sort_by_key(|w| {
             let low = distance[w.a as usize * n + w.b as usize];
             let high = -distance[w.b as usize * n + w.a as usize];
@@ -533,7 +563,7 @@ impl Order {
                 }
             }
         }
-        self.roomiest_first(from);
+        self.best_first(from);
         Some(SINGLE)
     }
 }
