@@ -3,8 +3,9 @@
 //! In: a problem, its graph, a proven lower bound and a cap. Out: starts and II, or the six facts of
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
-//! again, since feasibility of a heuristic is not monotone. What is left of the budget of tabu and exact search goes
-//! downwards from a success that is above the proven bound.
+//! again, since feasibility of a heuristic is not monotone; before that, long intervals are asked for by the search over
+//! orders, whose cost does not grow with them. What is left of the budget of tabu and exact search goes
+//! downwards from a success that is above the proven bound, and the search over orders refutes what is left below it.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
@@ -47,7 +48,7 @@ const TABU_SLICES: u64 = 10;
 const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets: before everything else below a success, and after.
 const ORDERS_FIRST: u64 = 16;
-const ORDERS_LAST: u64 = 8;
+const ORDERS_LAST: u64 = 4;
 /// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
 const ORDERS_WIDE: u32 = 6;
 const ORDERS_EACH: u64 = 64;
@@ -337,7 +338,7 @@ impl CostBased {
             let middle = failed + (found - failed) / 2;
             let mut share = left / 2 + 1;
             left -= share;
-            match self.order_at(p, g, o, middle, middle, &mut share) {
+            match self.order_at(p, g, o, middle, middle, Some(found), &mut share) {
                 Answer::Found => found = middle,
                 answer => {
                     if answer == Answer::Refuted && middle == self.proven {
@@ -352,16 +353,17 @@ impl CostBased {
         let mut width = found - self.proven;
         while self.proven < found && width > 0 && left > 0 {
             width = width.min(found - self.proven);
-            let mut share = left / 4 + 1;
+            // A range asks for less and is refuted less often: it gets little.
+            let mut share = left / if width > 1 { 32 } else { 4 } + 1;
             left -= share;
             let (from, to) = (self.proven, self.proven + width - 1);
-            match self.order_at(p, g, o, to, from, &mut share) {
+            match self.order_at(p, g, o, to, from, None, &mut share) {
                 Answer::Found => found = to,
                 Answer::Refuted => {
                     self.proven = to + 1;
                     width *= 2;
                 }
-                Answer::Unknown => width /= 2,
+                Answer::Unknown => width = if width > 1 { width.div_ceil(4) } else { 0 },
             }
             left += share;
         }
@@ -387,7 +389,7 @@ impl CostBased {
             if share == 0 || ii > cap {
                 return None;
             }
-            match self.order_at(p, g, o, ii, ii, &mut share) {
+            match self.order_at(p, g, o, ii, ii, None, &mut share) {
                 Answer::Found => {
                     let found = self.order(p, g, o, ii, self.budget / ORDERS_LAST);
                     if found > self.proven {
@@ -419,6 +421,8 @@ impl CostBased {
         done
     }
 
+    /// One II, or a range to be refuted; `known`: the II of the best starts, if there are any.
+    #[expect(clippy::too_many_arguments, reason = "those of every rung, and a range")]
     fn order_at(
         &mut self,
         p: &Problem,
@@ -426,6 +430,7 @@ impl CostBased {
         o: &ScheduleOptions,
         ii: u32,
         least: u32,
+        known: Option<u32>,
         budget: &mut u64,
     ) -> Answer {
         let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
@@ -435,7 +440,8 @@ impl CostBased {
             return Answer::Unknown;
         }
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
-        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, budget);
+        let guide = known.map(|from| (&self.best[..], from));
+        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, guide, budget);
         if answer == Answer::Found {
             self.best.clear();
             self.best.extend_from_slice(&self.ims.start);

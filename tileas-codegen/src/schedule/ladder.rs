@@ -58,7 +58,8 @@ impl CostBased {
     /// Rau's method at the bound, before anything that takes time to set up; most loops end here.
     pub(super) fn first_attempt(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
         let quantised = o.rrt_size_threshold > 0 && ii > o.rrt_size_threshold;
-        if quantised || !o.rungs.has(Rung::RauRefinement) || !self.ims.prepare(p, g, ii.into(), o.max_stages) {
+        if quantised || !o.rungs.has(Rung::RauRefinement) || !self.ims.prepare(p, g, ii.into(), o.max_stages)
+        {
             return false;
         }
         self.end = None;

@@ -18,13 +18,15 @@ use super::problem::Problem;
 
 /// Steps of exact search for one stage less.
 const STEPS: u64 = 20_000;
+/// Larger loops keep their stages: setting up the search takes longer than all of the schedule, and hardly ever saves one.
+const MOST_OPS: u32 = 40;
 
 impl CostBased {
     /// Takes stages off the last success.
     pub(super) fn fewest_stages(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) {
         let wide = i64::from(ii);
         let stages = |starts: &[i64]| starts.iter().max().map_or(1, |&t| t / wide + 1);
-        while o.rungs.has(Rung::Exact) && stages(self.starts()) >= 3 {
+        while g.n <= MOST_OPS && o.rungs.has(Rung::Exact) && stages(self.starts()) >= 3 {
             let end = (stages(self.starts()) - 1) * wide;
             if !self.ims.prepare(p, g, wide, o.max_stages)
                 || !deadline(&mut self.ims, g, wide, end)

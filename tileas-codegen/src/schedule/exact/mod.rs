@@ -224,12 +224,13 @@ impl Exact {
         ims: &mut Ims,
         ii: u32,
         least: u32,
+        guide: Option<(&[i64], u32)>,
         budget: &mut u64,
     ) -> Answer {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
-        let answer = self.order.solve(&self.model, ims, least, budget);
+        let answer = self.order.solve(&self.model, ims, least, guide, budget);
         if answer != Answer::Found {
             return answer;
         }

@@ -76,13 +76,24 @@ pub(super) struct Order {
     levels: Vec<Level>,
     used: Vec<u32>,
     meeting: Vec<(u32, Piece)>,
+    /// Where ops were in a schedule of another II, squeezed or stretched to this one.
+    guide: Vec<i32>,
+    guided: bool,
     /// Some branch was cut that may hold schedules.
     incomplete: bool,
 }
 
 impl Order {
     /// Searches the II of the model, or with `least` below it refutes all from there on.
-    pub fn solve(&mut self, model: &Model, ims: &Ims, least: u32, budget: &mut u64) -> Answer {
+    /// `guide`: starts of a schedule of another II, and that II; every other run stays near it.
+    pub fn solve(
+        &mut self,
+        model: &Model,
+        ims: &Ims,
+        least: u32,
+        guide: Option<(&[i64], u32)>,
+        budget: &mut u64,
+    ) -> Answer {
         if !self.build(model, ims, least) {
             return Answer::Unknown;
         }
@@ -96,7 +107,17 @@ impl Order {
         let n2 = self.n * self.n;
         self.saved.clear();
         self.saved.extend_from_slice(&self.distance);
+        self.guide.clear();
+        if let Some((starts, from)) = guide {
+            let (from, wide) = (i64::from(from), i64::from(model.ii));
+            self.guide.extend(model.ops.iter().map(|&u| {
+                let t = starts[u as usize];
+                (t.div_euclid(from) * wide + t.rem_euclid(from) * wide / from) as i32
+            }));
+        }
+        self.guided = false;
         loop {
+            self.guided = !self.guided && !self.guide.is_empty();
             self.distance.copy_from_slice(&self.saved[..n2]);
             self.levels.clear();
             self.windows.clear();
@@ -192,11 +213,8 @@ impl Order {
     fn window(&self, p: &Pair, turn: i32) -> Window {
         let ends = |k: i32| if k < 0 { (self.most, self.least) } else { (self.least, self.most) };
         let lo = turn * ends(turn).0 + p.lo;
-        let hi = if p.fixed {
-            turn * ends(turn).1 + p.lo
-        } else {
-            (turn + 1) * ends(turn + 1).1 + p.lo - p.less
-        };
+        let hi =
+            if p.fixed { turn * ends(turn).1 + p.lo } else { (turn + 1) * ends(turn + 1).1 + p.lo - p.less };
         Window { a: p.a, b: p.b, lo, hi }
     }
 
@@ -303,7 +321,7 @@ impl Order {
                     }
                 }
             }
-            *budget = budget.saturating_sub(1 + work / 4 + self.pairs.len() as u64 / 64);
+            *budget = budget.saturating_sub(1 + work / 2 + self.pairs.len() as u64 / 32);
             if *budget == 0 {
                 break;
             }
@@ -402,7 +420,7 @@ impl Order {
         }
     }
 
-    /// Alternatives of the next decision, onto the windows, the roomiest first; returns the pair they are of. `None`: the starts are a schedule.
+    /// Alternatives of the next decision, onto the windows, the most promising first; returns the pair they are of. `None`: the starts are a schedule.
     fn branch(&mut self, model: &Model, budget: &mut u64) -> Option<u32> {
         let mut best: Option<(u64, u64, usize)> = None;
         for (k, p) in self.pairs.iter().enumerate() {
@@ -426,7 +444,7 @@ impl Order {
                 best = Some((room, weight, k));
             }
         }
-        *budget = budget.saturating_sub(1 + self.pairs.len() as u64 / 32);
+        *budget = budget.saturating_sub(1 + self.pairs.len() as u64 / 12);
         let Some((_, _, k)) = best else { return self.part(model) };
         let p = self.pairs[k];
         let from = self.windows.len();
@@ -435,12 +453,21 @@ impl Order {
             let w = self.window(&p, turn);
             self.windows.push(w);
         }
-        self.roomiest_first(from);
+        self.best_first(from);
         Some(k as u32)
     }
 
-    fn roomiest_first(&mut self, from: usize) {
+    /// Most room, or nearest to the guide.
+    fn best_first(&mut self, from: usize) {
         let (n, distance) = (self.n, &self.distance);
+        if self.guided {
+            let guide = |a: u32| self.guide.get(a as usize).copied();
+            self.windows[from..].sort_by_key(|w| match (guide(w.a), guide(w.b)) {
+                (Some(a), Some(b)) => (w.lo - (b - a)).max(b - a - w.hi).max(0),
+                _ => 0,
+            });
+            return;
+        }
         self.windows[from..].sort_by_key(|w| {
             let low = distance[w.a as usize * n + w.b as usize];
             let high = -distance[w.b as usize * n + w.a as usize];
@@ -532,7 +559,7 @@ impl Order {
                 }
             }
         }
-        self.roomiest_first(from);
+        self.best_first(from);
         Some(SINGLE)
     }
 }
@@ -541,4 +568,186 @@ impl Order {
 fn pair(a: usize, p: &Piece, b: usize, q: &Piece) -> Pair {
     let lo = (p.len + p.offset) as i32 - q.offset as i32;
     Pair { a: a as u32, b: b as u32, lo, less: (p.len + q.len) as i32, fixed: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::closure::Closure;
+    use super::super::super::families::Rng;
+    use super::super::super::graph::Graph;
+    use super::super::super::problem::{Node, NodeDef, PoolUse, Problem, Use};
+    use super::super::super::rrt::Rrt;
+    use super::super::Exact;
+    use super::*;
+
+    /// Few ops, every kind of constraint.
+    fn small(rng: &mut Rng) -> Problem {
+        let mut p = Problem::new("small");
+        let slots: Vec<_> = (1..3).map(|id| (p.add_slot(id, "s", id), id)).collect();
+        let pool = p.add_pool(0, "pool", 2);
+        let ops = rng.within(2, 5);
+        for i in 0..ops {
+            let mut uses = Vec::new();
+            for &(slot, cap) in &slots {
+                for k in 0..rng.within(0, 2) {
+                    let (offset, duration) = (3 * k + rng.within(0, 1), rng.within(1, 2));
+                    uses.push(Use { slot, offset, duration, occupancy: rng.within(1, cap) });
+                }
+            }
+            let charge = [PoolUse { pool, count: rng.within(1, 2), duration: rng.within(1, 3) }];
+            let id = format!("n{i}");
+            p.add_node(&NodeDef {
+                id: &id,
+                name: "op",
+                latency: rng.within(0, 5),
+                uses: &uses,
+                pools: if rng.one_in(3) { &charge } else { &[] },
+                group: rng.one_in(3).then(|| rng.within(0, 1)),
+                max_depth: if rng.one_in(6) { rng.within(1, 2) } else { 0 },
+                ..NodeDef::default()
+            });
+        }
+        for _ in 0..rng.within(0, 2 * ops) {
+            let (a, b) = (rng.within(0, ops - 1), rng.within(0, ops - 1));
+            let distance = if a < b { rng.within(0, 1) } else { rng.within(1, 2) };
+            p.add_edge(Node::from_u32(a), Node::from_u32(b), rng.within(0, 6) as i32, distance);
+        }
+        p
+    }
+
+    fn too_full(p: &Problem, rows: &[u32], ii: u32) -> bool {
+        let (mut slots, mut pools) = (vec![0; p.slots().len() * ii as usize], vec![0; ii as usize]);
+        for (n, &row) in p.nodes().zip(rows) {
+            for u in p.uses(n) {
+                for k in 0..u.duration {
+                    slots[(u.slot.as_u32() * ii + (row + u.offset + k) % ii) as usize] += u.occupancy;
+                }
+            }
+            for u in p.pool_uses(n) {
+                (0..u.duration).for_each(|k| pools[((row + k) % ii) as usize] += u.count);
+            }
+        }
+        let caps: Vec<u32> = p.slots().values().map(|s| s.capacity).collect();
+        slots.iter().enumerate().any(|(k, &held)| held > caps[k / ii as usize])
+            || pools.iter().any(|&h| h > 2)
+    }
+
+    /// Whether some stages go with these rows.
+    fn stages_exist(p: &Problem, rows: &[u32], ii: i32) -> bool {
+        let mut stage = vec![0i32; rows.len()];
+        let mut changed = true;
+        while std::mem::take(&mut changed) {
+            let mut raise = |stage: &mut Vec<i32>, n: Node, least: i32| {
+                if stage[n.as_u32() as usize] < least {
+                    stage[n.as_u32() as usize] = least;
+                    changed = true;
+                }
+            };
+            for e in p.edges().values() {
+                let (a, b) = (e.from.as_u32() as usize, e.to.as_u32() as usize);
+                let gap = e.latency - ii * e.distance as i32 - rows[b] as i32 + rows[a] as i32;
+                let least = stage[a] + -(-gap).div_euclid(ii);
+                raise(&mut stage, e.to, least);
+            }
+            for a in p.nodes() {
+                for b in p.nodes().filter(|&b| p.group(a).is_some() && p.group(b) == p.group(a)) {
+                    let least = stage[a.as_u32() as usize];
+                    raise(&mut stage, b, least);
+                }
+            }
+            if stage.iter().any(|&k| k > 50) {
+                return false;
+            }
+        }
+        p.nodes().zip(&stage).all(|(n, &k)| p.max_depth(n) == 0 || k <= p.max_depth(n) as i32)
+    }
+
+    fn feasible(p: &Problem, ii: u32) -> bool {
+        let n = p.num_nodes() as u32;
+        (0..ii.pow(n)).any(|mut code| {
+            let rows: Vec<u32> = (0..n)
+                .map(|_| {
+                    let row = code % ii;
+                    code /= ii;
+                    row
+                })
+                .collect();
+            !too_full(p, &rows, ii) && stages_exist(p, &rows, ii as i32)
+        })
+    }
+
+    /// The answer at one II (or a range), and starts if there are some.
+    fn answer(p: &Problem, ii: u32, least: u32) -> (Answer, Vec<i64>) {
+        let (mut g, mut ims, mut closure) = (Graph::default(), Ims::default(), Closure::default());
+        let (mut rrt, mut exact) = (Rrt::default(), Exact::default());
+        assert!(g.build(p));
+        closure.clear();
+        // Edges of an op to itself are the bounds' business.
+        if p.edges().values().any(|e| e.from == e.to && e.latency > (ii * e.distance) as i32) {
+            return (Answer::Refuted, Vec::new());
+        }
+        if !closure.build(&g, ii) || !ims.prepare(p, &g, ii.into(), None) || rrt.reset(p, ii, 0).is_err() {
+            // What folds onto itself at one interval may not at a smaller one.
+            return (if least < ii { Answer::Unknown } else { Answer::Refuted }, Vec::new());
+        }
+        let mut budget = 50_000;
+        let a = exact.search_orders(&g, &closure, &mut rrt, &mut ims, ii, least, None, &mut budget);
+        (a, ims.start.clone())
+    }
+
+    #[test]
+    fn agrees_with_brute_force() {
+        let mut rng = Rng::new(7);
+        let (mut found, mut refuted, mut unknown) = (0, 0, 0);
+        for case in 0..400 {
+            let p = small(&mut rng);
+            if !p.check(&Default::default()).is_empty() {
+                continue;
+            }
+            for ii in 1..=if p.num_nodes() > 4 { 5 } else { 8 } {
+                let (a, starts) = answer(&p, ii, ii);
+                match a {
+                    Answer::Unknown => unknown += 1,
+                    Answer::Found => {
+                        found += 1;
+                        let rows: Vec<u32> = starts.iter().map(|t| (t % i64::from(ii)) as u32).collect();
+                        assert!(!too_full(&p, &rows, ii), "case {case} at {ii}");
+                        assert!(stages_exist(&p, &rows, ii as i32), "case {case} at {ii}");
+                    }
+                    Answer::Refuted => {
+                        refuted += 1;
+                        assert!(!feasible(&p, ii), "case {case} at {ii}");
+                    }
+                }
+            }
+        }
+        assert!(
+            found > 300 && refuted > 300 && unknown < (found + refuted) / 8,
+            "{found} {refuted} {unknown}"
+        );
+    }
+
+    /// A range is refuted only where each of its intervals is.
+    #[test]
+    fn ranges_agree_with_brute_force() {
+        let mut rng = Rng::new(8);
+        let mut refuted = 0;
+        for case in 0..4000 {
+            let p = small(&mut rng);
+            let tied = p.nodes().any(|n| p.group(n).is_some() || p.max_depth(n) > 0);
+            if tied || !p.check(&Default::default()).is_empty() {
+                continue;
+            }
+            for (from, to) in [(2, 4), (4, 6), (5, 6), (6, 8)] {
+                if p.num_nodes() > 4 && to > 6 || answer(&p, to, from).0 != Answer::Refuted {
+                    continue;
+                }
+                refuted += 1;
+                for ii in from..=to {
+                    assert!(!feasible(&p, ii), "case {case}: {ii} of {from}..={to}");
+                }
+            }
+        }
+        assert!(refuted > 20, "{refuted}");
+    }
 }

@@ -97,7 +97,7 @@ impl Tabu {
             }
             now += 1;
             self.find_conflicted(model);
-            *budget = budget.saturating_sub(3 + m as u64 / 16);
+            *budget = budget.saturating_sub(1 + m as u64 / 16);
             let sample = self.conflicted.len().min(SAMPLE);
             for k in 0..sample {
                 let other = k + (random.next() >> 33) as usize % (self.conflicted.len() - k);
@@ -286,7 +286,7 @@ impl Tabu {
         self.row_cost.clear();
         self.row_cost.resize(ii, 0);
         let mut priced = (u32::MAX, 0);
-        let mut work = 1 + ii as u64 / 64;
+        let mut work = ii as u64 / 64;
         for p in model.pieces(a) {
             let (r, len) = (p.resource as usize, p.len as usize);
             let marginal = if p.units == 1 {
