@@ -265,6 +265,7 @@ pub(crate) struct Lower<'a> {
 }
 
 impl<'a> Lower<'a> {
+    #[expect(clippy::too_many_arguments, reason = "called once, with what a lowering starts from")]
     fn new(
         f: &'a Function,
         isa: &'a dyn TargetIsa,

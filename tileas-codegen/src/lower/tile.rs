@@ -216,12 +216,16 @@ impl Lower<'_> {
             let s = if packed(t.elem) { Scalar::F32 } else { t.elem };
             if !t.splat {
                 match code {
-                    Opcode::Ftof if t.held.is_none() && packed(t.elem) && elem == Scalar::F32 => {
-                        if self.mixes(t.elem) && self.fusion.is_held(result) {
-                            let held = Some(t.elem);
-                            self.vals[result] = Val::Tile(TileVal { ty: tile_ty, elem, held, ..t });
-                            return Ok(());
-                        }
+                    Opcode::Ftof
+                        if t.held.is_none()
+                            && packed(t.elem)
+                            && elem == Scalar::F32
+                            && self.mixes(t.elem)
+                            && self.fusion.is_held(result) =>
+                    {
+                        let held = Some(t.elem);
+                        self.vals[result] = Val::Tile(TileVal { ty: tile_ty, elem, held, ..t });
+                        return Ok(());
                     }
                     Opcode::Addf | Opcode::Subf if narrow.is_none() && (i == 0 || code == Opcode::Addf) => {
                         let of = t.held.unwrap_or(t.elem);
@@ -231,11 +235,9 @@ impl Lower<'_> {
                             continue;
                         }
                     }
-                    Opcode::Maxf | Opcode::Minf if i == 0 => {
-                        if self.fusion.defer(f, op, result, v) {
-                            self.vals[result] = Val::Tile(t);
-                            return Ok(());
-                        }
+                    Opcode::Maxf | Opcode::Minf if i == 0 && self.fusion.defer(f, op, result, v) => {
+                        self.vals[result] = Val::Tile(t);
+                        return Ok(());
                     }
                     _ => {}
                 }

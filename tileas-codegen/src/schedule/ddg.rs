@@ -378,13 +378,12 @@ impl<'a> Builder<'a> {
             if !planned {
                 continue;
             }
-            if fuse_reads && self.model == CycleModel::Slot {
-                if let Some(node) = reads.join(self, op) {
-                    self.fused.push((node, op));
-                    self.node_of[op] = node.into();
-                    self.charge_set(node);
-                    continue;
-                }
+            let fuse = fuse_reads && self.model == CycleModel::Slot;
+            if let Some(node) = if fuse { reads.join(self, op) } else { None } {
+                self.fused.push((node, op));
+                self.node_of[op] = node.into();
+                self.charge_set(node);
+                continue;
             }
             let is_region = !func.regions(op).is_empty();
             let footprint = Footprint::of(func, self.plan, self.machine, self.model, op)?;

@@ -96,10 +96,14 @@ impl Lives {
         }
         self.hold.clear();
         self.hold.extend(p.nodes().map(|u| i64::from(p.hold(u))));
-        (self.agent.clear(), self.numbers.clear(), self.registers.clear(), self.bytes.clear());
+        self.agent.clear();
+        self.numbers.clear();
+        self.registers.clear();
+        self.bytes.clear();
         for u in p.nodes() {
             let extra = p.extra(u);
-            (self.registers.push(extra.registers), self.bytes.push(extra.ring_bytes));
+            self.registers.push(extra.registers);
+            self.bytes.push(extra.ring_bytes);
             self.agent.push(match extra.simt_agent {
                 None => NOBODY,
                 Some(number) => {
@@ -143,8 +147,10 @@ impl Lives {
         let agents = self.numbers.len();
         self.begins.clear();
         self.begins.resize(agents, i64::MAX);
-        (self.skews.clear(), self.carried.clear());
-        (self.skews.resize(agents, 0), self.carried.resize(agents, 0));
+        self.skews.clear();
+        self.carried.clear();
+        self.skews.resize(agents, 0);
+        self.carried.resize(agents, 0);
         for (&a, &t) in self.agent.iter().zip(starts).filter(|x| *x.0 != NOBODY) {
             self.begins[a as usize] = self.begins[a as usize].min(t);
         }

@@ -5,8 +5,8 @@ use super::super::families::{Family, Rng};
 use super::super::problem::{NodeDef, PoolUse, Use};
 use super::super::verify::verify;
 use super::super::{RegionSchedule, Rung, Rungs, Scheduler, SchedulerChoice};
-use crate::error::Code;
 use super::*;
+use crate::error::Code;
 
 /// Exact mode alone: from the four bounds, without any schedule, up to `cap`.
 fn alone(p: &Problem, o: &ScheduleOptions, bound: u32, cap: u32) -> (Option<(u32, Vec<i64>)>, Optimality) {
