@@ -67,9 +67,9 @@ fn compile(context: &mut Context, module: &Module, settings: &Settings) -> Resul
 
 #[test]
 fn a_second_compilation_allocates_less_and_gives_the_same_bytes() {
-    // Measured: 1319 calls of the first, 0.22 of the bytes. Functions, scratch of the later stages and the text are
+    // Measured: 640 calls of the first, 0.31 of the bytes. Functions, scratch of the later stages and the text are
     // in kept memory; plans, schedules, channels and the results are made anew, in many small pieces.
-    for (name, most_calls) in [("examples/gemm_f16.tileas", 1400), ("examples/gemm_persistent.tileas", 2300)]
+    for (name, most_calls) in [("examples/gemm_f16.tileas", 700), ("examples/gemm_persistent.tileas", 2300)]
     {
         let (settings, isa) =
             (Settings::default(), tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target"));
@@ -84,7 +84,7 @@ fn a_second_compilation_allocates_less_and_gives_the_same_bytes() {
             assert_eq!(first.metadata_json(), other.metadata_json(), "{name}");
         }
         println!("{name}: {cold_calls} calls, {cold_bytes} bytes cold; {calls} calls, {bytes} bytes warm");
-        assert!(4 * bytes <= cold_bytes, "{name}: {bytes} bytes warm, {cold_bytes} cold");
+        assert!(3 * bytes <= cold_bytes, "{name}: {bytes} bytes warm, {cold_bytes} cold");
         assert!(calls < cold_calls && calls <= most_calls, "{name}: {calls} calls warm, {cold_calls} cold");
     }
 }

@@ -137,8 +137,10 @@ impl Scheduler {
         out.stats.placements = self.cost.ims.placements;
         out.stats.evictions = self.cost.ims.evictions;
         out.stats.rung = self.cost.rung;
-        out.status.budget_exceeded = self.cost.out_of_steps;
-        if self.cost.out_of_steps {
+        // What is proven to be shortest needs no more steps.
+        let least = out.bounds.max().max(self.cost.proven);
+        out.status.budget_exceeded = self.cost.out_of_steps && found != Some(least);
+        if out.status.budget_exceeded {
             let text =
                 format!("the search of `{}` spent its steps; a shorter interval may exist", problem.name());
             let note = "the option `step-limit` allows more";

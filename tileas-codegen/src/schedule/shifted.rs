@@ -438,3 +438,76 @@ impl CostBased {
         Some(found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::analysis::{Generator, RegionSchedule};
+    use super::super::problem::PoolUse;
+    use super::super::verify::{Rule, verify};
+    use super::*;
+
+    /// Two chains on threads of their own that share one unit and what they begin with.
+    fn two_copies() -> Problem {
+        let mut p = Problem::new("two");
+        let unit = p.add_slot(0, "unit", 1);
+        let pool = p.add_pool(0, "pool", 3);
+        let load = [Use { slot: unit, offset: 0, duration: 3, occupancy: 1 }];
+        let first = p.add_node(&NodeDef { id: "load", latency: 9, uses: &load, ..NodeDef::default() });
+        for copy in 0..2 {
+            let threads = p.add_slot(1 + copy, "threads", 1);
+            let mut before = first;
+            for k in 0..8 {
+                let slot = if k % 3 == 0 { unit } else { threads };
+                let uses = [Use { slot, offset: k % 2, duration: 1 + k / 2, occupancy: 1 }];
+                let charge = [PoolUse { pool, count: 1 + k % 2, duration: 2 }];
+                let (id, pools) = (format!("op{k}.{copy}"), if k % 4 == 1 { &charge[..] } else { &[] });
+                let op = p.add_node(&NodeDef {
+                    id: &id,
+                    latency: 2 + k,
+                    uses: &uses,
+                    pools,
+                    ..NodeDef::default()
+                });
+                p.add_edge(before, op, 3 + k as i32, 0);
+                before = op;
+            }
+            let head = Node::from_u32(before.as_u32() - 7);
+            p.add_edge(before, head, 5, 2);
+        }
+        p
+    }
+
+    #[test]
+    fn a_copy_is_scheduled_by_its_shift() {
+        let (p, o) = (two_copies(), ScheduleOptions::default());
+        let mut shifted = Shifted::default();
+        shifted.find(&p, &o);
+        assert!(shifted.exists());
+        let (ii, starts) =
+            (17..60).find_map(|ii| Some((ii, shifted.solve(&p, &o, ii)?.to_vec()))).expect("fits");
+        let apart = |k: usize| (starts[9 + k] - starts[1 + k]).rem_euclid(ii.into());
+        assert!(apart(0) > 0);
+        assert!((1..8).all(|k| apart(k) == apart(0)), "{starts:?} at {ii}");
+        // Legal by the checker that shares no code with this.
+        let mut s = RegionSchedule { ii, generator: Generator::CostBased, ..RegionSchedule::default() };
+        let earliest = starts.iter().min().copied().unwrap_or(0).div_euclid(ii.into()) * i64::from(ii);
+        for &t in &starts {
+            let start = u32::try_from(t - earliest).expect("small");
+            s.start.push(start);
+            s.stage.push(start / ii);
+            s.order.push(0);
+        }
+        let rules = [Rule::Complete, Rule::Stage, Rule::Dependence, Rule::Slot, Rule::Pool, Rule::Bound];
+        let wrong: Vec<_> = verify(&p, &s).into_iter().filter(|v| rules.contains(&v.rule)).collect();
+        assert_eq!(wrong, []);
+    }
+
+    #[test]
+    fn what_differs_in_one_edge_is_no_copy() {
+        let (mut p, mut shifted) = (two_copies(), Shifted::default());
+        let op = |k: u32| Node::from_u32(k);
+        p.add_edge(op(2), op(4), 3, 0);
+        shifted.find(&p, &ScheduleOptions::default());
+        assert!(!shifted.exists());
+    }
+}
