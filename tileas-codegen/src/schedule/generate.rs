@@ -85,8 +85,9 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
     Ok(p)
 }
 
-const RUNGS: [super::Rung; 6] = [
+const RUNGS: [super::Rung; 7] = [
     super::Rung::RauRefinement,
+    super::Rung::RowPacking,
     super::Rung::DeepestRetry,
     super::Rung::InitialPlacement,
     super::Rung::CostBasedPlacement,

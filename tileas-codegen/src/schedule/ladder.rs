@@ -17,6 +17,7 @@ use super::graph::Graph;
 use super::ims::{Outcome, Priority, Stuck};
 use super::options::{Rung, ScheduleOptions};
 use super::problem::Problem;
+use super::rows::RowPacking;
 use super::trail::TryEnd;
 
 /// On the way up an II gets one part in this many of the steps of exact search that are left.
@@ -63,12 +64,34 @@ impl CostBased {
             return false;
         }
         self.end = None;
-        if self.place(p, g, o, ii, 0) != Some(true) {
-            self.first_failed = ii;
+        // Where rows can be packed the first attempt is a short one: it succeeds soon or after many evictions.
+        let packs = o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims);
+        self.ims.hurry = packs;
+        let placed = self.place(p, g, o, ii, 0) == Some(true);
+        self.ims.hurry = false;
+        let rung = match placed {
+            true => Rung::RauRefinement,
+            false if packs && self.pack_rows(p, g, o, ii) => Rung::RowPacking,
+            false => {
+                self.first_failed = if packs { 0 } else { ii };
+                return false;
+            }
+        };
+        let found = self.succeed(p, g, o, ii, rung);
+        self.record(ii, self.rung.filter(|_| found));
+        found
+    }
+
+    /// A packing of rows; a success is in `ims.start`, and in the table.
+    fn pack_rows(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        if self.rows_failed == ii || !self.clear_table(p, o, ii) {
             return false;
         }
-        let found = self.succeed(p, g, o, ii, Rung::RauRefinement);
-        self.record(ii, self.rung.filter(|_| found));
+        let found = self.rows.attempt(g, &mut self.rrt, &mut self.ims, ii.into());
+        self.steps += std::mem::take(&mut self.rows.probes);
+        if !found {
+            self.rows_failed = ii;
+        }
         found
     }
 
@@ -85,6 +108,9 @@ impl CostBased {
                 Some(false) => {}
                 None => return false,
             }
+        }
+        if o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims) && self.pack_rows(p, g, o, ii) {
+            return self.succeed(p, g, o, ii, Rung::RowPacking);
         }
         if let Some(rung) = self.climb_arms(p, g, o, ii) {
             return self.succeed(p, g, o, ii, rung);

@@ -71,6 +71,8 @@ pub enum G2Horizon {
 pub enum Rung {
     /// Iterative modulo scheduling with eviction.
     RauRefinement,
+    /// Rows first, stages at the end.
+    RowPacking,
     /// The retry arm over all ops at the largest horizon.
     DeepestRetry,
     /// The group driver with its four arms.
@@ -88,6 +90,7 @@ impl Rung {
     pub fn name(self) -> &'static str {
         match self {
             Rung::RauRefinement => "rau_refinement",
+            Rung::RowPacking => "row_packing",
             Rung::DeepestRetry => "deepest_retry",
             Rung::InitialPlacement => "initial_placement",
             Rung::CostBasedPlacement => "cost_based_placement",
@@ -103,7 +106,7 @@ pub struct Rungs(u8);
 
 impl Rungs {
     /// All of them.
-    pub const ALL: Rungs = Rungs(0x3f);
+    pub const ALL: Rungs = Rungs(0x7f);
 
     /// Some of them.
     pub fn only(rungs: &[Rung]) -> Rungs {
