@@ -589,7 +589,7 @@ fn scheduling_options_have_their_published_names_and_defaults() {
         ("serial-threshold", "8", "0 to 1000000"),
         ("max-constraint-iterations", "16", "0 to 1000"),
         ("rrt-size-threshold", "4096", "0 to 2147483647"),
-        ("arm-policy", "first-success", "first-success, lowest-cost"),
+        ("arm-policy", "first-success", "first-success, lowest-cost, permute"),
         ("g2-horizon", "growing", "growing, fixed"),
         ("permute-budget", "24", "1 to 1000000"),
         ("ii-cap", "serial", "serial, or 1 to 2147483647"),

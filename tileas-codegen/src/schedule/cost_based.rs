@@ -17,6 +17,7 @@ use super::driver::Driver;
 use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
+use super::ladder::setup_steps;
 use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::packing::Packing;
@@ -295,7 +296,7 @@ impl CostBased {
             let far = stride > 1;
             let mut share = left.min(if far { slice / 8 } else { slice } + 1);
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
-            let setup = 1 + (u64::from(g.n) + u64::from(ii)) / 16;
+            let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
             left = left.saturating_sub(share.max(setup));
             share = share.saturating_sub(setup);
             let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)

@@ -25,6 +25,11 @@ const WAY_UP: u64 = 3;
 /// The same for the steps of the arms.
 const ARMS_WAY_UP: u64 = 4;
 
+/// Steps that setting up exact or tabu search is worth, beyond what is too little to count.
+pub(super) fn setup_steps(g: &Graph) -> u64 {
+    u64::from(g.n) * u64::from(g.n) / 8
+}
+
 impl CostBased {
     /// All rungs at one II; a success is left in `best`.
     pub(super) fn try_ii(
@@ -250,10 +255,11 @@ impl CostBased {
         parts: u64,
     ) -> bool {
         let share = self.exact_left / parts;
-        if share == 0 || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
+        let setup = setup_steps(g);
+        if share <= setup || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
             return false;
         }
-        let mut left = share;
+        let mut left = share - setup;
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let answer = self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left);
         self.exact_left -= share - left;

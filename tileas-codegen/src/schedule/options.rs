@@ -54,6 +54,8 @@ pub enum ArmPolicy {
     FirstSuccess,
     /// Every arm proposes one seat, the cheapest is taken.
     LowestCost,
+    /// The permute arm alone; a group it cannot seat ends the attempt.
+    Permute,
 }
 
 /// How the admission horizon of `max_depth` (gate G2) moves.
