@@ -35,6 +35,8 @@ def main():
             optimal = ii <= lower
             open_gap = ii == best and best > lower
         families.setdefault(family, []).append((ii / lower, optimal, open_gap, float(micros)))
+        if not others:
+            continue
         # A scheduler that finds nothing ends with the serial schedule.
         simple = [int(other if other != "-" else others[0]) / lower for other in others]
         sizes.setdefault((family, int(size)), []).append([ii / lower, *simple])
@@ -51,11 +53,11 @@ def main():
             f"| {times[n // 2]:.0f} | {times[-1] / 1000:.1f} |"
         )
     print()
-    print("| family | ops | all strategies | Rau's method | arms | serial |")
-    print("|---|---|---|---|---|---|")
+    print("| family | ops | all strategies | Rau only | all arms | permute only | serial |")
+    print("|---|---|---|---|---|---|---|")
     for (family, size), loops in sizes.items():
         mean = [sum(column) / len(loops) for column in zip(*loops)]
-        print(f"| {family} | {size} | {mean[0]:.4f} | {mean[3]:.3f} | {mean[2]:.3f} | {mean[1]:.2f} |")
+        print(f"| {family} | {size} | {mean[0]:.4f} | {mean[3]:.3f} | {mean[2]:.3f} | {mean[4]:.3f} | {mean[1]:.2f} |")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 //! Schedules the random families and writes what a comparison with a constraint solver needs.
 //!
-//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [all]]`
-//! writes `OUT.tsv` (one line per loop: name, family, ops, II, bound, known optimum or `-`, whether the II is proven
-//! optimal, strategy, microseconds on a warm scheduler, the size asked for, and the II of the serial schedule, of the arms
-//! alone and of one pass of Rau's method alone, `-` where it falls back to the serial one) and `OUT.json` (documents of the loops that are not proven
-//! optimal, or with `all` of every loop, for `benches/quality/judge.py`).
+//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [DETAIL
+//! [FIRST_SEED [FAMILIES]]]]` (sizes and families are lists with commas) writes `OUT.tsv` (one line per loop: name, family, ops,
+//! II, bound, known optimum or `-`, whether the II is proven optimal, strategy, microseconds on a warm scheduler, the size asked for,
+//! and the II of the serial schedule, of all arms, of one pass of Rau's method and of the permute arm, each alone, `-` where it
+//! falls back to the serial one) and `OUT.json` (documents of the loops that are not proven optimal, for
+//! `benches/quality/judge.py`). DETAIL: `open` is that, `all` has documents of every loop, `some` leaves the simpler schedulers out.
 
 use std::fmt::Write;
 use std::time::Instant;

@@ -1,6 +1,6 @@
 //! The strategies at one II, in the order they are tried.
 //!
-//! `rau_refinement` (iterative modulo scheduling with eviction) → `deepest_retry` (the retry arm at the largest horizon)
+//! `rau_refinement` (iterative modulo scheduling with eviction) → `row_packing` (rows first, stages at the end) → `deepest_retry` (the retry arm at the largest horizon)
 //! → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
 //! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (tabu search
 //! belongs to it, and runs below a success only). The first success ends the ladder.

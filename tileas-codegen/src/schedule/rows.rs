@@ -294,3 +294,64 @@ impl RowPacking {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::families::Family;
+    use super::super::options::Rung;
+    use super::super::verify::verify;
+    use super::super::{Rungs, ScheduleOptions, Scheduler};
+    use super::*;
+
+    /// Component numbers against reachability, by brute force.
+    #[test]
+    fn components_are_those_of_mutual_reach() {
+        let mut tied = 0;
+        for seed in 0..40 {
+            for family in [Family::Attention, Family::Layered, Family::Pinned] {
+                let (p, _) = family.problem(20, seed);
+                let mut g = Graph::default();
+                assert!(g.build(&p));
+                let n = g.n as usize;
+                let mut reach = vec![vec![false; n]; n];
+                for (u, row) in reach.iter_mut().enumerate() {
+                    row[u] = true;
+                    g.succ.of(u as u32).iter().for_each(|a| row[a.node as usize] = true);
+                }
+                for k in 0..n {
+                    for u in 0..n {
+                        for v in 0..n {
+                            reach[u][v] |= reach[u][k] && reach[k][v];
+                        }
+                    }
+                }
+                let mut rows = RowPacking::default();
+                rows.find_components(&g);
+                for u in 0..n {
+                    for v in 0..n {
+                        let both = reach[u][v] && reach[v][u];
+                        assert_eq!(rows.component[u] == rows.component[v], both, "{}: {u} {v}", p.name());
+                        tied += u32::from(both && u != v);
+                        // Operands come after what needs them.
+                        assert!(both || !reach[u][v] || rows.component[u] > rows.component[v]);
+                    }
+                }
+            }
+        }
+        assert!(tied > 100);
+    }
+
+    /// Alone, on loops that no unit has a cycle to spare in: legal, and mostly at the bound.
+    #[test]
+    fn full_units_are_filled() {
+        let o = ScheduleOptions { rungs: Rungs::only(&[Rung::RowPacking]), ..ScheduleOptions::default() };
+        let (mut scheduler, mut full) = (Scheduler::new(), 0);
+        for seed in 0..30 {
+            let (p, _) = Family::Elementwise.problem(48, seed);
+            let s = scheduler.schedule(&p, &o).unwrap();
+            assert_eq!(verify(&p, &s), []);
+            full += u32::from(s.ii == s.bounds.max());
+        }
+        assert!(full >= 27, "{full} of 30");
+    }
+}
