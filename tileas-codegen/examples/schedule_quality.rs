@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [DETAIL
 //! [FIRST_SEED [FAMILIES]]]]` (sizes and families are lists with commas) writes `OUT.tsv` (one line per loop: name, family, ops,
-//! II, bound, known optimum or `-`, whether the II is proven optimal, strategy, microseconds on a warm scheduler, the size asked for,
+//! II, proven lower bound, known optimum or `-`, whether the II is proven optimal, strategy, microseconds on a warm scheduler, the size asked for,
 //! and the II of the serial schedule, of all arms, of one pass of Rau's method and of the permute arm, each alone, `-` where it
 //! falls back to the serial one) and `OUT.json` (documents of the loops that are not proven optimal, for
 //! `benches/quality/judge.py`). DETAIL: `open` is that, `all` has documents of every loop, `some` leaves the simpler schedulers out.
@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let proven = schedule.stats.ii_is_optimal || Some(schedule.ii) == known;
                 let rung = schedule.stats.rung.map_or("serial", |r| r.name());
                 let known_text = known.map_or("-".to_owned(), |k| k.to_string());
-                let (name, bound) = (problem.name(), schedule.bounds.max());
+                let (name, bound) = (problem.name(), schedule.bounds.max().max(schedule.trail.proven));
                 let others =
                     if detail == "some" { String::new() } else { simpler(&problem, &mut scheduler)? };
                 let (ops, ii, family) = (problem.num_nodes(), schedule.ii, family.name());
