@@ -1,7 +1,7 @@
 //! The strategies at one II, in the order they are tried.
 //!
-//! `rau_refinement` (iterative modulo scheduling with eviction) → `row_packing` (rows first, stages at the end) → `deepest_retry` (the retry arm at the largest horizon)
-//! → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
+//! `rau_refinement` (iterative modulo scheduling with eviction) → `row_packing` (rows first, stages at the end) →
+//! `deepest_retry` (the retry arm at the largest horizon) → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
 //! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (tabu search
 //! belongs to it, and runs below a success only). The first success ends the ladder.
 //! Intermediate state, dead ops in the snapshot, is kept from `deepest_retry` to the first placements and cleared
@@ -24,6 +24,9 @@ use super::trail::TryEnd;
 const WAY_UP: u64 = 3;
 /// The same for the steps of the arms.
 const ARMS_WAY_UP: u64 = 4;
+
+/// Stages above the least that a packing of rows may take where nothing else was tried.
+const MORE_STAGES: i64 = 2;
 
 /// Steps that setting up exact or tabu search is worth, beyond what is too little to count.
 pub(super) fn setup_steps(g: &Graph) -> u64 {
@@ -83,6 +86,15 @@ impl CostBased {
             }
         };
         let found = self.succeed(p, g, o, ii, rung);
+        let stages = |starts: &[i64]| starts.iter().max().map_or(0, |&t| t / i64::from(ii));
+        if found
+            && rung == Rung::RowPacking
+            && stages(&self.ims.start) > stages(&self.ims.early) + MORE_STAGES
+        {
+            // Others may do with fewer; its turn comes again.
+            self.rung = None;
+            return false;
+        }
         self.record(ii, self.rung.filter(|_| found));
         found
     }
