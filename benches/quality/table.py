@@ -6,7 +6,9 @@ Out: per family the number of loops, how many intervals are proven optimal, how 
 found, mean and largest ratio to the best known lower bound, and scheduling times; then the mean ratio per family and size
 beside those of simpler schedulers.
 
-Usage: table.py SCHEDULE.tsv [JUDGE.tsv]
+A third file, that of the example `exact_labels`, adds what exact mode proved or found.
+
+Usage: table.py SCHEDULE.tsv [JUDGE.tsv [LABELS.tsv...]]
 """
 
 import sys
@@ -19,6 +21,7 @@ def read(name):
 
 def main():
     judged = {row[0]: row for row in read(sys.argv[2])} if len(sys.argv) > 2 else {}
+    labels = {row[0]: row for name in sys.argv[3:] for row in read(name)}
     families = {}
     sizes = {}
     for name, family, _ops, ii, bound, known, proven, _rung, micros, size, *others in read(sys.argv[1]):
@@ -27,14 +30,20 @@ def main():
         open_gap = False
         if optimal:
             lower = ii
-        elif name in judged:
-            low, high = int(judged[name][4]), judged[name][5]
-            # The judge's own lower bound leaves recurrences out; both are proofs.
-            lower = max(lower, low)
-            best = min(ii, int(high)) if high not in ("None", "-") else ii
+        elif name in judged or name in labels:
+            best = ii
+            # The judge's own lower bound leaves recurrences out; all are proofs.
+            if name in judged:
+                low, high = int(judged[name][4]), judged[name][5]
+                lower = max(lower, low)
+                best = min(best, int(high)) if high not in ("None", "-") else best
+            if name in labels:
+                lower, best = max(lower, int(labels[name][6])), min(best, int(labels[name][7]))
             optimal = ii <= lower
             open_gap = ii == best and best > lower
         families.setdefault(family, []).append((ii / lower, optimal, open_gap, float(micros)))
+        if not others:
+            continue
         # A scheduler that finds nothing ends with the serial schedule.
         simple = [int(other if other != "-" else others[0]) / lower for other in others]
         sizes.setdefault((family, int(size)), []).append([ii / lower, *simple])
@@ -51,11 +60,11 @@ def main():
             f"| {times[n // 2]:.0f} | {times[-1] / 1000:.1f} |"
         )
     print()
-    print("| family | ops | all strategies | Rau's method | arms | serial |")
-    print("|---|---|---|---|---|---|")
+    print("| family | ops | all strategies | Rau only | all arms | permute only | serial |")
+    print("|---|---|---|---|---|---|---|")
     for (family, size), loops in sizes.items():
         mean = [sum(column) / len(loops) for column in zip(*loops)]
-        print(f"| {family} | {size} | {mean[0]:.4f} | {mean[3]:.3f} | {mean[2]:.3f} | {mean[1]:.2f} |")
+        print(f"| {family} | {size} | {mean[0]:.4f} | {mean[3]:.3f} | {mean[2]:.3f} | {mean[4]:.3f} | {mean[1]:.2f} |")
 
 
 if __name__ == "__main__":

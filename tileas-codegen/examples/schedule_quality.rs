@@ -1,26 +1,33 @@
 //! Schedules the random families and writes what a comparison with a constraint solver needs.
 //!
-//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [all]]`
-//! writes `OUT.tsv` (one line per loop: name, family, ops, II, bound, known optimum or `-`, whether the II is proven
-//! optimal, strategy, microseconds on a warm scheduler, the size asked for, and the II of the serial schedule, of the arms
-//! alone and of one pass of Rau's method alone, `-` where it falls back to the serial one) and `OUT.json` (documents of the loops that are not proven
-//! optimal, or with `all` of every loop, for `benches/quality/judge.py`).
+//! `cargo run --release -p tileas-codegen --features serde,arbitrary --example schedule_quality -- OUT SEEDS [SIZES [DETAIL
+//! [FIRST_SEED [FAMILIES]]]]` (sizes and families are lists with commas) writes `OUT.tsv` (one line per loop: name, family, ops,
+//! II, proven lower bound, known optimum or `-`, whether the II is proven optimal, strategy, microseconds on a warm scheduler, the size asked for,
+//! and the II of the serial schedule, of all arms, of one pass of Rau's method and of the permute arm, each alone, `-` where it
+//! falls back to the serial one) and `OUT.json` (documents of the loops that are not proven optimal, for
+//! `benches/quality/judge.py`). DETAIL: `open` is that, `all` has documents of every loop, `some` leaves the simpler schedulers out.
 
 use std::fmt::Write;
 use std::time::Instant;
 use tileas_codegen::schedule::families::Family;
 use tileas_codegen::schedule::json::Document;
 use tileas_codegen::schedule::{
-    Problem, RegionSchedule, Rung, Rungs, ScheduleOptions, Scheduler, SchedulerChoice, verify::verify,
+    ArmPolicy, Problem, RegionSchedule, Rung, Rungs, ScheduleOptions, Scheduler, SchedulerChoice,
+    verify::verify,
 };
+
+/// The fastest of so many runs counts, but of those above so many microseconds the first one does.
+const REPEATS: u32 = 5;
+const LONG: f64 = 20_000.0;
 
 /// What simpler schedulers reach: serial, the arms alone, Rau's method alone.
 fn simpler(problem: &Problem, scheduler: &mut Scheduler) -> Result<String, Box<dyn std::error::Error>> {
     let all = ScheduleOptions::default();
     let alone = |rung| ScheduleOptions { rungs: Rungs::only(&[rung]), attempts: 1, ..all.clone() };
     let serial = ScheduleOptions { scheduler: SchedulerChoice::Serial, ..all.clone() };
+    let permute = ScheduleOptions { arm_policy: ArmPolicy::Permute, ..alone(Rung::InitialPlacement) };
     let mut text = String::new();
-    for options in [serial, alone(Rung::InitialPlacement), alone(Rung::RauRefinement)] {
+    for options in [serial, alone(Rung::InitialPlacement), alone(Rung::RauRefinement), permute] {
         let schedule = scheduler.schedule(problem, &options)?;
         match schedule.status.serial_fallback {
             true => text.push_str("\t-"),
@@ -34,20 +41,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let out = args.get(1).ok_or("usage: schedule_quality OUT SEEDS [SIZES]")?;
     let seeds: u64 = args.get(2).map_or(Ok(6), |s| s.parse())?;
-    let every = args.get(4).is_some_and(|s| s == "all");
+    let detail = args.get(4).map_or("open", |s| s);
+    let every = detail == "all";
     let sizes = args.get(3).map_or("8,12,16,24,32,48,64", |s| s);
     let sizes: Vec<u32> = sizes.split(',').map(|s| s.parse()).collect::<Result<_, _>>()?;
+    let first: u64 = args.get(5).map_or(Ok(0), |s| s.parse())?;
+    let wanted = args.get(6).map(String::as_str);
+    let families =
+        Family::ALL.into_iter().filter(|f| wanted.is_none_or(|w| w.split(',').any(|w| w == f.name())));
     let options = ScheduleOptions::default();
     let (mut scheduler, mut schedule) = (Scheduler::new(), RegionSchedule::default());
     let (mut table, mut open) = (String::new(), Vec::new());
-    for family in Family::ALL {
+    for family in families {
         for &size in &sizes {
-            for seed in 0..seeds {
+            for seed in first..first + seeds {
                 let (problem, known) = family.problem(size, seed);
                 scheduler.schedule_into(&problem, &options, &mut schedule)?;
-                let begin = Instant::now();
-                scheduler.schedule_into(&problem, &options, &mut schedule)?;
-                let micros = begin.elapsed().as_secs_f64() * 1e6;
+                let mut micros = f64::INFINITY;
+                for _ in 0..REPEATS {
+                    let begin = Instant::now();
+                    scheduler.schedule_into(&problem, &options, &mut schedule)?;
+                    micros = micros.min(begin.elapsed().as_secs_f64() * 1e6);
+                    if micros > LONG {
+                        break;
+                    }
+                }
                 let violations = verify(&problem, &schedule);
                 if !violations.is_empty() {
                     return Err(format!("{}: {violations:?}", problem.name()).into());
@@ -55,8 +73,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let proven = schedule.stats.ii_is_optimal || Some(schedule.ii) == known;
                 let rung = schedule.stats.rung.map_or("serial", |r| r.name());
                 let known_text = known.map_or("-".to_owned(), |k| k.to_string());
-                let (name, bound) = (problem.name(), schedule.bounds.max());
-                let others = simpler(&problem, &mut scheduler)?;
+                let (name, bound) = (problem.name(), schedule.bounds.max().max(schedule.trail.proven));
+                let others =
+                    if detail == "some" { String::new() } else { simpler(&problem, &mut scheduler)? };
                 let (ops, ii, family) = (problem.num_nodes(), schedule.ii, family.name());
                 writeln!(
                     table,

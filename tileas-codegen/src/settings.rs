@@ -162,7 +162,8 @@ word_setting!(ConstraintMode: "spec" => ConstraintMode::Spec, "strict" => Constr
 word_setting!(RegallocMode: "report" => RegallocMode::Report, "plan" => RegallocMode::Plan);
 word_setting!(CycleModel: "slot" => CycleModel::Slot, "real" => CycleModel::Real);
 word_setting!(SelectorKind: "auto" => SelectorKind::Auto, "spec" => SelectorKind::Spec);
-word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost);
+word_setting!(ArmPolicy: "first-success" => ArmPolicy::FirstSuccess, "lowest-cost" => ArmPolicy::LowestCost,
+    "permute" => ArmPolicy::Permute);
 word_setting!(G2Horizon: "growing" => G2Horizon::Growing, "fixed" => G2Horizon::Fixed);
 word_setting!(PipelineStrategy: "auto" => PipelineStrategy::Auto, "none" => PipelineStrategy::None,
     "unspecialized" => PipelineStrategy::Unspecialized, "warp-specialize" => PipelineStrategy::WarpSpecialize);
@@ -283,7 +284,7 @@ settings! {
     /// Seed of sampled priorities.
     seed: u64 = 0, "seed", Allowed::Int(0, u64::MAX);
     /// Choice among the placement arms of a ready group.
-    arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "arm-policy", Allowed::Words(&["first-success", "lowest-cost"]);
+    arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "arm-policy", Allowed::Words(&["first-success", "lowest-cost", "permute"]);
     /// Largest max_depth the arms admit: growing in the retry arm, or always 1.
     g2_horizon: G2Horizon = G2Horizon::Growing, "g2-horizon", Allowed::Words(&["growing", "fixed"]);
     /// Orders the permute arm looks at in one turn.

@@ -83,13 +83,13 @@ fn loops_of_known_kernels_are_scheduled_at_a_proven_optimum() {
     }
 }
 
-/// Attention in real cycles: name, resource bound, recurrence bound, the interval proven optimal.
+/// Attention in real cycles: name, resource bound, recurrence bound, the least interval. All are proven, by the heuristics
+/// here and by the solver of exact mode.
 const REAL: [(&str, u32, u32, u32); 15] = [
     ("one_corr", 1632, 1252, 1632),
     ("one_corr_f10", 1530, 1201, 1530),
     ("one_corr_f25", 1376, 1124, 1376),
     ("one_corr_f50", 1288, 996, 1288),
-    // The group alone takes 1384; 1420 is known to be optimal from elsewhere too.
     ("one_corr_fused_cal", 1384, 1368, 1420),
     ("one_fused_cal", 1600, 1368, 1600),
     ("one_group", 1848, 1252, 1848),
@@ -111,7 +111,7 @@ fn attention_in_real_cycles_is_optimal() {
         let p = problem("real", name);
         let s = schedule(name, &p, &ScheduleOptions::default());
         assert_eq!((s.bounds.resource, s.bounds.recurrence), (resource, recurrence), "{name}");
-        assert!(s.ii == expected && s.stats.ii_is_optimal, "{name}: {}", s.ii);
+        assert_eq!((s.ii, s.stats.ii_is_optimal), (expected, true), "{name}");
     }
 }
 

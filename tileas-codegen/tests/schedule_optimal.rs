@@ -180,12 +180,13 @@ mod with_solver {
             })
         );
         // Without steps nothing is proven beyond what the heuristics did, and nothing more is claimed.
-        let none = ScheduleOptions { optimal_steps: 0, ..options() };
+        let none = ScheduleOptions { optimal_steps: 0, exact_steps: 0, ..options() };
         let s = Scheduler::new().schedule(&p, &none).expect("a schedule");
         let o = s.optimality.expect("exact mode ran");
-        assert!(o.stage_count.0 < o.stage_count.1 && s.status.budget_exceeded, "{o}");
-        assert_eq!((o.ii.1, o.steps, o.ii.0 == o.ii.1), (s.ii, 0, s.stats.ii_is_optimal), "{o}");
-        let heuristic = Scheduler::new().schedule(&p, &ScheduleOptions::default()).expect("a schedule");
+        assert!(o.ii.0 < o.ii.1 && !s.stats.ii_is_optimal && s.status.budget_exceeded, "{o}");
+        assert_eq!((o.ii.1, o.steps, o.verdict()), (s.ii, 0, format!("bounds {}..{}", o.ii.0, s.ii)));
+        let alone = ScheduleOptions { exact_steps: 0, ..ScheduleOptions::default() };
+        let heuristic = Scheduler::new().schedule(&p, &alone).expect("a schedule");
         assert_eq!((heuristic.optimality, &heuristic.start), (None, &s.start));
     }
 

@@ -17,10 +17,12 @@ use super::driver::Driver;
 use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
+use super::ladder::setup_steps;
 use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::packing::Packing;
 use super::problem::{MAX_QUANTITY, Node, Problem};
+use super::rows::RowPacking;
 use super::rrt::Rrt;
 use super::shifted::Shifted;
 use super::trail::{Trail, TryEnd};
@@ -62,6 +64,7 @@ const CEILING_CLUSTER: i64 = 7000;
 pub(super) struct CostBased {
     pub(super) rrt: Rrt,
     pub ims: Ims,
+    pub(super) rows: RowPacking,
     pub(super) driver: Driver,
     pub(super) closure: Closure,
     pub(super) mirror: Graph,
@@ -82,8 +85,9 @@ pub(super) struct CostBased {
     deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
-    /// Where Rau's method has failed before anything else was tried.
+    /// Where Rau's method, and the packing of rows, have failed before anything else was tried.
     pub(super) first_failed: u32,
+    pub(super) rows_failed: u32,
     pub(super) saved: Vec<i64>,
     best: Vec<i64>,
     pub attempts: u32,
@@ -120,7 +124,7 @@ impl CostBased {
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
-        self.first_failed = 0;
+        (self.first_failed, self.rows_failed) = (0, 0);
         self.trail.clear();
         self.closure.clear();
         self.mirrored = false;
@@ -130,7 +134,7 @@ impl CostBased {
         self.out_of_steps = false;
         (self.ims.placements, self.ims.evictions, self.ims.stuck) = (0, 0, None);
         // Whoever comes first: no rung begins with what another loop left behind.
-        self.ims.snug = true;
+        (self.ims.snug, self.ims.hurry) = (true, false);
         // A search that ends before its first attempt must not report the last problem's seats.
         self.ims.start.clear();
         if options.latency_ceilings && self.above_ceiling(p, g) {
@@ -292,7 +296,7 @@ impl CostBased {
             let far = stride > 1;
             let mut share = left.min(if far { slice / 8 } else { slice } + 1);
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
-            let setup = 1 + (u64::from(g.n) + u64::from(ii)) / 16;
+            let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
             left = left.saturating_sub(share.max(setup));
             share = share.saturating_sub(setup);
             let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)

@@ -5,7 +5,7 @@
 //! Each ready group runs its chain permute → fuse → retry → cost-based; success means that every ready op of the group
 //! is seated; the driver comes back until all ops are. If all four fail, retry and then cost-based try again with an
 //! empty snapshot; then the attempt ends. With `arm-policy = lowest-cost` every arm proposes one seat and the cheapest
-//! is taken, until the group's ready ops are seated.
+//! is taken, until the group's ready ops are seated; with `permute` there is no arm but the first.
 //!
 //! Three rungs of the ladder are here: `deepest_retry`, `initial_placement`, `cost_based_placement`. Cost: bounded by
 //! [`Arms::steps`]. Source: spec page 3 ("Strategy Orchestration"), page 4 ("Placement Arms").
@@ -131,9 +131,13 @@ impl Driver {
                     .or_else(|| seated(self.arms.retry(l, rrt, &group, false), Arm::Retry))
                     .or_else(|| seated(self.arms.cost_based(l, rrt, &group), Arm::CostBased))
             }
+            ArmPolicy::Permute => self.arms.permute(l, rrt, &group).then_some(Arm::Permute),
             ArmPolicy::LowestCost => self.cheapest_proposals(l, rrt, &group).then_some(Arm::Proposal),
         };
         let done = done.or_else(|| {
+            if l.options.arm_policy == ArmPolicy::Permute {
+                return None;
+            }
             self.arms.dead.fill(false);
             let revived = self.arms.retry(l, rrt, &group, false).then_some(Arm::Retry);
             revived.or_else(|| {

@@ -85,8 +85,9 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
     Ok(p)
 }
 
-const RUNGS: [super::Rung; 6] = [
+const RUNGS: [super::Rung; 7] = [
     super::Rung::RauRefinement,
+    super::Rung::RowPacking,
     super::Rung::DeepestRetry,
     super::Rung::InitialPlacement,
     super::Rung::CostBasedPlacement,
@@ -104,7 +105,11 @@ pub fn options(u: &mut Unstructured<'_>) -> Result<ScheduleOptions> {
         seed: u.arbitrary()?,
         // Small, so that running out is seen as well.
         step_limit: u.int_in_range(100..=20_000)?,
-        arm_policy: *u.choose(&[super::ArmPolicy::FirstSuccess, super::ArmPolicy::LowestCost])?,
+        arm_policy: *u.choose(&[
+            super::ArmPolicy::FirstSuccess,
+            super::ArmPolicy::LowestCost,
+            super::ArmPolicy::Permute,
+        ])?,
         arm_steps: u.int_in_range(0..=4_000)?,
         exact_steps: u.int_in_range(0..=20_000)?,
         lifetime_steps: u.int_in_range(0..=2_000)?,

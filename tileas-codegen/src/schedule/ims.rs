@@ -26,6 +26,8 @@ const INDEXED_ROWS: i64 = 1 << 16;
 /// attempt is local.
 const PATIENCE: u64 = 3;
 const CALM: u64 = 256;
+/// The same in a hurry.
+const HASTE: u64 = 8;
 /// Rounds of tightening windows through groups; windows are sound after any number of them.
 const GROUP_ROUNDS: u32 = 256;
 
@@ -97,6 +99,8 @@ pub(super) struct Ims {
     /// Longest reach of an op.
     reach: u32,
     near: Vec<u32>,
+    /// Whether an attempt ends after a few placements without progress.
+    pub hurry: bool,
     /// Whether seats without gaps are preferred on nearly full resources.
     pub snug: bool,
     /// Time runs backwards: starts are those of the mirrored loop, t stands for -1 - t in the table.
@@ -263,7 +267,10 @@ impl Ims {
         let mut word = 0;
         // Thrashing shows early: stop when the number of seated ops has not grown for a while.
         let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
-        let patient = PATIENCE * u64::from(g.n).min(CALM) + u64::from(g.n) / 8 + 16;
+        let patient = match self.hurry {
+            true => u64::from(g.n) / 8 + HASTE,
+            false => PATIENCE * u64::from(g.n).min(CALM) + u64::from(g.n) / 8 + 16,
+        };
         loop {
             while word < self.unplaced.len() && self.unplaced[word] == 0 {
                 word += 1;

@@ -1,7 +1,7 @@
 //! The strategies at one II, in the order they are tried.
 //!
-//! `rau_refinement` (iterative modulo scheduling with eviction) → `deepest_retry` (the retry arm at the largest horizon)
-//! → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
+//! `rau_refinement` (iterative modulo scheduling with eviction) → `row_packing` (rows first, stages at the end) →
+//! `deepest_retry` (the retry arm at the largest horizon) → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
 //! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (tabu search
 //! belongs to it, and runs below a success only). The first success ends the ladder.
 //! Intermediate state, dead ops in the snapshot, is kept from `deepest_retry` to the first placements and cleared
@@ -17,12 +17,21 @@ use super::graph::Graph;
 use super::ims::{Outcome, Priority, Stuck};
 use super::options::{Rung, ScheduleOptions};
 use super::problem::Problem;
+use super::rows::RowPacking;
 use super::trail::TryEnd;
 
 /// On the way up an II gets one part in this many of the steps of exact search that are left.
 const WAY_UP: u64 = 3;
 /// The same for the steps of the arms.
 const ARMS_WAY_UP: u64 = 4;
+
+/// Stages above the least that a packing of rows may take where nothing else was tried.
+const MORE_STAGES: i64 = 2;
+
+/// Steps that setting up exact or tabu search is worth, beyond what is too little to count.
+pub(super) fn setup_steps(g: &Graph) -> u64 {
+    u64::from(g.n) * u64::from(g.n) / 8
+}
 
 impl CostBased {
     /// All rungs at one II; a success is left in `best`.
@@ -63,12 +72,43 @@ impl CostBased {
             return false;
         }
         self.end = None;
-        if self.place(p, g, o, ii, 0) != Some(true) {
-            self.first_failed = ii;
+        // Where rows can be packed the first attempt is a short one: it succeeds soon or after many evictions.
+        let packs = o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims);
+        self.ims.hurry = packs;
+        let placed = self.place(p, g, o, ii, 0) == Some(true);
+        self.ims.hurry = false;
+        let rung = match placed {
+            true => Rung::RauRefinement,
+            false if packs && self.pack_rows(p, g, o, ii) => Rung::RowPacking,
+            false => {
+                self.first_failed = if packs { 0 } else { ii };
+                return false;
+            }
+        };
+        let found = self.succeed(p, g, o, ii, rung);
+        let stages = |starts: &[i64]| starts.iter().max().map_or(0, |&t| t / i64::from(ii));
+        if found
+            && rung == Rung::RowPacking
+            && stages(&self.ims.start) > stages(&self.ims.early) + MORE_STAGES
+        {
+            // Others may do with fewer; its turn comes again.
+            self.rung = None;
             return false;
         }
-        let found = self.succeed(p, g, o, ii, Rung::RauRefinement);
         self.record(ii, self.rung.filter(|_| found));
+        found
+    }
+
+    /// A packing of rows; a success is in `ims.start`, and in the table.
+    fn pack_rows(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        if self.rows_failed == ii || !self.clear_table(p, o, ii) {
+            return false;
+        }
+        let found = self.rows.attempt(g, &mut self.rrt, &mut self.ims, ii.into());
+        self.steps += std::mem::take(&mut self.rows.probes);
+        if !found {
+            self.rows_failed = ii;
+        }
         found
     }
 
@@ -85,6 +125,9 @@ impl CostBased {
                 Some(false) => {}
                 None => return false,
             }
+        }
+        if o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims) && self.pack_rows(p, g, o, ii) {
+            return self.succeed(p, g, o, ii, Rung::RowPacking);
         }
         if let Some(rung) = self.climb_arms(p, g, o, ii) {
             return self.succeed(p, g, o, ii, rung);
@@ -224,10 +267,11 @@ impl CostBased {
         parts: u64,
     ) -> bool {
         let share = self.exact_left / parts;
-        if share == 0 || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
+        let setup = setup_steps(g);
+        if share <= setup || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
             return false;
         }
-        let mut left = share;
+        let mut left = share - setup;
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let answer = self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left);
         self.exact_left -= share - left;

@@ -39,6 +39,7 @@ mod packing;
 pub mod problem;
 pub mod refine;
 pub mod render;
+mod rows;
 mod rrt;
 pub mod seam;
 pub mod select;

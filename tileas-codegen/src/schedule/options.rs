@@ -54,6 +54,8 @@ pub enum ArmPolicy {
     FirstSuccess,
     /// Every arm proposes one seat, the cheapest is taken.
     LowestCost,
+    /// The permute arm alone; a group it cannot seat ends the attempt.
+    Permute,
 }
 
 /// How the admission horizon of `max_depth` (gate G2) moves.
@@ -71,6 +73,8 @@ pub enum G2Horizon {
 pub enum Rung {
     /// Iterative modulo scheduling with eviction.
     RauRefinement,
+    /// Rows first, stages at the end.
+    RowPacking,
     /// The retry arm over all ops at the largest horizon.
     DeepestRetry,
     /// The group driver with its four arms.
@@ -88,6 +92,7 @@ impl Rung {
     pub fn name(self) -> &'static str {
         match self {
             Rung::RauRefinement => "rau_refinement",
+            Rung::RowPacking => "row_packing",
             Rung::DeepestRetry => "deepest_retry",
             Rung::InitialPlacement => "initial_placement",
             Rung::CostBasedPlacement => "cost_based_placement",
@@ -103,7 +108,7 @@ pub struct Rungs(u8);
 
 impl Rungs {
     /// All of them.
-    pub const ALL: Rungs = Rungs(0x3f);
+    pub const ALL: Rungs = Rungs(0x7f);
 
     /// Some of them.
     pub fn only(rungs: &[Rung]) -> Rungs {

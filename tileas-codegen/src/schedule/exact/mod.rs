@@ -149,7 +149,7 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
-        self.model.build_pairs(rrt);
+        self.model.build_pairs();
         let m = self.model.ops.len();
         self.weight.clear();
         self.weight.resize(m, 1);

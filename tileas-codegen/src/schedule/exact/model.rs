@@ -70,6 +70,8 @@ pub(super) struct Model {
     pub spare: Vec<u32>,
     pub resources: usize,
     // Scratch.
+    shares: Vec<u64>,
+    mates: Vec<u32>,
     reach: Vec<Set>,
     scc: Vec<u32>,
 }
@@ -114,8 +116,8 @@ impl Model {
     }
 
     /// What only the exact search needs: collisions of pairs.
-    pub fn build_pairs(&mut self, rrt: &Rrt) {
-        self.find_clashes(rrt);
+    pub fn build_pairs(&mut self) {
+        self.find_clashes();
     }
 
     /// Least `start[b] - start[a]` over all paths inside their component, or [`NO_PATH`].
@@ -212,25 +214,31 @@ impl Model {
         }
     }
 
-    fn find_clashes(&mut self, rrt: &Rrt) {
+    fn find_clashes(&mut self) {
         let ii = self.ii;
-        let caps = rrt.capacities();
         self.clashes.clear();
         self.clash_of.clear();
-        for &u in &self.ops {
-            for &v in &self.ops {
+        // Most pairs share nothing.
+        self.shares.clear();
+        for &(first, last) in &self.piece_of {
+            let of = self.pieces[first as usize..last as usize].iter();
+            self.shares.push(of.fold(0, |set, p| set | 1 << (p.resource % 64)));
+        }
+        for (a, &(from, to)) in self.piece_of.iter().enumerate() {
+            for (b, &(from2, to2)) in self.piece_of.iter().enumerate() {
                 let first = self.clashes.len() as u32;
-                if u != v {
-                    for (r, at, len, units) in rrt.pieces(Node::from_u32(u)) {
-                        for (r2, at2, len2, units2) in rrt.pieces(Node::from_u32(v)) {
-                            if r != r2 {
+                if a != b && self.shares[a] & self.shares[b] != 0 {
+                    for p in &self.pieces[from as usize..to as usize] {
+                        for q in &self.pieces[from2 as usize..to2 as usize] {
+                            if p.resource != q.resource {
                                 continue;
                             }
-                            let cap = caps[r as usize];
-                            // at2 + t in (at - len2, at + len).
-                            let first = (at + ii - at2 + ii - (len2 - 1)) % ii;
-                            let len = (len + len2 - 1).min(ii);
-                            self.clashes.push(Clash { first, len, sure: units + units2 > cap });
+                            let cap = self.cap[p.resource as usize];
+                            // Offset of `q` + t in (that of `p` - length of `q`, that of `p` + its length).
+                            let first = (p.offset + ii - q.offset + ii - (q.len - 1)) % ii;
+                            let len = (p.len + q.len - 1).min(ii);
+                            let sure = u64::from(p.units) + u64::from(q.units) > cap;
+                            self.clashes.push(Clash { first, len, sure });
                         }
                     }
                 }
@@ -244,9 +252,10 @@ impl Model {
         let m = self.ops.len();
         self.class.clear();
         self.class.resize(m, u32::MAX);
-        let alone = |s: &Self, a: usize| {
-            s.component[a] != s.rooted && (0..m).all(|b| b == a || s.component[b] != s.component[a])
-        };
+        self.mates.clear();
+        self.mates.resize(self.components, 0);
+        self.component.iter().for_each(|&c| self.mates[c as usize] += 1);
+        let alone = |s: &Self, a: usize| s.component[a] != s.rooted && s.mates[s.component[a] as usize] == 1;
         let same = |s: &Self, a: usize, b: usize| {
             let key = |x: &Piece| (x.resource, x.offset, x.len);
             s.pieces(a).iter().map(key).eq(s.pieces(b).iter().map(key))
