@@ -96,6 +96,7 @@ fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> b
 fn value_names(f: &Function) -> Vec<String> {
     let named = |v: Value| f.value_name(v).filter(|s| is_identifier(s));
     let mut taken: FxHashSet<String> = FxHashSet::default();
+    taken.reserve(2 * f.params().len());
     let mut names: Vec<Option<String>> = Vec::with_capacity(f.params().len());
     for &v in f.params() {
         names.push(named(v).filter(|s| taken.insert((*s).to_owned())).map(str::to_owned));
@@ -167,7 +168,8 @@ impl Abi {
 
     /// Lists the parameters and makes their names unique.
     fn list(&mut self, global: &dyn Fn(&str) -> bool) {
-        let mut params = Vec::new();
+        let each = self.views.iter().map(|v| 1 + 2 * v.dims.len()).sum::<usize>();
+        let mut params = Vec::with_capacity(self.maps.len() + each + self.scalars.len());
         for i in 0..self.maps.len() {
             params.push(ParamMeta::tensor_map(self.map_name(i), i));
         }
@@ -186,6 +188,7 @@ impl Abi {
             params.push(ParamMeta::scalar(name, *s));
         }
         let mut taken: FxHashSet<String> = FxHashSet::default();
+        taken.reserve(params.len());
         let own = |p: &ParamMeta| matches!(p.kind, "pointer" | "scalar");
         for first in [true, false] {
             for p in params.iter_mut().filter(|p| own(p) == first) {
@@ -278,9 +281,9 @@ impl Abi {
         nv
     }
 
-    /// Parameter list and tensor maps for the host, in declaration order.
-    pub fn describe(&self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
-        let mut maps = Vec::new();
+    /// Parameter list and tensor maps for the host, in declaration order. Gives the list away.
+    pub fn describe(&mut self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
+        let mut maps = Vec::with_capacity(self.maps.len());
         for m in &self.maps {
             let v = &self.views[m.view];
             let rank = v.dims.len();
@@ -301,7 +304,7 @@ impl Abi {
                 l2: if m.loads { "b256" } else { "none" },
             });
         }
-        (self.params.clone(), maps)
+        (std::mem::take(&mut self.params), maps)
     }
 
     /// Conditions on views that the code relies on.
