@@ -92,11 +92,21 @@ fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> b
     (1_u64..).map(|n| format!("{wish}_{n}")).find(|name| free(name)).unwrap_or(wish)
 }
 
+/// Whether all names differ. They nearly always do, and then nothing needs to be remembered.
+fn all_differ<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut names: SmallVec<[&str; 32]> = names.collect();
+    names.sort_unstable();
+    names.windows(2).all(|w| w[0] != w[1])
+}
+
 /// The names of views and scalars in launch metadata: those of the IR, or `arg` and the position. All differ.
 fn value_names(f: &Function) -> Vec<String> {
     let named = |v: Value| f.value_name(v).filter(|s| is_identifier(s));
+    let written = || f.params().iter().filter_map(|&v| named(v));
+    if written().count() == f.params().len() && all_differ(written()) {
+        return written().map(str::to_owned).collect();
+    }
     let mut taken: FxHashSet<String> = FxHashSet::default();
-    taken.reserve(2 * f.params().len());
     let mut names: Vec<Option<String>> = Vec::with_capacity(f.params().len());
     for &v in f.params() {
         names.push(named(v).filter(|s| taken.insert((*s).to_owned())).map(str::to_owned));
@@ -187,8 +197,11 @@ impl Abi {
         for (_, name, s) in &self.scalars {
             params.push(ParamMeta::scalar(name, *s));
         }
+        if all_differ(params.iter().map(|p| p.name.as_str())) && !params.iter().any(|p| global(&p.name)) {
+            self.params = params;
+            return;
+        }
         let mut taken: FxHashSet<String> = FxHashSet::default();
-        taken.reserve(params.len());
         let own = |p: &ParamMeta| matches!(p.kind, "pointer" | "scalar");
         for first in [true, false] {
             for p in params.iter_mut().filter(|p| own(p) == first) {
