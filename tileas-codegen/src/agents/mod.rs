@@ -243,7 +243,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
 
     let mut plan = AgentPlan {
         agents: PrimaryMap::new(),
-        op_agent: SecondaryMap::new(),
+        op_agent: SecondaryMap::with_capacity(func.num_ops()),
         num_threads: 0,
         entry_reg_cap: 0,
     };

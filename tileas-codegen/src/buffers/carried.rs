@@ -75,7 +75,7 @@ pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
     for l in func.ops().filter(|&op| func.opcode(op) == Opcode::For) {
         for n in (0..for_args(func, l).len()).filter(|&n| is_stored(func, for_args(func, l)[n])) {
             if all.is_empty() {
-                all.extend(func.ops());
+                all = func.all_ops();
             }
             out.extend(ring(func, plan, &all, l, n));
         }

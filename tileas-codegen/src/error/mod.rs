@@ -73,11 +73,13 @@ pub type CodegenResult<T> = Result<T, CodegenError>;
 
 impl CodegenError {
     /// A new error without notes.
+    #[cold]
     pub fn new(code: Code, location: Loc, message: impl Into<String>) -> Self {
         CodegenError { code, message: message.into(), location, notes: Vec::new() }
     }
 
     /// Adds a note.
+    #[cold]
     #[must_use]
     pub fn note(mut self, location: Loc, text: impl Into<String>) -> Self {
         self.notes.push((location, text.into()));

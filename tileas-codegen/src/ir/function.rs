@@ -674,17 +674,16 @@ impl Function {
     }
 
     /// Values of the segment of that name; empty when the op has none.
-    #[inline]
+    #[inline(always)]
     pub fn named_segment(&self, op: Op, name: &str) -> &[Value] {
-        // With a literal name, which inlining makes of it, each comparison is one of a few bytes.
-        match self.opcode(op).def().operands.iter().position(|s| s.name == name) {
+        match self.opcode(op).segment(name) {
             Some(n) => self.segment(op, n),
             None => &[],
         }
     }
 
     /// The first value of the segment of that name.
-    #[inline]
+    #[inline(always)]
     pub fn named_operand(&self, op: Op, name: &str) -> Option<Value> {
         self.named_segment(op, name).first().copied()
     }

@@ -158,7 +158,50 @@ pub struct OpDef {
 
 include!(concat!(env!("OUT_DIR"), "/opcodes.rs"));
 
+/// Segments of an op, at most.
+const MAX_SEGMENTS: usize = 8;
+
+/// Per op, the [`segment_key`]s of its segments; 0 behind the last.
+static SEGMENT_KEYS: [[u32; MAX_SEGMENTS]; OP_DEFS.len()] = {
+    let mut all = [[0; MAX_SEGMENTS]; OP_DEFS.len()];
+    let mut op = 0;
+    while op < OP_DEFS.len() {
+        let mut n = 0;
+        while n < OP_DEFS[op].operands.len() {
+            all[op][n] = segment_key(OP_DEFS[op].operands[n].name);
+            n += 1;
+        }
+        op += 1;
+    }
+    all
+};
+
+/// A number for a segment's name, different for all names there are: of a literal the compiler knows it, and searching
+/// takes no text.
+#[inline(always)]
+const fn segment_key(name: &str) -> u32 {
+    let name = name.as_bytes();
+    let n = name.len();
+    if n == 0 {
+        return 0;
+    }
+    u32::from_le_bytes([n as u8, name[0], name[n / 2], name[n - 1]])
+}
+
 impl Opcode {
+    /// The number of the segment of that name.
+    #[inline(always)]
+    pub fn segment(self, name: &str) -> Option<usize> {
+        let found = self.segment_by_key(segment_key(name));
+        debug_assert_eq!(found, self.def().operands.iter().position(|s| s.name == name), "{name}");
+        found
+    }
+
+    #[inline(never)]
+    fn segment_by_key(self, key: u32) -> Option<usize> {
+        SEGMENT_KEYS[self as usize].iter().position(|&k| k == key)
+    }
+
     /// The definition.
     #[inline]
     pub fn def(self) -> &'static OpDef {
@@ -200,6 +243,13 @@ mod tests {
             assert_eq!(Opcode::from_name(op.name()), Some(op));
         }
         assert_eq!(OP_DEFS.len(), Opcode::ALL.len());
+        let mut names: Vec<&str> = OP_DEFS.iter().flat_map(|d| d.operands).map(|s| s.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        let mut keys: Vec<u32> = names.iter().map(|name| segment_key(name)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), names.len(), "two names of segments have one key");
         assert_eq!(KNOWN_SYMBOLS[keys::TRANSPOSE_B.as_u32() as usize], "transpose_b");
     }
 }

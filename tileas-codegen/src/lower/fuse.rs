@@ -114,6 +114,7 @@ impl Fusion {
     pub(super) fn mark(&mut self, f: &Function) {
         let Self { uses, candidates, clamps } = self;
         uses.clear();
+        uses.resize(f.num_values());
         candidates.clear();
         clamps.clear();
         for op in f.ops() {

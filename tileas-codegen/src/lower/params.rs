@@ -92,9 +92,20 @@ fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> b
     (1_u64..).map(|n| format!("{wish}_{n}")).find(|name| free(name)).unwrap_or(wish)
 }
 
+/// Whether all names differ. They nearly always do, and then nothing needs to be remembered.
+fn all_differ<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let mut names: SmallVec<[&str; 32]> = names.collect();
+    names.sort_unstable();
+    names.windows(2).all(|w| w[0] != w[1])
+}
+
 /// The names of views and scalars in launch metadata: those of the IR, or `arg` and the position. All differ.
 fn value_names(f: &Function) -> Vec<String> {
     let named = |v: Value| f.value_name(v).filter(|s| is_identifier(s));
+    let written = || f.params().iter().filter_map(|&v| named(v));
+    if written().count() == f.params().len() && all_differ(written()) {
+        return written().map(str::to_owned).collect();
+    }
     let mut taken: FxHashSet<String> = FxHashSet::default();
     let mut names: Vec<Option<String>> = Vec::with_capacity(f.params().len());
     for &v in f.params() {
@@ -167,7 +178,8 @@ impl Abi {
 
     /// Lists the parameters and makes their names unique.
     fn list(&mut self, global: &dyn Fn(&str) -> bool) {
-        let mut params = Vec::new();
+        let each = self.views.iter().map(|v| 1 + 2 * v.dims.len()).sum::<usize>();
+        let mut params = Vec::with_capacity(self.maps.len() + each + self.scalars.len());
         for i in 0..self.maps.len() {
             params.push(ParamMeta::tensor_map(self.map_name(i), i));
         }
@@ -184,6 +196,10 @@ impl Abi {
         }
         for (_, name, s) in &self.scalars {
             params.push(ParamMeta::scalar(name, *s));
+        }
+        if all_differ(params.iter().map(|p| p.name.as_str())) && !params.iter().any(|p| global(&p.name)) {
+            self.params = params;
+            return;
         }
         let mut taken: FxHashSet<String> = FxHashSet::default();
         let own = |p: &ParamMeta| matches!(p.kind, "pointer" | "scalar");
@@ -278,9 +294,9 @@ impl Abi {
         nv
     }
 
-    /// Parameter list and tensor maps for the host, in declaration order.
-    pub fn describe(&self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
-        let mut maps = Vec::new();
+    /// Parameter list and tensor maps for the host, in declaration order. Gives the list away.
+    pub fn describe(&mut self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
+        let mut maps = Vec::with_capacity(self.maps.len());
         for m in &self.maps {
             let v = &self.views[m.view];
             let rank = v.dims.len();
@@ -301,7 +317,7 @@ impl Abi {
                 l2: if m.loads { "b256" } else { "none" },
             });
         }
-        (self.params.clone(), maps)
+        (std::mem::take(&mut self.params), maps)
     }
 
     /// Conditions on views that the code relies on.

@@ -924,11 +924,13 @@ impl<'a, 'b> Emit<'a, 'b> {
 }
 
 /// An error of our own.
+#[cold]
 pub fn internal(message: impl Into<String>) -> CodegenError {
     CodegenError::new(Code::E0708, Loc::NONE, message)
 }
 
 /// E0701 at a place.
+#[cold]
 pub fn unsupported(loc: Loc, message: impl Into<String>) -> CodegenError {
     CodegenError::new(Code::E0701, loc, message)
 }

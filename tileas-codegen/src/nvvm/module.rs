@@ -646,65 +646,37 @@ impl Function {
     /// who do not ask what is written.
     #[inline]
     pub fn visit_mentions(&self, inst: Inst, mut f: impl FnMut(Reg)) {
-        if let Some((p, _)) = self.guard(inst).get() {
+        let look = self.look(inst);
+        if let Some((p, _)) = look.guard.get() {
             f(p);
         }
-        for operand in self.operands(inst) {
-            match *operand {
-                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
-                Operand::List(l) => self.list_regs(l, &mut f),
-                _ => {}
-            }
-        }
+        look.mentions(look.operands, &mut f);
     }
 
     /// The operands the instruction writes, and those it reads. (In an address, the register is read in any case.)
     #[inline]
     pub fn results_and_sources(&self, inst: Inst) -> (&[Operand], &[Operand]) {
-        let operands = self.operands(inst);
-        operands.split_at(self.op(inst).num_results().min(operands.len()))
+        self.look(inst).results_and_sources()
     }
 
     /// Calls `f` with each register the instruction writes.
     #[inline]
-    pub fn visit_writes(&self, inst: Inst, mut f: impl FnMut(Reg)) {
-        for operand in self.results_and_sources(inst).0 {
-            match *operand {
-                Operand::Reg(r) => f(r),
-                Operand::List(l) => self.list_regs(l, &mut f),
-                _ => {}
-            }
-        }
+    pub fn visit_writes(&self, inst: Inst, f: impl FnMut(Reg)) {
+        self.look(inst).visit_writes(f);
     }
 
     /// Calls `f` with each register the instruction reads, its guard included.
     #[inline]
-    pub fn visit_reads(&self, inst: Inst, mut f: impl FnMut(Reg)) {
-        if let Some((p, _)) = self.guard(inst).get() {
-            f(p);
-        }
-        let (results, sources) = self.results_and_sources(inst);
-        for operand in results {
-            if let Operand::Addr { base, .. } = *operand {
-                f(base);
-            }
-        }
-        for operand in sources {
-            match *operand {
-                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
-                Operand::List(l) => self.list_regs(l, &mut f),
-                _ => {}
-            }
-        }
+    pub fn visit_reads(&self, inst: Inst, f: impl FnMut(Reg)) {
+        self.look(inst).visit_reads(f);
     }
 
+    /// The instruction as it is now, for who asks several things about it.
     #[inline]
-    fn list_regs(&self, list: List, f: &mut impl FnMut(Reg)) {
-        for item in self.list_items(list) {
-            if let Operand::Reg(r) = *item {
-                f(r);
-            }
-        }
+    pub(crate) fn look(&self, inst: Inst) -> Look<'_> {
+        let &Node { start, len, op, guard, .. } = &self.nodes[inst];
+        let operands = &self.pool[start as usize..start as usize + usize::from(len)];
+        Look { op, guard, operands, pool: &self.pool }
     }
 
     /// Whether control leaves the block here for good: an unguarded terminator.
@@ -729,6 +701,74 @@ impl Function {
             out[0] = target(before);
         }
         out
+    }
+}
+
+/// An instruction, looked up once.
+#[derive(Copy, Clone)]
+pub(crate) struct Look<'a> {
+    /// Its form.
+    pub op: PtxOp,
+    /// Its guard.
+    pub guard: Guard,
+    /// Its operands in order of appearance.
+    pub operands: &'a [Operand],
+    /// All operands of the function, for brace lists.
+    pool: &'a [Operand],
+}
+
+impl<'a> Look<'a> {
+    /// As [`Function::results_and_sources`].
+    #[inline]
+    pub fn results_and_sources(self) -> (&'a [Operand], &'a [Operand]) {
+        self.operands.split_at(self.op.num_results().min(self.operands.len()))
+    }
+
+    /// As [`Function::visit_writes`].
+    #[inline]
+    pub fn visit_writes(self, mut f: impl FnMut(Reg)) {
+        for operand in self.results_and_sources().0 {
+            match *operand {
+                Operand::Reg(r) => f(r),
+                Operand::List(l) => self.list_regs(l, &mut f),
+                _ => {}
+            }
+        }
+    }
+
+    /// As [`Function::visit_reads`].
+    #[inline]
+    pub fn visit_reads(self, mut f: impl FnMut(Reg)) {
+        if let Some((p, _)) = self.guard.get() {
+            f(p);
+        }
+        let (results, sources) = self.results_and_sources();
+        for operand in results {
+            if let Operand::Addr { base, .. } = *operand {
+                f(base);
+            }
+        }
+        self.mentions(sources, &mut f);
+    }
+
+    #[inline]
+    fn mentions(self, operands: &[Operand], f: &mut impl FnMut(Reg)) {
+        for operand in operands {
+            match *operand {
+                Operand::Reg(r) | Operand::Addr { base: r, .. } => f(r),
+                Operand::List(l) => self.list_regs(l, f),
+                _ => {}
+            }
+        }
+    }
+
+    #[inline]
+    fn list_regs(self, list: List, f: &mut impl FnMut(Reg)) {
+        for item in &self.pool[list.start as usize..list.start as usize + list.len as usize] {
+            if let Operand::Reg(r) = *item {
+                f(r);
+            }
+        }
     }
 }
 

@@ -109,7 +109,7 @@ impl Verifier {
                 liveness: &mut self.liveness,
                 known,
                 version: &mut version,
-                available: None,
+                available: [0; FORM_WORDS],
                 out: diagnostics,
             }
             .run(&globals);
@@ -193,17 +193,22 @@ struct FuncVerifier<'a> {
     /// Liveness that need not be computed.
     known: Option<&'a Liveness>,
     version: &'a mut (u8, u8),
-    /// The form last found to exist on the target in an allowed version.
-    available: Option<PtxOp>,
+    /// The forms found to exist on the target in an allowed version, a bit each.
+    available: [u64; FORM_WORDS],
     out: &'a mut Vec<CodegenError>,
 }
 
+/// Words of a set of forms.
+const FORM_WORDS: usize = PtxOp::ALL.len().div_ceil(64);
+
 impl FuncVerifier<'_> {
+    #[cold]
     fn error(&mut self, code: Code, message: String) {
         let message = format!("function `{}`: {message}", self.func.name);
         self.out.push(CodegenError::new(code, Loc::NONE, message));
     }
 
+    #[cold]
     fn at(&mut self, code: Code, inst: Inst, message: impl std::fmt::Display) {
         let name = self.func.op(inst).form().name;
         self.error(code, format!("{inst} ({name}): {message}"));
@@ -393,7 +398,7 @@ impl FuncVerifier<'_> {
                 ),
             );
         } else if exists {
-            self.available = Some(op);
+            self.available[op as usize / 64] |= 1 << (op as usize % 64);
         }
     }
 
@@ -401,7 +406,7 @@ impl FuncVerifier<'_> {
         let func = self.func;
         let op = func.op(inst);
         let form = op.form();
-        if self.available != Some(op) {
+        if self.available[op as usize / 64] >> (op as usize % 64) & 1 == 0 {
             self.availability(inst);
         }
         if let Some((p, _)) = func.guard(inst).get() {

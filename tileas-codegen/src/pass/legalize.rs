@@ -26,6 +26,7 @@ struct Findings<'a> {
 }
 
 impl Findings<'_> {
+    #[cold]
     fn bad(&mut self, code: Code, at: Op, what: String) {
         let loc = self.func.op_loc(at);
         self.errors.push(CodegenError::new(code, loc, FAILED).note(Loc::NONE, what));

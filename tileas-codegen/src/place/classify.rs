@@ -262,7 +262,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
         }
     }
     // Tied sets, over carriers only: what register ops and leaves put in is written there.
-    let mut starts: Vec<Value> = Vec::new();
+    let mut starts: SmallVec<[Value; 8]> = SmallVec::new();
     for &op in &ops {
         match func.opcode(op) {
             Opcode::Dot | Opcode::AsyncDot => {
@@ -449,15 +449,16 @@ pub fn home(func: &Function, v: Value) -> Option<Block> {
 }
 
 fn check_updates(func: &Function, c: &Classes) -> CodegenResult<()> {
-    let mut by_value: SecondaryMap<Value, Vec<Op>> = SecondaryMap::new();
+    // (accumulator value, who takes it over)
+    let mut taken: SmallVec<[(Value, Op); 8]> = SmallVec::new();
     for tie in c.ties.iter().filter(|t| c.class(t.value) == Class::Acc) {
         let loops = blocks_out(func, tie.op);
         let outside = loops
             .iter()
             .take_while(|&&b| Some(b) != home(func, tie.value))
             .any(|&b| func.block_parent(b).is_some_and(|p| func.opcode(p) == Opcode::For));
-        let others = &mut by_value[tie.value];
-        let twice = others.iter().find(|&&o| !exclusive(func, o, tie.op));
+        let others = taken.iter().filter(|t| t.0 == tie.value).map(|t| t.1);
+        let twice = others.into_iter().find(|&o| !exclusive(func, o, tie.op));
         if outside || twice.is_some() {
             let name = func.value_name(tie.value).unwrap_or("accumulator");
             let what = if outside {
@@ -466,12 +467,12 @@ fn check_updates(func: &Function, c: &Classes) -> CodegenResult<()> {
                 "is taken over twice; each accumulator value has one successor"
             };
             let mut e = CodegenError::new(Code::E0505, func.op_loc(tie.op), format!("%{name} {what}"));
-            if let Some(&first) = twice {
+            if let Some(first) = twice {
                 e = e.note(func.op_loc(first), "taken over here first");
             }
             return Err(e);
         }
-        others.push(tie.op);
+        taken.push((tie.value, tie.op));
     }
     Ok(())
 }

@@ -94,6 +94,7 @@ fn written_views(func: &Function, ops: &[Op]) -> Option<EntitySet<Value>> {
 
 fn users(func: &Function, ops: &[Op]) -> SecondaryMap<Value, Users> {
     let mut users: SecondaryMap<Value, Users> = SecondaryMap::new();
+    users.resize(func.num_values());
     for &op in ops {
         let opcode = func.opcode(op);
         let dot = matches!(opcode, Opcode::Dot | Opcode::AsyncDot);

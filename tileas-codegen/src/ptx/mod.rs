@@ -285,6 +285,7 @@ impl PtxEmitter {
     fn number(&mut self, func: &Function) -> [u32; 5] {
         let Self { names: Names { names, used, label }, targets, .. } = self;
         used.resize(func.num_regs(), false);
+        label.resize(func.blocks.len());
         if names.len() < used.len() {
             names.resize(used.len(), Name::default());
         }

@@ -3,7 +3,7 @@
 //! Everything is appended to one buffer; no instruction allocates. How registers and blocks are spelled is the
 //! caller's ([`Spelling`]), the rest follows the form's row.
 
-use crate::nvvm::{Bb, Function, Inst, Kind, Module, Operand, Reg, Ty};
+use crate::nvvm::{Bb, Function, Inst, Kind, Look, Module, Operand, PtxOp, Reg, Ty};
 
 /// Name of the function's local area.
 pub(crate) const LOCAL_AREA: &str = "__local";
@@ -229,13 +229,12 @@ fn push_list(out: &mut Text, func: &Function, s: &impl Spelling, list: crate::nv
 /// Appends indentation, guard, mnemonic and operands, without the semicolon.
 #[inline]
 pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
-    let op = func.op(inst);
-    let head = op.head();
-    let guard = func.guard(inst).get();
+    let Look { op, guard, operands, .. } = func.look(inst);
+    let (head, guard) = (op.head(), guard.get());
     if guard.is_none() && head.len > 0 {
         out.fixed(&head.bytes, usize::from(head.len));
         if op.is_plain() {
-            return push_plain(out, func, s, inst);
+            return push_plain(out, func, s, op, operands);
         }
     } else {
         out.text("    ");
@@ -247,7 +246,6 @@ pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &im
         out.text(op.form().head);
     }
     let form = op.form();
-    let operands = func.operands(inst);
     for (i, ((&operand, class), before)) in operands.iter().zip(form.operands).zip(form.syntax).enumerate() {
         if i > 0 {
             push_literal(out, before);
@@ -279,8 +277,7 @@ pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &im
 
 /// The operands of a form that has only registers and immediates.
 #[inline]
-fn push_plain(out: &mut Text, func: &Function, s: &impl Spelling, inst: Inst) {
-    let (op, operands) = (func.op(inst), func.operands(inst));
+fn push_plain(out: &mut Text, func: &Function, s: &impl Spelling, op: PtxOp, operands: &[Operand]) {
     let results = op.num_results();
     for (i, &operand) in operands.iter().enumerate() {
         match operand {

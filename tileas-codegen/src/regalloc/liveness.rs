@@ -58,9 +58,10 @@ impl Liveness {
         for (row, &bb) in func.layout().iter().enumerate() {
             self.begin_row(row, bb);
             for inst in func.insts(bb) {
-                func.visit_reads(inst, |r| self.read(r));
-                let guarded = func.guard(inst).is_some();
-                func.visit_writes(inst, |r| self.write(r, guarded));
+                let look = func.look(inst);
+                look.visit_reads(|r| self.read(r));
+                let guarded = look.guard.is_some();
+                look.visit_writes(|r| self.write(r, guarded));
             }
         }
         self.solve(func);
@@ -70,6 +71,7 @@ impl Liveness {
     /// and per instruction `read` for all it reads before `write` for all it writes; then `solve`.
     pub(crate) fn begin(&mut self, func: &Function) {
         self.row.clear();
+        self.row.resize(func.blocks.len());
         self.exposed.clear();
         self.early.clear();
         self.writes.clear();

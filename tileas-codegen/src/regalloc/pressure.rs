@@ -123,14 +123,15 @@ impl PressureScratch {
             let mut best = Pressure::default();
             while let Some(inst) = at {
                 at = func.prev_inst(inst);
+                let look = func.look(inst);
                 // After the instruction, its results, also unused ones, are live; before it only those it may leave alone.
                 let after;
-                if func.guard(inst).is_some() {
-                    func.visit_writes(inst, |r| add(live, &mut now, r));
+                if look.guard.is_some() {
+                    look.visit_writes(|r| add(live, &mut now, r));
                     after = now;
                 } else {
                     let (mut unused, mut ended) = (0, 0);
-                    func.visit_writes(inst, |r| {
+                    look.visit_writes(|r| {
                         let at = &mut live[r.index()];
                         let count = Count::of(func.ty(r));
                         if *at == walk {
@@ -143,7 +144,7 @@ impl PressureScratch {
                     after = Count(now.0 + unused);
                     now.0 -= ended;
                 }
-                func.visit_reads(inst, |r| add(live, &mut now, r));
+                look.visit_reads(|r| add(live, &mut now, r));
                 let (u, p) = (now.units().max(after.units()), now.predicates().max(after.predicates()));
                 if u >= best.units {
                     (best.units, best.at) = (u, Some(inst));

@@ -132,6 +132,7 @@ struct Checker<'f> {
 }
 
 impl<'f> Checker<'f> {
+    #[cold]
     fn err(&mut self, op: Op, code: Code, message: impl Display) {
         let text = format!("{}: {message}", self.func.opcode(op).name());
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), text));

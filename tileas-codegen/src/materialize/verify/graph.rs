@@ -7,6 +7,7 @@ use super::model::{Engine, Event, Model, What};
 use crate::ir::Op;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 /// Why an edge is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +78,22 @@ pub struct Graph {
     by_from: Vec<u32>,
     /// Of each region event with loads inside: their completion, by (agent, event number).
     pub loads: FxHashMap<(usize, usize), usize>,
-    /// Of each node: the arms it stands in, by the first arm of their branch.
+    /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
+    /// By node: where its distances to all others begin in `distances`, plus 1; 0 = they were not asked for.
+    row: Vec<u32>,
+    distances: Vec<i64>,
+    /// Scratch: by node, its least distance, the edge it comes by, whether it waits in line; the line.
+    least: Vec<i64>,
+    via: Vec<u32>,
+    waiting: Vec<bool>,
+    line: VecDeque<usize>,
 }
+
+/// In distances: there is no path.
+const NO_PATH: i64 = i64::MAX;
+/// In `via`: no edge.
+const NO_EDGE: u32 = u32::MAX;
 
 /// Arms around an event: first arm of the branch, number of the arm.
 type Arms = SmallVec<[(usize, usize); 2]>;
@@ -99,7 +113,6 @@ impl Graph {
     fn node(&mut self, agent: usize, name: Name) -> usize {
         self.names.push(name);
         self.agent.push(agent);
-        self.arms.push(Arms::new());
         self.names.len() - 1
     }
 
@@ -108,12 +121,16 @@ impl Graph {
     }
 
     /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
-    /// agents do inside orders nothing outside.
-    pub fn build(m: &Model<'_>, region: usize) -> Graph {
-        let mut g = Graph::of(m, &m.regions[region].events, region);
-        g.loaded(m, &m.regions[region].events);
-        g.index();
-        g
+    /// agents do inside orders nothing outside. Takes the place of the graph that was here.
+    pub fn build(&mut self, m: &Model<'_>, region: usize) {
+        self.of(m, &m.regions[region].events, region);
+        self.loaded(m, &m.regions[region].events);
+        self.index();
+    }
+
+    /// Whether [`Graph::build`] makes the graph that [`Graph::blocking`] makes: nothing stands inside the region.
+    pub fn is_innermost(m: &Model<'_>, region: usize) -> bool {
+        m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
     }
 
     /// Whoever waits inside a nested region for all that another agent loads there leaves it after these loads. The node
@@ -153,8 +170,10 @@ impl Graph {
         for a in 0..m.threads.len() {
             in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
         }
-        let mut g = Graph::of(m, &events, region);
+        let mut g = Graph::default();
+        g.of(m, &events, region);
         g.nested(m, &events);
+        g.arms.resize(g.names.len(), Arms::new());
         for (a, list) in arms.into_iter().enumerate() {
             for (i, around) in list.into_iter().enumerate() {
                 let Nodes { issue, leave, done } = g.at(a, i);
@@ -171,7 +190,7 @@ impl Graph {
     /// Without local stages distances are not negative, so such a cycle lies in one turn. With them it may reach over as
     /// many turns as the orders go back; that many turns, repeated, choose apart from each other. Where a cycle needs
     /// two arms of one branch in one turn, either is ruled out in turn. Beyond the limits the answer is a refusal.
-    pub fn stuck(&self) -> Option<Vec<usize>> {
+    pub fn stuck(&mut self) -> Option<Vec<usize>> {
         let all = self.bad_cycle()?;
         if self.arms.iter().all(|a| a.is_empty()) {
             return Some(all);
@@ -247,15 +266,27 @@ impl Graph {
         None
     }
 
-    fn of(m: &Model<'_>, events: &[Vec<Event>], region: usize) -> Graph {
+    /// Forgets the graph, keeps the memory.
+    fn clear(&mut self) {
+        let Graph { names, agent, edges, nodes, first, begin, by_from, loads, arms, row, distances, .. } =
+            self;
+        names.clear();
+        agent.clear();
+        edges.clear();
+        nodes.clear();
+        first.clear();
+        begin.clear();
+        by_from.clear();
+        loads.clear();
+        arms.clear();
+        row.clear();
+        distances.clear();
+    }
+
+    fn of(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
         let repeats = region != 0;
-        let mut g = Graph::default();
-        let count: usize = events.iter().map(Vec::len).sum();
-        g.names.reserve(2 * count);
-        g.agent.reserve(2 * count);
-        g.arms.reserve(2 * count);
-        g.edges.reserve(4 * count);
-        g.nodes.reserve(count);
+        self.clear();
+        let g = self;
         for (a, list) in events.iter().enumerate() {
             g.first.push(g.nodes.len());
             for e in list {
@@ -279,7 +310,6 @@ impl Graph {
             }
         }
         g.pipes(m, events, region);
-        g
     }
 
     fn event(&mut self, a: usize, e: &Event) -> Nodes {
@@ -384,8 +414,8 @@ impl Graph {
         // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one turn each.
         let outside =
             |p: usize| (0..m.regions.len()).any(|r| m.regions[r].parent == Some(region) && m.around(r, p));
-        let mut commits: Vec<(usize, usize)> = Vec::new();
-        let mut acquires: Vec<(usize, usize)> = Vec::new();
+        let mut commits: SmallVec<[(usize, usize); 16]> = SmallVec::new();
+        let mut acquires: SmallVec<[(usize, usize); 16]> = SmallVec::new();
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
@@ -471,35 +501,39 @@ impl Graph {
     }
 
     /// A cycle with distance sum ≤ 0, as edge numbers, if there is one.
-    pub fn bad_cycle(&self) -> Option<Vec<usize>> {
+    pub fn bad_cycle(&mut self) -> Option<Vec<usize>> {
         let n = self.names.len();
         let scale = n as i64 + 1;
-        let mut dist = vec![0i64; n];
-        let mut via: Vec<Option<usize>> = vec![None; n];
+        let Graph { least: dist, via, edges, .. } = self;
+        dist.clear();
+        dist.resize(n, 0);
+        via.clear();
+        via.resize(n, NO_EDGE);
         let mut last = None;
         for _ in 0..=n {
             last = None;
-            for (k, e) in self.edges.iter().enumerate() {
+            for (k, e) in edges.iter().enumerate() {
                 let x = dist[e.from].saturating_add(e.distance.saturating_mul(scale) - 1);
                 if x < dist[e.to] {
                     dist[e.to] = x;
-                    via[e.to] = Some(k);
+                    via[e.to] = k as u32;
                     last = Some(e.to);
                 }
             }
             last?;
         }
         // Walk back n steps to be on the cycle, then around it.
+        let by = |v: usize| Some(via[v] as usize).filter(|&k| k < edges.len());
         let mut v = last?;
         for _ in 0..n {
-            v = self.edges[via[v]?].from;
+            v = edges[by(v)?].from;
         }
         let start = v;
         let mut cycle = Vec::new();
         loop {
-            let k = via[v]?;
+            let k = by(v)?;
             cycle.push(k);
-            v = self.edges[k].from;
+            v = edges[k].from;
             if v == start || cycle.len() > n {
                 break;
             }
@@ -511,6 +545,7 @@ impl Graph {
     /// Sorts the edges by where they begin.
     fn index(&mut self) {
         let n = self.names.len();
+        self.row.resize(n, 0);
         self.begin.resize(n + 2, 0);
         self.edges.iter().for_each(|e| self.begin[e.from + 2] += 1);
         (2..n + 2).for_each(|k| self.begin[k] += self.begin[k - 1]);
@@ -521,30 +556,40 @@ impl Graph {
         }
     }
 
-    /// Least distance from a node to all others; `None` where there is no path. No bad cycle may exist.
-    pub fn distances(&self, from: usize) -> Vec<Option<i64>> {
-        let n = self.names.len();
-        let mut dist: Vec<Option<i64>> = vec![None; n];
-        dist[from] = Some(0);
+    /// Least distance from a node to another; `None` where there is no path. No bad cycle may exist.
+    pub fn distance(&mut self, from: usize, to: usize) -> Option<i64> {
+        if self.row[from] == 0 {
+            self.row[from] = self.distances.len() as u32 + 1;
+            self.search(from);
+        }
+        Some(self.distances[self.row[from] as usize - 1 + to]).filter(|&d| d != NO_PATH)
+    }
+
+    /// Adds the distances from a node to all others.
+    fn search(&mut self, from: usize) {
+        let Graph { names, edges, begin, by_from, distances, waiting, line, .. } = self;
+        let (n, start) = (names.len(), distances.len());
+        distances.resize(start + n, NO_PATH);
+        let dist = &mut distances[start..];
+        dist[from] = 0;
         // Nodes whose distance became less wait in line.
-        let mut waiting = vec![false; n];
-        let mut line = std::collections::VecDeque::with_capacity(n);
+        waiting.clear();
+        waiting.resize(n, false);
         line.push_back(from);
         while let Some(u) = line.pop_front() {
             waiting[u] = false;
-            let Some(d) = dist[u] else { continue };
-            for &k in &self.by_from[self.begin[u] as usize..self.begin[u + 1] as usize] {
-                let e = &self.edges[k as usize];
-                let x = d.saturating_add(e.distance);
-                if dist[e.to].is_none_or(|old| x < old) {
-                    dist[e.to] = Some(x);
+            let d = dist[u];
+            for &k in &by_from[begin[u] as usize..begin[u + 1] as usize] {
+                let e = &edges[k as usize];
+                let x = d.saturating_add(e.distance).min(NO_PATH - 1);
+                if x < dist[e.to] {
+                    dist[e.to] = x;
                     if !std::mem::replace(&mut waiting[e.to], true) {
                         line.push_back(e.to);
                     }
                 }
             }
         }
-        dist
     }
 
     /// The cycle as a stuck history.

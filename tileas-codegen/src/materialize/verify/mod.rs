@@ -26,7 +26,6 @@ use crate::isa::TargetIsa;
 use cranelift_entity::EntitySet;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 /// What was proven, in numbers.
@@ -58,6 +57,8 @@ pub struct Scratch {
     turns: turns::Scratch,
     traced: model::Traced,
     seen: EntitySet<Op>,
+    /// By region, as far as there were regions so far.
+    graphs: Vec<Graph>,
 }
 
 /// [`verify_materialized`] in memory that is kept.
@@ -92,7 +93,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
         }
         arrivals(m, isa);
         if m.errors.is_empty() {
-            regions(m, &homes, &mut report);
+            regions(m, &homes, &mut scratch.graphs, &mut report);
         }
     }
     report
@@ -109,7 +110,7 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
     }
     if m.errors.is_empty() {
         let mut found = Vec::new();
-        stuck(&m, &[], &mut found);
+        stuck(&m, &mut [], &[], &mut found);
         for (code, op, message) in found {
             m.error(code, op, message);
         }
@@ -550,29 +551,46 @@ struct Place {
     op: crate::ir::Op,
 }
 
-fn regions(m: &mut Model<'_>, homes: &[usize], report: &mut SyncReport) {
-    let graphs: Vec<Graph> = (0..m.regions.len()).map(|r| Graph::build(m, r)).collect();
+fn regions(m: &mut Model<'_>, homes: &[usize], graphs: &mut Vec<Graph>, report: &mut SyncReport) {
+    let count = m.regions.len();
+    if graphs.len() < count {
+        graphs.resize_with(count, Graph::default);
+    }
+    let graphs = &mut graphs[..count];
+    graphs.iter_mut().enumerate().for_each(|(r, g)| g.build(m, r));
     let lanes: Vec<&str> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
-    for g in &graphs {
+    for g in &*graphs {
         report.nodes += g.names.len();
         report.edges += g.edges.len();
     }
-    stuck(m, &lanes, &mut found);
+    stuck(m, graphs, &lanes, &mut found);
     if found.is_empty() {
-        reverse_paths(m, homes, &graphs, &mut found);
-        conflicts(m, homes, &graphs, report, &mut found);
+        reverse_paths(m, homes, graphs, &mut found);
+        conflicts(m, homes, graphs, report, &mut found);
     }
     for (code, op, message) in found {
         m.error(code, op, message);
     }
 }
 
-/// Deadlocks of the kernel body and all loops.
-fn stuck(m: &Model<'_>, lanes: &[&str], found: &mut Vec<(Code, crate::ir::Op, String)>) {
+/// Deadlocks of the kernel body and all loops. `graphs`: those of the regions, as far as they were built.
+fn stuck(
+    m: &Model<'_>,
+    graphs: &mut [Graph],
+    lanes: &[&str],
+    found: &mut Vec<(Code, crate::ir::Op, String)>,
+) {
     for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
-        let g = Graph::blocking(m, r);
+        let mut made;
+        let g = match graphs.get_mut(r).filter(|_| Graph::is_innermost(m, r)) {
+            Some(built) => built,
+            None => {
+                made = Graph::blocking(m, r);
+                &mut made
+            }
+        };
         let Some(cycle) = g.stuck() else { continue };
         let at = cycle.iter().find_map(|&k| match g.edges[k].why {
             graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
@@ -593,7 +611,7 @@ fn used_once(m: &Model<'_>, region: usize, depth: i64) -> bool {
 fn reverse_paths(
     m: &Model<'_>,
     homes: &[usize],
-    graphs: &[Graph],
+    graphs: &mut [Graph],
     found: &mut Vec<(Code, crate::ir::Op, String)>,
 ) {
     for (p, info) in m.pipes.iter().enumerate() {
@@ -601,9 +619,9 @@ fn reverse_paths(
         if used_once(m, home, info.depth - info.distance) {
             continue;
         }
-        let g = &graphs[home];
+        let g = &mut graphs[home];
         let mut acquire = None;
-        let mut waits = Vec::new();
+        let mut waits: SmallVec<[usize; 8]> = SmallVec::new();
         for (a, list) in m.regions[home].events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
@@ -616,7 +634,7 @@ fn reverse_paths(
         let Some(acquire) = acquire else { continue };
         for w in waits {
             let back = info.depth - info.distance;
-            let d = g.distances(w)[acquire];
+            let d = g.distance(w, acquire);
             if d.is_none_or(|d| d > back) {
                 found.push((
                     Code::E0707,
@@ -700,11 +718,10 @@ fn overlap(func: &Function, a: Value, b: Value) -> bool {
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
-    graphs: &[Graph],
+    graphs: &mut [Graph],
     report: &mut SyncReport,
     found: &mut Vec<(Code, crate::ir::Op, String)>,
 ) {
-    let mut memo: FxHashMap<(usize, usize), Vec<Option<i64>>> = FxHashMap::default();
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
     let mut pairs: Vec<(bool, bool, &Place, &Place)> = Vec::new();
@@ -740,7 +757,7 @@ fn conflicts(
             continue;
         };
         let region = x.path[depth].0;
-        let g = &graphs[region];
+        let g = &mut graphs[region];
         let (nx, ny) = (g.at(x.agent, x.path[depth].1), g.at(y.agent, y.path[depth].1));
         if x.agent == y.agent && x.path[depth].1 == y.path[depth].1 {
             // Two arms of one branch.
@@ -751,14 +768,13 @@ fn conflicts(
             // own.
             continue;
         }
-        let mut path =
-            |from: usize, to: usize| memo.entry((region, from)).or_insert_with(|| g.distances(from))[to];
         // What threads did is done when they leave the region; engines may go on.
         let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
         let mut after = |p: &Place, n: graph::Nodes, to: usize| {
-            let direct = path(end(p, n), to);
-            let loads = g.loads.get(&(p.agent, p.path[depth].1)).filter(|_| p.engine == Engine::Load);
-            let waited = loads.and_then(|&l| path(l, to));
+            let direct = g.distance(end(p, n), to);
+            let loads =
+                g.loads.get(&(p.agent, p.path[depth].1)).filter(|_| p.engine == Engine::Load).copied();
+            let waited = loads.and_then(|l| g.distance(l, to));
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
         let (a, b) = (after(x, nx, ny.issue), after(y, ny, nx.issue));

@@ -262,6 +262,7 @@ impl<'a> Model<'a> {
     }
 
     /// Adds a complaint.
+    #[cold]
     pub fn error(&mut self, code: Code, op: Op, message: impl Into<String>) {
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
     }

@@ -104,7 +104,7 @@ impl Check<'_> {
 
     fn block(&mut self, b: Block) {
         let func = self.func;
-        let (mut items, mut copies) = (Vec::new(), Vec::new());
+        let (mut items, mut copies) = (Vec::with_capacity(16), Vec::new());
         self.items(b, &mut items, &mut copies);
         let parent = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For);
         match parent.and_then(|l| note(func, l, keys::II)) {
@@ -185,14 +185,14 @@ impl Check<'_> {
         if known != ii {
             self.found.push((l.op, format!("op{} has II {ii} here and {known} in another agent", l.origin)));
         }
+        if func.discardable(l.op).get(keys::STEADY).is_none() {
+            return;
+        }
         let mut body = Vec::new();
         if let Some(b) = func.op_block_at(l.op, 0) {
             self.items(b, &mut body, &mut Vec::new());
         }
         let skew = note(func, l.op, keys::SKEW).unwrap_or(0);
-        if func.discardable(l.op).get(keys::STEADY).is_none() {
-            return;
-        }
         for epilogue in [false, true] {
             for step in 0..skew {
                 let here = |c: &&Copy| (c.of, c.epilogue, c.step) == (l.origin, epilogue, step);

@@ -72,6 +72,7 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
     func.layout.retain(|&bb| reached.contains(bb));
     // Straight-line pairs.
     preds.clear();
+    preds.resize(func.blocks.len());
     for &bb in &func.layout {
         for s in func.successors(bb).into_iter().flatten() {
             preds[s] += 1;

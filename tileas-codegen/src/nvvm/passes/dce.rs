@@ -5,7 +5,7 @@
 //! anyway notes them in [`Uses`]; what is left to do then is proportional to what is dead.
 
 use super::CleanupStats;
-use crate::nvvm::module::{Bb, Function, Inst, Operand, Reg};
+use crate::nvvm::module::{Bb, Function, Inst, Look, Operand, Reg};
 use cranelift_entity::{EntityRef, packed_option::PackedOption};
 
 /// Who reads and writes what.
@@ -58,12 +58,12 @@ impl Uses {
         self.home.resize(func.num_insts(), None.into());
     }
 
-    /// Notes an instruction in its final form.
+    /// Notes an instruction in its final form, `look`.
     #[inline]
-    pub(super) fn note(&mut self, func: &Function, bb: Bb, inst: Inst) {
+    pub(super) fn note(&mut self, func: &Function, bb: Bb, inst: Inst, look: Look<'_>) {
         let Self { reads, home, writers, links } = self;
         home[inst.index()] = bb.into();
-        func.visit_writes(inst, |r| {
+        look.visit_writes(|r| {
             let head = &mut writers[r.index()];
             let mut more = 0;
             if head.inst.is_some() {
@@ -72,10 +72,10 @@ impl Uses {
             }
             *head = Writers { inst: inst.into(), more };
         });
-        match *func.results_and_sources(inst).0 {
-            [] => func.visit_reads(inst, |r| reads[r.index()] += 1),
-            [Operand::Reg(d)] => func.visit_reads(inst, |r| reads[r.index()] += u32::from(r != d)),
-            ref own => func.visit_reads(inst, |r| reads[r.index()] += u32::from(!is_written(func, own, r))),
+        match *look.results_and_sources().0 {
+            [] => look.visit_reads(|r| reads[r.index()] += 1),
+            [Operand::Reg(d)] => look.visit_reads(|r| reads[r.index()] += u32::from(r != d)),
+            ref own => look.visit_reads(|r| reads[r.index()] += u32::from(!is_written(func, own, r))),
         }
     }
 
@@ -91,7 +91,7 @@ pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupSta
     scratch.uses.begin(func);
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            scratch.uses.note(func, bb, inst);
+            scratch.uses.note(func, bb, inst, func.look(inst));
         }
     }
     sweep(func, scratch, stats, |_, _| ());

@@ -106,10 +106,11 @@ fn scan(func: &Function, s: &mut LocalScratch) {
     s.moved.clear();
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            let weight = weight(func, inst);
-            func.visit_writes(inst, |r| s.writes[r.index()] += weight);
-            if is_mov(func.op(inst))
-                && let [Operand::Reg(d), source] = *func.operands(inst)
+            let look = func.look(inst);
+            let weight = 1 + u32::from(look.guard.is_some());
+            look.visit_writes(|r| s.writes[r.index()] += weight);
+            if is_mov(look.op)
+                && let [Operand::Reg(d), source] = *look.operands
                 && let Some(c) = as_const(source)
             {
                 s.moved.push((d, c));
@@ -126,14 +127,9 @@ pub fn knows_more(s: &LocalScratch) -> bool {
 
 /// Told of instructions that left the function after the run.
 pub fn forget(func: &Function, s: &mut LocalScratch, inst: Inst) {
-    let weight = weight(func, inst);
-    func.visit_writes(inst, |r| s.writes[r.index()] -= weight);
-}
-
-/// What a write of the instruction counts.
-#[inline]
-fn weight(func: &Function, inst: Inst) -> u32 {
-    1 + u32::from(func.guard(inst).is_some())
+    let look = func.look(inst);
+    let weight = 1 + u32::from(look.guard.is_some());
+    look.visit_writes(|r| s.writes[r.index()] -= weight);
 }
 
 /// Runs the pass.
@@ -180,23 +176,30 @@ pub(super) fn run_noting(
         while let Some(inst) = at {
             at = func.next_inst(inst);
             s.seq += 1;
-            if reads_noted(func, s, inst) {
+            // Whether something is known about a register it reads.
+            let before = func.look(inst);
+            let (guarded, mut noted) = (before.guard.is_some(), false);
+            before.visit_reads(|r| noted |= s.is_noted(r));
+            let folding = INT_OPS[before.op as usize];
+            if noted {
                 propagate(func, s, inst, stats);
             }
-            reduce(func, s, inst, stats);
-            let slot = share(func, s, inst, stats);
+            if let Some(op) = folding {
+                reduce(func, s, inst, op, stats);
+            }
+            let slot = if guarded { None } else { share(func, s, inst, stats) };
             // Writes start new versions, then a copy or an expression is recorded.
-            let seq = s.seq;
-            func.visit_writes(inst, |r| s.version[r.index()] = seq);
+            let (seq, look) = (s.seq, func.look(inst));
+            look.visit_writes(|r| s.version[r.index()] = seq);
             if let Some(slot) = slot {
                 s.expressions[slot] = Expression { block: s.block, seq, inst };
-            } else if is_mov(func.op(inst))
-                && !func.guard(inst).is_some()
-                && let [Operand::Reg(d), source] = *func.operands(inst)
+            } else if is_mov(look.op)
+                && !guarded
+                && let [Operand::Reg(d), source] = *look.operands
             {
                 note_mov(func, s, uses, d, source);
             }
-            uses.note(func, bb, inst);
+            uses.note(func, bb, inst, look);
         }
     }
 }
@@ -267,14 +270,6 @@ fn constant_for(ty: Ty, c: Const) -> Option<Operand> {
         (_, Const::Int(v)) => Operand::Imm(v),
         (_, Const::F32(_)) => return None,
     })
-}
-
-/// Whether something is known about a register the instruction reads.
-#[inline]
-fn reads_noted(func: &Function, s: &LocalScratch, inst: Inst) -> bool {
-    let mut noted = false;
-    func.visit_reads(inst, |r| noted |= s.is_noted(r));
-    noted
 }
 
 fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
@@ -415,8 +410,13 @@ fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
     Some(if bits == 32 { wrap32(v as i64) } else { v as i64 })
 }
 
-fn reduce(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
-    let Some((op, bits)) = INT_OPS[func.op(inst) as usize] else { return };
+fn reduce(
+    func: &mut Function,
+    s: &LocalScratch,
+    inst: Inst,
+    (op, bits): (IntOp, u32),
+    stats: &mut CleanupStats,
+) {
     let [Operand::Reg(d), mut a, mut b] = *func.operands(inst) else { return };
     let value = |o: Operand| match o {
         Operand::Imm(v) => Some(v),
@@ -498,14 +498,16 @@ fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Replaces an instruction by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
+/// Replaces an instruction without guard by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
 /// of `expressions` to note it in.
+#[inline]
 fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) -> Option<usize> {
-    let op = func.op(inst);
-    if !op.is_shareable() || is_mov(op) || func.guard(inst).is_some() {
+    let look = func.look(inst);
+    let op = look.op;
+    if !op.is_shareable() || is_mov(op) {
         return None;
     }
-    let (&Operand::Reg(d), sources) = func.operands(inst).split_first()? else { return None };
+    let (&Operand::Reg(d), sources) = look.operands.split_first()? else { return None };
     let mut hash = mix(0, u64::from(op as u16));
     let mut overwrites_source = false;
     for operand in sources {
