@@ -208,3 +208,28 @@ fn the_spill_budget_changes_ranks_and_never_legality() {
         assert_eq!((s.ii, s.status.serial_fallback), (8, false));
     }
 }
+
+/// One rung that seldom succeeds, and II raised one by one: what it costs to look at one counts, so that the way up ends.
+#[test]
+fn a_long_way_up_ends_when_the_steps_are_spent() {
+    let mut p = Problem::new("long");
+    let slot = p.add_slot(0, "s", 1);
+    for i in 0..145 {
+        let uses = [Use { slot, offset: 0, duration: 1, occupancy: 1 }];
+        p.add_node(&NodeDef { id: &format!("n{i}"), latency: 5_000, uses: &uses, ..NodeDef::default() });
+    }
+    for arm_steps in [0, 40_000] {
+        let o = ScheduleOptions {
+            ii_search: IiSearch::Linear,
+            max_stages: Some(1),
+            rungs: Rungs::only(&[Rung::InitialPlacement]),
+            step_limit: 900,
+            exact_steps: 0,
+            arm_steps,
+            ..ScheduleOptions::default()
+        };
+        let s = Scheduler::new().schedule(&p, &o).expect("a schedule");
+        assert_eq!(verify(&p, &s), []);
+        assert!(s.status.serial_fallback && s.status.budget_exceeded, "{:?} at {}", s.status, s.ii);
+    }
+}

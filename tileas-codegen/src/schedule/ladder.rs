@@ -114,6 +114,12 @@ impl CostBased {
 
     fn climb(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, attempts: u32) -> bool {
         let wide = i64::from(ii);
+        // A look at an II counts as well: a long way up ends.
+        self.steps += 1 + u64::from(g.n) / 64;
+        if self.steps > o.step_limit {
+            self.out_of_steps = true;
+            return false;
+        }
         if !self.ims.prepare(p, g, wide, o.max_stages) {
             self.end = Some(TryEnd::NoWindow);
             self.refute(ii);
@@ -212,8 +218,15 @@ impl CostBased {
     fn climb_arms(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> Option<Rung> {
         let total = self.driver.arms.steps;
         let share = total / ARMS_WAY_UP;
+        let arms = [Rung::DeepestRetry, Rung::InitialPlacement, Rung::CostBasedPlacement];
+        // Closing the distances is paid for, also where the arms give up at once: else every II of a long way up costs it.
+        let setup = 1 + setup_steps(g) / 4;
+        if share <= setup || !arms.iter().any(|&rung| o.rungs.has(rung)) {
+            return None;
+        }
+        self.driver.arms.steps = total - setup;
         // Without closed distances a seat that nothing evicts is mostly in somebody's way: larger loops have no arms.
-        if share == 0 || !self.closure.build(g, ii) {
+        if !self.closure.build(g, ii) {
             return None;
         }
         let ladder = [
@@ -223,7 +236,7 @@ impl CostBased {
             (Rung::InitialPlacement, true),
             (Rung::CostBasedPlacement, true),
         ];
-        let mut used = 0;
+        let mut used = setup;
         let mut marked = false;
         let mut found = None;
         for (rung, cleared) in ladder {
@@ -232,7 +245,7 @@ impl CostBased {
                 continue;
             }
             let l = Loop { p, g, ims: &self.ims, closure: &self.closure, options: o, ii: ii.into() };
-            self.driver.arms.steps = share / 2;
+            self.driver.arms.steps = (share - setup) / 2;
             let keep = !cleared && marked;
             let done = match rung {
                 Rung::DeepestRetry => self.driver.deepest_retry(&l, &mut self.rrt),
@@ -240,7 +253,7 @@ impl CostBased {
                 _ => self.driver.cost_based_placement(&l, &mut self.rrt, keep),
             };
             marked |= self.driver.arms.dead.contains(&true);
-            used += share / 2 - self.driver.arms.steps;
+            used += (share - setup) / 2 - self.driver.arms.steps;
             if done {
                 found = Some(rung);
                 break;

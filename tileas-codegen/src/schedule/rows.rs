@@ -319,10 +319,9 @@ mod tests {
                     g.succ.of(u as u32).iter().for_each(|a| row[a.node as usize] = true);
                 }
                 for k in 0..n {
-                    for u in 0..n {
-                        for v in 0..n {
-                            reach[u][v] |= reach[u][k] && reach[k][v];
-                        }
+                    let through = reach[k].clone();
+                    for row in reach.iter_mut().filter(|row| row[k]) {
+                        row.iter_mut().zip(&through).for_each(|(to, &from)| *to |= from);
                     }
                 }
                 let mut rows = RowPacking::default();
