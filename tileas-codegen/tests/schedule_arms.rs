@@ -3,8 +3,8 @@
 use tileas_codegen::Code;
 use tileas_codegen::schedule::verify::verify;
 use tileas_codegen::schedule::{
-    ArmPolicy, G2Horizon, Node, NodeDef, NodeExtra, Problem, RegionSchedule, Rung, Rungs, ScheduleOptions,
-    Scheduler, Use,
+    ArmPolicy, G2Horizon, IiSearch, Node, NodeDef, NodeExtra, Problem, RegionSchedule, Rung, Rungs,
+    ScheduleOptions, Scheduler, Use,
 };
 
 fn schedule(p: &Problem, o: &ScheduleOptions) -> RegionSchedule {

@@ -67,9 +67,9 @@ fn compile(context: &mut Context, module: &Module, settings: &Settings) -> Resul
 
 #[test]
 fn a_second_compilation_allocates_less_and_gives_the_same_bytes() {
-    // Measured: 640 calls of the first, 0.31 of the bytes. Functions, scratch of the later stages and the text are
+    // Measured: 489 calls of the first, 0.27 of the bytes. Functions, scratch of the later stages and the text are
     // in kept memory; plans, schedules, channels and the results are made anew, in many small pieces.
-    for (name, most_calls) in [("examples/gemm_f16.tileas", 700), ("examples/gemm_persistent.tileas", 800)] {
+    for (name, most_calls) in [("examples/gemm_f16.tileas", 550), ("examples/gemm_persistent.tileas", 650)] {
         let (settings, isa) =
             (Settings::default(), tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target"));
         let mut context = Context::new();
