@@ -326,13 +326,13 @@ mod tests {
                 }
                 let mut rows = RowPacking::default();
                 rows.find_components(&g);
-                for u in 0..n {
-                    for v in 0..n {
-                        let both = reach[u][v] && reach[v][u];
+                for (u, row) in reach.iter().enumerate() {
+                    for (v, &there) in row.iter().enumerate() {
+                        let both = there && reach[v][u];
                         assert_eq!(rows.component[u] == rows.component[v], both, "{}: {u} {v}", p.name());
                         tied += u32::from(both && u != v);
                         // Operands come after what needs them.
-                        assert!(both || !reach[u][v] || rows.component[u] > rows.component[v]);
+                        assert!(both || !there || rows.component[u] > rows.component[v]);
                     }
                 }
             }
