@@ -176,8 +176,8 @@ fn depth_beyond_the_trip_count_is_limited() {
 
 #[test]
 fn register_pressure_asks_for_shorter_lives_and_is_lifted_where_they_cost_more() {
-    // With a limit of stages rows are not packed first: what is found keeps its values longer than they need.
-    let (s, text) = schedule(&stream("%n"), &["spill-budget=60", "max-stages=8"]);
+    // Without steps for shorter lives what is found keeps its values longer than they need.
+    let (s, text) = schedule(&stream("%n"), &["spill-budget=60", "lifetime-steps=0"]);
     let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
     let request = &round.added[0];
     assert_eq!((request.family, request.asker), (Family::RegisterPressure, "registers"));
