@@ -125,7 +125,6 @@ mod with_solver {
     }
 
     #[test]
-    #[ignore = "a minute and more"]
     fn pairs_of_query_tiles_in_real_cycles_are_settled() {
         check("real/", &REAL_PAIRS);
     }

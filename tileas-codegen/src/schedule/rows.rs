@@ -94,18 +94,22 @@ impl RowPacking {
         self.load.resize(caps.len(), 0);
         for u in 0..g.n {
             for (r, _, len, units) in rrt.pieces(Node::from_u32(u)) {
-                self.load[r as usize] += u64::from(len) * units;
+                let held = &mut self.load[r as usize];
+                *held = held.saturating_add(u64::from(len).saturating_mul(units));
             }
         }
         // In 1/1024 of the resource; what is nearly full counts much more than what is half full.
         for (load, &cap) in self.load.iter_mut().zip(caps) {
-            let share = (*load << 10) / (cap.max(1) * ii as u64);
+            let share = (u128::from(*load) << 10) / (u128::from(cap.max(1)) * ii.max(1) as u128);
+            let share = share.min(1 << 10) as u64;
             *load = (share * share * share) >> 20;
         }
         self.demand.clear();
         for u in 0..g.n {
             let of = rrt.pieces(Node::from_u32(u));
-            let demand = of.map(|(r, _, len, units)| u64::from(len) * units * self.load[r as usize]).sum();
+            let demand = of.fold(0u64, |sum, (r, _, len, units)| {
+                sum.saturating_add(u64::from(len).saturating_mul(units).saturating_mul(self.load[r as usize]))
+            });
             self.demand.push(demand);
         }
         self.turns.clear();
