@@ -425,7 +425,8 @@ impl Context {
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
         // Whether the code is as the register budgets' pass left it.
         let mut counted = false;
-        for step in *back {
+        let mut steps = back.iter().peekable();
+        while let Some(step) = steps.next() {
             let Some(materialized) = &state.materialized else {
                 let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
                 return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
@@ -443,13 +444,21 @@ impl Context {
                     }
                 }
                 (Step::Registers, Some(code)) => {
+                    let emit_next = steps.peek() == Some(&&Step::Ptx);
+                    if emit_next
+                        && let Some(done) = self.emit_if_fits(code, isa, settings, warnings, &mut state.ptx)
+                    {
+                        steps.next();
+                        info = done.functions.into_iter().next();
+                        continue;
+                    }
                     self.registers(code, isa, settings, warnings);
                     counted = true;
                 }
                 (Step::Ptx, Some(code)) => {
                     state.ptx.clear();
                     let emitted = self.emit(&code.module, counted, settings, warnings, &mut state.ptx)?;
-                    code.metadata.ptx_version = format!("{}.{}", emitted.version.0, emitted.version.1);
+                    code.metadata.ptx_version = version_text(emitted.version);
                     info = emitted.functions.into_iter().next();
                 }
                 // A pipeline has `lower` before these.
@@ -460,6 +469,30 @@ impl Context {
             (state.nvvm, state.metadata) = (Some(module), Some(metadata));
         }
         Ok(info)
+    }
+
+    /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness is
+    /// then found along with the verifier's own work. `None`, with nothing changed, if there is more to do.
+    fn emit_if_fits(
+        &mut self,
+        lowered: &mut Lowered,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        warnings: &mut Errors,
+        out: &mut String,
+    ) -> Option<PtxInfo> {
+        let [func] = &mut lowered.module.functions[..] else { return None };
+        let options = register_options(func, isa, settings);
+        let (func, mut found) = (&lowered.module.functions[0], Vec::new());
+        let verified = self.verifier.verify(&lowered.module, settings.max_ptx_version, &mut found)?;
+        if !self.allocator.fits(func, self.verifier.liveness(), &options) {
+            return None;
+        }
+        warnings.extend(found);
+        out.clear();
+        let emitted = self.emitter.emit(verified, &ptx_options(settings), out);
+        lowered.metadata.ptx_version = version_text(emitted.version);
+        Some(emitted)
     }
 
     /// Keeps register budgets, or warns about those that do not hold.
@@ -475,18 +508,8 @@ impl Context {
         let at = metadata.dynamic_smem.next_multiple_of(16);
         let sym = module.symbols.iter().find(|(_, s)| s.kind == nvvm::SymKind::DynamicShared);
         for func in &mut module.functions {
+            let mut options = register_options(func, isa, settings);
             let threads = func.launch.reqntid.map_or(machine.limits.max_threads, |d| d[0]);
-            let mut options = RegallocOptions {
-                mode: settings.regalloc,
-                cap: machine.entry_registers(threads),
-                reserve: settings.register_reserve,
-                shared: None,
-            };
-            if let Some(n) = settings.max_regs {
-                options.cap = options.cap.min(n);
-                // The two exclude each other.
-                (func.launch.maxnreg, func.launch.minnctapersm) = (Some(n), None);
-            }
             let bytes = machine.limits.smem_bytes.saturating_sub(at);
             options.shared = sym.map(|(sym, _)| SharedRoom { sym, at, bytes, threads });
             for report in self.allocator.run(func, &options) {
@@ -531,8 +554,7 @@ impl Context {
             return Err(found);
         };
         warnings.extend(found);
-        let options = PtxOptions { comments: settings.ptx_comments, min_version: settings.min_ptx_version };
-        Ok(self.emitter.emit(verified, &options, out))
+        Ok(self.emitter.emit(verified, &ptx_options(settings), out))
     }
 
     /// All kernels in one module. Every kernel was verified alone; names are unique by `E0226`.
@@ -564,6 +586,32 @@ fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) 
         CodegenError::new(Code::W0404, func.op_loc(r.for_op), text).note(Loc::NONE, note)
     };
     loops.map(warning).collect()
+}
+
+/// What the allocator is to keep of a function, shared memory to spill to apart; a limit of the settings becomes the function's.
+fn register_options(func: &mut nvvm::Function, isa: &dyn TargetIsa, settings: &Settings) -> RegallocOptions {
+    let machine = isa.machine();
+    let threads = func.launch.reqntid.map_or(machine.limits.max_threads, |d| d[0]);
+    let mut options = RegallocOptions {
+        mode: settings.regalloc,
+        cap: machine.entry_registers(threads),
+        reserve: settings.register_reserve,
+        shared: None,
+    };
+    if let Some(n) = settings.max_regs {
+        options.cap = options.cap.min(n);
+        // The two exclude each other.
+        (func.launch.maxnreg, func.launch.minnctapersm) = (Some(n), None);
+    }
+    options
+}
+
+fn ptx_options(settings: &Settings) -> PtxOptions {
+    PtxOptions { comments: settings.ptx_comments, min_version: settings.min_ptx_version }
+}
+
+fn version_text((major, minor): (u8, u8)) -> String {
+    format!("{major}.{minor}")
 }
 
 fn one(e: CodegenError) -> Errors {

@@ -307,7 +307,19 @@ static RESULTS: [u8; FORMS.len()] = {
     all
 };
 
-/// Per form, what passes ask about every instruction: [`TERMINATOR`], [`SHAREABLE`], [`PLAIN`].
+/// Per form, the number of its operands.
+static OPERANDS: [u8; FORMS.len()] = {
+    let mut all = [0; FORMS.len()];
+    let mut form = 0;
+    while form < FORMS.len() {
+        assert!(FORMS[form].operands.len() <= u8::MAX as usize, "a form with too many operands");
+        all[form] = FORMS[form].operands.len() as u8;
+        form += 1;
+    }
+    all
+};
+
+/// Per form, what passes ask about every instruction: [`TERMINATOR`] and the others.
 static FLAGS: [u8; FORMS.len()] = {
     let mut all = [0; FORMS.len()];
     let mut form = 0;
@@ -317,6 +329,9 @@ static FLAGS: [u8; FORMS.len()] = {
         }
         if FORMS[form].effects.0 == 0 && RESULTS[form] == 1 {
             all[form] |= SHAREABLE;
+        }
+        if FORMS[form].effects.0 & 16 != 0 {
+            all[form] |= CONVERGENT;
         }
         let (operands, syntax) = (FORMS[form].operands, FORMS[form].syntax);
         let mut plain = !operands.is_empty() && syntax[operands.len()].is_empty();
@@ -331,6 +346,14 @@ static FLAGS: [u8; FORMS.len()] = {
         }
         form += 1;
     }
+    let movs = [PtxOp::MovPred, PtxOp::MovB16, PtxOp::MovB32, PtxOp::MovB64, PtxOp::MovF32];
+    let mut i = 0;
+    while i < movs.len() {
+        all[movs[i] as usize] |= MOV;
+        i += 1;
+    }
+    all[PtxOp::Bra as usize] |= BRANCH;
+    all[PtxOp::BraUni as usize] |= BRANCH;
     all
 };
 
@@ -430,6 +453,9 @@ pub(crate) const INDENT: usize = 4;
 const TERMINATOR: u8 = 1;
 const SHAREABLE: u8 = 2;
 const PLAIN: u8 = 4;
+const MOV: u8 = 8;
+const BRANCH: u8 = 16;
+const CONVERGENT: u8 = 32;
 
 impl PtxOp {
     /// Whether the form ends a block, if it is not guarded.
@@ -450,10 +476,34 @@ impl PtxOp {
         FLAGS[self as usize] & PLAIN != 0
     }
 
+    /// Whether the form copies one register or constant.
+    #[inline]
+    pub(crate) fn is_mov(self) -> bool {
+        FLAGS[self as usize] & MOV != 0
+    }
+
+    /// Whether the form jumps to a block of the function.
+    #[inline]
+    pub(crate) fn is_branch(self) -> bool {
+        FLAGS[self as usize] & BRANCH != 0
+    }
+
+    /// Whether all lanes of a warp are to execute the form together.
+    #[inline]
+    pub(crate) fn is_convergent(self) -> bool {
+        FLAGS[self as usize] & CONVERGENT != 0
+    }
+
+    /// Number of operands of the form.
+    #[inline]
+    pub(crate) fn num_operands(self) -> usize {
+        usize::from(OPERANDS[self as usize])
+    }
+
     /// By operand position, what registers fit there; `None` if the form has too many.
     #[inline]
     pub(crate) fn fits(self) -> Option<&'static [Fit]> {
-        FITS[self as usize].get(..self.form().operands.len())
+        FITS[self as usize].get(..self.num_operands())
     }
 
     /// What its text begins with.

@@ -690,8 +690,8 @@ impl Function {
     pub fn successors(&self, bb: Bb) -> [Option<Bb>; 2] {
         let mut out = [None; 2];
         let Some(last) = self.last_inst(bb) else { return out };
-        let target = |inst: Inst| match (self.op(inst), self.operands(inst)) {
-            (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) => Some(*t),
+        let target = |inst: Inst| match self.look(inst) {
+            Look { op, operands: [Operand::Block(t)], .. } if op.is_branch() => Some(*t),
             _ => None,
         };
         out[1] = target(last);

@@ -11,7 +11,7 @@
 //! (PTX ISA manual).
 
 use super::forms::{Class, Fit, Kind, PtxOp, Space, Ty};
-use super::module::{Bb, Function, Inst, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
+use super::module::{Bb, Function, Inst, Look, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
 use crate::error::{Code, CodegenError, Loc};
 use crate::regalloc::Liveness;
 use cranelift_entity::{EntityRef, EntitySet};
@@ -64,6 +64,11 @@ impl Verifier {
         diagnostics: &mut Vec<CodegenError>,
     ) -> Option<Verified<'a>> {
         self.verify_knowing(module, max_version, None, diagnostics)
+    }
+
+    /// Liveness of the last function of the module that was verified last without its liveness being known.
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     /// As [`Verifier::verify`]; `liveness`, if given, is that of the module's only function as it is now.
@@ -247,11 +252,20 @@ impl FuncVerifier<'_> {
             if self.known.is_none() {
                 self.liveness.begin_row(row, bb);
             }
-            for inst in func.insts(bb) {
-                if func.op(inst).is_terminator() && Some(inst) != last {
+            let mut at = func.first_inst(bb);
+            while let Some(inst) = at {
+                at = func.next_inst(inst);
+                let look = func.look(inst);
+                if look.op.is_terminator() && Some(inst) != last {
                     self.inner_terminator(bb, inst);
                 }
-                self.inst(inst);
+                let op = look.op as usize;
+                if self.available[op / 64] >> (op % 64) & 1 == 0 {
+                    self.availability(inst);
+                }
+                if !self.fits(look) {
+                    self.inst(inst);
+                }
             }
         }
         let mut unwritten = EntitySet::new();
@@ -402,13 +416,40 @@ impl FuncVerifier<'_> {
         }
     }
 
+    /// Notes what an instruction reads and writes, unless liveness is known; whether it is known to be right at a glance, as
+    /// nearly all are. If not, all there is to say is up to `inst`.
+    #[inline]
+    fn fits(&mut self, look: Look<'_>) -> bool {
+        let Look { op, guard, operands, .. } = look;
+        let mut right = true;
+        let guard = guard.get();
+        if let Some((p, _)) = guard {
+            self.reads(p);
+            right = !op.is_convergent() && self.has_type(p, Ty::Pred);
+        }
+        let Some(fits) = op.fits() else { return false };
+        if operands.len() != fits.len() {
+            return false;
+        }
+        // Sources first: what an instruction reads is what was there before it.
+        let results = op.num_results();
+        let ((own, sources), (own_fits, source_fits)) = (operands.split_at(results), fits.split_at(results));
+        for (i, (&operand, &fit)) in sources.iter().zip(source_fits).enumerate() {
+            right &= self.source_fits(operand, fit)
+                || self.other_source_fits(operand, op.form().operands[results + i].kind);
+        }
+        for (&operand, &fit) in own.iter().zip(own_fits) {
+            right &= self.result_fits(operand, fit, guard.is_some());
+        }
+        right
+    }
+
+    /// Says what is wrong with an instruction, if anything is.
+    #[cold]
     fn inst(&mut self, inst: Inst) {
         let func = self.func;
         let op = func.op(inst);
         let form = op.form();
-        if self.available[op as usize / 64] >> (op as usize % 64) & 1 == 0 {
-            self.availability(inst);
-        }
         if let Some((p, _)) = func.guard(inst).get() {
             self.reads(p);
             if !self.has_type(p, Ty::Pred) {
@@ -435,34 +476,15 @@ impl FuncVerifier<'_> {
             func.visit_writes(inst, |r| self.writes(r, false));
             return;
         }
-        // Sources first: what an instruction reads is what was there before it.
-        let results = op.num_results();
-        let guarded = func.guard(inst).is_some();
-        let Some(fits) = op.fits() else { return self.many_operands(inst, results, guarded) };
-        for (i, (&operand, &fit)) in operands.iter().zip(fits).enumerate().skip(results) {
-            if !self.source_fits(operand, fit) && !self.other_source_fits(operand, form.operands[i].kind) {
-                self.wrong(inst, i);
-            }
-        }
-        for (i, (&operand, &fit)) in operands.iter().zip(fits).enumerate().take(results) {
-            if !self.result_fits(operand, fit, guarded) {
-                self.wrong(inst, i);
-            }
-        }
-    }
-
-    /// The operands of a form with more of them than the table has.
-    fn many_operands(&mut self, inst: Inst, results: usize, guarded: bool) {
-        let func = self.func;
         func.visit_reads(inst, |r| self.reads(r));
-        func.visit_writes(inst, |r| self.writes(r, guarded));
-        for i in (results..func.operands(inst).len()).chain(0..results) {
+        func.visit_writes(inst, |r| self.writes(r, func.guard(inst).is_some()));
+        let results = op.num_results();
+        for i in (results..operands.len()).chain(0..results) {
             self.wrong(inst, i);
         }
     }
 
     /// Says what is wrong with an operand, if anything is.
-    #[cold]
     fn wrong(&mut self, inst: Inst, i: usize) {
         let (operand, class) = (self.func.operands(inst)[i], &self.func.op(inst).form().operands[i]);
         if let Err((code, why)) = self.operand(operand, class) {

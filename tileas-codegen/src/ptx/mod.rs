@@ -234,7 +234,8 @@ impl PtxEmitter {
             let mut at = func.first_inst(bb);
             while let Some(inst) = at {
                 at = func.next_inst(inst);
-                match branch(func, bb, inst, next) {
+                let how = if func.op(inst).is_branch() { branch(func, bb, inst, next) } else { Branch::AsIs };
+                match how {
                     Branch::Skip => continue,
                     Branch::Inverted { guard, target } => {
                         out.text("    ");
@@ -292,20 +293,25 @@ impl PtxEmitter {
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
-            for inst in func.insts(bb) {
-                func.visit_mentions(inst, |r| used[r.index()] = true);
-                match branch(func, bb, inst, next) {
-                    Branch::Skip => {}
-                    Branch::Inverted { target, .. } => {
-                        targets.insert(target);
-                    }
-                    Branch::AsIs => {
-                        if let (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) =
-                            (func.op(inst), func.operands(inst))
-                        {
-                            targets.insert(*t);
+            let mut at = func.first_inst(bb);
+            while let Some(inst) = at {
+                at = func.next_inst(inst);
+                let look = func.look(inst);
+                // The verifier has seen that no register is read that nothing writes.
+                match *look.results_and_sources().0 {
+                    [] if look.op.is_branch() => match branch(func, bb, inst, next) {
+                        Branch::Skip => {}
+                        Branch::Inverted { target, .. } => {
+                            targets.insert(target);
                         }
-                    }
+                        Branch::AsIs => {
+                            if let [Operand::Block(t)] = *look.operands {
+                                targets.insert(t);
+                            }
+                        }
+                    },
+                    [Operand::Reg(r)] => used[r.index()] = true,
+                    _ => look.visit_writes(|r| used[r.index()] = true),
                 }
             }
         }
@@ -335,11 +341,7 @@ enum Branch {
 }
 
 /// How a branch is printed when `next` follows the block.
-#[inline]
 fn branch(func: &Function, bb: Bb, inst: crate::nvvm::Inst, next: Option<Bb>) -> Branch {
-    if !matches!(func.op(inst), PtxOp::Bra | PtxOp::BraUni) {
-        return Branch::AsIs;
-    }
     let [then, last] = func.successors(bb);
     if !func.guard(inst).is_some() {
         // The final branch: falls through, or was taken over by the inverted one before it.

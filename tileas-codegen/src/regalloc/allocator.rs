@@ -84,6 +84,12 @@ impl AgentReport {
     }
 }
 
+/// Whether all registers of a function fit together. A budget below the cap needs a `setmaxnreg`, which only agents have.
+fn is_small(func: &Function, options: &RegallocOptions) -> bool {
+    let total: u32 = func.reg_ty.values().map(|ty| ty.units()).sum();
+    total + options.reserve <= options.cap && !func.layout().iter().any(|&bb| func.blocks[bb].agent)
+}
+
 /// Plans for one agent are made at most this often, each time for what the last one was still over.
 const ROUNDS: u32 = 8;
 
@@ -110,17 +116,14 @@ impl Allocator {
     /// Checks all agents of a function and, in [`Mode::Plan`], rewrites it where they do not fit.
     pub fn run(&mut self, func: &mut Function, options: &RegallocOptions) -> Vec<AgentReport> {
         self.current = false;
-        let total: u32 =
-            (0..func.num_regs()).map(|i| func.reg_ty[crate::nvvm::Reg::from_u32(i as u32)].units()).sum();
-        let lowered = func.layout().iter().any(|&bb| func.blocks[bb].agent);
-        // A budget below the cap needs a `setmaxnreg`, which only agents have.
-        if !lowered && total + options.reserve <= options.cap {
+        if is_small(func, options) {
             return Vec::new();
         }
         self.liveness.recompute(func);
         self.current = true;
-        let whole = self.pressure.function(func, &self.liveness);
-        if whole.units + options.reserve <= least_budget(func, options.cap) {
+        if self.pressure.function(func, &self.liveness).units + options.reserve
+            <= least_budget(func, options.cap)
+        {
             return Vec::new();
         }
         let agents = self.finder.find(func, options.cap);
@@ -147,6 +150,13 @@ impl Allocator {
             reports.push(report);
         }
         reports
+    }
+
+    /// Whether [`Allocator::run`] would find nothing to do, for a function whose liveness is known.
+    pub(crate) fn fits(&mut self, func: &Function, liveness: &Liveness, options: &RegallocOptions) -> bool {
+        is_small(func, options)
+            || self.pressure.function(func, liveness).units + options.reserve
+                <= least_budget(func, options.cap)
     }
 
     /// The liveness of the function as the last run left it, where that needed it.

@@ -34,6 +34,10 @@ pub struct Liveness {
     writes: Vec<(u32, Reg)>,
     /// By row: those of the successors, plus 1; 0 = none.
     next: Vec<[u32; 2]>,
+    /// By row: how often its instructions mention a register.
+    mentions: Vec<u32>,
+    /// The same of the row at hand, so far.
+    count: u32,
 }
 
 /// In `written`: no row's number.
@@ -57,7 +61,9 @@ impl Liveness {
         self.begin(func);
         for (row, &bb) in func.layout().iter().enumerate() {
             self.begin_row(row, bb);
-            for inst in func.insts(bb) {
+            let mut at = func.first_inst(bb);
+            while let Some(inst) = at {
+                at = func.next_inst(inst);
                 let look = func.look(inst);
                 look.visit_reads(|r| self.read(r));
                 let guarded = look.guard.is_some();
@@ -75,6 +81,8 @@ impl Liveness {
         self.exposed.clear();
         self.early.clear();
         self.writes.clear();
+        self.mentions.clear();
+        self.count = 0;
         for v in [&mut self.column, &mut self.written] {
             v.clear();
             v.resize(func.num_regs(), 0);
@@ -82,6 +90,9 @@ impl Liveness {
     }
 
     pub(crate) fn begin_row(&mut self, row: usize, bb: Bb) {
+        if row > 0 {
+            self.mentions.push(std::mem::take(&mut self.count));
+        }
         self.stamp = row as u32 + 1;
         self.row[bb] = self.stamp;
     }
@@ -89,6 +100,7 @@ impl Liveness {
     /// Notes a read; registers the function does not have are left out.
     #[inline]
     pub(crate) fn read(&mut self, r: Reg) {
+        self.count += 1;
         if self.written.get(r.index()).is_some_and(|&row| row != self.stamp) {
             self.early.push((self.stamp - 1, r));
         }
@@ -97,6 +109,7 @@ impl Liveness {
     /// Notes a write.
     #[inline]
     pub(crate) fn write(&mut self, r: Reg, guarded: bool) {
+        self.count += 1;
         if let Some(row) = self.written.get_mut(r.index())
             && *row != self.stamp
         {
@@ -134,8 +147,11 @@ impl Liveness {
             early,
             writes,
             next,
+            mentions,
+            count,
             ..
         } = self;
+        mentions.push(std::mem::take(count));
         for &(_, r) in &*early {
             column[r.index()] = 1;
         }
@@ -192,6 +208,11 @@ impl Liveness {
             Some(i) => &of[i * self.words..(i + 1) * self.words],
             None => &[],
         }
+    }
+
+    /// How often the instructions of a block mention a register; no less than the number of registers they mention.
+    pub(crate) fn mentions(&self, bb: Bb) -> u32 {
+        (self.row[bb] as usize).checked_sub(1).and_then(|row| self.mentions.get(row)).map_or(u32::MAX, |&n| n)
     }
 
     /// Registers live at the start of a block, in register order.

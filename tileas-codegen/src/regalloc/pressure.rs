@@ -95,72 +95,91 @@ impl Count {
 impl PressureScratch {
     /// Peak over the blocks given.
     pub fn peak(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb]) -> Pressure {
-        if self.walk > u32::MAX - blocks.len() as u32 - 1 {
+        if self.walk > u32::MAX - blocks.len() as u32 - 2 {
             *self = PressureScratch::default();
         }
-        let Self { live, walk } = self;
-        if live.len() < func.num_regs() {
-            live.resize(func.num_regs(), 0);
+        if self.live.len() < func.num_regs() {
+            self.live.resize(func.num_regs(), 0);
         }
+        // The peak is mostly in the block that mentions most registers; blocks that cannot reach it need no walk.
+        let most = |i: &usize| (liveness.mentions(blocks[*i]), std::cmp::Reverse(*i));
+        let first = (0..blocks.len()).max_by_key(most);
+        let known = first.map(|i| self.block(func, liveness, blocks[i], None)).unwrap_or_default();
         let mut peak = Pressure::default();
-        for &bb in blocks {
-            *walk += 1;
-            let walk = *walk;
-            let mut now = Count::default();
-            // Makes a register live.
-            let add = |live: &mut [u32], now: &mut Count, r: Reg| {
-                let at = &mut live[r.index()];
-                if *at != walk {
-                    *at = walk;
-                    now.0 += Count::of(func.ty(r));
-                }
-            };
-            for r in liveness.live_out(bb) {
-                add(live, &mut now, r);
+        for (i, &bb) in blocks.iter().enumerate() {
+            // Only a higher peak takes the place of one before.
+            let found = if Some(i) == first { known } else { self.block(func, liveness, bb, Some(known)) };
+            if found.units > peak.units || peak.at.is_none() {
+                (peak.units, peak.at) = (found.units, found.at);
             }
-            let mut at = func.last_inst(bb);
-            // Backwards, so a later equal peak in the walk is an earlier one in the block.
-            let mut best = Pressure::default();
-            while let Some(inst) = at {
-                at = func.prev_inst(inst);
-                let look = func.look(inst);
-                // After the instruction, its results, also unused ones, are live; before it only those it may leave alone.
-                let after;
-                if look.guard.is_some() {
-                    look.visit_writes(|r| add(live, &mut now, r));
-                    after = now;
-                } else {
-                    let (mut unused, mut ended) = (0, 0);
-                    look.visit_writes(|r| {
-                        let at = &mut live[r.index()];
-                        let count = Count::of(func.ty(r));
-                        if *at == walk {
-                            *at = 0;
-                            ended += count;
-                        } else {
-                            unused += count;
-                        }
-                    });
-                    after = Count(now.0 + unused);
-                    now.0 -= ended;
-                }
-                look.visit_reads(|r| add(live, &mut now, r));
-                let (u, p) = (now.units().max(after.units()), now.predicates().max(after.predicates()));
-                if u >= best.units {
-                    (best.units, best.at) = (u, Some(inst));
-                }
-                if p >= best.predicates {
-                    (best.predicates, best.predicates_at) = (p, Some(inst));
-                }
-            }
-            if best.units > peak.units || peak.at.is_none() {
-                (peak.units, peak.at) = (best.units, best.at);
-            }
-            if best.predicates > peak.predicates || peak.predicates_at.is_none() {
-                (peak.predicates, peak.predicates_at) = (best.predicates, best.predicates_at);
+            if found.predicates > peak.predicates || peak.predicates_at.is_none() {
+                (peak.predicates, peak.predicates_at) = (found.predicates, found.predicates_at);
             }
         }
         peak
+    }
+
+    /// Peak of one block; nothing if it is below one that is known.
+    fn block(&mut self, func: &Function, liveness: &Liveness, bb: Bb, known: Option<Pressure>) -> Pressure {
+        let Self { live, walk } = self;
+        *walk += 1;
+        let walk = *walk;
+        let mut now = Count::default();
+        // Makes a register live.
+        let add = |live: &mut [u32], now: &mut Count, r: Reg| {
+            let at = &mut live[r.index()];
+            if *at != walk {
+                *at = walk;
+                now.0 += Count::of(func.ty(r));
+            }
+        };
+        for r in liveness.live_out(bb) {
+            add(live, &mut now, r);
+        }
+        if let Some(known) = known {
+            // No register counts more than two.
+            let more = liveness.mentions(bb);
+            let units = now.units().saturating_add(more.saturating_mul(2));
+            if units < known.units && now.predicates().saturating_add(more) < known.predicates {
+                return Pressure::default();
+            }
+        }
+        let mut at = func.last_inst(bb);
+        // Backwards, so a later equal peak in the walk is an earlier one in the block.
+        let mut best = Pressure::default();
+        while let Some(inst) = at {
+            at = func.prev_inst(inst);
+            let look = func.look(inst);
+            // After the instruction, its results, also unused ones, are live; before it only those it may leave alone.
+            let after;
+            if look.guard.is_some() {
+                look.visit_writes(|r| add(live, &mut now, r));
+                after = now;
+            } else {
+                let (mut unused, mut ended) = (0, 0);
+                look.visit_writes(|r| {
+                    let at = &mut live[r.index()];
+                    let count = Count::of(func.ty(r));
+                    if *at == walk {
+                        *at = 0;
+                        ended += count;
+                    } else {
+                        unused += count;
+                    }
+                });
+                after = Count(now.0 + unused);
+                now.0 -= ended;
+            }
+            look.visit_reads(|r| add(live, &mut now, r));
+            let (u, p) = (now.units().max(after.units()), now.predicates().max(after.predicates()));
+            if u >= best.units {
+                (best.units, best.at) = (u, Some(inst));
+            }
+            if p >= best.predicates {
+                (best.predicates, best.predicates_at) = (p, Some(inst));
+            }
+        }
+        best
     }
 
     /// Peak of the whole function.

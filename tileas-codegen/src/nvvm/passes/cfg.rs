@@ -14,6 +14,8 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 pub struct CfgScratch {
     reached: EntitySet<Bb>,
     preds: SecondaryMap<Bb, u32>,
+    /// Of reached blocks: [`Function::successors`].
+    next: SecondaryMap<Bb, [Option<Bb>; 2]>,
     work: Vec<Bb>,
     gone: EntitySet<Bb>,
 }
@@ -37,7 +39,8 @@ fn destination(func: &Function, mut bb: Bb) -> Bb {
 
 /// Runs the pass.
 pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupStats) {
-    let CfgScratch { reached, preds, work, gone } = scratch;
+    let CfgScratch { reached, preds, next, work, gone } = scratch;
+    next.resize(func.blocks.len());
     // Jumps to jumps.
     for i in 0..func.layout().len() {
         let bb = func.layout()[i];
@@ -45,17 +48,25 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
         for _ in 0..2 {
             let Some(inst) = at else { break };
             at = func.nodes[inst].prev.expand();
-            if let (PtxOp::Bra | PtxOp::BraUni, [Operand::Block(t)]) = (func.op(inst), func.operands(inst)) {
-                let to = destination(func, *t);
-                func.operands_mut(inst)[0] = Operand::Block(to);
+            if !func.op(inst).is_branch() {
+                break;
+            }
+            if let [Operand::Block(t)] = *func.operands(inst) {
+                let to = destination(func, t);
+                if to != t {
+                    func.operands_mut(inst)[0] = Operand::Block(to);
+                }
             }
         }
         // A conditional branch whose two ways are one.
-        if let ([Some(t), Some(l)], Some(last)) = (func.successors(bb), func.last_inst(bb))
+        let ways = func.successors(bb);
+        next[bb] = ways;
+        if let ([Some(t), Some(l)], Some(last)) = (ways, func.last_inst(bb))
             && t == l
             && let Some(cond) = func.nodes[last].prev.expand()
         {
             func.remove_inst(bb, cond);
+            next[bb] = func.successors(bb);
             stats.removed += 1;
         }
     }
@@ -65,7 +76,7 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
     work.extend(func.layout().first());
     while let Some(bb) = work.pop() {
         if reached.insert(bb) {
-            work.extend(func.successors(bb).into_iter().flatten());
+            work.extend(next[bb].into_iter().flatten());
         }
     }
     let before = func.layout.len();
@@ -74,7 +85,7 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
     preds.clear();
     preds.resize(func.blocks.len());
     for &bb in &func.layout {
-        for s in func.successors(bb).into_iter().flatten() {
+        for s in next[bb].into_iter().flatten() {
             preds[s] += 1;
         }
     }
@@ -85,24 +96,20 @@ pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupSta
         if gone.contains(bb) {
             continue;
         }
-        while let [None, Some(next)] = func.successors(bb) {
+        while let [None, Some(to)] = next[bb] {
             let Some(jump) = func.last_inst(bb) else { break };
-            let data = &func.blocks[next];
+            let data = &func.blocks[to];
             let plain = func.op(jump) == PtxOp::Bra && !data.nounroll && !data.agent;
-            if !plain
-                || preds[next] != 1
-                || next == bb
-                || Some(next) == entry
-                || func.blocks[next].first.is_none()
-            {
+            if !plain || preds[to] != 1 || to == bb || Some(to) == entry || func.blocks[to].first.is_none() {
                 break;
             }
             func.remove_inst(bb, jump);
-            if let (Some(inst), Some(name)) = (func.first_inst(next), func.blocks[next].name.take()) {
+            if let (Some(inst), Some(name)) = (func.first_inst(to), func.blocks[to].name.take()) {
                 func.comment(inst, name);
             }
-            func.splice(bb, next);
-            gone.insert(next);
+            func.splice(bb, to);
+            next[bb] = next[to];
+            gone.insert(to);
         }
     }
     func.layout.retain(|&bb| !gone.contains(bb));

@@ -58,25 +58,50 @@ impl Uses {
         self.home.resize(func.num_insts(), None.into());
     }
 
-    /// Notes an instruction in its final form, `look`.
+    /// Notes what an instruction of this form reads, and tells `f` of it.
     #[inline]
-    pub(super) fn note(&mut self, func: &Function, bb: Bb, inst: Inst, look: Look<'_>) {
-        let Self { reads, home, writers, links } = self;
-        home[inst.index()] = bb.into();
-        look.visit_writes(|r| {
-            let head = &mut writers[r.index()];
-            let mut more = 0;
-            if head.inst.is_some() {
-                links.push(*head);
-                more = links.len() as u32;
+    pub(super) fn note_reads(&mut self, func: &Function, look: Look<'_>, mut f: impl FnMut(Reg)) {
+        let reads = &mut self.reads;
+        let own = match *look.results_and_sources().0 {
+            [] => None,
+            [Operand::Reg(d)] => Some(d),
+            ref own => {
+                look.visit_reads(|r| {
+                    f(r);
+                    reads[r.index()] += u32::from(!is_written(func, own, r));
+                });
+                return;
             }
-            *head = Writers { inst: inst.into(), more };
+        };
+        look.visit_reads(|r| {
+            f(r);
+            reads[r.index()] += u32::from(Some(r) != own);
         });
-        match *look.results_and_sources().0 {
-            [] => look.visit_reads(|r| reads[r.index()] += 1),
-            [Operand::Reg(d)] => look.visit_reads(|r| reads[r.index()] += u32::from(r != d)),
-            ref own => look.visit_reads(|r| reads[r.index()] += u32::from(!is_written(func, own, r))),
+    }
+
+    /// Takes back what [`Uses::note_reads`] noted of the same form.
+    pub(super) fn forget_reads(&mut self, func: &Function, inst: Inst) {
+        let look = func.look(inst);
+        let own = look.results_and_sources().0;
+        look.visit_reads(|r| self.reads[r.index()] -= u32::from(!is_written(func, own, r)));
+    }
+
+    /// Notes the block of an instruction.
+    #[inline]
+    pub(super) fn note_home(&mut self, bb: Bb, inst: Inst) {
+        self.home[inst.index()] = bb.into();
+    }
+
+    /// Notes that an instruction writes a register.
+    #[inline]
+    pub(super) fn note_write(&mut self, inst: Inst, r: Reg) {
+        let head = &mut self.writers[r.index()];
+        let mut more = 0;
+        if head.inst.is_some() {
+            self.links.push(*head);
+            more = self.links.len() as u32;
         }
+        *head = Writers { inst: inst.into(), more };
     }
 
     /// Whether an instruction noted so far reads the register.
@@ -91,7 +116,10 @@ pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupSta
     scratch.uses.begin(func);
     for &bb in func.layout() {
         for inst in func.insts(bb) {
-            scratch.uses.note(func, bb, inst, func.look(inst));
+            let look = func.look(inst);
+            scratch.uses.note_home(bb, inst);
+            scratch.uses.note_reads(func, look, |_| ());
+            look.visit_writes(|r| scratch.uses.note_write(inst, r));
         }
     }
     sweep(func, scratch, stats, |_, _| ());

@@ -83,10 +83,6 @@ fn mov_of(ty: RegTy) -> PtxOp {
     }
 }
 
-fn is_mov(op: PtxOp) -> bool {
-    matches!(op, PtxOp::MovPred | PtxOp::MovB16 | PtxOp::MovB32 | PtxOp::MovB64 | PtxOp::MovF32)
-}
-
 /// In `noted`: the register holds a constant in the whole function.
 const EVERYWHERE: u32 = u32::MAX;
 
@@ -108,8 +104,12 @@ fn scan(func: &Function, s: &mut LocalScratch) {
         for inst in func.insts(bb) {
             let look = func.look(inst);
             let weight = 1 + u32::from(look.guard.is_some());
-            look.visit_writes(|r| s.writes[r.index()] += weight);
-            if is_mov(look.op)
+            match *look.results_and_sources().0 {
+                [] => continue,
+                [Operand::Reg(r)] => s.writes[r.index()] += weight,
+                _ => look.visit_writes(|r| s.writes[r.index()] += weight),
+            }
+            if look.op.is_mov()
                 && let [Operand::Reg(d), source] = *look.operands
                 && let Some(c) = as_const(source)
             {
@@ -176,32 +176,52 @@ pub(super) fn run_noting(
         while let Some(inst) = at {
             at = func.next_inst(inst);
             s.seq += 1;
-            // Whether something is known about a register it reads.
-            let before = func.look(inst);
-            let (guarded, mut noted) = (before.guard.is_some(), false);
-            before.visit_reads(|r| noted |= s.is_noted(r));
-            let folding = INT_OPS[before.op as usize];
-            if noted {
-                propagate(func, s, inst, stats);
+            uses.note_home(bb, inst);
+            // Whether something is known about a register it reads. Most instructions stay as they are: what they read
+            // is noted at once, and who rewrites one sees to the difference.
+            let mut look = func.look(inst);
+            let (op, guarded, mut noted) = (look.op, look.guard.is_some(), false);
+            uses.note_reads(func, look, |r| noted |= s.is_noted(r));
+            let may_share = !guarded && op.is_shareable() && !op.is_mov();
+            let mut slot = None;
+            if noted || may_share || INT_OPS[op as usize].is_some() {
+                if noted {
+                    uses.forget_reads(func, inst);
+                    propagate(func, s, inst, stats);
+                    uses.note_reads(func, func.look(inst), |_| ());
+                }
+                if let Some(op) = INT_OPS[op as usize] {
+                    reduce(func, s, uses, inst, op, stats);
+                }
+                if may_share {
+                    slot = share(func, s, uses, inst, stats);
+                }
+                look = func.look(inst);
             }
-            if let Some(op) = folding {
-                reduce(func, s, inst, op, stats);
-            }
-            let slot = if guarded { None } else { share(func, s, inst, stats) };
             // Writes start new versions, then a copy or an expression is recorded.
-            let (seq, look) = (s.seq, func.look(inst));
-            look.visit_writes(|r| s.version[r.index()] = seq);
+            let seq = s.seq;
+            look.visit_writes(|r| {
+                s.version[r.index()] = seq;
+                uses.note_write(inst, r);
+            });
             if let Some(slot) = slot {
                 s.expressions[slot] = Expression { block: s.block, seq, inst };
-            } else if is_mov(look.op)
-                && !guarded
+            } else if !guarded
+                && look.op.is_mov()
                 && let [Operand::Reg(d), source] = *look.operands
             {
                 note_mov(func, s, uses, d, source);
             }
-            uses.note(func, bb, inst, look);
         }
     }
+}
+
+/// Turns an instruction into another one and notes what that reads instead.
+#[cold]
+fn rewrite(func: &mut Function, uses: &mut Uses, inst: Inst, op: PtxOp, operands: &[Operand]) {
+    uses.forget_reads(func, inst);
+    func.rewrite(inst, op, operands);
+    uses.note_reads(func, func.look(inst), |_| ());
 }
 
 /// Records what an unguarded move says about its result.
@@ -283,7 +303,7 @@ fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Clea
         }
         sources += 1;
         let operand = func.operands(inst)[i];
-        let imm_here = sources > 1 || is_mov(op);
+        let imm_here = sources > 1 || op.is_mov();
         let replacement = match (operand, class.kind) {
             (Operand::Reg(r), Kind::Reg { ty, imm }) => {
                 let constant =
@@ -413,6 +433,7 @@ fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
 fn reduce(
     func: &mut Function,
     s: &LocalScratch,
+    uses: &mut Uses,
     inst: Inst,
     (op, bits): (IntOp, u32),
     stats: &mut CleanupStats,
@@ -426,22 +447,26 @@ fn reduce(
         },
         _ => None,
     };
+    let (x, y) = (value(a), value(b));
+    if x.is_none() && y.is_none() {
+        return;
+    }
     let mov = mov_of(func.ty(d));
-    if let (Some(x), Some(y)) = (value(a), value(b))
+    if let (Some(x), Some(y)) = (x, y)
         && let Some(v) = evaluate(op, bits, x, y)
     {
-        func.rewrite(inst, mov, &[d.into(), v.into()]);
+        rewrite(func, uses, inst, mov, &[d.into(), v.into()]);
         stats.folded += 1;
         return;
     }
     use IntOp::*;
-    if value(a).is_some() && matches!(op, Add | Mul | And | Or | Xor | MinU | MaxU) {
+    if x.is_some() && matches!(op, Add | Mul | And | Or | Xor | MinU | MaxU) {
         std::mem::swap(&mut a, &mut b);
         if let (Operand::Reg(_), Some(v)) = (b, value(b)) {
             b = Operand::Imm(v);
         }
-        func.operands_mut(inst)[1] = a;
-        func.operands_mut(inst)[2] = b;
+        let op = func.op(inst);
+        rewrite(func, uses, inst, op, &[d.into(), a, b]);
     }
     let Some(y) = value(b) else { return };
     // As the operation sees it: modulo the width (a shift amount has 32 bits).
@@ -464,7 +489,7 @@ fn reduce(
         }
         _ => return,
     };
-    func.rewrite(inst, new_op, &operands);
+    rewrite(func, uses, inst, new_op, &operands);
     stats.folded += 1;
 }
 
@@ -501,10 +526,16 @@ fn mix(hash: u64, word: u64) -> u64 {
 /// Replaces an instruction without guard by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
 /// of `expressions` to note it in.
 #[inline]
-fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) -> Option<usize> {
+fn share(
+    func: &mut Function,
+    s: &LocalScratch,
+    uses: &mut Uses,
+    inst: Inst,
+    stats: &mut CleanupStats,
+) -> Option<usize> {
     let look = func.look(inst);
     let op = look.op;
-    if !op.is_shareable() || is_mov(op) {
+    if !op.is_shareable() || op.is_mov() {
         return None;
     }
     let (&Operand::Reg(d), sources) = look.operands.split_first()? else { return None };
@@ -530,7 +561,7 @@ fn share(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupS
         {
             let unchanged = |o: &Operand| o.reg().is_none_or(|r| s.version[r.index()] <= e.seq);
             if s.version[r.index()] == e.seq && sources.iter().all(unchanged) && func.ty(r) == func.ty(d) {
-                func.rewrite(inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
+                rewrite(func, uses, inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
                 stats.shared += 1;
                 return None;
             }
