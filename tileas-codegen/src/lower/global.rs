@@ -4,7 +4,8 @@
 //! form vectors. Vectors want rows that begin on their alignment and end on their border. Where the type says so (an
 //! innermost extent that they divide; the launch requirements then ask the same of the strides), vectors are all there
 //! is. Elsewhere a branch that is uniform over the CTA decides at run time. Where vectors are aligned in any case, but the
-//! tile reaches over the end of rows that end inside a vector, that one vector is accessed by element. Where strides
+//! tile reaches over the end of rows that end inside a vector, that one vector is accessed by element; a row that all lanes
+//! of a warp load alike is then loaded by the warp together, a register's worth per lane, and handed round. Where strides
 //! are not known to fit, all accesses are by element, each with its own bound, unless both fit.
 
 use super::tile::strides;
@@ -46,6 +47,9 @@ enum Rest {
     Tail(Reg),
     /// Vectors may also be unaligned, unless the predicate holds.
     Elements(Reg),
+    /// As `Tail`, for one row that all lanes of a warp load alike; vectors may be out of bounds unless all are inside. The
+    /// vectors have no guards.
+    Alike,
 }
 
 /// All accesses of a thread.
@@ -114,7 +118,12 @@ impl Lower<'_> {
             };
             base.push(self.b.fold_add(origin, t));
         }
-        let rest = self.rest(op, view, vec, inner)?;
+        let alike = !store
+            && self.lane.is_some()
+            && n >= 2 * vec
+            && l.free_lane_mask() == 31
+            && l.register.iter().fold(0, |all, m| all | m) == n as u64 - 1;
+        let rest = self.rest(op, view, vec, inner, alike)?;
         let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
         let left = self.left(size, base[rank - 1]);
         let owner = if store { self.owner_guard(&l) } else { None };
@@ -134,7 +143,10 @@ impl Lower<'_> {
             list.push(Access {
                 first,
                 addr: Operand::addr(addr, (column as usize * elem_bytes) as i32),
-                guard: self.exceeds(left, column + vec as u32 - 1, guard),
+                guard: match rest {
+                    Rest::Alike => None,
+                    _ => self.exceeds(left, column + vec as u32 - 1, guard),
+                },
                 row: rows.len() - 1,
                 column,
             });
@@ -207,7 +219,8 @@ impl Lower<'_> {
     }
 
     /// Where vectors of `vec` elements may be unaligned or partly out of bounds. Predicates are the same for all threads.
-    fn rest(&mut self, op: Op, view: usize, vec: usize, inner: usize) -> CodegenResult<Rest> {
+    /// `alike`: all lanes of a warp load the same single row.
+    fn rest(&mut self, op: Op, view: usize, vec: usize, inner: usize, alike: bool) -> CodegenResult<Rest> {
         let info = &self.abi.views[view];
         let rank = info.dims.len();
         if vec <= 1 || rank == 0 {
@@ -220,6 +233,9 @@ impl Lower<'_> {
                 self.requires.push(format!("{}.s{d} % {vec} == 0", info.name));
             }
             return Ok(Rest::None);
+        }
+        if alike && (mapped || rank == 1) {
+            return Ok(Rest::Alike);
         }
         let mask = vec as i64 - 1;
         let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
@@ -267,7 +283,7 @@ impl Lower<'_> {
         elements: impl FnOnce(&mut Self),
     ) {
         match rest {
-            Rest::None => vectors(self),
+            Rest::None | Rest::Alike => vectors(self),
             Rest::Tail(whole) => {
                 vectors(self);
                 let join = self.b.block();
@@ -351,7 +367,9 @@ impl Lower<'_> {
         let regs = self.b.regs(rt, super::units(elem, n));
         let none = if rt == RegTy::F32 { Operand::f32(pad as f32) } else { Operand::Imm(pad as i64) };
         let all = self.accesses(op, dims, elem, layout, false)?;
-        if let (Rest::Tail(whole), true) = (all.rest, all.vec * all.elem_bytes > 2) {
+        if let Rest::Alike = all.rest {
+            self.load_alike(&all, elem, regs, none);
+        } else if let (Rest::Tail(whole), true) = (all.rest, all.vec * all.elem_bytes > 2) {
             self.load_tail(&all, elem, regs, whole, none);
             all.list.iter().for_each(|a| self.load_vector(&all, a, elem, regs));
         } else {
@@ -372,6 +390,75 @@ impl Lower<'_> {
         let (regs, ty) = (self.keep(regs.iter().map(Operand::Reg)), f.value_type(result));
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
+    }
+
+    /// One row that all lanes of a warp hold alike. Where it is in bounds as a whole: vectors. Else each lane loads what one
+    /// register holds, element by element, and hands it to the others: fewer loads than there are elements, and no
+    /// register waits for more than one of them.
+    fn load_alike(&mut self, all: &Accesses, elem: Scalar, regs: Regs, none: Operand) {
+        let (Some(row), Some(lane)) = (all.rows.first(), self.lane) else { return };
+        let rt = super::control::element_reg(elem);
+        let per_unit = 4 / all.elem_bytes as u32;
+        let inside = self.exceeds(all.left, regs.len() as u32 * per_unit - 1, row.guard);
+        let Some(inside) = inside else {
+            all.list.iter().for_each(|a| self.load_vector(all, a, elem, regs));
+            return;
+        };
+        let (slow, join) = (self.b.block(), self.b.block());
+        self.b.br_on_not(inside, slow);
+        all.list.iter().for_each(|a| self.load_vector(all, a, elem, regs));
+        self.b.bra(join);
+        self.b.place(slow);
+        let left = self.b.as_reg(RegTy::B32, all.left);
+        let lanes = regs.len().min(32) as u32;
+        let own = self.b.fold_and(lane, lanes - 1);
+        let own = self.b.as_reg(RegTy::B32, own);
+        let first = self.b.fold_mul(own, per_unit);
+        let first = self.b.as_reg(RegTy::B32, first);
+        let bytes = self.b.mul_wide_u32(own, 4);
+        let addr = self.b.add_s64(row.addr, bytes);
+        let mut loaded: SmallVec<[Reg; 4]> = SmallVec::new();
+        for group in 0..(regs.len() as u32).div_ceil(lanes) {
+            let mut halves: SmallVec<[Reg; 2]> = SmallVec::new();
+            for e in 0..per_unit {
+                let column = group * lanes * per_unit + e;
+                let index = self.b.fold_add(first, column);
+                let p = match row.guard {
+                    Some(q) => self.b.setp_gt_and_u32(left, index, q),
+                    None => self.b.setp_gt_u32(left, index),
+                };
+                let (ty, x) = if per_unit == 1 { (rt, none) } else { (RegTy::B16, Operand::Imm(0)) };
+                let d = self.b.imm(ty, x);
+                self.load_element_to(
+                    Some(p),
+                    ty,
+                    d,
+                    Operand::addr(addr, (column as usize * all.elem_bytes) as i32),
+                );
+                halves.push(d);
+            }
+            loaded.push(match *halves.as_slice() {
+                [low, high] => {
+                    let both = self.b.regs(RegTy::B32, 1);
+                    let d = both.iter().next().unwrap_or(low);
+                    self.b.pack_b32_b16_to(d, [low, high]);
+                    d
+                }
+                _ => halves[0],
+            });
+        }
+        for a in &all.list {
+            for e in (0..all.vec as u32).step_by(per_unit as usize) {
+                let unit = (a.column + e) / per_unit;
+                let to = regs.get((a.first + e as usize) / per_unit as usize);
+                if let (Some(d), Some(&from)) = (to, loaded.get((unit / lanes) as usize)) {
+                    let operands =
+                        [d.into(), from.into(), (unit % lanes).into(), 31u32.into(), 0xffff_ffffu32.into()];
+                    self.b.emit(PtxOp::ShflSyncIdxB32, &operands);
+                }
+            }
+        }
+        self.b.place(join);
     }
 
     /// `vec` elements at once, 4 to 16 bytes.
