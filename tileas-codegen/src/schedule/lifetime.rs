@@ -270,7 +270,7 @@ impl CostBased {
             *steps -= budget;
             for k in 0..2 {
                 if !self.ims.prepare(p, &life.graph, wide, o.max_stages)
-                    || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
+                    || self.rrt.clear(p, ii, o.rrt_size_threshold).is_err()
                 {
                     break;
                 }
@@ -307,7 +307,7 @@ impl CostBased {
         steps: &mut u64,
     ) {
         let wide = i64::from(ii);
-        if !self.ims.prepare(p, g, wide, o.max_stages) || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
+        if !self.ims.prepare(p, g, wide, o.max_stages) || self.rrt.clear(p, ii, o.rrt_size_threshold).is_err()
         {
             return;
         }

@@ -6,8 +6,6 @@
 //!
 //! Cost: a few operations on words per question; a write touches the words of its run and those of their copies.
 
-/// Cycles that follow the last one once more.
-const AGAIN: u32 = 128;
 /// Longest run of which 64 starts are answered at once.
 pub(super) const SHORT: u32 = 65;
 
@@ -15,19 +13,34 @@ pub(super) const SHORT: u32 = 65;
 #[derive(Default)]
 pub(super) struct Lines {
     ii: u32,
+    /// Cycles with those that follow the last one once more.
+    end: u32,
     /// Words of a line.
     stride: usize,
     bits: Vec<u64>,
+    saved: Vec<u64>,
 }
 
 impl Lines {
-    /// So many lines of free cycles.
-    pub fn reset(&mut self, ii: u32, lines: usize) {
+    /// So many lines of free cycles; `longest`: of the runs that are asked for 64 starts at once.
+    pub fn reset(&mut self, ii: u32, lines: usize, longest: u32) {
         self.ii = ii;
-        // One word more, since two are read at once.
-        self.stride = (ii as usize + AGAIN as usize).div_ceil(64) + 1;
+        self.end = ii + 63 + longest.clamp(1, SHORT);
+        // Three words are read at once.
+        self.stride = ii as usize / 64 + 3;
         self.bits.clear();
         self.bits.resize(lines * self.stride, 0);
+    }
+
+    /// Keeps what is taken, for [`Lines::restore`].
+    pub fn save(&mut self) {
+        self.saved.clear();
+        self.saved.extend_from_slice(&self.bits);
+    }
+
+    /// What was saved, of the same lines.
+    pub fn restore(&mut self) {
+        self.bits.copy_from_slice(&self.saved);
     }
 
     /// Whether no cycle of any line is taken.
@@ -46,18 +59,15 @@ impl Lines {
     pub fn write(&mut self, line: u32, first: u32, len: u32, take: bool) {
         let at = line as usize * self.stride;
         let bits = &mut self.bits[at..at + self.stride];
-        let (ii, end) = (i64::from(self.ii), i64::from(self.ii + AGAIN));
-        let mut from = i64::from(first) - ii;
+        let end = self.end;
+        // What is behind the end of the interval is at its begin as well.
+        if first + len > self.ii {
+            write(bits, 0, first + len - self.ii, take);
+        }
+        let mut from = first;
         while from < end {
-            let (mut lo, hi) = (from.max(0), (from + i64::from(len)).min(end));
-            while lo < hi {
-                let upto = hi.min((lo / 64 + 1) * 64);
-                let mask = (u64::MAX >> (64 - (upto - lo))) << (lo % 64);
-                let word = &mut bits[lo as usize / 64];
-                *word = if take { *word | mask } else { *word & !mask };
-                lo = upto;
-            }
-            from += ii;
+            write(bits, from, (from + len).min(end), take);
+            from += self.ii;
         }
     }
 
@@ -66,7 +76,7 @@ impl Lines {
     pub fn flip(&mut self, line: u32, cycle: u32) {
         let at = line as usize * self.stride;
         let mut q = cycle;
-        while q < self.ii + AGAIN {
+        while q < self.end {
             self.bits[at + q as usize / 64] ^= 1 << (q % 64);
             q += self.ii;
         }
@@ -104,7 +114,7 @@ impl Lines {
     #[inline]
     pub fn taken(&self, line: u32, first: u32, len: u32) -> bool {
         let end = first + len;
-        if end <= self.ii + AGAIN {
+        if end <= self.end {
             return self.first_in(line, first, end).is_some();
         }
         self.first_in(line, first, self.ii).is_some() || self.first_in(line, 0, end - self.ii).is_some()
@@ -162,6 +172,24 @@ impl Lines {
     }
 }
 
+/// Sets or clears the bits `lo..hi`, at least one.
+#[inline]
+fn write(bits: &mut [u64], lo: u32, hi: u32, take: bool) {
+    let (first, last) = (lo as usize / 64, (hi - 1) as usize / 64);
+    let (head, tail) = (u64::MAX << (lo % 64), u64::MAX >> (63 - (hi - 1) % 64));
+    let mut put = |w: usize, mask: u64| {
+        let word = &mut bits[w];
+        *word = if take { *word | mask } else { *word & !mask };
+    };
+    if first == last {
+        put(first, head & tail);
+        return;
+    }
+    put(first, head);
+    (first + 1..last).for_each(|w| put(w, u64::MAX));
+    put(last, tail);
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::families::Rng;
@@ -175,7 +203,8 @@ mod tests {
         for case in 0..300 {
             let ii = if case % 2 == 0 { rng.within(1, 12) } else { rng.within(13, 400) };
             let mut lines = Lines::default();
-            lines.reset(ii, 2);
+            let longest = rng.within(1, SHORT);
+            lines.reset(ii, 2, longest);
             let mut list = vec![false; ii as usize];
             for _ in 0..40 {
                 let (first, len, take) = (rng.within(0, ii - 1), rng.within(1, ii), rng.one_in(3));
@@ -192,7 +221,7 @@ mod tests {
                 assert_eq!(lines.taken(1, x, len), (0..len).any(taken));
                 assert_eq!(lines.last_taken(1, x, len), (0..len).rev().find(|&k| taken(k)));
                 assert_eq!(lines.first_taken(1, x, len), (0..len).find(|&k| taken(k)));
-                let short = rng.within(1, SHORT);
+                let short = rng.within(1, longest);
                 for k in 0..64 {
                     assert_eq!(lines.word(1, x) >> k & 1 != 0, taken(k));
                     let some = (k..k + short).any(taken);

@@ -49,6 +49,8 @@ pub(super) struct Rrt {
     /// Whether `lines` answer; counters are there for capacities above 1 only.
     lined: bool,
     lines: Lines,
+    /// Longest reservation of which 64 starts are asked for at once.
+    longest: u32,
     /// First line of a resource, and the next one of the same resource with its demand.
     line_of: Vec<u32>,
     classes: Vec<(u32, u64)>,
@@ -63,6 +65,11 @@ pub(super) struct Rrt {
     tight: Vec<bool>,
     ranges: Vec<(u32, u32)>,
     segments: Vec<Segment>,
+    /// By op, the resources it holds, modulo 64.
+    reserves: Vec<u64>,
+    /// II and row limit of the last reset, (0, 0) where it failed or is of another problem.
+    key: (u32, u32),
+    saved: Vec<u64>,
     // Scratch of `reset`.
     demand: Vec<u64>,
     area: Vec<u64>,
@@ -72,12 +79,49 @@ pub(super) struct Rrt {
 }
 
 impl Rrt {
+    /// Forgets the problem; [`Rrt::clear`] then sets up the table also for an II it has seen.
+    pub fn forget(&mut self) {
+        self.key = (0, 0);
+    }
+
+    /// Empties the table, and sets it up unless it is that of this II; between two calls of [`Rrt::forget`] there is one
+    /// problem.
+    ///
+    /// # Errors
+    /// Those of [`Rrt::reset`].
+    pub fn clear(&mut self, p: &Problem, ii: u32, row_limit: u32) -> Result<(), Node> {
+        if ii > 0 && self.key == (ii, row_limit) {
+            self.clear_rows();
+            return Ok(());
+        }
+        self.reset(p, ii, row_limit)
+    }
+
+    /// Takes everybody out.
+    pub fn empty(&mut self) {
+        self.clear_rows();
+    }
+
+    /// Keeps who holds what, for [`Rrt::restore`].
+    pub fn save(&mut self) {
+        self.saved.clear();
+        self.saved.extend_from_slice(&self.cells);
+        self.lines.save();
+    }
+
+    /// What was saved, of the same II.
+    pub fn restore(&mut self) {
+        self.cells.copy_from_slice(&self.saved);
+        self.lines.restore();
+    }
+
     /// Empties the table for a new II.
     ///
     /// # Errors
     /// The first op that cannot be seated in an empty table, since it meets itself.
     pub fn reset(&mut self, p: &Problem, ii: u32, row_limit: u32) -> Result<(), Node> {
         self.ii = ii.max(1);
+        self.key = (0, 0);
         let (slots, all) = (p.slots().len(), p.slots().len() + p.pools().len());
         let capacity = |r: usize| {
             let c = if r < slots {
@@ -135,6 +179,7 @@ impl Rrt {
         self.masked &= !self.lined;
         self.keep_binding();
         self.clear_rows();
+        self.key = (ii, row_limit);
         Ok(())
     }
 
@@ -209,8 +254,11 @@ impl Rrt {
         self.classes.clear();
         self.line_of.clear();
         self.line_of.resize(self.caps.len(), NO_LINE);
+        self.reserves.clear();
+        self.longest = 0;
         for (first, last) in &mut self.ranges {
             let begin = kept;
+            let mut reserves = 0;
             for k in *first as usize..*last as usize {
                 let mut s = self.segments[k];
                 let r = self.compact[s.resource as usize];
@@ -218,6 +266,10 @@ impl Rrt {
                     continue;
                 }
                 s.resource = r;
+                if s.len <= SHORT {
+                    self.longest = self.longest.max(s.len);
+                }
+                reserves |= 1 << (r % 64);
                 if self.masked {
                     (s.resource, s.value) = (0, 1 << r);
                     let same = |t: &&mut Segment| t.offset == s.offset && t.len == s.len;
@@ -246,6 +298,7 @@ impl Rrt {
                 kept = join_rows(&mut self.segments[..kept], begin, self.ii, self.step);
             }
             (*first, *last) = (begin as u32, kept as u32);
+            self.reserves.push(reserves);
         }
         self.segments.truncate(kept);
     }
@@ -272,7 +325,7 @@ impl Rrt {
         }
         self.cells.clear();
         self.cells.resize(cells, 0);
-        self.lines.reset(self.ii, if self.lined { self.classes.len() } else { 0 });
+        self.lines.reset(self.ii, if self.lined { self.classes.len() } else { 0 }, self.longest);
     }
 
     /// Whether a row is one cycle.
@@ -736,7 +789,23 @@ impl Rrt {
 
     /// Whether the two ops, seated there, meet in a row of a resource they share.
     pub fn meet(&self, a: Node, at: i64, b: Node, bt: i64) -> bool {
+        if self.reserves[a.index()] & self.reserves[b.index()] == 0 {
+            return false;
+        }
         let (ab, bb) = (self.modulo(at), self.modulo(bt));
+        if self.step == 1 {
+            let later = if bb >= ab { bb - ab } else { bb + self.ii - ab };
+            return self.segments(a).iter().any(|s| {
+                self.segments(b).iter().any(|t| {
+                    let shared = if self.masked { s.value & t.value != 0 } else { s.resource == t.resource };
+                    // Cycles from the begin of the one to that of the other, offsets are below II.
+                    let gap = later + self.ii + t.offset - s.offset;
+                    let gap = if gap >= 2 * self.ii { gap - 2 * self.ii } else { gap };
+                    let gap = if gap >= self.ii { gap - self.ii } else { gap };
+                    shared && (gap < s.len || self.ii - gap < t.len)
+                })
+            });
+        }
         let overlap = |x: &std::ops::Range<u32>, y: &std::ops::Range<u32>| x.start < y.end && y.start < x.end;
         self.segments(a).iter().any(|s| {
             self.segments(b).iter().any(|t| {

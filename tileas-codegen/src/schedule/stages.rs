@@ -31,7 +31,7 @@ impl CostBased {
             if !self.ims.prepare(p, g, wide, o.max_stages)
                 || !deadline(&mut self.ims, g, wide, end)
                 || !self.closure.build(g, ii)
-                || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
+                || self.rrt.clear(p, ii, o.rrt_size_threshold).is_err()
             {
                 return;
             }
