@@ -18,9 +18,9 @@ use super::model::Model;
 /// Charge per unit and row above a capacity, and per cycle by which a distance is missed.
 const ONE: i32 = 1;
 /// Charge per pair of a group in two stages.
-const APART: i32 = 4;
+const APART: i32 = 2;
 /// Ops in violations that are priced before one of them moves.
-const SAMPLE: usize = 12;
+const SAMPLE: usize = 5;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
 const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
@@ -54,6 +54,9 @@ pub(super) struct Tabu {
     members: Vec<u32>,
     member_of: Vec<(u32, u32)>,
     conflicted: Vec<u32>,
+    /// Rows above capacity as bits, by resource; nothing is said where `crowded` says there are none.
+    hot: Vec<u64>,
+    crowded: Vec<bool>,
     order: Vec<(u32, u32)>,
 }
 
@@ -503,21 +506,41 @@ impl Tabu {
 
     /// Ops that take part in a violation.
     fn find_conflicted(&mut self, model: &Model) {
-        let ii = model.ii;
+        let (ii, words) = (model.ii, model.words);
+        self.crowded.clear();
+        self.hot.resize(model.resources * words, 0);
+        for r in 0..model.resources {
+            let (table, cap) = (&self.count[r * ii as usize..(r + 1) * ii as usize], model.cap[r] as i32);
+            let crowded = table.iter().fold(false, |any, &c| any | (c > cap));
+            self.crowded.push(crowded);
+            if crowded {
+                for (bits, rows) in self.hot[r * words..(r + 1) * words].iter_mut().zip(table.chunks(64)) {
+                    *bits = rows.iter().rev().fold(0, |bits, &c| bits << 1 | u64::from(c > cap));
+                }
+            }
+        }
         self.conflicted.clear();
         for a in 0..model.ops.len() {
             let row = self.start[a].rem_euclid(ii as i32) as u32;
-            let over = model.pieces(a).iter().any(|p| {
-                let table = &self.count[(p.resource * ii) as usize..((p.resource + 1) * ii) as usize];
-                let cap = model.cap[p.resource as usize] as i32;
+            let over = model.pieces(a).iter().filter(|p| self.crowded[p.resource as usize]).any(|p| {
+                let bits = &self.hot[p.resource as usize * words..(p.resource as usize + 1) * words];
                 let first = (row + p.offset) % ii;
                 let end = first + p.len;
-                table[first as usize..end.min(ii) as usize].iter().any(|&c| c > cap)
-                    || (end > ii && table[..(end - ii) as usize].iter().any(|&c| c > cap))
+                some_in(bits, first, end.min(ii)) || end > ii && some_in(bits, 0, end - ii)
             });
             if over || self.missed[a] > 0 {
                 self.conflicted.push(a as u32);
             }
         }
     }
+}
+
+/// Whether one of the bits `lo..hi` is set.
+fn some_in(bits: &[u64], lo: u32, hi: u32) -> bool {
+    let (first, last) = (lo as usize / 64, (hi - 1) as usize / 64);
+    let (head, tail) = (u64::MAX << (lo % 64), u64::MAX >> (63 - (hi - 1) % 64));
+    if first == last {
+        return bits[first] & head & tail != 0;
+    }
+    bits[first] & head != 0 || bits[first + 1..last].iter().any(|&w| w != 0) || bits[last] & tail != 0
 }
