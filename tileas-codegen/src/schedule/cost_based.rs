@@ -276,6 +276,7 @@ impl CostBased {
         if g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
+        tabu_left += std::mem::take(&mut self.exact_left);
         found = self.descend(p, g, o, found, tabu_left);
         found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
         if found < before {

@@ -51,7 +51,9 @@ pub(super) struct Tabu {
     /// Relations of each op that its start and those of others miss.
     missed: Vec<i32>,
     forbidden: Vec<i32>,
+    /// The other ops of each component, with the distances from there and back.
     members: Vec<u32>,
+    ties: Vec<(i32, i32)>,
     member_of: Vec<(u32, u32)>,
     conflicted: Vec<u32>,
     /// Rows above capacity as bits, by resource; nothing is said where `crowded` says there are none.
@@ -243,6 +245,7 @@ impl Tabu {
             });
         }
         self.members.clear();
+        self.ties.clear();
         self.member_of.clear();
         for a in 0..m {
             let first = self.members.len() as u32;
@@ -251,6 +254,8 @@ impl Tabu {
                     .filter(|&b| b as usize != a && model.component[b as usize] == model.component[a]),
             );
             self.member_of.push((first, self.members.len() as u32));
+            let of = &self.members[first as usize..];
+            self.ties.extend(of.iter().map(|&b| (model.distance(b as usize, a), model.distance(a, b as usize))));
         }
     }
 
@@ -340,12 +345,10 @@ impl Tabu {
         *budget = budget.saturating_sub(1 + work);
         let own = self.start[a];
         let row = |t: i32| t.rem_euclid(ii as i32) as usize;
-        let (first, end) = self.member_of[a];
-        let placed = |b: &&u32| self.start[**b as usize] != i32::MIN;
-        let members = &self.members[first as usize..end as usize];
-        let grouped = model.group[a] != NO_GROUP;
-        if members.iter().find(placed).is_none() {
-            // Alone in its component, or the first of it.
+        let (first, end) = (self.member_of[a].0 as usize, self.member_of[a].1 as usize);
+        let (members, ties) = (&self.members[first..end], &self.ties[first..end]);
+        if members.is_empty() {
+            // Alone in its component. What is tied to others has a start, and so have they.
             let base = if self.early[a] > -FAR { self.early[a] } else { 0 };
             let len = ((self.late[a] - base) as usize).min(ii - 1) + 1;
             self.cost.clear();
@@ -357,30 +360,25 @@ impl Tabu {
             return (base, old);
         }
         let (mut lo, mut hi) = (self.early[a], self.late[a]);
-        for &b in members.iter().filter(placed) {
-            let (b, at) = (b as usize, self.start[b as usize]);
-            let (there, back) = (model.distance(b, a), model.distance(a, b));
-            if there > NO_PATH {
-                lo = lo.max(at + there);
-            }
-            if back > NO_PATH {
-                hi = hi.min(at - back);
-            }
+        // No path is further away than any cycle.
+        for (&b, &(there, back)) in members.iter().zip(ties) {
+            let at = self.start[b as usize];
+            lo = lo.max(at + there);
+            hi = hi.min(at - back);
         }
         let wide = ii as i32;
-        if lo <= -FAR {
+        if lo <= -FAR / 2 {
             lo = hi.min(FAR - 1) - 2 * wide;
         }
-        if hi >= FAR {
+        if hi >= FAR / 2 {
             hi = lo + 2 * wide;
         }
         let (mut base, mut last) = (lo.min(hi) - wide / 8 - 1, lo.max(hi) + wide / 8 + 1);
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
         if last - base > 2 * wide {
-            // One turn to either side of where the op is, or of where it may be.
-            let centre = if own != i32::MIN { own } else { lo };
-            let centre = centre.clamp(base + wide, last - wide);
+            // One turn to either side of where the op is.
+            let centre = own.clamp(base + wide, last - wide);
             (base, last) = (centre - wide, centre + wide);
         }
         if last < base {
@@ -391,39 +389,25 @@ impl Tabu {
         self.slope.clear();
         self.slope.resize(len + 1, 0);
         let (mut value, mut slope, mut old) = (0i32, 0i32, 0i32);
-        for &b in members.iter().filter(placed) {
-            let (b, at) = (b as usize, self.start[b as usize]);
-            let (there, back) = (model.distance(b, a), model.distance(a, b));
-            if there > NO_PATH {
-                let least = at + there;
-                if least > base {
-                    value += least - base;
-                    slope -= 1;
-                    if least <= last {
-                        self.slope[(least - base) as usize] += 1;
-                    }
-                }
-                if own != i32::MIN {
-                    old += (least - own).max(0);
+        for (&b, &(there, back)) in members.iter().zip(ties) {
+            let at = self.start[b as usize];
+            let (least, most) = (at + there, at - back);
+            if least > base {
+                value += least - base;
+                slope -= 1;
+                if least <= last {
+                    self.slope[(least - base) as usize] += 1;
                 }
             }
-            if back > NO_PATH {
-                let most = at - back;
-                if most < base {
-                    value += base - most;
-                    slope += 1;
-                } else if most <= last {
-                    self.slope[(most - base) as usize] += 1;
-                }
-                if own != i32::MIN {
-                    old += (own - most).max(0);
-                }
+            old += (least - own).max(0) + (own - most).max(0);
+            if most < base {
+                value += base - most;
+                slope += 1;
+            } else if most <= last {
+                self.slope[(most - base) as usize] += 1;
             }
         }
-        old *= ONE;
-        if own != i32::MIN {
-            old += self.row_cost[row(own)];
-        }
+        old = old * ONE + self.row_cost[row(own)];
         self.cost.clear();
         self.cost.resize(len, 0);
         let from = row(base);
@@ -439,16 +423,16 @@ impl Tabu {
             *c += value * ONE;
             value += slope;
         }
-        if grouped {
+        if model.group[a] != NO_GROUP {
             let charge = APART;
             let group = model.group[a];
-            for &b in members.iter().filter(placed).filter(|b| model.group[**b as usize] == group) {
+            for &b in members.iter().filter(|b| model.group[**b as usize] == group) {
                 let stage = self.start[b as usize].div_euclid(wide);
                 let (from, to) = ((stage * wide - base).max(0), (stage * wide + wide - base).max(0));
                 let (from, to) = ((from as usize).min(len), (to as usize).min(len));
                 self.cost[..from].iter_mut().for_each(|c| *c += charge);
                 self.cost[to..].iter_mut().for_each(|c| *c += charge);
-                if own != i32::MIN && own.div_euclid(wide) != stage {
+                if own.div_euclid(wide) != stage {
                     old += charge;
                 }
             }
@@ -488,11 +472,11 @@ impl Tabu {
         let (first, end) = self.member_of[a];
         let (at, group) = (self.start[a], model.group[a]);
         let mut own = 0;
-        for &b in &self.members[first as usize..end as usize] {
-            let b = b as usize;
-            let there = self.start[b];
-            let misses = at + model.distance(a, b) > there
-                || there + model.distance(b, a) > at
+        for k in first as usize..end as usize {
+            let b = self.members[k] as usize;
+            let (there, (to, back)) = (self.start[b], self.ties[k]);
+            let misses = at + back > there
+                || there + to > at
                 || group != NO_GROUP
                     && group == model.group[b]
                     && at.div_euclid(wide) != there.div_euclid(wide);
