@@ -974,7 +974,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_agree_with_brute_force() {
+    fn masks_agree_with_brute_force() {
         against_brute_force(true, false);
         against_brute_force(false, false);
     }

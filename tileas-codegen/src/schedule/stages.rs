@@ -45,7 +45,8 @@ impl CostBased {
         while now.0 >= 3 && self.squeeze(p, g, o, ii, ((now.0 - 1) * wide, NEVER), STEPS) {
             now = stages(p, self.starts(), wide);
         }
-        while now.1 > now.0.max(2) && self.squeeze(p, g, o, ii, (now.0 * wide, (now.1 - 1) * wide), STEPS_FINISH)
+        while now.1 > now.0.max(2)
+            && self.squeeze(p, g, o, ii, (now.0 * wide, (now.1 - 1) * wide), STEPS_FINISH)
         {
             now = stages(p, self.starts(), wide);
         }

@@ -255,7 +255,8 @@ impl Tabu {
             );
             self.member_of.push((first, self.members.len() as u32));
             let of = &self.members[first as usize..];
-            self.ties.extend(of.iter().map(|&b| (model.distance(b as usize, a), model.distance(a, b as usize))));
+            self.ties
+                .extend(of.iter().map(|&b| (model.distance(b as usize, a), model.distance(a, b as usize))));
         }
     }
 
