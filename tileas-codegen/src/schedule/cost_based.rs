@@ -276,8 +276,13 @@ impl CostBased {
         if g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
-        tabu_left += std::mem::take(&mut self.exact_left);
+        // What exact search leaves is used as well.
+        let mut rest = std::mem::take(&mut self.exact_left);
+        if g.has_groups {
+            tabu_left += std::mem::take(&mut rest);
+        }
         found = self.descend(p, g, o, found, tabu_left);
+        found = self.descend(p, g, o, found, rest);
         found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
         if found < before {
             self.finish_at(p, g, o, found);

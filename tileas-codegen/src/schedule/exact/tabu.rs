@@ -18,9 +18,12 @@ use super::model::Model;
 /// Charge per unit and row above a capacity, and per cycle by which a distance is missed.
 const ONE: i32 = 1;
 /// Charge per pair of a group in two stages.
-const APART: i32 = 2;
+const APART: i32 = 4;
 /// Ops in violations that are priced before one of them moves.
-const SAMPLE: usize = 5;
+const SAMPLE: usize = 12;
+/// The same, and the charge per pair, where there are groups: more moves, and stages change sooner.
+const SAMPLE_GROUPS: usize = 5;
+const APART_GROUPS: i32 = 2;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
 const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
@@ -60,6 +63,8 @@ pub(super) struct Tabu {
     hot: Vec<u64>,
     crowded: Vec<bool>,
     order: Vec<(u32, u32)>,
+    /// Charge per pair of a group in two stages.
+    apart: i32,
 }
 
 impl Tabu {
@@ -74,6 +79,9 @@ impl Tabu {
     ) -> bool {
         let (m, ii) = (model.ops.len(), model.ii as usize);
         self.begin(model, ims);
+        let brisk = model.group.iter().any(|&g| g != NO_GROUP);
+        self.apart = if brisk { APART_GROUPS } else { APART };
+        let most = if brisk { SAMPLE_GROUPS } else { SAMPLE };
         let mut random = SplitMix(seed);
         if let Some((starts, from)) = warm {
             for a in 0..m {
@@ -103,7 +111,7 @@ impl Tabu {
             now += 1;
             self.find_conflicted(model);
             *budget = budget.saturating_sub(1 + m as u64 / 16);
-            let sample = self.conflicted.len().min(SAMPLE);
+            let sample = self.conflicted.len().min(most);
             for k in 0..sample {
                 let other = k + (random.next() >> 33) as usize % (self.conflicted.len() - k);
                 self.conflicted.swap(k, other);
@@ -425,7 +433,7 @@ impl Tabu {
             value += slope;
         }
         if model.group[a] != NO_GROUP {
-            let charge = APART;
+            let charge = self.apart;
             let group = model.group[a];
             for &b in members.iter().filter(|b| model.group[**b as usize] == group) {
                 let stage = self.start[b as usize].div_euclid(wide);
@@ -460,7 +468,7 @@ impl Tabu {
                 }
                 let both = model.group[a] != NO_GROUP && model.group[a] == model.group[b];
                 if both && b > a && self.start[a].div_euclid(wide) != self.start[b].div_euclid(wide) {
-                    total += APART;
+                    total += self.apart;
                 }
             }
         }
