@@ -278,7 +278,7 @@ impl CostBased {
         }
         // What exact search leaves is used as well.
         let mut rest = std::mem::take(&mut self.exact_left);
-        if g.has_groups {
+        if g.has_groups || u64::from(g.n) > FULL_BUDGET {
             tabu_left += std::mem::take(&mut rest);
         }
         found = self.descend(p, g, o, found, tabu_left);

@@ -21,9 +21,11 @@ const ONE: i32 = 1;
 const APART: i32 = 4;
 /// Ops in violations that are priced before one of them moves.
 const SAMPLE: usize = 12;
-/// The same, and the charge per pair, where there are groups: more moves, and stages change sooner.
+/// The same, and the charge per pair, where there are groups or more than so many ops: more moves, and stages change
+/// sooner.
 const SAMPLE_GROUPS: usize = 5;
 const APART_GROUPS: i32 = 2;
+const MANY: usize = 64;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
 const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
@@ -79,7 +81,7 @@ impl Tabu {
     ) -> bool {
         let (m, ii) = (model.ops.len(), model.ii as usize);
         self.begin(model, ims);
-        let brisk = model.group.iter().any(|&g| g != NO_GROUP);
+        let brisk = m > MANY || model.group.iter().any(|&g| g != NO_GROUP);
         self.apart = if brisk { APART_GROUPS } else { APART };
         let most = if brisk { SAMPLE_GROUPS } else { SAMPLE };
         let mut random = SplitMix(seed);
