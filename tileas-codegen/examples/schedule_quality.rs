@@ -4,7 +4,7 @@
 //! [FIRST_SEED [FAMILIES]]]]` (sizes and families are lists with commas) writes `OUT.tsv` (one line per loop: name, family, ops,
 //! II, proven lower bound, known optimum or `-`, whether the II is proven optimal, strategy, microseconds on a warm scheduler, the size asked for,
 //! and the II of the serial schedule, of all arms, of one pass of Rau's method and of the permute arm, each alone, `-` where it
-//! falls back to the serial one) and `OUT.json` (documents of the loops that are not proven optimal, for
+//! falls back to the serial one, stages with a start and the stage count) and `OUT.json` (documents of the loops that are not proven optimal, for
 //! `benches/quality/judge.py`). DETAIL: `open` is that, `all` has documents of every loop, `some` leaves the simpler schedulers out.
 
 use std::fmt::Write;
@@ -77,9 +77,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let others =
                     if detail == "some" { String::new() } else { simpler(&problem, &mut scheduler)? };
                 let (ops, ii, family) = (problem.num_nodes(), schedule.ii, family.name());
+                let (stages, finish) = (schedule.code_stages(), schedule.stage_count);
                 writeln!(
                     table,
-                    "{name}\t{family}\t{ops}\t{ii}\t{bound}\t{known_text}\t{proven}\t{rung}\t{micros:.1}\t{size}{others}"
+                    "{name}\t{family}\t{ops}\t{ii}\t{bound}\t{known_text}\t{proven}\t{rung}\t{micros:.1}\t{size}{others}\t{stages}\t{finish}"
                 )?;
                 if every || !proven && known.is_none() {
                     open.push(Document::of(problem).filled(&schedule).to_string());

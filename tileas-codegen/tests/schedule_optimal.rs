@@ -93,7 +93,7 @@ mod with_solver {
         ("topk_gate", 16, 5, 6),
     ];
 
-    /// The same in real cycles, where the heuristics leave some intervals open and find two of them too large.
+    /// The same in real cycles, long intervals of few ops.
     const REAL: [(&str, u32, u32, u32); 7] = [
         ("one_corr", 1632, 2, 3),
         ("one_corr_f10", 1530, 2, 3),
@@ -112,6 +112,19 @@ mod with_solver {
         ("pair_fused_cal_parts", 2508, 2, 2),
         ("pair_ideal", 2524, 2, 2),
     ];
+
+    /// Without exact mode: the same intervals, stages and finishes.
+    #[test]
+    fn heuristics_reach_what_exact_mode_proves() {
+        let mut scheduler = Scheduler::new();
+        for (folder, table) in [("loops/", &LOOPS[..]), ("real/", &REAL), ("real/", &REAL_PAIRS)] {
+            for &(name, ii, stages, stage_count) in table {
+                let p = problem(&format!("{folder}{name}"));
+                let s = scheduler.schedule(&p, &ScheduleOptions::default()).expect("schedulable");
+                assert_eq!((s.ii, s.code_stages(), s.stage_count), (ii, stages, stage_count), "{name}");
+            }
+        }
+    }
 
     #[test]
     fn loops_of_known_kernels_are_optimal_in_interval_stages_and_finish() {

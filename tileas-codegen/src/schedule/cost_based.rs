@@ -127,6 +127,7 @@ impl CostBased {
         (self.first_failed, self.rows_failed) = (0, 0);
         self.trail.clear();
         self.closure.clear();
+        self.rrt.forget();
         self.mirrored = false;
         self.driver.arms.steps = options.arm_steps;
         self.driver.arms.gates.seed(p);
@@ -187,7 +188,7 @@ impl CostBased {
     /// One pass on exact rows.
     fn try_exact(&mut self, p: &Problem, g: &Graph, options: &ScheduleOptions, ii: u32) -> bool {
         let exact = ScheduleOptions { rrt_size_threshold: 0, ..options.clone() };
-        if !self.ims.prepare(p, g, ii.into(), exact.max_stages) || self.rrt.reset(p, ii, 0).is_err() {
+        if !self.ims.prepare(p, g, ii.into(), exact.max_stages) || self.rrt.clear(p, ii, 0).is_err() {
             return false;
         }
         self.attempts += 1;
@@ -275,7 +276,13 @@ impl CostBased {
         if g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
+        // What exact search leaves is used as well.
+        let mut rest = std::mem::take(&mut self.exact_left);
+        if g.has_groups || u64::from(g.n) > FULL_BUDGET {
+            tabu_left += std::mem::take(&mut rest);
+        }
         found = self.descend(p, g, o, found, tabu_left);
+        found = self.descend(p, g, o, found, rest);
         found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
         if found < before {
             self.finish_at(p, g, o, found);
@@ -301,7 +308,7 @@ impl CostBased {
             share = share.saturating_sub(setup);
             let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
                 && self.closure.build(g, ii)
-                && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+                && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
             if !fits && ii == found - 1 && self.proven == ii {
                 self.proven = found;
                 break;
@@ -412,7 +419,7 @@ impl CostBased {
     /// The last success once more, with all that compaction needs.
     fn finish_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
         let ready = self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
         debug_assert!(ready, "a schedule of this II is at hand");
         self.ims.start.clear();
         self.ims.start.extend_from_slice(&self.best);
@@ -439,7 +446,7 @@ impl CostBased {
     ) -> Answer {
         let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
             && self.closure.build(g, ii)
-            && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
         if !fits {
             return Answer::Unknown;
         }
@@ -479,7 +486,10 @@ impl CostBased {
         self.trail.seats.clear();
         self.trail.seats.extend_from_slice(&self.ims.start);
         compact::pull(g, &mut self.rrt, &mut self.ims, wide);
-        self.fewer_stages(p, g, o, ii);
+        // Where Rau's method found nothing at all it finds nothing in fewer stages either.
+        if self.rung != Some(Rung::RowPacking) {
+            self.fewer_stages(p, g, o, ii);
+        }
         self.compact.push(p, g, &mut self.rrt, &mut self.ims, wide);
         compact::settle(g, &mut self.ims, wide);
         if self.ims.start.iter().any(|&t| t > i64::from(MAX_QUANTITY)) {
@@ -502,13 +512,16 @@ impl CostBased {
         self.saved.extend_from_slice(&self.ims.start);
         let limit = o.max_stages.unwrap_or(u32::MAX).min((now - 1) as u32);
         // Deadlines of `max_stages` include the last latency; here only the starts count, so this asks for more.
+        self.rrt.save();
         let mut better =
-            self.ims.prepare(p, g, wide, Some(limit)) && self.rrt.reset(p, ii, o.rrt_size_threshold).is_ok();
+            self.ims.limit_stages(p, g, wide, limit) && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
         if better {
             // The other way of choosing seats is more likely to succeed where this one used a stage too many.
             self.ims.snug = !self.ims.snug;
             let budget = 2 * u64::from(g.n) + 16;
+            self.ims.hurry = true;
             let outcome = self.ims.attempt(p, g, &mut self.rrt, wide, Priority::Height, budget);
+            self.ims.hurry = false;
             better = outcome == Outcome::Placed;
         }
         if better {
@@ -516,14 +529,10 @@ impl CostBased {
             return;
         }
         // Back to the saved starts, with their windows and table.
-        self.ims.prepare(p, g, wide, o.max_stages);
-        let reset = self.rrt.reset(p, ii, o.rrt_size_threshold);
-        debug_assert!(reset.is_ok(), "the same II was reset before");
+        self.ims.lift_limit();
+        self.rrt.restore();
         self.ims.start.clear();
         self.ims.start.extend_from_slice(&self.saved);
-        for (u, &t) in self.saved.iter().enumerate() {
-            self.rrt.place(Node::from_u32(u as u32), t);
-        }
     }
 
     /// Whether some op ends a path without carried edges that is longer than its ceiling allows.

@@ -106,6 +106,8 @@ pub(super) struct Ims {
     /// Time runs backwards: starts are those of the mirrored loop, t stands for -1 - t in the table.
     flip: bool,
     mirrored: (Vec<i64>, Vec<i64>, Vec<i64>),
+    /// Latest starts before [`Ims::limit_stages`].
+    unlimited: Vec<i64>,
     pub placements: u64,
     pub evictions: u64,
     pub stuck: Option<Stuck>,
@@ -159,6 +161,23 @@ impl Ims {
                 return true;
             }
         }
+    }
+
+    /// Windows with the end of the iteration in stage `stages` at the latest, which is less than before. `false`: some
+    /// window is empty.
+    pub fn limit_stages(&mut self, p: &Problem, g: &Graph, ii: i64, stages: u32) -> bool {
+        self.unlimited.clear();
+        self.unlimited.extend_from_slice(&self.late);
+        for (u, late) in p.nodes().zip(&mut self.late) {
+            *late = (*late).min(i64::from(stages) * ii - i64::from(p.latency(u).max(1)));
+        }
+        self.tighten_late(g, ii);
+        (0..g.n as usize).all(|u| self.early[u] <= self.late[u])
+    }
+
+    /// The windows before [`Ims::limit_stages`].
+    pub fn lift_limit(&mut self) {
+        std::mem::swap(&mut self.late, &mut self.unlimited);
     }
 
     /// Longest path from the start of an op to the end.

@@ -168,7 +168,7 @@ impl CostBased {
 
     /// An empty table; `false`: some op does not even fit alone.
     fn clear_table(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> bool {
-        let Err(node) = self.rrt.reset(p, ii, o.rrt_size_threshold) else { return true };
+        let Err(node) = self.rrt.clear(p, ii, o.rrt_size_threshold) else { return true };
         self.ims.stuck = Some(Stuck { node, window: (0, i64::from(ii) - 1), rank: 0 });
         self.end = Some(TryEnd::DoesNotFit);
         self.refute(ii);

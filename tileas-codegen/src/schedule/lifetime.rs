@@ -270,7 +270,7 @@ impl CostBased {
             *steps -= budget;
             for k in 0..2 {
                 if !self.ims.prepare(p, &life.graph, wide, o.max_stages)
-                    || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
+                    || self.rrt.clear(p, ii, o.rrt_size_threshold).is_err()
                 {
                     break;
                 }
@@ -307,7 +307,7 @@ impl CostBased {
         steps: &mut u64,
     ) {
         let wide = i64::from(ii);
-        if !self.ims.prepare(p, g, wide, o.max_stages) || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
+        if !self.ims.prepare(p, g, wide, o.max_stages) || self.rrt.clear(p, ii, o.rrt_size_threshold).is_err()
         {
             return;
         }
@@ -334,7 +334,7 @@ impl CostBased {
                     return;
                 }
                 let (node, now) = (Node::from_u32(u), self.starts()[u as usize]);
-                let (lo, hi) = self.room(g, u, wide);
+                let (lo, hi) = self.room(p, g, u, wide);
                 if lo > now || hi < now || lo == hi {
                     continue;
                 }
@@ -365,9 +365,12 @@ impl CostBased {
     }
 
     /// First and last start that leave everything else legal and add no stage.
-    fn room(&self, g: &Graph, u: u32, ii: i64) -> (i64, i64) {
+    fn room(&self, p: &Problem, g: &Graph, u: u32, ii: i64) -> (i64, i64) {
         let starts = self.starts();
         let (now, end) = (starts[u as usize], starts.iter().max().copied().unwrap_or(0));
+        let latency = |u: u32| i64::from(p.latency(Node::from_u32(u)));
+        let finish = (0..g.n).map(|u| starts[u as usize] + latency(u)).max().unwrap_or(0);
+        let end = end.min((finish.div_euclid(ii) + 1) * ii - 1 - latency(u));
         let (mut lo, mut hi) = (self.ims.early[u as usize], self.ims.late[u as usize].min(NEVER));
         for a in g.pred.of(u) {
             lo = lo.max(starts[a.node as usize] + a.weight(ii));

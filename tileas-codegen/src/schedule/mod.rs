@@ -32,6 +32,7 @@ mod ims;
 pub mod json;
 mod ladder;
 pub mod lifetime;
+mod lines;
 #[cfg(feature = "optimal")]
 mod optimal;
 pub mod options;

@@ -74,11 +74,7 @@ impl RowPacking {
                 self.place_stages(g, ims, ii);
                 return true;
             };
-            for u in 0..n {
-                if self.seat[u] != UNSEATED {
-                    rrt.remove(Node::from_u32(u as u32), self.seat[u]);
-                }
-            }
+            rrt.empty();
             if stuck == 0 {
                 return false;
             }

@@ -69,6 +69,10 @@ pub(super) struct Order {
     distance: Vec<i32>,
     saved: Vec<i32>,
     pairs: Vec<Pair>,
+    /// A turn of each pair that was the only one at some time: most often it still is.
+    last_turn: Vec<i32>,
+    /// Pairs in the order in which they tie components.
+    tying: Vec<u32>,
     weight: Vec<u32>,
     dirty: Vec<bool>,
     again: Vec<bool>,
@@ -99,12 +103,18 @@ impl Order {
         }
         self.weight.clear();
         self.weight.resize(self.pairs.len(), 1);
+        self.last_turn.clear();
+        self.last_turn.resize(self.pairs.len(), 0);
         self.incomplete = false;
         let mut failures = FIRST_RUN;
+        let n2 = self.n * self.n;
+        *budget = budget.saturating_sub((self.pairs.len() / 8 + n2 / 64) as u64);
         if !self.tie(model, budget) {
             return Answer::Refuted;
         }
-        let n2 = self.n * self.n;
+        if *budget == 0 {
+            return Answer::Unknown;
+        }
         self.saved.clear();
         self.saved.extend_from_slice(&self.distance);
         self.guide.clear();
@@ -239,6 +249,13 @@ impl Order {
         (first, last)
     }
 
+    /// Whether the only turn left of a pair asks for nothing more: mostly it is the one it had the last time.
+    fn settled(&self, k: usize, p: &Pair) -> bool {
+        let (a, b) = (p.a as usize, p.b as usize);
+        let w = self.window(p, self.last_turn[k]);
+        w.lo <= self.distance[a * self.n + b] && -w.hi <= self.distance[b * self.n + a]
+    }
+
     fn linked(&self, a: usize, b: usize) -> bool {
         self.distance[a * self.n + b] > NONE && self.distance[b * self.n + a] > NONE
     }
@@ -299,7 +316,7 @@ impl Order {
             for k in 0..self.pairs.len() {
                 let p = self.pairs[k];
                 let (a, b) = (p.a as usize, p.b as usize);
-                if !self.again[a] && !self.again[b] || !self.linked(a, b) {
+                if !self.again[a] && !self.again[b] || self.settled(k, &p) || !self.linked(a, b) {
                     continue;
                 }
                 work += 1;
@@ -307,6 +324,7 @@ impl Order {
                 if first > last {
                     return Err(k as u32);
                 }
+                self.last_turn[k] = first;
                 let (lo, hi) = (self.window(&p, first).lo, self.window(&p, last).hi);
                 if lo > self.distance[a * self.n + b] {
                     work += self.n as u64 / 2;
@@ -331,13 +349,20 @@ impl Order {
 
     /// Ties components with each other as long as pairs reach across; interchangeable ops in order. `false`: refuted.
     fn tie(&mut self, model: &Model, budget: &mut u64) -> bool {
-        loop {
-            if self.propagate(budget).is_err() {
-                return false;
+        // The pair that leaves least room first, from a cluster as large as possible.
+        self.tying.clear();
+        self.tying.extend(0..self.pairs.len() as u32);
+        let pairs = &self.pairs;
+        self.tying.sort_unstable_by_key(|&k| {
+            let p = &pairs[k as usize];
+            std::cmp::Reverse((p.fixed, p.less, k))
+        });
+        for k in 0..self.tying.len() {
+            let p = self.pairs[self.tying[k] as usize];
+            if self.linked(p.a as usize, p.b as usize) {
+                continue;
             }
-            // The pair that leaves least room, from a cluster as large as possible.
-            let free = self.pairs.iter().filter(|p| !self.linked(p.a as usize, p.b as usize));
-            let Some(&p) = free.max_by_key(|p| (p.fixed, p.less)) else { return true };
+            *budget = budget.saturating_sub(1 + (self.n * self.n) as u64 / 1024);
             let (a, b) = (p.a as usize, p.b as usize);
             let alone = [self.alone(a), self.alone(b)];
             if !self.post(self.window(&p, 0)) {
@@ -370,6 +395,7 @@ impl Order {
                 }
             }
         }
+        self.propagate(budget).is_ok()
     }
 
     fn run(&mut self, model: &Model, mut failures: u32, budget: &mut u64) -> Answer {
@@ -425,6 +451,9 @@ impl Order {
         let mut best: Option<(u64, u64, usize)> = None;
         for (k, p) in self.pairs.iter().enumerate() {
             let (a, b) = (p.a as usize, p.b as usize);
+            if self.settled(k, p) {
+                continue;
+            }
             let (low, high) = (self.distance[a * self.n + b], -self.distance[b * self.n + a]);
             if low <= NONE || high >= -NONE {
                 continue;

@@ -21,6 +21,11 @@ const ONE: i32 = 1;
 const APART: i32 = 4;
 /// Ops in violations that are priced before one of them moves.
 const SAMPLE: usize = 12;
+/// The same, and the charge per pair, where there are groups or more than so many ops: more moves, and stages change
+/// sooner.
+const SAMPLE_GROUPS: usize = 5;
+const APART_GROUPS: i32 = 2;
+const MANY: usize = 64;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
 const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
@@ -51,10 +56,17 @@ pub(super) struct Tabu {
     /// Relations of each op that its start and those of others miss.
     missed: Vec<i32>,
     forbidden: Vec<i32>,
+    /// The other ops of each component, with the distances from there and back.
     members: Vec<u32>,
+    ties: Vec<(i32, i32)>,
     member_of: Vec<(u32, u32)>,
     conflicted: Vec<u32>,
+    /// Rows above capacity as bits, by resource; nothing is said where `crowded` says there are none.
+    hot: Vec<u64>,
+    crowded: Vec<bool>,
     order: Vec<(u32, u32)>,
+    /// Charge per pair of a group in two stages.
+    apart: i32,
 }
 
 impl Tabu {
@@ -69,6 +81,9 @@ impl Tabu {
     ) -> bool {
         let (m, ii) = (model.ops.len(), model.ii as usize);
         self.begin(model, ims);
+        let brisk = m > MANY || model.group.iter().any(|&g| g != NO_GROUP);
+        self.apart = if brisk { APART_GROUPS } else { APART };
+        let most = if brisk { SAMPLE_GROUPS } else { SAMPLE };
         let mut random = SplitMix(seed);
         if let Some((starts, from)) = warm {
             for a in 0..m {
@@ -98,7 +113,7 @@ impl Tabu {
             now += 1;
             self.find_conflicted(model);
             *budget = budget.saturating_sub(1 + m as u64 / 16);
-            let sample = self.conflicted.len().min(SAMPLE);
+            let sample = self.conflicted.len().min(most);
             for k in 0..sample {
                 let other = k + (random.next() >> 33) as usize % (self.conflicted.len() - k);
                 self.conflicted.swap(k, other);
@@ -240,6 +255,7 @@ impl Tabu {
             });
         }
         self.members.clear();
+        self.ties.clear();
         self.member_of.clear();
         for a in 0..m {
             let first = self.members.len() as u32;
@@ -248,6 +264,9 @@ impl Tabu {
                     .filter(|&b| b as usize != a && model.component[b as usize] == model.component[a]),
             );
             self.member_of.push((first, self.members.len() as u32));
+            let of = &self.members[first as usize..];
+            self.ties
+                .extend(of.iter().map(|&b| (model.distance(b as usize, a), model.distance(a, b as usize))));
         }
     }
 
@@ -337,12 +356,10 @@ impl Tabu {
         *budget = budget.saturating_sub(1 + work);
         let own = self.start[a];
         let row = |t: i32| t.rem_euclid(ii as i32) as usize;
-        let (first, end) = self.member_of[a];
-        let placed = |b: &&u32| self.start[**b as usize] != i32::MIN;
-        let members = &self.members[first as usize..end as usize];
-        let grouped = model.group[a] != NO_GROUP;
-        if members.iter().find(placed).is_none() {
-            // Alone in its component, or the first of it.
+        let (first, end) = (self.member_of[a].0 as usize, self.member_of[a].1 as usize);
+        let (members, ties) = (&self.members[first..end], &self.ties[first..end]);
+        if members.is_empty() {
+            // Alone in its component. What is tied to others has a start, and so have they.
             let base = if self.early[a] > -FAR { self.early[a] } else { 0 };
             let len = ((self.late[a] - base) as usize).min(ii - 1) + 1;
             self.cost.clear();
@@ -354,30 +371,25 @@ impl Tabu {
             return (base, old);
         }
         let (mut lo, mut hi) = (self.early[a], self.late[a]);
-        for &b in members.iter().filter(placed) {
-            let (b, at) = (b as usize, self.start[b as usize]);
-            let (there, back) = (model.distance(b, a), model.distance(a, b));
-            if there > NO_PATH {
-                lo = lo.max(at + there);
-            }
-            if back > NO_PATH {
-                hi = hi.min(at - back);
-            }
+        // No path is further away than any cycle.
+        for (&b, &(there, back)) in members.iter().zip(ties) {
+            let at = self.start[b as usize];
+            lo = lo.max(at + there);
+            hi = hi.min(at - back);
         }
         let wide = ii as i32;
-        if lo <= -FAR {
+        if lo <= -FAR / 2 {
             lo = hi.min(FAR - 1) - 2 * wide;
         }
-        if hi >= FAR {
+        if hi >= FAR / 2 {
             hi = lo + 2 * wide;
         }
         let (mut base, mut last) = (lo.min(hi) - wide / 8 - 1, lo.max(hi) + wide / 8 + 1);
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
         if last - base > 2 * wide {
-            // One turn to either side of where the op is, or of where it may be.
-            let centre = if own != i32::MIN { own } else { lo };
-            let centre = centre.clamp(base + wide, last - wide);
+            // One turn to either side of where the op is.
+            let centre = own.clamp(base + wide, last - wide);
             (base, last) = (centre - wide, centre + wide);
         }
         if last < base {
@@ -388,39 +400,25 @@ impl Tabu {
         self.slope.clear();
         self.slope.resize(len + 1, 0);
         let (mut value, mut slope, mut old) = (0i32, 0i32, 0i32);
-        for &b in members.iter().filter(placed) {
-            let (b, at) = (b as usize, self.start[b as usize]);
-            let (there, back) = (model.distance(b, a), model.distance(a, b));
-            if there > NO_PATH {
-                let least = at + there;
-                if least > base {
-                    value += least - base;
-                    slope -= 1;
-                    if least <= last {
-                        self.slope[(least - base) as usize] += 1;
-                    }
-                }
-                if own != i32::MIN {
-                    old += (least - own).max(0);
+        for (&b, &(there, back)) in members.iter().zip(ties) {
+            let at = self.start[b as usize];
+            let (least, most) = (at + there, at - back);
+            if least > base {
+                value += least - base;
+                slope -= 1;
+                if least <= last {
+                    self.slope[(least - base) as usize] += 1;
                 }
             }
-            if back > NO_PATH {
-                let most = at - back;
-                if most < base {
-                    value += base - most;
-                    slope += 1;
-                } else if most <= last {
-                    self.slope[(most - base) as usize] += 1;
-                }
-                if own != i32::MIN {
-                    old += (own - most).max(0);
-                }
+            old += (least - own).max(0) + (own - most).max(0);
+            if most < base {
+                value += base - most;
+                slope += 1;
+            } else if most <= last {
+                self.slope[(most - base) as usize] += 1;
             }
         }
-        old *= ONE;
-        if own != i32::MIN {
-            old += self.row_cost[row(own)];
-        }
+        old = old * ONE + self.row_cost[row(own)];
         self.cost.clear();
         self.cost.resize(len, 0);
         let from = row(base);
@@ -436,16 +434,16 @@ impl Tabu {
             *c += value * ONE;
             value += slope;
         }
-        if grouped {
-            let charge = APART;
+        if model.group[a] != NO_GROUP {
+            let charge = self.apart;
             let group = model.group[a];
-            for &b in members.iter().filter(placed).filter(|b| model.group[**b as usize] == group) {
+            for &b in members.iter().filter(|b| model.group[**b as usize] == group) {
                 let stage = self.start[b as usize].div_euclid(wide);
                 let (from, to) = ((stage * wide - base).max(0), (stage * wide + wide - base).max(0));
                 let (from, to) = ((from as usize).min(len), (to as usize).min(len));
                 self.cost[..from].iter_mut().for_each(|c| *c += charge);
                 self.cost[to..].iter_mut().for_each(|c| *c += charge);
-                if own != i32::MIN && own.div_euclid(wide) != stage {
+                if own.div_euclid(wide) != stage {
                     old += charge;
                 }
             }
@@ -472,7 +470,7 @@ impl Tabu {
                 }
                 let both = model.group[a] != NO_GROUP && model.group[a] == model.group[b];
                 if both && b > a && self.start[a].div_euclid(wide) != self.start[b].div_euclid(wide) {
-                    total += APART;
+                    total += self.apart;
                 }
             }
         }
@@ -485,11 +483,11 @@ impl Tabu {
         let (first, end) = self.member_of[a];
         let (at, group) = (self.start[a], model.group[a]);
         let mut own = 0;
-        for &b in &self.members[first as usize..end as usize] {
-            let b = b as usize;
-            let there = self.start[b];
-            let misses = at + model.distance(a, b) > there
-                || there + model.distance(b, a) > at
+        for k in first as usize..end as usize {
+            let b = self.members[k] as usize;
+            let (there, (to, back)) = (self.start[b], self.ties[k]);
+            let misses = at + back > there
+                || there + to > at
                 || group != NO_GROUP
                     && group == model.group[b]
                     && at.div_euclid(wide) != there.div_euclid(wide);
@@ -503,21 +501,41 @@ impl Tabu {
 
     /// Ops that take part in a violation.
     fn find_conflicted(&mut self, model: &Model) {
-        let ii = model.ii;
+        let (ii, words) = (model.ii, model.words);
+        self.crowded.clear();
+        self.hot.resize(model.resources * words, 0);
+        for r in 0..model.resources {
+            let (table, cap) = (&self.count[r * ii as usize..(r + 1) * ii as usize], model.cap[r] as i32);
+            let crowded = table.iter().fold(false, |any, &c| any | (c > cap));
+            self.crowded.push(crowded);
+            if crowded {
+                for (bits, rows) in self.hot[r * words..(r + 1) * words].iter_mut().zip(table.chunks(64)) {
+                    *bits = rows.iter().rev().fold(0, |bits, &c| bits << 1 | u64::from(c > cap));
+                }
+            }
+        }
         self.conflicted.clear();
         for a in 0..model.ops.len() {
             let row = self.start[a].rem_euclid(ii as i32) as u32;
-            let over = model.pieces(a).iter().any(|p| {
-                let table = &self.count[(p.resource * ii) as usize..((p.resource + 1) * ii) as usize];
-                let cap = model.cap[p.resource as usize] as i32;
+            let over = model.pieces(a).iter().filter(|p| self.crowded[p.resource as usize]).any(|p| {
+                let bits = &self.hot[p.resource as usize * words..(p.resource as usize + 1) * words];
                 let first = (row + p.offset) % ii;
                 let end = first + p.len;
-                table[first as usize..end.min(ii) as usize].iter().any(|&c| c > cap)
-                    || (end > ii && table[..(end - ii) as usize].iter().any(|&c| c > cap))
+                some_in(bits, first, end.min(ii)) || end > ii && some_in(bits, 0, end - ii)
             });
             if over || self.missed[a] > 0 {
                 self.conflicted.push(a as u32);
             }
         }
     }
+}
+
+/// Whether one of the bits `lo..hi` is set.
+fn some_in(bits: &[u64], lo: u32, hi: u32) -> bool {
+    let (first, last) = (lo as usize / 64, (hi - 1) as usize / 64);
+    let (head, tail) = (u64::MAX << (lo % 64), u64::MAX >> (63 - (hi - 1) % 64));
+    if first == last {
+        return bits[first] & head & tail != 0;
+    }
+    bits[first] & head != 0 || bits[first + 1..last].iter().any(|&w| w != 0) || bits[last] & tail != 0
 }
