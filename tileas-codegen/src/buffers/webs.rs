@@ -169,7 +169,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                 values: Vec::new(),
                 root: v,
                 space: *space,
-                dims: dims.clone(),
+                dims: SmallVec::from_slice(dims),
                 elem: *elem,
                 layout: *layout,
                 scalar: false,
@@ -241,7 +241,7 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
     for &op in all {
         let killed: SmallVec<[Value; 4]> = match func.opcode(op) {
             Opcode::AsyncDot => func.named_operand(op, "acc").into_iter().collect(),
-            Opcode::For => func.named_segment(op, "inits").into(),
+            Opcode::For => SmallVec::from_slice(func.named_segment(op, "inits")),
             _ => continue,
         };
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
@@ -341,7 +341,7 @@ pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
                 *o += add;
             }
             let dims = func.results(op).first().map_or(source, |&r| r);
-            let dims: SmallVec<[u32; 4]> = func.value_data(dims).dims().unwrap_or(&[]).into();
+            let dims: SmallVec<[u32; 4]> = SmallVec::from_slice(func.value_data(dims).dims().unwrap_or(&[]));
             if parts_before(func, base, op).iter().any(|p| covers(p, &offsets, &dims)) {
                 return Some(Flag::Always);
             }

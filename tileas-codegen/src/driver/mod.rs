@@ -22,7 +22,7 @@ use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Module, parse_module_with, print_function};
+use crate::ir::{Function, Module, parse_module_with, print_function, push_number};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -449,7 +449,10 @@ impl Context {
                 (Step::Ptx, Some(code)) => {
                     state.ptx.clear();
                     let emitted = self.emit(&code.module, counted, settings, warnings, &mut state.ptx)?;
-                    code.metadata.ptx_version = format!("{}.{}", emitted.version.0, emitted.version.1);
+                    let text = &mut code.metadata.ptx_version;
+                    push_number(text, emitted.version.0);
+                    text.push('.');
+                    push_number(text, emitted.version.1);
                     info = emitted.functions.into_iter().next();
                 }
                 // A pipeline has `lower` before these.

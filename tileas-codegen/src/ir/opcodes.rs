@@ -199,7 +199,10 @@ impl Opcode {
 
     #[inline(never)]
     fn segment_by_key(self, key: u32) -> Option<usize> {
-        SEGMENT_KEYS[self as usize].iter().position(|&k| k == key)
+        // All at once, without a branch for each.
+        let found = SEGMENT_KEYS[self as usize].iter().enumerate();
+        let found = found.fold(0u32, |found, (n, &k)| found | u32::from(k == key) << n);
+        (found != 0).then(|| found.trailing_zeros() as usize)
     }
 
     /// The definition.

@@ -4,7 +4,7 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier and tcgen05.
 
-use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val};
+use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
@@ -269,7 +269,7 @@ impl Lower<'_> {
         }
         let exit = self.b.named_block("JOIN");
         let blocks: SmallVec<[Bb; 8]> =
-            (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+            (0..regions.len()).map(|i| self.b.named_block(params::dim_name("AGENT", "", i, 0))).collect();
         for &bb in &blocks {
             self.b.func.blocks[bb].agent = true;
         }

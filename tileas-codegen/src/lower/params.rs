@@ -10,7 +10,7 @@
 use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys};
+use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
@@ -83,6 +83,15 @@ pub(crate) struct NvParams {
     pub scalars: ParamList,
 }
 
+/// `view.d0` and the like, with room for so many more bytes.
+pub(super) fn dim_name(view: &str, part: &str, d: usize, more: usize) -> String {
+    let mut text = String::with_capacity(view.len() + part.len() + 2 + more);
+    text.push_str(view);
+    text.push_str(part);
+    push_number(&mut text, d as u64);
+    text
+}
+
 /// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
 fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> bool) -> String {
     let mut free = |name: &String| !global(name) && taken.insert(name.clone());
@@ -120,12 +129,14 @@ impl Abi {
     /// Reads the ABI off a function; no parameter gets a name that is `global`.
     pub fn of(f: &Function, global: &dyn Fn(&str) -> bool) -> CodegenResult<Abi> {
         let mut abi = Abi { desc_map: SecondaryMap::with_default(usize::MAX), ..Abi::default() };
+        abi.desc_map.resize(f.num_ops());
+        abi.views.reserve_exact(f.params().len());
         for (&p, name) in f.params().iter().zip(value_names(f)) {
             match f.value_data(p) {
                 TypeData::View { dims, elem, .. } => abi.views.push(ViewInfo {
                     value: p,
                     name,
-                    dims: dims.clone(),
+                    dims: SmallVec::from_slice(dims),
                     elem: *elem,
                     direct: false,
                     sizes: false,
@@ -257,12 +268,27 @@ impl Abi {
         let view = self.maps[i].view;
         let nth = self.maps[..i].iter().filter(|m| m.view == view).count();
         let name = &self.views[view].name;
-        if nth == 0 { format!("tm_{name}") } else { format!("tm_{name}_{nth}") }
+        let mut out = String::with_capacity(name.len() + 8);
+        out.push_str("tm_");
+        out.push_str(name);
+        if nth > 0 {
+            out.push('_');
+            push_number(&mut out, nth as u64);
+        }
+        out
     }
 
     /// Declares the parameters in the emitted kernel.
     pub fn declare(&self, k: &mut nvvm::Function) -> NvParams {
         let mut nv = NvParams::default();
+        let views = self.views.len();
+        nv.map_addr.reserve_exact(self.maps.len());
+        nv.pointers.reserve_exact(views);
+        nv.sizes.reserve_exact(views);
+        nv.strides.reserve_exact(views);
+        nv.pointer_reg.reserve_exact(views);
+        nv.size_reg.reserve_exact(views);
+        nv.stride_reg.reserve_exact(views);
         let mut names = self.params.iter().map(|p| p.name.as_str());
         // The order is that of `list`.
         let mut next = |kind| k.param(names.next().unwrap_or_default(), kind);
@@ -300,14 +326,19 @@ impl Abi {
         for m in &self.maps {
             let v = &self.views[m.view];
             let rank = v.dims.len();
-            let extent = |d: usize| format!("{}.d{d}", v.name);
+            let extent = |d: usize| dim_name(&v.name, ".d", d, 0);
             maps.push(TensorMapMeta {
                 view: v.name.clone(),
                 elem: v.elem.name(),
                 dims: (0..rank).rev().map(extent).collect(),
                 strides_bytes: (0..rank.saturating_sub(1))
                     .rev()
-                    .map(|d| format!("{}.s{d} * {}", v.name, v.elem.bytes()))
+                    .map(|d| {
+                        let mut text = dim_name(&v.name, ".s", d, 4);
+                        text.push_str(" * ");
+                        push_number(&mut text, v.elem.bytes());
+                        text
+                    })
                     .collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
@@ -322,14 +353,19 @@ impl Abi {
 
     /// Conditions on views that the code relies on.
     pub fn requires(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        let mut aligned = Vec::new();
+        let dims = self.views.iter().map(|v| v.dims.len()).sum::<usize>();
+        let mut out = Vec::with_capacity(dims + 1);
+        let mut aligned: SmallVec<[&str; 8]> = SmallVec::new();
         for (i, v) in self.views.iter().enumerate() {
             let mapped = self.maps.iter().any(|m| m.view == i);
             let per16 = 16 / v.elem.bytes().clamp(1, 16);
             for d in 0..v.dims.len().saturating_sub(1) {
                 if mapped {
-                    out.push(format!("{}.s{d} % {per16} == 0", v.name));
+                    let mut text = dim_name(&v.name, ".s", d, 10);
+                    text.push_str(" % ");
+                    push_number(&mut text, per16);
+                    text.push_str(" == 0");
+                    out.push(text);
                 }
             }
             if mapped || v.direct {
@@ -343,10 +379,12 @@ impl Abi {
             .filter(|(i, v)| v.direct || self.maps.iter().any(|m| m.view == *i))
             .map(|x| x.1)
         {
-            out.push(format!("{}.s{} == 1", v.name, v.dims.len().saturating_sub(1)));
+            let mut text = dim_name(&v.name, ".s", v.dims.len().saturating_sub(1), 5);
+            text.push_str(" == 1");
+            out.push(text);
         }
         if !aligned.is_empty() {
-            out.push(format!("ptr({}) % 16 == 0", aligned.join(", ")));
+            out.push(["ptr(", &aligned.join(", "), ") % 16 == 0"].concat());
         }
         out
     }

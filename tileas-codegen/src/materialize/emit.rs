@@ -852,7 +852,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         if slices {
             self.known.ahead.clear();
         }
-        let results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let results: SmallVec<[Value; 8]> = SmallVec::from_slice(self.out.results(new));
         self.take_carried(&carried, src.results(op), args, &results);
         Ok(())
     }
@@ -917,7 +917,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         self.cur = outer;
         self.known.iters = before;
-        let new_results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let new_results: SmallVec<[Value; 8]> = SmallVec::from_slice(self.out.results(new));
         self.take_carried(&carried, results, results, &new_results);
         Ok(())
     }

@@ -33,13 +33,14 @@ use crate::buffers::access::{Class, is_stored};
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys};
+use crate::ir::{
+    AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
+};
 use crate::schedule::handoff::ScheduleAnalysis;
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use emit::{Emit, Known, Shared, internal};
 use smallvec::SmallVec;
-use std::fmt::Write;
 
 /// Threads of an agent that arrive when it signals as a whole.
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
@@ -200,9 +201,10 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
             out.set_int(op, keys::ALIGN, i64::from(d.alignment()));
         }
         let v = out.results(op)[0];
+        // As it is displayed.
         text.clear();
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{web}");
+        text.push('W');
+        push_number(text, web.as_u32());
         out.set_value_name(v, text);
         sh.buffers[web] = v.into();
     }
@@ -272,11 +274,13 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
         }
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
-        for (side, suffix) in ["p", "c"].into_iter().enumerate() {
+        for (side, suffix) in [".p", ".c"].into_iter().enumerate() {
             let v = out.results(op)[side];
-            let kind = if p.exclusion { "Mutex" } else { "Pipe" };
+            let kind = if p.exclusion { "Mutex_" } else { "Pipe_" };
             text.clear();
-            let _ = write!(text, "{kind}_{}.{suffix}", id.as_u32());
+            text.push_str(kind);
+            push_number(text, id.as_u32());
+            text.push_str(suffix);
             out.set_value_name(v, text);
             sh.ends[id][side] = v.into();
         }

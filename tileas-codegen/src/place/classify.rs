@@ -126,10 +126,11 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
         return true;
     }
-    let tile = func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile());
-    tile && opcode.has(Traits::PURE)
+    let tile = |&v: &Value| func.value_data(v).is_tile();
+    opcode.has(Traits::PURE)
         && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE) || opcode == Opcode::Reduce)
         && !is_leaf(opcode)
+        && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
 }
 
 /// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory. One agent runs

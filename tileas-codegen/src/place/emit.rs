@@ -341,7 +341,7 @@ impl<'a> Placer<'a> {
             let (Some(chain), Some(block)) = (self.chains.of_op[op].expand(), self.func.op_block(op)) else {
                 continue;
             };
-            let operands: SmallVec<[Value; 4]> = self.func.operands(op).into();
+            let operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
             if self.func.opcode(op) == Opcode::ExtractSlice {
                 // Reads its piece itself, if need be where the whole is overwritten.
                 let (block, anchor, _) = self.read_place(operands[0], op);
