@@ -79,8 +79,10 @@ pub fn work(func: &Function, op: Op) -> Work {
 
 /// The constant trip count of a `for`, if its bounds are constants.
 pub fn static_trips(func: &Function, op: Op) -> Option<u64> {
-    let c = |n: &str| func.named_operand(op, n).and_then(|v| func.constant_value(v));
-    let (lo, hi, step) = (c("lower")? as i64, c("upper")? as i64, c("step")? as i64);
+    // One operand each, before all others.
+    let [lo, hi, step, ..] = *func.operands(op) else { return None };
+    let c = |v: Value| func.constant_value(v).map(|n| n as i64);
+    let (lo, hi, step) = (c(lo)?, c(hi)?, c(step)?);
     if step <= 0 {
         return None;
     }

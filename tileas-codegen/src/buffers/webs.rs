@@ -22,7 +22,7 @@ entity_impl!(Web, "W");
 #[derive(Clone, Debug)]
 pub struct WebData {
     /// Its values, in order of creation.
-    pub values: Vec<Value>,
+    pub values: SmallVec<[Value; 8]>,
     /// The value that names it.
     pub root: Value,
     /// Where it lives.
@@ -38,7 +38,7 @@ pub struct WebData {
     /// The block one of whose executions uses one slot.
     pub home: Block,
     /// Ops that access it, in program order.
-    pub ops: Vec<Op>,
+    pub ops: SmallVec<[Op; 8]>,
     /// Slots; 1 until depths are chosen.
     pub slots: u32,
     /// Byte offset (shared memory) or first column (tensor memory).
@@ -84,7 +84,7 @@ impl Webs {
         let v = func.result(source)?;
         let elem = func.value_data(v).as_scalar()?;
         let web = self.webs.push(WebData {
-            values: vec![v],
+            values: SmallVec::from_slice(&[v]),
             root: v,
             space: Space::Smem,
             dims: SmallVec::from_slice(&[1]),
@@ -92,7 +92,7 @@ impl Webs {
             layout: Layout::SmemRow,
             scalar: true,
             home: func.op_block(source)?,
-            ops: vec![source],
+            ops: SmallVec::from_slice(&[source]),
             slots: 1,
             at: 0,
         });
@@ -166,7 +166,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         let r = partition.root(v);
         let web = by_root[r].expand().unwrap_or_else(|| {
             webs.webs.push(WebData {
-                values: Vec::new(),
+                values: SmallVec::new(),
                 root: v,
                 space: *space,
                 dims: SmallVec::from_slice(dims),
@@ -174,7 +174,7 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
                 layout: *layout,
                 scalar: false,
                 home: block,
-                ops: Vec::new(),
+                ops: SmallVec::new(),
                 slots: 1,
                 at: 0,
             })

@@ -60,7 +60,7 @@ pub enum ValueDef {
 #[derive(Copy, Clone, Default)]
 struct OpLists {
     operands: List,
-    /// How many operands belong to each segment.
+    /// How many operands belong to each segment, then for each with which operand it begins.
     segments: List,
     results: List,
     regions: List,
@@ -126,17 +126,19 @@ pub struct Function {
 const SMALL_INTS: usize = SMALL as usize;
 const SMALL: i64 = 64;
 
-/// Marks of the known symbols: names without a mark are not searched for.
-static KNOWN_MARKS: [u64; 32] = {
-    let mut marks = [0; 32];
+/// By mark, the number of the known symbol that has it, plus 1; 0: none has it, [`SEVERAL`]: more than one.
+static KNOWN_AT: [u16; 2048] = {
+    let mut at = [0; 2048];
     let mut i = 0;
     while i < KNOWN_SYMBOLS.len() {
         let m = mark(KNOWN_SYMBOLS[i].as_bytes());
-        marks[m / 64] |= 1 << (m % 64);
+        at[m] = if at[m] == 0 { i as u16 + 1 } else { SEVERAL };
         i += 1;
     }
-    marks
+    at
 };
+
+const SEVERAL: u16 = u16::MAX;
 
 /// One of 2048 marks, from the length and the outer letters.
 const fn mark(name: &[u8]) -> usize {
@@ -147,9 +149,25 @@ const fn mark(name: &[u8]) -> usize {
     (n * 7 + name[0] as usize * 31 + name[n - 1] as usize * 67 + name[n / 2] as usize * 131) % 2048
 }
 
-fn may_be_known(name: &str) -> bool {
-    let m = mark(name.as_bytes());
-    KNOWN_MARKS[m / 64] >> (m % 64) & 1 == 1
+/// The number of a known symbol.
+fn known(name: &str) -> Option<u32> {
+    match KNOWN_AT[mark(name.as_bytes())] {
+        0 => None,
+        SEVERAL => KNOWN_SYMBOLS.binary_search(&name).ok().map(|i| i as u32),
+        i => (KNOWN_SYMBOLS[usize::from(i) - 1] == name).then_some(u32::from(i) - 1),
+    }
+}
+
+/// Numbers of operands, and the sums of those before each.
+#[inline]
+fn segment_list(pool: &mut Pool<u32>, segments: &[u32]) -> List {
+    let mut list = pool.list(segments);
+    let mut start = 0;
+    for &len in segments {
+        pool.push(&mut list, start);
+        start = start.saturating_add(len);
+    }
+    list
 }
 
 fn copy_primary<K: EntityRef, V: Clone>(to: &mut PrimaryMap<K, V>, from: &PrimaryMap<K, V>) {
@@ -376,10 +394,8 @@ impl Function {
 
     /// Interns a name.
     pub fn intern_symbol(&mut self, name: &str) -> Sym {
-        if may_be_known(name)
-            && let Ok(i) = KNOWN_SYMBOLS.binary_search(&name)
-        {
-            return Sym::known(i as u32);
+        if let Some(i) = known(name) {
+            return Sym::known(i);
         }
         Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)
     }
@@ -505,7 +521,7 @@ impl Function {
         let op = self.opcodes.push(opcode);
         let mut lists = OpLists {
             operands: self.value_pool.list(operands),
-            segments: self.segment_pool.list(segments),
+            segments: segment_list(&mut self.segment_pool, segments),
             ..OpLists::default()
         };
         for (n, &ty) in result_types.iter().enumerate() {
@@ -638,16 +654,25 @@ impl Function {
     /// Number of values in each segment.
     #[inline]
     pub fn segments(&self, op: Op) -> &[u32] {
-        self.segment_pool.get(self.lists[op].segments)
+        let list = self.segment_pool.get(self.lists[op].segments);
+        &list[..list.len() / 2]
     }
 
     /// Values of segment number `n` (empty when there is no such segment).
     #[inline]
     pub fn segment(&self, op: Op, n: usize) -> &[Value] {
-        let segs = self.segments(op);
-        let start: u32 = segs.iter().take(n).sum();
-        let len = segs.get(n).copied().unwrap_or(0);
-        self.operands(op).get(start as usize..(start + len) as usize).unwrap_or(&[])
+        let lists = self.lists[op];
+        let (counts, starts) = {
+            let list = self.segment_pool.get(lists.segments);
+            list.split_at(list.len() / 2)
+        };
+        match (counts.get(n), starts.get(n)) {
+            (Some(&len), Some(&start)) => {
+                let operands = self.value_pool.get(lists.operands);
+                operands.get(start as usize..).and_then(|o| o.get(..len as usize)).unwrap_or(&[])
+            }
+            _ => &[],
+        }
     }
 
     /// Values of the segment of that name; empty when the op has none.
@@ -679,7 +704,7 @@ impl Function {
         self.changes += 1;
         let lists = &mut self.lists[op];
         self.value_pool.set(&mut lists.operands, operands);
-        self.segment_pool.set(&mut lists.segments, segments);
+        lists.segments = segment_list(&mut self.segment_pool, segments);
     }
 
     /// Results.
@@ -947,7 +972,9 @@ impl Function {
     /// [`Function::ops`] as a list, for those who change the function on the way.
     pub fn all_ops(&self) -> Vec<Op> {
         let mut out = Vec::with_capacity(self.num_ops());
-        self.walk(self.entry, &mut |op| out.push(op));
+        for op in self.ops() {
+            out.push(op);
+        }
         out
     }
 }

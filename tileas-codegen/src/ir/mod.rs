@@ -19,7 +19,7 @@ pub mod lexer;
 pub mod module;
 pub mod opcodes;
 pub mod parser;
-mod pool;
+pub(crate) mod pool;
 pub mod printer;
 pub mod types;
 pub mod verifier;

@@ -199,10 +199,10 @@ impl Opcode {
 
     #[inline(never)]
     fn segment_by_key(self, key: u32) -> Option<usize> {
-        // All at once, without a branch for each.
-        let found = SEGMENT_KEYS[self as usize].iter().enumerate();
-        let found = found.fold(0u32, |found, (n, &k)| found | u32::from(k == key) << n);
-        (found != 0).then(|| found.trailing_zeros() as usize)
+        // From the last to the first, without a branch for each.
+        let keys = SEGMENT_KEYS[self as usize].iter().enumerate().rev();
+        let found = keys.fold(MAX_SEGMENTS, |found, (n, &k)| if k == key { n } else { found });
+        (found < MAX_SEGMENTS).then_some(found)
     }
 
     /// The definition.

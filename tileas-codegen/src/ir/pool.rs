@@ -5,8 +5,8 @@
 //! that is there, and list handles mean the same in the copy.
 
 /// Some entries of a [`Pool`], in order.
-#[derive(Copy, Clone, Default)]
-pub(super) struct List {
+#[derive(Copy, Clone, Default, Debug)]
+pub(crate) struct List {
     start: u32,
     len: u32,
     room: u32,
@@ -15,39 +15,44 @@ pub(super) struct List {
 impl List {
     /// Number of entries.
     #[inline]
-    pub(super) fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.len as usize
     }
 
     /// Whether there are no entries.
     #[inline]
-    pub(super) fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
 /// Entries of all lists.
-pub(super) struct Pool<T>(Vec<T>);
+pub(crate) struct Pool<T>(Vec<T>);
 
 impl<T: Copy> Pool<T> {
     /// No lists.
-    pub(super) fn new() -> Pool<T> {
+    pub(crate) fn new() -> Pool<T> {
         Pool(Vec::new())
     }
 
+    /// No lists, and memory for that many entries.
+    pub(crate) fn with_capacity(entries: usize) -> Pool<T> {
+        Pool(Vec::with_capacity(entries))
+    }
+
     /// Forgets all lists, keeps the memory.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Becomes a copy, in its own memory.
-    pub(super) fn copy(&mut self, from: &Pool<T>) {
+    pub(crate) fn copy(&mut self, from: &Pool<T>) {
         self.0.clone_from(&from.0);
     }
 
     /// A new list.
     #[inline]
-    pub(super) fn list(&mut self, entries: &[T]) -> List {
+    pub(crate) fn list(&mut self, entries: &[T]) -> List {
         let (start, len) = (self.0.len() as u32, entries.len() as u32);
         self.0.extend_from_slice(entries);
         List { start, len, room: len }
@@ -55,18 +60,18 @@ impl<T: Copy> Pool<T> {
 
     /// The entries of a list.
     #[inline]
-    pub(super) fn get(&self, list: List) -> &[T] {
+    pub(crate) fn get(&self, list: List) -> &[T] {
         &self.0[list.start as usize..][..list.len as usize]
     }
 
     /// The entries of a list, to change.
     #[inline]
-    pub(super) fn get_mut(&mut self, list: List) -> &mut [T] {
+    pub(crate) fn get_mut(&mut self, list: List) -> &mut [T] {
         &mut self.0[list.start as usize..][..list.len as usize]
     }
 
     /// Gives a list other entries.
-    pub(super) fn set(&mut self, list: &mut List, entries: &[T]) {
+    pub(crate) fn set(&mut self, list: &mut List, entries: &[T]) {
         if entries.len() <= list.room as usize {
             list.len = entries.len() as u32;
             self.get_mut(*list).copy_from_slice(entries);
@@ -77,7 +82,7 @@ impl<T: Copy> Pool<T> {
 
     /// Appends an entry to a list.
     #[inline]
-    pub(super) fn push(&mut self, list: &mut List, entry: T) {
+    pub(crate) fn push(&mut self, list: &mut List, entry: T) {
         if list.room == 0 {
             list.start = self.0.len() as u32;
         }

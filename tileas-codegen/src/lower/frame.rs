@@ -83,16 +83,16 @@ impl Lower<'_> {
         for i in 0..self.abi.views.len() {
             let v = self.abi.views[i].value;
             self.vals[v] = Val::View;
-            if let Some(p) = self.nv.pointers[i] {
+            if let Some(p) = self.nv.views[i].pointer {
                 let r = self.b.ld_param_b64(p);
-                self.nv.pointer_reg[i] = Some(self.b.cvta_to_global_u64(r));
+                self.nv.views[i].pointer_reg = Some(self.b.cvta_to_global_u64(r));
             }
-            for d in 0..self.nv.sizes[i].len() {
-                if let Some(p) = self.nv.sizes[i][d] {
-                    self.nv.size_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+            for d in 0..self.nv.views[i].sizes.len() {
+                if let Some(p) = self.nv.views[i].sizes[d] {
+                    self.nv.views[i].size_reg[d] = Some(self.b.ld_param_b32(p).into());
                 }
-                if let Some(p) = self.nv.strides[i][d] {
-                    self.nv.stride_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+                if let Some(p) = self.nv.views[i].strides[d] {
+                    self.nv.views[i].stride_reg[d] = Some(self.b.ld_param_b32(p).into());
                 }
             }
         }
@@ -407,6 +407,10 @@ impl Lower<'_> {
                     tmem_access |= f.operands(op).iter().any(|&v| is_tmem(v));
                 }
                 _ => {}
+            }
+            // What follows is for agents with all their threads.
+            if agent.elect {
+                return;
             }
             issuer |= f.has_attr(op, keys::ISSUER);
             for &v in f.results(op) {

@@ -73,13 +73,7 @@ pub(crate) struct NvParams {
     pub maps: ParamList,
     /// Generic address of each map, once taken.
     pub map_addr: Vec<Option<Reg>>,
-    pub pointers: Vec<Option<Param>>,
-    pub sizes: Vec<SmallVec<[Option<Param>; 4]>>,
-    pub strides: Vec<SmallVec<[Option<Param>; 4]>>,
-    /// Global addresses, extents and strides already loaded in the prologue.
-    pub pointer_reg: Vec<Option<Reg>>,
-    pub size_reg: Vec<SmallVec<[Option<Operand>; 4]>>,
-    pub stride_reg: Vec<SmallVec<[Option<Operand>; 4]>>,
+    pub views: Vec<NvView>,
     pub scalars: ParamList,
 }
 
@@ -90,6 +84,17 @@ pub(super) fn dim_name(view: &str, part: &str, d: usize, more: usize) -> String 
     text.push_str(part);
     push_number(&mut text, d as u64);
     text
+}
+
+/// One view in the emitted kernel.
+pub(crate) struct NvView {
+    pub pointer: Option<Param>,
+    pub sizes: SmallVec<[Option<Param>; 4]>,
+    pub strides: SmallVec<[Option<Param>; 4]>,
+    /// Global address, extents and strides already loaded in the prologue.
+    pub pointer_reg: Option<Reg>,
+    pub size_reg: SmallVec<[Option<Operand>; 4]>,
+    pub stride_reg: SmallVec<[Option<Operand>; 4]>,
 }
 
 /// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
@@ -281,14 +286,10 @@ impl Abi {
     /// Declares the parameters in the emitted kernel.
     pub fn declare(&self, k: &mut nvvm::Function) -> NvParams {
         let mut nv = NvParams::default();
-        let views = self.views.len();
+        nv.maps.reserve_exact(self.maps.len());
         nv.map_addr.reserve_exact(self.maps.len());
-        nv.pointers.reserve_exact(views);
-        nv.sizes.reserve_exact(views);
-        nv.strides.reserve_exact(views);
-        nv.pointer_reg.reserve_exact(views);
-        nv.size_reg.reserve_exact(views);
-        nv.stride_reg.reserve_exact(views);
+        nv.views.reserve_exact(self.views.len());
+        nv.scalars.reserve_exact(self.scalars.len());
         let mut names = self.params.iter().map(|p| p.name.as_str());
         // The order is that of `list`.
         let mut next = |kind| k.param(names.next().unwrap_or_default(), kind);
@@ -297,17 +298,27 @@ impl Abi {
             nv.map_addr.push(None);
         }
         for v in &self.views {
-            nv.pointers.push(v.direct.then(|| next(ParamKind::Pointer { align: 16 })));
-            nv.pointer_reg.push(None);
-            let rank = v.dims.len();
-            nv.sizes.push((0..rank).map(|d| v.passes_size(d).then(|| next(ParamKind::U32))).collect());
-            let known = |dim: &Dim| match dim {
-                Dim::Static(n) => Some(Operand::Imm(i64::from(*n))),
-                Dim::Dynamic => None,
+            // In the order of the parameters: pointer, extents, strides.
+            let pointer = v.direct.then(|| next(ParamKind::Pointer { align: 16 }));
+            let mut view = NvView {
+                pointer,
+                sizes: SmallVec::new(),
+                strides: SmallVec::new(),
+                pointer_reg: None,
+                size_reg: SmallVec::new(),
+                stride_reg: SmallVec::from_elem(None, v.dims.len()),
             };
-            nv.size_reg.push(v.dims.iter().map(known).collect());
-            nv.strides.push((0..rank).map(|d| v.passes_stride(d).then(|| next(ParamKind::U32))).collect());
-            nv.stride_reg.push((0..rank).map(|_| None).collect());
+            for (d, dim) in v.dims.iter().enumerate() {
+                view.sizes.push(v.passes_size(d).then(|| next(ParamKind::U32)));
+                view.size_reg.push(match dim {
+                    Dim::Static(n) => Some(Operand::Imm(i64::from(*n))),
+                    Dim::Dynamic => None,
+                });
+            }
+            for d in 0..v.dims.len() {
+                view.strides.push(v.passes_stride(d).then(|| next(ParamKind::U32)));
+            }
+            nv.views.push(view);
         }
         for (_, _, s) in &self.scalars {
             nv.scalars.push(next(match s {

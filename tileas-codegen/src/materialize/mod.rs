@@ -53,7 +53,11 @@ fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
     if args.is_empty() {
         return AttrData::Name(s);
     }
-    AttrData::Call(s, args.iter().map(|&v| out.intern_attr(AttrData::Int(v, None))).collect())
+    let mut list = SmallVec::new();
+    for &v in args {
+        list.push(out.intern_attr(AttrData::Int(v, None)));
+    }
+    AttrData::Call(s, list)
 }
 
 /// Choices of the caller.
@@ -137,9 +141,14 @@ pub fn materialize_in(
         if !wanted {
             continue;
         }
-        let operands: SmallVec<[Value; 4]> =
-            func.operands(op).iter().map(|&v| known.map[v].expand().unwrap_or(v)).collect();
-        let types: SmallVec<[_; 2]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+        let mut operands: SmallVec<[Value; 4]> = SmallVec::new();
+        for &v in func.operands(op) {
+            operands.push(known.map[v].expand().unwrap_or(v));
+        }
+        let mut types: SmallVec<[_; 2]> = SmallVec::new();
+        for &v in func.results(op) {
+            types.push(func.value_type(v));
+        }
         let new = out.make_op(func.opcode(op), &operands, func.segments(op), &types, func.op_loc(op));
         *out.inherent_mut(new) = func.inherent(op).clone();
         out.append_op(entry, new);
@@ -249,7 +258,7 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             }
         }
         let types = [TypeData::PipeProducer(p.depth), TypeData::PipeConsumer(p.depth)];
-        let types: SmallVec<[_; 2]> = types.into_iter().map(|t| out.intern_type(t)).collect();
+        let types = types.map(|t| out.intern_type(t));
         let loc = p.events.first().map_or(Loc::NONE, |&op| sh.src.op_loc(op));
         let op =
             out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);

@@ -90,6 +90,8 @@ pub struct SmemOperand {
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     class: SecondaryMap<Value, Class>,
+    /// All ops, in program order.
+    pub ops: Vec<Op>,
     /// Tied sets of accumulators.
     pub sets: DisjointSets,
     /// Values that enter accumulator sets, in program order.
@@ -314,6 +316,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     }
     find_shown(func, &ops, &mut c);
     check_updates(func, &c)?;
+    c.ops = ops;
     Ok(c)
 }
 

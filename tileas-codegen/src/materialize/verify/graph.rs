@@ -139,11 +139,20 @@ impl Graph {
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
                 let What::Region(rx) = &x.what else { continue };
-                let loads = |p: usize| rx.iter().any(|&r| loads_of(m, r, a, p));
-                let pipes: SmallVec<[usize; 4]> = (0..m.pipes.len()).filter(|&p| loads(p)).collect();
+                // The pipes that the agent loads for inside.
+                let mut pipes: SmallVec<[usize; 8]> = SmallVec::new();
+                for r in (0..m.regions.len()).filter(|&r| rx.iter().any(|&x| lies_in(m, r, x))) {
+                    for e in &m.regions[r].events[a] {
+                        if let What::Access(Engine::Load, _, Some(p)) = e.what {
+                            pipes.push(p);
+                        }
+                    }
+                }
                 if pipes.is_empty() {
                     continue;
                 }
+                pipes.sort_unstable();
+                pipes.dedup();
                 let node = self.node(a, ("loads", Some(x.op)));
                 self.loads.insert((a, i), node);
                 for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {

@@ -23,7 +23,7 @@ mod windows;
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
-use cranelift_entity::EntitySet;
+use cranelift_entity::SecondaryMap;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
 use smallvec::SmallVec;
@@ -56,7 +56,7 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
 pub struct Scratch {
     turns: turns::Scratch,
     traced: model::Traced,
-    seen: EntitySet<Op>,
+    seen: SecondaryMap<Op, bool>,
     /// By region, as far as there were regions so far.
     graphs: Vec<Graph>,
     /// Of a region with others inside, for what blocks.
@@ -122,19 +122,20 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
 
 /// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
 /// removed, so that nothing else can be read.
-fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) -> bool {
+fn dangling(m: &mut Model<'_>, seen: &mut SecondaryMap<Op, bool>) -> bool {
     let func = m.func;
     seen.clear();
+    seen.resize(func.num_ops());
     let mut found: Vec<(Op, &str)> = Vec::new();
     func.walk(func.entry(), &mut |op| {
         for &v in func.operands(op) {
-            let Some(d) = func.defining_op(v).filter(|&d| !seen.contains(d)) else { continue };
+            let Some(d) = func.defining_op(v).filter(|&d| !seen[d]) else { continue };
             found.push(match func.op_block(d) {
                 None => (op, "an operand is defined by an op that was removed"),
                 Some(_) => (op, LATE),
             });
         }
-        seen.insert(op);
+        seen[op] = true;
     });
     let complete = found.iter().all(|&(_, text)| text == LATE);
     for (op, text) in found {

@@ -169,7 +169,7 @@ impl Placer<'_> {
         let found = match self.classes.class(v) {
             Class::None => Some(v),
             Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
-            Class::Reg => pick(&self.slices[v]),
+            Class::Reg => pick(self.slice_pool.get(self.slices[v])),
             Class::Acc | Class::Smem => {
                 let mut at = Some(block);
                 loop {
@@ -328,7 +328,7 @@ impl Placer<'_> {
             Opcode::ConvertLayout => {
                 let source = self.func.operands(op)[0];
                 let v = self.get(source, c, block, k, vector)?;
-                self.slices[result].push(v);
+                self.slice_pool.push(&mut self.slices[result], v);
                 return Ok(());
             }
             Opcode::ExtractSlice
@@ -376,7 +376,7 @@ impl Placer<'_> {
         };
         let v = self.first_result(new);
         self.name_slice(v, result, k, parts);
-        self.slices[result].push(v);
+        self.slice_pool.push(&mut self.slices[result], v);
         Ok(())
     }
 
