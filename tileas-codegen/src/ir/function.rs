@@ -950,22 +950,25 @@ impl Function {
     /// As [`Function::op_after`], for an op with regions or the last one of its block.
     #[inline(never)]
     fn op_in_or_out(&self, mut op: Op) -> Option<Op> {
-        // The first op of the regions from number `n` on.
-        let inside = |op: Op, n: usize| {
-            self.regions(op)[n..].iter().find_map(|&r| self.first_op(self.region_block(r)))
-        };
-        let mut found = inside(op, 0);
+        let first = |regions: &[Region]| regions.iter().find_map(|&r| self.first_op(self.region_block(r)));
+        let inside = first(self.regions(op));
+        if inside.is_some() {
+            return inside;
+        }
         loop {
-            if found.is_some() {
-                return found;
-            }
-            if let Some(next) = self.next_op(op) {
+            let OpLinks { block, next, .. } = self.links[op];
+            if let Some(next) = next.expand() {
                 return Some(next);
             }
-            let region = self.block_region(self.op_block(op)?);
+            let region = self.block_region(block.expand()?);
             op = self.region_parent(region)?;
-            let number = self.regions(op).iter().position(|&r| r == region)?;
-            found = inside(op, number + 1);
+            if let around @ [_, _, ..] = self.regions(op) {
+                let number = around.iter().position(|&r| r == region)?;
+                let found = first(&around[number + 1..]);
+                if found.is_some() {
+                    return found;
+                }
+            }
         }
     }
 

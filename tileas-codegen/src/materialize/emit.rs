@@ -155,7 +155,7 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Appends an op with one operand per segment and one result.
     pub fn simple(&mut self, o: Opcode, operands: &[Value], ty: Type) -> Value {
-        let segs: SmallVec<[u32; 4]> = operands.iter().map(|_| 1).collect();
+        let segs = SmallVec::<[u32; 4]>::from_elem(1, operands.len());
         let op = self.op(o, operands, &segs, &[ty], Loc::NONE);
         self.out.results(op)[0]
     }

@@ -95,9 +95,9 @@ pub struct Classes {
     /// Tied sets of accumulators.
     pub sets: DisjointSets,
     /// Values that enter accumulator sets, in program order.
-    pub ties: Vec<Tie>,
+    pub ties: SmallVec<[Tie; 8]>,
     /// Shared-memory operands, in program order.
-    pub operands: Vec<SmemOperand>,
+    pub operands: SmallVec<[SmemOperand; 8]>,
     /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
     shows: Vec<bool>,
 }
@@ -325,7 +325,8 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
 /// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
 fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
     c.shows = vec![false; func.num_values()];
-    let mut loops = vec![0_u32; func.num_values()];
+    // Sets that a loop or branch before goes on with.
+    let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
     for &op in ops {
         let opcode = func.opcode(op);
         let carried = |v: Value| {
@@ -338,8 +339,11 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
         if matches!(opcode, Opcode::For | Opcode::If) {
             for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
                 let set = c.sets.find(r.index());
-                loops[set] += 1;
-                if opcode == Opcode::If || loops[set] > 1 {
+                let again = taken.contains(&set);
+                if !again {
+                    taken.push(set);
+                }
+                if opcode == Opcode::If || again {
                     shown.push(r);
                 }
             }
