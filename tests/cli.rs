@@ -37,9 +37,12 @@ fn compile_writes_ptx_and_metadata() {
     let metadata: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(metadata["kernels"][0]["kernel"], "gemm_bias_relu");
     assert_eq!(metadata["kernels"][0]["block"][0], 192);
-    // Through pipes: the same bytes.
+    // Through pipes, and whatever is verified on the way: the same bytes.
     let text = std::fs::read(GEMM).expect("readable");
-    assert_eq!(tileas(&["compile", "-", "--set", "verify-passes=false"], &text), (0, ptx, String::new()));
+    for set in ["verify-passes=false", "verify-passes=true"] {
+        let out = tileas(&["compile", "-", "--set", set], &text);
+        assert_eq!(out, (0, ptx.clone(), String::new()), "{set}");
+    }
     assert_eq!(tileas(&["compile", "-", "--emit", "metadata"], &text).1, json);
 }
 

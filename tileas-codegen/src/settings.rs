@@ -361,8 +361,9 @@ settings! {
 
     /// Memory semantics of loads and stores. `public`: loads may be acquire, stores release. `book`: both are weak or relaxed.
     verify_mem_semantics: MemSemantics = MemSemantics::Public, "verify-mem-semantics", Allowed::Words(&["public", "book"]);
-    /// The IR verifier runs after every pass that rewrites the IR.
-    verify_passes: bool = true, "verify-passes", Allowed::Flag;
+    /// The IR verifier runs after every pass that rewrites the IR, not on the source alone. A check of this compiler, not of
+    /// its input: on in builds with debug assertions, off in others.
+    verify_passes: bool = cfg!(debug_assertions), "verify-passes", Allowed::Flag;
     /// Ops directly in one region of the source.
     max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);
     /// Regions inside regions.
@@ -542,8 +543,9 @@ mod tests {
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
-             verify-passes=true max-region-ops=65536 max-nesting=64 \
+             verify-passes=DEBUG max-region-ops=65536 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
+                .replace("DEBUG", if cfg!(debug_assertions) { "true" } else { "false" })
         );
     }
 

@@ -99,9 +99,9 @@ macro_rules! kernel {
             }
 
             #[divan::bench]
-            fn a_whole_no_pass_verifier(bencher: Bencher<'_, '_>) {
+            fn a_whole_verify_passes(bencher: Bencher<'_, '_>) {
                 let mut s = Stages::of($text);
-                s.settings.verify_passes = false;
+                s.settings.verify_passes = true;
                 let mut context = Context::new();
                 bencher.bench_local(|| {
                     context.compile(black_box(&s.module), &*s.isa, &s.settings).expect("compiles")

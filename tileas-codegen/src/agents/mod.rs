@@ -20,6 +20,7 @@ use crate::isa::{Feature, TargetIsa};
 use crate::place::classify::{self, Class, Classes, DisjointSets};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+use smallvec::SmallVec;
 
 /// One agent: a group of warps that runs its own part of the kernel.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -165,7 +166,7 @@ fn role(func: &Function, classes: &Classes, op: Op) -> Option<AgentKind> {
 fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (DisjointSets, usize) {
     let base = func.num_values();
     let mut sets = DisjointSets::new(base + func.num_ops());
-    let mut views: Vec<(Value, usize, bool)> = Vec::new();
+    let mut views: SmallVec<[(Value, usize, bool); 8]> = SmallVec::new();
     classify::join_register_ties(func, classes, &mut sets);
     for &op in simt {
         let node = base + op.index();
@@ -193,14 +194,22 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// target has too few threads or registers.
 pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
     let classes = classify::classify(func)?;
-    let ops = func.all_ops();
-    let has = |kind| ops.iter().any(|&op| role(func, &classes, op) == Some(kind));
-    let simt: Vec<Op> =
-        ops.iter().copied().filter(|&op| role(func, &classes, op) == Some(AgentKind::Simt)).collect();
+    let ops = &classes.ops;
+    let mut roles: SecondaryMap<Op, Option<AgentKind>> = SecondaryMap::new();
+    roles.resize(func.num_ops());
+    let mut simt: Vec<Op> = Vec::with_capacity(ops.len());
+    for &op in ops {
+        let kind = role(func, &classes, op);
+        roles[op] = kind;
+        if kind == Some(AgentKind::Simt) {
+            simt.push(op);
+        }
+    }
+    let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     // Component number of each simt op, in program order of the first op.
     let (mut sets, base) = simt_components(func, &classes, &simt);
-    let mut roots: Vec<usize> = Vec::new();
+    let mut roots: SmallVec<[usize; 8]> = SmallVec::new();
     for &op in &simt {
         let root = sets.find(base + op.index());
         if !roots.contains(&root) {
@@ -225,11 +234,11 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     // Whoever issues matrix multiplies owns tensor memory: loads join it, not the other way round.
     let joined = (opts.light || !opts.strategy.specializes(isa)) && has(AgentKind::Mma);
     let party = |op: Op| {
-        let kind = role(func, &classes, op)?;
+        let kind = roles[op]?;
         let kind = if joined && kind == AgentKind::Load { AgentKind::Mma } else { kind };
         Some((kind, if kind == AgentKind::Simt { component(op, &sets) } else { 0 }))
     };
-    let owners = scalars::owners(func, &ops, &party, simt_count);
+    let owners = scalars::owners(func, ops, &party, simt_count);
     let reads = |k| owners.iter().any(|o| o.1.0 == k);
     kinds.extend(
         [AgentKind::Load, AgentKind::Mma, AgentKind::Store]
@@ -243,7 +252,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
 
     let mut plan = AgentPlan {
         agents: PrimaryMap::new(),
-        op_agent: SecondaryMap::with_capacity(func.num_ops()),
+        op_agent: SecondaryMap::new(),
         num_threads: 0,
         entry_reg_cap: 0,
     };
@@ -262,9 +271,10 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         });
         warp += warps;
     }
+    plan.op_agent.resize(func.num_ops());
     budget(&mut plan, warp, isa, opts, func.loc)?;
 
-    for &op in &ops {
+    for &op in ops {
         let owner = || owners.iter().find(|o| o.0 == op).map(|o| o.1);
         let Some((kind, number)) = party(op).or_else(owner) else { continue };
         let agent = if kind == AgentKind::Simt { Some(Agent::new(number)) } else { plan.first(kind) };

@@ -22,7 +22,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
 use crate::place::roll::is_slice_loop;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// Named barriers of a CTA.
 pub const NAMED_BARRIERS: u32 = 16;
@@ -32,15 +32,18 @@ pub const NAMED_BARRIERS: u32 = 16;
 pub struct Pipe(u32);
 entity_impl!(Pipe, "Pipe_");
 
+/// Ops of one block: mostly few.
+pub type Ops = SmallVec<[Op; 4]>;
+
 /// One consumer of a pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Consumer {
     /// Who.
     pub key: Key,
     /// Ops of the home block before the first of which it waits; empty: it waits after the last of `uses`.
-    pub waits: Vec<Op>,
+    pub waits: Ops,
     /// Ops of the home block after the last of which it releases.
-    pub uses: Vec<Op>,
+    pub uses: Ops,
 }
 
 /// Fence that a commit by threads needs.
@@ -77,9 +80,9 @@ pub struct Carry {
     /// The block it stands in.
     pub parent: Block,
     /// The ops there that make the first version; none: an empty slot passes through.
-    pub inits: Vec<Op>,
+    pub inits: Ops,
     /// Per consumer, the items there that read the last version.
-    pub behind: Vec<Vec<Op>>,
+    pub behind: Vec<Ops>,
 }
 
 /// One pipe.
@@ -90,7 +93,7 @@ pub struct PipeData {
     /// Iteration distance from producer to consumer.
     pub distance: u32,
     /// Webs it orders.
-    pub webs: Vec<Web>,
+    pub webs: SmallVec<[Web; 4]>,
     /// Whether it hands over data (its webs are its buffers) or is a token.
     pub payload: bool,
     /// Whether the data are scalars: a consumer copies them to registers where it first needs one, and releases.
@@ -102,9 +105,9 @@ pub struct PipeData {
     /// Who produces.
     pub producer: Key,
     /// Ops of the home block before the first of which the producer acquires.
-    pub acquires: Vec<Op>,
+    pub acquires: Ops,
     /// Ops of the home block after the last of which it commits.
-    pub events: Vec<Op>,
+    pub events: Ops,
     /// Who consumes.
     pub consumers: Vec<Consumer>,
     /// Bytes of one slot announced by a transaction commit; 0 otherwise.
@@ -291,9 +294,10 @@ pub fn build(
 fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> CodegenResult<PipeData> {
     let space = webs.webs[web].space;
     let consumer = |(key, inside, behind): &(Key, Vec<Op>, Vec<Op>)| {
-        (Consumer { key: *key, waits: inside.clone(), uses: inside.clone() }, behind.clone())
+        let (waits, uses) = (Ops::from_slice(inside), Ops::from_slice(inside));
+        (Consumer { key: *key, waits, uses }, Ops::from_slice(behind))
     };
-    let (consumers, behind): (Vec<Consumer>, Vec<Vec<Op>>) = ring.readers.iter().map(consumer).unzip();
+    let (consumers, behind): (Vec<Consumer>, Vec<Ops>) = ring.readers.iter().map(consumer).unzip();
     let publish = match (ring.writer.class, space) {
         (Class::Sync, Space::Tmem) => Publish::Tmem,
         (Class::Sync, _) if consumers.iter().any(|c| c.key.class != Class::Sync) => Publish::Proxy,
@@ -303,14 +307,14 @@ fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> Co
     Ok(PipeData {
         home: ring.body,
         distance: 1,
-        webs: vec![web],
+        webs: smallvec![web],
         payload: true,
         scalar: false,
         exclusion: false,
         in_place: false,
         producer: ring.writer,
-        acquires: vec![ring.write],
-        events: vec![ring.write],
+        acquires: smallvec![ring.write],
+        events: smallvec![ring.write],
         consumers,
         tx,
         publish,
@@ -348,19 +352,19 @@ fn scalar_channels(
         let consumers = needs.iter().filter_map(|(agent, n)| {
             let r = n.received.iter().find(|r| r.source == source)?;
             let key = Key { agent, class: Class::Sync };
-            Some(Consumer { key, waits: r.users.clone(), uses: r.users.clone() })
+            Some(Consumer { key, waits: Ops::from_slice(&r.users), uses: Ops::from_slice(&r.users) })
         });
         found.push(PipeData {
             home,
             distance: 0,
-            webs: vec![web],
+            webs: smallvec![web],
             payload: true,
             scalar: true,
             exclusion: false,
             in_place: false,
             producer: Key { agent, class: Class::Sync },
-            acquires: vec![source],
-            events: vec![source],
+            acquires: smallvec![source],
+            events: smallvec![source],
             consumers: consumers.collect(),
             tx: 0,
             publish: Publish::None,
@@ -413,7 +417,7 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
 }
 
 fn merge(into: &mut PipeData, ch: PipeData) {
-    let add = |list: &mut Vec<Op>, more: Vec<Op>| {
+    let add = |list: &mut Ops, more: Ops| {
         for op in more {
             if !list.contains(&op) {
                 list.push(op);
@@ -541,7 +545,7 @@ fn block_channels(
         }
         let written = || of_key(e.key).filter(|&n| n <= e.node);
         let payload = !in_place && written().any(|n| touch(n, e.key).is_some_and(|t| t.writes));
-        let events_ops: Vec<Op> = written().map(|n| nodes[n].op).collect();
+        let events_ops: Ops = written().map(|n| nodes[n].op).collect();
         let mut tx = 0u32;
         if producer.class == Class::Tma {
             for &op in &events_ops {
@@ -573,7 +577,7 @@ fn block_channels(
         found.push(PipeData {
             home: block,
             distance: 0,
-            webs: vec![web],
+            webs: smallvec![web],
             payload,
             scalar: false,
             exclusion: false,

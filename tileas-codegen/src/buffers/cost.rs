@@ -4,7 +4,7 @@
 
 use super::access::class_of;
 use crate::agents::{Agent, AgentKind, AgentPlan};
-use crate::ir::{Block, Function, Op, Opcode, Space, Value};
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
 use crate::schedule::CycleModel;
 use cranelift_entity::EntityRef;
@@ -52,11 +52,8 @@ fn class_named(name: &str) -> OpClass {
 
 /// How much one execution of an op does.
 pub fn work(func: &Function, op: Op) -> Work {
-    let tile = |v: Value| func.value_data(v).is_tile().then(|| func.value_data(v));
-    let largest = func.operands(op).iter().chain(func.results(op)).filter_map(|&v| tile(v));
-    let bytes = largest.clone().filter_map(|t| t.num_bytes()).max().unwrap_or(0);
-    let elements = largest.filter_map(|t| t.num_elements()).max().unwrap_or(0);
     if func.opcode(op) == Opcode::AsyncDot {
+        let tile = |v: Value| func.value_data(v).is_tile().then(|| func.value_data(v));
         let dims = |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.dims());
         let operand =
             |n: &str| func.named_operand(op, n).and_then(tile).and_then(|t| t.num_bytes()).unwrap_or(0);
@@ -67,13 +64,25 @@ pub fn work(func: &Function, op: Op) -> Work {
         });
         return Work { bytes: operand("a") + operand("b"), elements: acc, macs: acc * k };
     }
-    Work { bytes, elements, macs: 0 }
+    let mut most = Work { bytes: 0, elements: 0, macs: 0 };
+    for values in [func.operands(op), func.results(op)] {
+        for &v in values {
+            if let TypeData::Tile { dims, elem, .. } = func.value_data(v) {
+                let elements: u64 = dims.iter().map(|&d| u64::from(d)).product();
+                most.elements = most.elements.max(elements);
+                most.bytes = most.bytes.max((elements * u64::from(elem.bits())).div_ceil(8));
+            }
+        }
+    }
+    most
 }
 
 /// The constant trip count of a `for`, if its bounds are constants.
 pub fn static_trips(func: &Function, op: Op) -> Option<u64> {
-    let c = |n: &str| func.named_operand(op, n).and_then(|v| func.constant_value(v));
-    let (lo, hi, step) = (c("lower")? as i64, c("upper")? as i64, c("step")? as i64);
+    // One operand each, before all others.
+    let [lo, hi, step, ..] = *func.operands(op) else { return None };
+    let c = |v: Value| func.constant_value(v).map(|n| n as i64);
+    let (lo, hi, step) = (c(lo)?, c(hi)?, c(step)?);
     if step <= 0 {
         return None;
     }

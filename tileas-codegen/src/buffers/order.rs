@@ -12,13 +12,13 @@
 
 use super::access::{Class, Key, class_of};
 use super::alias::Touched;
-use super::channels::{Consumer, PipeData, Publish};
+use super::channels::{Consumer, Ops, PipeData, Publish};
 use super::sync::{Point, Sync, World};
 use super::webs::ancestor_in;
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Value};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 /// One access to a view, as an item of the block under study sees it.
 struct Access {
@@ -32,14 +32,14 @@ pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
     PipeData {
         home,
         distance: 0,
-        webs: Vec::new(),
+        webs: SmallVec::new(),
         payload: false,
         scalar: false,
         exclusion: false,
         in_place: true,
         producer,
-        acquires: vec![event],
-        events: vec![event],
+        acquires: smallvec![event],
+        events: smallvec![event],
         consumers: Vec::new(),
         tx: 0,
         publish: Publish::None,
@@ -253,13 +253,13 @@ fn add(
     proxy: bool,
 ) {
     let publish = if proxy { Publish::Global } else { Publish::None };
-    let waits = if at_end { Vec::new() } else { vec![item] };
-    let consumer = Consumer { key: waiter, waits, uses: vec![item] };
+    let waits = if at_end { Ops::new() } else { smallvec![item] };
+    let consumer = Consumer { key: waiter, waits, uses: smallvec![item] };
     let host = found.iter_mut().find(|p| {
         p.webs.is_empty()
             && p.home == home
             && p.producer == giver
-            && p.events == [event]
+            && p.events[..] == [event]
             && p.consumers.iter().all(|c| c.key != waiter)
     });
     let p = match host {
@@ -324,9 +324,10 @@ pub fn mutexes(world: World<'_>, found: &mut Vec<PipeData>) {
                 let (Some(&last), Some(&first)) = (from.2.last(), to.2.first()) else { return };
                 let giver = Key { agent: from.0, class: signal(from.1) };
                 let waiter = Key { agent: to.0, class: signal(to.1) };
-                let consumer = Consumer { key: waiter, waits: vec![first], uses: to.2.clone() };
+                let consumer =
+                    Consumer { key: waiter, waits: smallvec![first], uses: Ops::from_slice(&to.2) };
                 let mut p = token(body, giver, last);
-                p.acquires = from.2.clone();
+                p.acquires = Ops::from_slice(&from.2);
                 p.exclusion = true;
                 p.consumers.push(consumer);
                 found.push(p);

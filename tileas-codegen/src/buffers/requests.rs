@@ -87,7 +87,7 @@ pub fn requests(
             family,
             asker: "buffers",
             for_op,
-            rule: Rule::OneDepth(p.acquires.clone()),
+            rule: Rule::OneDepth(p.acquires.to_vec()),
             why: format!(
                 "{id}: {what} are written from stage {first} to stage {last}, and its slots held as long"
             ),

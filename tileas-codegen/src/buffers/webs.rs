@@ -22,7 +22,7 @@ entity_impl!(Web, "W");
 #[derive(Clone, Debug)]
 pub struct WebData {
     /// Its values, in order of creation.
-    pub values: Vec<Value>,
+    pub values: SmallVec<[Value; 8]>,
     /// The value that names it.
     pub root: Value,
     /// Where it lives.
@@ -38,7 +38,7 @@ pub struct WebData {
     /// The block one of whose executions uses one slot.
     pub home: Block,
     /// Ops that access it, in program order.
-    pub ops: Vec<Op>,
+    pub ops: SmallVec<[Op; 8]>,
     /// Slots; 1 until depths are chosen.
     pub slots: u32,
     /// Byte offset (shared memory) or first column (tensor memory).
@@ -84,7 +84,7 @@ impl Webs {
         let v = func.result(source)?;
         let elem = func.value_data(v).as_scalar()?;
         let web = self.webs.push(WebData {
-            values: vec![v],
+            values: SmallVec::from_slice(&[v]),
             root: v,
             space: Space::Smem,
             dims: SmallVec::from_slice(&[1]),
@@ -92,7 +92,7 @@ impl Webs {
             layout: Layout::SmemRow,
             scalar: true,
             home: func.op_block(source)?,
-            ops: vec![source],
+            ops: SmallVec::from_slice(&[source]),
             slots: 1,
             at: 0,
         });
@@ -166,15 +166,15 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
         let r = partition.root(v);
         let web = by_root[r].expand().unwrap_or_else(|| {
             webs.webs.push(WebData {
-                values: Vec::new(),
+                values: SmallVec::new(),
                 root: v,
                 space: *space,
-                dims: dims.clone(),
+                dims: SmallVec::from_slice(dims),
                 elem: *elem,
                 layout: *layout,
                 scalar: false,
                 home: block,
-                ops: Vec::new(),
+                ops: SmallVec::new(),
                 slots: 1,
                 at: 0,
             })
@@ -241,7 +241,7 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
     for &op in all {
         let killed: SmallVec<[Value; 4]> = match func.opcode(op) {
             Opcode::AsyncDot => func.named_operand(op, "acc").into_iter().collect(),
-            Opcode::For => func.named_segment(op, "inits").into(),
+            Opcode::For => SmallVec::from_slice(func.named_segment(op, "inits")),
             _ => continue,
         };
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
@@ -341,7 +341,7 @@ pub fn flag_for(func: &Function, op: Op) -> Option<Flag> {
                 *o += add;
             }
             let dims = func.results(op).first().map_or(source, |&r| r);
-            let dims: SmallVec<[u32; 4]> = func.value_data(dims).dims().unwrap_or(&[]).into();
+            let dims: SmallVec<[u32; 4]> = SmallVec::from_slice(func.value_data(dims).dims().unwrap_or(&[]));
             if parts_before(func, base, op).iter().any(|p| covers(p, &offsets, &dims)) {
                 return Some(Flag::Always);
             }

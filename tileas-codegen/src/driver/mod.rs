@@ -22,7 +22,7 @@ use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Module, parse_module_with, print_function};
+use crate::ir::{Function, Module, parse_module_with, print_function, push_number};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -611,7 +611,11 @@ fn ptx_options(settings: &Settings) -> PtxOptions {
 }
 
 fn version_text((major, minor): (u8, u8)) -> String {
-    format!("{major}.{minor}")
+    let mut text = String::with_capacity(8);
+    push_number(&mut text, major);
+    text.push('.');
+    push_number(&mut text, minor);
+    text
 }
 
 fn one(e: CodegenError) -> Errors {

@@ -21,7 +21,7 @@ impl FloatBits {
 }
 
 /// An attribute value.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum AttrData {
     /// Presence alone.
     Unit,
@@ -41,6 +41,22 @@ pub enum AttrData {
     Type(Type),
 }
 
+// As of dictionaries: lists are copied as one move of memory.
+impl Clone for AttrData {
+    fn clone(&self) -> AttrData {
+        match self {
+            AttrData::Unit => AttrData::Unit,
+            &AttrData::Int(v, ty) => AttrData::Int(v, ty),
+            &AttrData::Float(v, ty) => AttrData::Float(v, ty),
+            AttrData::Str(text) => AttrData::Str(text.clone()),
+            &AttrData::Name(name) => AttrData::Name(name),
+            AttrData::Array(list) => AttrData::Array(SmallVec::from_slice(list)),
+            AttrData::Call(name, list) => AttrData::Call(*name, SmallVec::from_slice(list)),
+            &AttrData::Type(ty) => AttrData::Type(ty),
+        }
+    }
+}
+
 /// An attribute dictionary in written order. Keys are unique.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub struct AttrDict(SmallVec<[(Sym, Attr); 4]>);
@@ -48,7 +64,8 @@ pub struct AttrDict(SmallVec<[(Sym, Attr); 4]>);
 // Dictionaries are copied often: as one move of memory.
 impl Clone for AttrDict {
     fn clone(&self) -> AttrDict {
-        AttrDict(SmallVec::from_slice(&self.0))
+        // Most are empty.
+        if self.0.is_empty() { AttrDict::default() } else { AttrDict(SmallVec::from_slice(&self.0)) }
     }
 }
 

@@ -7,10 +7,11 @@ use super::attrs::{AttrData, AttrDict, FloatBits};
 use super::entities::{Attr, Block, Op, Region, Sym, Type, Value};
 use super::intern::{Index, Symbols, hash_of};
 use super::opcodes::{KNOWN_SYMBOLS, Opcode};
+use super::pool::{List, Pool};
 use super::types::{Scalar, TypeData};
 use crate::error::Loc;
 use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntityList, EntityRef, ListPool, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntityRef, PrimaryMap};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 
@@ -55,17 +56,14 @@ pub enum ValueDef {
     Param(Block, u32),
 }
 
-/// Operands of one op: the values and how many belong to each segment.
-#[derive(Default)]
-struct Operands {
-    values: EntityList<Value>,
-    segments: SmallVec<[u32; 7]>,
-}
-
-impl Clone for Operands {
-    fn clone(&self) -> Operands {
-        Operands { values: self.values, segments: SmallVec::from_slice(&self.segments) }
-    }
+/// The lists of one op.
+#[derive(Copy, Clone, Default)]
+struct OpLists {
+    operands: List,
+    /// How many operands belong to each segment, then for each with which operand it begins.
+    segments: List,
+    results: List,
+    regions: List,
 }
 
 #[derive(Copy, Clone, Default)]
@@ -75,15 +73,15 @@ struct OpLinks {
     next: PackedOption<Op>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Copy, Clone, Default)]
 struct BlockData {
     region: PackedOption<Region>,
-    params: EntityList<Value>,
+    params: List,
     first: PackedOption<Op>,
     last: PackedOption<Op>,
 }
 
-#[derive(Clone, Default)]
+#[derive(Copy, Clone, Default)]
 struct RegionData {
     parent: PackedOption<Op>,
     block: PackedOption<Block>,
@@ -98,19 +96,18 @@ pub struct Function {
     /// Kernel attributes (`<{…}>` behind the parameter list).
     pub attrs: AttrDict,
     opcodes: PrimaryMap<Op, Opcode>,
-    operands: SecondaryMap<Op, Operands>,
-    results: SecondaryMap<Op, EntityList<Value>>,
-    inherent: SecondaryMap<Op, AttrDict>,
-    discardable: SecondaryMap<Op, AttrDict>,
-    op_regions: SecondaryMap<Op, EntityList<Region>>,
-    links: SecondaryMap<Op, OpLinks>,
-    locs: SecondaryMap<Op, Loc>,
+    lists: PrimaryMap<Op, OpLists>,
+    inherent: PrimaryMap<Op, AttrDict>,
+    discardable: PrimaryMap<Op, AttrDict>,
+    links: PrimaryMap<Op, OpLinks>,
+    locs: PrimaryMap<Op, Loc>,
     values: PrimaryMap<Value, (Type, ValueDef)>,
-    value_names: SecondaryMap<Value, PackedOption<Sym>>,
+    value_names: PrimaryMap<Value, PackedOption<Sym>>,
     blocks: PrimaryMap<Block, BlockData>,
     regions: PrimaryMap<Region, RegionData>,
-    value_pool: ListPool<Value>,
-    region_pool: ListPool<Region>,
+    value_pool: Pool<Value>,
+    region_pool: Pool<Region>,
+    segment_pool: Pool<u32>,
     types: PrimaryMap<Type, TypeData>,
     type_ids: Index,
     attr_values: PrimaryMap<Attr, AttrData>,
@@ -129,20 +126,19 @@ pub struct Function {
 const SMALL_INTS: usize = SMALL as usize;
 const SMALL: i64 = 64;
 
-/// Maps of what ops and values have grow by that many entries.
-const STEP: usize = 64;
-
-/// Marks of the known symbols: names without a mark are not searched for.
-static KNOWN_MARKS: [u64; 32] = {
-    let mut marks = [0; 32];
+/// By mark, the number of the known symbol that has it, plus 1; 0: none has it, [`SEVERAL`]: more than one.
+static KNOWN_AT: [u16; 2048] = {
+    let mut at = [0; 2048];
     let mut i = 0;
     while i < KNOWN_SYMBOLS.len() {
         let m = mark(KNOWN_SYMBOLS[i].as_bytes());
-        marks[m / 64] |= 1 << (m % 64);
+        at[m] = if at[m] == 0 { i as u16 + 1 } else { SEVERAL };
         i += 1;
     }
-    marks
+    at
 };
+
+const SEVERAL: u16 = u16::MAX;
 
 /// One of 2048 marks, from the length and the outer letters.
 const fn mark(name: &[u8]) -> usize {
@@ -153,22 +149,30 @@ const fn mark(name: &[u8]) -> usize {
     (n * 7 + name[0] as usize * 31 + name[n - 1] as usize * 67 + name[n / 2] as usize * 131) % 2048
 }
 
-fn may_be_known(name: &str) -> bool {
-    let m = mark(name.as_bytes());
-    KNOWN_MARKS[m / 64] >> (m % 64) & 1 == 1
+/// The number of a known symbol.
+fn known(name: &str) -> Option<u32> {
+    match KNOWN_AT[mark(name.as_bytes())] {
+        0 => None,
+        SEVERAL => KNOWN_SYMBOLS.binary_search(&name).ok().map(|i| i as u32),
+        i => (KNOWN_SYMBOLS[usize::from(i) - 1] == name).then_some(u32::from(i) - 1),
+    }
+}
+
+/// Numbers of operands, and the sums of those before each.
+#[inline]
+fn segment_list(pool: &mut Pool<u32>, segments: &[u32]) -> List {
+    let mut list = pool.list(segments);
+    let mut start = 0;
+    for &len in segments {
+        pool.push(&mut list, start);
+        start = start.saturating_add(len);
+    }
+    list
 }
 
 fn copy_primary<K: EntityRef, V: Clone>(to: &mut PrimaryMap<K, V>, from: &PrimaryMap<K, V>) {
     to.clear();
     to.extend(from.values().cloned());
-}
-
-fn copy_secondary<K: EntityRef, V: Clone + Default>(to: &mut SecondaryMap<K, V>, from: &SecondaryMap<K, V>) {
-    to.clear();
-    to.resize(from.values().len());
-    for (to, from) in to.values_mut().zip(from.values()) {
-        to.clone_from(from);
-    }
 }
 
 impl Clone for Function {
@@ -185,11 +189,9 @@ impl Clone for Function {
             loc,
             attrs,
             opcodes,
-            operands,
-            results,
+            lists,
             inherent,
             discardable,
-            op_regions,
             links,
             locs,
             values,
@@ -198,6 +200,7 @@ impl Clone for Function {
             regions,
             value_pool,
             region_pool,
+            segment_pool,
             types,
             type_ids,
             attr_values,
@@ -215,19 +218,18 @@ impl Clone for Function {
         attrs.clone_from(&source.attrs);
         (*loc, *entry, *body) = (source.loc, source.entry, source.body);
         copy_primary(opcodes, &source.opcodes);
-        copy_secondary(operands, &source.operands);
-        copy_secondary(results, &source.results);
-        copy_secondary(inherent, &source.inherent);
-        copy_secondary(discardable, &source.discardable);
-        copy_secondary(op_regions, &source.op_regions);
-        copy_secondary(links, &source.links);
-        copy_secondary(locs, &source.locs);
+        copy_primary(lists, &source.lists);
+        copy_primary(inherent, &source.inherent);
+        copy_primary(discardable, &source.discardable);
+        copy_primary(links, &source.links);
+        copy_primary(locs, &source.locs);
         copy_primary(values, &source.values);
-        copy_secondary(value_names, &source.value_names);
+        copy_primary(value_names, &source.value_names);
         copy_primary(blocks, &source.blocks);
         copy_primary(regions, &source.regions);
-        value_pool.clone_from(&source.value_pool);
-        region_pool.clone_from(&source.region_pool);
+        value_pool.copy(&source.value_pool);
+        region_pool.copy(&source.region_pool);
+        segment_pool.copy(&source.segment_pool);
         copy_primary(types, &source.types);
         type_ids.copy(&source.type_ids);
         copy_primary(attr_values, &source.attr_values);
@@ -250,19 +252,18 @@ impl Function {
             loc: Loc::NONE,
             attrs: AttrDict::default(),
             opcodes: PrimaryMap::new(),
-            operands: SecondaryMap::new(),
-            results: SecondaryMap::new(),
-            inherent: SecondaryMap::new(),
-            discardable: SecondaryMap::new(),
-            op_regions: SecondaryMap::new(),
-            links: SecondaryMap::new(),
-            locs: SecondaryMap::new(),
+            lists: PrimaryMap::new(),
+            inherent: PrimaryMap::new(),
+            discardable: PrimaryMap::new(),
+            links: PrimaryMap::new(),
+            locs: PrimaryMap::new(),
             values: PrimaryMap::new(),
-            value_names: SecondaryMap::new(),
+            value_names: PrimaryMap::new(),
             blocks,
             regions,
-            value_pool: ListPool::new(),
-            region_pool: ListPool::new(),
+            value_pool: Pool::new(),
+            region_pool: Pool::new(),
+            segment_pool: Pool::new(),
             types: PrimaryMap::new(),
             type_ids: Index::default(),
             attr_values: PrimaryMap::new(),
@@ -305,11 +306,9 @@ impl Function {
         out.attrs.clone_from(&self.attrs);
         out.loc = self.loc;
         out.opcodes.clear();
-        out.operands.clear();
-        out.results.clear();
+        out.lists.clear();
         out.inherent.clear();
         out.discardable.clear();
-        out.op_regions.clear();
         out.links.clear();
         out.locs.clear();
         out.values.clear();
@@ -318,6 +317,7 @@ impl Function {
         out.regions.clear();
         out.value_pool.clear();
         out.region_pool.clear();
+        out.segment_pool.clear();
         copy_primary(&mut out.types, &self.types);
         out.type_ids.copy(&self.type_ids);
         copy_primary(&mut out.attr_values, &self.attr_values);
@@ -394,10 +394,8 @@ impl Function {
 
     /// Interns a name.
     pub fn intern_symbol(&mut self, name: &str) -> Sym {
-        if may_be_known(name)
-            && let Ok(i) = KNOWN_SYMBOLS.binary_search(&name)
-        {
-            return Sym::known(i as u32);
+        if let Some(i) = known(name) {
+            return Sym::known(i);
         }
         Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)
     }
@@ -432,15 +430,15 @@ impl Function {
     /// Parameters of a block.
     #[inline]
     pub fn block_params(&self, b: Block) -> &[Value] {
-        self.blocks[b].params.as_slice(&self.value_pool)
+        self.value_pool.get(self.blocks[b].params)
     }
 
     /// Adds a parameter to a block.
     pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
         self.changes += 1;
-        let n = self.blocks[b].params.len(&self.value_pool) as u32;
+        let n = self.blocks[b].params.len() as u32;
         let v = self.make_value(ty, ValueDef::Param(b, n));
-        self.blocks[b].params.push(v, &mut self.value_pool);
+        self.value_pool.push(&mut self.blocks[b].params, v);
         v
     }
 
@@ -477,7 +475,7 @@ impl Function {
     /// Regions of an op.
     #[inline]
     pub fn regions(&self, op: Op) -> &[Region] {
-        self.op_regions[op].as_slice(&self.region_pool)
+        self.region_pool.get(self.lists[op].regions)
     }
 
     /// The block of region number `n` of an op.
@@ -492,7 +490,7 @@ impl Function {
         let r = self.regions.push(RegionData { parent: op.into(), block: None.into() });
         let b = self.blocks.push(BlockData { region: r.into(), ..BlockData::default() });
         self.regions[r].block = b.into();
-        self.op_regions[op].push(r, &mut self.region_pool);
+        self.region_pool.push(&mut self.lists[op].regions, r);
         b
     }
 
@@ -521,34 +519,29 @@ impl Function {
     ) -> Op {
         self.changes += 1;
         let op = self.opcodes.push(opcode);
-        if op.index().is_multiple_of(STEP) {
-            // In steps, so that noting an op's data does not grow a map each time.
-            let room = op.index() + STEP;
-            self.operands.resize(room);
-            self.results.resize(room);
-            self.inherent.resize(room);
-            self.discardable.resize(room);
-            self.op_regions.resize(room);
-            self.links.resize(room);
-            self.locs.resize(room);
-        }
-        self.operands[op] = Operands {
-            values: EntityList::from_slice(operands, &mut self.value_pool),
-            segments: SmallVec::from_slice(segments),
+        let mut lists = OpLists {
+            operands: self.value_pool.list(operands),
+            segments: segment_list(&mut self.segment_pool, segments),
+            ..OpLists::default()
         };
-        for &ty in result_types {
-            self.add_result(op, ty);
+        for (n, &ty) in result_types.iter().enumerate() {
+            let v = self.make_value(ty, ValueDef::Result(op, n as u32));
+            self.value_pool.push(&mut lists.results, v);
         }
-        self.locs[op] = loc;
+        self.lists.push(lists);
+        self.inherent.push(AttrDict::default());
+        self.discardable.push(AttrDict::default());
+        self.links.push(OpLinks::default());
+        self.locs.push(loc);
         op
     }
 
     /// Adds a result to an op.
     pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
         self.changes += 1;
-        let n = self.results[op].len(&self.value_pool) as u32;
+        let n = self.lists[op].results.len() as u32;
         let v = self.make_value(ty, ValueDef::Result(op, n));
-        self.results[op].push(v, &mut self.value_pool);
+        self.value_pool.push(&mut self.lists[op].results, v);
         v
     }
 
@@ -655,22 +648,31 @@ impl Function {
     /// All operands.
     #[inline]
     pub fn operands(&self, op: Op) -> &[Value] {
-        self.operands[op].values.as_slice(&self.value_pool)
+        self.value_pool.get(self.lists[op].operands)
     }
 
     /// Number of values in each segment.
     #[inline]
     pub fn segments(&self, op: Op) -> &[u32] {
-        &self.operands[op].segments
+        let list = self.segment_pool.get(self.lists[op].segments);
+        &list[..list.len() / 2]
     }
 
     /// Values of segment number `n` (empty when there is no such segment).
     #[inline]
     pub fn segment(&self, op: Op, n: usize) -> &[Value] {
-        let segs = self.segments(op);
-        let start: u32 = segs.iter().take(n).sum();
-        let len = segs.get(n).copied().unwrap_or(0);
-        self.operands(op).get(start as usize..(start + len) as usize).unwrap_or(&[])
+        let lists = self.lists[op];
+        let (counts, starts) = {
+            let list = self.segment_pool.get(lists.segments);
+            list.split_at(list.len() / 2)
+        };
+        match (counts.get(n), starts.get(n)) {
+            (Some(&len), Some(&start)) => {
+                let operands = self.value_pool.get(lists.operands);
+                operands.get(start as usize..).and_then(|o| o.get(..len as usize)).unwrap_or(&[])
+            }
+            _ => &[],
+        }
     }
 
     /// Values of the segment of that name; empty when the op has none.
@@ -692,7 +694,7 @@ impl Function {
     #[inline]
     pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
         self.changes += 1;
-        if let Some(slot) = self.operands[op].values.as_mut_slice(&mut self.value_pool).get_mut(n) {
+        if let Some(slot) = self.value_pool.get_mut(self.lists[op].operands).get_mut(n) {
             *slot = v;
         }
     }
@@ -700,16 +702,15 @@ impl Function {
     /// Replaces all operands; `segments` must sum to their number.
     pub fn set_operands(&mut self, op: Op, operands: &[Value], segments: &[u32]) {
         self.changes += 1;
-        let list = &mut self.operands[op];
-        list.values.clear(&mut self.value_pool);
-        list.values.extend(operands.iter().copied(), &mut self.value_pool);
-        list.segments = SmallVec::from_slice(segments);
+        let lists = &mut self.lists[op];
+        self.value_pool.set(&mut lists.operands, operands);
+        lists.segments = segment_list(&mut self.segment_pool, segments);
     }
 
     /// Results.
     #[inline]
     pub fn results(&self, op: Op) -> &[Value] {
-        self.results[op].as_slice(&self.value_pool)
+        self.value_pool.get(self.lists[op].results)
     }
 
     /// The first result.
@@ -734,11 +735,8 @@ impl Function {
 
     #[inline]
     fn make_value(&mut self, ty: Type, def: ValueDef) -> Value {
-        let v = self.values.push((ty, def));
-        if v.index().is_multiple_of(STEP) {
-            self.value_names.resize(v.index() + STEP);
-        }
-        v
+        self.value_names.push(None.into());
+        self.values.push((ty, def))
     }
 
     /// A value's type.
@@ -887,16 +885,13 @@ impl Function {
 
     /// An inherent array of integers.
     pub fn attr_ints(&self, op: Op, key: Sym) -> Option<SmallVec<[i64; 4]>> {
-        match self.attr(op, key)? {
-            AttrData::Array(list) => list
-                .iter()
-                .map(|&a| match &self.attr_values[a] {
-                    AttrData::Int(v, _) => Some(*v),
-                    _ => None,
-                })
-                .collect(),
-            _ => None,
+        let AttrData::Array(list) = self.attr(op, key)? else { return None };
+        let mut ints = SmallVec::new();
+        for &a in list {
+            let AttrData::Int(v, _) = &self.attr_values[a] else { return None };
+            ints.push(*v);
         }
+        Some(ints)
     }
 
     /// A `name(int, …)` attribute: the name and the integers (a bare name has none).
@@ -943,34 +938,46 @@ impl Function {
         std::iter::successors(self.first_op(self.entry), move |&op| self.op_after(op))
     }
 
-    /// The first op of the regions from number `n` on.
-    #[inline]
-    fn first_inside(&self, op: Op, n: usize) -> Option<Op> {
-        self.regions(op)[n..].iter().find_map(|&r| self.first_op(self.region_block(r)))
-    }
-
     /// The op after `op` in [`Function::ops`].
     #[inline]
-    fn op_after(&self, mut op: Op) -> Option<Op> {
-        let mut inside = self.first_inside(op, 0);
+    fn op_after(&self, op: Op) -> Option<Op> {
+        match self.links[op].next.expand() {
+            next @ Some(_) if self.lists[op].regions.is_empty() => next,
+            _ => self.op_in_or_out(op),
+        }
+    }
+
+    /// As [`Function::op_after`], for an op with regions or the last one of its block.
+    #[inline(never)]
+    fn op_in_or_out(&self, mut op: Op) -> Option<Op> {
+        let first = |regions: &[Region]| regions.iter().find_map(|&r| self.first_op(self.region_block(r)));
+        let inside = first(self.regions(op));
+        if inside.is_some() {
+            return inside;
+        }
         loop {
-            if inside.is_some() {
-                return inside;
-            }
-            if let Some(next) = self.next_op(op) {
+            let OpLinks { block, next, .. } = self.links[op];
+            if let Some(next) = next.expand() {
                 return Some(next);
             }
-            let region = self.block_region(self.op_block(op)?);
+            let region = self.block_region(block.expand()?);
             op = self.region_parent(region)?;
-            let number = self.regions(op).iter().position(|&r| r == region)?;
-            inside = self.first_inside(op, number + 1);
+            if let around @ [_, _, ..] = self.regions(op) {
+                let number = around.iter().position(|&r| r == region)?;
+                let found = first(&around[number + 1..]);
+                if found.is_some() {
+                    return found;
+                }
+            }
         }
     }
 
     /// [`Function::ops`] as a list, for those who change the function on the way.
     pub fn all_ops(&self) -> Vec<Op> {
         let mut out = Vec::with_capacity(self.num_ops());
-        self.walk(self.entry, &mut |op| out.push(op));
+        for op in self.ops() {
+            out.push(op);
+        }
         out
     }
 }

@@ -35,7 +35,8 @@ impl Index {
         hash_of: impl Fn(u32) -> u64,
     ) -> Option<u32> {
         if self.slots.len() < 2 * (self.used + 1) {
-            let size = (4 * (self.used + 1)).next_power_of_two().max(32);
+            // Roomy: passes add to copies of the table, and a copy has the size of the original.
+            let size = (8 * (self.used + 1)).next_power_of_two().max(128);
             let old = std::mem::replace(&mut self.slots, vec![0; size]);
             for entity in old.into_iter().filter_map(|slot| slot.checked_sub(1)) {
                 let at = self.position(hash_of(entity), |_| false);

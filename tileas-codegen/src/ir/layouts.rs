@@ -270,7 +270,13 @@ impl LinearLayout {
         let single = self.register.iter().all(|m| m.is_power_of_two());
         let elements = self.register.iter().fold(0, |acc, m| acc | m);
         let distinct = elements.count_ones() as usize == self.register.len();
-        Inverse { layout: self, elements: (single && distinct).then_some(elements) }
+        let shift = elements.trailing_zeros();
+        let in_line = self.register.iter().enumerate().all(|(b, &m)| m.checked_shr(shift) == Some(1 << b));
+        Inverse {
+            layout: self,
+            elements: (single && distinct).then_some(elements),
+            shift: in_line.then_some(shift),
+        }
     }
 
     /// Lane bits that select no element: such lanes hold nothing of their own.
@@ -290,6 +296,8 @@ pub struct Inverse<'a> {
     layout: &'a LinearLayout,
     /// The element bits that registers hold, if each of them is one register bit.
     elements: Option<u64>,
+    /// Where these bits begin, if they are the bits of the register number.
+    shift: Option<u32>,
 }
 
 impl Inverse<'_> {
@@ -299,6 +307,9 @@ impl Inverse<'_> {
         let Some(elements) = self.elements else {
             return (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
         };
+        if let Some(shift) = self.shift {
+            return (element & !elements == 0).then(|| element.checked_shr(shift).unwrap_or(0) as u32);
+        }
         let bit = |(b, m): (usize, &u64)| u32::from(element & m != 0) << b;
         (element & !elements == 0).then(|| l.register.iter().enumerate().map(bit).sum())
     }
@@ -306,8 +317,30 @@ impl Inverse<'_> {
 
 /// Registers (32-bit units) per thread that a register tile occupies.
 pub fn registers_per_thread(layout: Layout, dims: &[u32], elem: Scalar, warps: u32) -> Option<u32> {
-    let l = LinearLayout::of_register(layout, dims, warps)?;
-    Some((l.registers() * elem.bits().max(8)).div_ceil(32))
+    let registers = 1 << register_bits(layout, dims, warps)?;
+    Some((registers * elem.bits().max(8)).div_ceil(32))
+}
+
+/// Number of register-index bits of a register layout: those of [`LinearLayout::of_register`], which need not be made.
+pub fn register_bits(layout: Layout, dims: &[u32], warps: u32) -> Option<u32> {
+    let total: u64 = dims.iter().map(|&d| u64::from(d)).product();
+    if !total.is_power_of_two() || !warps.is_power_of_two() {
+        return None;
+    }
+    let columns = u64::from(*dims.last()?);
+    let (total, columns, warps) = (total.trailing_zeros(), columns.trailing_zeros(), warps.trailing_zeros());
+    // Bits of the rows, of which lanes and warps take theirs.
+    let per_thread = |rows: u32| rows.checked_sub(warps).map(|rest| rest.saturating_sub(5));
+    match layout {
+        Layout::Cols => Some(total),
+        Layout::Row => Some(columns + per_thread(total - columns)?),
+        Layout::RowVec => per_thread(total),
+        Layout::Blocked(run) => {
+            let rest = total.saturating_sub(u32::from(run));
+            Some(total - rest.min(5 + warps))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -349,6 +382,24 @@ mod tests {
             for element in 0..300 {
                 let first = (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
                 assert_eq!(l.inverse().register_of(element), first, "{l:?} {element}");
+            }
+        }
+    }
+
+    #[test]
+    fn register_bits_are_those_of_the_map() {
+        let layouts = [Layout::Row, Layout::Cols, Layout::RowVec, Layout::SmemRow]
+            .into_iter()
+            .chain((0..5).map(Layout::Blocked));
+        let shapes =
+            [&[][..], &[0], &[1], &[3], &[8], &[128], &[4096], &[1, 64], &[64, 1], &[16, 4], &[128, 64]];
+        for layout in layouts {
+            for dims in shapes.iter().chain(&[&[256, 32][..], &[2, 64, 8], &[4, 0], &[1024, 1]]) {
+                for warps in [0, 1, 2, 3, 4, 8, 16] {
+                    let map = LinearLayout::of_register(layout, dims, warps);
+                    let want = map.map(|l| l.register.len() as u32);
+                    assert_eq!(register_bits(layout, dims, warps), want, "{layout:?} {dims:?} {warps}");
+                }
             }
         }
     }

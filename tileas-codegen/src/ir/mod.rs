@@ -10,6 +10,7 @@
 
 pub mod attrs;
 pub mod builder;
+mod digits;
 pub mod entities;
 pub mod function;
 mod intern;
@@ -18,12 +19,14 @@ pub mod lexer;
 pub mod module;
 pub mod opcodes;
 pub mod parser;
+pub(crate) mod pool;
 pub mod printer;
 pub mod types;
 pub mod verifier;
 
 pub use attrs::{AttrData, AttrDict};
 pub use builder::{FunctionBuilder, infer_result_types};
+pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
 pub use function::{Function, Stamp, ValueDef};
 pub use layouts::{Layout, LinearLayout, Swizzle};

@@ -199,7 +199,10 @@ impl Opcode {
 
     #[inline(never)]
     fn segment_by_key(self, key: u32) -> Option<usize> {
-        SEGMENT_KEYS[self as usize].iter().position(|&k| k == key)
+        // From the last to the first, without a branch for each.
+        let keys = SEGMENT_KEYS[self as usize].iter().enumerate().rev();
+        let found = keys.fold(MAX_SEGMENTS, |found, (n, &k)| if k == key { n } else { found });
+        (found < MAX_SEGMENTS).then_some(found)
     }
 
     /// The definition.

@@ -126,7 +126,7 @@ pub enum Dim {
 pub type Shape = SmallVec<[u32; 4]>;
 
 /// What a [`super::Type`] stands for.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum TypeData {
     /// A scalar.
     Scalar(Scalar),
@@ -176,10 +176,34 @@ pub enum TypeData {
     PipeIter(u32),
 }
 
+// Types are copied often: shapes as one move of memory.
+impl Clone for TypeData {
+    fn clone(&self) -> TypeData {
+        match *self {
+            TypeData::Scalar(s) => TypeData::Scalar(s),
+            TypeData::Ptr { elem, space } => TypeData::Ptr { elem, space },
+            TypeData::View { space, ref dims, elem } => {
+                TypeData::View { space, dims: SmallVec::from_slice(dims), elem }
+            }
+            TypeData::Tile { ref dims, elem, space, layout } => {
+                TypeData::Tile { dims: SmallVec::from_slice(dims), elem, space, layout }
+            }
+            TypeData::TmaDesc { ref dims, elem } => {
+                TypeData::TmaDesc { dims: SmallVec::from_slice(dims), elem }
+            }
+            TypeData::MemToken => TypeData::MemToken,
+            TypeData::AsyncToken => TypeData::AsyncToken,
+            TypeData::PipeProducer(n) => TypeData::PipeProducer(n),
+            TypeData::PipeConsumer(n) => TypeData::PipeConsumer(n),
+            TypeData::PipeIter(n) => TypeData::PipeIter(n),
+        }
+    }
+}
+
 impl TypeData {
     /// A tile type without space and layout.
     pub fn tile(dims: &[u32], elem: Scalar) -> TypeData {
-        TypeData::Tile { dims: dims.into(), elem, space: None, layout: None }
+        TypeData::Tile { dims: Shape::from_slice(dims), elem, space: None, layout: None }
     }
 
     /// Tile extents, or those of a descriptor's box.
@@ -246,7 +270,7 @@ impl TypeData {
     pub fn placed(&self, new_space: Space, new_layout: Layout) -> TypeData {
         match self {
             TypeData::Tile { dims, elem, .. } => TypeData::Tile {
-                dims: dims.clone(),
+                dims: Shape::from_slice(dims),
                 elem: *elem,
                 space: Some(new_space),
                 layout: Some(new_layout),

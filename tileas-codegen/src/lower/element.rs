@@ -39,7 +39,7 @@ impl Lower<'_> {
         let f = self.f;
         let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
         let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.pointer_reg[view] else {
+        let Some(ptr) = self.nv.views[view].pointer_reg else {
             return self.err(Code::E0803, op, "view without pointer");
         };
         let coords = f.named_segment(op, "coords").to_vec();
@@ -51,7 +51,7 @@ impl Lower<'_> {
         for (d, &c) in coords.iter().enumerate() {
             let c = self.scalar(op, c)?;
             let c = self.b.as_reg(RegTy::B32, c);
-            let size = self.nv.size_reg[view][d].unwrap_or(Operand::Imm(0));
+            let size = self.nv.views[view].size_reg[d].unwrap_or(Operand::Imm(0));
             let p = self.b.setp_lt_u32(c, size);
             guard = Some(match guard {
                 Some(q) => self.b.and_pred(q, p),
@@ -60,7 +60,7 @@ impl Lower<'_> {
             let bytes = if d + 1 == rank {
                 self.b.mul_wide_u32(c, elem.bytes() as usize)
             } else {
-                let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
+                let s = self.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
                 let part = self.b.mul_wide_u32(c, s);
                 self.b.shl_b64(part, elem.bytes().trailing_zeros())
             };

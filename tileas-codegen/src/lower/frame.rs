@@ -4,7 +4,7 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier and tcgen05.
 
-use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val};
+use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
@@ -83,16 +83,16 @@ impl Lower<'_> {
         for i in 0..self.abi.views.len() {
             let v = self.abi.views[i].value;
             self.vals[v] = Val::View;
-            if let Some(p) = self.nv.pointers[i] {
+            if let Some(p) = self.nv.views[i].pointer {
                 let r = self.b.ld_param_b64(p);
-                self.nv.pointer_reg[i] = Some(self.b.cvta_to_global_u64(r));
+                self.nv.views[i].pointer_reg = Some(self.b.cvta_to_global_u64(r));
             }
-            for d in 0..self.nv.sizes[i].len() {
-                if let Some(p) = self.nv.sizes[i][d] {
-                    self.nv.size_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+            for d in 0..self.nv.views[i].sizes.len() {
+                if let Some(p) = self.nv.views[i].sizes[d] {
+                    self.nv.views[i].size_reg[d] = Some(self.b.ld_param_b32(p).into());
                 }
-                if let Some(p) = self.nv.strides[i][d] {
-                    self.nv.stride_reg[i][d] = Some(self.b.ld_param_b32(p).into());
+                if let Some(p) = self.nv.views[i].strides[d] {
+                    self.nv.views[i].stride_reg[d] = Some(self.b.ld_param_b32(p).into());
                 }
             }
         }
@@ -269,7 +269,7 @@ impl Lower<'_> {
         }
         let exit = self.b.named_block("JOIN");
         let blocks: SmallVec<[Bb; 8]> =
-            (0..regions.len()).map(|i| self.b.named_block(format!("AGENT{i}"))).collect();
+            (0..regions.len()).map(|i| self.b.named_block(params::dim_name("AGENT", "", i, 0))).collect();
         for &bb in &blocks {
             self.b.func.blocks[bb].agent = true;
         }
@@ -407,6 +407,10 @@ impl Lower<'_> {
                     tmem_access |= f.operands(op).iter().any(|&v| is_tmem(v));
                 }
                 _ => {}
+            }
+            // What follows is for agents with all their threads.
+            if agent.elect {
+                return;
             }
             issuer |= f.has_attr(op, keys::ISSUER);
             for &v in f.results(op) {

@@ -84,7 +84,7 @@ impl Lower<'_> {
         let f = self.f;
         let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
         let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.pointer_reg[view] else {
+        let Some(ptr) = self.nv.views[view].pointer_reg else {
             return self.err(Code::E0803, op, "view without pointer");
         };
         let coords = f.named_segment(op, "coords");
@@ -124,7 +124,7 @@ impl Lower<'_> {
             && l.free_lane_mask() == 31
             && l.register.iter().fold(0, |all, m| all | m) == n as u64 - 1;
         let rest = self.rest(op, view, vec, inner, alike)?;
-        let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
+        let size = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
         let left = self.left(size, base[rank - 1]);
         let owner = if store { self.owner_guard(&l) } else { None };
         let mut rows: SmallVec<[Row; 4]> = SmallVec::new();
@@ -169,13 +169,13 @@ impl Lower<'_> {
         for d in 0..rank - 1 {
             let g = self.b.fold_add(base[d], outer[d]);
             let g = self.b.as_reg(RegTy::B32, g);
-            let size = self.nv.size_reg[view][d].unwrap_or(Operand::Imm(0));
+            let size = self.nv.views[view].size_reg[d].unwrap_or(Operand::Imm(0));
             let p = self.b.setp_lt_u32(g, size);
             guard = Some(match guard {
                 Some(q) => self.b.and_pred(q, p),
                 None => p,
             });
-            let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
+            let s = self.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
             let part = self.b.mul_wide_u32(g, s);
             let bytes = self.b.shl_b64(part, elem_bytes.trailing_zeros());
             addr = Some(self.b.add_s64(addr.unwrap_or(ptr), bytes));
@@ -238,7 +238,7 @@ impl Lower<'_> {
             return Ok(Rest::Alike);
         }
         let mask = vec as i64 - 1;
-        let size = self.nv.size_reg[view][rank - 1].unwrap_or(Operand::Imm(0));
+        let size = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
         let over = self.b.fold_and(size, mask);
         let over = self.b.as_reg(RegTy::B32, over);
         let divides = self.b.setp_eq_u32(over, 0);
@@ -252,7 +252,7 @@ impl Lower<'_> {
         if !mapped && rank > 1 {
             let mut strides = Operand::Imm(0);
             for d in 0..rank - 1 {
-                let s = self.nv.stride_reg[view][d].unwrap_or(Operand::Imm(1));
+                let s = self.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
                 strides = match strides {
                     Operand::Imm(0) => s,
                     x => self.b.or_b32(x, s).into(),

@@ -6,7 +6,8 @@
 
 use super::{Lower, params};
 use crate::error::CodegenResult;
-use crate::ir::{Function, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys};
+use crate::ir::{Function, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys, push_number};
+use smallvec::SmallVec;
 
 /// One kernel parameter, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl ParamMeta {
             of: Some(view.into()),
             dim: Some(d),
             ty: Some("u32"),
-            ..ParamMeta::new(format!("{view}_d{d}"), "size")
+            ..ParamMeta::new(params::dim_name(view, "_d", d, 0), "size")
         }
     }
     pub(super) fn stride(view: &str, d: usize) -> ParamMeta {
@@ -59,7 +60,7 @@ impl ParamMeta {
             of: Some(view.into()),
             dim: Some(d),
             ty: Some("u32"),
-            ..ParamMeta::new(format!("{view}_s{d}"), "stride")
+            ..ParamMeta::new(params::dim_name(view, "_s", d, 0), "stride")
         }
     }
     pub(super) fn scalar(name: &str, s: Scalar) -> ParamMeta {
@@ -200,17 +201,20 @@ impl Lower<'_> {
             grid: self.grid(),
             dynamic_smem: self.kernel_int(keys::DYNAMIC_SMEM).unwrap_or(0),
             tmem_columns: self.kernel_int(keys::TMEM_COLUMNS).unwrap_or(0),
-            named_barriers: 1 + self
-                .pipes
-                .iter()
-                .filter_map(|p| p.named)
-                .collect::<std::collections::BTreeSet<_>>()
-                .len() as u32,
+            named_barriers: 1 + self.named_barriers(),
             setmaxnreg: self.register_budgets(),
             params,
             tensor_maps,
             requires,
         })
+    }
+
+    /// Named barriers of pipelines.
+    fn named_barriers(&self) -> u32 {
+        let mut named: SmallVec<[u32; 16]> = self.pipes.iter().filter_map(|p| p.named).collect();
+        named.sort_unstable();
+        named.dedup();
+        named.len() as u32
     }
 
     fn register_budgets(&self) -> Option<Vec<u32>> {
@@ -244,7 +248,12 @@ impl Lower<'_> {
                             && let Some(&extent) = dims.get(d)
                         {
                             done[axis as usize] = true;
-                            grid[axis as usize] = format!("ceildiv({name}.d{d}, {})", i64::from(extent) * k);
+                            let step = i64::from(extent).saturating_mul(k);
+                            let dim = params::dim_name(name, ".d", d, 0);
+                            let mut text = ["ceildiv(", &dim, ", ", if step < 0 { "-" } else { "" }].concat();
+                            push_number(&mut text, step.unsigned_abs());
+                            text.push(')');
+                            grid[axis as usize] = text;
                         }
                     }
                 }

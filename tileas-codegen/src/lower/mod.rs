@@ -279,6 +279,7 @@ impl<'a> Lower<'a> {
         let LowerScratch { spare: _, vals, units, pipes, moves, fusion } = scratch;
         fusion.mark(f);
         vals.clear();
+        vals.resize(f.num_values());
         units.clear();
         pipes.clear();
         let agent = AgentCtx {
@@ -320,11 +321,15 @@ impl<'a> Lower<'a> {
     }
 
     /// An error at an op.
+    #[cold]
+    #[inline(never)]
     pub fn err<T>(&self, code: Code, op: Op, message: impl Into<String>) -> CodegenResult<T> {
         Err(CodegenError::new(code, self.f.op_loc(op), message))
     }
 
     /// "unsupported" at an op.
+    #[cold]
+    #[inline(never)]
     pub fn unsupported<T>(&self, op: Op, what: impl std::fmt::Display) -> CodegenResult<T> {
         let name = self.f.opcode(op).name();
         self.err(Code::E0802, op, format!("unsupported on {}: `{name}` {what}", self.isa.cpu().name))

@@ -10,7 +10,7 @@
 use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys};
+use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
@@ -73,14 +73,28 @@ pub(crate) struct NvParams {
     pub maps: ParamList,
     /// Generic address of each map, once taken.
     pub map_addr: Vec<Option<Reg>>,
-    pub pointers: Vec<Option<Param>>,
-    pub sizes: Vec<SmallVec<[Option<Param>; 4]>>,
-    pub strides: Vec<SmallVec<[Option<Param>; 4]>>,
-    /// Global addresses, extents and strides already loaded in the prologue.
-    pub pointer_reg: Vec<Option<Reg>>,
-    pub size_reg: Vec<SmallVec<[Option<Operand>; 4]>>,
-    pub stride_reg: Vec<SmallVec<[Option<Operand>; 4]>>,
+    pub views: Vec<NvView>,
     pub scalars: ParamList,
+}
+
+/// `view.d0` and the like, with room for so many more bytes.
+pub(super) fn dim_name(view: &str, part: &str, d: usize, more: usize) -> String {
+    let mut text = String::with_capacity(view.len() + part.len() + 2 + more);
+    text.push_str(view);
+    text.push_str(part);
+    push_number(&mut text, d as u64);
+    text
+}
+
+/// One view in the emitted kernel.
+pub(crate) struct NvView {
+    pub pointer: Option<Param>,
+    pub sizes: SmallVec<[Option<Param>; 4]>,
+    pub strides: SmallVec<[Option<Param>; 4]>,
+    /// Global address, extents and strides already loaded in the prologue.
+    pub pointer_reg: Option<Reg>,
+    pub size_reg: SmallVec<[Option<Operand>; 4]>,
+    pub stride_reg: SmallVec<[Option<Operand>; 4]>,
 }
 
 /// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
@@ -120,12 +134,14 @@ impl Abi {
     /// Reads the ABI off a function; no parameter gets a name that is `global`.
     pub fn of(f: &Function, global: &dyn Fn(&str) -> bool) -> CodegenResult<Abi> {
         let mut abi = Abi { desc_map: SecondaryMap::with_default(usize::MAX), ..Abi::default() };
+        abi.desc_map.resize(f.num_ops());
+        abi.views.reserve_exact(f.params().len());
         for (&p, name) in f.params().iter().zip(value_names(f)) {
             match f.value_data(p) {
                 TypeData::View { dims, elem, .. } => abi.views.push(ViewInfo {
                     value: p,
                     name,
-                    dims: dims.clone(),
+                    dims: SmallVec::from_slice(dims),
                     elem: *elem,
                     direct: false,
                     sizes: false,
@@ -257,12 +273,23 @@ impl Abi {
         let view = self.maps[i].view;
         let nth = self.maps[..i].iter().filter(|m| m.view == view).count();
         let name = &self.views[view].name;
-        if nth == 0 { format!("tm_{name}") } else { format!("tm_{name}_{nth}") }
+        let mut out = String::with_capacity(name.len() + 8);
+        out.push_str("tm_");
+        out.push_str(name);
+        if nth > 0 {
+            out.push('_');
+            push_number(&mut out, nth as u64);
+        }
+        out
     }
 
     /// Declares the parameters in the emitted kernel.
     pub fn declare(&self, k: &mut nvvm::Function) -> NvParams {
         let mut nv = NvParams::default();
+        nv.maps.reserve_exact(self.maps.len());
+        nv.map_addr.reserve_exact(self.maps.len());
+        nv.views.reserve_exact(self.views.len());
+        nv.scalars.reserve_exact(self.scalars.len());
         let mut names = self.params.iter().map(|p| p.name.as_str());
         // The order is that of `list`.
         let mut next = |kind| k.param(names.next().unwrap_or_default(), kind);
@@ -271,17 +298,27 @@ impl Abi {
             nv.map_addr.push(None);
         }
         for v in &self.views {
-            nv.pointers.push(v.direct.then(|| next(ParamKind::Pointer { align: 16 })));
-            nv.pointer_reg.push(None);
-            let rank = v.dims.len();
-            nv.sizes.push((0..rank).map(|d| v.passes_size(d).then(|| next(ParamKind::U32))).collect());
-            let known = |dim: &Dim| match dim {
-                Dim::Static(n) => Some(Operand::Imm(i64::from(*n))),
-                Dim::Dynamic => None,
+            // In the order of the parameters: pointer, extents, strides.
+            let pointer = v.direct.then(|| next(ParamKind::Pointer { align: 16 }));
+            let mut view = NvView {
+                pointer,
+                sizes: SmallVec::new(),
+                strides: SmallVec::new(),
+                pointer_reg: None,
+                size_reg: SmallVec::new(),
+                stride_reg: SmallVec::from_elem(None, v.dims.len()),
             };
-            nv.size_reg.push(v.dims.iter().map(known).collect());
-            nv.strides.push((0..rank).map(|d| v.passes_stride(d).then(|| next(ParamKind::U32))).collect());
-            nv.stride_reg.push((0..rank).map(|_| None).collect());
+            for (d, dim) in v.dims.iter().enumerate() {
+                view.sizes.push(v.passes_size(d).then(|| next(ParamKind::U32)));
+                view.size_reg.push(match dim {
+                    Dim::Static(n) => Some(Operand::Imm(i64::from(*n))),
+                    Dim::Dynamic => None,
+                });
+            }
+            for d in 0..v.dims.len() {
+                view.strides.push(v.passes_stride(d).then(|| next(ParamKind::U32)));
+            }
+            nv.views.push(view);
         }
         for (_, _, s) in &self.scalars {
             nv.scalars.push(next(match s {
@@ -300,14 +337,19 @@ impl Abi {
         for m in &self.maps {
             let v = &self.views[m.view];
             let rank = v.dims.len();
-            let extent = |d: usize| format!("{}.d{d}", v.name);
+            let extent = |d: usize| dim_name(&v.name, ".d", d, 0);
             maps.push(TensorMapMeta {
                 view: v.name.clone(),
                 elem: v.elem.name(),
                 dims: (0..rank).rev().map(extent).collect(),
                 strides_bytes: (0..rank.saturating_sub(1))
                     .rev()
-                    .map(|d| format!("{}.s{d} * {}", v.name, v.elem.bytes()))
+                    .map(|d| {
+                        let mut text = dim_name(&v.name, ".s", d, 4);
+                        text.push_str(" * ");
+                        push_number(&mut text, v.elem.bytes());
+                        text
+                    })
                     .collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
@@ -322,14 +364,19 @@ impl Abi {
 
     /// Conditions on views that the code relies on.
     pub fn requires(&self) -> Vec<String> {
-        let mut out = Vec::new();
-        let mut aligned = Vec::new();
+        let dims = self.views.iter().map(|v| v.dims.len()).sum::<usize>();
+        let mut out = Vec::with_capacity(dims + 1);
+        let mut aligned: SmallVec<[&str; 8]> = SmallVec::new();
         for (i, v) in self.views.iter().enumerate() {
             let mapped = self.maps.iter().any(|m| m.view == i);
             let per16 = 16 / v.elem.bytes().clamp(1, 16);
             for d in 0..v.dims.len().saturating_sub(1) {
                 if mapped {
-                    out.push(format!("{}.s{d} % {per16} == 0", v.name));
+                    let mut text = dim_name(&v.name, ".s", d, 10);
+                    text.push_str(" % ");
+                    push_number(&mut text, per16);
+                    text.push_str(" == 0");
+                    out.push(text);
                 }
             }
             if mapped || v.direct {
@@ -343,10 +390,12 @@ impl Abi {
             .filter(|(i, v)| v.direct || self.maps.iter().any(|m| m.view == *i))
             .map(|x| x.1)
         {
-            out.push(format!("{}.s{} == 1", v.name, v.dims.len().saturating_sub(1)));
+            let mut text = dim_name(&v.name, ".s", v.dims.len().saturating_sub(1), 5);
+            text.push_str(" == 1");
+            out.push(text);
         }
         if !aligned.is_empty() {
-            out.push(format!("ptr({}) % 16 == 0", aligned.join(", ")));
+            out.push(["ptr(", &aligned.join(", "), ") % 16 == 0"].concat());
         }
         out
     }

@@ -31,7 +31,9 @@ impl Lower<'_> {
             }
             O::Dim => {
                 let view = f.operands(op).first().and_then(|&v| self.abi.view_index(v));
-                match view.and_then(|v| self.nv.size_reg[v].get(axis().max(0) as usize).copied().flatten()) {
+                match view
+                    .and_then(|v| self.nv.views[v].size_reg.get(axis().max(0) as usize).copied().flatten())
+                {
                     Some(x) => x,
                     None => {
                         return self.unsupported(op, "needs a view parameter and an axis within its rank");

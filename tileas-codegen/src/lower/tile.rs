@@ -6,6 +6,7 @@
 
 use super::{Lower, TileVal, Units, Val, fuse};
 use crate::error::{Code, CodegenResult};
+use crate::ir::layouts::register_bits;
 use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
 use crate::nvvm::{Operand, PtxOp, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
@@ -48,7 +49,10 @@ impl Lower<'_> {
 
     /// Elements per thread.
     pub(super) fn elements_per_thread(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<usize> {
-        Ok(self.linear(op, layout, dims)?.registers() as usize)
+        match register_bits(layout, dims, self.agent.warps) {
+            Some(bits) => Ok(1 << bits),
+            None => self.linear(op, layout, dims).map(|l| l.registers() as usize),
+        }
     }
 
     /// A tile operand.

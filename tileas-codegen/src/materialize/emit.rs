@@ -155,7 +155,7 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Appends an op with one operand per segment and one result.
     pub fn simple(&mut self, o: Opcode, operands: &[Value], ty: Type) -> Value {
-        let segs: SmallVec<[u32; 4]> = operands.iter().map(|_| 1).collect();
+        let segs = SmallVec::<[u32; 4]>::from_elem(1, operands.len());
         let op = self.op(o, operands, &segs, &[ty], Loc::NONE);
         self.out.results(op)[0]
     }
@@ -852,7 +852,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         if slices {
             self.known.ahead.clear();
         }
-        let results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let results: SmallVec<[Value; 8]> = SmallVec::from_slice(self.out.results(new));
         self.take_carried(&carried, src.results(op), args, &results);
         Ok(())
     }
@@ -917,7 +917,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         self.cur = outer;
         self.known.iters = before;
-        let new_results: SmallVec<[Value; 8]> = self.out.results(new).into();
+        let new_results: SmallVec<[Value; 8]> = SmallVec::from_slice(self.out.results(new));
         self.take_carried(&carried, results, results, &new_results);
         Ok(())
     }

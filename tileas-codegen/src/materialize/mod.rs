@@ -33,13 +33,14 @@ use crate::buffers::access::{Class, is_stored};
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys};
+use crate::ir::{
+    AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
+};
 use crate::schedule::handoff::ScheduleAnalysis;
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use emit::{Emit, Known, Shared, internal};
 use smallvec::SmallVec;
-use std::fmt::Write;
 
 /// Threads of an agent that arrive when it signals as a whole.
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
@@ -52,7 +53,11 @@ fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
     if args.is_empty() {
         return AttrData::Name(s);
     }
-    AttrData::Call(s, args.iter().map(|&v| out.intern_attr(AttrData::Int(v, None))).collect())
+    let mut list = SmallVec::new();
+    for &v in args {
+        list.push(out.intern_attr(AttrData::Int(v, None)));
+    }
+    AttrData::Call(s, list)
 }
 
 /// Choices of the caller.
@@ -136,9 +141,14 @@ pub fn materialize_in(
         if !wanted {
             continue;
         }
-        let operands: SmallVec<[Value; 4]> =
-            func.operands(op).iter().map(|&v| known.map[v].expand().unwrap_or(v)).collect();
-        let types: SmallVec<[_; 2]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+        let mut operands: SmallVec<[Value; 4]> = SmallVec::new();
+        for &v in func.operands(op) {
+            operands.push(known.map[v].expand().unwrap_or(v));
+        }
+        let mut types: SmallVec<[_; 2]> = SmallVec::new();
+        for &v in func.results(op) {
+            types.push(func.value_type(v));
+        }
         let new = out.make_op(func.opcode(op), &operands, func.segments(op), &types, func.op_loc(op));
         *out.inherent_mut(new) = func.inherent(op).clone();
         out.append_op(entry, new);
@@ -200,9 +210,10 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
             out.set_int(op, keys::ALIGN, i64::from(d.alignment()));
         }
         let v = out.results(op)[0];
+        // As it is displayed.
         text.clear();
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{web}");
+        text.push('W');
+        push_number(text, web.as_u32());
         out.set_value_name(v, text);
         sh.buffers[web] = v.into();
     }
@@ -247,7 +258,7 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             }
         }
         let types = [TypeData::PipeProducer(p.depth), TypeData::PipeConsumer(p.depth)];
-        let types: SmallVec<[_; 2]> = types.into_iter().map(|t| out.intern_type(t)).collect();
+        let types = types.map(|t| out.intern_type(t));
         let loc = p.events.first().map_or(Loc::NONE, |&op| sh.src.op_loc(op));
         let op =
             out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);
@@ -272,11 +283,13 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
         }
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
-        for (side, suffix) in ["p", "c"].into_iter().enumerate() {
+        for (side, suffix) in [".p", ".c"].into_iter().enumerate() {
             let v = out.results(op)[side];
-            let kind = if p.exclusion { "Mutex" } else { "Pipe" };
+            let kind = if p.exclusion { "Mutex_" } else { "Pipe_" };
             text.clear();
-            let _ = write!(text, "{kind}_{}.{suffix}", id.as_u32());
+            text.push_str(kind);
+            push_number(text, id.as_u32());
+            text.push_str(suffix);
             out.set_value_name(v, text);
             sh.ends[id][side] = v.into();
         }

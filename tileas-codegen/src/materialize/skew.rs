@@ -475,7 +475,7 @@ impl<'a> Skewed<'a> {
             let old: SmallVec<[Value; 8]> = assigned.iter().map(|&i| self.vars[i].now).collect();
             e.op(Opcode::Yield, &old, &[old.len() as u32], &[], Loc::NONE);
             e.cur = outer;
-            out = e.out.results(branch).into();
+            out = SmallVec::from_slice(e.out.results(branch));
         }
         e.leave(mark);
         for (&i, v) in assigned.iter().zip(out) {

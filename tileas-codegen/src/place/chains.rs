@@ -19,6 +19,7 @@ use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+use smallvec::SmallVec;
 
 /// A register chain.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +140,17 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, 
         })
 }
 
+/// What the tiles of a chain ask for.
+#[derive(Copy, Clone, Default)]
+struct Wanted {
+    /// Registers of the widest.
+    registers: u32,
+    /// Columns that one TMA store takes; 0: none is stored that way.
+    span: u32,
+    /// Least columns of a slice: a piece of a loaded tile is whole swizzle spans.
+    least: u32,
+}
+
 impl Chains {
     /// Finds the chains of a function.
     ///
@@ -146,13 +158,19 @@ impl Chains {
     /// `E0506` where no layout holds a tile, `E0507` where a chain is too large and cannot be sliced.
     pub(super) fn find(from: &Inputs<'_>) -> CodegenResult<Chains> {
         let &Inputs { func, classes, .. } = from;
-        let ops: Vec<Op> = func.ops().filter(|&op| classify::is_register_op(func, op)).collect();
-        let writes: Vec<(Value, Op)> = classes
-            .ties
-            .iter()
-            .map(|t| (t.value, t.op))
-            .chain(classes.operands.iter().map(|o| (o.value, o.op)))
-            .collect();
+        let mut ops: Vec<Op> = Vec::with_capacity(classes.ops.len());
+        for &op in &classes.ops {
+            if classify::is_register_op(func, op) {
+                ops.push(op);
+            }
+        }
+        let mut writes: SmallVec<[(Value, Op); 16]> = SmallVec::new();
+        for t in &classes.ties {
+            writes.push((t.value, t.op));
+        }
+        for o in &classes.operands {
+            writes.push((o.value, o.op));
+        }
         let (op_base, write_base) = (func.num_values(), func.num_values() + func.num_ops());
         let mut sets = DisjointSets::new(write_base + writes.len());
         classify::join_register_ties(func, classes, &mut sets);
@@ -163,7 +181,7 @@ impl Chains {
                 sets.union(op_base + op.index(), v.index());
             }
         }
-        let mut needs = vec![false; writes.len()];
+        let mut needs: SmallVec<[bool; 16]> = SmallVec::from_elem(false, writes.len());
         for (n, &(value, _)) in writes.iter().enumerate() {
             needs[n] = match n.checked_sub(classes.ties.len()) {
                 None => classify::tie_needs_write(func, classes, &classes.ties[n]),
@@ -381,10 +399,7 @@ impl Chains {
                 ));
             }
         }
-        let mut need: SecondaryMap<Chain, u32> = SecondaryMap::new();
-        let mut span: SecondaryMap<Chain, u32> = SecondaryMap::new();
-        // A piece of a loaded tile is whole swizzle spans.
-        let mut least: SecondaryMap<Chain, u32> = SecondaryMap::new();
+        let mut wanted: SmallVec<[Wanted; 8]> = SmallVec::from_elem(Wanted::default(), self.info.len());
         let tiles =
             self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
                 writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
@@ -400,7 +415,8 @@ impl Chains {
                 };
                 if let (Class::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
                     let columns = l.swizzle().map_or(1, Swizzle::span) * 8 / elem.bits().max(1);
-                    least[c] = least[c].max(columns);
+                    let least = &mut wanted[c.index()].least;
+                    *least = columns.max(*least);
                 }
                 let layout = self.layout(c, dims, self.vector[v]).0;
                 let Some(regs) = registers_per_thread(layout, dims, elem, warps) else {
@@ -410,32 +426,35 @@ impl Chains {
                         format!("no layout `{layout}` of {} over {warps} warps", func.value_data(v)),
                     ));
                 };
-                need[c] = need[c].max(regs);
+                let most = &mut wanted[c.index()].registers;
+                *most = regs.max(*most);
             }
             if func.opcode(op) == Opcode::TiledStore && self.info[c].family == Family::Rows {
                 let elem = func.named_operand(op, "value").and_then(|v| func.value_data(v).elem());
                 if let Some(elem) = elem.filter(|_| tma_storable(func, op, self.info[c].columns, isa, opts)) {
                     let columns = 128 / elem.bytes();
-                    span[c] = if span[c] == 0 { columns } else { span[c].min(columns) };
+                    let span = &mut wanted[c.index()].span;
+                    *span = if *span == 0 { columns } else { columns.min(*span) };
                 }
             }
         }
         let most = isa.machine().limits.regs_per_thread;
         for c in self.info.keys() {
             let info = &mut self.info[c];
+            let Wanted { registers, span, least } = wanted[c.index()];
             info.slices = 1;
-            if need[c] <= opts.slice_regs {
+            if registers <= opts.slice_regs {
                 continue;
             }
             if info.mixed || info.carried {
-                if need[c] > most {
+                if registers > most {
                     let loc = info.loc_op.expand().map_or(func.loc, |op| func.op_loc(op));
                     return Err(CodegenError::new(
                         Code::E0507,
                         loc,
                         format!(
                             "a tile of this chain takes {} registers per thread of at most {most}, and the chain cannot be sliced along its columns",
-                            need[c]
+                            registers
                         ),
                     ));
                 }
@@ -443,15 +462,15 @@ impl Chains {
             }
             let mut width = info.columns;
             while width > 1
-                && u64::from(need[c]) * u64::from(width)
+                && u64::from(registers) * u64::from(width)
                     > u64::from(opts.slice_regs) * u64::from(info.columns)
             {
                 width /= 2;
             }
-            if span[c] > 0 {
-                width = width.min(span[c]);
+            if span > 0 {
+                width = width.min(span);
             }
-            width = width.max(least[c].min(info.columns));
+            width = width.max(least.min(info.columns));
             info.slices = info.columns / width;
         }
         Ok(())

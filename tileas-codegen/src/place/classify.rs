@@ -90,12 +90,14 @@ pub struct SmemOperand {
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
     class: SecondaryMap<Value, Class>,
+    /// All ops, in program order.
+    pub ops: Vec<Op>,
     /// Tied sets of accumulators.
     pub sets: DisjointSets,
     /// Values that enter accumulator sets, in program order.
-    pub ties: Vec<Tie>,
+    pub ties: SmallVec<[Tie; 8]>,
     /// Shared-memory operands, in program order.
-    pub operands: Vec<SmemOperand>,
+    pub operands: SmallVec<[SmemOperand; 8]>,
     /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
     shows: Vec<bool>,
 }
@@ -126,10 +128,11 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
         return true;
     }
-    let tile = func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile());
-    tile && opcode.has(Traits::PURE)
+    let tile = |&v: &Value| func.value_data(v).is_tile();
+    opcode.has(Traits::PURE)
         && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE) || opcode == Opcode::Reduce)
         && !is_leaf(opcode)
+        && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
 }
 
 /// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory. One agent runs
@@ -313,6 +316,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     }
     find_shown(func, &ops, &mut c);
     check_updates(func, &c)?;
+    c.ops = ops;
     Ok(c)
 }
 
@@ -321,7 +325,8 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
 /// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
 fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
     c.shows = vec![false; func.num_values()];
-    let mut loops = vec![0_u32; func.num_values()];
+    // Sets that a loop or branch before goes on with.
+    let mut taken: SmallVec<[usize; 8]> = SmallVec::new();
     for &op in ops {
         let opcode = func.opcode(op);
         let carried = |v: Value| {
@@ -334,8 +339,11 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
         if matches!(opcode, Opcode::For | Opcode::If) {
             for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
                 let set = c.sets.find(r.index());
-                loops[set] += 1;
-                if opcode == Opcode::If || loops[set] > 1 {
+                let again = taken.contains(&set);
+                if !again {
+                    taken.push(set);
+                }
+                if opcode == Opcode::If || again {
                     shown.push(r);
                 }
             }

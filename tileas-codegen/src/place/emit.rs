@@ -12,6 +12,7 @@ use super::classify::{self, Class, Classes, ancestor_in, home};
 use super::operands::MatrixLayouts;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::{CodegenResult, Loc};
+use crate::ir::pool::{List, Pool};
 use crate::ir::types::Shape;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
@@ -66,8 +67,11 @@ pub(super) struct Placer<'a> {
     opts: &'a PlaceOptions,
     position: SecondaryMap<Op, u32>,
     items: Vec<Item>,
-    items_at: SecondaryMap<Op, SmallVec<[u32; 2]>>,
-    flush_at: SecondaryMap<Op, SmallVec<[Chain; 1]>>,
+    /// Items before an op, and chains flushed before it: lists in the pools below.
+    items_at: SecondaryMap<Op, List>,
+    flush_at: SecondaryMap<Op, List>,
+    item_pool: Pool<u32>,
+    chain_pool: Pool<Chain>,
     remaining: FxHashMap<(Block, Chain), u32>,
     pending: SecondaryMap<Chain, Vec<u32>>,
     /// The walk only finds out which items are pending together.
@@ -81,12 +85,14 @@ pub(super) struct Placer<'a> {
     active: Vec<Chain>,
     chain_agent: SecondaryMap<Chain, PackedOption<Agent>>,
     /// The accumulator a write goes onto, where one is live.
-    targets: Vec<Option<Value>>,
+    targets: SmallVec<[Option<Value>; 8]>,
     /// The write whose copy another one shares.
-    shared_with: Vec<usize>,
-    write_dest: Vec<Option<Value>>,
+    shared_with: SmallVec<[usize; 8]>,
+    write_dest: SmallVec<[Option<Value>; 8]>,
     kills: FxHashMap<Value, SmallVec<[Op; 2]>>,
-    slices: SecondaryMap<Value, SmallVec<[Value; 4]>>,
+    /// The slices of register values: lists in the pool.
+    slices: SecondaryMap<Value, List>,
+    slice_pool: Pool<Value>,
     reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 4]>>,
     leaves: FxHashMap<LeafKey, Value>,
     coords: FxHashMap<(Value, u32), Vec<Value>>,
@@ -97,6 +103,13 @@ pub(super) struct Placer<'a> {
     text: String,
     at: Op,
     loc: Loc,
+}
+
+/// A map with that many entries from the start.
+fn all<K: EntityRef, V: Clone + Default>(entries: usize) -> SecondaryMap<K, V> {
+    let mut map = SecondaryMap::new();
+    map.resize(entries);
+    map
 }
 
 impl<'a> Placer<'a> {
@@ -111,8 +124,6 @@ impl<'a> Placer<'a> {
     ) -> Placer<'a> {
         let writes = chains.of_write.len();
         let (ops, values) = (func.num_ops(), func.num_values());
-        let mut position = SecondaryMap::new();
-        position.resize(ops);
         Placer {
             func,
             plan,
@@ -121,10 +132,12 @@ impl<'a> Placer<'a> {
             layouts,
             isa,
             opts,
-            position,
-            items: Vec::new(),
-            items_at: SecondaryMap::with_capacity(ops),
-            flush_at: SecondaryMap::with_capacity(ops),
+            position: all(ops),
+            items: Vec::with_capacity(16),
+            items_at: all(ops),
+            flush_at: all(ops),
+            item_pool: Pool::with_capacity(16),
+            chain_pool: Pool::with_capacity(16),
             remaining: FxHashMap::default(),
             pending: SecondaryMap::new(),
             trial: false,
@@ -133,11 +146,12 @@ impl<'a> Placer<'a> {
             rolling: None,
             active: Vec::new(),
             chain_agent: SecondaryMap::new(),
-            targets: vec![None; writes],
+            targets: SmallVec::from_elem(None, writes),
             shared_with: (0..writes).collect(),
-            write_dest: vec![None; writes],
+            write_dest: SmallVec::from_elem(None, writes),
             kills: FxHashMap::default(),
-            slices: SecondaryMap::with_capacity(values),
+            slices: all(values),
+            slice_pool: Pool::with_capacity(16),
             reads: FxHashMap::default(),
             leaves: FxHashMap::default(),
             coords: FxHashMap::default(),
@@ -150,7 +164,7 @@ impl<'a> Placer<'a> {
     }
 
     pub(super) fn run(mut self) -> CodegenResult<()> {
-        let ops = self.func.all_ops();
+        let ops = &self.classes.ops;
         for (n, &op) in ops.iter().enumerate() {
             self.position[op] = n as u32;
             for &v in self.func.results(op) {
@@ -175,10 +189,10 @@ impl<'a> Placer<'a> {
                 self.chain_agent[c] = self.plan.op_agent[op];
             }
         }
-        self.type_values(&ops);
+        self.type_values(ops);
         self.zero_starts();
         self.find_writes();
-        self.find_items(&ops);
+        self.find_items(ops);
         let entry = self.func.entry();
         self.plan_loops(entry)?;
         self.walk(entry)
@@ -188,16 +202,23 @@ impl<'a> Placer<'a> {
 
     /// Gives accumulators, loads and carried register tiles their types.
     fn type_values(&mut self, ops: &[Op]) {
-        let mut values: Vec<Value> = Vec::with_capacity(self.func.num_values());
+        let mut values: SmallVec<[Value; 8]> = SmallVec::new();
         for &op in ops {
+            values.clear();
             values.extend_from_slice(self.func.results(op));
             for r in 0..self.func.regions(op).len() {
                 if let Some(b) = self.func.op_block_at(op, r) {
                     values.extend_from_slice(self.func.block_params(b));
                 }
             }
+            for &v in &values {
+                self.type_value(v);
+            }
         }
-        for v in values {
+    }
+
+    fn type_value(&mut self, v: Value) {
+        {
             let carried = match self.func.value_def(v) {
                 ValueDef::Param(..) => true,
                 ValueDef::Result(op, _) => matches!(self.func.opcode(op), Opcode::For | Opcode::If),
@@ -209,7 +230,7 @@ impl<'a> Placer<'a> {
                     if let Some(c) = self.chains.of_value[v].expand() {
                         let l = self.register_layout(c, v, self.chains.vector[v]).0;
                         self.set_place(v, Space::Rmem, l);
-                        self.slices[v] = SmallVec::from_slice(&[v]);
+                        self.slices[v] = self.slice_pool.list(&[v]);
                     }
                 }
                 _ => {}
@@ -333,7 +354,7 @@ impl<'a> Placer<'a> {
     }
 
     fn find_items(&mut self, ops: &[Op]) {
-        let mut requests: Vec<ReadRequest> = Vec::new();
+        let mut requests: Vec<ReadRequest> = Vec::with_capacity(8);
         let mut later: Vec<(Op, Item)> =
             Vec::with_capacity(self.chains.ops.len() + self.chains.of_write.len());
         for i in 0..self.chains.ops.len() {
@@ -341,12 +362,12 @@ impl<'a> Placer<'a> {
             let (Some(chain), Some(block)) = (self.chains.of_op[op].expand(), self.func.op_block(op)) else {
                 continue;
             };
-            let operands: SmallVec<[Value; 4]> = self.func.operands(op).into();
+            let operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
             if self.func.opcode(op) == Opcode::ExtractSlice {
                 // Reads its piece itself, if need be where the whole is overwritten.
                 let (block, anchor, _) = self.read_place(operands[0], op);
                 if let Some(k) = self.first_kill(operands[0], block) {
-                    self.flush_at[k].push(chain);
+                    self.chain_pool.push(&mut self.flush_at[k], chain);
                 }
                 later.push((anchor, Item { chain, kind: ItemKind::Op(op), block }));
                 continue;
@@ -364,7 +385,7 @@ impl<'a> Placer<'a> {
                 self.request(&mut requests, v, chain, anchor);
                 later.push((anchor, Item { chain, kind: ItemKind::Write(n), block }));
             }
-            self.flush_at[anchor].push(chain);
+            self.chain_pool.push(&mut self.flush_at[anchor], chain);
         }
         for &op in ops {
             for (operand, becomes) in self.carried_operands(op) {
@@ -414,12 +435,12 @@ impl<'a> Placer<'a> {
 
     fn add_item(&mut self, anchor: Op, item: Item) {
         *self.remaining.entry((item.block, item.chain)).or_default() += 1;
-        self.items_at[anchor].push(self.items.len() as u32);
+        self.item_pool.push(&mut self.items_at[anchor], self.items.len() as u32);
         self.items.push(item);
         // Whatever the chain has pending outside must be complete before a region with more of it.
         let mut block = item.block;
         while let Some(parent) = self.func.block_parent(block) {
-            self.flush_at[parent].push(item.chain);
+            self.chain_pool.push(&mut self.flush_at[parent], item.chain);
             let Some(b) = self.func.op_block(parent) else { break };
             block = b;
         }
@@ -478,7 +499,7 @@ impl<'a> Placer<'a> {
     /// Anchors reads. The only read of a chain in a block stands before the chain's arithmetic, so that its wait
     /// overlaps with loads alone; further reads stand at their first user, which keeps fewer registers alive.
     fn settle_reads(&mut self, requests: Vec<ReadRequest>) {
-        let mut places: Vec<(Op, Item)> = Vec::new();
+        let mut places: Vec<(Op, Item)> = Vec::with_capacity(requests.len());
         for r in &requests {
             let alone = requests.iter().filter(|q| (q.chain, q.block) == (r.chain, r.block)).count() == 1;
             let mut anchor = r.anchor;
@@ -503,7 +524,7 @@ impl<'a> Placer<'a> {
             }
             let kill = self.first_kill(r.value, r.block);
             if let Some(k) = kill {
-                self.flush_at[k].push(r.chain);
+                self.chain_pool.push(&mut self.flush_at[k], r.chain);
             }
             let item = Item { chain: r.chain, kind: ItemKind::Read(r.value), block: r.block };
             places.push((anchor, item));
@@ -522,14 +543,15 @@ impl<'a> Placer<'a> {
             next = self.func.next_op(op);
             self.at = op;
             self.flush_conflicts(op)?;
-            let items = self.items_at[op].clone();
-            for &i in &items {
-                self.emit_first(i)?;
+            let (items, chains) = (self.items_at[op], self.flush_at[op]);
+            for n in 0..items.len() {
+                self.emit_first(self.item_pool.get(items)[n])?;
             }
-            for n in 0..self.flush_at[op].len() {
-                self.flush(self.flush_at[op][n])?;
+            for n in 0..chains.len() {
+                self.flush(self.chain_pool.get(chains)[n])?;
             }
-            for &i in &items {
+            for n in 0..items.len() {
+                let i = self.item_pool.get(items)[n];
                 let Item { chain, block, .. } = self.items[i as usize];
                 let left = self.remaining.entry((block, chain)).or_default();
                 *left = left.saturating_sub(1);
@@ -595,11 +617,14 @@ impl<'a> Placer<'a> {
             return Ok(());
         }
         let mut touched: SmallVec<[(Op, classify::Touch); 2]> = SmallVec::new();
-        touched.extend(classify::touches(self.func, op).map(|t| (op, t)));
-        for r in 0..self.func.regions(op).len() {
-            if let Some(b) = self.func.op_block_at(op, r) {
-                self.func.walk(b, &mut |o| touched.extend(classify::touches(self.func, o).map(|t| (o, t))));
+        let mut touch = |o: Op| {
+            if let Some(t) = classify::touches(self.func, o) {
+                touched.push((o, t));
             }
+        };
+        touch(op);
+        for &r in self.func.regions(op) {
+            self.func.walk(self.func.region_block(r), &mut touch);
         }
         if touched.is_empty() {
             return Ok(());

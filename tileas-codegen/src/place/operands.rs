@@ -24,6 +24,9 @@ pub(super) struct MatrixLayouts {
 
 /// Replaces every `dot` by the `async.dot` it stands for.
 pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
+    if func.ops().all(|op| func.opcode(op) != Opcode::Dot) {
+        return;
+    }
     let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
     let mut any = false;
     for op in func.all_ops() {

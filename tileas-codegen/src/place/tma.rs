@@ -50,10 +50,10 @@ pub fn rewrite_loads(func: &Function, isa: &dyn TargetIsa, threads: u32) -> Opti
     if !isa.features().has(Feature::Tma) {
         return None;
     }
-    let ops = func.all_ops();
-    if !ops.iter().any(|&op| func.opcode(op) == Opcode::TiledLoad) {
+    if func.ops().all(|op| func.opcode(op) != Opcode::TiledLoad) {
         return None;
     }
+    let ops = func.all_ops();
     let written = written_views(func, &ops)?;
     let users = users(func, &ops);
     let limits = &isa.machine().limits;

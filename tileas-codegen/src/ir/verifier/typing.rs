@@ -366,9 +366,12 @@ impl Checker<'_> {
 /// The same scalar or tile with another element type.
 fn with_elem(data: &TypeData, elem: Scalar) -> TypeData {
     match data {
-        TypeData::Tile { dims, space, layout, .. } => {
-            TypeData::Tile { dims: dims.clone(), elem, space: *space, layout: *layout }
-        }
+        TypeData::Tile { dims, space, layout, .. } => TypeData::Tile {
+            dims: crate::ir::types::Shape::from_slice(dims),
+            elem,
+            space: *space,
+            layout: *layout,
+        },
         _ => TypeData::Scalar(elem),
     }
 }

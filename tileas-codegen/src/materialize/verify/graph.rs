@@ -139,11 +139,20 @@ impl Graph {
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
                 let What::Region(rx) = &x.what else { continue };
-                let loads = |p: usize| rx.iter().any(|&r| loads_of(m, r, a, p));
-                let pipes: SmallVec<[usize; 4]> = (0..m.pipes.len()).filter(|&p| loads(p)).collect();
+                // The pipes that the agent loads for inside.
+                let mut pipes: SmallVec<[usize; 8]> = SmallVec::new();
+                for r in (0..m.regions.len()).filter(|&r| rx.iter().any(|&x| lies_in(m, r, x))) {
+                    for e in &m.regions[r].events[a] {
+                        if let What::Access(Engine::Load, _, Some(p)) = e.what {
+                            pipes.push(p);
+                        }
+                    }
+                }
                 if pipes.is_empty() {
                     continue;
                 }
+                pipes.sort_unstable();
+                pipes.dedup();
                 let node = self.node(a, ("loads", Some(x.op)));
                 self.loads.insert((a, i), node);
                 for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
@@ -164,13 +173,19 @@ impl Graph {
 
     /// Builds the graph of a loop body or the kernel body for what blocks at some trip count: branches stand in line
     /// with all their arms, and leaving a nested loop needs all agents it waits for inside.
-    pub fn blocking(m: &Model<'_>, region: usize) -> Graph {
+    pub fn blocking(&mut self, m: &Model<'_>, region: usize) {
+        let here = &m.regions[region].events;
+        if !here.iter().flatten().any(|e| is_branch(m, e)) {
+            self.of(m, here, region);
+            self.nested(m, here);
+            return;
+        }
         let mut events = vec![Vec::new(); m.threads.len()];
         let mut arms = vec![Vec::new(); m.threads.len()];
         for a in 0..m.threads.len() {
             in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
         }
-        let mut g = Graph::default();
+        let g = self;
         g.of(m, &events, region);
         g.nested(m, &events);
         g.arms.resize(g.names.len(), Arms::new());
@@ -182,7 +197,6 @@ impl Graph {
                 }
             }
         }
-        g
     }
 
     /// A cycle of distance sum ≤ 0 that some choice of arms, one per branch and turn, makes possible.
@@ -451,7 +465,7 @@ impl Graph {
     /// through others, has entered it.
     fn nested(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         let agents = events.len();
-        let mut loops: Vec<&[usize]> = Vec::new();
+        let mut loops: SmallVec<[&[usize]; 8]> = SmallVec::new();
         for e in events.iter().flatten() {
             if let What::Region(inner) = &e.what
                 && !loops.contains(&inner.as_slice())
@@ -460,41 +474,49 @@ impl Graph {
             }
         }
         for inner in loops {
-            // needs[v][u]: agent v waits inside for what u does there, by this pipe.
-            let mut needs: Vec<Vec<Option<usize>>> = vec![vec![None; agents]; agents];
+            // What each agent does inside with each pipe.
+            let mut does: SmallVec<[u8; 64]> = SmallVec::from_elem(0, m.pipes.len() * agents);
+            for r in (0..m.regions.len()).filter(|&r| inner.iter().any(|&i| lies_in(m, r, i))) {
+                for (a, list) in m.regions[r].events.iter().enumerate() {
+                    for e in list {
+                        let (p, bit) = match e.what {
+                            What::Wait(p, _) => (p, WAITS),
+                            What::Commit(p, _) => (p, COMMITS),
+                            What::Acquire(p) => (p, ACQUIRES),
+                            What::Release(p, ..) => (p, RELEASES),
+                            _ => continue,
+                        };
+                        does[p * agents + a] |= bit;
+                    }
+                }
+            }
+            // Entry (v, u): agent v waits inside for what u does there, by this pipe.
+            let mut needs: SmallVec<[Option<usize>; 16]> = SmallVec::from_elem(None, agents * agents);
             for (p, info) in m.pipes.iter().enumerate() {
-                let does = |a: usize, f: &dyn Fn(&What) -> bool| inner.iter().any(|&r| any_event(m, r, a, f));
-                for (v, row) in needs.iter_mut().enumerate() {
-                    for (u, need) in row.iter_mut().enumerate() {
-                        let full = does(v, &|w| matches!(w, What::Wait(q, _) if *q == p))
-                            && does(u, &|w| matches!(w, What::Commit(q, _) if *q == p));
-                        let empty = info.empty.is_some()
-                            && does(v, &|w| *w == What::Acquire(p))
-                            && does(u, &|w| matches!(w, What::Release(q, ..) if *q == p));
-                        if full || empty {
-                            need.get_or_insert(p);
-                        }
+                let does = &does[p * agents..][..agents];
+                for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))) {
+                    let full = does[v] & WAITS != 0 && does[u] & COMMITS != 0;
+                    let empty = info.empty.is_some() && does[v] & ACQUIRES != 0 && does[u] & RELEASES != 0;
+                    if full || empty {
+                        needs[v * agents + u].get_or_insert(p);
                     }
                 }
             }
             for k in 0..agents {
-                for v in 0..agents {
-                    for u in 0..agents {
-                        if needs[v][u].is_none() && needs[v][k].is_some() {
-                            needs[v][u] = needs[k][u];
-                        }
+                for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))) {
+                    if needs[v * agents + u].is_none() && needs[v * agents + k].is_some() {
+                        needs[v * agents + u] = needs[k * agents + u];
                     }
                 }
             }
             let place = |a: usize| {
                 events[a].iter().position(|e| matches!(&e.what, What::Region(x) if x.as_slice() == inner))
             };
-            for (v, row) in needs.iter().enumerate() {
-                for (u, need) in row.iter().enumerate().filter(|&(u, _)| u != v) {
-                    if let (Some(p), Some(i), Some(j)) = (need, place(u), place(v)) {
-                        let (from, to) = (self.at(u, i).issue, self.at(v, j).leave);
-                        self.edge(from, to, 0, Why::Inner(*p));
-                    }
+            for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))).filter(|(v, u)| u != v) {
+                let Some(p) = needs[v * agents + u] else { continue };
+                if let (Some(i), Some(j)) = (place(u), place(v)) {
+                    let (from, to) = (self.at(u, i).issue, self.at(v, j).leave);
+                    self.edge(from, to, 0, Why::Inner(p));
                 }
             }
         }
@@ -637,16 +659,29 @@ impl Graph {
 
 /// Regions inside a region, itself included.
 fn below<'m>(m: &'m Model<'_>, region: usize) -> impl Iterator<Item = usize> + 'm {
-    (0..m.regions.len()).filter(move |&r| {
-        let mut x = Some(r);
-        while let Some(y) = x {
-            if y == region {
-                return true;
-            }
-            x = m.regions[y].parent;
+    (0..m.regions.len()).filter(move |&r| lies_in(m, r, region))
+}
+
+/// Whether a region is another one or stands inside it.
+fn lies_in(m: &Model<'_>, mut region: usize, outer: usize) -> bool {
+    while region != outer {
+        match m.regions[region].parent {
+            Some(parent) => region = parent,
+            None => return false,
         }
-        false
-    })
+    }
+    true
+}
+
+/// What an agent does with a pipe.
+const WAITS: u8 = 1;
+const COMMITS: u8 = 2;
+const ACQUIRES: u8 = 4;
+const RELEASES: u8 = 8;
+
+/// Whether an event is a branch.
+fn is_branch(m: &Model<'_>, e: &Event) -> bool {
+    matches!(&e.what, What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats))
 }
 
 fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&What) -> bool) -> bool {
@@ -711,7 +746,7 @@ fn in_line(
     for e in &m.regions[region].events[agent] {
         let at = local + e.local;
         match &e.what {
-            What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats) => {
+            What::Region(inner) if is_branch(m, e) => {
                 for (n, &r) in inner.iter().enumerate() {
                     let mut inside = around.clone();
                     inside.push((inner[0], n));

@@ -4,8 +4,9 @@
 //! [`Canon`] numbers: two values with one number are equal whenever their regions run for the same iterations.
 //! Values that are not followed are atoms of their own, or have no number. Cost: linear in the ops followed.
 
-use crate::ir::{AttrData, Function, Op, Opcode, Value, ValueDef, keys};
+use crate::ir::{Attr, AttrData, Function, Op, Opcode, Sym, Value, ValueDef, keys};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// Sum of values times factors, and a constant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +120,8 @@ enum Key {
     Induction(i64),
     /// A scalar that the op of that origin computes and that travels between agents.
     Sent(i64),
-    Op(Opcode, Vec<(u32, String)>, Vec<u32>, u32),
+    /// With its attributes and what its operands are.
+    Op(Opcode, SmallVec<[(Sym, Attr); 4]>, SmallVec<[u32; 4]>, u32),
 }
 
 /// Numbers for values of several agents.
@@ -170,14 +172,11 @@ impl Canon {
                 if !func.opcode(op).has(Traits::PURE) || !func.regions(op).is_empty() {
                     return None;
                 }
-                let args: Option<Vec<u32>> =
-                    func.operands(op).iter().map(|&x| self.follow(func, x, fuel)).collect();
-                let attrs = func
-                    .inherent(op)
-                    .iter()
-                    .map(|(k, a)| (k.as_u32(), format!("{:?}", func.attr_data(a))))
-                    .collect();
-                Some(Key::Op(func.opcode(op), attrs, args?, n))
+                let mut args = SmallVec::new();
+                for &x in func.operands(op) {
+                    args.push(self.follow(func, x, fuel)?);
+                }
+                Some(Key::Op(func.opcode(op), func.inherent(op).iter().collect(), args, n))
             }
         }
     }

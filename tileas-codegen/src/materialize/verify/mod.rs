@@ -23,7 +23,7 @@ mod windows;
 use crate::error::{Code, CodegenError};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
-use cranelift_entity::EntitySet;
+use cranelift_entity::SecondaryMap;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
 use smallvec::SmallVec;
@@ -56,9 +56,11 @@ pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncR
 pub struct Scratch {
     turns: turns::Scratch,
     traced: model::Traced,
-    seen: EntitySet<Op>,
+    seen: SecondaryMap<Op, bool>,
     /// By region, as far as there were regions so far.
     graphs: Vec<Graph>,
+    /// Of a region with others inside, for what blocks.
+    blocking: Graph,
 }
 
 /// [`verify_materialized`] in memory that is kept.
@@ -93,7 +95,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
         }
         arrivals(m, isa);
         if m.errors.is_empty() {
-            regions(m, &homes, &mut scratch.graphs, &mut report);
+            regions(m, &homes, scratch, &mut report);
         }
     }
     report
@@ -110,7 +112,7 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
     }
     if m.errors.is_empty() {
         let mut found = Vec::new();
-        stuck(&m, &mut [], &[], &mut found);
+        stuck(&m, &mut [], &mut Graph::default(), &[], &mut found);
         for (code, op, message) in found {
             m.error(code, op, message);
         }
@@ -120,19 +122,20 @@ fn deadlocks(func: &Function) -> Vec<CodegenError> {
 
 /// Every operand must be defined by something that stands before it in the function. `false`: what defines one was
 /// removed, so that nothing else can be read.
-fn dangling(m: &mut Model<'_>, seen: &mut EntitySet<Op>) -> bool {
+fn dangling(m: &mut Model<'_>, seen: &mut SecondaryMap<Op, bool>) -> bool {
     let func = m.func;
     seen.clear();
+    seen.resize(func.num_ops());
     let mut found: Vec<(Op, &str)> = Vec::new();
     func.walk(func.entry(), &mut |op| {
         for &v in func.operands(op) {
-            let Some(d) = func.defining_op(v).filter(|&d| !seen.contains(d)) else { continue };
+            let Some(d) = func.defining_op(v).filter(|&d| !seen[d]) else { continue };
             found.push(match func.op_block(d) {
                 None => (op, "an operand is defined by an op that was removed"),
                 Some(_) => (op, LATE),
             });
         }
-        seen.insert(op);
+        seen[op] = true;
     });
     let complete = found.iter().all(|&(_, text)| text == LATE);
     for (op, text) in found {
@@ -174,7 +177,7 @@ fn drains(m: &mut Model<'_>) {
     let func = m.func;
     let mut acquired = vec![0i64; m.pipes.len()];
     let mut advanced = vec![0i64; m.pipes.len()];
-    for op in func.all_ops() {
+    for op in func.ops() {
         let drain = match func.opcode(op) {
             Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
             Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
@@ -250,7 +253,7 @@ impl Use {
 
 /// All channel ops, by pipe.
 fn uses(m: &Model<'_>) -> Vec<Use> {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(8 * m.pipes.len());
     for (region, info) in m.regions.iter().enumerate() {
         for (agent, list) in info.events.iter().enumerate() {
             for (at, e) in list.iter().enumerate() {
@@ -551,21 +554,22 @@ struct Place {
     op: crate::ir::Op,
 }
 
-fn regions(m: &mut Model<'_>, homes: &[usize], graphs: &mut Vec<Graph>, report: &mut SyncReport) {
+fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &mut SyncReport) {
+    let Scratch { graphs, blocking, .. } = scratch;
     let count = m.regions.len();
     if graphs.len() < count {
         graphs.resize_with(count, Graph::default);
     }
     let graphs = &mut graphs[..count];
     graphs.iter_mut().enumerate().for_each(|(r, g)| g.build(m, r));
-    let lanes: Vec<&str> =
+    let lanes: SmallVec<[&str; 8]> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
     for g in &*graphs {
         report.nodes += g.names.len();
         report.edges += g.edges.len();
     }
-    stuck(m, graphs, &lanes, &mut found);
+    stuck(m, graphs, blocking, &lanes, &mut found);
     if found.is_empty() {
         reverse_paths(m, homes, graphs, &mut found);
         conflicts(m, homes, graphs, report, &mut found);
@@ -579,16 +583,16 @@ fn regions(m: &mut Model<'_>, homes: &[usize], graphs: &mut Vec<Graph>, report: 
 fn stuck(
     m: &Model<'_>,
     graphs: &mut [Graph],
+    blocking: &mut Graph,
     lanes: &[&str],
     found: &mut Vec<(Code, crate::ir::Op, String)>,
 ) {
     for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
-        let mut made;
         let g = match graphs.get_mut(r).filter(|_| Graph::is_innermost(m, r)) {
             Some(built) => built,
             None => {
-                made = Graph::blocking(m, r);
-                &mut made
+                blocking.blocking(m, r);
+                &mut *blocking
             }
         };
         let Some(cycle) = g.stuck() else { continue };
@@ -652,12 +656,12 @@ fn reverse_paths(
 }
 
 fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
-    let mut by_buffer: Vec<(Value, Vec<Place>)> = Vec::new();
+    let mut by_buffer: Vec<(Value, Vec<Place>)> = Vec::with_capacity(16);
     fn walk(
         m: &Model<'_>,
         agent: usize,
         region: usize,
-        path: &mut Vec<(usize, usize)>,
+        path: &mut SmallVec<[(usize, usize); 8]>,
         out: &mut Vec<(Value, Vec<Place>)>,
     ) {
         for (i, e) in m.regions[region].events[agent].iter().enumerate() {
@@ -676,7 +680,12 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
                         };
                         match out.iter_mut().find(|b| b.0 == t.buffer) {
                             Some(b) => b.1.push(place),
-                            None => out.push((t.buffer, vec![place])),
+                            None => {
+                                // Written and read at least.
+                                let mut list = Vec::with_capacity(4);
+                                list.push(place);
+                                out.push((t.buffer, list));
+                            }
                         }
                     }
                 }
@@ -686,7 +695,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
         }
     }
     for a in 0..m.threads.len() {
-        walk(m, a, 0, &mut Vec::new(), &mut by_buffer);
+        walk(m, a, 0, &mut SmallVec::new(), &mut by_buffer);
     }
     by_buffer
 }
@@ -724,7 +733,7 @@ fn conflicts(
 ) {
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
-    let mut pairs: Vec<(bool, bool, &Place, &Place)> = Vec::new();
+    let mut pairs: SmallVec<[(bool, bool, &Place, &Place); 32]> = SmallVec::new();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let smem = m.func.value_data(*buffer).space() == Some(Space::Smem);
         for (i, x) in list.iter().enumerate() {

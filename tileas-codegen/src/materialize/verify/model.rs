@@ -200,9 +200,9 @@ impl<'a> Model<'a> {
         traced.clear();
         let mut m = Model {
             func,
-            pipes: Vec::new(),
+            pipes: Vec::with_capacity(16),
             threads: Vec::new(),
-            regions: Vec::new(),
+            regions: Vec::with_capacity(8),
             errors: Vec::new(),
             by_key: FxHashMap::default(),
             pipe_of: FxHashMap::default(),
@@ -291,7 +291,7 @@ impl<'a> Model<'a> {
             distance: func.attr_int(op, keys::DISTANCE).unwrap_or(0),
             full,
             empty: (empty.name != "none").then_some(empty),
-            buffers: func.operands(op).into(),
+            buffers: SmallVec::from_slice(func.operands(op)),
             named: func.has_attr(op, keys::NAMED),
         });
         let n = self.pipes.len() - 1;
@@ -397,6 +397,8 @@ impl<'a> Model<'a> {
 
     fn walk(&mut self, agent: usize, block: Block, region: usize, local: i64) {
         let func = self.func;
+        let events = &mut self.regions[region].events[agent];
+        events.reserve(func.block_ops(block).take(64).count());
         for op in func.block_ops(block) {
             let at = note(func, op, keys::LOCAL).unwrap_or(0);
             let opcode = func.opcode(op);

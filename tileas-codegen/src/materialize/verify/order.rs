@@ -11,6 +11,7 @@ use super::model::Model;
 use crate::error::Code;
 use crate::ir::{Block, Function, Op, Opcode, keys};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 /// An op of the agent, by what the schedule says of it.
 struct Item {
@@ -20,13 +21,15 @@ struct Item {
     local: i64,
 }
 
+type Items = SmallVec<[Item; 16]>;
+
 /// Items of one group of a prologue or epilogue.
 struct Copy {
     of: i64,
     /// Step, counted on through the epilogue; with the skew of the loop added there.
     epilogue: bool,
     step: i64,
-    items: Vec<Item>,
+    items: Items,
 }
 
 struct Check<'a> {
@@ -40,7 +43,8 @@ struct Check<'a> {
 /// Checks every region of every agent.
 pub fn check(m: &mut Model<'_>) {
     let func = m.func;
-    let received: Vec<Op> = m.receives.iter().map(|r| r.2).filter(|&op| m.is_received(op)).collect();
+    let received: SmallVec<[Op; 8]> =
+        m.receives.iter().map(|r| r.2).filter(|&op| m.is_received(op)).collect();
     let mut c = Check { func, iis: FxHashMap::default(), received: &received, found: Vec::new() };
     for op in func.block_ops(func.entry()) {
         if func.opcode(op) == Opcode::AsyncPipelineAgentSwitch {
@@ -73,7 +77,7 @@ fn has_work(func: &Function, op: Op) -> bool {
 
 impl Check<'_> {
     /// The items of a block through guards, and the copies in it.
-    fn items(&self, b: Block, items: &mut Vec<Item>, copies: &mut Vec<Copy>) {
+    fn items(&self, b: Block, items: &mut Items, copies: &mut Vec<Copy>) {
         let func = self.func;
         for op in func.block_ops(b) {
             let get = |key| note(func, op, key);
@@ -84,7 +88,7 @@ impl Check<'_> {
                 match get(keys::OF) {
                     None => self.items(inner, items, copies),
                     Some(of) => {
-                        let mut list = Vec::new();
+                        let mut list = Items::new();
                         self.items(inner, &mut list, &mut Vec::new());
                         let epilogue = get(keys::EPILOGUE);
                         let step = epilogue.or(get(keys::PROLOGUE)).unwrap_or(-1);
@@ -104,7 +108,7 @@ impl Check<'_> {
 
     fn block(&mut self, b: Block) {
         let func = self.func;
-        let (mut items, mut copies) = (Vec::with_capacity(16), Vec::new());
+        let (mut items, mut copies) = (Items::new(), Vec::new());
         self.items(b, &mut items, &mut copies);
         let parent = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For);
         match parent.and_then(|l| note(func, l, keys::II)) {
@@ -188,7 +192,7 @@ impl Check<'_> {
         if func.discardable(l.op).get(keys::STEADY).is_none() {
             return;
         }
-        let mut body = Vec::new();
+        let mut body = Items::new();
         if let Some(b) = func.op_block_at(l.op, 0) {
             self.items(b, &mut body, &mut Vec::new());
         }

@@ -9,27 +9,48 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{
-    AttrData, Block, Layout, Op, Opcode, Scalar, Space, Swizzle, Type, TypeData, Value, ValueDef,
+    AttrData, Block, Layout, Op, Opcode, Scalar, Space, Swizzle, Type, TypeData, Value, ValueDef, push_number,
 };
 use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
-use std::fmt::{Display, Write};
 
 /// Extents as attributes have them.
 type Shape64 = SmallVec<[i64; 4]>;
 
 /// Shape with its last extent divided.
 fn cut(dims: &[u32], slices: u32) -> Shape {
-    let mut out: Shape = dims.into();
+    let mut out = Shape::from_slice(dims);
     if let Some(last) = out.last_mut() {
         *last /= slices;
     }
     out
 }
 
+/// What stands behind a name and `_` in the name of what was made of it.
+pub(super) enum Suffix {
+    /// The number of a slice.
+    Number(u32),
+    /// What it is.
+    Text(&'static str),
+    /// `t` and the number of a slice.
+    Piece(u32),
+}
+
+impl From<u32> for Suffix {
+    fn from(n: u32) -> Suffix {
+        Suffix::Number(n)
+    }
+}
+
+impl From<&'static str> for Suffix {
+    fn from(text: &'static str) -> Suffix {
+        Suffix::Text(text)
+    }
+}
+
 impl Placer<'_> {
     fn dims(&self, v: Value) -> Shape {
-        self.func.value_data(v).dims().unwrap_or(&[]).into()
+        Shape::from_slice(self.func.value_data(v).dims().unwrap_or(&[]))
     }
 
     fn elem(&self, v: Value) -> Scalar {
@@ -64,7 +85,7 @@ impl Placer<'_> {
 
     fn tile(&mut self, dims: &[u32], elem: Scalar, space: Space, layout: Layout) -> Type {
         let (space, layout) = (Some(space), Some(layout));
-        self.func.intern_type(TypeData::Tile { dims: dims.into(), elem, space, layout })
+        self.func.intern_type(TypeData::Tile { dims: Shape::from_slice(dims), elem, space, layout })
     }
 
     /// Makes an op and links it before the anchor of the current item.
@@ -93,18 +114,27 @@ impl Placer<'_> {
     }
 
     /// Names `new` after `old` with a suffix, if `old` has a name.
-    pub(super) fn name_after(&mut self, new: Value, old: Value, suffix: impl Display) {
+    pub(super) fn name_after(&mut self, new: Value, old: Value, suffix: impl Into<Suffix>) {
         let Some(base) = self.func.value_name(old) else { return };
         self.text.clear();
-        // Writing to a string cannot fail.
-        let _ = write!(self.text, "{base}_{suffix}");
+        self.text.push_str(base);
+        self.text.push('_');
+        let (letters, number) = match suffix.into() {
+            Suffix::Number(n) => ("", Some(n)),
+            Suffix::Text(letters) => (letters, None),
+            Suffix::Piece(n) => ("t", Some(n)),
+        };
+        self.text.push_str(letters);
+        if let Some(n) = number {
+            push_number(&mut self.text, n);
+        }
         self.fresh_name(new);
     }
 
     /// Gives `new` the name in `text`, with a number if that is in use.
     pub(super) fn fresh_name(&mut self, new: Value) {
         let end = self.text.len();
-        let mut n = 1;
+        let mut n = 1_u64;
         loop {
             let name = self.func.intern_symbol(&self.text);
             if self.names.insert(name) {
@@ -113,7 +143,8 @@ impl Placer<'_> {
             }
             n += 1;
             self.text.truncate(end);
-            let _ = write!(self.text, "_{n}");
+            self.text.push('_');
+            push_number(&mut self.text, n);
         }
     }
 
@@ -138,7 +169,7 @@ impl Placer<'_> {
         let found = match self.classes.class(v) {
             Class::None => Some(v),
             Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
-            Class::Reg => pick(&self.slices[v]),
+            Class::Reg => pick(self.slice_pool.get(self.slices[v])),
             Class::Acc | Class::Smem => {
                 let mut at = Some(block);
                 loop {
@@ -170,8 +201,8 @@ impl Placer<'_> {
         }
         let (dims, elem) = (cut(&self.dims(v), parts), self.elem(v));
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
-        let operands: SmallVec<[Value; 4]> = self.func.operands(def).into();
-        let segments: SmallVec<[u32; 8]> = self.func.segments(def).into();
+        let operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(def));
+        let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(def));
         let op = self.op(opcode, &operands, &segments, &[ty], None.into());
         *self.func.inherent_mut(op) = self.func.inherent(def).clone();
         let mut made = self.first_result(op);
@@ -246,7 +277,7 @@ impl Placer<'_> {
     }
 
     fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {
-        let mut coords: SmallVec<[Value; 4]> = self.func.named_segment(op, "coords").into();
+        let mut coords: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.named_segment(op, "coords"));
         if let Some(last) = coords.last_mut() {
             *last = self.slice_coordinate(*last, parts, k);
         }
@@ -297,7 +328,7 @@ impl Placer<'_> {
             Opcode::ConvertLayout => {
                 let source = self.func.operands(op)[0];
                 let v = self.get(source, c, block, k, vector)?;
-                self.slices[result].push(v);
+                self.slice_pool.push(&mut self.slices[result], v);
                 return Ok(());
             }
             Opcode::ExtractSlice
@@ -312,15 +343,16 @@ impl Placer<'_> {
                 self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0, 0], &[ty], agent)
             }
             Opcode::TiledLoad => {
-                let mut operands: SmallVec<[Value; 5]> = self.func.named_segment(op, "view").into();
+                let mut operands: SmallVec<[Value; 5]> =
+                    SmallVec::from_slice(self.func.named_segment(op, "view"));
                 operands.extend(self.slice_coordinates(op, parts, k));
-                let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
+                let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
                 let new = self.op(opcode, &operands, &segments, &[ty], agent);
                 self.copy_attributes(op, new);
                 new
             }
             _ => {
-                let mut operands: SmallVec<[Value; 4]> = self.func.operands(op).into();
+                let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
                 for v in &mut operands {
                     let hint = match opcode {
                         Opcode::Reshape if dims.len() > 1 && dims.last() == Some(&1) => Vector::OfRows,
@@ -332,7 +364,7 @@ impl Placer<'_> {
                 if opcode == Opcode::Reshape && layout == Layout::Row && self.dims(operands[0]).len() == 1 {
                     operands[0] = self.one_per_row(operands[0], agent);
                 }
-                let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
+                let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
                 let new = self.op(opcode, &operands, &segments, &[ty], agent);
                 self.copy_attributes(op, new);
                 if opcode == Opcode::ExtractSlice && parts > 1 {
@@ -344,7 +376,7 @@ impl Placer<'_> {
         };
         let v = self.first_result(new);
         self.name_slice(v, result, k, parts);
-        self.slices[result].push(v);
+        self.slice_pool.push(&mut self.slices[result], v);
         Ok(())
     }
 
@@ -388,7 +420,7 @@ impl Placer<'_> {
         self.func.set_ints(op, keys::SIZES, &sizes);
         let piece = self.first_result(op);
         match k {
-            Slice::Fixed(k) => self.name_after(piece, v, format_args!("t{k}")),
+            Slice::Fixed(k) => self.name_after(piece, v, Suffix::Piece(k)),
             Slice::Turn => self.name_after(piece, v, "tj"),
         }
         piece
@@ -493,7 +525,7 @@ impl Placer<'_> {
         if !by_rows || !tma_storable(self.func, op, columns, self.isa, self.opts) {
             let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
             operands.extend(coords);
-            let segments: SmallVec<[u32; 8]> = self.func.segments(op).into();
+            let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
             // A memory token, if asked for, is that of the last slice.
             let results: SmallVec<[Type; 1]> =
                 self.func.results(op).iter().map(|&v| self.func.value_type(v)).collect();
@@ -543,8 +575,8 @@ impl Placer<'_> {
         let desc = self.first_result(op);
         if let Some(base) = self.func.value_name(view) {
             self.text.clear();
-            // Writing to a string cannot fail.
-            let _ = write!(self.text, "d{base}");
+            self.text.push('d');
+            self.text.push_str(base);
             self.fresh_name(desc);
         }
         self.descs.push((view, dims.into(), swizzle, desc));
