@@ -84,6 +84,19 @@ impl AgentReport {
     }
 }
 
+/// Whether the function as a whole keeps the least of the budgets.
+fn keeps(
+    pressure: &mut PressureScratch,
+    func: &Function,
+    liveness: &Liveness,
+    options: &RegallocOptions,
+) -> bool {
+    let Some(room) = least_budget(func, options.cap).checked_sub(options.reserve) else { return false };
+    let exceeds = pressure.exceeds(func, liveness, room);
+    debug_assert_eq!(exceeds, pressure.function(func, liveness).units > room, "the two walks disagree");
+    !exceeds
+}
+
 /// Whether all registers of a function fit together. A budget below the cap needs a `setmaxnreg`, which only agents have.
 fn is_small(func: &Function, options: &RegallocOptions) -> bool {
     let total: u32 = func.reg_ty.values().map(|ty| ty.units()).sum();
@@ -121,9 +134,7 @@ impl Allocator {
         }
         self.liveness.recompute(func);
         self.current = true;
-        if self.pressure.function(func, &self.liveness).units + options.reserve
-            <= least_budget(func, options.cap)
-        {
+        if keeps(&mut self.pressure, func, &self.liveness, options) {
             return Vec::new();
         }
         let agents = self.finder.find(func, options.cap);
@@ -154,9 +165,7 @@ impl Allocator {
 
     /// Whether [`Allocator::run`] would find nothing to do, for a function whose liveness is known.
     pub(crate) fn fits(&mut self, func: &Function, liveness: &Liveness, options: &RegallocOptions) -> bool {
-        is_small(func, options)
-            || self.pressure.function(func, liveness).units + options.reserve
-                <= least_budget(func, options.cap)
+        is_small(func, options) || keeps(&mut self.pressure, func, liveness, options)
     }
 
     /// The liveness of the function as the last run left it, where that needed it.

@@ -101,14 +101,9 @@ impl PressureScratch {
         if self.live.len() < func.num_regs() {
             self.live.resize(func.num_regs(), 0);
         }
-        // The peak is mostly in the block that mentions most registers; blocks that cannot reach it need no walk.
-        let most = |i: &usize| (liveness.mentions(blocks[*i]), std::cmp::Reverse(*i));
-        let first = (0..blocks.len()).max_by_key(most);
-        let known = first.map(|i| self.block(func, liveness, blocks[i], None)).unwrap_or_default();
         let mut peak = Pressure::default();
-        for (i, &bb) in blocks.iter().enumerate() {
-            // Only a higher peak takes the place of one before.
-            let found = if Some(i) == first { known } else { self.block(func, liveness, bb, Some(known)) };
+        for &bb in blocks {
+            let found = self.block(func, liveness, bb);
             if found.units > peak.units || peak.at.is_none() {
                 (peak.units, peak.at) = (found.units, found.at);
             }
@@ -119,8 +114,8 @@ impl PressureScratch {
         peak
     }
 
-    /// Peak of one block; nothing if it is below one that is known.
-    fn block(&mut self, func: &Function, liveness: &Liveness, bb: Bb, known: Option<Pressure>) -> Pressure {
+    /// Peak of one block.
+    fn block(&mut self, func: &Function, liveness: &Liveness, bb: Bb) -> Pressure {
         let Self { live, walk } = self;
         *walk += 1;
         let walk = *walk;
@@ -135,14 +130,6 @@ impl PressureScratch {
         };
         for r in liveness.live_out(bb) {
             add(live, &mut now, r);
-        }
-        if let Some(known) = known {
-            // No register counts more than two.
-            let more = liveness.mentions(bb);
-            let units = now.units().saturating_add(more.saturating_mul(2));
-            if units < known.units && now.predicates().saturating_add(more) < known.predicates {
-                return Pressure::default();
-            }
         }
         let mut at = func.last_inst(bb);
         // Backwards, so a later equal peak in the walk is an earlier one in the block.
@@ -180,6 +167,61 @@ impl PressureScratch {
             }
         }
         best
+    }
+
+    /// Whether more than `units` 32-bit registers are live somewhere in the function: whether the units of
+    /// [`PressureScratch::function`] are more, without finding out how many or where. Most blocks mention too few registers
+    /// to need a walk.
+    pub fn exceeds(&mut self, func: &Function, liveness: &Liveness, units: u32) -> bool {
+        if self.walk > u32::MAX - func.layout().len() as u32 - 1 {
+            *self = PressureScratch::default();
+        }
+        if self.live.len() < func.num_regs() {
+            self.live.resize(func.num_regs(), 0);
+        }
+        let Self { live, walk } = self;
+        for &bb in func.layout() {
+            *walk += 1;
+            let walk = *walk;
+            let mut now = 0;
+            // Makes a register live, counting none twice.
+            let add = |live: &mut [u32], r: Reg| {
+                let at = &mut live[r.index()];
+                let new = *at != walk;
+                *at = walk;
+                if new { func.ty(r).units() } else { 0 }
+            };
+            now += liveness.live_out(bb).map(|r| add(live, r)).sum::<u32>();
+            // No register counts more than two.
+            if now.saturating_add(liveness.mentions(bb).saturating_mul(2)) <= units {
+                continue;
+            }
+            let mut at = func.last_inst(bb);
+            while let Some(inst) = at {
+                at = func.prev_inst(inst);
+                let look = func.look(inst);
+                let mut after = now;
+                if look.guard.is_some() {
+                    look.visit_writes(|r| now += add(live, r));
+                    after = now;
+                } else {
+                    look.visit_writes(|r| {
+                        let at = &mut live[r.index()];
+                        if *at == walk {
+                            *at = 0;
+                            now -= func.ty(r).units();
+                        } else {
+                            after += func.ty(r).units();
+                        }
+                    });
+                }
+                look.visit_reads(|r| now += add(live, r));
+                if now.max(after) > units {
+                    return true;
+                }
+            }
+        }
+        false
     }
 
     /// Peak of the whole function.
@@ -252,6 +294,8 @@ mod tests {
         assert_eq!(p.units, 10);
         assert_eq!(f.op(p.at.unwrap()), PtxOp::MulWideU32);
         assert_eq!(p.predicates, 0);
+        let exceeds = |units| PressureScratch::default().exceeds(&f, &live, units);
+        assert_eq!((exceeds(9), exceeds(10)), (true, false));
     }
 
     #[test]

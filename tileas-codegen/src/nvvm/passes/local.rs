@@ -200,10 +200,15 @@ pub(super) fn run_noting(
             }
             // Writes start new versions, then a copy or an expression is recorded.
             let seq = s.seq;
-            look.visit_writes(|r| {
+            let mut write = |r: Reg| {
                 s.version[r.index()] = seq;
                 uses.note_write(inst, r);
-            });
+            };
+            match *look.results_and_sources().0 {
+                [] => {}
+                [Operand::Reg(r)] => write(r),
+                _ => look.visit_writes(write),
+            }
             if let Some(slot) = slot {
                 s.expressions[slot] = Expression { block: s.block, seq, inst };
             } else if !guarded
