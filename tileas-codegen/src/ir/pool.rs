@@ -3,6 +3,9 @@
 //! A list at the end of the pool grows in place. Another one that outgrows its room moves to the end and gets twice the
 //! room, so that what moves leave behind is at most as much as what is used. A pool is copied as one piece, into memory
 //! that is there, and list handles mean the same in the copy.
+//!
+//! A handle has start and length beside each other, so that a lookup reads no memory but the entries themselves; lists of
+//! `cranelift_entity` keep the length in the pool, and hold entities only.
 
 /// Some entries of a [`Pool`], in order.
 #[derive(Copy, Clone, Default, Debug)]
