@@ -95,7 +95,7 @@ impl Count {
 impl PressureScratch {
     /// Peak over the blocks given.
     pub fn peak(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb]) -> Pressure {
-        if self.walk > u32::MAX - blocks.len() as u32 - 2 {
+        if self.walk > u32::MAX - blocks.len() as u32 - 1 {
             *self = PressureScratch::default();
         }
         if self.live.len() < func.num_regs() {

@@ -40,6 +40,7 @@ fn destination(func: &Function, mut bb: Bb) -> Bb {
 /// Runs the pass.
 pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupStats) {
     let CfgScratch { reached, preds, next, work, gone } = scratch;
+    next.clear();
     next.resize(func.blocks.len());
     // Jumps to jumps.
     for i in 0..func.layout().len() {
