@@ -182,6 +182,7 @@ impl Context {
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
             self.placed = state.placed;
+            state.schedule.into_iter().for_each(|s| self.scheduler.recycle(s));
             self.materialize.spare = state.materialized;
             self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
             let Some(metadata) = state.metadata else { continue };

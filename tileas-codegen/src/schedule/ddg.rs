@@ -17,7 +17,10 @@
 //! Elsewhere: starts (the generators), slots of rings (`buffers`). Source: architecture page, "Scheduling".
 
 pub mod footprint;
+mod memory;
 pub mod webs;
+
+pub use memory::Memory;
 
 use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::refine::Extra;
@@ -30,13 +33,14 @@ use crate::constraints::{ConstraintMap, Group};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, push_number};
 use crate::isa::{MachineModel, PoolId, TargetIsa};
 use crate::place::roll::is_slice_loop;
-use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntitySet, PrimaryMap};
 use footprint::Footprint;
+use memory::Fill;
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 use webs::{Event, Order, Webs};
 
 /// Schedules the innermost loops of a placed function.
@@ -68,11 +72,12 @@ pub fn schedule_function_with(
     opts: &ScheduleOptions,
     extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
-    let mut analysis = ScheduleAnalysis::default();
-    let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
+    let memory = std::mem::take(&mut scheduler.memory);
+    let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model, memory);
+    let mut analysis = builder.memory.analysis();
     for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
-        let (problem, ops) = builder.region(for_op, number, extra)?;
-        let fused = std::mem::take(&mut builder.fused);
+        let ScheduledRegion { problem, mut schedule, ops, fused, .. } =
+            builder.region(for_op, number, extra)?;
         let located = |mut e: CodegenError| {
             if e.location == Loc::NONE {
                 e.location = func.op_loc(for_op);
@@ -81,18 +86,17 @@ pub fn schedule_function_with(
         };
         if ops.is_empty() {
             // A loop of scalar math: whoever needs its values runs it.
-            let empty = LoopSchedule { ii: 1, stage_count: 1, serial: true, ..LoopSchedule::default() };
-            analysis.loops[for_op] = Some(Box::new(empty));
+            let mut empty = builder.memory.loop_schedule();
+            (empty.ii, empty.stage_count, empty.serial, empty.model) = (1, 1, true, CycleModel::default());
+            analysis.loops[for_op] = Some(empty);
             continue;
         }
-        let schedule = scheduler.schedule(&problem, opts).map_err(located)?;
-        let mut result = LoopSchedule {
-            ii: schedule.ii,
-            stage_count: schedule.stage_count,
-            serial: schedule.generator == Generator::Serial,
-            model: opts.cycle_model,
-            ..LoopSchedule::default()
-        };
+        scheduler.schedule_into(&problem, opts, &mut schedule).map_err(located)?;
+        let mut result = builder.memory.loop_schedule();
+        result.ii = schedule.ii;
+        result.stage_count = schedule.stage_count;
+        result.serial = schedule.generator == Generator::Serial;
+        result.model = opts.cycle_model;
         let region = ScheduledRegion { for_op, schedule, problem, ops, fused };
         let schedule = &region.schedule;
         for (node, op) in region.seats() {
@@ -104,10 +108,11 @@ pub fn schedule_function_with(
         if !region.fused.is_empty() {
             rank_members(func, for_op, &mut result);
         }
-        analysis.loops[for_op] = Some(Box::new(result));
+        analysis.loops[for_op] = Some(result);
         analysis.warnings.extend(schedule.warnings.iter().cloned().map(located));
         analysis.regions.push(region);
     }
+    scheduler.memory = builder.memory;
     Ok(analysis)
 }
 
@@ -241,7 +246,7 @@ impl Reads {
         let fits = self.open.filter(|&(node, first)| {
             self.members < most
                 && b.plan.op_agent[op] == b.plan.op_agent[first]
-                && b.nodes.get(node).is_some()
+                && b.memory.nodes.get(node).is_some()
                 && b.reads_known_before(op, first)
         });
         match fits {
@@ -266,26 +271,9 @@ struct Builder<'a> {
     machine: &'a MachineModel,
     model: CycleModel,
     webs: Webs,
-    /// Position of each scheduling group in the order of the forest.
-    group_numbers: FxHashMap<Group, u32>,
-    node_of: SecondaryMap<Op, PackedOption<Node>>,
+    /// The ops of the nodes.
     ops: PrimaryMap<Node, Op>,
-    /// The other ops of fused reads.
-    fused: Vec<(Node, Op)>,
-    nodes: PrimaryMap<Node, NodeInfo>,
-    /// Values of the current body that come from a node, directly or through ops left out.
-    live: EntitySet<Value>,
-    /// Values seen while tracing number `epoch`.
-    seen: SecondaryMap<Value, u32>,
-    /// Walks over values: what was seen, and what is next.
-    walked: EntitySet<Value>,
-    stack: Vec<Value>,
-    epoch: u32,
-    level: Vec<Value>,
-    next_level: Vec<Value>,
-    sources: Vec<(Node, u32)>,
-    edges: Edges,
-    events: Vec<Event>,
+    memory: Memory,
 }
 
 impl<'a> Builder<'a> {
@@ -295,63 +283,54 @@ impl<'a> Builder<'a> {
         constraints: &'a ConstraintMap,
         machine: &'a MachineModel,
         model: CycleModel,
+        mut memory: Memory,
     ) -> Builder<'a> {
-        let roots = constraints.groups().roots();
-        Builder {
-            func,
-            plan,
-            constraints,
-            machine,
-            model,
-            webs: Webs::find(func, plan),
-            group_numbers: roots.zip(0..).collect(),
-            node_of: SecondaryMap::with_capacity(func.num_ops()),
-            ops: PrimaryMap::new(),
-            fused: Vec::new(),
-            nodes: PrimaryMap::new(),
-            live: EntitySet::new(),
-            seen: SecondaryMap::with_capacity(func.num_values()),
-            walked: EntitySet::new(),
-            stack: Vec::new(),
-            epoch: 0,
-            level: Vec::new(),
-            next_level: Vec::new(),
-            sources: Vec::new(),
-            edges: Edges::default(),
-            events: Vec::new(),
-        }
+        memory.group_numbers.clear();
+        memory.group_numbers.extend(constraints.groups().roots().zip(0..));
+        memory.node_of.clear();
+        memory.node_of.resize(func.num_ops());
+        memory.seen.clear();
+        memory.seen.resize(func.num_values());
+        memory.epoch = 0;
+        let webs = Webs::find(func, plan);
+        Builder { func, plan, constraints, machine, model, webs, ops: PrimaryMap::new(), memory }
     }
 
-    /// The problem of one loop, and the op of each of its nodes.
-    fn region(
-        &mut self,
-        for_op: Op,
-        number: usize,
-        extra: &Extra,
-    ) -> CodegenResult<(Problem, PrimaryMap<Node, Op>)> {
-        self.ops.clear();
-        self.fused.clear();
-        self.nodes.clear();
-        self.live.clear();
-        self.edges.clear();
-        self.events.clear();
-        let mut problem = Problem::new(&format!("{}/loop{number}", self.func.name));
-        let Some(body) = self.func.op_block_at(for_op, 0) else { return Ok((problem, PrimaryMap::new())) };
+    /// The problem of one loop, and the op of each of its nodes; not scheduled yet.
+    fn region(&mut self, for_op: Op, number: usize, extra: &Extra) -> CodegenResult<ScheduledRegion> {
+        let m = &mut self.memory;
+        m.nodes.clear();
+        m.live.clear();
+        m.edges.clear();
+        m.events.clear();
+        let mut name = std::mem::take(&mut m.fill.id);
+        name.clear();
+        name.push_str(&self.func.name);
+        name.push_str("/loop");
+        push_number(&mut name, number as u64);
+        let (mut problem, schedule, ops, fused) = m.region(&name);
+        m.fill.id = name;
+        (self.ops, m.fused) = (ops, fused);
+        let Some(body) = self.func.op_block_at(for_op, 0) else {
+            let (ops, fused) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.memory.fused));
+            return Ok(ScheduledRegion { for_op, schedule, problem, ops, fused });
+        };
         self.collect_nodes(body, extra.fuse_reads)?;
         self.find_live(body);
         self.ssa_edges(body);
         self.web_edges(body);
         self.memory_edges();
         for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
-            if let (Some(from), Some(to)) = (self.node_of[e.from].expand(), self.node_of[e.to].expand()) {
-                self.edges.order(from, to, e.latency.max(0) as u32, e.distance);
+            if let (Some(from), Some(to)) = (self.memory.node_of[e.from].expand(), self.memory.node_of[e.to].expand()) {
+                self.memory.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
         let mut summary = self.summary();
         summary.force_serial = self.constraints.force_serial(for_op) || extra.serial.contains(&for_op);
         problem.summary = Some(summary);
         self.fill(&mut problem, extra);
-        Ok((problem, std::mem::take(&mut self.ops)))
+        let (ops, fused) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.memory.fused));
+        Ok(ScheduledRegion { for_op, schedule, problem, ops, fused })
     }
 
     fn collect_nodes(&mut self, body: Block, fuse_reads: bool) -> CodegenResult<()> {
@@ -380,8 +359,8 @@ impl<'a> Builder<'a> {
             }
             let fuse = fuse_reads && self.model == CycleModel::Slot;
             if let Some(node) = if fuse { reads.join(self, op) } else { None } {
-                self.fused.push((node, op));
-                self.node_of[op] = node.into();
+                self.memory.fused.push((node, op));
+                self.memory.node_of[op] = node.into();
                 self.charge_set(node);
                 continue;
             }
@@ -389,8 +368,8 @@ impl<'a> Builder<'a> {
             let footprint = Footprint::of(func, self.plan, self.machine, self.model, op)?;
             let node = self.ops.push(op);
             let is_dot = matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot);
-            self.nodes.push(NodeInfo { hold: footprint.hold(), footprint, is_dot, is_region });
-            self.node_of[op] = node.into();
+            self.memory.nodes.push(NodeInfo { hold: footprint.hold(), footprint, is_dot, is_region });
+            self.memory.node_of[op] = node.into();
         }
         Ok(())
     }
@@ -399,7 +378,7 @@ impl<'a> Builder<'a> {
     /// without any.
     fn reads_known_before(&mut self, op: Op, first: Op) -> bool {
         let func = self.func;
-        let (mut seen, mut stack) = (std::mem::take(&mut self.walked), std::mem::take(&mut self.stack));
+        let (mut seen, mut stack) = (std::mem::take(&mut self.memory.walked), std::mem::take(&mut self.memory.stack));
         seen.clear();
         stack.clear();
         stack.extend_from_slice(func.operands(op));
@@ -409,22 +388,22 @@ impl<'a> Builder<'a> {
             if func.op_block(def) != func.op_block(first) || !seen.insert(v) {
                 continue;
             }
-            match self.node_of[def].expand() {
-                Some(node) => known &= self.node_of[first].expand().is_some_and(|f| node < f),
+            match self.memory.node_of[def].expand() {
+                Some(node) => known &= self.memory.node_of[first].expand().is_some_and(|f| node < f),
                 None => stack.extend_from_slice(func.operands(def)),
             }
             if !known {
                 break;
             }
         }
-        (self.walked, self.stack) = (seen, stack);
+        (self.memory.walked, self.memory.stack) = (seen, stack);
         known
     }
 
     /// Charges the pool of fused reads with the members of a set.
     fn charge_set(&mut self, node: Node) {
-        let members = 1 + self.fused.iter().filter(|f| f.0 == node).count() as u32;
-        let footprint = &mut self.nodes[node].footprint;
+        let members = 1 + self.memory.fused.iter().filter(|f| f.0 == node).count() as u32;
+        let footprint = &mut self.memory.nodes[node].footprint;
         let duration = footprint.hold();
         footprint.pools.retain(|p| p.pool != PoolId::FUSED_READ);
         footprint.pools.push(footprint::PoolCharge { pool: PoolId::FUSED_READ, count: members, duration });
@@ -432,7 +411,7 @@ impl<'a> Builder<'a> {
 
     /// The ops of a node: several in a fused set.
     fn ops_of(&self, node: Node) -> impl Iterator<Item = Op> + '_ {
-        let rest = self.fused.iter().filter(move |f| f.0 == node).map(|f| f.1);
+        let rest = self.memory.fused.iter().filter(move |f| f.0 == node).map(|f| f.1);
         std::iter::once(self.ops[node]).chain(rest)
     }
 
@@ -442,21 +421,21 @@ impl<'a> Builder<'a> {
         loop {
             let mut grown = false;
             for op in func.block_ops(body) {
-                if func.results(op).iter().all(|&v| self.live.contains(v)) {
+                if func.results(op).iter().all(|&v| self.memory.live.contains(v)) {
                     continue;
                 }
-                let mut reached = self.node_of[op].is_some();
+                let mut reached = self.memory.node_of[op].is_some();
                 if !reached {
-                    for_each_use(func, op, &mut |v, _| reached |= self.live.contains(v));
+                    for_each_use(func, op, &mut |v, _| reached |= self.memory.live.contains(v));
                 }
                 if reached {
-                    func.results(op).iter().for_each(|&v| grown |= self.live.insert(v));
+                    func.results(op).iter().for_each(|&v| grown |= self.memory.live.insert(v));
                 }
             }
             let params = func.block_params(body).get(1..).unwrap_or(&[]);
             for (&param, &y) in params.iter().zip(yielded(func, body)) {
-                if self.live.contains(y) {
-                    grown |= self.live.insert(param);
+                if self.memory.live.contains(y) {
+                    grown |= self.memory.live.insert(param);
                 }
             }
             if !grown {
@@ -468,38 +447,38 @@ impl<'a> Builder<'a> {
     /// The nodes a value comes from, with the number of iterations in between (the least one per path of values).
     fn trace(&mut self, body: Block, value: Value) {
         let func = self.func;
-        self.sources.clear();
-        self.epoch += 1;
-        self.level.clear();
-        self.level.push(value);
+        self.memory.sources.clear();
+        self.memory.epoch += 1;
+        self.memory.level.clear();
+        self.memory.level.push(value);
         let mut distance = 0;
-        while !self.level.is_empty() {
-            while let Some(v) = self.level.pop() {
-                if !self.live.contains(v) || std::mem::replace(&mut self.seen[v], self.epoch) == self.epoch {
+        while !self.memory.level.is_empty() {
+            while let Some(v) = self.memory.level.pop() {
+                if !self.memory.live.contains(v) || std::mem::replace(&mut self.memory.seen[v], self.memory.epoch) == self.memory.epoch {
                     continue;
                 }
                 match func.value_def(v) {
                     ValueDef::Result(op, _) if func.op_block(op) == Some(body) => {
-                        match self.node_of[op].expand() {
-                            Some(node) => self.sources.push((node, distance)),
-                            None => for_each_use(func, op, &mut |u, _| self.level.push(u)),
+                        match self.memory.node_of[op].expand() {
+                            Some(node) => self.memory.sources.push((node, distance)),
+                            None => for_each_use(func, op, &mut |u, _| self.memory.level.push(u)),
                         }
                     }
                     ValueDef::Param(b, n) if b == body && n > 0 => {
-                        self.next_level.extend(yielded(func, body).get(n as usize - 1));
+                        self.memory.next_level.extend(yielded(func, body).get(n as usize - 1));
                     }
                     // From outside the loop, or inside an `if` whose result stands for it.
                     _ => {}
                 }
             }
-            std::mem::swap(&mut self.level, &mut self.next_level);
+            std::mem::swap(&mut self.memory.level, &mut self.memory.next_level);
             distance += 1;
         }
     }
 
     fn ssa_edges(&mut self, body: Block) {
         let func = self.func;
-        let mut uses: Vec<(Value, bool)> = Vec::new();
+        let mut uses = std::mem::take(&mut self.memory.uses);
         for to in self.ops.keys() {
             uses.clear();
             for op in self.ops_of(to) {
@@ -507,17 +486,18 @@ impl<'a> Builder<'a> {
             }
             for &(v, acc) in &uses {
                 self.trace(body, v);
-                for i in 0..self.sources.len() {
-                    let (from, distance) = self.sources[i];
-                    self.edges.carry(from, to, self.latency(from, acc), distance);
+                for i in 0..self.memory.sources.len() {
+                    let (from, distance) = self.memory.sources[i];
+                    self.memory.edges.carry(from, to, self.latency(from, acc), distance);
                 }
             }
         }
+        self.memory.uses = uses;
     }
 
     /// Cycles from a node to a reader of its result; `acc`: a dot that goes on accumulating.
     fn latency(&self, from: Node, acc: bool) -> u32 {
-        let info = &self.nodes[from];
+        let info = &self.memory.nodes[from];
         match self.model {
             CycleModel::Slot if acc && info.is_dot => self.machine.acc_to_acc_latency,
             // The engine takes the next one when it is done with this one.
@@ -527,8 +507,8 @@ impl<'a> Builder<'a> {
     }
 
     fn web_edges(&mut self, body: Block) {
-        let mut events = std::mem::take(&mut self.events);
-        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied());
+        let mut events = std::mem::take(&mut self.memory.events);
+        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.memory.fused.iter().copied());
         for (node, op) in seats {
             for_each_nested(self.func, op, &mut |inner| {
                 self.webs.events(self.func, inner, node, &mut events)
@@ -543,13 +523,13 @@ impl<'a> Builder<'a> {
             }
         }
         events.clear();
-        self.events = events;
+        self.memory.events = events;
     }
 
     fn memory_edges(&mut self) {
         let func = self.func;
-        let mut events = std::mem::take(&mut self.events);
-        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied());
+        let mut events = std::mem::take(&mut self.memory.events);
+        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.memory.fused.iter().copied());
         for (node, op) in seats {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::place::classify::touches(func, inner) {
@@ -569,7 +549,7 @@ impl<'a> Builder<'a> {
             self.order_edges(group, Order::InPlace);
         }
         events.clear();
-        self.events = events;
+        self.memory.events = events;
     }
 
     /// Orders the accesses to one place: two iterations are walked and the dependences of the second are kept.
@@ -609,19 +589,19 @@ impl<'a> Builder<'a> {
         let to = e.node;
         for &(w, at) in writes.iter().filter(|(w, _)| w.meets(e)) {
             let (from, distance) = (w.node, iteration - at);
-            if from == to && (distance == 0 || (!self.nodes[to].is_region && !e.reads)) {
+            if from == to && (distance == 0 || (!self.memory.nodes[to].is_region && !e.reads)) {
                 continue;
             }
             if e.reads {
-                self.edges.carry(from, to, self.latency(from, e.accumulates), distance);
+                self.memory.edges.carry(from, to, self.latency(from, e.accumulates), distance);
             } else if order.frees(distance) {
                 // Whoever read in between stands between the two writes already.
                 let read = reads
                     .iter()
                     .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
                 if !read {
-                    let both_dots = self.nodes[from].is_dot && e.is_dot;
-                    self.edges.order(from, to, self.latency(from, both_dots), distance);
+                    let both_dots = self.memory.nodes[from].is_dot && e.is_dot;
+                    self.memory.edges.order(from, to, self.latency(from, both_dots), distance);
                 }
             }
         }
@@ -630,9 +610,9 @@ impl<'a> Builder<'a> {
         }
         for &(r, at) in reads.iter().filter(|(r, _)| r.meets(e)) {
             let (from, distance) = (r.node, iteration - at);
-            let same = from == to && (distance == 0 || !self.nodes[to].is_region);
+            let same = from == to && (distance == 0 || !self.memory.nodes[to].is_region);
             if !same && order.frees(distance) {
-                self.edges.order(from, to, self.nodes[from].hold, distance);
+                self.memory.edges.order(from, to, self.memory.nodes[from].hold, distance);
             }
         }
     }
@@ -640,7 +620,7 @@ impl<'a> Builder<'a> {
     fn summary(&self) -> RegionSummary {
         let func = self.func;
         let mut s = RegionSummary::default();
-        for op in self.ops.values().copied().chain(self.fused.iter().map(|f| f.1)) {
+        for op in self.ops.values().copied().chain(self.memory.fused.iter().map(|f| f.1)) {
             for_each_nested(func, op, &mut |inner| {
                 if self.plan.op_agent[inner].is_none() {
                     return;
@@ -659,7 +639,7 @@ impl<'a> Builder<'a> {
     fn constraints_of(&self, op: Op) -> (Option<u32>, u32, bool) {
         let (mut group, mut depth, mut serial) = (None, 0, false);
         for_each_nested(self.func, op, &mut |inner| {
-            let own = self.constraints.group(inner).and_then(|g| self.group_numbers.get(&g).copied());
+            let own = self.constraints.group(inner).and_then(|g| self.memory.group_numbers.get(&g).copied());
             group = group.or(own);
             let d = self.constraints.max_depth(inner);
             depth = if depth == 0 || d == 0 { depth.max(d) } else { depth.min(d) };
@@ -672,7 +652,7 @@ impl<'a> Builder<'a> {
     fn soft_group(&self, op: Op, extra: &Extra) -> Option<u32> {
         let (k, set) = extra.groups.iter().enumerate().find(|(_, set)| set.contains(&op))?;
         let known = set.iter().find_map(|&member| self.constraints_of(member).0);
-        Some(known.unwrap_or((self.group_numbers.len() + k) as u32))
+        Some(known.unwrap_or((self.memory.group_numbers.len() + k) as u32))
     }
 
     /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
@@ -681,7 +661,7 @@ impl<'a> Builder<'a> {
         let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
         let warps = agent.map_or(1, |a| plan.agents[a].warps);
         let (mut registers, mut ring_bytes) = (0_u32, 0_u32);
-        let node = self.node_of[op].expand();
+        let node = self.memory.node_of[op].expand();
         let all = node.into_iter().flat_map(|n| self.ops_of(n));
         for &v in all.flat_map(|o| func.results(o)) {
             ring_bytes = ring_bytes.saturating_add(self.webs.ring_bytes(func, v));
@@ -702,29 +682,32 @@ impl<'a> Builder<'a> {
     }
 
     /// Resources that are used, by number; then nodes and edges.
-    fn fill(&self, problem: &mut Problem, extra: &Extra) {
-        let footprints = || self.nodes.values().map(|n| &n.footprint);
-        let mut slots: Vec<_> = footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)).collect();
+    fn fill(&mut self, problem: &mut Problem, extra: &Extra) {
+        let mut memory = std::mem::take(&mut self.memory.fill);
+        let Fill { slots, pools, uses, pool_uses, id } = &mut memory;
+        let footprints = || self.memory.nodes.values().map(|n| &n.footprint);
+        slots.clear();
+        slots.extend(footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)));
         slots.sort_unstable_by_key(|s| s.get());
         slots.dedup();
-        for &id in &slots {
-            let (name, capacity) = match self.model {
+        for &id in slots.iter() {
+            let (name, capacity): (Cow<'static, str>, _) = match self.model {
                 CycleModel::Slot => {
                     self.machine.slot(id).map_or(("?".into(), 1), |s| (s.name.into(), s.capacity.into()))
                 }
-                CycleModel::Real => (footprint::unit_name(self.machine, id), 1),
+                CycleModel::Real => (footprint::unit_name(self.machine, id).into(), 1),
             };
             problem.add_slot(id.get().into(), &name, capacity);
         }
-        let mut pools: Vec<_> = footprints().flat_map(|f| f.pools.iter().map(|u| u.pool)).collect();
+        pools.clear();
+        pools.extend(footprints().flat_map(|f| f.pools.iter().map(|u| u.pool)));
         pools.sort_unstable_by_key(|p| p.get());
         pools.dedup();
-        for &id in &pools {
+        for &id in pools.iter() {
             let (name, capacity) = self.machine.pool(id).map_or(("?", 1), |p| (p.name, p.capacity));
             problem.add_pool(id.get().into(), name, capacity.into());
         }
-        let (mut uses, mut pool_uses, mut id) = (Vec::new(), Vec::new(), String::new());
-        for (node, info) in self.nodes.iter() {
+        for (node, info) in self.memory.nodes.iter() {
             let op = self.ops[node];
             uses.clear();
             pool_uses.clear();
@@ -748,32 +731,33 @@ impl<'a> Builder<'a> {
             let max_depth = limit.fold(max_depth, |a, b| if a == 0 { b } else { a.min(b) });
             id.clear();
             id.push_str("op");
-            id.push_str(&node.as_u32().to_string());
+            push_number(id, node.as_u32());
             problem.add_node(&NodeDef {
-                id: &id,
+                id,
                 name: self.func.opcode(op).name(),
                 latency: info.footprint.latency,
-                uses: &uses,
-                pools: &pool_uses,
+                uses,
+                pools: pool_uses,
                 group,
                 max_depth,
                 force_serial,
                 loc: self.func.op_loc(op),
                 extra: self.extra_of(op),
             });
-            let rest = self.fused.iter().filter(|f| f.0 == node);
+            let rest = self.memory.fused.iter().filter(|f| f.0 == node);
             if rest.clone().next().is_some() {
                 let names = (1..=rest.count()).map(|k| format!("{id}.{k}"));
                 let members = std::iter::once(id.clone()).chain(names).collect();
                 problem.set_members(node, members);
             }
         }
-        for &(from, to, latency, distance, value) in &self.edges.list {
+        for &(from, to, latency, distance, value) in &self.memory.edges.list {
             let edge = problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
             if !value {
                 problem.set_order_only(edge);
             }
         }
+        self.memory.fill = memory;
     }
 }
 

@@ -73,12 +73,19 @@ pub struct Scheduler {
     cost: cost_based::CostBased,
     serial: Vec<i64>,
     ranks: Vec<(u32, u32, u32)>,
+    /// Of the problems of functions.
+    memory: ddg::Memory,
 }
 
 impl Scheduler {
     /// A scheduler without memory of anything.
     pub fn new() -> Scheduler {
         Scheduler::default()
+    }
+
+    /// Keeps the allocations of an analysis that nobody needs any more for the next one.
+    pub fn recycle(&mut self, analysis: ScheduleAnalysis) {
+        self.memory.recycle(analysis);
     }
 
     /// Schedules `problem`; see [`Scheduler::schedule_into`].

@@ -226,6 +226,8 @@ pub struct Problem {
     edges: PrimaryMap<Edge, EdgeData>,
     order_only: EntitySet<Edge>,
     members: Vec<(Node, Vec<String>)>,
+    /// Names of resources of an earlier problem, for their memory.
+    spare_names: Vec<String>,
 }
 
 impl Problem {
@@ -261,7 +263,10 @@ impl Problem {
             edges,
             order_only,
             members,
+            spare_names,
         } = self;
+        let resources = slots.values_mut().chain(pools.values_mut());
+        spare_names.extend(resources.map(|r| std::mem::take(&mut r.name)));
         name.clear();
         name.push_str(new_name);
         *summary = None;
@@ -291,12 +296,21 @@ impl Problem {
 
     /// Adds a slot of the machine.
     pub fn add_slot(&mut self, id: u32, name: &str, capacity: u32) -> Slot {
-        self.slots.push(Resource { id, name: name.to_owned(), capacity })
+        let name = self.resource_name(name);
+        self.slots.push(Resource { id, name, capacity })
     }
 
     /// Adds a counted pool of the machine.
     pub fn add_pool(&mut self, index: u32, name: &str, capacity: u32) -> Pool {
-        self.pools.push(Resource { id: index, name: name.to_owned(), capacity })
+        let name = self.resource_name(name);
+        self.pools.push(Resource { id: index, name, capacity })
+    }
+
+    fn resource_name(&mut self, text: &str) -> String {
+        let mut name = self.spare_names.pop().unwrap_or_default();
+        name.clear();
+        name.push_str(text);
+        name
     }
 
     /// Adds an op; program order is the order of these calls.

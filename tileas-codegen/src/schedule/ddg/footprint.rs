@@ -14,6 +14,7 @@ use crate::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use crate::isa::{MachineModel, OpClass, PoolId, SlotId};
 use crate::schedule::CycleModel;
 use cranelift_entity::EntityRef;
+use smallvec::SmallVec;
 
 /// A slot held by an op.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -43,9 +44,9 @@ pub struct PoolCharge {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Slots.
-    pub uses: Vec<SlotUse>,
+    pub uses: SmallVec<[SlotUse; 4]>,
     /// Pools.
-    pub pools: Vec<PoolCharge>,
+    pub pools: SmallVec<[PoolCharge; 2]>,
     /// Cycles until a reader may start.
     pub latency: u32,
 }
@@ -171,7 +172,7 @@ impl Footprint {
         let held = |slot, duration| SlotUse { slot: SlotId::new(slot), offset: 0, duration, occupancy: 1 };
         let slot = |u: usize| u8::try_from(u + 1).ok().filter(|&s| s < FIRST_AGENT);
         let units = machine.real_uses(class, &work).filter(|u| u.clocks > 0);
-        let mut uses: Vec<SlotUse> =
+        let mut uses: SmallVec<[SlotUse; 4]> =
             units.filter_map(|u| Some(held(slot(u.unit.index())?, u.clocks))).collect();
         let busy = machine.real_occupancy(class, &work);
         let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
@@ -179,7 +180,7 @@ impl Footprint {
             .and_then(|a| FIRST_AGENT.checked_add(u8::try_from(a.index()).ok()?))
             .filter(|&slot| slot <= LAST_SLOT);
         uses.extend(number.filter(|_| busy > 0).map(|slot| held(slot, busy)));
-        Footprint { uses, pools: Vec::new(), latency: machine.real_latency(class, &work) }
+        Footprint { uses, pools: SmallVec::new(), latency: machine.real_latency(class, &work) }
     }
 
     /// One op after the other.
