@@ -19,11 +19,12 @@
 pub mod footprint;
 pub mod webs;
 
+use super::budget::SearchSteps;
 use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::refine::Extra;
 use super::{
-    CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, ScheduleOptions,
-    Scheduler, Use,
+    CycleModel, Generator, Node, NodeDef, NodeExtra, PoolUse, Problem, RegionSchedule, RegionSummary,
+    ScheduleOptions, Scheduler, Use,
 };
 use crate::agents::{AgentKind, AgentPlan};
 use crate::constraints::{ConstraintMap, Group};
@@ -68,9 +69,40 @@ pub fn schedule_function_with(
     opts: &ScheduleOptions,
     extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
+    let steps = &mut SearchSteps::new(opts.search_steps);
+    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { extra, steps, before: None })
+}
+
+/// One pass over the loops of a function.
+pub struct Pass<'a> {
+    /// Constraints that the function does not show.
+    pub extra: &'a Extra,
+    /// What its searches may use; less afterwards.
+    pub steps: &'a mut SearchSteps,
+    /// Schedules of an earlier pass with the same options: a loop whose problem is the same keeps its schedule.
+    pub before: Option<&'a ScheduleAnalysis>,
+}
+
+/// As [`schedule_function_with`], as one of several passes that share their steps.
+///
+/// # Errors
+/// As [`schedule_function`].
+pub fn schedule_pass(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+    pass: Pass<'_>,
+) -> CodegenResult<ScheduleAnalysis> {
+    let Pass { extra, steps, before } = pass;
     let mut analysis = ScheduleAnalysis::default();
     let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model);
-    for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
+    let loops = innermost_loops(func);
+    steps.begin(loops.iter().map(|&op| depth(func, op)));
+    for (number, for_op) in loops.into_iter().enumerate() {
+        let allowed = steps.grant(depth(func, for_op));
         let (problem, ops) = builder.region(for_op, number, extra)?;
         let fused = std::mem::take(&mut builder.fused);
         let located = |mut e: CodegenError| {
@@ -85,7 +117,16 @@ pub fn schedule_function_with(
             analysis.loops[for_op] = Some(Box::new(empty));
             continue;
         }
-        let schedule = scheduler.schedule(&problem, opts).map_err(located)?;
+        let known = before.and_then(|b| b.region(for_op)).filter(|r| r.problem.is_same(&problem));
+        let schedule = match known {
+            Some(region) => region.schedule.clone(),
+            None => {
+                let mut made = RegionSchedule::default();
+                scheduler.schedule_within(&problem, opts, Some(allowed), &mut made).map_err(located)?;
+                steps.pay(made.stats.steps);
+                made
+            }
+        };
         let mut result = LoopSchedule {
             ii: schedule.ii,
             stage_count: schedule.stage_count,
@@ -109,6 +150,12 @@ pub fn schedule_function_with(
         analysis.regions.push(region);
     }
     Ok(analysis)
+}
+
+/// Loops around a loop.
+fn depth(func: &Function, for_op: Op) -> u32 {
+    let above = std::iter::successors(func.op_parent(for_op), |&op| func.op_parent(op));
+    above.filter(|&op| func.opcode(op) == Opcode::For).count() as u32
 }
 
 /// Program order of the scheduled ops, and a rank of its own for each op of a fused set.

@@ -64,7 +64,7 @@ impl CostBased {
         steps: u64,
     ) -> bool {
         let wide = i64::from(ii);
-        let steps = steps.min(o.exact_steps);
+        let steps = self.draw(steps.min(o.exact_steps));
         if steps == 0
             || !self.ims.prepare(p, g, wide, o.max_stages)
             || !deadline(p, &mut self.ims, g, wide, ends)
@@ -88,7 +88,8 @@ impl CostBased {
             if self.rrt.clear(p, ii, o.rrt_size_threshold).is_err() {
                 return false;
             }
-            let mut left = steps;
+            let given = self.draw(steps);
+            let mut left = given;
             let mut starts = std::mem::take(&mut self.saved);
             starts.clear();
             starts.extend_from_slice(self.starts());
@@ -100,6 +101,7 @@ impl CostBased {
                 self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left)
             };
             self.saved = starts;
+            self.pay(given - left);
             match answer {
                 Answer::Unknown => continue,
                 Answer::Refuted => return false,
