@@ -1,7 +1,12 @@
 //! One budget of search steps per function: never exceeded, shared by loops and rounds, the same each time.
 
-use tileas_codegen::ir::parse_module;
-use tileas_codegen::schedule::{Generator, verify};
+use tileas_codegen::agents::{AgentOptions, plan_agents};
+use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::ir::{Op, parse_module};
+use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::schedule::ddg::{Pass, schedule_pass};
+use tileas_codegen::schedule::refine::Extra;
+use tileas_codegen::schedule::{Generator, ScheduleOptions, Scheduler, SearchSteps, verify};
 use tileas_codegen::{Context, Settings, Stage};
 
 /// Nested loops with a branch and two stores of a tile, cut into slices. Ring depths ask for rounds of refinement, and no
@@ -74,4 +79,33 @@ fn a_function_takes_no_more_steps_than_the_option_allows() {
     }
     // A loop takes more than the first pass leaves: rounds follow, and they search as well.
     assert!(last > 200_000 / 4 * 3, "{last}");
+}
+
+/// A later pass without anything new to ask schedules nothing; a depth limit for one op is something new.
+#[test]
+fn a_loop_whose_problem_is_the_same_keeps_its_schedule() {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
+    let source = &module.functions[0];
+    let plan = plan_agents(source, &*isa, &AgentOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    let options = PlaceOptions { slice_regs: 32, ..PlaceOptions::default() };
+    let (func, plan) = place(source, &plan, &*isa, &options).unwrap_or_else(|e| panic!("{e}"));
+    let (keys, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
+    let o = ScheduleOptions::default();
+    let mut scheduler = Scheduler::new();
+    let mut steps = SearchSteps::new(100_000);
+    let mut pass = |extra: &Extra, before, steps: &mut SearchSteps| {
+        let pass = Pass { extra, steps, before };
+        schedule_pass(&func, &plan, &keys, &*isa, &mut scheduler, &o, pass).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let first = pass(&Extra::default(), None, &mut steps);
+    let used = steps.used();
+    assert!(used > 50_000, "{used}");
+    let again = pass(&Extra::default(), Some(&first), &mut steps);
+    assert_eq!(steps.used(), used);
+    assert_eq!(first.regions[0].schedule, again.regions[0].schedule);
+    let last: Op = *first.regions[0].ops.values().last().expect("ops");
+    let extra = Extra { depths: vec![(last, 1)], ..Extra::default() };
+    assert!(!pass(&extra, Some(&first), &mut steps).regions[0].problem.is_same(&first.regions[0].problem));
+    assert!(steps.used() > used);
 }
