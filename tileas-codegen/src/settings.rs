@@ -293,6 +293,9 @@ settings! {
     arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
     /// Steps of tabu and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
     exact_steps: u64 = 8_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, tabu and
+    /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
+    search_steps: u64 = 4_000_000, "search-steps", Allowed::Int(0, u64::MAX);
     /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.
     optimal_steps: u64 = 200_000, "optimal-steps", Allowed::Int(0, u64::MAX);
     /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
@@ -516,6 +519,7 @@ impl Settings {
             arm_steps: self.arm_steps,
             exact_steps: self.exact_steps,
             optimal_steps: self.optimal_steps,
+            search_steps: self.search_steps,
             lifetime_steps: self.lifetime_steps,
             spill_budget: self.spill_budget,
             latency_ceilings: self.latency_ceilings,
@@ -537,7 +541,7 @@ mod tests {
             "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
-             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 optimal-steps=200000 \
+             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 search-steps=4000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
              pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \

@@ -31,8 +31,9 @@ use crate::pass::{AnalysisManager, Step, legalize};
 use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
+use crate::schedule::ddg::Pass;
 use crate::schedule::refine::Extra;
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SearchSteps};
 use crate::settings::Settings;
 
 /// A compiled kernel.
@@ -114,6 +115,8 @@ impl StageRun {
 pub struct Context {
     constraints: ConstraintMap,
     scheduler: Scheduler,
+    /// What the searches of the kernel at hand have left.
+    steps: SearchSteps,
     lower: LowerScratch,
     /// The placed function of an earlier compilation, for its memory.
     placed: Option<Function>,
@@ -164,6 +167,11 @@ impl Context {
     /// A context without memory of anything.
     pub fn new() -> Context {
         Context::default()
+    }
+
+    /// Steps of searches that the last kernel took, of the option `search-steps`.
+    pub fn search_steps(&self) -> u64 {
+        self.steps.used()
     }
 
     /// Compiles all kernels of a module.
@@ -285,6 +293,7 @@ impl Context {
         state: &mut KernelState,
         warnings: &mut Errors,
     ) -> Result<Option<FunctionInfo>, Errors> {
+        self.steps = SearchSteps::new(job.settings.search_steps);
         if job.keep {
             state.source = print_function(func);
         }
@@ -375,7 +384,7 @@ impl Context {
                         &mut self.scheduler,
                         isa,
                         settings,
-                        &Extra::default(),
+                        Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
                     );
                     known.publish(at, found.map_err(one)?);
                 }
@@ -383,7 +392,7 @@ impl Context {
                     known.get::<ScheduleAnalysis>(at).map_err(one)?;
                     let analysis = known.take().unwrap_or_default();
                     let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
-                    let scheduler = &mut self.scheduler;
+                    let scheduler = (&mut self.scheduler, &mut self.steps);
                     let (analysis, buffers) =
                         wiring::assign_and_refine(at, plan, analysis, keys, scheduler, isa, settings)
                             .map_err(one)?;

@@ -18,8 +18,9 @@ use crate::constraints::ConstraintMap;
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
+use crate::schedule::ddg::Pass;
 use crate::schedule::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SearchSteps};
 use crate::settings::Settings;
 
 /// Registers of a thread that addresses and loop control take.
@@ -31,6 +32,8 @@ pub(super) struct Refiner<'a> {
     pub plan: &'a AgentPlan,
     pub constraints: &'a ConstraintMap,
     pub scheduler: &'a mut Scheduler,
+    /// What the searches of the function have left.
+    pub steps: &'a mut SearchSteps,
     pub isa: &'a dyn TargetIsa,
     pub settings: &'a Settings,
 }
@@ -98,7 +101,7 @@ impl Refiner<'_> {
             };
             let mut extra = Extra::default();
             kept.iter().chain(&trial.members).for_each(|&n| extra.add(&known[n as usize]));
-            let reason = match self.attempt(&extra) {
+            let reason = match self.attempt(&extra, &best.0) {
                 Err(e) => Err(e.message),
                 Ok(next) => {
                     let now = self.cycles_of(&next, for_op);
@@ -155,9 +158,14 @@ impl Refiner<'_> {
         Ok(best)
     }
 
-    fn attempt(&mut self, extra: &Extra) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-        let Refiner { func, plan, constraints, scheduler, isa, settings } = self;
-        let next = wiring::schedule(func, plan, constraints, scheduler, *isa, settings, extra)?;
+    fn attempt(
+        &mut self,
+        extra: &Extra,
+        before: &ScheduleAnalysis,
+    ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
+        let Refiner { func, plan, constraints, scheduler, steps, isa, settings } = self;
+        let pass = Pass { extra, steps, before: Some(before) };
+        let next = wiring::schedule(func, plan, constraints, scheduler, *isa, settings, pass)?;
         let assigned = wiring::buffers(func, plan, &next, *isa, settings)?;
         Ok((next, assigned))
     }

@@ -10,10 +10,10 @@ use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::materialize::MaterializeScratch;
-use crate::schedule::Scheduler;
-use crate::schedule::ddg::schedule_function_with;
+use crate::schedule::ddg::{Pass, schedule_pass};
 use crate::schedule::handoff::ScheduleAnalysis;
 use crate::schedule::refine::Extra;
+use crate::schedule::{Scheduler, SearchSteps};
 use crate::settings::Settings;
 
 /// Storage and channels of a kernel.
@@ -26,12 +26,12 @@ pub(super) fn assign_and_refine(
     plan: &AgentPlan,
     analysis: ScheduleAnalysis,
     constraints: &ConstraintMap,
-    scheduler: &mut Scheduler,
+    (scheduler, steps): (&mut Scheduler, &mut SearchSteps),
     isa: &dyn TargetIsa,
     settings: &Settings,
 ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
     let assigned = buffers(func, plan, &analysis, isa, settings)?;
-    Refiner { func, plan, constraints, scheduler, isa, settings }.run(analysis, assigned)
+    Refiner { func, plan, constraints, scheduler, steps, isa, settings }.run(analysis, assigned)
 }
 
 /// Schedules every innermost loop of a placed function.
@@ -42,11 +42,11 @@ pub(super) fn schedule(
     scheduler: &mut Scheduler,
     isa: &dyn TargetIsa,
     settings: &Settings,
-    extra: &Extra,
+    pass: Pass<'_>,
 ) -> CodegenResult<ScheduleAnalysis> {
     let options = settings.schedule_options();
-    let extra = &Extra { fuse_reads: settings.fuse_reads, ..extra.clone() };
-    schedule_function_with(func, plan, constraints, isa, scheduler, &options, extra)
+    let extra = &Extra { fuse_reads: settings.fuse_reads, ..pass.extra.clone() };
+    schedule_pass(func, plan, constraints, isa, scheduler, &options, Pass { extra, ..pass })
 }
 
 /// Storage webs, channels, depths and memory.

@@ -284,6 +284,7 @@ pub static PASSES: &[PassInfo] = &[
             "permute-budget",
             "arm-steps",
             "exact-steps",
+            "search-steps",
             "lifetime-steps",
             "spill-budget",
             "fuse-reads",

@@ -42,6 +42,10 @@ const WITHOUT_SHIFT: u32 = 32;
 /// Ops up to which a loop gets all of `exact-steps`; larger ones get less, since their steps take longer
 /// and their II is searched for in more places.
 const FULL_BUDGET: u64 = 64;
+/// The arms get at most one part in this many of what is allowed.
+const ARMS_PART: u64 = 8;
+/// One part in this many is kept for what follows the search.
+const KEPT_PART: u64 = 64;
 /// Eighths of the steps that tabu search gets.
 const TABU_EIGHTHS: u64 = 4;
 /// Parts in which it uses them.
@@ -75,6 +79,13 @@ pub(super) struct CostBased {
     pub(super) exact: Exact,
     pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
+    /// Steps that whoever asks for the schedule still allows, and those used; where all are allowed, neither is a limit.
+    allowed: u64,
+    spent: u64,
+    /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
+    weight: u64,
+    /// Less was allowed than the options do.
+    pub limited: bool,
     /// Steps kept for the way down.
     exact_reserve: u64,
     /// Steps of tabu search and of exact search for this loop, and those of the first still to be used.
@@ -89,6 +100,8 @@ pub(super) struct CostBased {
     pub(super) first_failed: u32,
     pub(super) rows_failed: u32,
     pub(super) saved: Vec<i64>,
+    /// What windows ask of slots.
+    pub(super) spans: Vec<super::stages::Span>,
     best: Vec<i64>,
     pub attempts: u32,
     /// Who found the last success.
@@ -101,6 +114,31 @@ pub(super) struct CostBased {
 }
 
 impl CostBased {
+    /// How many steps all searches of the next problem may use together.
+    pub fn allow(&mut self, steps: Option<u64>, ops: usize) {
+        self.weight = (ops as u64).max(FULL_BUDGET);
+        let raw = |steps: u64| (u128::from(steps) * u128::from(FULL_BUDGET) / u128::from(self.weight)) as u64;
+        self.allowed = steps.map_or(u64::MAX, raw);
+        (self.spent, self.limited) = (0, false);
+    }
+
+    /// What may be used of so many steps.
+    pub(super) fn draw(&self, steps: u64) -> u64 {
+        steps.min(self.allowed)
+    }
+
+    pub(super) fn pay(&mut self, steps: u64) {
+        self.spent = self.spent.saturating_add(steps);
+        if self.allowed < u64::MAX {
+            self.allowed = self.allowed.saturating_sub(steps);
+        }
+    }
+
+    /// Steps used since [`CostBased::allow`], those of large loops with their weight.
+    pub fn used_steps(&self) -> u64 {
+        (u128::from(self.spent) * u128::from(self.weight)).div_ceil(FULL_BUDGET.into()) as u64
+    }
+
     /// Searches II in `bound..=cap`. The starts of a success are in [`CostBased::starts`].
     pub fn search(
         &mut self,
@@ -116,6 +154,12 @@ impl CostBased {
             n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,
             _ => options.exact_steps,
         };
+        // What squeezing and shortening take is little; a part is kept for them.
+        if self.allowed < u64::MAX {
+            let most = self.allowed - self.allowed / KEPT_PART;
+            self.limited = most < self.budget;
+            self.budget = self.budget.min(most);
+        }
         self.tabu_left = self.budget / 8 * TABU_EIGHTHS;
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
@@ -129,7 +173,7 @@ impl CostBased {
         self.closure.clear();
         self.rrt.forget();
         self.mirrored = false;
-        self.driver.arms.steps = options.arm_steps;
+        self.driver.arms.steps = options.arm_steps.min(self.allowed / ARMS_PART);
         self.driver.arms.gates.seed(p);
         self.steps = 0;
         self.out_of_steps = false;
@@ -258,7 +302,7 @@ impl CostBased {
 
     /// Tabu and exact search below a success, while steps are left.
     fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        if !o.rungs.has(Rung::Exact) || found == self.proven || self.budget == 0 {
+        if !o.rungs.has(Rung::Exact) || found == self.proven || self.budget == 0 || self.allowed == 0 {
             return found;
         }
         // What is left of the way up goes to the way down.
@@ -297,14 +341,15 @@ impl CostBased {
         let slice = steps / TABU_SLICES;
         let mut stride = ((found - self.proven) / 3).max(1);
         let mut below = 0;
-        while found > self.proven && left > 0 {
+        while found > self.proven && left > 0 && self.allowed > 0 {
             let ii = found.saturating_sub(stride + below).max(self.proven);
             self.tabu_seed = self.tabu_seed.wrapping_add(1);
             let far = stride > 1;
-            let mut share = left.min(if far { slice / 8 } else { slice } + 1);
+            let mut share = self.draw(left.min(if far { slice / 8 } else { slice } + 1));
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
             let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
-            left = left.saturating_sub(share.max(setup));
+            let price = share.max(setup);
+            left = left.saturating_sub(price);
             share = share.saturating_sub(setup);
             let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
                 && self.closure.build(g, ii)
@@ -337,6 +382,7 @@ impl CostBased {
                 }
             }
             left += share;
+            self.pay(self.draw(price - share));
         }
         found
     }
@@ -444,7 +490,8 @@ impl CostBased {
         known: Option<u32>,
         budget: &mut u64,
     ) -> Answer {
-        let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
+        let fits = self.allowed > 0
+            && self.ims.prepare(p, g, ii.into(), o.max_stages)
             && self.closure.build(g, ii)
             && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
         if !fits {
@@ -452,7 +499,11 @@ impl CostBased {
         }
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let guide = known.map(|from| (&self.best[..], from));
-        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, guide, budget);
+        let share = (*budget).min(self.allowed);
+        let mut rest = share;
+        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, guide, &mut rest);
+        *budget -= share - rest;
+        self.pay(share - rest);
         if answer == Answer::Found {
             self.best.clear();
             self.best.extend_from_slice(&self.ims.start);

@@ -22,6 +22,7 @@ pub mod webs;
 
 pub use memory::Memory;
 
+use super::budget::SearchSteps;
 use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::refine::Extra;
 use super::{
@@ -72,10 +73,41 @@ pub fn schedule_function_with(
     opts: &ScheduleOptions,
     extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
+    let steps = &mut SearchSteps::new(opts.search_steps);
+    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { extra, steps, before: None })
+}
+
+/// One pass over the loops of a function.
+pub struct Pass<'a> {
+    /// Constraints that the function does not show.
+    pub extra: &'a Extra,
+    /// What its searches may use; less afterwards.
+    pub steps: &'a mut SearchSteps,
+    /// Schedules of an earlier pass with the same options: a loop whose problem is the same keeps its schedule.
+    pub before: Option<&'a ScheduleAnalysis>,
+}
+
+/// As [`schedule_function_with`], as one of several passes that share their steps.
+///
+/// # Errors
+/// As [`schedule_function`].
+pub fn schedule_pass(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+    pass: Pass<'_>,
+) -> CodegenResult<ScheduleAnalysis> {
+    let Pass { extra, steps, before } = pass;
     let memory = std::mem::take(&mut scheduler.memory);
     let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model, memory);
     let mut analysis = builder.memory.analysis();
-    for (number, for_op) in innermost_loops(func).into_iter().enumerate() {
+    let loops = innermost_loops(func);
+    steps.begin(loops.iter().map(|&op| depth(func, op)));
+    for (number, for_op) in loops.into_iter().enumerate() {
+        let allowed = steps.grant(depth(func, for_op));
         let ScheduledRegion { problem, mut schedule, ops, fused, .. } =
             builder.region(for_op, number, extra)?;
         let located = |mut e: CodegenError| {
@@ -91,7 +123,14 @@ pub fn schedule_function_with(
             analysis.loops[for_op] = Some(empty);
             continue;
         }
-        scheduler.schedule_into(&problem, opts, &mut schedule).map_err(located)?;
+        let known = before.and_then(|b| b.region(for_op)).filter(|r| r.problem.is_same(&problem));
+        match known {
+            Some(region) => schedule = region.schedule.clone(),
+            None => {
+                scheduler.schedule_within(&problem, opts, Some(allowed), &mut schedule).map_err(located)?;
+                steps.pay(schedule.stats.steps);
+            }
+        }
         let mut result = builder.memory.loop_schedule();
         result.ii = schedule.ii;
         result.stage_count = schedule.stage_count;
@@ -114,6 +153,12 @@ pub fn schedule_function_with(
     }
     scheduler.memory = builder.memory;
     Ok(analysis)
+}
+
+/// Loops around a loop.
+fn depth(func: &Function, for_op: Op) -> u32 {
+    let above = std::iter::successors(func.op_parent(for_op), |&op| func.op_parent(op));
+    above.filter(|&op| func.opcode(op) == Opcode::For).count() as u32
 }
 
 /// Program order of the scheduled ops, and a rank of its own for each op of a fused set.
@@ -321,7 +366,9 @@ impl<'a> Builder<'a> {
         self.web_edges(body);
         self.memory_edges();
         for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
-            if let (Some(from), Some(to)) = (self.memory.node_of[e.from].expand(), self.memory.node_of[e.to].expand()) {
+            if let (Some(from), Some(to)) =
+                (self.memory.node_of[e.from].expand(), self.memory.node_of[e.to].expand())
+            {
                 self.memory.edges.order(from, to, e.latency.max(0) as u32, e.distance);
             }
         }
@@ -378,7 +425,8 @@ impl<'a> Builder<'a> {
     /// without any.
     fn reads_known_before(&mut self, op: Op, first: Op) -> bool {
         let func = self.func;
-        let (mut seen, mut stack) = (std::mem::take(&mut self.memory.walked), std::mem::take(&mut self.memory.stack));
+        let (mut seen, mut stack) =
+            (std::mem::take(&mut self.memory.walked), std::mem::take(&mut self.memory.stack));
         seen.clear();
         stack.clear();
         stack.extend_from_slice(func.operands(op));
@@ -454,7 +502,9 @@ impl<'a> Builder<'a> {
         let mut distance = 0;
         while !self.memory.level.is_empty() {
             while let Some(v) = self.memory.level.pop() {
-                if !self.memory.live.contains(v) || std::mem::replace(&mut self.memory.seen[v], self.memory.epoch) == self.memory.epoch {
+                if !self.memory.live.contains(v)
+                    || std::mem::replace(&mut self.memory.seen[v], self.memory.epoch) == self.memory.epoch
+                {
                     continue;
                 }
                 match func.value_def(v) {

@@ -137,6 +137,11 @@ pub fn check(p: &Problem, options: &ScheduleOptions, warm: &mut Scheduler) -> Ve
     let cold = Scheduler::new().schedule(p, options).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(schedule, cold, "a warm scheduler gave another answer");
     let mut again = RegionSchedule::default();
+    for allowed in [0, options.exact_steps / 3] {
+        warm.schedule_within(p, options, Some(allowed), &mut again).unwrap_or_else(|e| panic!("{e}"));
+        assert!(verify::verify(p, &again).is_empty());
+        assert!(again.stats.steps <= allowed, "{} steps of {allowed}", again.stats.steps);
+    }
     let serial = ScheduleOptions { scheduler: super::SchedulerChoice::Serial, ..options.clone() };
     warm.schedule_into(p, &serial, &mut again).unwrap_or_else(|e| panic!("{e}"));
     assert!(verify::verify(p, &again).is_empty());

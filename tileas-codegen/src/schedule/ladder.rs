@@ -216,7 +216,7 @@ impl CostBased {
 
     /// The rungs made of arms. A success is in `ims.start`, and in the table.
     fn climb_arms(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> Option<Rung> {
-        let total = self.driver.arms.steps;
+        let total = self.draw(self.driver.arms.steps);
         let share = total / ARMS_WAY_UP;
         let arms = [Rung::DeepestRetry, Rung::InitialPlacement, Rung::CostBasedPlacement];
         // Closing the distances is paid for, also where the arms give up at once: else every II of a long way up costs it.
@@ -225,6 +225,7 @@ impl CostBased {
             return None;
         }
         self.driver.arms.steps = total - setup;
+        self.pay(setup);
         // Without closed distances a seat that nothing evicts is mostly in somebody's way: larger loops have no arms.
         if !self.closure.build(g, ii) {
             return None;
@@ -263,6 +264,7 @@ impl CostBased {
             }
         }
         self.driver.arms.steps = total.saturating_sub(used);
+        self.pay(self.draw(used - setup));
         if found.is_some() {
             self.ims.start.clear();
             self.ims.start.extend_from_slice(&self.driver.arms.seats);
@@ -279,7 +281,7 @@ impl CostBased {
         ii: u32,
         parts: u64,
     ) -> bool {
-        let share = self.exact_left / parts;
+        let share = self.draw(self.exact_left / parts);
         let setup = setup_steps(g);
         if share <= setup || !self.closure.build(g, ii) || !self.clear_table(p, o, ii) {
             return false;
@@ -288,6 +290,7 @@ impl CostBased {
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let answer = self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left);
         self.exact_left -= share - left;
+        self.pay(share - left);
         match answer {
             Answer::Found => self.finish(p, g, o, ii),
             Answer::Refuted => {

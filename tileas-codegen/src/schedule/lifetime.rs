@@ -230,11 +230,12 @@ impl CostBased {
     /// Improves the success in `best`.
     pub(super) fn shorten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) {
         let told = |u: Node| p.extra(u).simt_agent.is_some() || p.extra(u).ring_bytes > 0;
-        if o.lifetime_steps == 0 || !p.nodes().any(told) {
+        let given = self.draw(o.lifetime_steps);
+        if given == 0 || !p.nodes().any(told) {
             return;
         }
         let mut life = std::mem::take(&mut self.life);
-        let mut steps = o.lifetime_steps;
+        let mut steps = given;
         life.lives.build(p);
         let mut cost = life.lives.cost(self.starts(), i64::from(ii));
         if cost.skew > 0 {
@@ -246,6 +247,7 @@ impl CostBased {
             self.move_ops(&mut life, p, g, o, ii, cost, &mut steps);
         }
         self.life = life;
+        self.pay(given - steps);
     }
 
     /// Attempts with the ops of each agent within `turns` of the interval, fewest first.

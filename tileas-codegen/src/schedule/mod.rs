@@ -12,6 +12,7 @@
 pub mod analysis;
 mod arms;
 pub mod bounds;
+pub mod budget;
 mod closure;
 mod compact;
 mod cost_based;
@@ -52,6 +53,7 @@ pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status};
 pub use bounds::Bounds;
+pub use budget::SearchSteps;
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 pub use options::{
@@ -114,7 +116,22 @@ impl Scheduler {
         options: &ScheduleOptions,
         out: &mut RegionSchedule,
     ) -> CodegenResult<()> {
+        self.schedule_within(problem, options, None, out)
+    }
+
+    /// As [`Scheduler::schedule_into`], with at most so many steps of searches; [`Stats::steps`] says what was used.
+    ///
+    /// # Errors
+    /// As [`Scheduler::schedule_into`].
+    pub fn schedule_within(
+        &mut self,
+        problem: &Problem,
+        options: &ScheduleOptions,
+        steps: Option<u64>,
+        out: &mut RegionSchedule,
+    ) -> CodegenResult<()> {
         out.clear();
+        self.cost.allow(steps, problem.num_nodes());
         options.scheduler.check()?;
         out.name.push_str(problem.name());
         let mut errors = Vec::new();
@@ -148,6 +165,7 @@ impl Scheduler {
         out.stats.rung = self.cost.rung;
         // What is proven to be shortest needs no more steps.
         let least = out.bounds.max().max(self.cost.proven);
+        out.stats.curtailed = self.cost.limited && found != Some(least);
         out.status.budget_exceeded = self.cost.out_of_steps && found != Some(least);
         if out.status.budget_exceeded {
             let text =
@@ -172,6 +190,7 @@ impl Scheduler {
                     self.cost.keep(&before);
                 }
             }
+            out.stats.steps = self.cost.used_steps();
             let longest = problem.nodes().zip(self.cost.starts());
             let finish = longest.map(|(n, &t)| t as u64 + u64::from(problem.latency(n))).max().unwrap_or(0);
             out.ii = ii;
@@ -180,6 +199,7 @@ impl Scheduler {
             out.stats.ii_is_optimal = ii <= self.cost.proven;
             return check_optimal(problem, out);
         }
+        out.stats.steps = self.cost.used_steps();
         let report = self.cost.report(problem, cap.max(1));
         if options.require_pipelining {
             let mut error = CodegenError::new(Code::E0401, Loc::NONE, "failed to find a schedule");

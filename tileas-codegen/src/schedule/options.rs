@@ -191,6 +191,9 @@ pub struct ScheduleOptions {
     /// Steps of tabu and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
     /// default 8 000 000; 0: neither). Above 64 ops the square of 64 / ops of them.
     pub exact_steps: u64,
+    /// Steps of all searches of one function together, its loops and the rounds of refinement (`search-steps`, default
+    /// 4 000 000; 0: none). A problem that is scheduled by itself has the budgets above alone. See [`super::budget`].
+    pub search_steps: u64,
     /// Seed of sampled priorities (`seed`, default 0).
     pub seed: u64,
 }
@@ -221,6 +224,7 @@ impl Default for ScheduleOptions {
             lifetime_steps: 4_000,
             exact_steps: 8_000_000,
             optimal_steps: 200_000,
+            search_steps: 4_000_000,
             seed: 0,
         }
     }
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!((o.arm_policy, o.g2_horizon), Default::default());
         assert_eq!((o.permute_budget, o.arm_steps, o.spill_budget), (24, 60_000, None));
         assert_eq!((o.latency_ceilings, o.rungs, o.lifetime_steps), (false, Rungs::ALL, 4_000));
-        assert_eq!((o.exact_steps, o.optimal_steps), (8_000_000, 200_000));
+        assert_eq!((o.exact_steps, o.optimal_steps, o.search_steps), (8_000_000, 200_000, 4_000_000));
         assert_eq!((o.rrt_size_threshold, o.limits.max_ops, o.limits.max_edges), (4096, 100_000, 1_000_000));
     }
 }

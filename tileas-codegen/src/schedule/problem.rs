@@ -195,7 +195,7 @@ impl ProblemError {
     }
 }
 
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct TextRange(u32, u32);
 
 /// The scheduling problem of one loop.
@@ -234,6 +234,61 @@ impl Problem {
     /// An empty problem.
     pub fn new(name: &str) -> Problem {
         Problem { name: name.to_owned(), ..Problem::default() }
+    }
+
+    /// Whether two problems have the same ops, resources and dependences in the same order, and so the same schedules.
+    pub fn is_same(&self, other: &Problem) -> bool {
+        let Problem {
+            name,
+            summary,
+            slots,
+            pools,
+            text,
+            ids,
+            op_names,
+            latency,
+            span,
+            use_ranges,
+            uses,
+            pool_ranges,
+            pool_uses,
+            groups,
+            group_ids,
+            group_sizes,
+            // Follows from the ids.
+            group_of_id: _,
+            max_depth,
+            force_serial,
+            loc,
+            extra,
+            edges,
+            order_only,
+            members,
+            // Memory only.
+            spare_names: _,
+        } = self;
+        let graph = *edges == other.edges
+            && edges.keys().all(|e| order_only.contains(e) == other.order_only.contains(e))
+            && *latency == other.latency
+            && *span == other.span
+            && *extra == other.extra;
+        let asks = || {
+            *use_ranges == other.use_ranges
+                && *uses == other.uses
+                && *pool_ranges == other.pool_ranges
+                && *pool_uses == other.pool_uses
+                && (slots, pools) == (&other.slots, &other.pools)
+        };
+        let rules = || {
+            (groups, group_ids, group_sizes) == (&other.groups, &other.group_ids, &other.group_sizes)
+                && (max_depth, force_serial, summary)
+                    == (&other.max_depth, &other.force_serial, &other.summary)
+        };
+        let words = || {
+            (name, text, ids, op_names) == (&other.name, &other.text, &other.ids, &other.op_names)
+                && (loc, members) == (&other.loc, &other.members)
+        };
+        graph && asks() && rules() && words()
     }
 
     /// Forgets everything, keeps the allocations.

@@ -44,6 +44,9 @@ fn write_table(out: &mut String, p: &Problem, s: &RegionSchedule) -> std::fmt::R
     if s.status.budget_exceeded {
         write!(out, ", budget exceeded")?;
     }
+    if s.stats.curtailed {
+        write!(out, ", steps of the function spent")?;
+    }
     if s.status.truncated {
         write!(out, ", truncated")?;
     }

@@ -15,7 +15,8 @@ use super::exact::Answer;
 use super::graph::Graph;
 use super::ims::{Ims, NEVER, Outcome, Priority};
 use super::options::{Rung, ScheduleOptions};
-use super::problem::{Node, Problem};
+use super::problem::{Node, Problem, Slot};
+use cranelift_entity::EntityRef;
 
 /// Steps of each search for one stage less, and for a finish one stage earlier.
 const STEPS: u64 = 20_000;
@@ -64,10 +65,11 @@ impl CostBased {
         steps: u64,
     ) -> bool {
         let wide = i64::from(ii);
-        let steps = steps.min(o.exact_steps);
+        let steps = self.draw(steps.min(o.exact_steps));
         if steps == 0
             || !self.ims.prepare(p, g, wide, o.max_stages)
             || !deadline(p, &mut self.ims, g, wide, ends)
+            || overfull(p, &self.ims, &mut self.spans)
         {
             return false;
         }
@@ -88,7 +90,8 @@ impl CostBased {
             if self.rrt.clear(p, ii, o.rrt_size_threshold).is_err() {
                 return false;
             }
-            let mut left = steps;
+            let given = self.draw(steps);
+            let mut left = given;
             let mut starts = std::mem::take(&mut self.saved);
             starts.clear();
             starts.extend_from_slice(self.starts());
@@ -100,6 +103,7 @@ impl CostBased {
                 self.exact.solve(g, &self.closure, rrt, ims, ii, &mut left)
             };
             self.saved = starts;
+            self.pay(given - left);
             match answer {
                 Answer::Unknown => continue,
                 Answer::Refuted => return false,
@@ -147,6 +151,85 @@ fn deadline(p: &Problem, ims: &mut Ims, g: &Graph, ii: i64, ends: (i64, i64)) ->
         }
         if !changed {
             return true;
+        }
+    }
+}
+
+/// A reservation: its slot, the earliest it can begin, the latest it can end, units times cycles.
+pub(super) type Span = (Slot, i64, i64, i64);
+
+/// Whether the windows ask more of a slot within some span of one iteration than it can do there. What one iteration holds
+/// at a time is held in one row, so that the capacity of the row is that of the cycle.
+fn overfull(p: &Problem, ims: &Ims, spans: &mut Vec<Span>) -> bool {
+    spans.clear();
+    for u in p.nodes() {
+        let (early, late) = (ims.early[u.index()], ims.late[u.index()]);
+        spans.extend(p.uses(u).iter().map(|r| {
+            let (from, cycles) = (i64::from(r.offset), i64::from(r.duration));
+            let work = cycles.saturating_mul(r.occupancy.into());
+            (r.slot, early.saturating_add(from), late.saturating_add(from).saturating_add(cycles), work)
+        }));
+    }
+    // Of one slot, what begins last comes first.
+    spans.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
+    spans.chunk_by(|a, b| a.0 == b.0).any(|all| {
+        let capacity = i64::from(p.slots()[all[0].0].capacity);
+        all.iter().any(|&(_, _, end, _)| {
+            let mut work = 0_i64;
+            all.iter().filter(|s| s.2 <= end).any(|s| {
+                work = work.saturating_add(s.3);
+                work > capacity.saturating_mul(end - s.1)
+            })
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::{NodeDef, Use};
+    use super::*;
+
+    /// Ops of `cycles` on one slot of that capacity.
+    fn ops(capacity: u32, cycles: &[u32]) -> (Problem, Ims) {
+        let mut p = Problem::new("k");
+        let slot = p.add_slot(0, "s", capacity);
+        for (k, &duration) in cycles.iter().enumerate() {
+            let uses = [Use { slot, offset: 1, duration, occupancy: 1 }];
+            p.add_node(&NodeDef { id: &k.to_string(), latency: 1, uses: &uses, ..NodeDef::default() });
+        }
+        (p, Ims::default())
+    }
+
+    /// Windows that some placement respects are never refused; tight ones that none does are.
+    #[test]
+    fn spans_that_cannot_hold_their_work() {
+        let full = |capacity, cycles: &[u32], windows: &[(i64, i64)]| {
+            let (p, mut ims) = ops(capacity, cycles);
+            (ims.early, ims.late) = windows.iter().copied().unzip();
+            overfull(&p, &ims, &mut Vec::new())
+        };
+        // Two of 8 that must both end by 16, or by 15.
+        assert!(!full(1, &[8, 8], &[(0, 8), (0, 8)]));
+        assert!(full(1, &[8, 8], &[(0, 7), (0, 7)]));
+        assert!(!full(2, &[8, 8], &[(0, 7), (0, 7)]));
+        assert!(full(2, &[8, 8, 2], &[(0, 0), (0, 0), (3, 5)]));
+        // The first may begin before the others can.
+        assert!(!full(1, &[4, 4, 4], &[(0, 8), (4, 8), (4, 8)]));
+        assert!(full(1, &[4, 4, 4], &[(1, 8), (4, 8), (4, 8)]));
+        // Placements one behind the other, with windows around them.
+        for seed in 0..200_i64 {
+            let cycles: Vec<u32> = (0..6).map(|k| 1 + ((seed * 7 + k * 13) % 5) as u32).collect();
+            let mut at = 0;
+            let windows: Vec<(i64, i64)> = cycles
+                .iter()
+                .zip(0..)
+                .map(|(&c, k)| {
+                    let start = at;
+                    at += i64::from(c);
+                    (start - (seed + k) % 4, start + (seed * k) % 3)
+                })
+                .collect();
+            assert!(!full(1, &cycles, &windows), "{cycles:?} {windows:?}");
         }
     }
 }

@@ -235,6 +235,7 @@ impl Picture {
             (s.stats.ii_is_optimal, ", optimal"),
             (s.status.serial_fallback, ", fallback"),
             (s.status.budget_exceeded, ", budget exceeded"),
+            (s.stats.curtailed, ", steps of the function spent"),
             (s.status.truncated, ", truncated"),
         ] {
             if on {

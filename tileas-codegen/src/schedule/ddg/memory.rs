@@ -77,7 +77,8 @@ impl Memory {
         &mut self,
         name: &str,
     ) -> (Problem, RegionSchedule, PrimaryMap<Node, Op>, Vec<(Node, Op)>) {
-        let Some(ScheduledRegion { mut problem, schedule, mut ops, mut fused, .. }) = self.regions.pop() else {
+        let Some(ScheduledRegion { mut problem, schedule, mut ops, mut fused, .. }) = self.regions.pop()
+        else {
             return (Problem::new(name), RegionSchedule::default(), PrimaryMap::new(), Vec::new());
         };
         problem.clear(name);

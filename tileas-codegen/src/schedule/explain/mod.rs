@@ -226,6 +226,9 @@ pub fn explain_region(
     if let Some(o) = &schedule.optimality {
         notes.push(format!("exact mode: {o} ({} steps)", o.steps));
     }
+    if schedule.stats.curtailed {
+        notes.push("the steps of the function were used up (option `search-steps`)".to_owned());
+    }
     if let Some(failure) = &schedule.failure {
         notes.extend(failure.lines(problem));
     }
