@@ -13,6 +13,7 @@ pub(crate) mod write;
 use crate::nvvm::{
     Bb, Function, Guard, Linkage, Module, Operand, ParamKind, PtxOp, Reg, RegTy, SymKind, Verified,
 };
+use crate::regalloc::Liveness;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use std::fmt::Write;
 use write::{LOCAL_AREA, Spelling, Text, push_comment, push_inst, push_u32};
@@ -68,8 +69,8 @@ pub struct PtxEmitter {
 struct Names {
     /// By register; of unused ones, anything. Registers are printed several times, so their names are spelled once.
     names: Vec<Name>,
-    /// By register, whether it is used.
-    used: Vec<bool>,
+    /// By register, whether something writes it, where that was not known.
+    written: Vec<u32>,
     label: SecondaryMap<Bb, u32>,
 }
 
@@ -154,9 +155,9 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { names: _, used, label }, targets, comment_order, comment_at, body } = self;
+        let Self { names: Names { names: _, written, label }, targets, comment_order, comment_at, body } = self;
         body.clear();
-        used.clear();
+        written.clear();
         label.clear();
         comment_at.clear();
         targets.clear();
@@ -165,6 +166,17 @@ impl PtxEmitter {
 
     /// Appends the module's PTX to `out`.
     pub fn emit(&mut self, module: Verified<'_>, options: &PtxOptions, out: &mut String) -> PtxInfo {
+        self.emit_knowing(module, None, options, out)
+    }
+
+    /// As [`PtxEmitter::emit`]; `liveness`, if given, is that of the module's only function as it is now.
+    pub(crate) fn emit_knowing(
+        &mut self,
+        module: Verified<'_>,
+        liveness: Option<&Liveness>,
+        options: &PtxOptions,
+        out: &mut String,
+    ) -> PtxInfo {
         let version = module.version().max(options.min_version);
         let module = module.module();
         let _ = write!(
@@ -186,7 +198,9 @@ impl PtxEmitter {
         if !module.symbols.is_empty() {
             out.push('\n');
         }
-        let functions = module.functions.iter().map(|f| self.function(module, f, options, out)).collect();
+        let known = liveness.filter(|_| module.functions.len() == 1);
+        let functions =
+            module.functions.iter().map(|f| self.function(module, f, known, options, out)).collect();
         PtxInfo { version, functions }
     }
 
@@ -194,11 +208,12 @@ impl PtxEmitter {
         &mut self,
         module: &Module,
         func: &Function,
+        liveness: Option<&Liveness>,
         options: &PtxOptions,
         out: &mut String,
     ) -> FunctionInfo {
         self.clear();
-        let registers = self.number(func);
+        let registers = self.number(func, liveness);
         let comments = options.comments && !func.comments.is_empty();
         if comments {
             self.comment_order.extend(0..func.comments.len() as u32);
@@ -283,42 +298,43 @@ impl PtxEmitter {
     }
 
     /// Numbers used registers and labels; returns the counts per type.
-    fn number(&mut self, func: &Function) -> [u32; 5] {
-        let Self { names: Names { names, used, label }, targets, .. } = self;
-        used.resize(func.num_regs(), false);
+    fn number(&mut self, func: &Function, liveness: Option<&Liveness>) -> [u32; 5] {
+        let Self { names: Names { names, written, label }, targets, .. } = self;
         label.resize(func.blocks.len());
-        if names.len() < used.len() {
-            names.resize(used.len(), Name::default());
-        }
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
-            let mut at = func.first_inst(bb);
-            while let Some(inst) = at {
-                at = func.next_inst(inst);
-                let look = func.look(inst);
-                // The verifier has seen that no register is read that nothing writes.
-                match *look.results_and_sources().0 {
-                    [] if look.op.is_branch() => match branch(func, bb, inst, next) {
-                        Branch::Skip => {}
-                        Branch::Inverted { target, .. } => {
-                            targets.insert(target);
-                        }
-                        Branch::AsIs => {
-                            if let [Operand::Block(t)] = *look.operands {
-                                targets.insert(t);
-                            }
-                        }
-                    },
-                    [Operand::Reg(r)] => used[r.index()] = true,
-                    _ => look.visit_writes(|r| used[r.index()] = true),
+            // Branches stand at the end of a block.
+            let mut at = func.last_inst(bb);
+            while let Some(inst) = at.filter(|&inst| func.op(inst).is_branch()) {
+                at = func.prev_inst(inst);
+                match (branch(func, bb, inst, next), func.operands(inst)) {
+                    (Branch::Skip, _) => {}
+                    (Branch::Inverted { target, .. }, _) | (Branch::AsIs, &[Operand::Block(target)]) => {
+                        targets.insert(target);
+                    }
+                    (Branch::AsIs, _) => {}
                 }
             }
         }
+        // The verifier has seen that no register is read that nothing writes.
+        let written = match liveness {
+            Some(liveness) => liveness.written(),
+            None => {
+                written.resize(func.num_regs(), 0);
+                for inst in func.layout().iter().flat_map(|&bb| func.insts(bb)) {
+                    func.visit_writes(inst, |r| written[r.index()] = 1);
+                }
+                written
+            }
+        };
+        if names.len() < written.len() {
+            names.resize(written.len(), Name::default());
+        }
         let mut counts = [0; 5];
         let mut unused = RegTy::ALL.map(Name::first);
-        for ((name, &used), &ty) in names.iter_mut().zip(&*used).zip(func.reg_ty.values()) {
-            if used {
+        for ((name, &written), &ty) in names.iter_mut().zip(written).zip(func.reg_ty.values()) {
+            if written != 0 {
                 let next = &mut unused[ty as usize];
                 *name = next.with_comma();
                 next.count_up();

@@ -7,7 +7,7 @@
 //! few, since most registers are temporaries of one block, and only they have a bit in the sets. Cost: one pass over
 //! the instructions, then O(blocks × exposed / 64) per round, and few rounds, since blocks are visited backwards.
 
-use crate::nvvm::{Bb, Function, Reg};
+use crate::nvvm::{Bb, Function, Look, Reg};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 /// Which registers are live where.
@@ -64,10 +64,7 @@ impl Liveness {
             let mut at = func.first_inst(bb);
             while let Some(inst) = at {
                 at = func.next_inst(inst);
-                let look = func.look(inst);
-                look.visit_reads(|r| self.read(r));
-                let guarded = look.guard.is_some();
-                look.visit_writes(|r| self.write(r, guarded));
+                self.note(func.look(inst));
             }
         }
         self.solve(func);
@@ -95,6 +92,14 @@ impl Liveness {
         }
         self.stamp = row as u32 + 1;
         self.row[bb] = self.stamp;
+    }
+
+    /// Notes all that an instruction reads and writes.
+    #[inline]
+    pub(crate) fn note(&mut self, look: Look<'_>) {
+        look.visit_reads(|r| self.read(r));
+        let guarded = look.guard.is_some();
+        look.visit_writes(|r| self.write(r, guarded));
     }
 
     /// Notes a read; registers the function does not have are left out.
@@ -125,6 +130,11 @@ impl Liveness {
                 *row = self.stamp;
             }
         }
+    }
+
+    /// By register, 0 where no instruction writes it.
+    pub(crate) fn written(&self) -> &[u32] {
+        &self.written
     }
 
     /// The first read of each register that is read and never written.
