@@ -425,6 +425,8 @@ impl Context {
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
         // Whether the code is as the register budgets' pass left it.
         let mut counted = false;
+        // Whether it is as the cleanups left it.
+        let mut noted = false;
         let checks = if settings.verify_passes || job.keep || Form::of(func) == Form::Materialized {
             Checks::All
         } else {
@@ -440,10 +442,10 @@ impl Context {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
                     lowered = Some(lower_in(materialized, kernels, isa, &mut self.lower).map_err(one)?);
-                    counted = false;
+                    (counted, noted) = (false, false);
                 }
                 (Step::Cleanup, Some(code)) => {
-                    counted = false;
+                    (counted, noted) = (false, code.module.functions.len() == 1);
                     for f in &mut code.module.functions {
                         nvvm::passes::cleanup(f, &mut self.cleanup);
                     }
@@ -451,14 +453,14 @@ impl Context {
                 (Step::Registers, Some(code)) => {
                     let emit_next = steps.peek() == Some(&&Step::Ptx);
                     if emit_next
-                        && let Some(done) = self.emit_if_fits(checks, code, isa, settings, warnings, &mut state.ptx)
+                        && let Some(done) = self.emit_if_fits(checks, noted, code, isa, settings, warnings, &mut state.ptx)
                     {
                         steps.next();
                         info = done.functions.into_iter().next();
                         continue;
                     }
                     self.registers(code, isa, settings, warnings);
-                    counted = true;
+                    (counted, noted) = (true, false);
                 }
                 (Step::Ptx, Some(code)) => {
                     state.ptx.clear();
@@ -477,11 +479,12 @@ impl Context {
         Ok(info)
     }
 
-    /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness is
-    /// then found along with the verifier's own work. `None`, with nothing changed, if there is more to do.
+    /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness was
+    /// then found along with the work of the cleanups, or is with that of the verifier. `noted`: the function is as the cleanups left it. `None`, with nothing changed, if there is more to do.
     fn emit_if_fits(
         &mut self,
         checks: Checks,
+        noted: bool,
         lowered: &mut Lowered,
         isa: &dyn TargetIsa,
         settings: &Settings,
@@ -492,9 +495,15 @@ impl Context {
         let options = register_options(func, isa, settings);
         let (func, mut found) = (&lowered.module.functions[0], Vec::new());
         let (module, version) = (&lowered.module, settings.max_ptx_version);
-        let verified = self.verifier.verify_for(checks, module, version, None, &mut found)?;
-        let liveness = self.verifier.liveness();
-        if !self.allocator.fits(func, liveness, &options) {
+        // What the cleanups noted may say that it does not fit where it does, never the other way round.
+        let known = if noted { self.cleanup.liveness(func) } else { None };
+        let known = known.filter(|known| {
+            debug_assert!(known.covers(func), "the cleanups' notes say less than there is");
+            checks == Checks::Input && self.allocator.fits(func, known, &options)
+        });
+        let verified = self.verifier.verify_for(checks, module, version, known, &mut found)?;
+        let liveness = known.unwrap_or(self.verifier.liveness());
+        if known.is_none() && !self.allocator.fits(func, liveness, &options) {
             return None;
         }
         warnings.extend(found);

@@ -317,10 +317,9 @@ impl FuncVerifier<'_> {
             let mut at = func.first_inst(bb);
             while let Some(inst) = at {
                 at = func.next_inst(inst);
-                let look = func.look(inst);
-                self.form(look.op, inst);
+                self.form(func.op(inst), inst);
                 if self.known.is_none() {
-                    self.liveness.note(look);
+                    self.liveness.note(func.look(inst));
                 }
             }
         }

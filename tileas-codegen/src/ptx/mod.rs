@@ -8,6 +8,7 @@
 //! Cost: one pass to number registers, one to write; nothing is allocated per instruction. Source: PTX ISA manual,
 //! Directives; `ptx_forms` tests assemble every form with ptxas.
 
+mod usual;
 pub(crate) mod write;
 
 use crate::nvvm::{
@@ -74,51 +75,52 @@ struct Names {
     label: SecondaryMap<Bb, u32>,
 }
 
-/// A register's name, in a fixed size so that copying it takes no call. The prefix, ten digits and a comma behind fit.
+/// A register's name with a comma behind, and in the last byte its length without that: a fixed size, so that copying it takes
+/// no call. The prefix, ten digits, the comma and a space fit.
 #[derive(Copy, Clone, Default)]
-struct Name {
-    bytes: [u8; 16],
-    /// Without the comma.
-    len: u8,
-}
+struct Name([u8; 16]);
 
 impl Name {
     /// The first name of a type.
     fn first(ty: RegTy) -> Name {
         let mut name = Name::default();
-        for &byte in prefix(ty).as_bytes().iter().chain(b"0") {
-            name.bytes[usize::from(name.len)] = byte;
-            name.len += 1;
-        }
+        let prefix = prefix(ty).as_bytes();
+        name.0[..prefix.len()].copy_from_slice(prefix);
+        name.0[prefix.len()] = b'0';
+        name.end(prefix.len() + 1);
         name
     }
 
-    /// The name with a comma behind.
+    /// Length without the comma.
     #[inline]
-    fn with_comma(mut self) -> Name {
-        let at = usize::from(self.len);
-        self.bytes[at..at + 2].copy_from_slice(b", ");
-        self
+    fn len(&self) -> usize {
+        usize::from(self.0[15])
+    }
+
+    fn end(&mut self, len: usize) {
+        self.0[len..len + 2].copy_from_slice(b", ");
+        self.0[15] = len as u8;
     }
 
     /// Counts the number behind the prefix up by one.
     #[inline]
     fn count_up(&mut self) {
-        let mut at = usize::from(self.len) - 1;
+        let mut at = self.len() - 1;
         loop {
-            match self.bytes[at] {
+            match self.0[at] {
                 b'0'..=b'8' => {
-                    self.bytes[at] += 1;
+                    self.0[at] += 1;
                     return;
                 }
-                b'9' => self.bytes[at] = b'0',
+                b'9' => self.0[at] = b'0',
                 _ => break, // the prefix: 99 has become 00, and is to be 100
             }
             at -= 1;
         }
-        self.bytes[at + 1] = b'1';
-        self.bytes[usize::from(self.len)] = b'0';
-        self.len += 1;
+        self.0[at + 1] = b'1';
+        let len = self.len();
+        self.0[len] = b'0';
+        self.end(len + 1);
     }
 }
 
@@ -126,13 +128,13 @@ impl Spelling for Names {
     #[inline]
     fn reg(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
-        out.fixed(&name.bytes, usize::from(name.len));
+        out.fixed(&name.0, name.len());
     }
 
     #[inline]
     fn reg_comma(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
-        out.fixed(&name.bytes, usize::from(name.len) + 2);
+        out.fixed(&name.0, name.len() + 2);
     }
 
     #[inline]
@@ -246,12 +248,17 @@ impl PtxEmitter {
             if data.nounroll {
                 out.text("    .pragma \"nounroll\";\n");
             }
-            let mut at = func.first_inst(bb);
-            while let Some(inst) = at {
-                at = func.next_inst(inst);
+            let mut next_inst = func.first_inst(bb);
+            while let Some(inst) = next_inst {
+                next_inst = func.next_inst(inst);
                 let how = if func.op(inst).is_branch() { branch(func, bb, inst, next) } else { Branch::AsIs };
+                if matches!(how, Branch::Skip) {
+                    continue;
+                }
+                instructions += 1;
+                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
                 match how {
-                    Branch::Skip => continue,
+                    Branch::Skip => {}
                     Branch::Inverted { guard, target } => {
                         out.text("    ");
                         if let Some((p, negated)) = guard.get() {
@@ -263,11 +270,12 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
+                        if at == 0 && usual::push(out, func, &self.names, func.look(inst)) {
+                            continue;
+                        }
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
-                instructions += 1;
-                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
                 if at == 0 {
                     out.text(";\n");
                     continue;
@@ -336,7 +344,7 @@ impl PtxEmitter {
         for ((name, &written), &ty) in names.iter_mut().zip(written).zip(func.reg_ty.values()) {
             if written != 0 {
                 let next = &mut unused[ty as usize];
-                *name = next.with_comma();
+                *name = *next;
                 next.count_up();
                 counts[ty as usize] += 1;
             }
