@@ -26,7 +26,7 @@ use crate::ir::{Function, Module, parse_module_with, print_function, push_number
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
-use crate::nvvm::{self, passes::CleanupScratch};
+use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::{AnalysisManager, Step, legalize};
 use crate::place::{place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
@@ -140,7 +140,7 @@ struct Job<'a> {
     back: &'a [Step],
     /// The last stage asked for.
     last: Stage,
-    /// Whether the texts of the first stages are wanted.
+    /// Whether what the stages leave behind is wanted.
     keep: bool,
     /// The kernels of the module, sorted by name.
     kernels: Vec<&'a str>,
@@ -435,6 +435,13 @@ impl Context {
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
         // Whether the code is as the register budgets' pass left it.
         let mut counted = false;
+        // Whether it is as the cleanups left it.
+        let mut noted = false;
+        let checks = if settings.verify_passes || job.keep || Form::of(func) == Form::Materialized {
+            Checks::All
+        } else {
+            Checks::Input
+        };
         let mut steps = back.iter().peekable();
         while let Some(step) = steps.next() {
             let Some(materialized) = &state.materialized else {
@@ -445,10 +452,10 @@ impl Context {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
                     lowered = Some(lower_in(materialized, kernels, isa, &mut self.lower).map_err(one)?);
-                    counted = false;
+                    (counted, noted) = (false, false);
                 }
                 (Step::Cleanup, Some(code)) => {
-                    counted = false;
+                    (counted, noted) = (false, code.module.functions.len() == 1);
                     for f in &mut code.module.functions {
                         nvvm::passes::cleanup(f, &mut self.cleanup);
                     }
@@ -456,18 +463,19 @@ impl Context {
                 (Step::Registers, Some(code)) => {
                     let emit_next = steps.peek() == Some(&&Step::Ptx);
                     if emit_next
-                        && let Some(done) = self.emit_if_fits(code, isa, settings, warnings, &mut state.ptx)
+                        && let Some(done) = self.emit_if_fits(checks, noted, code, isa, settings, warnings, &mut state.ptx)
                     {
                         steps.next();
                         info = done.functions.into_iter().next();
                         continue;
                     }
                     self.registers(code, isa, settings, warnings);
-                    counted = true;
+                    (counted, noted) = (true, false);
                 }
                 (Step::Ptx, Some(code)) => {
                     state.ptx.clear();
-                    let emitted = self.emit(&code.module, counted, settings, warnings, &mut state.ptx)?;
+                    let out = &mut state.ptx;
+                    let emitted = self.emit(checks, &code.module, counted, settings, warnings, out)?;
                     code.metadata.ptx_version = version_text(emitted.version);
                     info = emitted.functions.into_iter().next();
                 }
@@ -481,10 +489,12 @@ impl Context {
         Ok(info)
     }
 
-    /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness is
-    /// then found along with the verifier's own work. `None`, with nothing changed, if there is more to do.
+    /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness was
+    /// then found along with the work of the cleanups, or is with that of the verifier. `noted`: the function is as the cleanups left it. `None`, with nothing changed, if there is more to do.
     fn emit_if_fits(
         &mut self,
+        checks: Checks,
+        noted: bool,
         lowered: &mut Lowered,
         isa: &dyn TargetIsa,
         settings: &Settings,
@@ -494,13 +504,21 @@ impl Context {
         let [func] = &mut lowered.module.functions[..] else { return None };
         let options = register_options(func, isa, settings);
         let (func, mut found) = (&lowered.module.functions[0], Vec::new());
-        let verified = self.verifier.verify(&lowered.module, settings.max_ptx_version, &mut found)?;
-        if !self.allocator.fits(func, self.verifier.liveness(), &options) {
+        let (module, version) = (&lowered.module, settings.max_ptx_version);
+        // What the cleanups noted may say that it does not fit where it does, never the other way round.
+        let known = if noted { self.cleanup.liveness(func) } else { None };
+        let known = known.filter(|known| {
+            debug_assert!(known.covers(func), "the cleanups' notes say less than there is");
+            checks == Checks::Input && self.allocator.fits(func, known, &options)
+        });
+        let verified = self.verifier.verify_for(checks, module, version, known, &mut found)?;
+        let liveness = known.unwrap_or(self.verifier.liveness());
+        if known.is_none() && !self.allocator.fits(func, liveness, &options) {
             return None;
         }
         warnings.extend(found);
         out.clear();
-        let emitted = self.emitter.emit(verified, &ptx_options(settings), out);
+        let emitted = self.emitter.emit_knowing(verified, Some(liveness), &ptx_options(settings), out);
         lowered.metadata.ptx_version = version_text(emitted.version);
         Some(emitted)
     }
@@ -550,6 +568,7 @@ impl Context {
     /// Verifies and prints a module; `counted`: its one function is as the allocator left it.
     fn emit(
         &mut self,
+        checks: Checks,
         module: &nvvm::Module,
         counted: bool,
         settings: &Settings,
@@ -559,12 +578,13 @@ impl Context {
         let mut found = Vec::new();
         let known = if counted { self.allocator.liveness() } else { None };
         let version = settings.max_ptx_version;
-        let Some(verified) = self.verifier.verify_knowing(module, version, known, &mut found) else {
+        let Some(verified) = self.verifier.verify_for(checks, module, version, known, &mut found) else {
             found.retain(|e| !e.code.is_warning());
             return Err(found);
         };
         warnings.extend(found);
-        Ok(self.emitter.emit(verified, &ptx_options(settings), out))
+        let known = known.unwrap_or(self.verifier.liveness());
+        Ok(self.emitter.emit_knowing(verified, Some(known), &ptx_options(settings), out))
     }
 
     /// All kernels in one module. Every kernel was verified alone; names are unique by `E0226`.
@@ -580,7 +600,8 @@ impl Context {
             all.functions.extend(module.functions.iter().cloned());
         }
         let mut text = String::new();
-        self.emit(&all, false, settings, &mut Vec::new(), &mut text)?;
+        // Every kernel was verified alone.
+        self.emit(Checks::Input, &all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
 }

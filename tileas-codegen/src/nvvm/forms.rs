@@ -334,14 +334,18 @@ static FLAGS: [u8; FORMS.len()] = {
             all[form] |= CONVERGENT;
         }
         let (operands, syntax) = (FORMS[form].operands, FORMS[form].syntax);
-        let mut plain = !operands.is_empty() && syntax[operands.len()].is_empty();
+        let mut commas = operands.is_empty() || syntax[operands.len()].is_empty();
+        let mut plain = !operands.is_empty();
         let mut i = 0;
         while i < operands.len() {
-            let comma = i == 0 || matches!(syntax[i].as_bytes(), b", ");
-            plain &= comma && matches!(operands[i].kind, Kind::Reg { .. });
+            commas &= i == 0 || matches!(syntax[i].as_bytes(), b", ");
+            plain &= matches!(operands[i].kind, Kind::Reg { .. });
             i += 1;
         }
-        if plain {
+        if commas && INDENT + FORMS[form].head.len() <= HEAD {
+            all[form] |= COMMAS;
+        }
+        if commas && plain {
             all[form] |= PLAIN;
         }
         form += 1;
@@ -350,6 +354,7 @@ static FLAGS: [u8; FORMS.len()] = {
     let mut i = 0;
     while i < movs.len() {
         all[movs[i] as usize] |= MOV;
+        all[movs[i] as usize] &= !SHAREABLE;
         i += 1;
     }
     all[PtxOp::Bra as usize] |= BRANCH;
@@ -456,6 +461,7 @@ const PLAIN: u8 = 4;
 const MOV: u8 = 8;
 const BRANCH: u8 = 16;
 const CONVERGENT: u8 = 32;
+const COMMAS: u8 = 64;
 
 impl PtxOp {
     /// Whether the form ends a block, if it is not guarded.
@@ -464,7 +470,7 @@ impl PtxOp {
         FLAGS[self as usize] & TERMINATOR != 0
     }
 
-    /// Whether the form does nothing but compute one operand.
+    /// Whether the form does nothing but compute one operand, and is no move.
     #[inline]
     pub(crate) fn is_shareable(self) -> bool {
         FLAGS[self as usize] & SHAREABLE != 0
@@ -474,6 +480,12 @@ impl PtxOp {
     #[inline]
     pub(crate) fn is_plain(self) -> bool {
         FLAGS[self as usize] & PLAIN != 0
+    }
+
+    /// Whether there are commas between the operands and nothing behind, and the form has a [`Head`].
+    #[inline]
+    pub(crate) fn has_commas(self) -> bool {
+        FLAGS[self as usize] & COMMAS != 0
     }
 
     /// Whether the form copies one register or constant.

@@ -1,7 +1,7 @@
 //! The verifier of the thread-level IR.
 //!
 //! In: a [`Module`]. Out: a [`Verified`] module, which only this file can make and the emitter requires, or all
-//! violations found: operand counts, classes and types; immediates out of range; branches to unplaced blocks; blocks
+//! violations found ([`Checks`] says what is looked for): operand counts, classes and types; immediates out of range; branches to unplaced blocks; blocks
 //! without terminator or with one in the middle; registers read but never written; forms the target or the highest
 //! allowed `.version` lacks; names and launch directives. Warnings (`W09…`): a convergent instruction under a guard,
 //! a register that may be read before it is written.
@@ -52,6 +52,17 @@ pub struct Verifier {
     liveness: Liveness,
 }
 
+/// What is looked for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// All there is.
+    All,
+    /// What the input and the options of a compilation decide: names, launch directives, forms that the target or the allowed
+    /// versions lack, registers that are read and not written. Operands and blocks are as our own lowering and cleanups made
+    /// them; wrong ones would be faults of theirs.
+    Input,
+}
+
 /// Names in one scope.
 type Names<'a> = SmallVec<[&'a str; 32]>;
 
@@ -63,7 +74,7 @@ impl Verifier {
         max_version: (u8, u8),
         diagnostics: &mut Vec<CodegenError>,
     ) -> Option<Verified<'a>> {
-        self.verify_knowing(module, max_version, None, diagnostics)
+        self.verify_for(Checks::All, module, max_version, None, diagnostics)
     }
 
     /// Liveness of the last function of the module that was verified last without its liveness being known.
@@ -71,9 +82,10 @@ impl Verifier {
         &self.liveness
     }
 
-    /// As [`Verifier::verify`]; `liveness`, if given, is that of the module's only function as it is now.
-    pub(crate) fn verify_knowing<'a>(
+    /// As [`Verifier::verify`], for some of the checks; `liveness`, if given, is that of the module's only function as it is now.
+    pub(crate) fn verify_for<'a>(
         &mut self,
+        checks: Checks,
         module: &'a Module,
         max_version: (u8, u8),
         liveness: Option<&Liveness>,
@@ -117,7 +129,7 @@ impl Verifier {
                 available: [0; FORM_WORDS],
                 out: diagnostics,
             }
-            .run(&globals);
+            .run(checks, &globals);
         }
         diagnostics[before..].iter().all(|d| d.code.is_warning()).then_some(Verified { module, version })
     }
@@ -219,7 +231,7 @@ impl FuncVerifier<'_> {
         self.error(code, format!("{inst} ({name}): {message}"));
     }
 
-    fn run(mut self, globals: &Names<'_>) {
+    fn run(mut self, checks: Checks, globals: &Names<'_>) {
         let func = self.func;
         for p in func.params.values() {
             check_name(&p.name, "parameter", self.out);
@@ -233,40 +245,14 @@ impl FuncVerifier<'_> {
         }
         check_distinct(&mut names, self.out);
         self.launch();
-        if func.layout().is_empty() {
-            self.error(Code::E0906, "has no blocks".into());
-        }
-        for &bb in func.layout() {
-            if !self.placed.insert(bb) {
-                self.error(Code::E0904, format!("{bb} is in the layout twice"));
-                return; // block lists would be walked twice
-            }
-        }
         let errors_before = self.out.len();
         if self.known.is_none() {
             self.liveness.begin(func);
         }
-        for (row, &bb) in func.layout().iter().enumerate() {
-            let last = func.last_inst(bb);
-            self.block_end(bb);
-            if self.known.is_none() {
-                self.liveness.begin_row(row, bb);
-            }
-            let mut at = func.first_inst(bb);
-            while let Some(inst) = at {
-                at = func.next_inst(inst);
-                let look = func.look(inst);
-                if look.op.is_terminator() && Some(inst) != last {
-                    self.inner_terminator(bb, inst);
-                }
-                let op = look.op as usize;
-                if self.available[op / 64] >> (op % 64) & 1 == 0 {
-                    self.availability(inst);
-                }
-                if !self.fits(look) {
-                    self.inst(inst);
-                }
-            }
+        match checks {
+            Checks::All if !self.instructions() => return,
+            Checks::All => {}
+            Checks::Input => self.forms(),
         }
         let mut unwritten = EntitySet::new();
         unwritten.extend(self.known.unwrap_or(&*self.liveness).unwritten());
@@ -284,6 +270,67 @@ impl FuncVerifier<'_> {
             for r in early {
                 self.error(Code::W0902, format!("{r} may be read before it is written"));
             }
+        }
+    }
+
+    /// Checks blocks and instructions; whether liveness can be found out.
+    fn instructions(&mut self) -> bool {
+        let func = self.func;
+        if func.layout().is_empty() {
+            self.error(Code::E0906, "has no blocks".into());
+        }
+        for &bb in func.layout() {
+            if !self.placed.insert(bb) {
+                self.error(Code::E0904, format!("{bb} is in the layout twice"));
+                return false; // block lists would be walked twice
+            }
+        }
+        for (row, &bb) in func.layout().iter().enumerate() {
+            let last = func.last_inst(bb);
+            self.block_end(bb);
+            if self.known.is_none() {
+                self.liveness.begin_row(row, bb);
+            }
+            let mut at = func.first_inst(bb);
+            while let Some(inst) = at {
+                at = func.next_inst(inst);
+                let look = func.look(inst);
+                if look.op.is_terminator() && Some(inst) != last {
+                    self.inner_terminator(bb, inst);
+                }
+                self.form(look.op, inst);
+                if !self.fits(look) {
+                    self.inst(inst);
+                }
+            }
+        }
+        true
+    }
+
+    /// Checks whether the target has the forms, and notes what is read and written.
+    fn forms(&mut self) {
+        let func = self.func;
+        for (row, &bb) in func.layout().iter().enumerate() {
+            if self.known.is_none() {
+                self.liveness.begin_row(row, bb);
+            }
+            let mut at = func.first_inst(bb);
+            while let Some(inst) = at {
+                at = func.next_inst(inst);
+                self.form(func.op(inst), inst);
+                if self.known.is_none() {
+                    self.liveness.note(func.look(inst));
+                }
+            }
+        }
+    }
+
+    /// Whether the target and the allowed versions have a form, unless that was asked before.
+    #[inline]
+    fn form(&mut self, op: PtxOp, inst: Inst) {
+        let op = op as usize;
+        if self.available[op / 64] >> (op % 64) & 1 == 0 {
+            self.availability(inst);
         }
     }
 

@@ -8,11 +8,13 @@
 //! Cost: one pass to number registers, one to write; nothing is allocated per instruction. Source: PTX ISA manual,
 //! Directives; `ptx_forms` tests assemble every form with ptxas.
 
+mod usual;
 pub(crate) mod write;
 
 use crate::nvvm::{
     Bb, Function, Guard, Linkage, Module, Operand, ParamKind, PtxOp, Reg, RegTy, SymKind, Verified,
 };
+use crate::regalloc::Liveness;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use std::fmt::Write;
 use write::{LOCAL_AREA, Spelling, Text, push_comment, push_inst, push_u32};
@@ -68,56 +70,57 @@ pub struct PtxEmitter {
 struct Names {
     /// By register; of unused ones, anything. Registers are printed several times, so their names are spelled once.
     names: Vec<Name>,
-    /// By register, whether it is used.
-    used: Vec<bool>,
+    /// By register, whether something writes it, where that was not known.
+    written: Vec<u32>,
     label: SecondaryMap<Bb, u32>,
 }
 
-/// A register's name, in a fixed size so that copying it takes no call. The prefix, ten digits and a comma behind fit.
+/// A register's name with a comma behind, and in the last byte its length without that: a fixed size, so that copying it takes
+/// no call. The prefix, ten digits, the comma and a space fit.
 #[derive(Copy, Clone, Default)]
-struct Name {
-    bytes: [u8; 16],
-    /// Without the comma.
-    len: u8,
-}
+struct Name([u8; 16]);
 
 impl Name {
     /// The first name of a type.
     fn first(ty: RegTy) -> Name {
         let mut name = Name::default();
-        for &byte in prefix(ty).as_bytes().iter().chain(b"0") {
-            name.bytes[usize::from(name.len)] = byte;
-            name.len += 1;
-        }
+        let prefix = prefix(ty).as_bytes();
+        name.0[..prefix.len()].copy_from_slice(prefix);
+        name.0[prefix.len()] = b'0';
+        name.end(prefix.len() + 1);
         name
     }
 
-    /// The name with a comma behind.
+    /// Length without the comma.
     #[inline]
-    fn with_comma(mut self) -> Name {
-        let at = usize::from(self.len);
-        self.bytes[at..at + 2].copy_from_slice(b", ");
-        self
+    fn len(&self) -> usize {
+        usize::from(self.0[15])
+    }
+
+    fn end(&mut self, len: usize) {
+        self.0[len..len + 2].copy_from_slice(b", ");
+        self.0[15] = len as u8;
     }
 
     /// Counts the number behind the prefix up by one.
     #[inline]
     fn count_up(&mut self) {
-        let mut at = usize::from(self.len) - 1;
+        let mut at = self.len() - 1;
         loop {
-            match self.bytes[at] {
+            match self.0[at] {
                 b'0'..=b'8' => {
-                    self.bytes[at] += 1;
+                    self.0[at] += 1;
                     return;
                 }
-                b'9' => self.bytes[at] = b'0',
+                b'9' => self.0[at] = b'0',
                 _ => break, // the prefix: 99 has become 00, and is to be 100
             }
             at -= 1;
         }
-        self.bytes[at + 1] = b'1';
-        self.bytes[usize::from(self.len)] = b'0';
-        self.len += 1;
+        self.0[at + 1] = b'1';
+        let len = self.len();
+        self.0[len] = b'0';
+        self.end(len + 1);
     }
 }
 
@@ -125,13 +128,13 @@ impl Spelling for Names {
     #[inline]
     fn reg(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
-        out.fixed(&name.bytes, usize::from(name.len));
+        out.fixed(&name.0, name.len());
     }
 
     #[inline]
     fn reg_comma(&self, out: &mut Text, _func: &Function, reg: Reg, _def: bool) {
         let name = &self.names[reg.index()];
-        out.fixed(&name.bytes, usize::from(name.len) + 2);
+        out.fixed(&name.0, name.len() + 2);
     }
 
     #[inline]
@@ -154,9 +157,9 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { names: _, used, label }, targets, comment_order, comment_at, body } = self;
+        let Self { names: Names { names: _, written, label }, targets, comment_order, comment_at, body } = self;
         body.clear();
-        used.clear();
+        written.clear();
         label.clear();
         comment_at.clear();
         targets.clear();
@@ -165,6 +168,17 @@ impl PtxEmitter {
 
     /// Appends the module's PTX to `out`.
     pub fn emit(&mut self, module: Verified<'_>, options: &PtxOptions, out: &mut String) -> PtxInfo {
+        self.emit_knowing(module, None, options, out)
+    }
+
+    /// As [`PtxEmitter::emit`]; `liveness`, if given, is that of the module's only function as it is now.
+    pub(crate) fn emit_knowing(
+        &mut self,
+        module: Verified<'_>,
+        liveness: Option<&Liveness>,
+        options: &PtxOptions,
+        out: &mut String,
+    ) -> PtxInfo {
         let version = module.version().max(options.min_version);
         let module = module.module();
         let _ = write!(
@@ -186,7 +200,9 @@ impl PtxEmitter {
         if !module.symbols.is_empty() {
             out.push('\n');
         }
-        let functions = module.functions.iter().map(|f| self.function(module, f, options, out)).collect();
+        let known = liveness.filter(|_| module.functions.len() == 1);
+        let functions =
+            module.functions.iter().map(|f| self.function(module, f, known, options, out)).collect();
         PtxInfo { version, functions }
     }
 
@@ -194,11 +210,12 @@ impl PtxEmitter {
         &mut self,
         module: &Module,
         func: &Function,
+        liveness: Option<&Liveness>,
         options: &PtxOptions,
         out: &mut String,
     ) -> FunctionInfo {
         self.clear();
-        let registers = self.number(func);
+        let registers = self.number(func, liveness);
         let comments = options.comments && !func.comments.is_empty();
         if comments {
             self.comment_order.extend(0..func.comments.len() as u32);
@@ -231,12 +248,17 @@ impl PtxEmitter {
             if data.nounroll {
                 out.text("    .pragma \"nounroll\";\n");
             }
-            let mut at = func.first_inst(bb);
-            while let Some(inst) = at {
-                at = func.next_inst(inst);
+            let mut next_inst = func.first_inst(bb);
+            while let Some(inst) = next_inst {
+                next_inst = func.next_inst(inst);
                 let how = if func.op(inst).is_branch() { branch(func, bb, inst, next) } else { Branch::AsIs };
+                if matches!(how, Branch::Skip) {
+                    continue;
+                }
+                instructions += 1;
+                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
                 match how {
-                    Branch::Skip => continue,
+                    Branch::Skip => {}
                     Branch::Inverted { guard, target } => {
                         out.text("    ");
                         if let Some((p, negated)) = guard.get() {
@@ -248,11 +270,12 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
+                        if at == 0 && usual::push(out, func, &self.names, func.look(inst)) {
+                            continue;
+                        }
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
-                instructions += 1;
-                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
                 if at == 0 {
                     out.text(";\n");
                     continue;
@@ -283,44 +306,45 @@ impl PtxEmitter {
     }
 
     /// Numbers used registers and labels; returns the counts per type.
-    fn number(&mut self, func: &Function) -> [u32; 5] {
-        let Self { names: Names { names, used, label }, targets, .. } = self;
-        used.resize(func.num_regs(), false);
+    fn number(&mut self, func: &Function, liveness: Option<&Liveness>) -> [u32; 5] {
+        let Self { names: Names { names, written, label }, targets, .. } = self;
         label.resize(func.blocks.len());
-        if names.len() < used.len() {
-            names.resize(used.len(), Name::default());
-        }
         for (position, &bb) in func.layout().iter().enumerate() {
             label[bb] = position as u32;
             let next = func.layout().get(position + 1).copied();
-            let mut at = func.first_inst(bb);
-            while let Some(inst) = at {
-                at = func.next_inst(inst);
-                let look = func.look(inst);
-                // The verifier has seen that no register is read that nothing writes.
-                match *look.results_and_sources().0 {
-                    [] if look.op.is_branch() => match branch(func, bb, inst, next) {
-                        Branch::Skip => {}
-                        Branch::Inverted { target, .. } => {
-                            targets.insert(target);
-                        }
-                        Branch::AsIs => {
-                            if let [Operand::Block(t)] = *look.operands {
-                                targets.insert(t);
-                            }
-                        }
-                    },
-                    [Operand::Reg(r)] => used[r.index()] = true,
-                    _ => look.visit_writes(|r| used[r.index()] = true),
+            // Branches stand at the end of a block.
+            let mut at = func.last_inst(bb);
+            while let Some(inst) = at.filter(|&inst| func.op(inst).is_branch()) {
+                at = func.prev_inst(inst);
+                match (branch(func, bb, inst, next), func.operands(inst)) {
+                    (Branch::Skip, _) => {}
+                    (Branch::Inverted { target, .. }, _) | (Branch::AsIs, &[Operand::Block(target)]) => {
+                        targets.insert(target);
+                    }
+                    (Branch::AsIs, _) => {}
                 }
             }
         }
+        // The verifier has seen that no register is read that nothing writes.
+        let written = match liveness {
+            Some(liveness) => liveness.written(),
+            None => {
+                written.resize(func.num_regs(), 0);
+                for inst in func.layout().iter().flat_map(|&bb| func.insts(bb)) {
+                    func.visit_writes(inst, |r| written[r.index()] = 1);
+                }
+                written
+            }
+        };
+        if names.len() < written.len() {
+            names.resize(written.len(), Name::default());
+        }
         let mut counts = [0; 5];
         let mut unused = RegTy::ALL.map(Name::first);
-        for ((name, &used), &ty) in names.iter_mut().zip(&*used).zip(func.reg_ty.values()) {
-            if used {
+        for ((name, &written), &ty) in names.iter_mut().zip(written).zip(func.reg_ty.values()) {
+            if written != 0 {
                 let next = &mut unused[ty as usize];
-                *name = next.with_comma();
+                *name = *next;
                 next.count_up();
                 counts[ty as usize] += 1;
             }

@@ -53,6 +53,21 @@ impl Text {
         self.len += n;
     }
 
+    /// At least `n` bytes behind the text, to be written to; then [`Text::advance`].
+    #[inline]
+    pub fn room(&mut self, n: usize) -> &mut [u8] {
+        if self.bytes.len() - self.len < n {
+            self.bytes.resize(2 * self.bytes.len() + n, 0);
+        }
+        &mut self.bytes[self.len..]
+    }
+
+    /// Appends the `n` bytes that were written behind the text.
+    #[inline]
+    pub fn advance(&mut self, n: usize) {
+        self.len += n;
+    }
+
     /// Takes the last `n` bytes back.
     #[inline]
     pub fn back(&mut self, n: usize) {
@@ -91,9 +106,9 @@ impl std::fmt::Write for Text {
     }
 }
 
-/// Appends a decimal number.
+/// The digits of a decimal number, at the front, and how many there are.
 #[inline]
-pub(crate) fn push_u32(out: &mut Text, mut v: u32) {
+pub(crate) fn number(mut v: u32) -> ([u8; 10], usize) {
     const MOST: usize = 10;
     let mut buf = [0u8; 2 * MOST];
     let mut at = MOST;
@@ -105,10 +120,16 @@ pub(crate) fn push_u32(out: &mut Text, mut v: u32) {
             break;
         }
     }
-    // What stands behind the digits does not count.
-    if let Some(digits) = buf[at..].first_chunk::<MOST>() {
-        out.fixed(digits, MOST - at);
-    }
+    let mut digits = [0; MOST];
+    digits.copy_from_slice(&buf[at..at + MOST]);
+    (digits, MOST - at)
+}
+
+/// Appends a decimal number.
+#[inline]
+pub(crate) fn push_u32(out: &mut Text, v: u32) {
+    let (digits, n) = number(v);
+    out.fixed(&digits, n);
 }
 
 fn push_hex(out: &mut Text, v: u64, digits: u32) {

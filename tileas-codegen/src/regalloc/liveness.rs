@@ -7,7 +7,7 @@
 //! few, since most registers are temporaries of one block, and only they have a bit in the sets. Cost: one pass over
 //! the instructions, then O(blocks × exposed / 64) per round, and few rounds, since blocks are visited backwards.
 
-use crate::nvvm::{Bb, Function, Reg};
+use crate::nvvm::{Bb, Function, Look, Reg};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 /// Which registers are live where.
@@ -29,15 +29,53 @@ pub struct Liveness {
     /// The row at hand, plus 1.
     stamp: u32,
     /// Reads before a write, by row.
-    early: Vec<(u32, Reg)>,
+    pub(crate) early: Vec<(u32, Reg)>,
     /// Writes, by row, of registers that a later row wrote too; the last row is in `written`.
-    writes: Vec<(u32, Reg)>,
+    pub(crate) writes: Vec<(u32, Reg)>,
     /// By row: those of the successors, plus 1; 0 = none.
     next: Vec<[u32; 2]>,
     /// By row: how often its instructions mention a register.
     mentions: Vec<u32>,
     /// The same of the row at hand, so far.
     count: u32,
+    /// What instructions mention, in layout order, per instruction what it reads before what it writes; empty unless rows were
+    /// begun with [`Liveness::begin_traced_row`].
+    pub(crate) trace: Vec<Mention>,
+    /// By row: where its part of `trace` begins.
+    starts: Vec<u32>,
+}
+
+/// A register mentioned. A guarded write is a read: it may leave the old value.
+#[derive(Copy, Clone)]
+pub(crate) struct Mention(u32);
+
+impl Mention {
+    /// A read; `own`: by an instruction that writes it too.
+    #[inline]
+    pub fn read(r: Reg, own: bool) -> Mention {
+        Mention(r.as_u32() << 2 | u32::from(own) << 1)
+    }
+
+    /// A write.
+    #[inline]
+    pub fn write(r: Reg) -> Mention {
+        Mention(r.as_u32() << 2 | 1)
+    }
+
+    #[inline]
+    pub fn reg(self) -> Reg {
+        Reg::from_u32(self.0 >> 2)
+    }
+
+    #[inline]
+    pub fn is_write(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    #[inline]
+    pub fn is_own(self) -> bool {
+        self.0 & 2 != 0
+    }
 }
 
 /// In `written`: no row's number.
@@ -64,10 +102,7 @@ impl Liveness {
             let mut at = func.first_inst(bb);
             while let Some(inst) = at {
                 at = func.next_inst(inst);
-                let look = func.look(inst);
-                look.visit_reads(|r| self.read(r));
-                let guarded = look.guard.is_some();
-                look.visit_writes(|r| self.write(r, guarded));
+                self.note(func.look(inst));
             }
         }
         self.solve(func);
@@ -82,6 +117,8 @@ impl Liveness {
         self.early.clear();
         self.writes.clear();
         self.mentions.clear();
+        self.trace.clear();
+        self.starts.clear();
         self.count = 0;
         for v in [&mut self.column, &mut self.written] {
             v.clear();
@@ -95,6 +132,40 @@ impl Liveness {
         }
         self.stamp = row as u32 + 1;
         self.row[bb] = self.stamp;
+    }
+
+    /// As [`Liveness::begin_row`], for who notes `early` and `trace` by themselves.
+    pub(crate) fn begin_traced_row(&mut self, row: usize, bb: Bb) {
+        self.count = self.trace.len() as u32 - self.starts.last().copied().unwrap_or(0);
+        self.starts.push(self.trace.len() as u32);
+        self.begin_row(row, bb);
+    }
+
+    /// Whether there is a trace.
+    pub(crate) fn is_traced(&self) -> bool {
+        !self.starts.is_empty()
+    }
+
+    /// What the instructions of a block mention, if that was noted.
+    pub(crate) fn trace(&self, bb: Bb) -> Option<&[Mention]> {
+        let row = (self.row[bb] as usize).checked_sub(1)?;
+        let end = self.starts.get(row + 1).map_or(self.trace.len(), |&end| end as usize);
+        self.trace.get(*self.starts.get(row)? as usize..end)
+    }
+
+    /// Sets which registers some instruction writes, for who notes writes, all of them, in `writes`.
+    pub(crate) fn mark_written(&mut self, written: impl Iterator<Item = bool>) {
+        for (at, written) in self.written.iter_mut().zip(written) {
+            *at = if written { GUARDED } else { 0 };
+        }
+    }
+
+    /// Notes all that an instruction reads and writes.
+    #[inline]
+    pub(crate) fn note(&mut self, look: Look<'_>) {
+        look.visit_reads(|r| self.read(r));
+        let guarded = look.guard.is_some();
+        look.visit_writes(|r| self.write(r, guarded));
     }
 
     /// Notes a read; registers the function does not have are left out.
@@ -127,6 +198,11 @@ impl Liveness {
         }
     }
 
+    /// By register, 0 where no instruction writes it.
+    pub(crate) fn written(&self) -> &[u32] {
+        &self.written
+    }
+
     /// The first read of each register that is read and never written.
     pub(crate) fn unwritten(&self) -> impl Iterator<Item = Reg> {
         self.early.iter().map(|&(_, r)| r).filter(|r| self.written[r.index()] == 0)
@@ -134,6 +210,32 @@ impl Liveness {
 
     /// Computes the sets.
     pub(crate) fn solve(&mut self, func: &Function) {
+        self.expose();
+        self.solve_exposed(func);
+    }
+
+    /// Finds the exposed registers.
+    pub(crate) fn expose(&mut self) {
+        let Self { exposed, column, early, .. } = self;
+        for &(_, r) in &*early {
+            column[r.index()] = 1;
+        }
+        for (i, column) in column.iter_mut().enumerate().filter(|(_, c)| **c != 0) {
+            exposed.push(Reg::new(i));
+            *column = exposed.len() as u32;
+        }
+    }
+
+    /// The exposed registers in order.
+    pub(crate) fn exposed(&self) -> &[Reg] {
+        &self.exposed
+    }
+
+    /// The rest of [`Liveness::solve`].
+    pub(crate) fn solve_exposed(&mut self, func: &Function) {
+        if let Some(&start) = self.starts.last() {
+            self.count = self.trace.len() as u32 - start;
+        }
         let Self {
             words,
             row,
@@ -152,13 +254,6 @@ impl Liveness {
             ..
         } = self;
         mentions.push(std::mem::take(count));
-        for &(_, r) in &*early {
-            column[r.index()] = 1;
-        }
-        for (i, column) in column.iter_mut().enumerate().filter(|(_, c)| **c != 0) {
-            exposed.push(Reg::new(i));
-            *column = exposed.len() as u32;
-        }
         *words = exposed.len().div_ceil(64);
         let w = *words;
         let rows = func.layout().len();
@@ -201,6 +296,16 @@ impl Liveness {
                 changed |= difference != 0;
             }
         }
+    }
+
+    /// Whether no register lives longer than is known here, and those written are those that are.
+    pub(crate) fn covers(&self, func: &Function) -> bool {
+        let real = Liveness::compute(func);
+        let blocks = func.layout().iter().copied();
+        real.written.iter().zip(&self.written).all(|(a, b)| (*a == 0) == (*b == 0))
+            && blocks.clone().all(|bb| real.live_out(bb).all(|r| self.is_live_out(bb, r)))
+            && blocks.clone().all(|bb| real.mentions(bb) <= self.mentions(bb))
+            && blocks.clone().all(|bb| real.live_in(bb).all(|r| self.live_in(bb).any(|l| l == r)))
     }
 
     fn row<'a>(&self, of: &'a [u64], bb: Bb) -> &'a [u64] {

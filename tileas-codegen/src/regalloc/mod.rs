@@ -22,6 +22,7 @@ mod rewrite;
 pub use agents::AgentFinder;
 pub use allocator::{AgentReport, Allocator, Mode, RegallocOptions};
 pub use liveness::Liveness;
+pub(crate) use liveness::Mention;
 pub use plan::NoPlan;
 pub use pressure::{AgentRange, BudgetReport, PTXAS_RESERVE, Pressure, PressureScratch};
 pub use rewrite::{SharedRoom, SpillStats};

@@ -5,7 +5,7 @@
 //! count in a file of their own. At an instruction both what it reads and what it writes are live, except that a
 //! result may take the place of a source that dies there. Cost: linear in instructions.
 
-use super::liveness::Liveness;
+use super::liveness::{Liveness, Mention};
 use crate::nvvm::{Bb, Function, Inst, Reg, RegTy};
 use cranelift_entity::{EntityRef, EntitySet};
 
@@ -92,6 +92,45 @@ impl Count {
     }
 }
 
+/// Whether more than `units` registers are live somewhere in a block, of whose end `now` are, those marked by `walk`.
+fn traced_exceeds(
+    func: &Function,
+    live: &mut [u32],
+    walk: u32,
+    mut now: u32,
+    trace: &[Mention],
+    units: u32,
+) -> bool {
+    // Live after the instruction at hand: what was live behind it, and its unused results.
+    let mut after = None;
+    for mention in trace.iter().rev() {
+        let r = mention.reg();
+        let at = &mut live[r.index()];
+        if mention.is_write() {
+            let after = after.get_or_insert(now);
+            if *at == walk {
+                *at = 0;
+                now -= func.ty(r).units();
+                continue;
+            }
+            *after += func.ty(r).units();
+            if *after > units {
+                return true;
+            }
+        } else {
+            after = None;
+            if *at != walk {
+                *at = walk;
+                now += func.ty(r).units();
+                if now > units {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
 impl PressureScratch {
     /// Peak over the blocks given.
     pub fn peak(&mut self, func: &Function, liveness: &Liveness, blocks: &[Bb]) -> Pressure {
@@ -171,7 +210,8 @@ impl PressureScratch {
 
     /// Whether more than `units` 32-bit registers are live somewhere in the function: whether the units of
     /// [`PressureScratch::function`] are more, without finding out how many or where. Most blocks mention too few registers
-    /// to need a walk.
+    /// to need a walk. If liveness has a trace of what instructions mention, that is walked, and the answer may be yes where
+    /// it should be no: removed instructions are in it, and instructions are not told apart that only write.
     pub fn exceeds(&mut self, func: &Function, liveness: &Liveness, units: u32) -> bool {
         if self.walk > u32::MAX - func.layout().len() as u32 - 1 {
             *self = PressureScratch::default();
@@ -194,6 +234,12 @@ impl PressureScratch {
             now += liveness.live_out(bb).map(|r| add(live, r)).sum::<u32>();
             // No register counts more than two.
             if now.saturating_add(liveness.mentions(bb).saturating_mul(2)) <= units {
+                continue;
+            }
+            if let Some(trace) = liveness.trace(bb) {
+                if traced_exceeds(func, live, walk, now, trace, units) {
+                    return true;
+                }
                 continue;
             }
             let mut at = func.last_inst(bb);

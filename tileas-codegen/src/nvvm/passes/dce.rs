@@ -2,178 +2,83 @@
 //!
 //! A register is dead when its only reader, if any, is the instruction that writes it (a dead loop counter). Removing one
 //! instruction may make the writers of its sources dead; a worklist follows. Cost: linear. Who visits all instructions
-//! anyway notes them in [`Uses`]; what is left to do then is proportional to what is dead.
+//! anyway notes them (`notes`); what is left to do then is proportional to what is dead.
 
 use super::CleanupStats;
-use crate::nvvm::module::{Bb, Function, Inst, Look, Operand, Reg};
-use cranelift_entity::{EntityRef, packed_option::PackedOption};
-
-/// Who reads and writes what.
-#[derive(Default)]
-pub struct Uses {
-    /// By register: reads by other instructions than its own writer.
-    reads: Vec<u32>,
-    /// By instruction: its block, while it has one.
-    home: Vec<PackedOption<Bb>>,
-    /// By register.
-    writers: Vec<Writers>,
-    /// Writers of registers that have several.
-    links: Vec<Writers>,
-}
+use super::notes::{Notes, is_written};
+use crate::nvvm::module::{Function, Inst, Reg};
+use cranelift_entity::EntityRef;
 
 /// Scratch memory.
 #[derive(Default)]
 pub struct DceScratch {
-    pub(super) uses: Uses,
-    work: Vec<Inst>,
+    notes: Notes,
+    work: Work,
 }
 
-/// The writers of a register: a linked list, whose head stands with the register, since most have one writer.
-#[derive(Copy, Clone, Default)]
-struct Writers {
-    inst: PackedOption<Inst>,
-    /// The next ones, in `links`, plus 1; 0 = no more.
-    more: u32,
-}
-
-/// Whether the instruction with these results writes `r`.
-#[inline]
-fn is_written(func: &Function, results: &[Operand], r: Reg) -> bool {
-    results.iter().any(|result| match *result {
-        Operand::Reg(d) => d == r,
-        Operand::List(l) => func.list_items(l).contains(&Operand::Reg(r)),
-        _ => false,
-    })
-}
-
-impl Uses {
-    /// Starts on a function.
-    pub(super) fn begin(&mut self, func: &Function) {
-        self.reads.clear();
-        self.home.clear();
-        self.writers.clear();
-        self.links.clear();
-        self.reads.resize(func.num_regs(), 0);
-        self.writers.resize(func.num_regs(), Writers::default());
-        self.home.resize(func.num_insts(), None.into());
-    }
-
-    /// Notes what an instruction of this form reads, and tells `f` of it.
-    #[inline]
-    pub(super) fn note_reads(&mut self, func: &Function, look: Look<'_>, mut f: impl FnMut(Reg)) {
-        let reads = &mut self.reads;
-        let own = match *look.results_and_sources().0 {
-            [] => None,
-            [Operand::Reg(d)] => Some(d),
-            ref own => {
-                look.visit_reads(|r| {
-                    f(r);
-                    reads[r.index()] += u32::from(!is_written(func, own, r));
-                });
-                return;
-            }
-        };
-        look.visit_reads(|r| {
-            f(r);
-            reads[r.index()] += u32::from(Some(r) != own);
-        });
-    }
-
-    /// Takes back what [`Uses::note_reads`] noted of the same form.
-    pub(super) fn forget_reads(&mut self, func: &Function, inst: Inst) {
-        let look = func.look(inst);
-        let own = look.results_and_sources().0;
-        look.visit_reads(|r| self.reads[r.index()] -= u32::from(!is_written(func, own, r)));
-    }
-
-    /// Notes the block of an instruction.
-    #[inline]
-    pub(super) fn note_home(&mut self, bb: Bb, inst: Inst) {
-        self.home[inst.index()] = bb.into();
-    }
-
-    /// Notes that an instruction writes a register.
-    #[inline]
-    pub(super) fn note_write(&mut self, inst: Inst, r: Reg) {
-        let head = &mut self.writers[r.index()];
-        let mut more = 0;
-        if head.inst.is_some() {
-            self.links.push(*head);
-            more = self.links.len() as u32;
-        }
-        *head = Writers { inst: inst.into(), more };
-    }
-
-    /// Whether an instruction noted so far reads the register.
-    #[inline]
-    pub(super) fn is_read(&self, r: Reg) -> bool {
-        self.reads[r.index()] > 0
-    }
-}
+/// Instructions that may be dead, and the places of their blocks in the layout.
+pub(super) type Work = Vec<(Inst, u32)>;
 
 /// Runs the pass.
 pub fn run(func: &mut Function, scratch: &mut DceScratch, stats: &mut CleanupStats) {
-    scratch.uses.begin(func);
-    for &bb in func.layout() {
+    let DceScratch { notes, work } = scratch;
+    notes.begin(func);
+    for (row, &bb) in func.layout().iter().enumerate() {
+        notes.begin_row(row, bb);
         for inst in func.insts(bb) {
             let look = func.look(inst);
-            scratch.uses.note_home(bb, inst);
-            scratch.uses.note_reads(func, look, |_| ());
-            look.visit_writes(|r| scratch.uses.note_write(inst, r));
+            notes.read(func, look, 0);
+            notes.write(look, inst);
         }
     }
-    sweep(func, scratch, stats, |_, _| ());
+    sweep(func, notes, work, stats, |_, _, _| ());
 }
 
-/// Removes what is dead by [`Uses`], which must know all instructions of the layout; `removed` is told each that goes, while
+/// Removes what is dead by the notes, which must be of all instructions of the layout; `removed` is told each that goes, while
 /// its operands can still be looked at.
 pub(super) fn sweep(
     func: &mut Function,
-    scratch: &mut DceScratch,
+    notes: &mut Notes,
+    work: &mut Work,
     stats: &mut CleanupStats,
-    mut removed: impl FnMut(&Function, Inst),
+    mut removed: impl FnMut(&Function, &mut Notes, Inst),
 ) {
-    let DceScratch { uses: Uses { reads, home, writers, links }, work } = scratch;
     work.clear();
     // What can go now writes a register that nobody reads.
-    let unread = |mut at: Writers, work: &mut Vec<Inst>| {
-        while let Some(inst) = at.inst.expand() {
-            work.push(inst);
-            at = match (at.more as usize).checked_sub(1) {
-                Some(more) => links[more],
-                None => break,
-            };
-        }
-    };
-    for (&first, &reads) in writers.iter().zip(&*reads) {
-        if reads == 0 {
-            unread(first, work);
+    for i in 0..notes.regs.len() {
+        if notes.regs[i].reads == 0 {
+            notes.writers(Reg::new(i), |inst, row| work.push((inst, row)));
         }
     }
-    while let Some(inst) = work.pop() {
-        let Some(bb) = home[inst.index()].expand() else { continue };
+    while let Some((inst, row)) = work.pop() {
+        // Only what was removed before has nothing behind it, and final branches, which write nothing.
+        if func.next_inst(inst).is_none() {
+            continue;
+        }
         if !func.op(inst).effects().is_pure() && !is_plain_load(func, inst) {
             continue;
         }
-        let own = func.results_and_sources(inst).0;
+        let look = func.look(inst);
         let (mut any, mut is_read) = (false, false);
-        func.visit_writes(inst, |r| {
+        look.visit_writes(|r| {
             any = true;
-            is_read |= reads[r.index()] > 0;
+            is_read |= notes.is_read(r);
         });
         if !any || is_read {
             continue;
         }
-        func.visit_reads(inst, |r| {
+        let own = look.results_and_sources().0;
+        look.visit_reads(|r| {
             if !is_written(func, own, r) {
-                reads[r.index()] -= 1;
-                if reads[r.index()] == 0 {
-                    unread(writers[r.index()], work);
+                let reads = &mut notes.regs[r.index()].reads;
+                *reads -= 1;
+                if *reads == 0 {
+                    notes.writers(r, |inst, row| work.push((inst, row)));
                 }
             }
         });
-        home[inst.index()] = None.into();
-        removed(func, inst);
+        removed(func, notes, inst);
+        let bb = func.layout()[row as usize];
         func.remove_inst(bb, inst);
         stats.removed += 1;
     }

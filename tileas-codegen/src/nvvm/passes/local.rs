@@ -7,32 +7,23 @@
 //! Immediates are put where the form's class has one, not into the first source (constant folding sees to those).
 
 use super::CleanupStats;
-use super::dce::Uses;
+use super::notes::{EVERYWHERE, Notes, Use};
 use crate::nvvm::builder::wrap32;
 use crate::nvvm::forms::{Kind, PtxOp, Ty};
 use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 
-/// Scratch memory. All but the last two by register.
+/// Scratch memory.
 #[derive(Default)]
 pub struct LocalScratch {
-    /// Instructions seen so far, in all runs; a version is the number of the instruction that wrote the register last.
-    /// As it only grows, what a run leaves in the maps means nothing to the next, and need not be cleared.
-    seq: u32,
-    version: Vec<u32>,
     /// Number of the block at hand in all runs, from 1: entries of `copy` and `expressions` from other blocks do not
-    /// count.
+    /// count. As it only grows, what a run leaves there means nothing to the next, and need not be cleared.
     block: u32,
-    /// What a register was last seen to copy, with both versions.
+    /// By register: what it was last seen to copy, with both versions.
     copy: Vec<Copy>,
-    /// Number of writes; guarded writes count twice.
-    writes: Vec<u32>,
-    /// The constant a register always holds, where `noted` says so.
+    /// By register: the constant it always holds, if that is known [`EVERYWHERE`].
     constant: Vec<Const>,
-    /// [`EVERYWHERE`] if `constant` has it, else the last block that noted a copy. Of most registers nothing is known, and
-    /// this says so at once.
-    noted: Vec<u32>,
     /// Constants moved to registers, before it is known whether those have other writes.
     moved: Vec<(Reg, Const)>,
     /// Those that a run left behind where `constant` says something else.
@@ -83,31 +74,19 @@ fn mov_of(ty: RegTy) -> PtxOp {
     }
 }
 
-/// In `noted`: the register holds a constant in the whole function.
-const EVERYWHERE: u32 = u32::MAX;
-
-impl LocalScratch {
-    /// Whether something is known about a register in the block at hand.
-    #[inline]
-    fn is_noted(&self, r: Reg) -> bool {
-        let noted = self.noted[r.index()];
-        noted == self.block || noted == EVERYWHERE
-    }
-}
-
 /// Counts the writes of each register and collects the constants moved to registers.
-fn scan(func: &Function, s: &mut LocalScratch) {
-    s.writes.clear();
-    s.writes.resize(func.num_regs(), 0);
+fn scan(func: &Function, s: &mut LocalScratch, regs: &mut [Use]) {
     s.moved.clear();
     for &bb in func.layout() {
-        for inst in func.insts(bb) {
+        let mut at = func.first_inst(bb);
+        while let Some(inst) = at {
+            at = func.next_inst(inst);
             let look = func.look(inst);
             let weight = 1 + u32::from(look.guard.is_some());
             match *look.results_and_sources().0 {
                 [] => continue,
-                [Operand::Reg(r)] => s.writes[r.index()] += weight,
-                _ => look.visit_writes(|r| s.writes[r.index()] += weight),
+                [Operand::Reg(r)] => regs[r.index()].writes += weight,
+                _ => look.visit_writes(|r| regs[r.index()].writes += weight),
             }
             if look.op.is_mov()
                 && let [Operand::Reg(d), source] = *look.operands
@@ -121,30 +100,23 @@ fn scan(func: &Function, s: &mut LocalScratch) {
 
 /// Whether a second run on what the first one left could change anything, if no block was merged since: only if a
 /// register holds a constant that the first run did not know of. Inside a block, one run finds all there is.
-pub fn knows_more(s: &LocalScratch) -> bool {
-    s.unknown.iter().any(|&(d, _)| s.writes[d.index()] == 1)
-}
-
-/// Told of instructions that left the function after the run.
-pub fn forget(func: &Function, s: &mut LocalScratch, inst: Inst) {
-    let look = func.look(inst);
-    let weight = 1 + u32::from(look.guard.is_some());
-    look.visit_writes(|r| s.writes[r.index()] -= weight);
+pub(super) fn knows_more(s: &LocalScratch, notes: &Notes) -> bool {
+    s.unknown.iter().any(|&(d, _)| notes.regs[d.index()].writes == 1)
 }
 
 /// Runs the pass.
 pub fn run(func: &mut Function, s: &mut LocalScratch, stats: &mut CleanupStats) {
-    run_noting(func, s, &mut Uses::default(), stats);
+    run_noting(func, s, &mut Notes::default(), stats);
 }
 
-/// Runs the pass; what it leaves of each instruction is noted in `uses`, for [`super::dce`].
+/// Runs the pass; what it leaves of each instruction is noted, for [`super::dce`] and liveness.
 pub(super) fn run_noting(
     func: &mut Function,
     s: &mut LocalScratch,
-    uses: &mut Uses,
+    notes: &mut Notes,
     stats: &mut CleanupStats,
 ) {
-    if s.seq > u32::MAX / 2 {
+    if s.block > u32::MAX / 2 {
         *s = LocalScratch::default();
     }
     let slots = (2 * func.num_insts()).next_power_of_two();
@@ -153,104 +125,134 @@ pub(super) fn run_noting(
         s.expressions.resize(slots, Expression { block: 0, seq: 0, inst: Inst::from_u32(0) });
     }
     let regs = func.num_regs();
-    if s.version.len() < regs {
-        s.version.resize(regs, 0);
+    if s.copy.len() < regs {
         s.copy.resize(regs, Copy::default());
         s.constant.resize(regs, Const::default());
     }
-    scan(func, s);
-    uses.begin(func);
-    s.noted.clear();
-    s.noted.resize(regs, 0);
+    notes.begin(func);
+    scan(func, s, &mut notes.regs);
     s.unknown.clear();
     for &(d, c) in &s.moved {
-        if s.writes[d.index()] == 1 {
+        let u = &mut notes.regs[d.index()];
+        if u.writes == 1 {
             s.constant[d.index()] = c;
-            s.noted[d.index()] = EVERYWHERE;
+            u.noted = EVERYWHERE;
         }
     }
-    for b in 0..func.layout().len() {
-        let bb = func.layout()[b];
+    for row in 0..func.layout().len() {
+        let bb = func.layout()[row];
         s.block += 1;
+        notes.begin_row(row, bb);
         let mut at = func.first_inst(bb);
         while let Some(inst) = at {
             at = func.next_inst(inst);
-            s.seq += 1;
-            uses.note_home(bb, inst);
-            // Whether something is known about a register it reads. Most instructions stay as they are: what they read
-            // is noted at once, and who rewrites one sees to the difference.
-            let mut look = func.look(inst);
-            let (op, guarded, mut noted) = (look.op, look.guard.is_some(), false);
-            uses.note_reads(func, look, |r| noted |= s.is_noted(r));
-            let may_share = !guarded && op.is_shareable() && !op.is_mov();
-            let mut slot = None;
-            if noted || may_share || INT_OPS[op as usize].is_some() {
-                if noted {
-                    uses.forget_reads(func, inst);
-                    propagate(func, s, inst, stats);
-                    uses.note_reads(func, func.look(inst), |_| ());
+            let look = func.look(inst);
+            // Most instructions compute one value of registers and constants and stay as they are: one look at each operand
+            // does. The others take the long way.
+            let usual = look.op.is_shareable() && !look.guard.is_some();
+            if usual && let [Operand::Reg(d), sources @ ..] = look.operands {
+                let (d, foldable) = (*d, INT_OPS[look.op as usize].is_some());
+                notes.begin_inst();
+                let mut hash = start(look.op);
+                let (mut is_known, mut own, mut list) = (false, false, false);
+                for &operand in sources {
+                    match operand {
+                        Operand::Reg(r) => {
+                            is_known |= notes.note_read(r, r == d, s.block);
+                            own |= r == d;
+                        }
+                        Operand::Imm(_) => is_known |= foldable,
+                        _ => {
+                            own |= operand.reg() == Some(d);
+                            list |= matches!(operand, Operand::List(_));
+                            is_known |= notes.read_operand(func, operand, d, s.block);
+                        }
+                    }
+                    hash = mix(hash, word(operand));
                 }
-                if let Some(op) = INT_OPS[op as usize] {
-                    reduce(func, s, uses, inst, op, stats);
+                if !is_known && !list {
+                    // Otherwise it is to be replaced by a copy.
+                    if let Ok(slot) = find(func, s, notes, look.op, sources, func.ty(d), hash) {
+                        notes.write_reg(d, inst);
+                        // `add i, i, 1`: what it computed is not what its text says afterwards.
+                        if !own {
+                            s.expressions[slot] = Expression { block: s.block, seq: notes.seq, inst };
+                        }
+                        continue;
+                    }
                 }
-                if may_share {
-                    slot = share(func, s, uses, inst, stats);
-                }
-                look = func.look(inst);
+                notes.take_back();
+            } else {
+                notes.begin_inst();
             }
-            // Writes start new versions, then a copy or an expression is recorded.
-            let seq = s.seq;
-            let mut write = |r: Reg| {
-                s.version[r.index()] = seq;
-                uses.note_write(inst, r);
-            };
-            match *look.results_and_sources().0 {
-                [] => {}
-                [Operand::Reg(r)] => write(r),
-                _ => look.visit_writes(write),
-            }
-            if let Some(slot) = slot {
-                s.expressions[slot] = Expression { block: s.block, seq, inst };
-            } else if !guarded
-                && look.op.is_mov()
-                && let [Operand::Reg(d), source] = *look.operands
-            {
-                note_mov(func, s, uses, d, source);
-            }
+            unusual(func, s, notes, inst, stats);
         }
+    }
+}
+
+/// The long way of the pass for an instruction, after [`Notes::begin_inst`].
+#[inline(never)]
+fn unusual(func: &mut Function, s: &mut LocalScratch, notes: &mut Notes, inst: Inst, stats: &mut CleanupStats) {
+    let look = func.look(inst);
+    let (op, guarded) = (look.op, look.guard.is_some());
+    let may_share = !guarded && op.is_shareable();
+    let int_op = INT_OPS[op as usize];
+    let mut slot = None;
+    if notes.reread(func, look, s.block) {
+        notes.take_back();
+        propagate(func, s, notes, inst, stats);
+        notes.reread(func, func.look(inst), s.block);
+    }
+    if let Some(op) = int_op {
+        reduce(func, s, notes, inst, op, stats);
+    }
+    if may_share {
+        slot = share(func, s, notes, inst, stats);
+    }
+    let look = func.look(inst);
+    // Writes start new versions, then a copy or an expression is recorded.
+    notes.write(look, inst);
+    if let Some(slot) = slot {
+        s.expressions[slot] = Expression { block: s.block, seq: notes.seq, inst };
+    } else if !guarded
+        && look.op.is_mov()
+        && let [Operand::Reg(d), source] = *look.operands
+    {
+        note_mov(func, s, notes, d, source);
     }
 }
 
 /// Turns an instruction into another one and notes what that reads instead.
 #[cold]
-fn rewrite(func: &mut Function, uses: &mut Uses, inst: Inst, op: PtxOp, operands: &[Operand]) {
-    uses.forget_reads(func, inst);
+fn rewrite(func: &mut Function, notes: &mut Notes, inst: Inst, op: PtxOp, operands: &[Operand]) {
+    notes.take_back();
     func.rewrite(inst, op, operands);
-    uses.note_reads(func, func.look(inst), |_| ());
+    notes.reread(func, func.look(inst), EVERYWHERE);
 }
 
 /// Records what an unguarded move says about its result.
-fn note_mov(func: &Function, s: &mut LocalScratch, uses: &Uses, d: Reg, source: Operand) {
+fn note_mov(func: &Function, s: &mut LocalScratch, notes: &mut Notes, d: Reg, source: Operand) {
     let i = d.index();
     let of = match source {
-        Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, s.version[r.index()])),
+        Operand::Reg(r) if r != d && func.ty(r) == func.ty(d) => Some((r, notes.regs[r.index()].version)),
         _ => None,
     };
     let constant = as_const(source);
+    let u = &mut notes.regs[i];
     if let Some(c) = constant
-        && (s.noted[i] != EVERYWHERE || s.constant[i] != c)
+        && (u.noted != EVERYWHERE || s.constant[i] != c)
     {
-        if s.writes[i] == 1 && !uses.is_read(d) {
+        if u.writes == 1 && u.reads == 0 {
             // All reads are still to come: they learn of it in this run.
             s.constant[i] = c;
-            s.noted[i] = EVERYWHERE;
+            u.noted = EVERYWHERE;
         } else {
             s.unknown.push((d, c));
         }
     }
-    s.copy[i] = Copy { block: s.block, own: s.seq, of, constant };
-    if s.noted[i] != EVERYWHERE {
-        s.noted[i] = s.block;
+    s.copy[i] = Copy { block: s.block, own: notes.seq, of, constant };
+    if u.noted != EVERYWHERE {
+        u.noted = s.block;
     }
 }
 
@@ -263,26 +265,30 @@ fn as_const(operand: Operand) -> Option<Const> {
 }
 
 /// The constant a register holds here.
-fn known(s: &LocalScratch, r: Reg) -> Option<Const> {
-    if !s.is_noted(r) {
+#[inline]
+fn known(s: &LocalScratch, notes: &Notes, r: Reg) -> Option<Const> {
+    let i = r.index();
+    let u = &notes.regs[i];
+    if u.noted < s.block {
         return None;
     }
-    let i = r.index();
     let copy = &s.copy[i];
-    if copy.block == s.block && copy.own == s.version[i] && copy.constant.is_some() {
+    if copy.block == s.block && copy.own == u.version && copy.constant.is_some() {
         return copy.constant;
     }
-    (s.noted[i] == EVERYWHERE).then(|| s.constant[i])
+    (u.noted == EVERYWHERE).then(|| s.constant[i])
 }
 
 /// The register this one is a copy of here.
-fn original(s: &LocalScratch, r: Reg) -> Option<Reg> {
-    if !s.is_noted(r) {
+#[inline]
+fn original(s: &LocalScratch, notes: &Notes, r: Reg) -> Option<Reg> {
+    let u = &notes.regs[r.index()];
+    if u.noted < s.block {
         return None;
     }
     let copy = &s.copy[r.index()];
     let (of, version) = copy.of?;
-    (copy.block == s.block && copy.own == s.version[r.index()] && s.version[of.index()] == version)
+    (copy.block == s.block && copy.own == u.version && notes.regs[of.index()].version == version)
         .then_some(of)
 }
 
@@ -297,7 +303,13 @@ fn constant_for(ty: Ty, c: Const) -> Option<Operand> {
     })
 }
 
-fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut CleanupStats) {
+fn propagate(
+    func: &mut Function,
+    s: &LocalScratch,
+    notes: &Notes,
+    inst: Inst,
+    stats: &mut CleanupStats,
+) {
     let op = func.op(inst);
     let classes = op.form().operands;
     let mut sources = 0;
@@ -312,18 +324,18 @@ fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Clea
         let replacement = match (operand, class.kind) {
             (Operand::Reg(r), Kind::Reg { ty, imm }) => {
                 let constant =
-                    if imm && imm_here { known(s, r).and_then(|c| constant_for(ty, c)) } else { None };
-                constant.or_else(|| original(s, r).map(Operand::Reg))
+                    if imm && imm_here { known(s, notes, r).and_then(|c| constant_for(ty, c)) } else { None };
+                constant.or_else(|| original(s, notes, r).map(Operand::Reg))
             }
-            (Operand::Reg(r), _) => original(s, r).map(Operand::Reg),
+            (Operand::Reg(r), _) => original(s, notes, r).map(Operand::Reg),
             (Operand::Addr { base, offset }, _) => {
-                original(s, base).map(|base| Operand::Addr { base, offset })
+                original(s, notes, base).map(|base| Operand::Addr { base, offset })
             }
             (Operand::List(list), Kind::Vec { ty, imm, .. }) => {
                 for at in list.start as usize..list.start as usize + list.len as usize {
                     let Operand::Reg(r) = func.pool[at] else { continue };
-                    let constant = if imm { known(s, r).and_then(|c| constant_for(ty, c)) } else { None };
-                    if let Some(new) = constant.or_else(|| original(s, r).map(Operand::Reg)) {
+                    let constant = if imm { known(s, notes, r).and_then(|c| constant_for(ty, c)) } else { None };
+                    if let Some(new) = constant.or_else(|| original(s, notes, r).map(Operand::Reg)) {
                         func.pool[at] = new;
                         stats.propagated += 1;
                     }
@@ -339,7 +351,7 @@ fn propagate(func: &mut Function, s: &LocalScratch, inst: Inst, stats: &mut Clea
     }
     let mut guard = func.guard(inst);
     if let Some((p, negated)) = guard.get()
-        && let Some(of) = original(s, p)
+        && let Some(of) = original(s, notes, p)
     {
         guard = crate::nvvm::Guard::new(of, negated);
         func.set_guard(inst, guard);
@@ -438,7 +450,7 @@ fn evaluate(op: IntOp, bits: u32, a: i64, b: i64) -> Option<i64> {
 fn reduce(
     func: &mut Function,
     s: &LocalScratch,
-    uses: &mut Uses,
+    notes: &mut Notes,
     inst: Inst,
     (op, bits): (IntOp, u32),
     stats: &mut CleanupStats,
@@ -446,7 +458,7 @@ fn reduce(
     let [Operand::Reg(d), mut a, mut b] = *func.operands(inst) else { return };
     let value = |o: Operand| match o {
         Operand::Imm(v) => Some(v),
-        Operand::Reg(r) => match known(s, r) {
+        Operand::Reg(r) => match known(s, notes, r) {
             Some(Const::Int(v)) => Some(v),
             _ => None,
         },
@@ -460,20 +472,20 @@ fn reduce(
     if let (Some(x), Some(y)) = (x, y)
         && let Some(v) = evaluate(op, bits, x, y)
     {
-        rewrite(func, uses, inst, mov, &[d.into(), v.into()]);
+        rewrite(func, notes, inst, mov, &[d.into(), v.into()]);
         stats.folded += 1;
         return;
     }
     use IntOp::*;
-    if x.is_some() && matches!(op, Add | Mul | And | Or | Xor | MinU | MaxU) {
-        std::mem::swap(&mut a, &mut b);
-        if let (Operand::Reg(_), Some(v)) = (b, value(b)) {
-            b = Operand::Imm(v);
-        }
+    let mut y = y;
+    if let Some(v) = x
+        && matches!(op, Add | Mul | And | Or | Xor | MinU | MaxU)
+    {
+        (a, b, y) = (b, Operand::Imm(v), x);
         let op = func.op(inst);
-        rewrite(func, uses, inst, op, &[d.into(), a, b]);
+        rewrite(func, notes, inst, op, &[d.into(), a, b]);
     }
-    let Some(y) = value(b) else { return };
+    let Some(y) = y else { return };
     // As the operation sees it: modulo the width (a shift amount has 32 bits).
     let y = if bits == 32 || matches!(op, Shl | ShrU) { u64::from(y as u32) } else { y as u64 };
     let power = y.is_power_of_two().then(|| y.trailing_zeros());
@@ -494,7 +506,7 @@ fn reduce(
         }
         _ => return,
     };
-    rewrite(func, uses, inst, new_op, &operands);
+    rewrite(func, notes, inst, new_op, &operands);
     stats.folded += 1;
 }
 
@@ -504,6 +516,14 @@ fn word(operand: Operand) -> u64 {
     match operand {
         Operand::Reg(r) => u64::from(r.as_u32()) << 8,
         Operand::Imm(v) => (v as u64) << 8 | 1,
+        other => other_word(other),
+    }
+}
+
+/// [`word`] of what is rare.
+#[inline(never)]
+fn other_word(operand: Operand) -> u64 {
+    match operand {
         Operand::F32(bits) => u64::from(bits) << 8 | 2,
         Operand::Special(s) => (s as u64) << 8 | 3,
         Operand::Sym(s) => u64::from(s.as_u32()) << 8 | 4,
@@ -514,6 +534,7 @@ fn word(operand: Operand) -> u64 {
         Operand::Local(at) => u64::from(at) << 8 | 9,
         Operand::List(l) => u64::from(l.start) << 8 | 10,
         Operand::Block(bb) => u64::from(bb.as_u32()) << 8 | 11,
+        Operand::Reg(_) | Operand::Imm(_) => 12,
     }
 }
 
@@ -528,23 +549,28 @@ fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The hash of an expression without operands.
+#[inline]
+fn start(op: PtxOp) -> u64 {
+    mix(0, u64::from(op as u16))
+}
+
 /// Replaces an instruction without guard by a copy of an earlier equal one. Otherwise, if what it computes can be shared: the slot
 /// of `expressions` to note it in.
-#[inline]
 fn share(
     func: &mut Function,
     s: &LocalScratch,
-    uses: &mut Uses,
+    notes: &mut Notes,
     inst: Inst,
     stats: &mut CleanupStats,
 ) -> Option<usize> {
     let look = func.look(inst);
     let op = look.op;
-    if !op.is_shareable() || op.is_mov() {
-        return None;
+    if !op.is_shareable() {
+        return None; // it has become a move
     }
     let (&Operand::Reg(d), sources) = look.operands.split_first()? else { return None };
-    let mut hash = mix(0, u64::from(op as u16));
+    let mut hash = start(op);
     let mut overwrites_source = false;
     for operand in sources {
         if matches!(operand, Operand::List(_)) {
@@ -553,29 +579,49 @@ fn share(
         overwrites_source |= operand.reg() == Some(d);
         hash = mix(hash, word(*operand));
     }
+    match find(func, s, notes, op, sources, func.ty(d), hash) {
+        Err(r) => {
+            rewrite(func, notes, inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
+            stats.shared += 1;
+            None
+        }
+        // `add i, i, 1`: what it computed is not what its text says afterwards.
+        Ok(slot) => (!overwrites_source).then_some(slot),
+    }
+}
+
+/// Looks for an expression in the block at hand: the register that has its value, or the slot of `expressions` to note it in.
+#[inline]
+fn find(
+    func: &Function,
+    s: &LocalScratch,
+    notes: &Notes,
+    op: PtxOp,
+    sources: &[Operand],
+    ty: RegTy,
+    hash: u64,
+) -> Result<usize, Reg> {
     let mask = s.expressions.len() - 1;
     let mut slot = (hash >> 32) as usize & mask;
     loop {
         let e = s.expressions[slot];
         if e.block != s.block {
-            break;
+            return Ok(slot);
         }
         if func.op(e.inst) == op
             && let Some((&Operand::Reg(r), earlier)) = func.operands(e.inst).split_first()
             && earlier == sources
         {
-            let unchanged = |o: &Operand| o.reg().is_none_or(|r| s.version[r.index()] <= e.seq);
-            if s.version[r.index()] == e.seq && sources.iter().all(unchanged) && func.ty(r) == func.ty(d) {
-                rewrite(func, uses, inst, mov_of(func.ty(d)), &[d.into(), r.into()]);
-                stats.shared += 1;
-                return None;
+            let version = |r: Reg| notes.regs[r.index()].version;
+            let unchanged = |o: &Operand| o.reg().is_none_or(|r| version(r) <= e.seq);
+            if version(r) == e.seq && sources.iter().all(unchanged) && func.ty(r) == ty {
+                return Err(r);
             }
-            break;
+            // Out of date: replaced.
+            return Ok(slot);
         }
         slot = (slot + 1) & mask;
     }
-    // `add i, i, 1`: what it computed is not what its text says afterwards.
-    (!overwrites_source).then_some(slot)
 }
 
 #[cfg(test)]

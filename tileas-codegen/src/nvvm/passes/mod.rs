@@ -7,15 +7,29 @@
 pub mod cfg;
 pub mod dce;
 pub mod local;
+mod notes;
 
 use super::module::Function;
+use crate::regalloc::Liveness;
 
 /// Scratch memory of the cleanups.
 #[derive(Default)]
 pub struct CleanupScratch {
     local: local::LocalScratch,
-    dce: dce::DceScratch,
+    notes: notes::Notes,
+    work: dce::Work,
     cfg: cfg::CfgScratch,
+    /// Number of blocks, if it is what it was when the notes were taken.
+    noted: Option<usize>,
+}
+
+impl CleanupScratch {
+    /// Liveness of the function cleaned last, if it is as it was left and that much is known. Registers may seem to live
+    /// longer than they do, but none is read before it is written.
+    pub(crate) fn liveness(&mut self, func: &Function) -> Option<&Liveness> {
+        self.noted.take().filter(|&blocks| blocks == func.layout().len())?;
+        self.notes.liveness(func)
+    }
 }
 
 /// What the cleanups did.
@@ -39,13 +53,15 @@ pub fn cleanup(func: &mut Function, scratch: &mut CleanupScratch) -> CleanupStat
     for round in 0..2 {
         let before = stats;
         cfg::run(func, &mut scratch.cfg, &mut stats);
-        let done = round > 0 && stats == before && !local::knows_more(&scratch.local);
+        let done = round > 0 && stats == before && !local::knows_more(&scratch.local, &scratch.notes);
         if done && !cfg!(debug_assertions) {
             break;
         }
-        let CleanupScratch { local, dce, .. } = scratch;
-        local::run_noting(func, local, &mut dce.uses, &mut stats);
-        dce::sweep(func, dce, &mut stats, |func, inst| local::forget(func, local, inst));
+        let CleanupScratch { local, notes, work, .. } = scratch;
+        local::run_noting(func, local, notes, &mut stats);
+        dce::sweep(func, notes, work, &mut stats, |func, notes, inst| notes.forget(func.look(inst)));
+        // Blocks only ever become fewer.
+        scratch.noted = Some(func.layout().len());
         debug_assert!(!done || stats == before, "a round that was to find nothing found something");
         if stats == before {
             break;
