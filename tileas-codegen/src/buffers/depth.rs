@@ -7,14 +7,16 @@
 //! Unit: cycles of the schedule's model for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
+use super::access::{Class, Key};
 use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
+use super::needs::{Needs, is_item};
 use super::share::Sharing;
 use super::sync::World;
 use super::webs::Webs;
 use super::{BufferOptions, Reject};
-use crate::agents::AgentPlan;
+use crate::agents::{Agent, AgentPlan};
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
@@ -115,14 +117,44 @@ fn schedule_of<'a>(func: &Function, sched: &'a ScheduleAnalysis, p: &PipeData) -
     sched.loops[func.block_parent(p.home)?].as_deref()
 }
 
+/// The agents of a function and what each runs: what local stages follow from.
+#[derive(Copy, Clone)]
+pub(crate) struct Party<'a> {
+    pub func: &'a Function,
+    pub plan: &'a AgentPlan,
+    pub needs: &'a PrimaryMap<Agent, Needs>,
+}
+
+impl Party<'_> {
+    /// R2's r of an agent in a loop body: the cycle of its first item.
+    fn first(&self, s: &LoopSchedule, body: Block, agent: Agent) -> u32 {
+        let needs = &self.needs[agent];
+        let items = self.func.block_ops(body).filter(|&op| is_item(self.plan, needs, agent, op));
+        items.map(|op| s.start[op]).min().unwrap_or(0)
+    }
+
+    /// Slots without which an agent that fills a ring and stores from it waits for itself. The release of a store stands
+    /// at the end of the step in which it is issued, R2's local stages after the step that acquired its slot: by
+    /// then a slot was acquired in each step in between.
+    fn own_slots(&self, s: &LoopSchedule, p: &PipeData) -> u32 {
+        let agent = p.producer.agent;
+        let stored = p.consumers.iter().filter(|c| c.key == Key { agent, class: Class::Bulk });
+        let Some(last) = stored.flat_map(|c| &c.uses).map(|&op| s.start[op]).max() else { return 0 };
+        let r = self.first(s, p.home, agent);
+        let local = |start: u32| start.saturating_sub(r) / s.ii.max(1);
+        let acquired = p.acquires.iter().map(|&op| local(s.start[op])).min().unwrap_or(0);
+        p.distance.saturating_add(local(last).saturating_sub(acquired)).saturating_add(1)
+    }
+}
+
 /// R3: the least depth that keeps the schedule's II, and what it follows from.
 pub(crate) fn need(
-    func: &Function,
-    plan: &AgentPlan,
+    party: Party<'_>,
     sched: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
     p: &PipeData,
 ) -> (u32, Option<Span>) {
+    let Party { func, plan, .. } = party;
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
             let writer = p.acquires.iter().copied().min_by_key(|&op| s.start[op]);
@@ -140,7 +172,7 @@ pub(crate) fn need(
             let span = last.saturating_sub(first);
             let d = p.distance + span.div_ceil(s.ii);
             // A version in the ring and one being made: with less they would take turns as in place.
-            let d = d.max(p.distance + 1);
+            let d = d.max(p.distance + 1).max(party.own_slots(s, p));
             (d, Some(Span { first, writer, last, reader, ii: s.ii }))
         }
         _ => (p.distance + 1, None),
@@ -157,7 +189,8 @@ pub fn choose(
     pipes: &mut PrimaryMap<Pipe, PipeData>,
 ) -> CodegenResult<(MemoryMap, Vec<Reject>)> {
     let &Input { world, isa, smem_limit, opts } = input;
-    let World { func, plan, sched, .. } = world;
+    let World { func, plan, sched, needs: runs } = world;
+    let party = Party { func, plan, needs: runs };
     // A fixed depth is a hard limit, and what every ring gets.
     let max_depth = opts.pipeline_depth.or(opts.max_depth).unwrap_or(u32::MAX).max(1);
     let mut needs: SecondaryMap<Pipe, u32> = SecondaryMap::with_capacity(pipes.len());
@@ -173,7 +206,7 @@ pub fn choose(
         }
     };
     for id in pipes.keys() {
-        let (d, span) = need(func, plan, sched, isa, &pipes[id]);
+        let (d, span) = need(party, sched, isa, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
         if p.in_place {
@@ -335,12 +368,12 @@ fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMa
 
 /// The synchronisation graph of a loop: from, to (positions in `scheduled`), model cycles, iteration distance.
 fn sync_edges(
-    func: &Function,
-    plan: &AgentPlan,
+    party: Party<'_>,
     isa: &dyn TargetIsa,
     s: &LoopSchedule,
     pipes: &PrimaryMap<Pipe, PipeData>,
 ) -> Vec<(usize, usize, i64, i64)> {
+    let Party { func, plan, .. } = party;
     let mut index: SecondaryMap<Op, u32> = SecondaryMap::with_capacity(func.num_ops());
     for (i, &op) in s.scheduled.iter().enumerate() {
         index[op] = i as u32 + 1;
@@ -372,7 +405,8 @@ fn sync_edges(
     for agent in plan.agents.keys() {
         mine.clear();
         mine.extend(s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)));
-        let r = mine.iter().map(|&op| s.start[op]).min().unwrap_or(0);
+        let Some(body) = mine.first().and_then(|&op| func.op_block(op)) else { continue };
+        let r = party.first(s, body, agent);
         mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));
         let local = |op: Op| i64::from((s.start[op] - r) / s.ii);
         for (i, &u) in mine.iter().enumerate() {
@@ -385,14 +419,25 @@ fn sync_edges(
                 edges.push((a, b, kept, local(u) - local(v) + i64::from(wrap)));
             }
         }
+        // The release of a store stands behind all that its step runs.
+        let Some((last, stage)) = mine.last().and_then(|&op| Some((at(op)?, local(op)))) else { continue };
+        for p in pipes.values() {
+            let back = i64::from(p.depth) - i64::from(p.distance);
+            for c in p.consumers.iter().filter(|c| c.key == Key { agent, class: Class::Bulk }) {
+                for (u, a) in c.uses.iter().flat_map(|&u| p.acquires.iter().map(move |&a| (u, a))) {
+                    if let (Some(_), Some(a_at)) = (at(u), at(a)) {
+                        edges.push((last, a_at, 0, stage - local(u) + back));
+                    }
+                }
+            }
+        }
     }
     edges
 }
 
 /// Whether no agent of a loop waits for itself: no cycle of its synchronisation graph has a distance sum of 0 or less.
 pub(crate) fn runs_on(
-    func: &Function,
-    plan: &AgentPlan,
+    party: Party<'_>,
     isa: &dyn TargetIsa,
     s: &LoopSchedule,
     pipes: &PrimaryMap<Pipe, PipeData>,
@@ -401,7 +446,7 @@ pub(crate) fn runs_on(
     if s.ii == 0 {
         return n == 0;
     }
-    let edges = sync_edges(func, plan, isa, s, pipes);
+    let edges = sync_edges(party, isa, s, pipes);
     let mut dist = vec![0i64; n];
     // A cycle of distance 0 or less is one of negative length.
     (0..=n).any(|_| {
@@ -419,9 +464,8 @@ pub(crate) fn runs_on(
 
 /// The II that a loop reaches with the chosen depths: the maximum cycle ratio, rounded up, of its synchronisation
 /// graph weighted with model cycles.
-pub fn ii_eff(
-    func: &Function,
-    plan: &AgentPlan,
+pub(crate) fn ii_eff(
+    party: Party<'_>,
     isa: &dyn TargetIsa,
     s: &LoopSchedule,
     pipes: &PrimaryMap<Pipe, PipeData>,
@@ -429,7 +473,7 @@ pub fn ii_eff(
     if s.serial || s.ii == 0 {
         return s.ii;
     }
-    let edges = sync_edges(func, plan, isa, s, pipes);
+    let edges = sync_edges(party, isa, s, pipes);
     let n = s.scheduled.len();
     let mut dist = vec![0i64; n];
     // The least λ with no cycle of weight - λ·distance above 0.

@@ -119,7 +119,7 @@ pub fn assign_buffers(
         if func.opcode(op) == Opcode::For
             && let Some(s) = &sched.loops[op]
         {
-            ii_eff[op] = depth::ii_eff(func, plan, isa, s, &pipes);
+            ii_eff[op] = depth::ii_eff(depth::Party { func, plan, needs: &needs }, isa, s, &pipes);
         }
     }
     Ok(BufferAssignment { webs, pipes, needs, memory, rejects, ii_eff })

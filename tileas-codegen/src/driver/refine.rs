@@ -13,6 +13,7 @@
 
 use super::wiring::{self, Buffers};
 use crate::agents::{Agent, AgentPlan};
+use crate::buffers::depth::{self, Party};
 use crate::buffers::{cost, requests};
 use crate::constraints::ConstraintMap;
 use crate::error::CodegenResult;
@@ -68,6 +69,47 @@ impl Refiner<'_> {
         if asked.is_empty() {
             return Ok((analysis, assigned));
         }
+        let (best, extra) = self.rounds(analysis, assigned, asked)?;
+        self.without_waits(best, extra)
+    }
+
+    /// Loops whose agents would wait for each other, because rings shrank to what memory holds and no schedule was found that
+    /// needs no more, run one iteration after the other.
+    fn without_waits(
+        &mut self,
+        best: (ScheduleAnalysis, Buffers),
+        mut extra: Extra,
+    ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
+        let (analysis, assigned) = &best;
+        if assigned.rejects.is_empty() {
+            return Ok(best);
+        }
+        let party = Party { func: self.func, plan: self.plan, needs: &assigned.needs };
+        let stuck = analysis.regions.iter().filter(|r| {
+            let schedule = analysis.loops[r.for_op].as_deref();
+            schedule.is_some_and(|s| !s.serial && !depth::runs_on(party, self.isa, s, &assigned.pipes))
+        });
+        let stuck: Vec<Op> = stuck.map(|r| r.for_op).collect();
+        if stuck.is_empty() {
+            return Ok(best);
+        }
+        extra.serial.extend(stuck);
+        let mut next = self.attempt(&extra, analysis)?;
+        for (new, old) in next.0.regions.iter_mut().zip(&analysis.regions) {
+            new.schedule.rounds.clone_from(&old.schedule.rounds);
+            (new.schedule.status.truncated, new.schedule.status.converged) =
+                (old.schedule.status.truncated, old.schedule.status.converged);
+        }
+        Ok(next)
+    }
+
+    /// The rounds; besides the best of them the constraints it was made with.
+    fn rounds(
+        &mut self,
+        analysis: ScheduleAnalysis,
+        assigned: Buffers,
+        mut asked: Vec<Constraint>,
+    ) -> CodegenResult<((ScheduleAnalysis, Buffers), Extra)> {
         let mut best = (analysis, assigned);
         let mut known: Vec<Constraint> = Vec::new();
         let mut kept: Vec<u32> = Vec::new();
@@ -155,7 +197,9 @@ impl Refiner<'_> {
             }
         }
         record(&mut best.0, rounds, truncated);
-        Ok(best)
+        let mut extra = Extra::default();
+        kept.iter().for_each(|&n| extra.add(&known[n as usize]));
+        Ok((best, extra))
     }
 
     fn attempt(

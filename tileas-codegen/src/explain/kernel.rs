@@ -5,7 +5,7 @@
 //! stages with them.
 
 use crate::agents::AgentPlan;
-use crate::buffers::depth::{Why, ii_eff};
+use crate::buffers::depth::{Party, Why, ii_eff};
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, cost};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
@@ -286,6 +286,7 @@ impl View<'_> {
 
     /// What another depth would do, to the schedule and to the real latency.
     fn with_depth(&self, id: Pipe, p: &PipeData, depth: u32) -> String {
+        let party = Party { func: self.func, plan: self.plan, needs: &self.buffers.needs };
         let mut pipes = self.buffers.pipes.clone();
         // Pipes that share a web share its slots.
         for other in pipes.values_mut() {
@@ -299,7 +300,7 @@ impl View<'_> {
         let mut effects = Vec::new();
         if let Some((op, s)) = schedule {
             let now = self.buffers.ii_eff[op].max(s.ii);
-            let then = ii_eff(self.func, self.plan, self.isa, s, &pipes);
+            let then = ii_eff(party, self.isa, s, &pipes);
             effects.push(match then.cmp(&now) {
                 std::cmp::Ordering::Equal => format!("the loop keeps its {now} cycles an iteration"),
                 _ => format!("the loop would take {then} cycles an iteration instead of {now}"),

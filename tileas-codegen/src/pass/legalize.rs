@@ -208,6 +208,7 @@ fn check_channels(
     found: &mut Findings<'_>,
 ) {
     let func = found.func;
+    let party = depth::Party { func, plan, needs: &buffers.needs };
     let mut short = Vec::new();
     for (id, pipe) in buffers.pipes.iter().filter(|(_, p)| !p.in_place) {
         let at = pipe.events.first().or(pipe.acquires.first()).copied().or(func.block_parent(pipe.home));
@@ -222,7 +223,7 @@ fn check_channels(
             }
         }
         // A home that runs no more often than there are slots needs no others.
-        let (need, _) = depth::need(func, plan, analysis, isa, pipe);
+        let (need, _) = depth::need(party, analysis, isa, pipe);
         if pipe.depth >= need || !pipe.has_empty {
             continue;
         }
@@ -235,7 +236,7 @@ fn check_channels(
     }
     for (home, slots, at) in short {
         let Some(schedule) = home.and_then(|h| analysis.loops[h].as_deref()) else { continue };
-        if !depth::runs_on(func, plan, isa, schedule, &buffers.pipes) {
+        if !depth::runs_on(party, isa, schedule, &buffers.pipes) {
             found.bad(
                 Code::E0408,
                 at,
