@@ -2,7 +2,8 @@
 //!
 //! [`cleanup`] runs, until nothing changes or twice: [`local`] (copies, constants, strength reduction, common
 //! sub-expressions inside a block), [`dce`] (pure instructions nobody reads), [`mod@cfg`] (jumps to jumps, unreachable and
-//! mergeable blocks). Each keeps the function valid. Cost: linear in instructions per round.
+//! mergeable blocks). Each keeps the function valid. What one walk found out about registers (`notes`) serves all that come
+//! after it, up to the register budgets. Cost: linear in instructions per round.
 
 pub mod cfg;
 pub mod dce;
