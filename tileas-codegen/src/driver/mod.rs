@@ -464,7 +464,7 @@ impl Context {
                     let emit_next = steps.peek() == Some(&&Step::Ptx);
                     if emit_next
                         && let Some(done) =
-                            self.emit_if_fits(checks, noted, code, isa, settings, warnings, &mut state.ptx)
+                            self.emit_if_fits((checks, noted), code, isa, settings, warnings, &mut state.ptx)
                     {
                         steps.next();
                         info = done.functions.into_iter().next();
@@ -491,11 +491,11 @@ impl Context {
     }
 
     /// Verifies and prints a module whose one function keeps its register budgets as it is, which nearly all do: liveness was
-    /// then found along with the work of the cleanups, or is with that of the verifier. `noted`: the function is as the cleanups left it. `None`, with nothing changed, if there is more to do.
+    /// then found along with the work of the cleanups, or is with that of the verifier. `noted`: the function is as the
+    /// cleanups left it. `None`, with nothing changed, if there is more to do.
     fn emit_if_fits(
         &mut self,
-        checks: Checks,
-        noted: bool,
+        (checks, noted): (Checks, bool),
         lowered: &mut Lowered,
         isa: &dyn TargetIsa,
         settings: &Settings,
@@ -507,7 +507,8 @@ impl Context {
         let (func, mut found) = (&lowered.module.functions[0], Vec::new());
         let (module, version) = (&lowered.module, settings.max_ptx_version);
         // What the cleanups noted may say that it does not fit where it does, never the other way round.
-        let known = if noted { self.cleanup.liveness(func) } else { None };
+        let wanted = noted && (checks == Checks::Input || cfg!(debug_assertions));
+        let known = if wanted { self.cleanup.liveness(func) } else { None };
         let known = known.filter(|known| {
             debug_assert!(known.covers(func), "the cleanups' notes say less than there is");
             checks == Checks::Input && self.allocator.fits(func, known, &options)

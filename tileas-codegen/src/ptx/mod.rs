@@ -253,13 +253,9 @@ impl PtxEmitter {
             while let Some(inst) = next_inst {
                 next_inst = func.next_inst(inst);
                 let how = if func.op(inst).is_branch() { branch(func, bb, inst, next) } else { Branch::AsIs };
-                if matches!(how, Branch::Skip) {
-                    continue;
-                }
-                instructions += 1;
-                let at = if comments { self.comment_at[inst.index()] as usize } else { 0 };
+                let commented = comments && self.comment_at[inst.index()] != 0;
                 match how {
-                    Branch::Skip => {}
+                    Branch::Skip => continue,
                     Branch::Inverted { guard, target } => {
                         out.text("    ");
                         if let Some((p, negated)) = guard.get() {
@@ -271,12 +267,15 @@ impl PtxEmitter {
                         self.names.block(out, target);
                     }
                     Branch::AsIs => {
-                        if at == 0 && usual::push(out, func, &self.names, func.look(inst)) {
+                        if !commented && usual::push(out, func, &self.names, func.look(inst)) {
+                            instructions += 1;
                             continue;
                         }
                         push_inst(out, module, func, &self.names, inst);
                     }
                 }
+                instructions += 1;
+                let at = if commented { self.comment_at[inst.index()] as usize } else { 0 };
                 if at == 0 {
                     out.text(";\n");
                     continue;

@@ -46,6 +46,8 @@ pub(super) fn push(out: &mut Text, func: &Function, names: &Names, look: Look<'_
     }
 }
 
+// Called once, where a call would cost as much as some instructions.
+#[inline(always)]
 fn line(room: &mut [u8], func: &Function, names: &Names, look: Look<'_>) -> Option<usize> {
     let Look { op, guard, operands, .. } = look;
     if !op.has_commas() || operands.len() != op.num_operands() {

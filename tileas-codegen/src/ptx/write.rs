@@ -3,7 +3,7 @@
 //! Everything is appended to one buffer; no instruction allocates. How registers and blocks are spelled is the
 //! caller's ([`Spelling`]), the rest follows the form's row.
 
-use crate::nvvm::{Bb, Function, Inst, Kind, Look, Module, Operand, PtxOp, Reg, Ty};
+use crate::nvvm::{Bb, Function, Inst, Kind, Look, Module, Operand, Reg, Ty};
 
 /// Name of the function's local area.
 pub(crate) const LOCAL_AREA: &str = "__local";
@@ -251,21 +251,13 @@ fn push_list(out: &mut Text, func: &Function, s: &impl Spelling, list: crate::nv
 #[inline]
 pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &impl Spelling, inst: Inst) {
     let Look { op, guard, operands, .. } = func.look(inst);
-    let (head, guard) = (op.head(), guard.get());
-    if guard.is_none() && head.len > 0 {
-        out.fixed(&head.bytes, usize::from(head.len));
-        if op.is_plain() {
-            return push_plain(out, func, s, op, operands);
-        }
-    } else {
-        out.text("    ");
-        if let Some((p, negated)) = guard {
-            out.text(if negated { "@!" } else { "@" });
-            s.reg(out, func, p, false);
-            out.push(b' ');
-        }
-        out.text(op.form().head);
+    out.text("    ");
+    if let Some((p, negated)) = guard.get() {
+        out.text(if negated { "@!" } else { "@" });
+        s.reg(out, func, p, false);
+        out.push(b' ');
     }
+    out.text(op.form().head);
     let form = op.form();
     for (i, ((&operand, class), before)) in operands.iter().zip(form.operands).zip(form.syntax).enumerate() {
         if i > 0 {
@@ -293,28 +285,6 @@ pub(crate) fn push_inst(out: &mut Text, module: &Module, func: &Function, s: &im
             out.text(" ?");
             push_other(out, func, Some(module), s, operand);
         }
-    }
-}
-
-/// The operands of a form that has only registers and immediates.
-#[inline]
-fn push_plain(out: &mut Text, func: &Function, s: &impl Spelling, op: PtxOp, operands: &[Operand]) {
-    let results = op.num_results();
-    for (i, &operand) in operands.iter().enumerate() {
-        match operand {
-            Operand::Reg(r) => s.reg_comma(out, func, r, i < results),
-            _ => {
-                let ty = match op.form().operands.get(i).map(|c| c.kind) {
-                    Some(Kind::Reg { ty, .. }) => ty,
-                    _ => Ty::X32,
-                };
-                push_scalar(out, func, s, operand, ty, i < results);
-                out.text(", ");
-            }
-        }
-    }
-    if !operands.is_empty() {
-        out.back(2);
     }
 }
 

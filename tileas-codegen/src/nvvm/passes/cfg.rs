@@ -37,6 +37,20 @@ fn destination(func: &Function, mut bb: Bb) -> Bb {
     bb
 }
 
+/// Whether a block other than the entry only jumps elsewhere. [`run`] leaves none but in empty loops.
+pub(super) fn has_detour(func: &Function) -> bool {
+    let jumps = |&bb: &Bb| {
+        let last = func.last_inst(bb);
+        func.first_inst(bb) == last && last.is_some_and(|inst| func.op(inst) == PtxOp::Bra)
+    };
+    func.layout().iter().skip(1).any(jumps)
+}
+
+/// The ways out of all blocks.
+pub(super) fn branches(func: &Function) -> Vec<[Option<Bb>; 2]> {
+    func.layout().iter().map(|&bb| func.successors(bb)).collect()
+}
+
 /// Runs the pass.
 pub fn run(func: &mut Function, scratch: &mut CfgScratch, stats: &mut CleanupStats) {
     let CfgScratch { reached, preds, next, work, gone } = scratch;

@@ -151,17 +151,17 @@ pub(super) fn run_noting(
             // does. The others take the long way.
             let usual = look.op.is_shareable() && !look.guard.is_some();
             if usual && let [Operand::Reg(d), sources @ ..] = look.operands {
-                let (d, foldable) = (*d, INT_OPS[look.op as usize].is_some());
+                let (d, int_op) = (*d, INT_OPS[look.op as usize]);
                 notes.begin_inst();
                 let mut hash = start(look.op);
                 let (mut is_known, mut own, mut list) = (false, false, false);
-                for &operand in sources {
+                for (i, &operand) in sources.iter().enumerate() {
                     match operand {
                         Operand::Reg(r) => {
                             is_known |= notes.note_read(r, r == d, s.block);
                             own |= r == d;
                         }
-                        Operand::Imm(_) => is_known |= foldable,
+                        Operand::Imm(v) => is_known |= int_op.is_some_and(|(op, _)| op.may_fold(i, v)),
                         _ => {
                             own |= operand.reg() == Some(d);
                             list |= matches!(operand, Operand::List(_));
@@ -184,6 +184,14 @@ pub(super) fn run_noting(
                 notes.take_back();
             } else {
                 notes.begin_inst();
+                if !look.op.is_mov() {
+                    let is_known = notes.reread(func, look, s.block);
+                    if !is_known && !usual {
+                        notes.write(look, inst);
+                        continue;
+                    }
+                    notes.take_back();
+                }
             }
             unusual(func, s, notes, inst, stats);
         }
@@ -375,6 +383,15 @@ enum IntOp {
     ShrU,
     MinU,
     MaxU,
+}
+
+impl IntOp {
+    /// Whether [`reduce`] may do something because of a constant at a position, whatever the other operand.
+    #[inline]
+    fn may_fold(self, position: usize, v: i64) -> bool {
+        use IntOp::*;
+        position == 0 || v as u32 == 0 || matches!(self, Mul | DivU | RemU)
+    }
 }
 
 /// [`int_op`] by form: every instruction asks.

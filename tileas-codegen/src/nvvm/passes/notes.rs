@@ -230,19 +230,68 @@ impl Notes {
         }
         live.expose();
         for i in 0..self.live.exposed().len() {
-            let r = self.live.exposed()[i];
-            let mut at = self.regs[r.index()].writers;
-            while let Some(inst) = at.inst.expand() {
+            let (r, mut writes) = (self.live.exposed()[i], std::mem::take(&mut self.live.writes));
+            self.writers(r, |inst, row| {
                 if !func.guard(inst).is_some() {
-                    self.live.writes.push((at.row, r));
+                    writes.push((row, r));
                 }
-                let Some(more) = (at.more as usize).checked_sub(1) else { break };
-                at = self.links[more];
-            }
+            });
+            self.live.writes = writes;
         }
         self.live.solve_exposed(func);
         let entry = *func.layout().first()?;
         let defined = self.live.live_in(entry).next().is_none();
         defined.then_some(&self.live)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CleanupScratch, cleanup};
+    use crate::nvvm::{FuncBuilder, Function, Guard, RegTy, Special};
+    use crate::regalloc::Liveness;
+
+    /// A loop with a counter, a value of before it, one written under a guard, and dead code.
+    fn looping(defined: bool) -> Function {
+        let mut f = Function::kernel("k");
+        let mut b = FuncBuilder::new(&mut f);
+        let t = b.special(Special::TidX);
+        let (i, kept) = (b.imm(RegTy::B32, 0), b.reg(RegTy::B32));
+        if defined {
+            b.mov_to(kept, t);
+        }
+        let (head, done) = (b.block(), b.block());
+        b.place(head);
+        let four = b.shl_b32(t, 2);
+        let _dead = b.mul_lo_u32(four, four);
+        let p = b.setp_eq_u32(i, 3);
+        b.guarded(Guard::new(p, false)).mov_to(kept, four);
+        b.add_u32_to(i, i, 1);
+        let again = b.setp_ne_u32(i, 9);
+        b.br_if(again, false, head, done);
+        b.place(done);
+        b.st_shared_b32((t, 0), kept);
+        b.ret();
+        f
+    }
+
+    #[test]
+    fn liveness_is_noted_along_the_way() {
+        let (mut f, mut scratch) = (looping(true), CleanupScratch::default());
+        assert_eq!(cleanup(&mut f, &mut scratch).removed, 1, "the product");
+        let real = Liveness::compute(&f);
+        let noted = scratch.liveness(&f).expect("is known");
+        assert!(noted.covers(&f));
+        let head = f.layout()[1];
+        assert!(noted.live_in(head).eq(real.live_in(head)));
+        assert_eq!(real.live_in(head).count(), 3, "the thread, the counter and what is kept");
+        assert!(scratch.liveness(&f).is_none(), "the function may have changed since");
+    }
+
+    #[test]
+    fn what_may_be_read_unwritten_is_left_to_a_closer_look() {
+        let (mut f, mut scratch) = (looping(false), CleanupScratch::default());
+        cleanup(&mut f, &mut scratch);
+        assert!(scratch.liveness(&f).is_none());
     }
 }
