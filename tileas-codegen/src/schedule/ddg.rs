@@ -19,7 +19,7 @@
 pub mod footprint;
 pub mod webs;
 
-use super::budget::SearchSteps;
+use super::budget::{Allowance, SearchSteps};
 use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::refine::Extra;
 use super::{
@@ -79,7 +79,8 @@ pub struct Pass<'a> {
     pub extra: &'a Extra,
     /// What its searches may use; less afterwards.
     pub steps: &'a mut SearchSteps,
-    /// Schedules of an earlier pass with the same options: a loop whose problem is the same keeps its schedule.
+    /// Schedules of an earlier pass with the same options and no more constraints: a loop whose problem is the same keeps
+    /// its schedule, others are not searched for below its interval.
     pub before: Option<&'a ScheduleAnalysis>,
 }
 
@@ -117,12 +118,15 @@ pub fn schedule_pass(
             analysis.loops[for_op] = Some(Box::new(empty));
             continue;
         }
-        let known = before.and_then(|b| b.region(for_op)).filter(|r| r.problem.is_same(&problem));
-        let schedule = match known {
-            Some(region) => region.schedule.clone(),
-            None => {
+        let earlier = before.and_then(|b| b.region(for_op));
+        let schedule = match earlier {
+            Some(region) if region.problem.is_same(&problem) => region.schedule.clone(),
+            _ => {
+                let pipelined = earlier.filter(|r| r.schedule.generator == Generator::CostBased);
+                let floor = pipelined.map_or(0, |r| r.schedule.ii);
+                let allowance = Allowance { steps: Some(allowed), floor };
                 let mut made = RegionSchedule::default();
-                scheduler.schedule_within(&problem, opts, Some(allowed), &mut made).map_err(located)?;
+                scheduler.schedule_within(&problem, opts, allowance, &mut made).map_err(located)?;
                 steps.pay(made.stats.steps);
                 made
             }
