@@ -451,8 +451,12 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Every lane that stored waits until its sources have been read.
+    /// What was stored to tensor memory and read by nobody is there before that is given back; every lane that stored in
+    /// bulk waits until its sources have been read.
     fn leave_agent(&mut self) {
+        if std::mem::take(&mut self.pending_st) {
+            self.b.tcgen05_wait_st();
+        }
         if !self.agent.stores {
             return;
         }

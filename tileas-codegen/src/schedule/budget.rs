@@ -10,6 +10,26 @@
 /// Four times the weight per level of nesting, up to so many levels.
 const DEEPEST: u32 = 6;
 
+/// What one schedule may search for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Steps of all searches together; `None`: as many as the options of one problem say.
+    pub steps: Option<u64>,
+    /// Only cheap strategies look below this interval: it is that of a schedule of the same loop with fewer constraints, and
+    /// what search did not find there it will not find with more of them. 0: nothing is known.
+    pub floor: u32,
+}
+
+impl Allowance {
+    /// Everything the options say.
+    pub const ALL: Allowance = Allowance { steps: None, floor: 0 };
+
+    /// So many steps.
+    pub fn of(steps: u64) -> Allowance {
+        Allowance { steps: Some(steps), ..Allowance::ALL }
+    }
+}
+
 /// Steps left to a function.
 #[derive(Clone, Debug)]
 pub struct SearchSteps {

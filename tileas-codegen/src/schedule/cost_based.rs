@@ -11,6 +11,7 @@
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
+use super::budget::Allowance;
 use super::closure::{Closure, MAX_OPS};
 use super::compact::{self, Compact};
 use super::driver::Driver;
@@ -84,6 +85,8 @@ pub(super) struct CostBased {
     spent: u64,
     /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
     weight: u64,
+    /// Only cheap strategies look below this II.
+    pub(super) floor: u32,
     /// Less was allowed than the options do.
     pub limited: bool,
     /// Steps kept for the way down.
@@ -114,8 +117,10 @@ pub(super) struct CostBased {
 }
 
 impl CostBased {
-    /// How many steps all searches of the next problem may use together.
-    pub fn allow(&mut self, steps: Option<u64>, ops: usize) {
+    /// What all searches of the next problem may use together.
+    pub fn allow(&mut self, allowance: Allowance, ops: usize) {
+        let Allowance { steps, floor } = allowance;
+        self.floor = floor;
         self.weight = (ops as u64).max(FULL_BUDGET);
         let raw = |steps: u64| (u128::from(steps) * u128::from(FULL_BUDGET) / u128::from(self.weight)) as u64;
         self.allowed = steps.map_or(u64::MAX, raw);
@@ -302,7 +307,8 @@ impl CostBased {
 
     /// Tabu and exact search below a success, while steps are left.
     fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        if !o.rungs.has(Rung::Exact) || found == self.proven || self.budget == 0 || self.allowed == 0 {
+        let done = found == self.proven || found <= self.floor;
+        if !o.rungs.has(Rung::Exact) || done || self.budget == 0 || self.allowed == 0 {
             return found;
         }
         // What is left of the way up goes to the way down.

@@ -22,7 +22,7 @@ pub mod webs;
 
 pub use memory::Memory;
 
-use super::budget::SearchSteps;
+use super::budget::{Allowance, SearchSteps};
 use super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::refine::Extra;
 use super::{
@@ -83,7 +83,8 @@ pub struct Pass<'a> {
     pub extra: &'a Extra,
     /// What its searches may use; less afterwards.
     pub steps: &'a mut SearchSteps,
-    /// Schedules of an earlier pass with the same options: a loop whose problem is the same keeps its schedule.
+    /// Schedules of an earlier pass with the same options and no more constraints: a loop whose problem is the same keeps
+    /// its schedule, others are not searched for below its interval.
     pub before: Option<&'a ScheduleAnalysis>,
 }
 
@@ -123,11 +124,14 @@ pub fn schedule_pass(
             analysis.loops[for_op] = Some(empty);
             continue;
         }
-        let known = before.and_then(|b| b.region(for_op)).filter(|r| r.problem.is_same(&problem));
-        match known {
-            Some(region) => schedule = region.schedule.clone(),
-            None => {
-                scheduler.schedule_within(&problem, opts, Some(allowed), &mut schedule).map_err(located)?;
+        let earlier = before.and_then(|b| b.region(for_op));
+        match earlier {
+            Some(region) if region.problem.is_same(&problem) => schedule = region.schedule.clone(),
+            _ => {
+                let pipelined = earlier.filter(|r| r.schedule.generator == Generator::CostBased);
+                let floor = pipelined.map_or(0, |r| r.schedule.ii);
+                let allowance = Allowance { steps: Some(allowed), floor };
+                scheduler.schedule_within(&problem, opts, allowance, &mut schedule).map_err(located)?;
                 steps.pay(schedule.stats.steps);
             }
         }

@@ -138,7 +138,8 @@ pub fn check(p: &Problem, options: &ScheduleOptions, warm: &mut Scheduler) -> Ve
     assert_eq!(schedule, cold, "a warm scheduler gave another answer");
     let mut again = RegionSchedule::default();
     for allowed in [0, options.exact_steps / 3] {
-        warm.schedule_within(p, options, Some(allowed), &mut again).unwrap_or_else(|e| panic!("{e}"));
+        warm.schedule_within(p, options, super::Allowance::of(allowed), &mut again)
+            .unwrap_or_else(|e| panic!("{e}"));
         assert!(verify::verify(p, &again).is_empty());
         assert!(again.stats.steps <= allowed, "{} steps of {allowed}", again.stats.steps);
     }

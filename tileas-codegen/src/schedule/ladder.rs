@@ -148,7 +148,7 @@ impl CostBased {
                 }
             }
         }
-        if o.rungs.has(Rung::Exact) && self.try_exact_search(p, g, o, ii, WAY_UP) {
+        if o.rungs.has(Rung::Exact) && ii >= self.floor && self.try_exact_search(p, g, o, ii, WAY_UP) {
             self.rung = Some(Rung::Exact);
             return true;
         }

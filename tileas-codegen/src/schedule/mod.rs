@@ -53,7 +53,7 @@ pub mod verify;
 
 pub use analysis::{Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status};
 pub use bounds::Bounds;
-pub use budget::SearchSteps;
+pub use budget::{Allowance, SearchSteps};
 pub use ddg::schedule_function;
 pub use handoff::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 pub use options::{
@@ -116,10 +116,10 @@ impl Scheduler {
         options: &ScheduleOptions,
         out: &mut RegionSchedule,
     ) -> CodegenResult<()> {
-        self.schedule_within(problem, options, None, out)
+        self.schedule_within(problem, options, Allowance::ALL, out)
     }
 
-    /// As [`Scheduler::schedule_into`], with at most so many steps of searches; [`Stats::steps`] says what was used.
+    /// As [`Scheduler::schedule_into`], with limits for its searches; [`Stats::steps`] says what was used.
     ///
     /// # Errors
     /// As [`Scheduler::schedule_into`].
@@ -127,11 +127,11 @@ impl Scheduler {
         &mut self,
         problem: &Problem,
         options: &ScheduleOptions,
-        steps: Option<u64>,
+        allowance: Allowance,
         out: &mut RegionSchedule,
     ) -> CodegenResult<()> {
         out.clear();
-        self.cost.allow(steps, problem.num_nodes());
+        self.cost.allow(allowance, problem.num_nodes());
         options.scheduler.check()?;
         out.name.push_str(problem.name());
         let mut errors = Vec::new();
