@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use tileas_codegen::Context;
 use tileas_codegen::Settings;
 use tileas_codegen::driver::check::{
-    Verdict, check_agents, check_compile, check_parse, check_round_trip, mutated,
+    Verdict, check_agents, check_compile, check_parse, check_round_trip, kernel, mutated,
 };
+use tileas_codegen::{Code, Stage};
+use tileas_filetests::execute::{Forms, RunCase, execute};
 
 /// Counts verdicts: refused, accepted.
 #[derive(Default)]
@@ -99,4 +101,51 @@ fn mutated_kernels_compile_or_are_refused() {
     .size_max(512)
     .budget_ms(budget(2000));
     counts.assert_accepted(30);
+}
+
+/// Whatever the tree of loops, branches and products: the kernel compiles, runs to its end in any order of completions,
+/// agent by agent and as PTX, without a fault, and computes what its source says.
+#[test]
+fn kernels_compute_what_their_source_says() {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let (counts, warm) = (Counts::default(), RefCell::new(Context::new()));
+    arbtest::arbtest(|u| {
+        let (n, m) = (u.int_in_range(0..=3)?, u.int_in_range(0..=2)?);
+        let drawn = kernel(u)?;
+        let text = &drawn.text;
+        let mut settings = Settings::default();
+        settings.verify_passes = true;
+        let mut warm = warm.borrow_mut();
+        let module = warm.parse(text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let run = match warm.run_to(Stage::Metadata, &module, &*isa, &settings) {
+            Ok(run) => run,
+            Err(errors) => {
+                // Memory may not suffice; nothing else is wrong with these kernels.
+                let memory = |c: Code| matches!(c, Code::E0602 | Code::E0603);
+                assert!(errors.iter().all(|e| memory(e.code)), "{errors:?}\n{text}");
+                counts.add(Verdict::Refused);
+                return Ok(());
+            }
+        };
+        let k = drawn.depth * n.max(m + 1);
+        let shape = |rows: u32, columns: u32| format!("\"shape\": [{rows}, {columns}], \"dtype\": \"{}\"", drawn.elem);
+        let b = if drawn.transpose_b { shape(drawn.columns, k) } else { shape(k, drawn.columns) };
+        let case = format!(
+            "{{\"views\": {{\"a\": {{{}}}, \"b\": {{{b}}}, \"c\": {{{}}}}}, \"scalars\": {{\"n\": {n}, \"m\": {m}}}, \
+             \"seeds\": [1], \"grid\": [1, 1], \"tol\": \"2^-9\"}}",
+            shape(drawn.rows, k),
+            shape(drawn.rows, drawn.columns)
+        );
+        let cases = [RunCase::parse(&case).unwrap_or_else(|e| panic!("{e:#}"))];
+        let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
+        let materialized = run.kernels[0].materialized.as_ref().expect("the kernel has agents");
+        let forms = Forms { source: &module.functions[0], materialized, ptx: &ptx, metadata: &metadata };
+        execute(&forms, &cases).unwrap_or_else(|e| panic!("{e:#}\nn = {n}, m = {m}\n{text}"));
+        counts.add(Verdict::Accepted);
+        Ok(())
+    })
+    .size_min(400)
+    .size_max(4000)
+    .budget_ms(budget(4000));
+    counts.assert_accepted(2);
 }

@@ -46,7 +46,7 @@ pub fn check_parse(bytes: &[u8]) -> Verdict {
 /// # Errors
 /// When the data ends.
 pub fn check_round_trip(u: &mut Unstructured<'_>) -> Result<Verdict> {
-    let mut text = kernel(u)?;
+    let mut text = kernel(u)?.text;
     if u.ratio(1, 2)? {
         text = edited(u, &text)?;
     }
@@ -67,7 +67,7 @@ fn check_print(module: &Module) {
 /// # Panics
 /// If the answer depends on the context's past, or a stage hands on what a verifier refuses.
 pub fn check_agents(u: &mut Unstructured<'_>, isa: &dyn TargetIsa, warm: &mut Context) -> Result<Verdict> {
-    let text = kernel(u)?;
+    let text = kernel(u)?.text;
     let mut settings = Settings::builder();
     let slices = *u.choose(&["32", "64", "128"])?;
     let scheduler = *u.choose(&["auto", "serial", "cost"])?;
@@ -204,11 +204,29 @@ pub fn edited(u: &mut Unstructured<'_>, text: &str) -> Result<String> {
     Ok(text)
 }
 
+/// A kernel that was drawn, and what its arguments look like: views `a` of M × K, `b` of K × N (N × K where it is
+/// transposed) and `c` of M × N, bounds `n` of all loops and a number `m`. Coordinates along K are below max(n, m + 1).
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// Its source.
+    pub text: String,
+    /// Rows of a tile (M) of the accumulator.
+    pub rows: u32,
+    /// Columns of a tile (N) of the accumulator.
+    pub columns: u32,
+    /// Columns of a tile of A.
+    pub depth: u32,
+    /// Element type of the views.
+    pub elem: &'static str,
+    /// Whether B is stored N × K.
+    pub transpose_b: bool,
+}
+
 /// Draws a kernel: C = what a tree of loops, branches, products and element-wise steps makes of A and B.
 ///
 /// # Errors
 /// When the data ends.
-pub fn kernel(u: &mut Unstructured<'_>) -> Result<String> {
+pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
     let n = *u.choose(&[32u32, 64, 128])?;
     let k = 64;
     let elem = *u.choose(&["f16", "bf16"])?;
@@ -228,7 +246,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<String> {
     let result = g.block(u, "zero", "m", 0)?;
     g.store(&result);
     g.text.push_str("return\n}\n");
-    Ok(g.text)
+    Ok(Drawn { text: g.text, rows: 128, columns: n, depth: k, elem, transpose_b })
 }
 
 /// A kernel being written.

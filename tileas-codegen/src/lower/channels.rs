@@ -237,6 +237,10 @@ impl Lower<'_> {
                     self.b.tcgen05_commit_cg1(bar);
                 }
                 Signal::Arrive | Signal::Bulk => {
+                    // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.
+                    if std::mem::take(&mut self.pending_st) {
+                        self.b.tcgen05_wait_st();
+                    }
                     if self.agent.tensor && pipe.tensor_side {
                         self.b.tcgen05_fence_before();
                     }
