@@ -78,7 +78,7 @@ pub struct Graph {
     by_from: Vec<u32>,
     /// Of each region event with loads inside: their completion, by (agent, event number).
     pub loads: FxHashMap<(usize, usize), usize>,
-    /// Of each region event in which every store is waited for: that all of them have read their slots.
+    /// Of each region event with stores inside: that those which are waited for inside have read their slots.
     pub stores: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
@@ -174,16 +174,15 @@ impl Graph {
         }
     }
 
-    /// A lane that waits inside a nested region for all its stores there has done so when it leaves. Of an agent with
-    /// more threads only the lane has: the others may be ahead of it. So the order of the agent does not pass that on,
-    /// what all its threads signal behind the region does, and what the lane signals. The node of the stores has no
-    /// predecessor, as that of the loads.
+    /// A lane that waits inside a nested region for a store there has done so when it leaves. Of an agent with more
+    /// threads only the lane has: the others may be ahead of it. So the order of the agent does not pass that on, what
+    /// all its threads signal behind the region does, and what the lane signals. The node of the stores has no
+    /// predecessor, as that of the loads; it stands for those of which [`stores_waited`] says so.
     fn stored(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
                 let What::Region(inner) = &x.what else { continue };
-                let some = inner.iter().any(|&r| stores_in(m, r, a));
-                if !some || !inner.iter().all(|&r| stores_waited(m, r, a)) {
+                if !inner.iter().any(|&r| stores_in(m, r, a)) {
                     continue;
                 }
                 let node = self.node(a, ("stores", Some(x.op)));
@@ -778,27 +777,25 @@ fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
     any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Store, ..)))
 }
 
-/// Whether an agent that runs a region has waited at its end until all its stores there have read their slots.
-fn stores_waited(m: &Model<'_>, region: usize, agent: usize) -> bool {
-    let list = &m.regions[region].events[agent];
-    // A release of one of these pipes, of the same turn, that lets none of what stands at `j` be pending.
-    let released = |j: usize, ours: &dyn Fn(usize) -> bool| {
+/// Whether an agent waits until a store has read its slots, in one of the regions on the way to it: `path` are these
+/// regions and the events in them, the last one the store with what it reads.
+pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bool {
+    path.iter().any(|&(region, j)| {
+        let list = &m.regions[region].events[agent];
+        let ours = |p: usize| match &list[j].what {
+            What::Access(_, touches, _) => {
+                touches.iter().any(|t| t.ring == Some(p) || m.pipes[p].buffers.contains(&t.buffer))
+            }
+            // Groups are complete in the order in which they were committed.
+            _ => true,
+        };
+        // Behind it in the same turn, and it lets none of what stands at `j` be pending.
         list.iter().enumerate().skip(j + 1).any(|(i, e)| match e.what {
             What::Release(p, _, Some(pending)) if ours(p) && e.local >= list[j].local => {
                 turns_late(m, region, list, (j, i), p, pending) == Some(0)
             }
             _ => false,
         })
-    };
-    list.iter().enumerate().all(|(j, x)| match &x.what {
-        What::Access(Engine::Store, touches, _) => released(j, &|p| {
-            touches.iter().any(|t| t.ring == Some(p) || m.pipes[p].buffers.contains(&t.buffer))
-        }),
-        What::Region(inner) => {
-            inner.iter().all(|&r| stores_waited(m, r, agent))
-                || inner.iter().any(|&r| stores_in(m, r, agent)) && released(j, &|_| true)
-        }
-        _ => true,
     })
 }
 

@@ -784,8 +784,10 @@ fn conflicts(
             let event = (p.agent, p.path[depth].1);
             let inside = match p.engine {
                 Engine::Load => g.loads.get(&event).copied(),
-                Engine::Store => g.stores.get(&event).copied(),
-                Engine::Threads | Engine::Mma => None,
+                Engine::Store if graph::stores_waited(m, p.agent, &p.path[depth + 1..]) => {
+                    g.stores.get(&event).copied()
+                }
+                Engine::Store | Engine::Threads | Engine::Mma => None,
             };
             let waited = inside.and_then(|l| g.distance(l, to));
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
