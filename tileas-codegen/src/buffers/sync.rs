@@ -171,8 +171,9 @@ impl<'a> Sync<'a> {
                 Some(w) => self.node(c.key.agent, w, Sync::wait_point(c.key)),
                 None => match self.latest(&c.uses) {
                     Some(u) => {
-                        // The wait stands behind the item: whoever waits begins the next one later.
-                        if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)) {
+                        // The wait stands behind the item: whoever waits begins the next one later. Scalars that
+                        // only what the block yields rests on are received at its end.
+                        if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
                             let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
                             self.edges.push((from, begin, i64::from(p.distance) + d));
                         }
