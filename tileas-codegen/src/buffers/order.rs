@@ -145,7 +145,9 @@ fn block_tokens(
     found: &mut Vec<PipeData>,
 ) -> CodegenResult<()> {
     let World { func, .. } = world;
-    let repeats = func.block_parent(block).is_some();
+    // What an arm does in one turn of a loop around it and in a later one is ordered in the body of that loop, where
+    // its branch is one item.
+    let repeats = func.block_parent(block).is_some_and(|op| func.opcode(op) == Opcode::For);
     let place: Vec<Op> = func.block_ops(block).collect();
     let at = |op: Op| place.iter().position(|&o| o == op).unwrap_or(0);
     // (span, first, second): nearest first, since they may imply the others.
@@ -195,8 +197,11 @@ fn block_tokens(
             let issuer = Key { agent: waiter.agent, class: Class::Sync };
             add(found, &mut sync, block, (issuer, y.item), (giver, item), false, false);
         } else {
-            // One item holds both, or the stores must be complete: whoever goes on waits at its end.
-            add(found, &mut sync, block, (giver, item), (waiter, y.item), true, proxy);
+            // One item holds both, or the stores must be complete: whoever goes on waits at its end; not before the
+            // first access of the same turn, which may be its own agent's.
+            let own = agent == waiter.agent;
+            let last = if own { sync.latest(&[y.item, item]).unwrap_or(item) } else { y.item };
+            add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
         }
         if !ordered(&sync) {
             let loc = func.op_loc(y.touched.op);

@@ -55,12 +55,15 @@ pub struct Sync<'a> {
     pub block: Block,
     nodes: FxHashMap<(Agent, Op, Point), usize>,
     edges: Vec<(usize, usize, i64)>,
+    /// The item that an agent runs behind an item, and how many iterations later.
+    next: FxHashMap<(Agent, Op), (Op, i64)>,
 }
 
 impl<'a> Sync<'a> {
     /// The order in `block` that agents and `pipes` make.
     pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
-        let mut s = Sync { world, block, nodes: FxHashMap::default(), edges: Vec::new() };
+        let (nodes, next) = (FxHashMap::default(), FxHashMap::default());
+        let mut s = Sync { world, block, nodes, edges: Vec::new(), next };
         for agent in world.plan.agents.keys() {
             s.agent(agent);
         }
@@ -114,6 +117,7 @@ impl<'a> Sync<'a> {
             let v = items[if wrap { 0 } else { i + 1 }];
             let local = |s: &Self, op: Op| i64::from(at(s, op) / ii);
             let d = local(self, u) - local(self, v) + i64::from(wrap);
+            self.next.insert((agent, u), (v, d));
             let mut step = |from: Point, to: Point| {
                 let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
                 self.edges.push((a, b, d));
@@ -139,8 +143,8 @@ impl<'a> Sync<'a> {
         ops.iter().copied().min_by_key(|&op| self.start(op))
     }
 
-    fn latest(&self, ops: &[Op]) -> Option<Op> {
-        // The last one among equals, as emission has it.
+    /// The item that starts last; of several the last one in the list, as emission has it.
+    pub(super) fn latest(&self, ops: &[Op]) -> Option<Op> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
     }
 
@@ -166,7 +170,15 @@ impl<'a> Sync<'a> {
             let to = match self.earliest(&c.waits) {
                 Some(w) => self.node(c.key.agent, w, Sync::wait_point(c.key)),
                 None => match self.latest(&c.uses) {
-                    Some(u) => self.node(c.key.agent, u, Point::All),
+                    Some(u) => {
+                        // The wait stands behind the item: whoever waits begins the next one later. Scalars that
+                        // only what the block yields rests on are received at its end.
+                        if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
+                            let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
+                            self.edges.push((from, begin, i64::from(p.distance) + d));
+                        }
+                        self.node(c.key.agent, u, Point::All)
+                    }
                     None => continue,
                 },
             };

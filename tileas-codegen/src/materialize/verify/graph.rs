@@ -78,6 +78,8 @@ pub struct Graph {
     by_from: Vec<u32>,
     /// Of each region event with loads inside: their completion, by (agent, event number).
     pub loads: FxHashMap<(usize, usize), usize>,
+    /// Of each region event with stores inside: that those which are waited for inside have read their slots.
+    pub stores: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
     /// By node: where its distances to all others begin in `distances`, plus 1; 0 = they were not asked for.
@@ -125,6 +127,7 @@ impl Graph {
     pub fn build(&mut self, m: &Model<'_>, region: usize) {
         self.of(m, &m.regions[region].events, region);
         self.loaded(m, &m.regions[region].events);
+        self.stored(m, &m.regions[region].events, region);
         self.index();
     }
 
@@ -165,6 +168,43 @@ impl Graph {
                             let leave = self.at(b, j).leave;
                             self.edge(node, leave, 0, Why::Inner(pipes[0]));
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A lane that waits inside a nested region for a store there has done so when it leaves. Of an agent with more
+    /// threads only the lane has: the others may be ahead of it. So the order of the agent does not pass that on, what
+    /// all its threads signal behind the region does, and what the lane signals. The node of the stores has no
+    /// predecessor, as that of the loads; it stands for those of which [`stores_waited`] says so.
+    fn stored(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
+        for (a, list) in events.iter().enumerate() {
+            for (i, x) in list.iter().enumerate() {
+                let What::Region(inner) = &x.what else { continue };
+                if !inner.iter().any(|&r| stores_in(m, r, a)) {
+                    continue;
+                }
+                let node = self.node(a, ("stores", Some(x.op)));
+                self.stores.insert((a, i), node);
+                if m.threads[a] == 1 {
+                    let leave = self.at(a, i).leave;
+                    self.edge(node, leave, 0, Why::Completes);
+                    continue;
+                }
+                for (j, y) in list.iter().enumerate() {
+                    let signals = match &y.what {
+                        // Threads that hand over by a named barrier hand over to their own lane.
+                        What::Commit(p, None) => m.pipes[*p].full.name == "arrive" && !m.pipes[*p].named,
+                        What::Release(p, _, None) => {
+                            m.pipes[*p].empty.as_ref().is_some_and(|e| e.name == "arrive")
+                        }
+                        What::Release(_, _, Some(_)) => true,
+                        _ => false,
+                    };
+                    if signals && (j > i || region != 0) {
+                        let done = self.at(a, j).done;
+                        self.edge(node, done, x.local - y.local + i64::from(j < i), Why::Signals);
                     }
                 }
             }
@@ -282,8 +322,21 @@ impl Graph {
 
     /// Forgets the graph, keeps the memory.
     fn clear(&mut self) {
-        let Graph { names, agent, edges, nodes, first, begin, by_from, loads, arms, row, distances, .. } =
-            self;
+        let Graph {
+            names,
+            agent,
+            edges,
+            nodes,
+            first,
+            begin,
+            by_from,
+            loads,
+            stores,
+            arms,
+            row,
+            distances,
+            ..
+        } = self;
         names.clear();
         agent.clear();
         edges.clear();
@@ -292,6 +345,7 @@ impl Graph {
         begin.clear();
         by_from.clear();
         loads.clear();
+        stores.clear();
         arms.clear();
         row.clear();
         distances.clear();
@@ -721,6 +775,28 @@ pub fn turns_late(
 
 fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
     any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Store, ..)))
+}
+
+/// Whether an agent waits until a store has read its slots, in one of the regions on the way to it: `path` are these
+/// regions and the events in them, the last one the store with what it reads.
+pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bool {
+    path.iter().any(|&(region, j)| {
+        let list = &m.regions[region].events[agent];
+        let ours = |p: usize| match &list[j].what {
+            What::Access(_, touches, _) => {
+                touches.iter().any(|t| t.ring == Some(p) || m.pipes[p].buffers.contains(&t.buffer))
+            }
+            // Groups are complete in the order in which they were committed.
+            _ => true,
+        };
+        // Behind it in the same turn, and it lets none of what stands at `j` be pending.
+        list.iter().enumerate().skip(j + 1).any(|(i, e)| match e.what {
+            What::Release(p, _, Some(pending)) if ours(p) && e.local >= list[j].local => {
+                turns_late(m, region, list, (j, i), p, pending) == Some(0)
+            }
+            _ => false,
+        })
+    })
 }
 
 fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {

@@ -781,9 +781,15 @@ fn conflicts(
         let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
         let mut after = |p: &Place, n: graph::Nodes, to: usize| {
             let direct = g.distance(end(p, n), to);
-            let loads =
-                g.loads.get(&(p.agent, p.path[depth].1)).filter(|_| p.engine == Engine::Load).copied();
-            let waited = loads.and_then(|l| g.distance(l, to));
+            let event = (p.agent, p.path[depth].1);
+            let inside = match p.engine {
+                Engine::Load => g.loads.get(&event).copied(),
+                Engine::Store if graph::stores_waited(m, p.agent, &p.path[depth + 1..]) => {
+                    g.stores.get(&event).copied()
+                }
+                Engine::Store | Engine::Threads | Engine::Mma => None,
+            };
+            let waited = inside.and_then(|l| g.distance(l, to));
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
         let (a, b) = (after(x, nx, ny.issue), after(y, ny, nx.issue));

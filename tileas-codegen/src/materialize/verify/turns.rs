@@ -8,7 +8,9 @@
 //!   carry it does not advance; the same for branches, whose arms end in the same result;
 //! - a turn uses a position before it advances it, d positions for a pipe of distance d;
 //! - in a loop with local stages iteration i of local stage k has position i: the prologue gets `before + i`, the
-//!   steady loop `before + skew - k`, its epilogue `end - k + step`; a rolled loop gets `before` for every stage.
+//!   steady loop `before + skew - k`, its epilogue `end - k + step`; a rolled loop gets `before` for every stage;
+//! - that goes for the pipes whose iterators the loop carries. The others it must not advance: all its iterations, and
+//!   so all its copies, use the position they have where the loop stands.
 //!
 //! Together with the counts per home (each side uses a pipe and advances it once per turn) both sides of a pipe are in
 //! the same slot and phase in the same turn. Errors: E0705. Cost: linear in the ops.
@@ -18,6 +20,7 @@ use super::model::Model;
 use crate::error::Code;
 use crate::ir::{Block, Function, Op, Opcode, TypeData, Value, keys};
 use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
 
 /// Advances since an anchor.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -38,6 +41,9 @@ impl Pos {
         Pos { offset: self.offset.saturating_add(i32::try_from(n).unwrap_or(i32::MAX)), ..self }
     }
 }
+
+/// By pipe.
+type Carried = SmallVec<[bool; 16]>;
 
 /// Memory of the check.
 #[derive(Default)]
@@ -128,6 +134,8 @@ impl<'f> Check<'_, 'f> {
         let func = self.func();
         // The loop with local stages that was read last: what follows is its epilogue.
         let mut read: Option<i64> = None;
+        // Whose prologue or epilogue is being read, and which pipes that loop carries.
+        let mut copied: (Option<i64>, Carried) = (None, Carried::new());
         for op in func.block_ops(b) {
             match func.opcode(op) {
                 Opcode::For if note(func, op, keys::SKEW).is_some_and(|s| s > 0) => {
@@ -139,7 +147,10 @@ impl<'f> Check<'_, 'f> {
                     Some(of) => {
                         let key = if read == Some(of) { keys::EPILOGUE } else { keys::PROLOGUE };
                         let local = note(func, op, keys::LOCAL).unwrap_or(0);
-                        self.copy(op, at, note(func, op, key).map(|step| step - local));
+                        if copied.0 != Some(of) {
+                            copied = (Some(of), self.carried(b, of));
+                        }
+                        self.copy(op, at, &copied.1, note(func, op, key).map_or(0, |step| step - local));
                     }
                     None => self.branch(op, at),
                 },
@@ -253,14 +264,31 @@ impl<'f> Check<'_, 'f> {
         }
     }
 
-    /// A group of one iteration under its guard: all positions of the frame are `by` on. Its results are one further
-    /// where the group advances.
-    fn copy(&mut self, op: Op, at: usize, by: Option<i64>) {
-        let inner = self.open(at);
-        if let Some(by) = by {
-            for p in 0..self.m.pipes.len() {
-                self.s.frames[inner + p] = self.s.frames[inner + p].plus(by);
+    /// By pipe, whether the steady loop of that origin in a block carries its iterator.
+    fn carried(&self, b: Block, of: i64) -> Carried {
+        let func = self.func();
+        let mut out: Carried = SmallVec::from_elem(false, self.m.pipes.len());
+        let is_loop = |op: &Op| {
+            func.opcode(*op) == Opcode::For
+                && note(func, *op, keys::ORIGIN) == Some(of)
+                && func.discardable(*op).get(keys::STEADY).is_some()
+        };
+        for l in func.block_ops(b).filter(is_loop) {
+            for &v in func.named_segment(l, "inits").iter().filter(|&&v| is_iter(func, v)) {
+                if let Some((p, _)) = self.m.trace(v, 64) {
+                    out[p] = true;
+                }
             }
+        }
+        out
+    }
+
+    /// A group of one iteration under its guard: the positions of what its loop carries are `by` on. Its results are
+    /// one further where the group advances.
+    fn copy(&mut self, op: Op, at: usize, carried: &Carried, by: i64) {
+        let inner = self.open(at);
+        for p in (0..self.m.pipes.len()).filter(|&p| carried[p]) {
+            self.s.frames[inner + p] = self.s.frames[inner + p].plus(by);
         }
         self.guarded(op, inner);
         self.s.frames.truncate(inner);
@@ -346,6 +374,12 @@ impl<'f> Check<'_, 'f> {
                 Opcode::If if note(func, o, keys::ORIGIN).is_none() => self.guarded(o, inner),
                 Opcode::If => self.branch(o, inner),
                 _ => self.leaf(o, inner),
+            }
+            for p in 0..self.m.pipes.len() {
+                let chained = self.s.chains[first..all].iter().any(|c| c.1.pipe == p as u32);
+                if !chained && self.s.frames[inner + p] != self.s.frames[at + p] {
+                    self.found.push((o, format!("an advanced iterator of Pipe_{p} is not handed on")));
+                }
             }
             let Scratch { chains, frames, .. } = &mut *self.s;
             for c in chains[first..all].iter_mut().filter(|c| c.0 == local) {
