@@ -463,8 +463,7 @@ impl Context {
                 (Step::Registers, Some(code)) => {
                     let emit_next = steps.peek() == Some(&&Step::Ptx);
                     if emit_next
-                        && let Some(done) =
-                            self.emit_if_fits(checks, noted, code, isa, settings, warnings, &mut state.ptx)
+                        && let Some(done) = self.emit_if_fits(checks, noted, code, isa, settings, warnings, &mut state.ptx)
                     {
                         steps.next();
                         info = done.functions.into_iter().next();
