@@ -8,7 +8,7 @@
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
 //! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: writes of one engine of one agent, and of each thread by itself. Cost: pairs of accesses per view × graph queries.
+//! Left to program order: what one thread writes itself. Cost: pairs of accesses per view × graph queries.
 
 use super::access::{Class, Key, class_of};
 use super::alias::Touched;
@@ -92,7 +92,7 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
                 Some(Key { agent: plan.op_agent[t.op].expand()?, class: class_of(func, plan, t.op) })
             })
             .collect();
-        if keys.iter().all(|k| *k == keys[0] && (k.class != Class::Sync || plan.agents[k.agent].elect)) {
+        if keys.iter().all(|k| *k == keys[0] && k.class == Class::Sync && plan.agents[k.agent].elect) {
             continue;
         }
         for block in blocks_around(func, mine().map(|t| t.op)) {
@@ -118,9 +118,9 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
 fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
     let World { func, plan, .. } = world;
     let (a, b) = (&x.touched, &y.touched);
-    // An engine writes in the order of issue; threads do so only one by one.
-    let by_threads = x.key.class == Class::Sync && !plan.agents[x.key.agent].elect;
-    if !(a.write || b.write) || (x.key == y.key && a.write == b.write && !by_threads) {
+    // A thread writes in the order of its program; bulk stores, even of one thread, complete in any order.
+    let one_thread = x.key.class == Class::Sync && plan.agents[x.key.agent].elect;
+    if !(a.write || b.write) || (x.key == y.key && a.write == b.write && one_thread) {
         return false;
     }
     let leaf = |t: &Access| t.item == t.touched.op;

@@ -33,7 +33,7 @@ use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::ddg::Pass;
 use crate::schedule::refine::Extra;
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SearchSteps};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
 /// A compiled kernel.
@@ -306,7 +306,25 @@ impl Context {
             return Ok(None);
         }
         match Form::of(func) {
-            Form::Value => self.front(func, job, state, warnings)?,
+            Form::Value => {
+                let before = warnings.len();
+                self.front(func, job, state, warnings)?;
+                let stuck = match self.back(func, job, state, warnings) {
+                    Err(found) if self.may_run_serially(&found, job) => found,
+                    done => return done,
+                };
+                // Nobody asked for the order in which agents take their turns: program order is always one that works.
+                let mut settings = job.settings.clone();
+                settings.scheduler = SchedulerChoice::Serial;
+                let job = &Job { settings: &settings, kernels: job.kernels.clone(), ..*job };
+                warnings.truncate(before);
+                warnings.extend(stuck.into_iter().take(1).map(|e| {
+                    let text = "the loops of the kernel run one iteration after the other";
+                    CodegenError::new(Code::W0406, e.location, text).note(Loc::NONE, e.message)
+                }));
+                self.front(func, job, state, warnings)?;
+                return self.back(func, job, state, warnings);
+            }
             Form::Materialized if job.back.is_empty() => {
                 let stage = job.front.last().map_or(job.last, |s| s.stage());
                 let text =
@@ -316,6 +334,14 @@ impl Context {
             Form::Materialized => state.materialized = Some(func.clone()),
         }
         self.back(func, job, state, warnings)
+    }
+
+    /// Whether what was found is that agents wait for each other under a schedule that was not asked for.
+    fn may_run_serially(&self, found: &[CodegenError], job: &Job<'_>) -> bool {
+        let schedules = job.front.contains(&Step::Schedule);
+        let asked =
+            job.settings.scheduler == SchedulerChoice::Serial || !self.constraints.tagged().is_empty();
+        schedules && !asked && !found.is_empty() && found.iter().all(|e| e.code == Code::E0702)
     }
 
     /// From the source to the materialised function, with loads through TMA if the steps take them there.

@@ -15,8 +15,8 @@ mod print;
 pub(crate) mod verify;
 
 pub use builder::{FuncBuilder, VecOperand};
-pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
 pub(crate) use forms::INDENT;
+pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
 pub(crate) use module::Look;
 pub use module::{
     Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param,

@@ -157,7 +157,8 @@ fn prefix(ty: RegTy) -> &'static str {
 impl PtxEmitter {
     /// Forgets the last function, keeps the allocations.
     pub fn clear(&mut self) {
-        let Self { names: Names { names: _, written, label }, targets, comment_order, comment_at, body } = self;
+        let Self { names: Names { names: _, written, label }, targets, comment_order, comment_at, body } =
+            self;
         body.clear();
         written.clear();
         label.clear();

@@ -200,7 +200,13 @@ pub(super) fn run_noting(
 
 /// The long way of the pass for an instruction, after [`Notes::begin_inst`].
 #[inline(never)]
-fn unusual(func: &mut Function, s: &mut LocalScratch, notes: &mut Notes, inst: Inst, stats: &mut CleanupStats) {
+fn unusual(
+    func: &mut Function,
+    s: &mut LocalScratch,
+    notes: &mut Notes,
+    inst: Inst,
+    stats: &mut CleanupStats,
+) {
     let look = func.look(inst);
     let (op, guarded) = (look.op, look.guard.is_some());
     let may_share = !guarded && op.is_shareable();
@@ -311,13 +317,7 @@ fn constant_for(ty: Ty, c: Const) -> Option<Operand> {
     })
 }
 
-fn propagate(
-    func: &mut Function,
-    s: &LocalScratch,
-    notes: &Notes,
-    inst: Inst,
-    stats: &mut CleanupStats,
-) {
+fn propagate(func: &mut Function, s: &LocalScratch, notes: &Notes, inst: Inst, stats: &mut CleanupStats) {
     let op = func.op(inst);
     let classes = op.form().operands;
     let mut sources = 0;
@@ -342,7 +342,8 @@ fn propagate(
             (Operand::List(list), Kind::Vec { ty, imm, .. }) => {
                 for at in list.start as usize..list.start as usize + list.len as usize {
                     let Operand::Reg(r) = func.pool[at] else { continue };
-                    let constant = if imm { known(s, notes, r).and_then(|c| constant_for(ty, c)) } else { None };
+                    let constant =
+                        if imm { known(s, notes, r).and_then(|c| constant_for(ty, c)) } else { None };
                     if let Some(new) = constant.or_else(|| original(s, notes, r).map(Operand::Reg)) {
                         func.pool[at] = new;
                         stats.propagated += 1;
