@@ -364,8 +364,8 @@ settings! {
 
     /// Memory semantics of loads and stores. `public`: loads may be acquire, stores release. `book`: both are weak or relaxed.
     verify_mem_semantics: MemSemantics = MemSemantics::Public, "verify-mem-semantics", Allowed::Words(&["public", "book"]);
-    /// The IR verifier runs after every pass that rewrites the IR, not on the source alone. A check of this compiler, not of
-    /// its input: on in builds with debug assertions, off in others.
+    /// The IR verifier runs after every pass that rewrites the IR, not on the source alone, and the thread-level verifier checks
+    /// operands and blocks. A check of this compiler, not of its input: on in builds with debug assertions, off in others.
     verify_passes: bool = cfg!(debug_assertions), "verify-passes", Allowed::Flag;
     /// Ops directly in one region of the source.
     max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);

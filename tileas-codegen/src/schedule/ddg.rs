@@ -357,7 +357,7 @@ impl<'a> Builder<'a> {
         name.push_str(&self.func.name);
         name.push_str("/loop");
         push_number(&mut name, number as u64);
-        let (mut problem, schedule, ops, fused) = m.region(&name);
+        let ScheduledRegion { mut problem, schedule, ops, fused, .. } = m.region(for_op, &name);
         m.fill.id = name;
         (self.ops, m.fused) = (ops, fused);
         let Some(body) = self.func.op_block_at(for_op, 0) else {

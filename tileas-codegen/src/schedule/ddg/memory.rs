@@ -38,6 +38,8 @@ pub struct Memory {
     pub(super) fill: Fill,
     analysis: ScheduleAnalysis,
     regions: Vec<ScheduledRegion>,
+    // The boxes are allocations as well.
+    #[allow(clippy::vec_box)]
     loops: Vec<Box<LoopSchedule>>,
 }
 
@@ -72,19 +74,17 @@ impl Memory {
         analysis
     }
 
-    /// The parts of a region: an empty problem of that name, room for its schedule, its ops and its fused ops.
-    pub(super) fn region(
-        &mut self,
-        name: &str,
-    ) -> (Problem, RegionSchedule, PrimaryMap<Node, Op>, Vec<(Node, Op)>) {
-        let Some(ScheduledRegion { mut problem, schedule, mut ops, mut fused, .. }) = self.regions.pop()
-        else {
-            return (Problem::new(name), RegionSchedule::default(), PrimaryMap::new(), Vec::new());
+    /// The region of a loop: an empty problem of that name, no ops, and a schedule that says nothing yet.
+    pub(super) fn region(&mut self, for_op: Op, name: &str) -> ScheduledRegion {
+        let Some(mut region) = self.regions.pop() else {
+            let (schedule, ops, fused) = (RegionSchedule::default(), PrimaryMap::new(), Vec::new());
+            return ScheduledRegion { for_op, schedule, problem: Problem::new(name), ops, fused };
         };
-        problem.clear(name);
-        ops.clear();
-        fused.clear();
-        (problem, schedule, ops, fused)
+        region.for_op = for_op;
+        region.problem.clear(name);
+        region.ops.clear();
+        region.fused.clear();
+        region
     }
 
     /// A schedule of a loop for consumers, without ops.
