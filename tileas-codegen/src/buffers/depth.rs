@@ -2,7 +2,7 @@
 //!
 //! R3 gives the least depth at which the schedule's II holds; R4 grows rings, the one short of most cycles first,
 //! until every producer's latency is covered, the option's limit, or memory is full. If even R3 does not fit, the largest
-//! rings shrink: legal while the post-verifier (R5) accepts it, at the II that [`ii_eff`] reports. A [`Reject`] then says
+//! rings shrink: legal while the post-verifier (R5) accepts it, at the II that `ii_eff` reports. A [`Reject`] then says
 //! which edges a schedule that needs no more slots must keep.
 //! Unit: cycles of the schedule's model for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.

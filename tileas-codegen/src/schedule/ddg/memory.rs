@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 /// Parts of analyses that are kept at most, of each kind.
 const MOST_SPARES: usize = 64;
 
-/// What a [`super::Builder`] works with.
+/// What problems are built with.
 #[derive(Default)]
 pub struct Memory {
     pub(super) group_numbers: FxHashMap<Group, u32>,
