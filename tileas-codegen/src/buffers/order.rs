@@ -8,7 +8,7 @@
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
 //! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: what one thread writes itself. Cost: pairs of accesses per view × graph queries.
+//! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles. Cost: pairs of accesses per view × graph queries.
 
 use super::access::{Class, Key, class_of};
 use super::alias::Touched;
@@ -118,10 +118,20 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
 fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
     let World { func, plan, .. } = world;
     let (a, b) = (&x.touched, &y.touched);
-    // A thread writes in the order of its program; bulk stores, even of one thread, complete in any order.
-    let one_thread = x.key.class == Class::Sync && plan.agents[x.key.agent].elect;
-    if !(a.write || b.write) || (x.key == y.key && a.write == b.write && one_thread) {
+    if !(a.write || b.write) {
         return false;
+    }
+    if x.key == y.key && a.write == b.write {
+        // A thread writes in the order of its program. Bulk stores, even of one thread, complete in any order: they wait
+        // for each other where they certainly write one tile, not where a kernel computes which tile is next.
+        let one_tile = a.same(b) && (!across || a.fixed_in(func, block));
+        let free = match x.key.class {
+            Class::Sync => plan.agents[x.key.agent].elect,
+            _ => !one_tile,
+        };
+        if free {
+            return false;
+        }
     }
     let leaf = |t: &Access| t.item == t.touched.op;
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
