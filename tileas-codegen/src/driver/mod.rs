@@ -341,7 +341,8 @@ impl Context {
         let schedules = job.front.contains(&Step::Schedule);
         let asked =
             job.settings.scheduler == SchedulerChoice::Serial || !self.constraints.tagged().is_empty();
-        schedules && !asked && !found.is_empty() && found.iter().all(|e| e.code == Code::E0702)
+        let free = !asked && !job.settings.require_pipelining;
+        schedules && free && !found.is_empty() && found.iter().all(|e| e.code == Code::E0702)
     }
 
     /// From the source to the materialised function, with loads through TMA if the steps take them there.

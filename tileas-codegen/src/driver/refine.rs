@@ -81,7 +81,7 @@ impl Refiner<'_> {
         mut extra: Extra,
     ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
         let (analysis, assigned) = &best;
-        if assigned.rejects.is_empty() {
+        if assigned.rejects.is_empty() || self.settings.require_pipelining {
             return Ok(best);
         }
         let party = Party { func: self.func, plan: self.plan, needs: &assigned.needs };

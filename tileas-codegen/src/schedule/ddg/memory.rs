@@ -1,7 +1,7 @@
 //! Memory of building problems, kept from one function to the next.
 //!
-//! What is in it means nothing between two functions but `spare`: parts of analyses nobody needs any more
-//! ([`Memory::recycle`]), whose allocations the next analysis gets.
+//! What is in it means nothing between two functions. Parts of analyses that nobody needs any more
+//! ([`Memory::recycle`]) give their allocations to the next analysis.
 
 use super::super::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use super::super::{Node, PoolUse, Problem, RegionSchedule, Use};
