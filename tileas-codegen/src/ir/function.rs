@@ -678,7 +678,13 @@ impl Function {
     /// Values of the segment of that name; empty when the op has none.
     #[inline(always)]
     pub fn named_segment(&self, op: Op, name: &str) -> &[Value] {
-        match self.opcode(op).segment(name) {
+        self.keyed_segment(op, self.opcode(op).segment_key(name))
+    }
+
+    // One function for both lookups: there are many calls from many places.
+    #[inline(never)]
+    fn keyed_segment(&self, op: Op, key: u32) -> &[Value] {
+        match self.opcode(op).segment_by_key(key) {
             Some(n) => self.segment(op, n),
             None => &[],
         }

@@ -192,13 +192,22 @@ impl Opcode {
     /// The number of the segment of that name.
     #[inline(always)]
     pub fn segment(self, name: &str) -> Option<usize> {
-        let found = self.segment_by_key(segment_key(name));
-        debug_assert_eq!(found, self.def().operands.iter().position(|s| s.name == name), "{name}");
-        found
+        self.segment_by_key(self.segment_key(name))
     }
 
-    #[inline(never)]
-    fn segment_by_key(self, key: u32) -> Option<usize> {
+    /// What [`Opcode::segment_by_key`] knows a segment's name by.
+    #[inline(always)]
+    pub(crate) fn segment_key(self, name: &str) -> u32 {
+        debug_assert_eq!(
+            self.segment_by_key(segment_key(name)),
+            self.def().operands.iter().position(|s| s.name == name),
+            "{name}"
+        );
+        segment_key(name)
+    }
+
+    #[inline]
+    pub(crate) fn segment_by_key(self, key: u32) -> Option<usize> {
         // From the last to the first, without a branch for each.
         let keys = SEGMENT_KEYS[self as usize].iter().enumerate().rev();
         let found = keys.fold(MAX_SEGMENTS, |found, (n, &k)| if k == key { n } else { found });

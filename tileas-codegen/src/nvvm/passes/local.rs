@@ -181,30 +181,28 @@ pub(super) fn run_noting(
                         continue;
                     }
                 }
-                notes.take_back();
+                unusual(func, s, notes, inst, is_known, stats);
             } else {
                 notes.begin_inst();
-                if !look.op.is_mov() {
-                    let is_known = notes.reread(func, look, s.block);
-                    if !is_known && !usual {
-                        notes.write(look, inst);
-                        continue;
-                    }
-                    notes.take_back();
+                let is_known = notes.reread(func, look, s.block);
+                if is_known || usual || look.op.is_mov() {
+                    unusual(func, s, notes, inst, is_known, stats);
+                } else {
+                    notes.write(look, inst);
                 }
             }
-            unusual(func, s, notes, inst, stats);
         }
     }
 }
 
-/// The long way of the pass for an instruction, after [`Notes::begin_inst`].
+/// The long way of the pass for an instruction whose reads are noted; something `is_known` of what it reads, or not.
 #[inline(never)]
 fn unusual(
     func: &mut Function,
     s: &mut LocalScratch,
     notes: &mut Notes,
     inst: Inst,
+    is_known: bool,
     stats: &mut CleanupStats,
 ) {
     let look = func.look(inst);
@@ -212,7 +210,7 @@ fn unusual(
     let may_share = !guarded && op.is_shareable();
     let int_op = INT_OPS[op as usize];
     let mut slot = None;
-    if notes.reread(func, look, s.block) {
+    if is_known {
         notes.take_back();
         propagate(func, s, notes, inst, stats);
         notes.reread(func, func.look(inst), s.block);
