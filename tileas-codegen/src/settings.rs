@@ -279,8 +279,10 @@ settings! {
     rrt_size_threshold: u32 = 4096, "rrt-size-threshold", Allowed::Int(0, 0x7fff_ffff);
     /// Ops of one scheduling problem.
     max_ops: usize = 100_000, "max-ops", Allowed::Int(1, 0x7fff_ffff);
-    /// Edges of one scheduling problem.
+    /// Edges of one scheduling problem, and pairs of accesses to one view in one block that may need an order.
     max_edges: usize = 1_000_000, "max-edges", Allowed::Int(1, 0x7fff_ffff);
+    /// Reservations of slots and pools of one op of a scheduling problem.
+    max_uses: usize = 1_024, "max-uses", Allowed::Int(1, 0x7fff_ffff);
     /// Seed of sampled priorities.
     seed: u64 = 0, "seed", Allowed::Int(0, u64::MAX);
     /// Choice among the placement arms of a ready group.
@@ -369,6 +371,8 @@ settings! {
     verify_passes: bool = cfg!(debug_assertions), "verify-passes", Allowed::Flag;
     /// Ops directly in one region of the source.
     max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);
+    /// Instructions of one kernel at thread level, before clean-up.
+    max_instructions: usize = 1_000_000, "max-instructions", Allowed::Int(1, 0x7fff_ffff);
     /// Regions inside regions.
     max_nesting: usize = 64, "max-nesting", Allowed::Int(1, 256);
     /// Ops of one source text.
@@ -493,6 +497,7 @@ impl Settings {
             pipeline_depth: self.pipeline_depth.filter(|_| self.pipelines()),
             max_slots: if self.pipelines() { self.max_slots } else { 1 },
             first_named_barrier: self.first_named_barrier,
+            max_pairs: self.max_edges,
         }
     }
 
@@ -511,7 +516,7 @@ impl Settings {
             max_stages: self.max_stages,
             require_pipelining: self.require_pipelining,
             rrt_size_threshold: self.rrt_size_threshold,
-            limits: Limits { max_ops: self.max_ops, max_edges: self.max_edges },
+            limits: Limits { max_ops: self.max_ops, max_edges: self.max_edges, max_uses: self.max_uses },
             seed: self.seed,
             arm_policy: self.arm_policy,
             g2_horizon: self.g2_horizon,
@@ -540,14 +545,14 @@ mod tests {
             text.join(" "),
             "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
              ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
-             require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 seed=0 \
+             require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 max-uses=1024 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 search-steps=4000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
              pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
-             verify-passes=DEBUG max-region-ops=65536 max-nesting=64 \
+             verify-passes=DEBUG max-region-ops=65536 max-instructions=1000000 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"
                 .replace("DEBUG", if cfg!(debug_assertions) { "true" } else { "false" })
         );
@@ -561,6 +566,7 @@ mod tests {
         assert_eq!(s.place_options(), PlaceOptions::default());
         assert_eq!(s.buffer_options(), BufferOptions::default());
         assert_eq!(s.flags(), Flags::default());
+        assert_eq!(s.max_instructions, crate::lower::MAX_INSTRUCTIONS);
         assert_eq!(s.ir_limits().max_region_ops, IrLimits::default().max_region_ops);
         assert_eq!(s.parse_limits().max_ops, ParseLimits::default().max_ops);
     }

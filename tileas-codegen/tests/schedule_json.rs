@@ -150,10 +150,17 @@ fn errors_have_codes_and_pointers() {
         assert_eq!(first.code.as_str(), code, "{first}\n{text}");
         assert!(first.message.starts_with(&format!("at `{pointer}`: ")), "{first}, expected {pointer}");
     }
-    let small = Limits { max_ops: 2, max_edges: 10 };
+    let small = Limits { max_ops: 2, max_edges: 10, ..Limits::default() };
     assert_eq!(Documents::read(&base.to_string(), &small).unwrap_err()[0].code.as_str(), "E0308");
-    let small = Limits { max_ops: 3, max_edges: 2 };
+    let small = Limits { max_ops: 3, max_edges: 2, ..Limits::default() };
     assert_eq!(Documents::read(&base.to_string(), &small).unwrap_err()[0].code.as_str(), "E0308");
+    let small = Limits { max_uses: 1, ..Limits::default() };
+    let errors = Documents::read(&base.to_string(), &small).unwrap_err();
+    assert!(
+        errors[0].message.starts_with("at `/ops/0`: ") && errors[0].code.as_str() == "E0308",
+        "{}",
+        errors[0]
+    );
     let array = format!("[{}, {}]", base, with("/slots", 4.into()));
     let errors = Documents::read(&array, &Limits::default()).unwrap_err();
     assert!(errors[0].message.starts_with("at `/1/slots`: "), "{}", errors[0]);

@@ -10,7 +10,7 @@ use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::constraints::ConstraintMap;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::lower::{LowerScratch, lower, lower_in};
+use tileas_codegen::lower::{LowerScratch, MAX_INSTRUCTIONS, lower, lower_in};
 use tileas_codegen::materialize::{MaterializeScratch, materialize, materialize_in, verify};
 use tileas_codegen::nvvm::{self, passes::CleanupScratch};
 use tileas_codegen::place::{place, place_in};
@@ -185,7 +185,8 @@ macro_rules! kernel {
                 let s = Stages::of($text);
                 let mut scratch = LowerScratch::default();
                 bencher.bench_local(|| {
-                    let lowered = lower_in(black_box(&s.materialized), &[], &*s.isa, &mut scratch);
+                    let lowered =
+                        lower_in(black_box(&s.materialized), &[], &*s.isa, MAX_INSTRUCTIONS, &mut scratch);
                     scratch.spare = lowered.ok().and_then(|mut l| l.module.functions.pop());
                 });
             }

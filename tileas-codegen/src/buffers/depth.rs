@@ -189,7 +189,7 @@ pub fn choose(
     pipes: &mut PrimaryMap<Pipe, PipeData>,
 ) -> CodegenResult<(MemoryMap, Vec<Reject>)> {
     let &Input { world, isa, smem_limit, opts } = input;
-    let World { func, plan, sched, needs: runs } = world;
+    let World { func, plan, sched, needs: runs, .. } = world;
     let party = Party { func, plan, needs: runs };
     // A fixed depth is a hard limit, and what every ring gets.
     let max_depth = opts.pipeline_depth.or(opts.max_depth).unwrap_or(u32::MAX).max(1);

@@ -45,6 +45,8 @@ pub struct BufferOptions {
     pub max_slots: u32,
     /// The first named barrier for hand-offs inside an agent; 0 is the frame's. Default: 1.
     pub first_named_barrier: u32,
+    /// Pairs of accesses to one view in one block that may need an order. Default: 1 000 000.
+    pub max_pairs: usize,
 }
 
 impl Default for BufferOptions {
@@ -55,6 +57,7 @@ impl Default for BufferOptions {
             pipeline_depth: None,
             max_slots: 8,
             first_named_barrier: 1,
+            max_pairs: 1_000_000,
         }
     }
 }
@@ -105,13 +108,9 @@ pub fn assign_buffers(
     for agent in plan.agents.keys() {
         needs.push(needs::compute(func, plan, agent)?);
     }
-    let mut pipes = channels::build(
-        sync::World { func, plan, sched, needs: &needs },
-        &mut webs,
-        opts.first_named_barrier,
-    )?;
+    let world = sync::World { func, plan, sched, needs: &needs, max_pairs: opts.max_pairs };
+    let mut pipes = channels::build(world, &mut webs, opts.first_named_barrier)?;
     let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
-    let world = sync::World { func, plan, sched, needs: &needs };
     let input = depth::Input { world, isa, smem_limit, opts };
     let (memory, rejects) = depth::choose(&input, &mut webs, &mut pipes)?;
     let mut ii_eff = SecondaryMap::new();

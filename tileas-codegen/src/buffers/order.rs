@@ -8,7 +8,10 @@
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
 //! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles. Cost: pairs of accesses per view × graph queries.
+//! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles.
+//!
+//! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
+//! graph orders by then is found from each first access for all second ones at once.
 
 use super::access::{Class, Key, class_of};
 use super::alias::Touched;
@@ -113,6 +116,15 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
     Ok(())
 }
 
+/// Two accesses that need an order. Sorted nearest first, inside an iteration before across, since those may imply the others.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Pair {
+    across: bool,
+    span: u32,
+    first: u32,
+    second: u32,
+}
+
 /// Whether two accesses of one view, the first in an earlier item or iteration, must be ordered by more than the
 /// program of the thread that makes both.
 fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
@@ -158,26 +170,45 @@ fn block_tokens(
     // What an arm does in one turn of a loop around it and in a later one is ordered in the body of that loop, where
     // its branch is one item.
     let repeats = func.block_parent(block).is_some_and(|op| func.opcode(op) == Opcode::For);
-    let place: Vec<Op> = func.block_ops(block).collect();
-    let at = |op: Op| place.iter().position(|&o| o == op).unwrap_or(0);
-    // (span, first, second): nearest first, since they may imply the others.
-    let mut pairs: Vec<(usize, usize, usize, bool)> = Vec::new();
+    let (mut pairs, at) = (Vec::new(), positions(func, block, accesses));
+    let items = func.block_ops(block).count() as u32;
     for (i, x) in accesses.iter().enumerate() {
         for (j, y) in accesses.iter().enumerate() {
-            let (px, py) = (at(x.item), at(y.item));
+            let (first, second) = (i as u32, j as u32);
+            let (px, py) = (at[i], at[j]);
             if px < py && conflict(world, block, x, y, false) {
-                pairs.push((py - px, i, j, false));
+                pairs.push(Pair { across: false, span: py - px, first, second });
             } else if px >= py && repeats && conflict(world, block, x, y, true) {
-                pairs.push((place.len() + px - py, i, j, true));
+                pairs.push(Pair { across: true, span: items + px - py, first, second });
             }
+        }
+        if pairs.len() > world.max_pairs {
+            let text = format!(
+                "more than {} pairs of accesses to one view may need an order, the limit of the option `max-edges`",
+                world.max_pairs
+            );
+            return Err(CodegenError::new(Code::E0308, func.op_loc(x.touched.op), text));
         }
     }
     if pairs.is_empty() {
         return Ok(());
     }
-    pairs.sort_unstable_by_key(|p| (p.3, p.0, p.1, p.2));
     let mut sync = Sync::of(world, block, found);
-    for (_, i, j, across) in pairs {
+    drop_ordered(&sync, accesses, &mut pairs, found)?;
+    pairs.sort_unstable();
+    // Pairs looked at one by one since all were looked at.
+    let (mut alone, mut added) = (0, false);
+    let mut next = 0;
+    while let Some(&Pair { across, first, second, .. }) = pairs.get(next) {
+        if added && alone >= accesses.len() {
+            pairs.drain(..next);
+            drop_ordered(&sync, accesses, &mut pairs, found)?;
+            pairs.sort_unstable();
+            (next, alone, added) = (0, 0, false);
+            continue;
+        }
+        (next, alone) = (next + 1, alone + 1);
+        let (i, j) = (first as usize, second as usize);
         let (x, y) = (&accesses[i], &accesses[j]);
         let to = (y.key.agent, y.item, Sync::wait_point(y.key));
         let most = i64::from(across);
@@ -190,6 +221,7 @@ fn block_tokens(
         if ordered(&sync) {
             continue;
         }
+        added = true;
         // Who gives the token: the agent that knows the access to be complete.
         let (agent, item, point) = complete[0];
         let class = if point == Point::Stored { Class::Bulk } else { Class::Sync };
@@ -202,7 +234,9 @@ fn block_tokens(
             || x.touched.write && class == Class::Bulk;
         if !across {
             add(found, &mut sync, block, (giver, item), (waiter, y.item), false, proxy);
-        } else if at(y.item) < at(item) && class != Class::Bulk {
+        } else if (at[j] as usize) < func.block_ops(block).position(|op| op == item).unwrap_or(0)
+            && class != Class::Bulk
+        {
             // The way back of a token that runs forward: it says that the item was issued, no more.
             let issuer = Key { agent: waiter.agent, class: Class::Sync };
             add(found, &mut sync, block, (issuer, y.item), (giver, item), false, false);
@@ -224,6 +258,43 @@ fn block_tokens(
         }
     }
     Ok(())
+}
+
+/// By access: the place of its item in the block. Accesses are in program order.
+fn positions(func: &Function, block: Block, accesses: &[Access]) -> Vec<u32> {
+    let mut items = func.block_ops(block).enumerate().peekable();
+    let place = |a: &Access| {
+        while items.next_if(|&(_, op)| op != a.item).is_some() {}
+        items.peek().map_or(u32::MAX, |&(n, _)| n as u32)
+    };
+    accesses.iter().map(place).collect()
+}
+
+/// Takes out the pairs that the graph orders.
+fn drop_ordered(
+    sync: &Sync<'_>,
+    accesses: &[Access],
+    pairs: &mut Vec<Pair>,
+    found: &[PipeData],
+) -> CodegenResult<()> {
+    pairs.sort_unstable_by_key(|p| (p.first, p.across, p.second));
+    let (mut from, mut at) = (SmallVec::<[Vec<Option<i64>>; 2]>::new(), None);
+    let mut error = None;
+    pairs.retain(|p| {
+        let (x, y) = (&accesses[p.first as usize], &accesses[p.second as usize]);
+        if at != Some(p.first) {
+            at = Some(p.first);
+            from.clear();
+            match completions(sync, x, y, found) {
+                Ok(complete) => from.extend(complete.into_iter().map(|point| sync.distances(point))),
+                Err(e) => error = error.take().or(Some(e)),
+            }
+        }
+        let to = sync.index((y.key.agent, y.item, Sync::wait_point(y.key)));
+        let reached = |d: &Vec<Option<i64>>| to.and_then(|n| d.get(n).copied().flatten());
+        !from.iter().any(|d| reached(d).is_some_and(|d| d <= i64::from(p.across)))
+    });
+    error.map_or(Ok(()), Err)
 }
 
 /// Where an access is known to be complete, the places that the second access's own agent knows first.

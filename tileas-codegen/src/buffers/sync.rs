@@ -7,7 +7,7 @@
 //! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
 //! Items of a scheduled loop run by R1, others in program order. Conservative: an edge is left out rather than assumed
 //! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
-//! Cost: items × agents points; a query is one Bellman-Ford pass per hop of the longest path.
+//! Cost: items × agents points; a query follows what a point orders, with a work list.
 
 use super::access::{Class, Key};
 use super::channels::PipeData;
@@ -19,6 +19,7 @@ use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 
 /// What a synchronisation graph is built from.
 #[derive(Copy, Clone)]
@@ -31,6 +32,8 @@ pub struct World<'a> {
     pub sched: &'a ScheduleAnalysis,
     /// What each agent runs.
     pub needs: &'a PrimaryMap<Agent, Needs>,
+    /// Pairs of accesses to one view in one block that may need an order.
+    pub max_pairs: usize,
 }
 
 /// A point in the execution of an item by an agent.
@@ -48,13 +51,27 @@ pub enum Point {
     Done,
 }
 
+/// An edge of the synchronisation graph.
+#[derive(Copy, Clone)]
+struct Link {
+    to: u32,
+    /// Iterations between its ends.
+    distance: i64,
+    /// The next edge of the same point, plus 1; 0 = none.
+    next: u32,
+}
+
 /// The order that holds in one block.
 pub struct Sync<'a> {
     world: World<'a>,
     /// The block.
     pub block: Block,
     nodes: FxHashMap<(Agent, Op, Point), usize>,
-    edges: Vec<(usize, usize, i64)>,
+    links: Vec<Link>,
+    /// By point: its first edge, plus 1; 0 = none.
+    first: Vec<u32>,
+    /// No path without a cycle is shorter than this.
+    least: i64,
     /// The item that an agent runs behind an item, and how many iterations later.
     next: FxHashMap<(Agent, Op), (Op, i64)>,
 }
@@ -63,7 +80,7 @@ impl<'a> Sync<'a> {
     /// The order in `block` that agents and `pipes` make.
     pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
         let (nodes, next) = (FxHashMap::default(), FxHashMap::default());
-        let mut s = Sync { world, block, nodes, edges: Vec::new(), next };
+        let mut s = Sync { world, block, nodes, links: Vec::new(), first: Vec::new(), least: 0, next };
         for agent in world.plan.agents.keys() {
             s.agent(agent);
         }
@@ -102,11 +119,11 @@ impl<'a> Sync<'a> {
             let first = self.node(agent, op, Point::First);
             let lane = self.node(agent, op, Point::Lane);
             let all = self.node(agent, op, Point::All);
-            self.edges.push((first, lane, 0));
-            self.edges.push((lane, all, 0));
+            self.link(first, lane, 0);
+            self.link(lane, all, 0);
             if matrix {
                 let done = self.node(agent, op, Point::Done);
-                self.edges.push((lane, done, 0));
+                self.link(lane, done, 0);
             }
         }
         for (i, &u) in items.iter().enumerate() {
@@ -120,7 +137,7 @@ impl<'a> Sync<'a> {
             self.next.insert((agent, u), (v, d));
             let mut step = |from: Point, to: Point| {
                 let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
-                self.edges.push((a, b, d));
+                self.link(a, b, d);
             };
             [Point::First, Point::Lane, Point::All].into_iter().for_each(|p| step(p, p));
             if one {
@@ -136,7 +153,15 @@ impl<'a> Sync<'a> {
 
     fn node(&mut self, agent: Agent, op: Op, p: Point) -> usize {
         let n = self.nodes.len();
-        *self.nodes.entry((agent, op, p)).or_insert(n)
+        let node = *self.nodes.entry((agent, op, p)).or_insert(n);
+        self.first.resize(self.nodes.len(), 0);
+        node
+    }
+
+    fn link(&mut self, from: usize, to: usize, distance: i64) {
+        let next = std::mem::replace(&mut self.first[from], self.links.len() as u32 + 1);
+        self.links.push(Link { to: to as u32, distance, next });
+        self.least += distance.min(0);
     }
 
     fn earliest(&self, ops: &[Op]) -> Option<Op> {
@@ -175,19 +200,19 @@ impl<'a> Sync<'a> {
                         // only what the block yields rests on are received at its end.
                         if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
                             let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
-                            self.edges.push((from, begin, i64::from(p.distance) + d));
+                            self.link(from, begin, i64::from(p.distance) + d);
                         }
                         self.node(c.key.agent, u, Point::All)
                     }
                     None => continue,
                 },
             };
-            self.edges.push((from, to, i64::from(p.distance)));
+            self.link(from, to, i64::from(p.distance));
             if let (true, Some(u), Some(a)) = (p.in_place, self.latest(&c.uses), self.earliest(&p.acquires)) {
                 let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::All };
                 let freed = self.node(c.key.agent, u, freed);
                 let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
-                self.edges.push((freed, acquire, 1));
+                self.link(freed, acquire, 1);
             }
         }
     }
@@ -205,21 +230,28 @@ impl<'a> Sync<'a> {
     /// Least distances from one point to all.
     pub fn distances(&self, from: (Agent, Op, Point)) -> Vec<Option<i64>> {
         let mut dist: Vec<Option<i64>> = vec![None; self.nodes.len()];
-        if let Some(a) = self.index(from) {
-            dist[a] = Some(0);
-        }
-        for _ in 0..self.nodes.len() {
-            let mut changed = false;
-            for &(u, v, d) in &self.edges {
-                if let Some(x) = dist[u].map(|x| x + d)
-                    && dist[v].is_none_or(|old| x < old)
-                {
+        let Some(start) = self.index(from) else { return dist };
+        dist[start] = Some(0);
+        let (mut work, mut waits) = (VecDeque::from([start]), vec![false; self.nodes.len()]);
+        while let Some(u) = work.pop_front() {
+            waits[u] = false;
+            let Some(here) = dist[u] else { continue };
+            let mut at = self.first[u];
+            while let Some(&Link { to, distance, next }) = at.checked_sub(1).map(|l| &self.links[l as usize])
+            {
+                at = next;
+                let (v, x) = (to as usize, here + distance);
+                if dist[v].is_none_or(|old| x < old) {
+                    if x < self.least {
+                        // A point before itself, over and over: what was asked for contradicts itself.
+                        return dist;
+                    }
                     dist[v] = Some(x);
-                    changed = true;
+                    if !waits[v] {
+                        waits[v] = true;
+                        work.push_back(v);
+                    }
                 }
-            }
-            if !changed {
-                break;
             }
         }
         dist

@@ -478,7 +478,9 @@ impl Context {
             match (step, &mut lowered) {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
-                    lowered = Some(lower_in(materialized, kernels, isa, &mut self.lower).map_err(one)?);
+                    let most = settings.max_instructions;
+                    let code = lower_in(materialized, kernels, isa, most, &mut self.lower).map_err(one)?;
+                    lowered = Some(code);
                     (counted, noted) = (false, false);
                 }
                 (Step::Cleanup, Some(code)) => {

@@ -198,6 +198,7 @@ codes! {
     E1007 = "passes in an order that is not allowed";
     E1008 = "analysis that nobody published, or that a pass has dropped";
     E1009 = "analysis of another function, or of a state the function no longer has";
+    E1010 = "kernel with more instructions than the limit";
     W1001 = "pass that has nothing to do here";
 }
 

@@ -35,6 +35,11 @@ impl Lower<'_> {
     pub(super) fn op(&mut self, op: Op) -> CodegenResult<()> {
         use Opcode as O;
         let code = self.f.opcode(op);
+        if self.b.func.num_insts() > self.max_instructions {
+            let limit = self.max_instructions;
+            let text = format!("more than {limit} instructions, the limit of the option `max-instructions`");
+            return self.err(Code::E1010, op, &text);
+        }
         if !self.is_issued(op) {
             self.close_section();
         }

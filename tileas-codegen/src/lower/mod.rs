@@ -44,8 +44,11 @@ pub struct Lowered {
 /// # Errors
 /// `E08xx` with the op's location for anything that has no lowering on this target.
 pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    lower_in(func, &[], isa, &mut LowerScratch::default())
+    lower_in(func, &[], isa, MAX_INSTRUCTIONS, &mut LowerScratch::default())
 }
+
+/// Instructions of one kernel, at most, where nothing else is asked for.
+pub const MAX_INSTRUCTIONS: usize = 1_000_000;
 
 /// Memory of lowerings, kept from one to the next.
 #[derive(Default)]
@@ -59,15 +62,16 @@ pub struct LowerScratch {
     fusion: fuse::Fusion,
 }
 
-/// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, and in the memory of
-/// earlier calls.
+/// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many instructions
+/// at most (by an operation's), and in the memory of earlier calls.
 ///
 /// # Errors
-/// As [`lower`].
+/// As [`lower`]; `E1010` at the op that begins beyond the limit.
 pub fn lower_in(
     func: &Function,
     kernels: &[&str],
     isa: &dyn TargetIsa,
+    max_instructions: usize,
     scratch: &mut LowerScratch,
 ) -> CodegenResult<Lowered> {
     let target = nvvm::Target::from_name(isa.cpu().name).ok_or_else(|| {
@@ -90,6 +94,7 @@ pub fn lower_in(
     let metadata;
     {
         let mut lw = Lower::new(func, isa, &mut kernel, smem, abi, nv_params, target, scratch);
+        lw.max_instructions = max_instructions;
         lw.frame()?;
         metadata = lw.metadata()?;
     }
@@ -248,6 +253,7 @@ pub(crate) struct Lower<'a> {
     pub fusion: &'a mut fuse::Fusion,
     pub target: nvvm::Target,
     pub num_buffers: u32,
+    pub max_instructions: usize,
     /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
     pub desc_lo: Vec<Option<Reg>>,
     pub base: Option<Reg>,
@@ -307,6 +313,7 @@ impl<'a> Lower<'a> {
             fusion,
             target,
             num_buffers: 0,
+            max_instructions: MAX_INSTRUCTIONS,
             desc_lo: Vec::new(),
             base: None,
             tmem: None,

@@ -128,11 +128,13 @@ pub struct Limits {
     pub max_ops: usize,
     /// Edges per region, those of forced-serial groups included (option `max-edges`).
     pub max_edges: usize,
+    /// Reservations of slots and pools per op (option `max-uses`).
+    pub max_uses: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { max_ops: 100_000, max_edges: 1_000_000 }
+        Limits { max_ops: 100_000, max_edges: 1_000_000, max_uses: 1_024 }
     }
 }
 
@@ -244,6 +246,7 @@ mod tests {
         assert_eq!((o.permute_budget, o.arm_steps, o.spill_budget), (24, 60_000, None));
         assert_eq!((o.latency_ceilings, o.rungs, o.lifetime_steps), (false, Rungs::ALL, 4_000));
         assert_eq!((o.exact_steps, o.optimal_steps, o.search_steps), (8_000_000, 200_000, 4_000_000));
-        assert_eq!((o.rrt_size_threshold, o.limits.max_ops, o.limits.max_edges), (4096, 100_000, 1_000_000));
+        assert_eq!((o.rrt_size_threshold, o.limits), (4096, Limits::default()));
+        assert_eq!((o.limits.max_ops, o.limits.max_edges, o.limits.max_uses), (100_000, 1_000_000, 1_024));
     }
 }

@@ -582,7 +582,7 @@ impl Problem {
         }
     }
 
-    /// Everything but ids and cycles. Allocates only to report.
+    /// Everything but ids and cycles. Allocates only to report, and for ops with many reservations.
     pub(super) fn check_structure(&self, limits: &Limits, errors: &mut Vec<ProblemError>) {
         let mut push = |code, place, text| errors.push(ProblemError::new(code, place, text));
         if self.num_nodes() > limits.max_ops {
@@ -612,6 +612,12 @@ impl Problem {
                 }
             }
             let uses = self.uses(n);
+            if uses.len() + self.pool_uses(n).len() > limits.max_uses {
+                let count = uses.len() + self.pool_uses(n).len();
+                let text = format!("{count} reservations, the limit `max-uses` is {}", limits.max_uses);
+                push(Code::E0308, Place::Node(n), text);
+                continue;
+            }
             let held = peaks(uses.iter().map(|u| (u.slot.as_u32(), u.offset, u.duration, u.occupancy)));
             for (k, (u, peak)) in uses.iter().zip(held).enumerate() {
                 let place = Place::Use(n, k as u32);
@@ -785,36 +791,41 @@ impl fmt::Display for CycleText<'_> {
     }
 }
 
+/// Reservations of an op for which its demand is found without memory of its own.
+const FEW: usize = 8;
+
 /// Units that an op alone holds of each reservation's slot or pool when that reservation begins; its demand peaks at one of
 /// these. Reservations are (slot or pool, offset, duration, units); empty ones hold nothing.
 ///
-/// Cost: n log n.
-fn peaks(reservations: impl Iterator<Item = (u32, u32, u32, u32)>) -> SmallVec<[u64; 8]> {
-    // Per change: of what, when, whether it begins (so that what ends has gone), which, how much.
-    let mut changes: SmallVec<[(u32, u64, bool, u32, u64); 16]> = SmallVec::new();
-    let mut held: SmallVec<[u64; 8]> = SmallVec::new();
-    for (k, (of, offset, duration, units)) in reservations.enumerate() {
-        held.push(if duration == 0 { 0 } else { u64::from(units) });
-        if duration > 0 {
-            let (from, units) = (u64::from(offset), u64::from(units));
-            changes.push((of, from, true, k as u32, units));
-            changes.push((of, from + u64::from(duration), false, k as u32, units));
-        }
+/// Cost: n log n; no allocation for a few.
+fn peaks(reservations: impl Iterator<Item = (u32, u32, u32, u32)>) -> SmallVec<[u64; FEW]> {
+    let all: SmallVec<[(u32, u32, u32, u32); FEW]> = reservations.collect();
+    if all.len() <= FEW {
+        let meets = |&(of, at, duration, _): &(u32, u32, u32, u32)| {
+            let there = all.iter().filter(|v| v.0 == of && v.1 <= at && at - v.1 < v.2);
+            if duration == 0 { 0 } else { there.map(|v| u64::from(v.3)).sum() }
+        };
+        return all.iter().map(meets).collect();
     }
-    if held.len() > 1 {
-        changes.sort_unstable();
-        let (mut level, mut at) = (0, 0);
-        while let Some(&(of, cycle, begins, ..)) = changes.get(at) {
-            let together = changes[at..].iter().take_while(|c| (c.0, c.1, c.2) == (of, cycle, begins));
-            let (count, units) = together.fold((0, 0), |(n, sum), c| (n + 1, sum + c.4));
-            level = if begins { level + units } else { level - units };
-            if begins {
-                for &(.., k, _) in &changes[at..at + count] {
-                    held[k as usize] = level;
-                }
-            }
-            at += count;
+    // Per change: of what, when, whether it begins (what ends at that time has gone before), which, how much.
+    let mut changes: Vec<(u32, u64, bool, u32, u64)> = Vec::with_capacity(2 * all.len());
+    for (k, &(of, offset, duration, units)) in all.iter().enumerate().filter(|r| r.1.2 > 0) {
+        let (from, units) = (u64::from(offset), u64::from(units));
+        changes.push((of, from, true, k as u32, units));
+        changes.push((of, from + u64::from(duration), false, k as u32, units));
+    }
+    changes.sort_unstable();
+    let mut held = SmallVec::from_elem(0, all.len());
+    let (mut level, mut rest) = (0, changes.as_slice());
+    while let Some(&(of, cycle, begins, ..)) = rest.first() {
+        let count = rest.iter().take_while(|c| (c.0, c.1, c.2) == (of, cycle, begins)).count();
+        let (together, behind) = rest.split_at(count);
+        let units = together.iter().map(|c| c.4).sum::<u64>();
+        level = if begins { level + units } else { level - units };
+        for &(.., k, _) in together.iter().filter(|c| c.2) {
+            held[k as usize] = level;
         }
+        rest = behind;
     }
     held
 }
@@ -900,7 +911,7 @@ mod tests {
                 at(Code::E0303, "/edges/0"),
             ]
         );
-        let small = Limits { max_ops: 1, max_edges: 0 };
+        let small = Limits { max_ops: 1, max_edges: 0, max_uses: 0 };
         assert_eq!(p.check(&small).iter().filter(|e| e.code == Code::E0308).count(), 2);
     }
 }

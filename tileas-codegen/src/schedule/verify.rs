@@ -60,7 +60,7 @@ pub fn verify(p: &Problem, s: &RegionSchedule) -> Vec<Violation> {
         return out;
     }
     // Out-of-range numbers in an unchecked problem would be met below.
-    let limits = Limits { max_ops: usize::MAX, max_edges: usize::MAX };
+    let limits = Limits { max_ops: usize::MAX, max_edges: usize::MAX, max_uses: usize::MAX };
     let mut errors = Vec::new();
     p.check_structure(&limits, &mut errors);
     if let Some(e) = errors.first() {
