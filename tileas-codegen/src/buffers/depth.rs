@@ -11,7 +11,7 @@ use super::access::{Class, Key};
 use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
-use super::needs::{Needs, is_item};
+use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
 use super::sync::World;
 use super::webs::Webs;
@@ -129,7 +129,7 @@ impl Party<'_> {
     /// R2's r of an agent in a loop body: the cycle of its first item.
     fn first(&self, s: &LoopSchedule, body: Block, agent: Agent) -> u32 {
         let needs = &self.needs[agent];
-        let items = self.func.block_ops(body).filter(|&op| is_item(self.plan, needs, agent, op));
+        let items = self.func.block_ops(body).filter(|&op| is_item(self.func, self.plan, needs, agent, op));
         items.map(|op| s.start[op]).min().unwrap_or(0)
     }
 
@@ -404,7 +404,7 @@ fn sync_edges(
     let mut mine: Vec<Op> = Vec::with_capacity(s.scheduled.len());
     for agent in plan.agents.keys() {
         mine.clear();
-        mine.extend(s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)));
+        mine.extend(s.scheduled.iter().copied().filter(|&op| runs(func, plan, agent, op)));
         let Some(body) = mine.first().and_then(|&op| func.op_block(op)) else { continue };
         let r = party.first(s, body, agent);
         mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));

@@ -9,6 +9,7 @@
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step};
 use crate::buffers::Pipe;
+use crate::buffers::access::numbered_slice;
 use crate::buffers::needs::for_each_use;
 use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
@@ -156,7 +157,13 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
         }
         return;
     }
-    let mut visit = |o: Op| src.operands(o).iter().for_each(|&v| f(v));
+    let mut visit = |o: Op| {
+        for &v in src.operands(o) {
+            f(v);
+            // The number of a slice is read where the slice is.
+            numbered_slice(src, v).into_iter().for_each(|(_, number)| f(number));
+        }
+    };
     visit(op);
     for &r in src.regions(op) {
         src.walk(src.region_block(r), &mut visit);
@@ -273,17 +280,9 @@ impl<'a> Skewed<'a> {
             let mut locals: Vec<u32> = if sh.ba.pipes[p].home == body {
                 plan.steps.iter().filter(|s| s.1 == Step::Inc(p)).map(|s| s.0).collect()
             } else {
-                let holds = |o: Op| {
-                    let mut b = Some(sh.ba.pipes[p].home);
-                    while let Some(x) = b {
-                        if src.block_parent(x) == Some(o) {
-                            return true;
-                        }
-                        b = src.block_parent(x).and_then(|q| src.op_block(q));
-                    }
-                    false
-                };
-                plan.steps.iter().filter(|s| matches!(s.1, Step::Item(o) if holds(o))).map(|s| s.0).collect()
+                let home = sh.ba.pipes[p].home;
+                let holds = |s: Step| matches!(s, Step::Item(o) if holds(src, o, home));
+                plan.steps.iter().filter(|s| holds(s.1)).map(|s| s.0).collect()
             };
             locals.dedup();
             for k in locals {
@@ -417,7 +416,7 @@ impl<'a> Skewed<'a> {
         let src = e.sh.src;
         let local = self.groups[n].local;
         let assigned: Vec<usize> =
-            (0..self.vars.len()).filter(|&i| self.assigns(src, i, &self.groups[n])).collect();
+            (0..self.vars.len()).filter(|&i| self.assigns(e, i, &self.groups[n])).collect();
         let branch = mode.guard.map(|guard| {
             let types: SmallVec<[Type; 8]> = assigned.iter().map(|&i| self.vars[i].ty).collect();
             let branch = e.op(Opcode::If, &[guard], &[1], &types, Loc::NONE);
@@ -519,11 +518,16 @@ impl<'a> Skewed<'a> {
     }
 
     /// Whether a group assigns a variable.
-    fn assigns(&self, src: &Function, var: usize, group: &Group) -> bool {
+    fn assigns(&self, e: &Emit<'_, '_>, var: usize, group: &Group) -> bool {
+        let src = e.sh.src;
         let any = |f: &dyn Fn(Step) -> bool| group.steps.iter().any(|&s| f(s));
         let result = |s: Step, v: Value| matches!(s, Step::Item(o) if src.results(o).contains(&v));
         match self.vars[var].var {
-            Var::Iter(p, k) => k == group.local && any(&|s| s == Step::Inc(p) || matches!(s, Step::Item(_))),
+            Var::Iter(p, k) => {
+                let home = e.sh.ba.pipes[p].home;
+                let advances = |s| s == Step::Inc(p) || matches!(s, Step::Item(o) if holds(src, o, home));
+                k == group.local && any(&advances)
+            }
             Var::Owned(own) => any(&|s| s == defines(own)),
             Var::Value(v) => any(&|s| result(s, v)),
             Var::Arg(i) => self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y))),
@@ -600,6 +604,18 @@ impl<'a> Skewed<'a> {
             }
         }
     }
+}
+
+/// Whether a block lies in a region of an op, however deep.
+fn holds(src: &Function, op: Op, block: Block) -> bool {
+    let mut b = Some(block);
+    while let Some(parent) = b.and_then(|b| src.block_parent(b)) {
+        if parent == op {
+            return true;
+        }
+        b = src.op_block(parent);
+    }
+    false
 }
 
 /// The step that makes an ownership value.
