@@ -724,6 +724,20 @@ fn overlap(func: &Function, a: Value, b: Value) -> bool {
     }
 }
 
+/// Whether two copies touch a column in common, as far as it can be told.
+fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
+    let columns = |op: Op| -> Option<(i64, i64)> {
+        if func.named_operand(op, "number").is_some() {
+            return None;
+        }
+        let tile = func.result(op).or_else(|| func.named_operand(op, "source"))?;
+        let width = i64::from(*func.value_data(tile).dims()?.last()?);
+        let offset = func.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied())?;
+        Some((offset, offset + width))
+    };
+    columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
+}
+
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
@@ -748,8 +762,10 @@ fn conflicts(
         let conflict = if shared {
             x.writes || y.writes
         } else if same {
-            // One engine works in issue order; threads of an agent do not, in shared memory.
-            x.engine == Engine::Threads && smem && x.writes != y.writes
+            // One engine works in issue order; threads of an agent do not, in shared memory. In tensor memory each has
+            // lanes of its own, where what it reads is of the turn in which it stands: with local stages the next
+            // version may be written before.
+            x.engine == Engine::Threads && x.writes != y.writes && (smem || columns_meet(m.func, x.op, y.op))
         } else {
             x.writes || y.writes
         };
