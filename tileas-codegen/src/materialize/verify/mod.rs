@@ -551,6 +551,8 @@ struct Place {
     engine: Engine,
     writes: bool,
     ring: Option<usize>,
+    /// Of a TMA load: the pipe on whose barrier it completes.
+    load: Option<usize>,
     op: crate::ir::Op,
 }
 
@@ -668,7 +670,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
             path.push((region, i));
             match &e.what {
                 What::Region(inner) => inner.iter().for_each(|&r| walk(m, agent, r, path, out)),
-                What::Access(engine, touches, _) => {
+                What::Access(engine, touches, completes) => {
                     for t in touches {
                         let place = Place {
                             agent,
@@ -676,6 +678,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
                             engine: *engine,
                             writes: t.writes,
                             ring: t.ring,
+                            load: completes.filter(|_| *engine == Engine::Load),
                             op: e.op,
                         };
                         match out.iter_mut().find(|b| b.0 == t.buffer) {
@@ -799,7 +802,7 @@ fn conflicts(
             let direct = g.distance(end(p, n), to);
             let event = (p.agent, p.path[depth].1);
             let inside = match p.engine {
-                Engine::Load => g.loads.get(&event).copied(),
+                Engine::Load => p.load.and_then(|pipe| g.loads.get(&(event.0, event.1, pipe)).copied()),
                 Engine::Store if graph::stores_waited(m, p.agent, &p.path[depth + 1..]) => {
                     g.stores.get(&event).copied()
                 }
