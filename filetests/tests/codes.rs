@@ -36,6 +36,8 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E0509"], ("tileas-codegen/tests/ddg.rs", "effects_without_an_agent_are_an_error")),
     // Earlier stages exclude what these refuse; the tests call single stages.
     (&["E0601", "E0604", "E0605", "E0607", "E0608"], DAMAGED),
+    // Loads that nobody reads are removed before placement.
+    (&["E0606", "E0701"], ("filetests/tests/guards.rs", "loads_that_nobody_reads_are_refused")),
     (&["E0609"], ("filetests/tests/guards.rs", "paths_load_equal_bytes")),
     (&["E0801"], ("filetests/tests/guards.rs", "unknown_processors_have_no_ptx")),
     (&["E0803"], ("filetests/tests/guards.rs", "value_form_is_not_lowered")),

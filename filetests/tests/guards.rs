@@ -12,6 +12,7 @@ use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::{Atoms, Cpu, Features, Flags, MachineModel, MmaAtom, MmaEncoding, SharedIsa};
 use tileas_codegen::isa::{TargetIsa, Triple};
 use tileas_codegen::lower::lower;
+use tileas_codegen::materialize::materialize;
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::handoff::ScheduleAnalysis;
 
@@ -126,6 +127,37 @@ fn damaged_placements_get_no_buffers() {
     func.set_operand(dots[1], 0, p);
     func.set_operand(dots[1], 2, z);
     assert_eq!(refused(&func, &plan), Code::E0607);
+}
+
+/// A kernel as the stages get it from callers that keep what is dead.
+fn placed(text: &str) -> (Function, AgentPlan) {
+    let func = read(text);
+    let plan = plan_agents(&func, &*isa(), &AgentOptions::default()).expect("agents");
+    place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("placement")
+}
+
+#[test]
+fn loads_that_nobody_reads_are_refused() {
+    // Nobody learns when the load has read what the store overwrites.
+    let text = |view: &str| {
+        format!(
+            "kernel @k(%a: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>) {{
+  %da = make_tiled_tma_desc %a <{{box = [128, 32], swizzle = b128}}> : tma_desc<128x32xf32>
+  %x = async.tiled_tma_load %da[0, 0] : tile<128x32xf32>
+  %y = tiled_load %c[0, 0] : tile<128x32xf32>
+  tiled_store %y, {view}[1, 0]
+}}"
+        )
+    };
+    let (func, plan) = placed(&text("%a").replace("[1, 0]", "[0, 0]"));
+    assert_eq!(refused(&func, &plan), Code::E0606);
+
+    // A load without a reader has no barrier to arrive on.
+    let (func, plan) = placed(&text("%c"));
+    let sched = ScheduleAnalysis::default();
+    let buffers = assign_buffers(&func, &plan, &sched, &*isa(), &BufferOptions::default()).expect("buffers");
+    let error = materialize(&func, &plan, &sched, &buffers).err().expect("a tile that nobody reads");
+    assert_eq!(error.code, Code::E0701);
 }
 
 #[test]

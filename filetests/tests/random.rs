@@ -7,8 +7,7 @@ use tileas_codegen::Settings;
 use tileas_codegen::driver::check::{
     Verdict, check_agents, check_compile, check_parse, check_round_trip, kernel, mutated,
 };
-use tileas_codegen::{Code, Stage};
-use tileas_filetests::execute::{Forms, RunCase, execute};
+use tileas_filetests::drawn::{described, run_drawn};
 
 /// Counts verdicts: refused, accepted.
 #[derive(Default)]
@@ -104,8 +103,8 @@ fn mutated_kernels_compile_or_are_refused() {
     counts.assert_accepted(30);
 }
 
-/// Whatever the tree of loops, branches and products: the kernel compiles, runs to its end in any order of completions,
-/// agent by agent and as PTX, without a fault, and computes what its source says.
+/// Whatever the tree of loops, branches, products and steps, the constraints and the options: the kernel compiles, runs to its
+/// end in any order of completions, agent by agent and as PTX, without a fault, and computes what its source says.
 #[test]
 fn kernels_compute_what_their_source_says() {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
@@ -113,42 +112,9 @@ fn kernels_compute_what_their_source_says() {
     let seeds = std::env::var("TILEAS_RANDOM_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(16);
     for seed in 1..=seeds {
         let bytes = bytes(seed);
-        let mut u = Unstructured::new(&bytes);
-        let draw =
-            |u: &mut Unstructured<'_>| Ok((u.int_in_range(0..=3)?, u.int_in_range(0..=2)?, kernel(u)?));
-        let (n, m, drawn): (u32, u32, _) =
-            draw(&mut u).unwrap_or_else(|e: arbtest::arbitrary::Error| panic!("{e}"));
-        let text = &drawn.text;
-        let mut settings = Settings::default();
-        settings.verify_passes = true;
-        let module = warm.parse(text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
-        let run = match warm.run_to(Stage::Metadata, &module, &*isa, &settings) {
-            Ok(run) => run,
-            Err(errors) => {
-                // Memory may not suffice; nothing else is wrong with these kernels.
-                let memory = |c: Code| matches!(c, Code::E0602 | Code::E0603);
-                assert!(errors.iter().all(|e| memory(e.code)), "{errors:?}\n{text}");
-                counts.add(Verdict::Refused);
-                continue;
-            }
-        };
-        let k = drawn.depth * n.max(m + 1);
-        let shape = |rows: u32, columns: u32| {
-            format!("\"shape\": [{rows}, {columns}], \"dtype\": \"{}\"", drawn.elem)
-        };
-        let b = if drawn.transpose_b { shape(drawn.columns, k) } else { shape(k, drawn.columns) };
-        let case = format!(
-            "{{\"views\": {{\"a\": {{{}}}, \"b\": {{{b}}}, \"c\": {{{}}}}}, \"scalars\": {{\"n\": {n}, \"m\": {m}}}, \
-             \"seeds\": [1], \"grid\": [1, 1], \"tol\": \"2^-9\"}}",
-            shape(drawn.rows, k),
-            shape(drawn.rows, drawn.columns)
-        );
-        let cases = [RunCase::parse(&case).unwrap_or_else(|e| panic!("{e:#}"))];
-        let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
-        let materialized = run.kernels[0].materialized.as_ref().expect("the kernel has agents");
-        let forms = Forms { source: &module.functions[0], materialized, ptx: &ptx, metadata: &metadata };
-        execute(&forms, &cases).unwrap_or_else(|e| panic!("{e:#}\nseed {seed}, n = {n}, m = {m}\n{text}"));
-        counts.add(Verdict::Accepted);
+        let drawn = kernel(&mut Unstructured::new(&bytes)).unwrap_or_else(|e| panic!("{e}"));
+        let verdict = run_drawn(&drawn, &*isa, &mut warm);
+        counts.add(verdict.unwrap_or_else(|e| panic!("{e}\nseed {seed}\n{}", described(&drawn))));
     }
     counts.assert_accepted(2);
 }
@@ -162,5 +128,5 @@ fn bytes(seed: u64) -> Vec<u8> {
         x ^= x << 17;
         x.to_le_bytes()
     };
-    (0..64).flat_map(next).collect()
+    (0..256).flat_map(next).collect()
 }

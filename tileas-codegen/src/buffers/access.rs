@@ -45,6 +45,12 @@ pub fn is_stored(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Smem | Space::Tmem), .. })
 }
 
+/// Whether an op only names a stored tile or a part of it: no code comes of it, and no agent runs it at any time.
+pub fn is_name(func: &Function, op: Op) -> bool {
+    matches!(func.opcode(op), Opcode::ExtractSlice | Opcode::Constant | Opcode::AllocTensor)
+        && func.results(op).iter().any(|&v| is_stored(func, v))
+}
+
 /// The engine an op of that agent uses.
 pub fn class_of(func: &Function, plan: &AgentPlan, op: Op) -> Class {
     match func.opcode(op) {

@@ -399,7 +399,8 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
         && a.producer == b.producer
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
-        && !a.webs.iter().any(|w| b.webs.contains(w));
+        && !a.webs.iter().any(|w| b.webs.contains(w))
+        && a.consumers.iter().zip(&b.consumers).all(|(x, y)| one_wait(x, y));
     if !same {
         return false;
     }
@@ -416,6 +417,15 @@ fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
     commit <= wait
 }
 
+/// Whether one wait can stand where both consumers need theirs: behind an op it stands for what is waited for there alone.
+fn one_wait(a: &Consumer, b: &Consumer) -> bool {
+    match (a.waits.is_empty(), b.waits.is_empty()) {
+        (false, false) => true,
+        (true, true) => a.uses == b.uses,
+        _ => false,
+    }
+}
+
 fn merge(into: &mut PipeData, ch: PipeData) {
     let add = |list: &mut Ops, more: Ops| {
         for op in more {
@@ -430,11 +440,7 @@ fn merge(into: &mut PipeData, ch: PipeData) {
     add(&mut into.events, ch.events);
     for c in ch.consumers {
         if let Some(mine) = into.consumers.iter_mut().find(|m| m.key == c.key) {
-            if mine.waits.is_empty() || c.waits.is_empty() {
-                mine.waits.clear();
-            } else {
-                add(&mut mine.waits, c.waits);
-            }
+            add(&mut mine.waits, c.waits);
             add(&mut mine.uses, c.uses);
         }
     }

@@ -11,7 +11,7 @@ use super::access::{Class, Key};
 use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
-use super::needs::{Needs, is_item};
+use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
 use super::sync::World;
 use super::webs::Webs;
@@ -129,7 +129,7 @@ impl Party<'_> {
     /// R2's r of an agent in a loop body: the cycle of its first item.
     fn first(&self, s: &LoopSchedule, body: Block, agent: Agent) -> u32 {
         let needs = &self.needs[agent];
-        let items = self.func.block_ops(body).filter(|&op| is_item(self.plan, needs, agent, op));
+        let items = self.func.block_ops(body).filter(|&op| is_item(self.func, self.plan, needs, agent, op));
         items.map(|op| s.start[op]).min().unwrap_or(0)
     }
 
@@ -147,17 +147,30 @@ impl Party<'_> {
     }
 }
 
+/// The pipes that hand the slots of a pipe on, itself among them: a tile that one agent begins, another changes and a third
+/// reads stays in its slot from the first write to the last read.
+fn relay<'a>(pipes: &'a PrimaryMap<Pipe, PipeData>, p: &'a PipeData) -> impl Iterator<Item = &'a PipeData> {
+    let rings = |q: &PipeData| q.payload && !q.in_place && !q.scalar && q.distance == 0;
+    let whole = rings(p);
+    pipes.values().filter(move |&q| {
+        let shared = || q.home == p.home && q.webs.iter().any(|w| p.webs.contains(w));
+        std::ptr::eq(p, q) || whole && rings(q) && shared()
+    })
+}
+
 /// R3: the least depth that keeps the schedule's II, and what it follows from.
 pub(crate) fn need(
     party: Party<'_>,
     sched: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
+    pipes: &PrimaryMap<Pipe, PipeData>,
     p: &PipeData,
 ) -> (u32, Option<Span>) {
     let Party { func, plan, .. } = party;
     match schedule_of(func, sched, p) {
         Some(s) if !s.serial && s.ii > 0 => {
-            let writer = p.acquires.iter().copied().min_by_key(|&op| s.start[op]);
+            let acquires = relay(pipes, p).flat_map(|q| &q.acquires);
+            let writer = acquires.copied().min_by_key(|&op| s.start[op]);
             let first = writer.map_or(0, |op| s.start[op]);
             let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, plan, isa, s.model, op));
             let (last, reader) = if p.scalar {
@@ -166,7 +179,8 @@ pub(crate) fn need(
                 let first = |c: &Consumer| c.waits.iter().map(|&op| s.start[op]).min().unwrap_or(end);
                 (p.consumers.iter().map(|c| first(c).saturating_add(1)).max().unwrap_or(0), None)
             } else {
-                let reader = p.consumers.iter().flat_map(|c| &c.uses).copied().max_by_key(freed);
+                let uses = relay(pipes, p).flat_map(|q| &q.consumers).flat_map(|c| &c.uses);
+                let reader = uses.copied().max_by_key(freed);
                 (reader.as_ref().map_or(0, freed), reader)
             };
             let span = last.saturating_sub(first);
@@ -206,7 +220,7 @@ pub fn choose(
         }
     };
     for id in pipes.keys() {
-        let (d, span) = need(party, sched, isa, &pipes[id]);
+        let (d, span) = need(party, sched, isa, pipes, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
         if p.in_place {
@@ -320,7 +334,7 @@ pub fn choose(
     let mut rejects = Vec::new();
     for r in rings.iter().filter(|r| r.depth < r.need) {
         for &id in r.pipes.iter().filter(|&&id| needs[id] > r.depth) {
-            let edges = freeing_edges(func, plan, isa, sched, &pipes[id], r.depth);
+            let edges = freeing_edges(func, plan, isa, sched, pipes, &pipes[id], r.depth);
             rejects.push(Reject { pipe: id, need: needs[id], have: r.depth, edges });
         }
     }
@@ -334,6 +348,7 @@ pub(super) fn freeing_edges(
     plan: &AgentPlan,
     isa: &dyn TargetIsa,
     sched: &ScheduleAnalysis,
+    pipes: &PrimaryMap<Pipe, PipeData>,
     p: &PipeData,
     have: u32,
 ) -> Vec<OpEdge> {
@@ -343,10 +358,14 @@ pub(super) fn freeing_edges(
         return Vec::new();
     };
     let mut edges = Vec::new();
-    for &from in p.consumers.iter().flat_map(|c| &c.uses) {
-        let latency = i32::try_from(cost::hold(func, plan, isa, s.model, from)).unwrap_or(i32::MAX);
-        edges.extend(p.acquires.iter().map(|&to| OpEdge { from, to, latency, distance }));
+    for q in relay(pipes, p) {
+        for &from in q.consumers.iter().flat_map(|c| &c.uses) {
+            let latency = i32::try_from(cost::hold(func, plan, isa, s.model, from)).unwrap_or(i32::MAX);
+            let edge = |&to: &Op| OpEdge { from, to, latency, distance };
+            edges.extend(relay(pipes, p).flat_map(|r| &r.acquires).map(edge));
+        }
     }
+    edges.dedup();
     edges
 }
 
@@ -390,7 +409,8 @@ fn sync_edges(
                     }
                 }
                 for &u in &c.uses {
-                    for &a in &p.acquires {
+                    // Whoever begins with the slot, even where another agent's release is what says that it is free.
+                    for &a in relay(pipes, p).flat_map(|q| &q.acquires) {
                         if let (Some(u_at), Some(a_at)) = (at(u), at(a)) {
                             let back = i64::from(p.depth) - i64::from(p.distance);
                             let held = i64::from(cost::hold(func, plan, isa, s.model, u));
@@ -404,7 +424,7 @@ fn sync_edges(
     let mut mine: Vec<Op> = Vec::with_capacity(s.scheduled.len());
     for agent in plan.agents.keys() {
         mine.clear();
-        mine.extend(s.scheduled.iter().copied().filter(|&op| plan.op_agent[op].expand() == Some(agent)));
+        mine.extend(s.scheduled.iter().copied().filter(|&op| runs(func, plan, agent, op)));
         let Some(body) = mine.first().and_then(|&op| func.op_block(op)) else { continue };
         let r = party.first(s, body, agent);
         mine.sort_by_key(|&op| ((s.start[op] - r) % s.ii, s.order[op]));

@@ -4,7 +4,7 @@
 //! stands in the block of its source, whose regions the agent then keeps. What is computed from it is cloned like any
 //! uniform value. Errors: E0605 where a register tile of another agent is needed. Cost: linear in the ops.
 
-use super::access::is_stored;
+use super::access::{is_name, is_stored};
 use super::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -120,8 +120,14 @@ fn flag_values(func: &Function, flag: &Flag, f: &mut impl FnMut(Value)) {
 }
 
 /// Whether an op is one of the things an agent runs in its block, in the order of a plan.
-pub fn is_item(plan: &AgentPlan, needs: &Needs, agent: Agent, op: Op) -> bool {
-    plan.op_agent[op].expand() == Some(agent) || needs.own_regions.contains(op)
+pub fn is_item(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, op: Op) -> bool {
+    runs(func, plan, agent, op) || needs.own_regions.contains(op)
+}
+
+/// Whether an op is the agent's and comes to something: what only names a part of a stored tile has a seat in a
+/// schedule, but takes part in no local stage.
+pub fn runs(func: &Function, plan: &AgentPlan, agent: Agent, op: Op) -> bool {
+    plan.op_agent[op].expand() == Some(agent) && !is_name(func, op)
 }
 
 /// The items of the source's block that rest on what it makes, directly or through cloned ops.
@@ -138,9 +144,9 @@ fn users_of(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, sour
         if !uses {
             continue;
         }
-        if is_item(plan, needs, agent, op) {
+        if is_item(func, plan, needs, agent, op) {
             users.push(op);
-        } else if needs.ops.contains(op) {
+        } else if needs.ops.contains(op) || is_name(func, op) {
             func.results(op).iter().for_each(|&v| {
                 from.insert(v);
             });

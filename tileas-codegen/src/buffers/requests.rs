@@ -50,7 +50,7 @@ pub fn requests(
             if p.webs.iter().any(|w| lacking.webs.contains(w)) {
                 continue;
             }
-            let edges = depth::freeing_edges(func, plan, isa, sched, p, p.why.need - 1);
+            let edges = depth::freeing_edges(func, plan, isa, sched, &ba.pipes, p, p.why.need - 1);
             if edges.is_empty() {
                 continue;
             }

@@ -108,7 +108,7 @@ impl<'a> Sync<'a> {
         let World { func, plan, needs, .. } = self.world;
         let repeats = func.block_parent(self.block).is_some();
         let mut items: Vec<Op> =
-            func.block_ops(self.block).filter(|&op| is_item(plan, &needs[agent], agent, op)).collect();
+            func.block_ops(self.block).filter(|&op| is_item(func, plan, &needs[agent], agent, op)).collect();
         let ii = self.schedule().map_or(1, |s| s.ii.max(1));
         let r = items.iter().map(|&op| self.start(op)).min().unwrap_or(0);
         let at = |s: &Self, op: Op| s.start(op) - r;

@@ -1,17 +1,20 @@
 //! Random inputs for the whole compiler and the properties every answer must have.
 //!
-//! [`kernel`] draws well-formed kernels (nested loops, branches, several products, register work in between);
+//! [`kernel`] draws well-formed kernels with arguments and options;
 //! [`edited`] damages a text, [`mutated`] one of a corpus. The `check_…` functions assert: any text parses or gives a located error, print ∘ parse
 //! is the identity on printed text, compiling ends with an answer that does not depend on the context's past, and
 //! errors come from the stages that may refuse, not from a verifier of an earlier stage's work. Fuzz targets call
 //! nothing else; [`Verdict`]s are counted, so that a run that tests nothing is seen.
+
+mod kernels;
+
+pub use kernels::{Drawn, kernel};
 
 use super::Context;
 use crate::ir::{Module, parse_module, print_module};
 use crate::isa::TargetIsa;
 use crate::settings::Settings;
 use arbitrary::{Result, Unstructured};
-use std::fmt::Write;
 
 /// What became of a case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -202,147 +205,4 @@ pub fn edited(u: &mut Unstructured<'_>, text: &str) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-/// A kernel that was drawn, and what its arguments look like: views `a` of M × K, `b` of K × N (N × K where it is
-/// transposed) and `c` of M × N, bounds `n` of all loops and a number `m`. Coordinates along K are below max(n, m + 1).
-#[derive(Clone, Debug)]
-pub struct Drawn {
-    /// Its source.
-    pub text: String,
-    /// Rows of a tile (M) of the accumulator.
-    pub rows: u32,
-    /// Columns of a tile (N) of the accumulator.
-    pub columns: u32,
-    /// Columns of a tile of A.
-    pub depth: u32,
-    /// Element type of the views.
-    pub elem: &'static str,
-    /// Whether B is stored N × K.
-    pub transpose_b: bool,
-}
-
-/// Draws a kernel: C = what a tree of loops, branches, products and element-wise steps makes of A and B.
-///
-/// # Errors
-/// When the data ends.
-pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
-    let n = *u.choose(&[32u32, 64, 128])?;
-    let k = 64;
-    let elem = *u.choose(&["f16", "bf16"])?;
-    let transpose_b = u.arbitrary()?;
-    let b_box = if transpose_b { [n, k] } else { [k, n.max(64)] };
-    let n = if transpose_b { n } else { n.max(64) };
-    let mut g = Kernel { text: String::new(), count: 0, n, k, elem, transpose_b, b_box, left: 12 };
-    let _ = write!(
-        g.text,
-        "kernel @k(%a: view<gmem, ?x?x{elem}>, %b: view<gmem, ?x?x{elem}>, %c: view<gmem, ?x?x{elem}>, %n: i32, %m: i32) {{\n\
-         %bm = program_id <{{axis = 0}}> : i32\n%bn = program_id <{{axis = 1}}> : i32\n\
-         %da = make_tiled_tma_desc %a <{{box = [128, {k}], swizzle = b128}}> : tma_desc<128x{k}x{elem}>\n\
-         %db = make_tiled_tma_desc %b <{{box = [{0}, {1}], swizzle = b128}}> : tma_desc<{0}x{1}x{elem}>\n\
-         %zero = constant 0.0 : tile<128x{n}xf32>\n",
-        b_box[0], b_box[1]
-    );
-    let result = g.block(u, "zero", "m", 0)?;
-    g.store(&result);
-    g.text.push_str("return\n}\n");
-    Ok(Drawn { text: g.text, rows: 128, columns: n, depth: k, elem, transpose_b })
-}
-
-/// A kernel being written.
-struct Kernel {
-    text: String,
-    count: u32,
-    n: u32,
-    k: u32,
-    elem: &'static str,
-    transpose_b: bool,
-    b_box: [u32; 2],
-    /// Statements that may still be drawn.
-    left: u32,
-}
-
-impl Kernel {
-    fn fresh(&mut self) -> String {
-        self.count += 1;
-        format!("v{}", self.count)
-    }
-
-    fn tile(&self) -> String {
-        format!("tile<128x{}xf32>", self.n)
-    }
-
-    /// Statements that turn the accumulator `acc` into the one returned; `i` is the innermost index.
-    fn block(&mut self, u: &mut Unstructured<'_>, acc: &str, i: &str, depth: u32) -> Result<String> {
-        let mut acc = acc.to_owned();
-        for _ in 0..u.int_in_range(1..=3)? {
-            if self.left == 0 {
-                break;
-            }
-            self.left -= 1;
-            match u.int_in_range(0..=9)? {
-                0..=3 => acc = self.product(&acc, i),
-                4..=6 if depth < 3 => acc = self.for_loop(u, &acc, depth)?,
-                7 if depth < 3 => acc = self.branch(u, &acc, i, depth)?,
-                8 => acc = self.arithmetic(u, &acc)?,
-                9 => self.store(&acc),
-                _ => {}
-            }
-        }
-        Ok(acc)
-    }
-
-    fn product(&mut self, acc: &str, i: &str) -> String {
-        let (a, b, r) = (self.fresh(), self.fresh(), self.fresh());
-        let (elem, k, [b0, b1], tile) = (self.elem, self.k, self.b_box, self.tile());
-        let (at, unit) = if self.transpose_b {
-            (format!("%bn, %{i}"), "<{transpose_b}> ")
-        } else {
-            (format!("%{i}, %bn"), "")
-        };
-        let _ = write!(
-            self.text,
-            "%{a} = async.tiled_tma_load %da[%bm, %{i}] : tile<128x{k}x{elem}>\n\
-             %{b} = async.tiled_tma_load %db[{at}] : tile<{b0}x{b1}x{elem}>\n\
-             %{r} = async.dot %{a}, %{b}, %{acc} {unit}: {tile}\n"
-        );
-        r
-    }
-
-    fn for_loop(&mut self, u: &mut Unstructured<'_>, acc: &str, depth: u32) -> Result<String> {
-        let (r, i, s, tile) = (self.fresh(), self.fresh(), self.fresh(), self.tile());
-        let (from, step) = (u.int_in_range(0..=2)?, u.int_in_range(1..=2)?);
-        let _ = writeln!(
-            self.text,
-            "%{r} = for %{i} = {from} to %n step {step} iter (%{s} = %{acc} : {tile}) {{"
-        );
-        let inner = self.block(u, &s, &i, depth + 1)?;
-        let _ = writeln!(self.text, "yield %{inner}\n}}");
-        Ok(r)
-    }
-
-    fn branch(&mut self, u: &mut Unstructured<'_>, acc: &str, i: &str, depth: u32) -> Result<String> {
-        let (r, c, tile) = (self.fresh(), self.fresh(), self.tile());
-        let _ =
-            writeln!(self.text, "%{c} = cmpi %{i}, %m <{{predicate = lt}}> : i1\n%{r} = if %{c} : {tile} {{");
-        let inner = self.block(u, acc, i, depth + 1)?;
-        let _ = writeln!(self.text, "yield %{inner}\n}} else {{");
-        let other = if u.arbitrary()? { self.block(u, acc, i, depth + 1)? } else { acc.to_owned() };
-        let _ = writeln!(self.text, "yield %{other}\n}}");
-        Ok(r)
-    }
-
-    fn arithmetic(&mut self, u: &mut Unstructured<'_>, acc: &str) -> Result<String> {
-        let (r, tile) = (self.fresh(), self.tile());
-        let op = *u.choose(&["addf", "mulf", "maxf"])?;
-        let _ = writeln!(self.text, "%{r} = {op} %{acc}, 0.5 : {tile}");
-        Ok(r)
-    }
-
-    fn store(&mut self, acc: &str) {
-        let h = self.fresh();
-        let (n, elem) = (self.n, self.elem);
-        let _ =
-            writeln!(self.text, "%{h} = ftof %{acc} : tile<128x{n}x{elem}>\ntiled_store %{h}, %c[%bm, %bn]");
-    }
 }

@@ -28,7 +28,7 @@ use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::{AnalysisManager, Step, legalize};
-use crate::place::{place_in, tma::rewrite_loads};
+use crate::place::{dead::without_dead, place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::ddg::Pass;
@@ -307,6 +307,8 @@ impl Context {
         }
         match Form::of(func) {
             Form::Value => {
+                let alive = without_dead(func);
+                let func = alive.as_ref().unwrap_or(func);
                 let before = warnings.len();
                 self.front(func, job, state, warnings)?;
                 let stuck = match self.back(func, job, state, warnings) {
@@ -336,13 +338,15 @@ impl Context {
         self.back(func, job, state, warnings)
     }
 
-    /// Whether what was found is that agents wait for each other under a schedule that was not asked for.
+    /// Whether what was found is that agents wait for each other, or overtake each other, under a schedule that was not asked
+    /// for. Constraints do not forbid the serial one: with one stage groups share it, no depth is exceeded, and
+    /// nothing overlaps itself.
     fn may_run_serially(&self, found: &[CodegenError], job: &Job<'_>) -> bool {
         let schedules = job.front.contains(&Step::Schedule);
-        let asked =
-            job.settings.scheduler == SchedulerChoice::Serial || !self.constraints.tagged().is_empty();
+        let asked = job.settings.scheduler == SchedulerChoice::Serial;
         let free = !asked && !job.settings.require_pipelining;
-        schedules && free && !found.is_empty() && found.iter().all(|e| e.code == Code::E0702)
+        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706);
+        schedules && free && !found.is_empty() && found.iter().all(order)
     }
 
     /// From the source to the materialised function, with loads through TMA if the steps take them there.

@@ -4,6 +4,7 @@
 
 use super::wiring::Buffers;
 use crate::agents::AgentPlan;
+use crate::buffers::needs::runs;
 use crate::ir::{Function, Op, Opcode, print_function};
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
@@ -179,12 +180,8 @@ fn projection_text(plan: &AgentPlan, func: &Function, analysis: &ScheduleAnalysi
     let mut text = String::new();
     let Some(schedule) = analysis.loops[for_op].as_deref() else { return text };
     for (agent, info) in plan.agents.iter() {
-        let mut ops: Vec<Op> = schedule
-            .scheduled
-            .iter()
-            .copied()
-            .filter(|&op| plan.op_agent[op].expand() == Some(agent))
-            .collect();
+        let mut ops: Vec<Op> =
+            schedule.scheduled.iter().copied().filter(|&op| runs(func, plan, agent, op)).collect();
         ops.sort_by_key(|&op| (schedule.start[op], schedule.order[op]));
         let Some(&first) = ops.first() else { continue };
         let (r, ii) = (schedule.start[first], schedule.ii.max(1));

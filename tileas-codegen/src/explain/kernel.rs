@@ -6,6 +6,7 @@
 
 use crate::agents::AgentPlan;
 use crate::buffers::depth::{Party, Why, ii_eff};
+use crate::buffers::needs::runs;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, cost};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
@@ -173,8 +174,7 @@ impl View<'_> {
         let mut out = Vec::new();
         for (agent, info) in self.plan.agents.iter() {
             let mine = s.by_order().into_iter();
-            let mut nodes: Vec<_> =
-                mine.filter(|&n| self.plan.op_agent[r.ops[n]].expand() == Some(agent)).collect();
+            let mut nodes: Vec<_> = mine.filter(|&n| runs(self.func, self.plan, agent, r.ops[n])).collect();
             let Some(first) = nodes.iter().map(|&n| s.start[n]).min() else { continue };
             nodes.sort_by_key(|&n| ((s.start[n] - first) % ii, s.order[n]));
             let local = |n| (s.start[n] - first) / ii;

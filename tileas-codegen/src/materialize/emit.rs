@@ -8,7 +8,7 @@
 use super::MaterializeOptions;
 use super::plan::{BlockPlan, Plans, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
-use crate::buffers::access::{Class, accesses, base_of, is_stored, numbered_slice, slice_base};
+use crate::buffers::access::{Class, accesses, base_of, is_name, is_stored, numbered_slice, slice_base};
 use crate::buffers::needs::{Needs, canonical, for_each_use};
 use crate::buffers::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
@@ -722,9 +722,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     /// Clones an op that touches no buffer.
     fn plain(&mut self, old: Op, local: u32) -> CodegenResult<()> {
         let src = self.sh.src;
-        if matches!(src.opcode(old), Opcode::ExtractSlice | Opcode::Constant | Opcode::AllocTensor)
-            && src.results(old).iter().any(|&v| is_stored(src, v))
-        {
+        if is_name(src, old) {
             return Ok(());
         }
         let mut operands: SmallVec<[Value; 8]> = SmallVec::new();

@@ -110,7 +110,7 @@ pub fn block_plan(
     let Plans { order, ends, readers, tail, incs, locals } = memory;
     // (start, number in the program) is R1's time of instance 0.
     let start = |op: Op| sched.map_or(0, |s| s.start[op]);
-    let items = || func.block_ops(block).filter(|&op| is_item(plan, needs, agent, op));
+    let items = || func.block_ops(block).filter(|&op| is_item(func, plan, needs, agent, op));
     let r = items().map(start).min().unwrap_or(0);
     let ii = sched.map_or(1, |s| s.ii.max(1));
     order.clear();

@@ -9,6 +9,7 @@
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step};
 use crate::buffers::Pipe;
+use crate::buffers::access::numbered_slice;
 use crate::buffers::needs::for_each_use;
 use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
@@ -156,7 +157,13 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
         }
         return;
     }
-    let mut visit = |o: Op| src.operands(o).iter().for_each(|&v| f(v));
+    let mut visit = |o: Op| {
+        for &v in src.operands(o) {
+            f(v);
+            // The number of a slice is read where the slice is.
+            numbered_slice(src, v).into_iter().for_each(|(_, number)| f(number));
+        }
+    };
     visit(op);
     for &r in src.regions(op) {
         src.walk(src.region_block(r), &mut visit);
@@ -166,7 +173,7 @@ fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
 /// Emits `op` for the agent: rolled for an elected lane and where copies would exceed the limit, else peeled.
 ///
 /// # Errors
-/// E0701 for carried "written" flags of partial updates, and for recurrences that permute their arguments.
+/// E0701 for carried "written" flags of partial updates.
 pub fn skewed_loop(e: &mut Emit<'_, '_>, op: Op, body: Block, local: u32) -> CodegenResult<()> {
     let mut s = Skewed::new(e, op, body, local)?;
     let copies = s.size(e.sh.src).saturating_mul(s.skew as usize);
@@ -273,17 +280,9 @@ impl<'a> Skewed<'a> {
             let mut locals: Vec<u32> = if sh.ba.pipes[p].home == body {
                 plan.steps.iter().filter(|s| s.1 == Step::Inc(p)).map(|s| s.0).collect()
             } else {
-                let holds = |o: Op| {
-                    let mut b = Some(sh.ba.pipes[p].home);
-                    while let Some(x) = b {
-                        if src.block_parent(x) == Some(o) {
-                            return true;
-                        }
-                        b = src.block_parent(x).and_then(|q| src.op_block(q));
-                    }
-                    false
-                };
-                plan.steps.iter().filter(|s| matches!(s.1, Step::Item(o) if holds(o))).map(|s| s.0).collect()
+                let home = sh.ba.pipes[p].home;
+                let holds = |s: Step| matches!(s, Step::Item(o) if holds(src, o, home));
+                plan.steps.iter().filter(|s| holds(s.1)).map(|s| s.0).collect()
             };
             locals.dedup();
             for k in locals {
@@ -346,12 +345,8 @@ impl<'a> Skewed<'a> {
             match defs.iter().find(|d| d.0 == self.yields[i]) {
                 Some(d) => self.arg_local[i] = Some(d.1),
                 None if self.yields[i] == self.body_args[i] => {}
-                None => {
-                    return Err(unsupported(
-                        src.op_loc(self.op),
-                        "a recurrence that is not computed in the loop, with local stages",
-                    ));
-                }
+                // What is known anywhere, such as a constant or the index, or another argument.
+                None => self.arg_local[i] = Some(0),
             }
             self.need(Var::Arg(i), 1, e.out.value_type(init), init);
         }
@@ -416,8 +411,7 @@ impl<'a> Skewed<'a> {
     pub(super) fn group(&mut self, e: &mut Emit<'_, '_>, n: usize, mode: &Mode) -> CodegenResult<()> {
         let src = e.sh.src;
         let local = self.groups[n].local;
-        let assigned: Vec<usize> =
-            (0..self.vars.len()).filter(|&i| self.assigns(src, i, &self.groups[n])).collect();
+        let assigned: Vec<usize> = (0..self.vars.len()).filter(|&i| self.assigns(e, i, n)).collect();
         let branch = mode.guard.map(|guard| {
             let types: SmallVec<[Type; 8]> = assigned.iter().map(|&i| self.vars[i].ty).collect();
             let branch = e.op(Opcode::If, &[guard], &[1], &types, Loc::NONE);
@@ -444,9 +438,7 @@ impl<'a> Skewed<'a> {
         for &step in &self.groups[n].steps {
             match step {
                 Step::Item(o) => {
-                    if !self.first.contains(&o) {
-                        e.uniforms(self.body, Some(o))?;
-                    }
+                    e.uniforms(self.body, Some(o))?;
                     e.item(o, local)?;
                 }
                 Step::Release(p, c, Some(o), pending) if self.group_of(Step::Item(o)) != Some(n) => {
@@ -455,6 +447,12 @@ impl<'a> Skewed<'a> {
                 }
                 s => e.step(s, local)?,
             }
+        }
+        if assigned
+            .iter()
+            .any(|&i| matches!(self.vars[i].var, Var::Arg(a) if self.local_of_yield(src, a).is_none()))
+        {
+            e.uniforms(self.body, None)?;
         }
         let mut out: SmallVec<[Value; 8]> = SmallVec::new();
         for &i in &assigned {
@@ -519,14 +517,34 @@ impl<'a> Skewed<'a> {
     }
 
     /// Whether a group assigns a variable.
-    fn assigns(&self, src: &Function, var: usize, group: &Group) -> bool {
+    fn assigns(&self, e: &Emit<'_, '_>, var: usize, n: usize) -> bool {
+        let (src, group) = (e.sh.src, &self.groups[n]);
         let any = |f: &dyn Fn(Step) -> bool| group.steps.iter().any(|&s| f(s));
         let result = |s: Step, v: Value| matches!(s, Step::Item(o) if src.results(o).contains(&v));
         match self.vars[var].var {
-            Var::Iter(p, k) => k == group.local && any(&|s| s == Step::Inc(p) || matches!(s, Step::Item(_))),
+            Var::Iter(p, k) => {
+                let home = e.sh.ba.pipes[p].home;
+                let advances = |s| s == Step::Inc(p) || matches!(s, Step::Item(o) if holds(src, o, home));
+                k == group.local && any(&advances)
+            }
             Var::Owned(own) => any(&|s| s == defines(own)),
             Var::Value(v) => any(&|s| result(s, v)),
-            Var::Arg(i) => self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y))),
+            Var::Arg(i) if self.local_of_yield(src, i).is_some() => {
+                self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y)))
+            }
+            // Made by no group: the last one of the first local stage hands it on.
+            Var::Arg(i) => {
+                self.yields.get(i) != self.body_args.get(i)
+                    && self.groups.iter().rposition(|g| g.local == 0) == Some(n)
+            }
+        }
+    }
+
+    /// The local stage of the item that makes what the loop carries on as argument `i`; `None` if no item does.
+    fn local_of_yield(&self, src: &Function, i: usize) -> Option<u32> {
+        match src.value_def(*self.yields.get(i)?) {
+            ValueDef::Result(o, _) => self.local_of(o),
+            ValueDef::Param(..) => None,
         }
     }
 
@@ -600,6 +618,18 @@ impl<'a> Skewed<'a> {
             }
         }
     }
+}
+
+/// Whether a block lies in a region of an op, however deep.
+fn holds(src: &Function, op: Op, block: Block) -> bool {
+    let mut b = Some(block);
+    while let Some(parent) = b.and_then(|b| src.block_parent(b)) {
+        if parent == op {
+            return true;
+        }
+        b = src.op_block(parent);
+    }
+    false
 }
 
 /// The step that makes an ownership value.

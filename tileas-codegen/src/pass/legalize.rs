@@ -223,7 +223,7 @@ fn check_channels(
             }
         }
         // A home that runs no more often than there are slots needs no others.
-        let (need, _) = depth::need(party, analysis, isa, pipe);
+        let (need, _) = depth::need(party, analysis, isa, &buffers.pipes, pipe);
         if pipe.depth >= need || !pipe.has_empty {
             continue;
         }

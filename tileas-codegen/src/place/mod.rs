@@ -26,6 +26,7 @@
 pub mod chains;
 pub mod classify;
 pub mod dce;
+pub mod dead;
 mod emit;
 mod operands;
 pub mod roll;

@@ -204,16 +204,16 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
 /// and the stride.
 type Iterations = (Vec<(u32, i64)>, i64, u32);
 
-fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<Iterations> {
-    let func = m.func;
-    let (span, stride) = if l.skew == 0 {
+/// The difference of the bounds and the stride; `None` where a loop with local stages does not show them.
+fn span_of(func: &Function, l: &LoopInfo) -> Option<(Lin, Option<Value>)> {
+    Some(if l.skew == 0 {
         let [lower, upper, stride] = bounds(func, l.op)?;
-        (Lin::of(func, upper).plus(&Lin::of(func, lower), -1), stride)
+        (Lin::of(func, upper).plus(&Lin::of(func, lower), -1), Some(stride))
     } else {
         let n = trips(func, l).ok()?;
         let Some(v) = n.as_atom() else {
             // As many trips as that: every such loop counts as having stride 1.
-            return Some((Vec::new(), n.as_constant()?, u32::MAX));
+            return n.as_constant().map(|n| (Lin::constant(n), None));
         };
         // N = max((hi - lo + stride - 1) div stride, 0)
         let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
@@ -222,8 +222,13 @@ fn space(m: &Model<'_>, l: &LoopInfo, canon: &mut Canon) -> Option<Iterations> {
         let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
             return None;
         };
-        (Lin::of(func, up).plus(&Lin::of(func, stride), -1).offset(1), stride)
-    };
+        (Lin::of(func, up).plus(&Lin::of(func, stride), -1).offset(1), Some(stride))
+    })
+}
+
+/// A span in numbers of all agents; `None` where it rests on what they do not know of each other, such as a carried scalar.
+fn space(func: &Function, (span, stride): (Lin, Option<Value>), canon: &mut Canon) -> Option<Iterations> {
+    let Some(stride) = stride else { return Some((Vec::new(), span.as_constant()?, u32::MAX)) };
     if let (Some(span), Some(step)) = (span.as_constant(), func.constant_value(stride).map(|s| s as i64))
         && step > 0
     {
@@ -248,16 +253,14 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     }
     let mut loops: FxHashMap<i64, Iterations> = FxHashMap::default();
     for l in &m.loops {
-        let Some(here) = space(m, l, &mut canon) else {
+        let Some(span) = span_of(m.func, l) else {
             if l.skew > 0 {
-                found.push((
-                    Code::E0710,
-                    l.op,
-                    "the trip count of a loop with local stages cannot be read".into(),
-                ));
+                let text = "the trip count of a loop with local stages cannot be read";
+                found.push((Code::E0710, l.op, text.into()));
             }
             continue;
         };
+        let Some(here) = space(m.func, span, &mut canon) else { continue };
         if *loops.entry(l.origin).or_insert_with(|| here.clone()) != here {
             let text =
                 format!("the loop op{} makes other trips in agent {} than in another", l.origin, l.agent);

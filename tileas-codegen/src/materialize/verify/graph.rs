@@ -76,8 +76,8 @@ pub struct Graph {
     /// Edges by where they begin: those of node n from `begin[n]` to `begin[n + 1]`.
     begin: Vec<u32>,
     by_from: Vec<u32>,
-    /// Of each region event with loads inside: their completion, by (agent, event number).
-    pub loads: FxHashMap<(usize, usize), usize>,
+    /// Of each region event with loads inside: their completion, by (agent, event number, pipe).
+    pub loads: FxHashMap<(usize, usize, usize), usize>,
     /// Of each region event with stores inside: that those which are waited for inside have read their slots.
     pub stores: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
@@ -136,8 +136,8 @@ impl Graph {
         m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
     }
 
-    /// Whoever waits inside a nested region for all that another agent loads there leaves it after these loads. The node
-    /// of the loads has no predecessor: without a trip there are none, and nothing else is ordered.
+    /// Whoever waits inside a nested region for what another agent loads there through a pipe leaves it after these loads.
+    /// The node of the loads has no predecessor: without a trip there are none, and nothing else is ordered.
     fn loaded(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
@@ -151,22 +151,19 @@ impl Graph {
                         }
                     }
                 }
-                if pipes.is_empty() {
-                    continue;
-                }
                 pipes.sort_unstable();
                 pipes.dedup();
-                let node = self.node(a, ("loads", Some(x.op)));
-                self.loads.insert((a, i), node);
-                for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
-                    for (j, y) in others.iter().enumerate() {
-                        let What::Region(ry) = &y.what else { continue };
-                        let waits = |p: &usize| {
-                            ry.iter().any(|&r| waits_in(m, r, b, *p)) && m.pipes[*p].distance == 0
-                        };
-                        if rx == ry && pipes.iter().all(waits) {
-                            let leave = self.at(b, j).leave;
-                            self.edge(node, leave, 0, Why::Inner(pipes[0]));
+                for p in pipes {
+                    let node = self.node(a, ("loads", Some(x.op)));
+                    self.loads.insert((a, i, p), node);
+                    for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
+                        for (j, y) in others.iter().enumerate() {
+                            let What::Region(ry) = &y.what else { continue };
+                            let waits = m.pipes[p].distance == 0 && ry.iter().any(|&r| waits_in(m, r, b, p));
+                            if rx == ry && waits {
+                                let leave = self.at(b, j).leave;
+                                self.edge(node, leave, 0, Why::Inner(p));
+                            }
                         }
                     }
                 }

@@ -551,6 +551,8 @@ struct Place {
     engine: Engine,
     writes: bool,
     ring: Option<usize>,
+    /// Of a TMA load: the pipe on whose barrier it completes.
+    load: Option<usize>,
     op: crate::ir::Op,
 }
 
@@ -668,7 +670,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
             path.push((region, i));
             match &e.what {
                 What::Region(inner) => inner.iter().for_each(|&r| walk(m, agent, r, path, out)),
-                What::Access(engine, touches, _) => {
+                What::Access(engine, touches, completes) => {
                     for t in touches {
                         let place = Place {
                             agent,
@@ -676,6 +678,7 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
                             engine: *engine,
                             writes: t.writes,
                             ring: t.ring,
+                            load: completes.filter(|_| *engine == Engine::Load),
                             op: e.op,
                         };
                         match out.iter_mut().find(|b| b.0 == t.buffer) {
@@ -724,6 +727,20 @@ fn overlap(func: &Function, a: Value, b: Value) -> bool {
     }
 }
 
+/// Whether two copies touch a column in common, as far as it can be told.
+fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
+    let columns = |op: Op| -> Option<(i64, i64)> {
+        if func.named_operand(op, "number").is_some() {
+            return None;
+        }
+        let tile = func.result(op).or_else(|| func.named_operand(op, "source"))?;
+        let width = i64::from(*func.value_data(tile).dims()?.last()?);
+        let offset = func.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied())?;
+        Some((offset, offset + width))
+    };
+    columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
+}
+
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
@@ -748,8 +765,10 @@ fn conflicts(
         let conflict = if shared {
             x.writes || y.writes
         } else if same {
-            // One engine works in issue order; threads of an agent do not, in shared memory.
-            x.engine == Engine::Threads && smem && x.writes != y.writes
+            // One engine works in issue order; threads of an agent do not, in shared memory. In tensor memory each has
+            // lanes of its own, where what it reads is of the turn in which it stands: with local stages the next
+            // version may be written before.
+            x.engine == Engine::Threads && x.writes != y.writes && (smem || columns_meet(m.func, x.op, y.op))
         } else {
             x.writes || y.writes
         };
@@ -783,7 +802,7 @@ fn conflicts(
             let direct = g.distance(end(p, n), to);
             let event = (p.agent, p.path[depth].1);
             let inside = match p.engine {
-                Engine::Load => g.loads.get(&event).copied(),
+                Engine::Load => p.load.and_then(|pipe| g.loads.get(&(event.0, event.1, pipe)).copied()),
                 Engine::Store if graph::stores_waited(m, p.agent, &p.path[depth + 1..]) => {
                     g.stores.get(&event).copied()
                 }

@@ -6,6 +6,7 @@
 //! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
 
 use super::linear::{Lin, note};
+use super::order::has_work;
 use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use cranelift_entity::SecondaryMap;
@@ -409,6 +410,20 @@ impl<'a> Model<'a> {
                         self.without_origin(agent, op, region, at);
                         continue;
                     };
+                    if !has_work(func, op) {
+                        // Scalars that are computed where they are needed, in each group of a loop with local stages.
+                        match opcode {
+                            _ if self.copying => {}
+                            Opcode::If => self.branches.push((agent, op, origin)),
+                            _ => {
+                                let at = self.regions[region].events[agent].len();
+                                let loop_info =
+                                    LoopInfo { agent, op, origin, region: None, skew: 0, steady: false, at };
+                                self.loops.push(loop_info);
+                            }
+                        }
+                        continue;
+                    }
                     let trips = if opcode == Opcode::For { self.constant_trips(op) } else { Some(1) };
                     let mut inner = SmallVec::new();
                     for n in 0..func.regions(op).len() {

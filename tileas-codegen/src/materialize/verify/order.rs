@@ -61,7 +61,7 @@ pub fn check(m: &mut Model<'_>) {
 }
 
 /// Whether an agent does something of its own in it: uniform branches are cloned wherever they are needed.
-fn has_work(func: &Function, op: Op) -> bool {
+pub(super) fn has_work(func: &Function, op: Op) -> bool {
     let mut found = false;
     for &r in func.regions(op) {
         func.walk(func.region_block(r), &mut |o| {
