@@ -3,7 +3,8 @@
 
 In: `tileas-schedule/1` documents (files with one document or a list of them). Out: a TSV line per loop: name, ops,
 lower bound, interval of the document's schedule if it has one, proven optimum (or the interval range still open),
-seconds. Each interval from the bound on is a feasibility problem of its own; the first feasible one is the optimum.
+seconds. Each interval from the bound on is a feasibility problem of its own; the first feasible one is the optimum. Schedules in the
+documents are checked first, cycle by cycle.
 
 Needs: the Python package `ortools`. Usage: judge.py [--seconds 20] [--workers 1] [--scratch] FILE...
 """
@@ -16,8 +17,23 @@ import time
 from ortools.sat.python import cp_model
 
 
+def positive_cycle(doc, ii):
+    """Whether some recurrence does not fit into the interval."""
+    numbers = {op["id"]: k for k, op in enumerate(doc["ops"])}
+    arcs = [(numbers[e["from"]], numbers[e["to"]], e["latency"] - ii * e["distance"]) for e in doc["edges"]]
+    longest = [0] * len(numbers)
+    for _ in range(len(numbers) + 1):
+        changed = False
+        for a, b, weight in arcs:
+            if longest[a] + weight > longest[b]:
+                longest[b], changed = longest[a] + weight, True
+        if not changed:
+            return False
+    return True
+
+
 def lower_bound(doc):
-    """Busy cycles over capacity, per slot and pool; recurrences are left to the solver."""
+    """Busy cycles over capacity, per slot and pool, and the recurrences."""
     busy = {}
     for op in doc["ops"]:
         for use in op["uses"]:
@@ -28,7 +44,41 @@ def lower_bound(doc):
             busy[key] = busy.get(key, 0) + use["duration"] * use["count"]
     caps = {("slot", s["id"]): s["capacity"] for s in doc["slots"]}
     caps.update({("pool", p["index"]): p["capacity"] for p in doc["pools"]})
-    return max([1] + [-(-total // caps[key]) for key, total in busy.items()])
+    low = max([1] + [-(-total // caps[key]) for key, total in busy.items()])
+    high = max(low, 1 + sum(max(0, e["latency"]) for e in doc["edges"]))
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if positive_cycle(doc, middle) else (low, middle)
+    return low
+
+
+def check(doc):
+    """What the document's schedule violates, read literally from the schema: a list of texts."""
+    ii, wrong = doc["ii"], []
+    start = {op["id"]: op["start"] for op in doc["ops"]}
+    for e in doc["edges"]:
+        if start[e["to"]] < start[e["from"]] + e["latency"] - ii * e["distance"]:
+            wrong.append(f"edge {e}")
+    caps = {("slot", s["id"]): s["capacity"] for s in doc["slots"]}
+    caps.update({("pool", p["index"]): p["capacity"] for p in doc["pools"]})
+    held = {key: [0] * ii for key in caps}
+    stage_of = {}
+    for op in doc["ops"]:
+        if op["start"] < 0 or op["stage"] != op["start"] // ii or op["stage"] >= doc["stage_count"]:
+            wrong.append(f"stage of {op['id']}")
+        if 0 < op["max_depth"] < op["stage"]:
+            wrong.append(f"depth of {op['id']}")
+        if op["group"] is not None and stage_of.setdefault(op["group"], op["stage"]) != op["stage"]:
+            wrong.append(f"group of {op['id']}")
+        reservations = [(("slot", u["slot"]), u["offset"], u["duration"], u["occupancy"]) for u in op["uses"]]
+        reservations += [(("pool", u["index"]), 0, u["duration"], u["count"]) for u in op["pools"]]
+        for key, offset, duration, units in reservations:
+            for k in range(duration):
+                held[key][(op["start"] + offset + k) % ii] += units
+    wrong += [f"{key} at {row}" for key, rows in held.items() for row, n in enumerate(rows) if n > caps[key]]
+    if len({(op["stage"], op["order"]) for op in doc["ops"]}) != len(doc["ops"]):
+        wrong.append("order")
+    return wrong
 
 
 def feasible(doc, ii, seconds, workers):
@@ -121,6 +171,8 @@ def main():
         for doc in docs if isinstance(docs, list) else [docs]:
             if args.scratch:
                 doc.pop("ii", None)
+            elif "ii" in doc and (wrong := check(doc)):
+                sys.exit(f"{doc['name']}: illegal: {wrong[:5]}")
             begin = time.monotonic()
             low, high = judge(doc, args.seconds, args.workers)
             took = time.monotonic() - begin

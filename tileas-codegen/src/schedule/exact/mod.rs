@@ -149,6 +149,9 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
+        if !self.model.merge_rigid() {
+            return Answer::Refuted;
+        }
         self.model.build_pairs();
         let m = self.model.ops.len();
         self.weight.clear();
@@ -199,7 +202,7 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return false;
         }
-        if !self.tabu.solve(&self.model, ims, warm, seed, budget) {
+        if !self.model.merge_rigid() || !self.tabu.solve(&self.model, ims, warm, seed, budget) {
             return false;
         }
         self.early.clear();
@@ -230,6 +233,10 @@ impl Exact {
         if !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
+        // Of a range no op is rigid.
+        if least == ii && !self.model.merge_rigid() {
+            return Answer::Refuted;
+        }
         let answer = self.order.solve(&self.model, ims, least, guide, budget);
         if answer != Answer::Found {
             return answer;
@@ -249,7 +256,7 @@ impl Exact {
     fn clear_table(&mut self, rrt: &mut Rrt) {
         for a in 0..self.model.ops.len() {
             if self.seat[a] != UNPLACED {
-                rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
+                self.model.parts(a).for_each(|(op, far)| rrt.remove(op, i64::from(self.seat[a] + far)));
                 self.seat[a] = UNPLACED;
             }
         }
@@ -268,11 +275,11 @@ impl Exact {
         self.early.clear();
         self.late.clear();
         for a in 0..m {
-            let u = model.ops[a] as usize;
+            let (early, late) = model.window(ims, a);
             let rooted = model.component[a] == model.rooted;
             let clamp = |t: i64| t.min(FAR.into()) as i32;
-            self.early.push(if rooted { clamp(ims.early[u]) } else { 0 });
-            let late = if ims.late[u] >= NEVER { i64::from(FAR) } else { ims.late[u] };
+            self.early.push(if rooted { clamp(early) } else { 0 });
+            let late = if late >= NEVER { i64::from(FAR) } else { late };
             self.late.push(if rooted { clamp(late) } else { model.ii as i32 - 1 });
         }
         let (words, ii) = (model.words, model.ii);
@@ -482,7 +489,7 @@ impl Exact {
 
     fn unseat(&mut self, rrt: &mut Rrt, a: usize) {
         if a < self.seat.len() && self.seat[a] != UNPLACED {
-            rrt.remove(Node::from_u32(self.model.ops[a]), i64::from(self.seat[a]));
+            self.model.parts(a).for_each(|(op, far)| rrt.remove(op, i64::from(self.seat[a] + far)));
             self.seat[a] = UNPLACED;
             self.level_of[a] = u32::MAX;
         }
@@ -786,6 +793,9 @@ impl Exact {
         for a in 0..model.ops.len() {
             ims.start[model.ops[a] as usize] = i64::from(self.early[a]);
         }
+        for &(op, a, far) in &model.riders {
+            ims.start[op as usize] = i64::from(self.early[a as usize] + far);
+        }
         let decided = |u: u32| model.position[u as usize];
         // A component is as late as its earliest member demands.
         let raise = |ims: &mut Ims, u: u32, least: i64| -> bool {
@@ -803,6 +813,11 @@ impl Exact {
             for b in 0..model.ops.len() {
                 if model.component[b] == c {
                     ims.start[model.ops[b] as usize] += shift;
+                }
+            }
+            for &(op, b, _) in &model.riders {
+                if model.component[b as usize] == c {
+                    ims.start[op as usize] += shift;
                 }
             }
             c != model.rooted

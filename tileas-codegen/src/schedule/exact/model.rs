@@ -15,6 +15,7 @@ use super::super::graph::Graph;
 use super::super::ims::{Ims, NEVER};
 use super::super::problem::{NO_GROUP, Node};
 use super::super::rrt::Rrt;
+use cranelift_entity::EntityRef;
 
 /// Largest II modelled.
 pub(super) const MAX_ROWS: u32 = 4096;
@@ -69,7 +70,16 @@ pub(super) struct Model {
     pub cap: Vec<u64>,
     pub spare: Vec<u32>,
     pub resources: usize,
+    /// Ops that stand at a fixed distance from a decided one: op, position of the decided one, distance. Only after
+    /// [`Model::merge_rigid`].
+    pub riders: Vec<(u32, u32, i32)>,
+    rider_of: Vec<(u32, u32)>,
     // Scratch.
+    leader: Vec<u32>,
+    kept: Vec<u32>,
+    merged: Vec<Piece>,
+    part: Vec<Piece>,
+    rows: Vec<u32>,
     shares: Vec<u64>,
     mates: Vec<u32>,
     reach: Vec<Set>,
@@ -82,6 +92,33 @@ pub(super) fn has(set: &Set, i: usize) -> bool {
 
 pub(super) fn insert(set: &mut Set, i: usize) {
     set[i / 64] |= 1 << (i % 64);
+}
+
+/// Appends pieces that hold together what those of `part` do, none of which meets another one; wrapping ends are cut.
+pub(super) fn flatten(part: &mut [Piece], ii: u32, rows: &mut Vec<u32>, out: &mut Vec<Piece>) {
+    part.sort_unstable_by_key(|p| (p.resource, p.offset, p.len, p.units));
+    for of in part.chunk_by(|p, q| p.resource == q.resource) {
+        if let [one] = of {
+            out.push(Piece { offset: one.offset % ii, ..*one });
+            continue;
+        }
+        rows.clear();
+        rows.resize(ii as usize, 0);
+        for p in of {
+            let first = p.offset % ii;
+            let end = first + p.len;
+            rows[first as usize..end.min(ii) as usize].iter_mut().for_each(|r| *r += p.units);
+            rows[..end.saturating_sub(ii) as usize].iter_mut().for_each(|r| *r += p.units);
+        }
+        let mut offset = 0;
+        for run in rows.chunk_by(|p, q| p == q) {
+            let len = run.len() as u32;
+            if run[0] > 0 {
+                out.push(Piece { resource: of[0].resource, offset, len, units: run[0] });
+            }
+            offset += len;
+        }
+    }
 }
 
 impl Model {
@@ -112,7 +149,111 @@ impl Model {
         self.find_pieces(rrt);
         self.find_classes();
         self.take_distances(closure);
+        self.riders.clear();
+        self.rider_of.clear();
+        self.rider_of.resize(self.ops.len(), (0, 0));
         true
+    }
+
+    /// Earliest and latest start at this position, for the op and those that ride on it.
+    pub fn window(&self, ims: &Ims, a: usize) -> (i64, i64) {
+        let u = self.ops[a] as usize;
+        let (mut early, mut late) = (ims.early[u], ims.late[u]);
+        for (op, far) in self.parts(a).skip(1) {
+            early = early.max(ims.early[op.index()] - i64::from(far));
+            if ims.late[op.index()] < NEVER {
+                late = late.min(ims.late[op.index()] - i64::from(far));
+            }
+        }
+        (early, late)
+    }
+
+    /// The op at this position and those that ride on it, with their distances from it.
+    pub fn parts(&self, a: usize) -> impl Iterator<Item = (Node, i32)> + '_ {
+        let (first, last) = self.rider_of[a];
+        let riders = self.riders[first as usize..last as usize].iter();
+        let riders = riders.map(|&(op, _, far)| (Node::from_u32(op), far));
+        std::iter::once((Node::from_u32(self.ops[a]), 0)).chain(riders)
+    }
+
+    /// Ops that recurrences without slack hold at one distance become one op with the pieces of all. Ops of groups
+    /// keep a position of their own. `false`: one of these meets itself, so no schedule has this II.
+    pub fn merge_rigid(&mut self) -> bool {
+        let m = self.ops.len();
+        self.leader.clear();
+        self.kept.clear();
+        for a in 0..m as u32 {
+            let holds = |b: &&u32| {
+                let (there, back) =
+                    (self.distance(**b as usize, a as usize), self.distance(a as usize, **b as usize));
+                there > NO_PATH && back > NO_PATH && there + back == 0
+            };
+            let first = self.kept.iter().find(holds).filter(|_| self.group[a as usize] == NO_GROUP).copied();
+            self.leader.push(first.unwrap_or(a));
+            if first.is_none() {
+                self.kept.push(a);
+            }
+        }
+        if self.kept.len() == m {
+            return true;
+        }
+        self.merged.clear();
+        let mut fits = true;
+        for k in 0..self.kept.len() {
+            let a = self.kept[k] as usize;
+            let riders = self.riders.len() as u32;
+            self.part.clear();
+            self.part
+                .extend_from_slice(&self.pieces[self.piece_of[a].0 as usize..self.piece_of[a].1 as usize]);
+            let alone = self.part.len();
+            for b in a + 1..m {
+                if self.leader[b] as usize != a {
+                    continue;
+                }
+                let far = self.distance(a, b);
+                self.riders.push((self.ops[b], k as u32, far));
+                let back = far.rem_euclid(self.ii as i32) as u32;
+                let (first, last) = self.piece_of[b];
+                let of = self.pieces[first as usize..last as usize].iter();
+                self.part.extend(of.map(|p| Piece { offset: p.offset + back, ..*p }));
+            }
+            self.rider_of[k] = (riders, self.riders.len() as u32);
+            let first = self.merged.len();
+            if self.part.len() == alone {
+                self.merged.extend_from_slice(&self.part);
+            } else {
+                flatten(&mut self.part, self.ii, &mut self.rows, &mut self.merged);
+                fits &=
+                    self.merged[first..].iter().all(|p| u64::from(p.units) <= self.cap[p.resource as usize]);
+            }
+            self.piece_of[k] = (first as u32, self.merged.len() as u32);
+        }
+        // A kept op never moves up in the lists.
+        let n = self.kept.len();
+        for k in 0..n {
+            let a = self.kept[k] as usize;
+            self.ops[k] = self.ops[a];
+            self.component[k] = self.component[a];
+            self.group[k] = self.group[a];
+            // The first of a class is alone in its component: it was kept.
+            let class = self.kept.binary_search(&self.class[a]);
+            self.class[k] = class.map_or(u32::MAX, |k| k as u32);
+            for l in 0..n {
+                self.distance[k * n + l] = self.distance[a * m + self.kept[l] as usize];
+            }
+            self.position[self.ops[k] as usize] = k as u32;
+        }
+        for &(op, k, _) in &self.riders {
+            self.position[op as usize] = k;
+        }
+        self.ops.truncate(n);
+        self.component.truncate(n);
+        self.group.truncate(n);
+        self.class.truncate(n);
+        self.distance.truncate(n * n);
+        self.piece_of.truncate(n);
+        std::mem::swap(&mut self.pieces, &mut self.merged);
+        fits
     }
 
     /// What only the exact search needs: collisions of pairs.

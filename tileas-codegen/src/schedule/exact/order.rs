@@ -189,13 +189,13 @@ impl Order {
                     return false;
                 }
             }
-            let u = model.ops[a] as usize;
             if rooted && model.component[a] == model.rooted {
-                let early = ims.early[u].min(i64::from(TURNS)) as i32;
+                let (early, late) = model.window(ims, a);
+                let early = early.min(i64::from(TURNS)) as i32;
                 if !self.add(n - 1, a, early) {
                     return false;
                 }
-                if ims.late[u] < NEVER && !self.add(a, n - 1, -(ims.late[u].min(1 << 28) as i32)) {
+                if late < NEVER && !self.add(a, n - 1, -(late.min(1 << 28) as i32)) {
                     return false;
                 }
             }

@@ -4,7 +4,7 @@
 //! follows from. See the parent for the whole.
 
 use super::super::closure::{FAR, MAX_OPS, NO_PATH};
-use super::super::problem::{NO_GROUP, Node};
+use super::super::problem::NO_GROUP;
 use super::super::rrt::Rrt;
 use super::model::{SET, Set, insert};
 use super::{Exact, UNPLACED, next_in};
@@ -52,7 +52,13 @@ impl Exact {
         budget: &mut u64,
     ) -> Result<(), Failure> {
         let (m, ii) = (self.model.ops.len(), self.model.ii);
-        rrt.place(Node::from_u32(self.model.ops[a]), i64::from(t));
+        if !self.place(rrt, a, t) {
+            let mut reason = self.blame[a];
+            for piece in self.model.pieces(a) {
+                join(&mut reason, &self.seated[piece.resource as usize]);
+            }
+            return Err((Some(a), reason));
+        }
         let row = t.rem_euclid(ii as i32) as u32;
         self.seat[a] = row as i32;
         self.level_of[a] = level as u32;
@@ -104,6 +110,18 @@ impl Exact {
             }
         }
         Ok(())
+    }
+
+    /// Puts an op and its riders into the table. `false`, and nothing is changed: together they do not fit.
+    fn place(&self, rrt: &mut Rrt, a: usize, t: i32) -> bool {
+        for (k, (op, far)) in self.model.parts(a).enumerate() {
+            if k > 0 && !rrt.fits(op, i64::from(t + far)) {
+                self.model.parts(a).take(k).for_each(|(op, far)| rrt.remove(op, i64::from(t + far)));
+                return false;
+            }
+            rrt.place(op, i64::from(t + far));
+        }
+        true
     }
 
     /// Nobody sits in this row of a unit: one cycle less to spare.
@@ -174,12 +192,13 @@ impl Exact {
             changed |=
                 if b > a { clear_run(domain, 0, row + 1, ii) } else { clear_run(domain, row, ii - row, ii) };
         }
-        let node = Node::from_u32(self.model.ops[b]);
         for clash in self.model.clashes(a, b).iter().filter(|c| !c.sure) {
             for k in 0..clash.len {
                 let at = (row + clash.first + k) % ii;
                 let (word, bit) = (at as usize / 64, 1 << (at % 64));
-                if domain[word] & bit != 0 && !rrt.fits(node, at.into()) {
+                if domain[word] & bit != 0
+                    && self.model.parts(b).any(|(op, far)| !rrt.fits(op, i64::from(at as i32 + far)))
+                {
                     domain[word] &= !bit;
                     refused = true;
                 }

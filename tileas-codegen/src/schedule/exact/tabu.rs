@@ -4,7 +4,8 @@
 //! or deadline contradicts; they are in [`Tabu::start`]. The cost of a set of starts is the units above capacity over
 //! all rows, plus the cycles by which closed distances are missed, plus one charge per pair of a group in two stages.
 //! A move takes one op out of the table, prices all its starts at once (sums over windows of rows) and puts it at the
-//! cheapest one it has not just left. A search begins with the starts of a schedule of a larger II, squeezed, or with large
+//! cheapest one it has not just left; or it does that with a whole component, which keeps all distances. Ops without slack
+//! between them are one op. A search begins with the starts of a schedule of a larger II, squeezed, or with large
 //! ops first.
 //!
 //! Guarantee: what it calls found is legal; failure proves nothing. Deterministic: the same seed makes the same moves.
@@ -13,7 +14,7 @@
 use super::super::closure::{FAR, NO_PATH};
 use super::super::ims::{Ims, NEVER, SplitMix};
 use super::super::problem::NO_GROUP;
-use super::model::Model;
+use super::model::{Model, Piece, flatten};
 
 /// Charge per unit and row above a capacity, and per cycle by which a distance is missed.
 const ONE: i32 = 1;
@@ -31,8 +32,17 @@ const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
 const TABU: i32 = 1 << 28;
 const OWN: i32 = 1 << 29;
+/// No op.
+const NOBODY: u32 = u32::MAX;
 /// Pieces up to this length are summed row by row.
 const SHORT: usize = 5;
+
+/// The cheapest move so far: what it changes, who moves (components behind the ops), where to; and how many cost that.
+#[derive(Default)]
+struct Choice {
+    best: Option<(i32, usize, i32)>,
+    ties: u64,
+}
 
 /// The search and its memory.
 #[derive(Default)]
@@ -65,6 +75,12 @@ pub(super) struct Tabu {
     hot: Vec<u64>,
     crowded: Vec<bool>,
     order: Vec<(u32, u32)>,
+    /// First op of each component that may turn as a whole, [`NOBODY`] for the others; whether it was priced.
+    head: Vec<u32>,
+    turned: Vec<bool>,
+    shape: Vec<Piece>,
+    part: Vec<Piece>,
+    rows: Vec<u32>,
     /// Charge per pair of a group in two stages.
     apart: i32,
 }
@@ -118,48 +134,37 @@ impl Tabu {
                 let other = k + (random.next() >> 33) as usize % (self.conflicted.len() - k);
                 self.conflicted.swap(k, other);
             }
-            let mut best: Option<(i32, usize, i32)> = None;
-            let mut ties = 0;
+            let mut choice = Choice::default();
+            self.turned.fill(false);
             for k in 0..sample {
                 let a = self.conflicted[k] as usize;
                 self.put(model, a, self.start[a], -1);
                 let (base, old) = self.price(model, a, budget);
                 let own = self.start[a];
                 self.forbid(a, base, own, now, ii);
-                let (mut free, mut any) = (i32::MAX, i32::MAX);
-                for (&c, &f) in self.cost.iter().zip(&self.forbidden) {
-                    free = free.min(c + f);
-                    any = any.min(c + (f & OWN));
-                }
-                let aspires = total + any - old < best_total && any < free;
-                let least = if aspires { any } else { free };
-                let delta = least - old;
-                if least < TABU && best.is_none_or(|b| delta <= b.0) {
-                    if best.is_none_or(|b| delta < b.0) {
-                        ties = 0;
-                    }
-                    let mask = if aspires { OWN } else { OWN | TABU };
-                    let equal = |c: i32, f: i32| c + (f & mask) == least;
-                    let pairs = || self.cost.iter().zip(&self.forbidden);
-                    let here = pairs().map(|(&c, &f)| u32::from(equal(c, f))).sum::<u32>();
-                    ties += u64::from(here);
-                    let pick = (random.next() >> 33) % ties;
-                    if pick < u64::from(here) {
-                        let at = pairs().enumerate().filter(|(_, (c, f))| equal(**c, **f)).nth(pick as usize);
-                        if let Some((k, _)) = at {
-                            best = Some((delta, a, base + k as i32));
-                        }
-                    }
-                }
+                self.consider(a, (base, old), best_total - total, &mut random, &mut choice);
                 self.put(model, a, own, 1);
+                let c = model.component[a] as usize;
+                if self.head[c] != NOBODY && !std::mem::replace(&mut self.turned[c], true) {
+                    let (base, old) = self.price_turns(model, c, budget);
+                    self.forbid(m + c, base, self.start[self.head[c] as usize], now, ii);
+                    self.consider(m + c, (base, old), best_total - total, &mut random, &mut choice);
+                }
             }
-            let Some((delta, a, t)) = best else { continue };
-            let own = self.start[a];
-            self.put(model, a, own, -1);
-            self.put(model, a, t, 1);
-            self.count_missed(model, a, -1);
-            self.start[a] = t;
-            self.count_missed(model, a, 1);
+            let Some((delta, a, t)) = choice.best else { continue };
+            let own = self.start[if a < m { a } else { self.head[a - m] as usize }];
+            if a < m {
+                self.put(model, a, own, -1);
+                self.put(model, a, t, 1);
+                self.count_missed(model, a, -1);
+                self.start[a] = t;
+                self.count_missed(model, a, 1);
+            } else {
+                self.put_component(model, a - m, -1);
+                let of = self.start.iter_mut().zip(&model.component);
+                of.filter(|(_, c)| **c as usize == a - m).for_each(|(s, _)| *s += t - own);
+                self.put_component(model, a - m, 1);
+            }
             total += delta;
             if total < best_total {
                 best_total = total;
@@ -169,6 +174,78 @@ impl Tabu {
             self.until[a * ii + own.rem_euclid(ii as i32) as usize] = now + tenure;
         }
         false
+    }
+
+    /// Keeps the cheapest of the priced starts of `who` if no other op has a cheaper one; ties are drawn.
+    fn consider(
+        &self,
+        who: usize,
+        (base, old): (i32, i32),
+        spare: i32,
+        random: &mut SplitMix,
+        choice: &mut Choice,
+    ) {
+        let (best, ties) = (&mut choice.best, &mut choice.ties);
+        let (mut free, mut any) = (i32::MAX, i32::MAX);
+        for (&c, &f) in self.cost.iter().zip(&self.forbidden) {
+            free = free.min(c + f);
+            any = any.min(c + (f & OWN));
+        }
+        let aspires = any - old < spare && any < free;
+        let least = if aspires { any } else { free };
+        let delta = least - old;
+        if least >= TABU || best.is_some_and(|b| delta > b.0) {
+            return;
+        }
+        if best.is_none_or(|b| delta < b.0) {
+            *ties = 0;
+        }
+        let mask = if aspires { OWN } else { OWN | TABU };
+        let equal = |c: i32, f: i32| c + (f & mask) == least;
+        let pairs = || self.cost.iter().zip(&self.forbidden);
+        let here = pairs().map(|(&c, &f)| u32::from(equal(c, f))).sum::<u32>();
+        *ties += u64::from(here);
+        let pick = (random.next() >> 33) % *ties;
+        if pick < u64::from(here) {
+            let at = pairs().enumerate().filter(|(_, (c, f))| equal(**c, **f)).nth(pick as usize);
+            if let Some((k, _)) = at {
+                *best = Some((delta, who, base + k as i32));
+            }
+        }
+    }
+
+    /// Adds (or with -1 removes) a component where its ops are.
+    fn put_component(&mut self, model: &Model, c: usize, sign: i32) {
+        for a in self.head[c] as usize..model.ops.len() {
+            if model.component[a] as usize == c {
+                self.put(model, a, self.start[a], sign);
+            }
+        }
+    }
+
+    /// As [`Tabu::price`], for all turns of a component; what comes back are starts of its first op.
+    fn price_turns(&mut self, model: &Model, c: usize, budget: &mut u64) -> (i32, i32) {
+        let ii = model.ii;
+        let first = self.start[self.head[c] as usize];
+        self.part.clear();
+        for a in self.head[c] as usize..model.ops.len() {
+            if model.component[a] as usize == c {
+                let back = (self.start[a] - first).rem_euclid(ii as i32) as u32;
+                self.part.extend(model.pieces(a).iter().map(|p| Piece { offset: p.offset + back, ..*p }));
+            }
+        }
+        let mut shape = std::mem::take(&mut self.shape);
+        shape.clear();
+        flatten(&mut self.part, ii, &mut self.rows, &mut shape);
+        self.put_component(model, c, -1);
+        let work = self.price_rows(model, &shape) + shape.len() as u64 / 4;
+        self.put_component(model, c, 1);
+        self.shape = shape;
+        *budget = budget.saturating_sub(1 + work);
+        self.cost.clear();
+        self.cost.extend_from_slice(&self.row_cost);
+        let row = first.rem_euclid(ii as i32);
+        (first - row, self.row_cost[row as usize])
     }
 
     /// Ops that dependences tie to others at their earliest starts, then the rest, large ones first, each where it
@@ -240,19 +317,29 @@ impl Tabu {
             let full = i32::from(model.cap[r] == 0);
             self.over.resize(2 * (r + 1) * ii, full);
         }
+        self.head.clear();
+        self.head.resize(model.components, NOBODY);
+        for a in (0..m).rev() {
+            self.head[model.component[a] as usize] = a as u32;
+        }
+        for c in 0..model.components {
+            let mut of = (0..m).filter(|&a| model.component[a] as usize == c);
+            let several = of.clone().nth(1).is_some();
+            if !several || c as u32 == model.rooted || of.any(|a| model.group[a] != NO_GROUP) {
+                self.head[c] = NOBODY;
+            }
+        }
+        self.turned.clear();
+        self.turned.resize(model.components, false);
         self.until.clear();
-        self.until.resize(m * ii, 0);
+        self.until.resize((m + model.components) * ii, 0);
         self.early.clear();
         self.late.clear();
         for a in 0..m {
-            let u = model.ops[a] as usize;
+            let (early, late) = model.window(ims, a);
             let rooted = model.component[a] == model.rooted;
-            self.early.push(if rooted { ims.early[u].min(FAR.into()) as i32 } else { -FAR });
-            self.late.push(if rooted && ims.late[u] < NEVER {
-                ims.late[u].min(FAR.into()) as i32
-            } else {
-                FAR
-            });
+            self.early.push(if rooted { early.min(FAR.into()) as i32 } else { -FAR });
+            self.late.push(if rooted && late < NEVER { late.min(FAR.into()) as i32 } else { FAR });
         }
         self.members.clear();
         self.ties.clear();
@@ -298,15 +385,14 @@ impl Tabu {
         }
     }
 
-    /// Cost of every start worth a look, into `cost`; the op is not in the table. Returns the first of these starts
-    /// and what the present start costs.
-    fn price(&mut self, model: &Model, a: usize, budget: &mut u64) -> (i32, i32) {
+    /// What pieces that do not meet one another would cost in each row, into `row_cost`; returns the steps it took.
+    fn price_rows(&mut self, model: &Model, pieces: &[Piece]) -> u64 {
         let ii = model.ii as usize;
         self.row_cost.clear();
         self.row_cost.resize(ii, 0);
         let mut priced = (u32::MAX, 0);
         let mut work = ii as u64 / 64;
-        for p in model.pieces(a) {
+        for p in pieces {
             let (r, len) = (p.resource as usize, p.len as usize);
             let marginal = if p.units == 1 {
                 &self.over[2 * r * ii..2 * (r + 1) * ii]
@@ -353,6 +439,14 @@ impl Tabu {
             add(&mut self.row_cost[split..], 0, &self.prefix);
             work += ii as u64 / 128;
         }
+        work
+    }
+
+    /// Cost of every start worth a look, into `cost`; the op is not in the table. Returns the first of these starts
+    /// and what the present start costs.
+    fn price(&mut self, model: &Model, a: usize, budget: &mut u64) -> (i32, i32) {
+        let ii = model.ii as usize;
+        let work = self.price_rows(model, model.pieces(a));
         *budget = budget.saturating_sub(1 + work);
         let own = self.start[a];
         let row = |t: i32| t.rem_euclid(ii as i32) as usize;
