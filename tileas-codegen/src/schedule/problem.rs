@@ -911,7 +911,7 @@ mod tests {
                 at(Code::E0303, "/edges/0"),
             ]
         );
-        let small = Limits { max_ops: 1, max_edges: 0, max_uses: 0 };
+        let small = Limits { max_ops: 1, max_edges: 0, ..limits() };
         assert_eq!(p.check(&small).iter().filter(|e| e.code == Code::E0308).count(), 2);
     }
 }
