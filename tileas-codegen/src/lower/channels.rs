@@ -2,11 +2,12 @@
 //!
 //! The k-th use of a slot has phase k & 1: the consumer waits for parity `phase` on *full*, the producer for
 //! `phase ^ 1` on *empty* (a fresh barrier lets the first round through). Signals are emitted as the pipeline's
-//! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters.
+//! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters. Those of tensor memory
+//! follow what the threads of the agent have done: any signal may carry the order of accesses that it does not hand over.
 
-use super::{Lower, NO_PHASE, Pipe, Signal, Val};
+use super::{Lower, NO_PHASE, Pipe, Signal, Unfenced, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Op, Value, keys};
+use crate::ir::{Op, Opcode, Space, Value, keys};
 use crate::nvvm::{Operand, Reg};
 
 impl Lower<'_> {
@@ -103,7 +104,9 @@ impl Lower<'_> {
         if let (Some(id), true) = (named, empty != Signal::None) {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
+            self.fence_signal(false);
             self.b.bar_sync(id, self.agent.warps * 32);
+            self.fence_wait(false);
         } else if empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
@@ -111,12 +114,71 @@ impl Lower<'_> {
             let bar = self.barrier(empty_at, slot);
             let parity = self.flip(phase);
             self.wait(bar, parity);
-            if self.agent.tensor && tensor_side {
-                self.b.tcgen05_fence_after();
-            }
+            self.fence_wait(tensor_side);
         }
         self.own(op, p, slot, phase);
         Ok(())
+    }
+
+    /// Before a signal of this thread: publishes its accesses to tensor memory, if there are any that no fence has, or
+    /// if `always`.
+    fn fence_signal(&mut self, always: bool) {
+        if always || self.unfenced.accesses {
+            self.b.tcgen05_fence_before();
+            // What one lane fences is not fenced for the others.
+            self.unfenced.accesses &= self.section.is_some();
+        }
+    }
+
+    /// Behind a wait of this thread: later accesses to tensor memory follow it, by a fence here with `now`, else by one
+    /// before the first of them.
+    fn fence_wait(&mut self, now: bool) {
+        if !self.agent.tensor {
+            return;
+        }
+        if now {
+            self.fence_after();
+        } else {
+            self.unfenced.waits = true;
+        }
+    }
+
+    fn fence_after(&mut self) {
+        self.b.tcgen05_fence_after();
+        self.unfenced.waits &= self.section.is_some();
+        self.unfenced.accesses |= !self.agent.elect;
+    }
+
+    /// Orders what follows behind the waits of this thread that no fence has ordered yet.
+    pub(super) fn fence_waited(&mut self) {
+        if self.unfenced.waits {
+            self.fence_after();
+        }
+    }
+
+    /// Before an access to tensor memory: whatever its threads have waited for comes first.
+    pub(super) fn fence_access(&mut self) {
+        self.fence_waited();
+        // What one lane gives to the matrix engine is complete by a commit, which needs no fence.
+        self.unfenced.accesses |= self.section.is_none() && !self.agent.elect;
+    }
+
+    /// What may be open where a turn of a loop begins: what its body may leave open comes round.
+    pub(super) fn unfenced_around(&self, body: crate::ir::Block) -> Unfenced {
+        let mut open = self.unfenced;
+        if !self.agent.tensor {
+            return open;
+        }
+        let f = self.f;
+        f.walk(body, &mut |op| match f.opcode(op) {
+            Opcode::Copy => {
+                let tensor = |&v: &Value| f.value_data(v).space() == Some(Space::Tmem);
+                open.accesses |= !self.agent.elect && f.operands(op).iter().any(tensor);
+            }
+            Opcode::AsyncPipelineConsumerWait | Opcode::AsyncPipelineProducerAcquire => open.waits = true,
+            _ => {}
+        });
+        open
     }
 
     fn wait(&mut self, bar: Operand, parity: Operand) {
@@ -149,6 +211,7 @@ impl Lower<'_> {
                 if pipe.publish_global {
                     self.b.fence_proxy_async_global();
                 }
+                self.fence_signal(false);
                 let bar = self.barrier(pipe.full_at, slot);
                 self.b.mbarrier_arrive(bar);
             }
@@ -163,11 +226,12 @@ impl Lower<'_> {
                 if pipe.publish_global {
                     self.b.fence_proxy_async_global();
                 }
-                if pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side) {
-                    self.b.tcgen05_fence_before();
-                }
+                self.fence_signal(pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
-                    Some(id) => self.b.bar_sync(id, self.agent.warps * 32),
+                    Some(id) => {
+                        self.b.bar_sync(id, self.agent.warps * 32);
+                        self.fence_wait(false);
+                    }
                     None => {
                         let bar = self.barrier(pipe.full_at, slot);
                         self.b.mbarrier_arrive(bar);
@@ -202,9 +266,7 @@ impl Lower<'_> {
             }
             let bar = self.barrier(full_at, slot);
             self.wait(bar, phase);
-            if self.agent.tensor && (tensor_side || self.agent.elect) {
-                self.b.tcgen05_fence_after();
-            }
+            self.fence_wait(tensor_side || self.agent.elect);
         }
         self.own(op, p, slot, phase);
         Ok(())
@@ -217,6 +279,7 @@ impl Lower<'_> {
             self.open_section();
             self.b.bulk_wait_group_read(pending.clamp(0, 63));
             if pipe.empty != Signal::None && pipe.named.is_none() {
+                self.fence_signal(false);
                 let bar = self.barrier(pipe.empty_at, slot);
                 self.b.mbarrier_arrive(bar);
             }
@@ -241,9 +304,7 @@ impl Lower<'_> {
                     if std::mem::take(&mut self.pending_st) {
                         self.b.tcgen05_wait_st();
                     }
-                    if self.agent.tensor && pipe.tensor_side {
-                        self.b.tcgen05_fence_before();
-                    }
+                    self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);
                     self.b.mbarrier_arrive(bar);
                 }

@@ -274,6 +274,8 @@ impl Lower<'_> {
         }
         self.b.place(body);
         let before = self.pending_st;
+        let unfenced = self.unfenced;
+        self.unfenced = self.unfenced_around(block);
         self.block(block)?;
         self.close_section();
         if std::mem::take(&mut self.pending_st) {
@@ -294,6 +296,7 @@ impl Lower<'_> {
         self.b.br_if(again, false, body, exit);
         self.b.place(exit);
         self.pending_st |= before;
+        self.unfenced = self.unfenced.or(unfenced);
         if !self.agent.elect {
             self.b.bar_warp_sync(0xffff_ffffu32);
         }
@@ -328,6 +331,7 @@ impl Lower<'_> {
         let end = self.b.block();
         self.b.br_on_not(p, else_bb);
         let before = self.pending_st;
+        let unfenced = self.unfenced;
         self.block(then)?;
         self.close_section();
         let mut merged = Carried::new();
@@ -340,9 +344,11 @@ impl Lower<'_> {
         self.b.bra(end);
         self.b.place(else_bb);
         let after_then = std::mem::replace(&mut self.pending_st, before);
+        let then_unfenced = std::mem::replace(&mut self.unfenced, unfenced);
         self.block(otherwise)?;
         self.close_section();
         self.pending_st |= after_then;
+        self.unfenced = self.unfenced.or(then_unfenced);
         if let Some(y) = f.last_op(otherwise) {
             let values = f.operands(y);
             self.assign(op, &merged, values)?;

@@ -309,6 +309,7 @@ impl Lower<'_> {
                 stores: false,
             };
             self.section = None;
+            self.unfenced = super::Unfenced::default();
             let block = f.region_block(r);
             self.set_registers(ranges[i].2, cap);
             if lanes[i] {

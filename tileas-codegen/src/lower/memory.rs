@@ -163,6 +163,10 @@ impl Lower<'_> {
             RegTy::F32 => Operand::f32(otherwise as f32),
             _ => Operand::Imm(otherwise as i64),
         };
+        if buf.space == Space::Tmem {
+            // On both ways of what follows.
+            self.fence_access();
+        }
         match when {
             // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns. (Lanes
             // without a row keep a defined value on the other way.)
@@ -326,6 +330,7 @@ impl Lower<'_> {
             let (first, columns) = (first + lo * width, (hi - lo) * width);
             let otherwise = f.attr_number(copy, keys::OTHERWISE).unwrap_or(0.0);
             let rt = super::control::element_reg(elem);
+            self.fence_access();
             let join = self.b.block();
             self.b.br_on(p, join);
             let x = match rt {
@@ -389,6 +394,7 @@ impl Lower<'_> {
         self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
         let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
+        self.fence_access();
         for (at, n) in tmem_pieces(t.regs.len() as u32) {
             let regs: SmallVec<[Operand; 32]> = (at as usize..(at + n) as usize)
                 .map(|i| self.b.as_reg(RegTy::F32, self.units[t.regs.start as usize + i]).into())
@@ -524,6 +530,7 @@ impl Lower<'_> {
             .map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
         let enc = self.isa.encode_mma(&atom).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
         self.open_section();
+        self.fence_waited();
         let sa = self.stage(op, f.named_segment(op, "a_stage"))?;
         let sb = self.stage(op, f.named_segment(op, "b_stage"))?;
         let sd = self.stage(op, f.named_segment(op, "acc_stage"))?;

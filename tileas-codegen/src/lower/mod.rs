@@ -237,6 +237,23 @@ pub(crate) struct AgentCtx {
     pub stores: bool,
 }
 
+/// What of tensor memory no fence has ordered with the signals and waits of the same threads yet. Order travels through
+/// any barrier, also one that hands over something else, so this follows the threads, not the pipes.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Unfenced {
+    /// Accesses, or order taken in by a wait, that the next signal must publish.
+    pub accesses: bool,
+    /// Waits that the next access must follow.
+    pub waits: bool,
+}
+
+impl Unfenced {
+    /// What may be open where two paths meet.
+    pub fn or(self, other: Unfenced) -> Unfenced {
+        Unfenced { accesses: self.accesses || other.accesses, waits: self.waits || other.waits }
+    }
+}
+
 /// State of one lowering.
 pub(crate) struct Lower<'a> {
     pub f: &'a Function,
@@ -266,6 +283,8 @@ pub(crate) struct Lower<'a> {
     pub requires: Vec<String>,
     /// Reads of tensor memory since the last `wait::ld`.
     pub pending_st: bool,
+    /// Order of tensor memory that the threads of the agent still have to fence.
+    pub unfenced: Unfenced,
     /// Copies whose `when` was carried out before their loop.
     pub filled: smallvec::SmallVec<[Op; 2]>,
 }
@@ -323,6 +342,7 @@ impl<'a> Lower<'a> {
             section: None,
             requires: Vec::new(),
             pending_st: false,
+            unfenced: Unfenced::default(),
             filled: smallvec::SmallVec::new(),
         }
     }
