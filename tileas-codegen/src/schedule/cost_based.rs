@@ -49,6 +49,8 @@ const ARMS_PART: u64 = 8;
 const KEPT_PART: u64 = 64;
 /// Eighths of the steps that tabu search gets.
 const TABU_EIGHTHS: u64 = 4;
+/// The same above [`FULL_BUDGET`] ops, where exact search seldom ends.
+const TABU_EIGHTHS_LARGE: u64 = 6;
 /// Parts in which it uses them.
 const TABU_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
@@ -56,6 +58,10 @@ const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets: before everything else below a success, and after.
 const ORDERS_FIRST: u64 = 16;
 const ORDERS_LAST: u64 = 4;
+/// The second one above [`FULL_BUDGET`] ops, where it seldom finds anything any more.
+const ORDERS_LAST_LARGE: u64 = 16;
+/// One part in this many is what may be used for a copy's shift.
+const SHIFTED_PART: u64 = 8;
 /// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
 const ORDERS_WIDE: u32 = 6;
 const ORDERS_EACH: u64 = 64;
@@ -165,7 +171,9 @@ impl CostBased {
             self.limited = most < self.budget;
             self.budget = self.budget.min(most);
         }
-        self.tabu_left = self.budget / 8 * TABU_EIGHTHS;
+        let large = u64::from(g.n) > FULL_BUDGET;
+        self.tabu_left = self.budget / 8 * if large { TABU_EIGHTHS_LARGE } else { TABU_EIGHTHS };
+        self.shifted.left = self.budget / SHIFTED_PART;
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
         (self.tabu_seed, self.deepest) = (0, 1);
@@ -333,7 +341,8 @@ impl CostBased {
         }
         found = self.descend(p, g, o, found, tabu_left);
         found = self.descend(p, g, o, found, rest);
-        found = self.order(p, g, o, found, self.budget / ORDERS_LAST);
+        let part = if u64::from(g.n) > FULL_BUDGET { ORDERS_LAST_LARGE } else { ORDERS_LAST };
+        found = self.order(p, g, o, found, self.budget / part);
         if found < before {
             self.finish_at(p, g, o, found);
         }

@@ -19,6 +19,7 @@ use super::cost_based::CostBased;
 use super::exact::{Answer, Exact};
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
+use super::ladder::setup_steps;
 use super::options::ScheduleOptions;
 use super::problem::{EdgeData, Node, NodeDef, Problem, Slot, Use};
 use super::rrt::Rrt;
@@ -43,6 +44,8 @@ const NONE: u32 = u32::MAX;
 /// The exchange of two copies, and the memory of its search.
 #[derive(Default)]
 pub(super) struct Shifted {
+    /// Steps of exact search, and of setting it up, that may still be used for this problem.
+    pub left: u64,
     /// Image of each op; itself where the op belongs to both copies.
     image: Vec<u32>,
     /// Ops of the second copy.
@@ -341,11 +344,14 @@ impl Shifted {
                 return true;
             }
         }
-        let mut left = EXACT.min(o.exact_steps);
-        left > 0
-            && self.rrt.reset(q, ii, o.rrt_size_threshold).is_ok()
-            && self.exact.solve(g, &self.closure, &mut self.rrt, &mut self.ims, ii, &mut left)
-                == Answer::Found
+        let share = EXACT.min(o.exact_steps).min(self.left);
+        if share == 0 || self.rrt.reset(q, ii, o.rrt_size_threshold).is_err() {
+            return false;
+        }
+        let mut left = share;
+        let answer = self.exact.solve(g, &self.closure, &mut self.rrt, &mut self.ims, ii, &mut left);
+        self.left -= share - left;
+        answer == Answer::Found
     }
 
     /// Starts at `ii`, of all ops.
@@ -363,6 +369,7 @@ impl Shifted {
             if !self.divide(p, ii, shift) || !self.graph.build(&self.quotient) {
                 continue;
             }
+            self.left = self.left.saturating_sub(setup_steps(&self.graph));
             // Carried edges may have become a cycle that this shift cannot satisfy.
             self.closure.clear();
             let q = &self.quotient;
@@ -480,7 +487,7 @@ mod tests {
     #[test]
     fn a_copy_is_scheduled_by_its_shift() {
         let (p, o) = (two_copies(), ScheduleOptions::default());
-        let mut shifted = Shifted::default();
+        let mut shifted = Shifted { left: 1 << 20, ..Shifted::default() };
         shifted.find(&p, &o);
         assert!(shifted.exists());
         let (ii, starts) =

@@ -4,9 +4,9 @@
 //! or deadline contradicts; they are in [`Tabu::start`]. The cost of a set of starts is the units above capacity over
 //! all rows, plus the cycles by which closed distances are missed, plus one charge per pair of a group in two stages.
 //! A move takes one op out of the table, prices all its starts at once (sums over windows of rows) and puts it at the
-//! cheapest one it has not just left; or it does that with a whole component, which keeps all distances. Ops without slack
-//! between them are one op. A search begins with the starts of a schedule of a larger II, squeezed, or with large
-//! ops first.
+//! cheapest one it has not just left; or, up to [`MANY`] ops, it does that with a whole component, which keeps all
+//! distances. Ops without slack between them are one op. A search begins with the starts of a schedule of a larger II,
+//! squeezed, or with large ops first.
 //!
 //! Guarantee: what it calls found is legal; failure proves nothing. Deterministic: the same seed makes the same moves.
 //! Cost: one step per 64 rows priced. Source: tabu search as for graph colouring (Hertz and de Werra, 1987).
@@ -321,6 +321,10 @@ impl Tabu {
         self.head.resize(model.components, NOBODY);
         for a in (0..m).rev() {
             self.head[model.component[a] as usize] = a as u32;
+        }
+        // A turn of a long component costs as much as many moves of ops: with many, these find more.
+        if m > MANY {
+            self.head.fill(NOBODY);
         }
         for c in 0..model.components {
             let mut of = (0..m).filter(|&a| model.component[a] as usize == c);
