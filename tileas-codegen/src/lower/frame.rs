@@ -5,7 +5,7 @@
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier and tcgen05.
 
 use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
-use crate::error::{Code, CodegenResult};
+use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
@@ -17,6 +17,13 @@ impl Lower<'_> {
         let f = self.f;
         let entry = f.entry();
         let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(32).max(32);
+        let limits = &self.isa.machine().limits;
+        let most = limits.max_threads;
+        if threads > most || threads % limits.warp_threads.max(1) != 0 {
+            let text =
+                format!("a CTA of {threads} threads; whole warps, {most} threads at most are possible");
+            return Err(CodegenError::new(Code::E0803, f.loc, text));
+        }
         self.b.func.launch.reqntid = Some([threads, 1, 1]);
         self.b.func.launch.minnctapersm = Some(1);
         let switch = f.block_ops(entry).find(|&o| f.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
