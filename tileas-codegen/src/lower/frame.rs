@@ -19,7 +19,7 @@ impl Lower<'_> {
         let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(32).max(32);
         let limits = &self.isa.machine().limits;
         let most = limits.max_threads;
-        if threads > most || threads % limits.warp_threads.max(1) != 0 {
+        if threads > most || !threads.is_multiple_of(limits.warp_threads.max(1)) {
             let text =
                 format!("a CTA of {threads} threads; whole warps, {most} threads at most are possible");
             return Err(CodegenError::new(Code::E0803, f.loc, text));
