@@ -58,8 +58,13 @@ const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets: before everything else below a success, and after.
 const ORDERS_FIRST: u64 = 16;
 const ORDERS_LAST: u64 = 4;
+/// The first one above [`FULL_BUDGET`] ops.
+const ORDERS_FIRST_LARGE: u64 = 2;
 /// The second one above [`FULL_BUDGET`] ops, where it seldom finds anything any more.
 const ORDERS_LAST_LARGE: u64 = 16;
+/// One part in this many goes to the search over orders at the bound, in loops above [`FULL_BUDGET`] ops: where recurrences are as
+/// tight as at no larger interval it decides more than anywhere else.
+const BOUND_FIRST: u64 = 4;
 /// One part in this many is what may be used for a copy's shift.
 const SHIFTED_PART: u64 = 8;
 /// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
@@ -207,6 +212,19 @@ impl CostBased {
         if ii <= cap && self.first_attempt(p, g, options, ii) {
             return Some(ii);
         }
+        if large && options.rungs.has(Rung::Exact) {
+            let mut share = self.budget / BOUND_FIRST;
+            while ii <= cap && share > 0 {
+                match self.order_at(p, g, options, ii, ii, None, &mut share) {
+                    Answer::Found => return self.finish_at(p, g, options, ii).then_some(ii),
+                    Answer::Refuted if ii == self.proven => {
+                        self.proven += 1;
+                        ii += 1;
+                    }
+                    _ => break,
+                }
+            }
+        }
         self.shifted.find(p, options);
         while ii <= linear_end {
             let found = self.try_shifted(p, g, options, ii);
@@ -326,7 +344,8 @@ impl CostBased {
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
         let first = tabu_left / 2;
         tabu_left -= first;
-        found = self.order(p, g, o, found, self.budget / ORDERS_FIRST);
+        let part = if u64::from(g.n) > FULL_BUDGET { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
+        found = self.order(p, g, o, found, self.budget / part);
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
@@ -404,7 +423,9 @@ impl CostBased {
 
     /// Search over orders: halves the gap, then refutes from the bound upwards, ranges first.
     fn order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
-        let (mut found, mut left) = (found, steps / 2);
+        // Above so many ops next to nothing is refuted.
+        let part = if u64::from(g.n) > FULL_BUDGET { 8 } else { 2 };
+        let (mut found, mut left) = (found, steps - steps / part);
         let mut failed = self.proven - 1;
         while found - failed > 1 && left > 0 {
             let middle = failed + (found - failed) / 2;
@@ -421,7 +442,7 @@ impl CostBased {
             }
             left += share;
         }
-        left += steps / 2;
+        left += steps / part;
         let mut width = found - self.proven;
         while self.proven < found && width > 0 && left > 0 {
             width = width.min(found - self.proven);

@@ -21,6 +21,7 @@
 //! nothing. Source: constraint programming's standard means: forward checking, conflict-directed backjumping, weighted
 //! degrees, restarts; for the third kind of decision, exact cover.
 
+mod bounds;
 mod model;
 mod order;
 mod propagate;
@@ -55,6 +56,10 @@ const UNPLACED: i32 = i32::MIN;
 const STAGE: u32 = 1 << 31;
 /// No op: the row stays free. No resource: the decision is about an op.
 const NOBODY: u32 = u32::MAX;
+/// One part in this many of a search over orders is kept for closed distances, behind windows.
+const WINDOWS_PART: u64 = 4;
+/// It is asked in loops of more than so many ops: closed distances settle smaller ones.
+const WINDOWS_ABOVE: u32 = 64;
 /// Units with at most so many cycles to spare are filled row by row.
 const COVER_SPARE: u32 = 2;
 
@@ -91,6 +96,7 @@ pub(super) struct Exact {
     model: Model,
     tabu: tabu::Tabu,
     order: order::Order,
+    bounds: bounds::Bounds,
     seat: Vec<i32>,
     level_of: Vec<u32>,
     early: Vec<i32>,
@@ -237,13 +243,24 @@ impl Exact {
         if least == ii && !self.model.merge_rigid() {
             return Answer::Refuted;
         }
-        let answer = self.order.solve(&self.model, ims, least, guide, budget);
+        let m = self.model.ops.len();
+        self.early.clear();
+        let mut answer = Answer::Unknown;
+        if least == ii && g.n > WINDOWS_ABOVE {
+            let mut share = *budget - *budget / WINDOWS_PART;
+            *budget -= share;
+            answer = self.bounds.solve(&self.model, ims, guide, u64::from(ii), &mut share);
+            *budget += share;
+            self.early.extend_from_slice(&self.bounds.early);
+        }
+        if answer == Answer::Unknown {
+            answer = self.order.solve(&self.model, ims, least, guide, budget);
+            self.early.clear();
+            self.early.extend_from_slice(&self.order.start[..m.min(self.order.start.len())]);
+        }
         if answer != Answer::Found {
             return answer;
         }
-        let m = self.model.ops.len();
-        self.early.clear();
-        self.early.extend_from_slice(&self.order.start[..m]);
         if !self.extend(g, ims, ii) {
             return Answer::Unknown;
         }
