@@ -53,6 +53,10 @@ const TABU_EIGHTHS: u64 = 4;
 const TABU_EIGHTHS_LARGE: u64 = 6;
 /// Parts in which it uses them.
 const TABU_SLICES: u64 = 10;
+/// The same above [`FULL_BUDGET`] ops: a part is a small number of moves there.
+const TABU_SLICES_LARGE: u64 = 5;
+/// Above [`FULL_BUDGET`] ops one part in this many of all steps goes to exact search at the bound.
+const EXACT_FIRST: u64 = 4;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets: before everything else below a success, and after.
@@ -69,6 +73,11 @@ const ORDERS_EACH: u64 = 64;
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
 const CEILING_CLUSTER: i64 = 7000;
+
+/// Whether a loop gets only a part of `exact-steps`.
+pub(super) fn is_large(g: &Graph) -> bool {
+    u64::from(g.n) > FULL_BUDGET
+}
 
 /// Memory of the generator.
 #[derive(Default)]
@@ -87,7 +96,7 @@ pub(super) struct CostBased {
     pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps that whoever asks for the schedule still allows, and those used; where all are allowed, neither is a limit.
-    allowed: u64,
+    pub(super) allowed: u64,
     spent: u64,
     /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
     weight: u64,
@@ -162,7 +171,10 @@ impl CostBased {
         (self.attempts, self.end) = (0, None);
         // Steps of large loops take longer.
         self.budget = match u64::from(g.n) {
-            n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,
+            n if n > FULL_BUDGET => {
+                let once = (options.exact_steps / n).saturating_mul(FULL_BUDGET);
+                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 2))
+            }
             _ => options.exact_steps,
         };
         // What squeezing and shortening take is little; a part is kept for them.
@@ -171,7 +183,7 @@ impl CostBased {
             self.limited = most < self.budget;
             self.budget = self.budget.min(most);
         }
-        let large = u64::from(g.n) > FULL_BUDGET;
+        let large = is_large(g);
         self.tabu_left = self.budget / 8 * if large { TABU_EIGHTHS_LARGE } else { TABU_EIGHTHS };
         self.shifted.left = self.budget / SHIFTED_PART;
         self.exact_left = (self.budget - self.tabu_left) / 2;
@@ -208,6 +220,9 @@ impl CostBased {
             return Some(ii);
         }
         self.shifted.find(p, options);
+        if ii <= cap && self.exact_first(p, g, options, ii) {
+            return Some(ii);
+        }
         while ii <= linear_end {
             let found = self.try_shifted(p, g, options, ii);
             if found || self.try_ii(p, g, options, ii, options.attempts) {
@@ -240,6 +255,26 @@ impl CostBased {
             None => self.gallop(p, g, options, ii, cap),
         };
         found.map(|found| self.tighten(p, g, options, found))
+    }
+
+    /// Large loops: exact search at the bound, before anything else with a budget. Where the fullest unit has no cycle to spare
+    /// it finds what others find above the bound only, and seldom needs much for it.
+    fn exact_first(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        if !is_large(g) || !o.rungs.has(Rung::Exact) || ii < self.floor {
+            return false;
+        }
+        let share = self.budget / EXACT_FIRST;
+        self.tabu_left -= share * TABU_EIGHTHS_LARGE / 8;
+        self.exact_reserve -= share * (8 - TABU_EIGHTHS_LARGE) / 8;
+        let kept = std::mem::replace(&mut self.exact_left, share);
+        self.end = None;
+        let placed = self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 1);
+        self.exact_left = kept;
+        if placed {
+            self.rung = Some(Rung::Exact);
+            self.record(ii, self.rung);
+        }
+        placed
     }
 
     /// One pass on exact rows.
@@ -336,12 +371,12 @@ impl CostBased {
         }
         // What exact search leaves is used as well.
         let mut rest = std::mem::take(&mut self.exact_left);
-        if g.has_groups || u64::from(g.n) > FULL_BUDGET {
+        if g.has_groups || is_large(g) {
             tabu_left += std::mem::take(&mut rest);
         }
         found = self.descend(p, g, o, found, tabu_left);
         found = self.descend(p, g, o, found, rest);
-        let part = if u64::from(g.n) > FULL_BUDGET { ORDERS_LAST_LARGE } else { ORDERS_LAST };
+        let part = if is_large(g) { ORDERS_LAST_LARGE } else { ORDERS_LAST };
         found = self.order(p, g, o, found, self.budget / part);
         if found < before {
             self.finish_at(p, g, o, found);
@@ -353,14 +388,17 @@ impl CostBased {
     /// again with other random numbers at those that failed, the nearest ones more often.
     fn descend(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
         let (mut found, mut left) = (found, steps);
-        let slice = steps / TABU_SLICES;
-        let mut stride = ((found - self.proven) / 3).max(1);
+        let large = is_large(g);
+        let slice = steps / if large { TABU_SLICES_LARGE } else { TABU_SLICES };
+        let part = if large { 4 } else { 3 };
+        let mut stride = ((found - self.proven) / part).max(1);
         let mut below = 0;
         while found > self.proven && left > 0 && self.allowed > 0 {
             let ii = found.saturating_sub(stride + below).max(self.proven);
             self.tabu_seed = self.tabu_seed.wrapping_add(1);
             let far = stride > 1;
-            let mut share = self.draw(left.min(if far { slice / 8 } else { slice } + 1));
+            let mut share =
+                self.draw(left.min(if far { slice / if large { 1 } else { 8 } } else { slice } + 1));
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
             let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
             let price = share.max(setup);
@@ -376,18 +414,18 @@ impl CostBased {
             if !fits && g.n as usize > MAX_OPS {
                 break;
             }
-            // Mostly from the last success; sometimes from nothing.
-            let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
+            // Mostly from the last success; sometimes from nothing, which takes large loops more moves than they have.
+            let warm = (large || !self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
             let seed = self.tabu_seed.wrapping_add(o.seed << 32);
             let (rrt, ims) = (&mut self.rrt, &mut self.ims);
             if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
                 found = ii;
                 self.best.clear();
                 self.best.extend_from_slice(&self.ims.start);
-                stride = stride.min(((found - self.proven) / 3).max(1));
+                stride = stride.min(((found - self.proven) / part).max(1));
                 below = 0;
             } else if far {
-                stride = stride.div_ceil(3);
+                stride = stride.div_ceil(if large { 2 } else { 3 });
             } else {
                 // 0, 1, 0, 1, 2, 0, 1, 2, 3, ...: one turn goes further down than the one before.
                 below += 1;

@@ -11,7 +11,7 @@
 //! best. Each rung has its own budget in steps for the whole region. Source: spec page 3, "Strategy Orchestration".
 
 use super::arms::Loop;
-use super::cost_based::CostBased;
+use super::cost_based::{CostBased, is_large};
 use super::exact::Answer;
 use super::graph::Graph;
 use super::ims::{Outcome, Priority, Stuck};
@@ -135,7 +135,9 @@ impl CostBased {
         if o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims) && self.pack_rows(p, g, o, ii) {
             return self.succeed(p, g, o, ii, Rung::RowPacking);
         }
-        if let Some(rung) = self.climb_arms(p, g, o, ii) {
+        // In large loops the arms find nothing that Rau's method does not, and exact search has been at the bound already.
+        let quick = is_large(g) && o.rungs.has(Rung::Exact) && o.rungs.has(Rung::RauRefinement);
+        if !quick && let Some(rung) = self.climb_arms(p, g, o, ii) {
             return self.succeed(p, g, o, ii, rung);
         }
         if o.rungs.has(Rung::Portfolio) {
@@ -148,7 +150,11 @@ impl CostBased {
                 }
             }
         }
-        if o.rungs.has(Rung::Exact) && ii >= self.floor && self.try_exact_search(p, g, o, ii, WAY_UP) {
+        if !quick
+            && o.rungs.has(Rung::Exact)
+            && ii >= self.floor
+            && self.try_exact_search(p, g, o, ii, WAY_UP)
+        {
             self.rung = Some(Rung::Exact);
             return true;
         }

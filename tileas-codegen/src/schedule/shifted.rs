@@ -44,7 +44,7 @@ const NONE: u32 = u32::MAX;
 /// The exchange of two copies, and the memory of its search.
 #[derive(Default)]
 pub(super) struct Shifted {
-    /// Steps of exact search, and of setting it up, that may still be used for this problem.
+    /// Steps of all searches for a shift, and of setting them up, that may still be used for this problem.
     pub left: u64,
     /// Image of each op; itself where the op belongs to both copies.
     image: Vec<u32>,
@@ -329,17 +329,24 @@ impl Shifted {
         let budget = BUDGET * u64::from(g.n) + 16;
         g.mirror_into(&mut self.mirror);
         for backward in [false, true] {
+            if self.left == 0 {
+                return false;
+            }
             // An op may be in the way of its own image.
             if self.rrt.reset(q, ii, o.rrt_size_threshold).is_err() {
                 return false;
             }
             self.ims.snug = backward;
             let (m, rrt, way) = (&self.mirror, &mut self.rrt, Priority::Height);
+            let before = self.ims.placements;
             let outcome = if backward {
                 self.ims.attempt_backward(q, g, m, rrt, wide, way, budget)
             } else {
                 self.ims.attempt(q, g, rrt, wide, way, budget)
             };
+            let weight = 1 + u64::from(self.rrt.rows()) / 256;
+            let placed = (self.ims.placements - before).saturating_mul(weight);
+            self.left = self.left.saturating_sub(placed);
             if outcome == Outcome::Placed {
                 return true;
             }
@@ -354,6 +361,11 @@ impl Shifted {
         answer == Answer::Found
     }
 
+    /// Starts of the last success.
+    fn starts(&self) -> &[i64] {
+        &self.starts
+    }
+
     /// Starts at `ii`, of all ops.
     pub fn solve(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> Option<&[i64]> {
         if ii >= MAX_CYCLES {
@@ -366,6 +378,9 @@ impl Shifted {
         let last = (self.last_ii > 0)
             .then(|| (u64::from(self.last_shift) * u64::from(ii) / u64::from(self.last_ii)) as u32);
         for shift in last.into_iter().chain(spread.filter(|&s| Some(s) != last)) {
+            if self.left == 0 {
+                return None;
+            }
             if !self.divide(p, ii, shift) || !self.graph.build(&self.quotient) {
                 continue;
             }
@@ -393,11 +408,17 @@ impl Shifted {
 impl CostBased {
     /// One II with the second copy shifted; a success is left in `best`.
     pub(super) fn try_shifted(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
-        if !self.shifted.exists() {
+        if !self.shifted.exists() || self.allowed == 0 {
             return false;
         }
         self.attempts += 1;
-        let Some(starts) = self.shifted.solve(p, o, ii) else { return false };
+        let before = self.shifted.left;
+        let found = self.shifted.solve(p, o, ii).is_some();
+        self.pay(self.draw(before - self.shifted.left));
+        if !found {
+            return false;
+        }
+        let starts = self.shifted.starts();
         if !self.ims.prepare(p, g, ii.into(), o.max_stages)
             || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
         {
