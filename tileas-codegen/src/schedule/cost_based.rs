@@ -219,6 +219,9 @@ impl CostBased {
         if ii <= cap && self.first_attempt(p, g, options, ii) {
             return Some(ii);
         }
+        // It takes longer than most loops, which end above.
+        self.proven = self.proven.max(self.packing.alone(p).min(cap));
+        ii = self.proven;
         self.shifted.find(p, options);
         if ii <= cap && self.exact_first(p, g, options, ii) {
             return Some(ii);
