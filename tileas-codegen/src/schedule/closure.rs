@@ -251,9 +251,9 @@ mod tests {
         let mut rng = Rng::new(5);
         let mut closed = 0;
         for _ in 0..200 {
-            let count = rng.within(2, 9);
+            let count = rng.within(2, 40);
             let (mut p, n) = ops(count);
-            for _ in 0..rng.within(0, 14) {
+            for _ in 0..rng.within(0, 3 * count / 2) {
                 let (a, b) = (rng.within(0, count - 1), rng.within(0, count - 1));
                 let distance = rng.within(0, 1) + u32::from(a >= b);
                 if a != b {

@@ -96,12 +96,14 @@ pub(super) struct CostBased {
     pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps that whoever asks for the schedule still allows, and those used; where all are allowed, neither is a limit.
-    pub(super) allowed: u64,
+    allowed: u64,
     spent: u64,
     /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
     weight: u64,
     /// Only cheap strategies look below this II.
     pub(super) floor: u32,
+    /// On the way up only Rau's method and the packing of rows are asked.
+    pub(super) quick: bool,
     /// Less was allowed than the options do.
     pub limited: bool,
     /// Steps kept for the way down.
@@ -185,7 +187,7 @@ impl CostBased {
         }
         let large = is_large(g);
         self.tabu_left = self.budget / 8 * if large { TABU_EIGHTHS_LARGE } else { TABU_EIGHTHS };
-        self.shifted.left = self.budget / SHIFTED_PART;
+        self.shifted.left = self.draw(self.budget / SHIFTED_PART);
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
         (self.tabu_seed, self.deepest) = (0, 1);
@@ -193,6 +195,7 @@ impl CostBased {
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
+        self.quick = is_large(g) && options.rungs.has(Rung::Exact) && options.rungs.has(Rung::RauRefinement);
         (self.first_failed, self.rows_failed) = (0, 0);
         self.trail.clear();
         self.closure.clear();
@@ -255,7 +258,11 @@ impl CostBased {
                 Some(if self.try_ii(p, g, options, middle, 1) { middle } else { found })
             }
             Some(found) => Some(found),
-            None => self.gallop(p, g, options, ii, cap),
+            None => self.gallop(p, g, options, ii, cap).or_else(|| {
+                // What was left out on the way up may be all that finds anything.
+                let again = std::mem::take(&mut self.quick) && !self.out_of_steps;
+                if again { self.gallop(p, g, options, self.proven, cap) } else { None }
+            }),
         };
         found.map(|found| self.tighten(p, g, options, found))
     }

@@ -11,7 +11,7 @@
 //! best. Each rung has its own budget in steps for the whole region. Source: spec page 3, "Strategy Orchestration".
 
 use super::arms::Loop;
-use super::cost_based::{CostBased, is_large};
+use super::cost_based::CostBased;
 use super::exact::Answer;
 use super::graph::Graph;
 use super::ims::{Outcome, Priority, Stuck};
@@ -136,8 +136,9 @@ impl CostBased {
             return self.succeed(p, g, o, ii, Rung::RowPacking);
         }
         // In large loops the arms find nothing that Rau's method does not, and exact search has been at the bound already.
-        let quick = is_large(g) && o.rungs.has(Rung::Exact) && o.rungs.has(Rung::RauRefinement);
-        if !quick && let Some(rung) = self.climb_arms(p, g, o, ii) {
+        if !self.quick
+            && let Some(rung) = self.climb_arms(p, g, o, ii)
+        {
             return self.succeed(p, g, o, ii, rung);
         }
         if o.rungs.has(Rung::Portfolio) {
@@ -150,7 +151,7 @@ impl CostBased {
                 }
             }
         }
-        if !quick
+        if !self.quick
             && o.rungs.has(Rung::Exact)
             && ii >= self.floor
             && self.try_exact_search(p, g, o, ii, WAY_UP)
