@@ -4,7 +4,8 @@
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
 //! again, since feasibility of a heuristic is not monotone; before that, long intervals are asked for by the search over
-//! orders, whose cost does not grow with them. What is left of the budget of tabu and exact search goes
+//! orders, whose cost does not grow with them. Loops of more than [`FULL_BUDGET`] ops begin with exact search at the bound and go
+//! up with the cheap rungs only. What is left of the budget of tabu and exact search goes
 //! downwards from a success that is above the proven bound, and the search over orders refutes what is left below it.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below

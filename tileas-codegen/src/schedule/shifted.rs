@@ -11,7 +11,7 @@
 //!
 //! Guarantee: starts are legal. No answer is no refutation: schedules without a fixed shift are not looked at. Not
 //! for problems with groups, depth limits or forced serialisation, which tie ops to stages. Deterministic. Cost:
-//! O(shifts · placements) per II. Elsewhere: the choice of II (`cost_based`). Source: software pipelining's "unroll
+//! O(shifts · placements) per II, and [`PLACEMENTS`] at all of them. Elsewhere: the choice of II (`cost_based`). Source: software pipelining's "unroll
 //! and shift" in reverse; the FlashAttention kernels run their two query tiles in anti-phase.
 
 use super::closure::Closure;
