@@ -1,4 +1,5 @@
-//! Scheduling time, warm: `cargo bench -p tileas-codegen --features serde --bench schedule`.
+//! Scheduling time, warm: `cargo bench -p tileas-codegen --features serde,arbitrary --bench schedule`. Without `arbitrary` the
+//! random families are left out.
 
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::{Limits, Problem, RegionSchedule, ScheduleOptions, Scheduler};
@@ -40,4 +41,41 @@ fn attention(bencher: divan::Bencher<'_, '_>) {
 #[divan::bench(args = [48, 200, 1000])]
 fn synthetic(bencher: divan::Bencher<'_, '_>, ops: usize) {
     warm(bencher, loops::synthetic(ops));
+}
+
+/// Random loops, one after the other: the time is that of all [`SEEDS`] of them.
+#[cfg(feature = "arbitrary")]
+mod families {
+    use super::*;
+    use tileas_codegen::schedule::families::Family;
+
+    const FIRST: u64 = 60_000;
+    const SEEDS: u64 = 10;
+
+    fn all(bencher: divan::Bencher<'_, '_>, family: Family, ops: u32) {
+        let problems: Vec<Problem> = (FIRST..FIRST + SEEDS).map(|seed| family.problem(ops, seed).0).collect();
+        let (mut scheduler, mut out) = (Scheduler::new(), RegionSchedule::default());
+        let options = ScheduleOptions::default();
+        bencher.bench_local(|| {
+            for problem in &problems {
+                scheduler.schedule_into(divan::black_box(problem), &options, &mut out).expect("schedulable");
+            }
+            out.ii
+        });
+    }
+
+    #[divan::bench(args = [48, 200, 1000])]
+    fn gemm_10(bencher: divan::Bencher<'_, '_>, ops: u32) {
+        all(bencher, Family::Gemm, ops);
+    }
+
+    #[divan::bench(args = [48, 200, 1000])]
+    fn attention_10(bencher: divan::Bencher<'_, '_>, ops: u32) {
+        all(bencher, Family::Attention, ops);
+    }
+
+    #[divan::bench(args = [48, 200, 1000])]
+    fn elementwise_10(bencher: divan::Bencher<'_, '_>, ops: u32) {
+        all(bencher, Family::Elementwise, ops);
+    }
 }

@@ -18,6 +18,13 @@ pub(super) const NO_PATH: i32 = i32::MIN / 4;
 /// Distances are kept below this.
 pub(super) const FAR: i32 = i32::MAX / 4;
 
+/// Ops from which distances are computed at once.
+const LANES: usize = 16;
+/// What has no distance has less than half of this, even after a positive number of weights was added to it.
+const UNREACHED: i32 = i32::MIN / 2;
+/// Weights of all edges, times the most passes over them, stay below this.
+const MOST_SUM: u64 = 1 << 28;
+
 /// The closure and its memory.
 #[derive(Default)]
 pub(super) struct Closure {
@@ -25,6 +32,9 @@ pub(super) struct Closure {
     ii: u32,
     distance: Vec<i32>,
     row: Vec<i64>,
+    /// Edges with their weights at the II at hand, and distances from several ops at once, by op.
+    edges: Vec<(u32, u32, i32)>,
+    lanes: Vec<[i32; LANES]>,
 }
 
 impl Closure {
@@ -44,6 +54,16 @@ impl Closure {
         }
         self.distance.clear();
         self.distance.resize(n * n, NO_PATH);
+        if self.flatten(g, ii) {
+            (self.n, self.ii) = (usize::MAX, ii);
+            for first in (0..n).step_by(LANES) {
+                if !self.longest_paths_together(n, first) {
+                    return false;
+                }
+            }
+            self.n = n;
+            return true;
+        }
         for source in 0..n {
             if !self.longest_paths(g, source as u32, ii.into()) {
                 self.n = usize::MAX;
@@ -57,6 +77,63 @@ impl Closure {
             }
         }
         (self.n, self.ii) = (n, ii);
+        true
+    }
+
+    /// Lists the edges, those that leave ops early in the iteration first. `false`: sums of their weights may not fit, or there
+    /// are groups.
+    fn flatten(&mut self, g: &Graph, ii: u32) -> bool {
+        if g.has_groups {
+            return false;
+        }
+        self.edges.clear();
+        let mut sum = 0u64;
+        for &u in &g.topo {
+            for a in g.succ.of(u) {
+                let weight = a.weight(ii.into());
+                sum = sum.saturating_add(weight.unsigned_abs());
+                self.edges.push((u, a.node, weight as i32));
+            }
+        }
+        // No pass over the edges adds more than that to a distance.
+        sum.saturating_mul(u64::from(g.n) + 2) < MOST_SUM
+    }
+
+    /// Distances from some ops, `first` the first of them. `false`: one of them, or what they lead to, is before itself.
+    fn longest_paths_together(&mut self, n: usize, first: usize) -> bool {
+        let Closure { lanes, edges, distance, .. } = self;
+        lanes.clear();
+        lanes.resize(n, [UNREACHED; LANES]);
+        let sources = first..n.min(first + LANES);
+        for source in sources.clone() {
+            lanes[source][source - first] = 0;
+        }
+        // As many turns as [`Closure::longest_paths`].
+        for turn in 0.. {
+            let mut changed = 0;
+            for &(u, v, weight) in &*edges {
+                let from = lanes[u as usize];
+                let to = &mut lanes[v as usize];
+                for (to, from) in to.iter_mut().zip(from) {
+                    let there = from + weight;
+                    changed |= i32::from(there > *to);
+                    *to = if there > *to { there } else { *to };
+                }
+            }
+            if sources.clone().any(|source| lanes[source][source - first] > 0) || turn > n + 1 {
+                return false;
+            }
+            if changed == 0 {
+                break;
+            }
+        }
+        for (v, at) in lanes.iter().enumerate() {
+            for (source, &d) in sources.clone().zip(at) {
+                if d > UNREACHED / 2 {
+                    distance[source * n + v] = d;
+                }
+            }
+        }
         true
     }
 
@@ -174,9 +251,9 @@ mod tests {
         let mut rng = Rng::new(5);
         let mut closed = 0;
         for _ in 0..200 {
-            let count = rng.within(2, 9);
+            let count = rng.within(2, 40);
             let (mut p, n) = ops(count);
-            for _ in 0..rng.within(0, 14) {
+            for _ in 0..rng.within(0, 3 * count / 2) {
                 let (a, b) = (rng.within(0, count - 1), rng.within(0, count - 1));
                 let distance = rng.within(0, 1) + u32::from(a >= b);
                 if a != b {

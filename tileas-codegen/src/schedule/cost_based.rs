@@ -4,7 +4,8 @@
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
 //! again, since feasibility of a heuristic is not monotone; before that, long intervals are asked for by the search over
-//! orders, whose cost does not grow with them. What is left of the budget of tabu and exact search goes
+//! orders, whose cost does not grow with them. Loops of more than [`FULL_BUDGET`] ops begin with exact search at the bound and go
+//! up with the cheap rungs only. What is left of the budget of tabu and exact search goes
 //! downwards from a success that is above the proven bound, and the search over orders refutes what is left below it.
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
@@ -50,21 +51,25 @@ const KEPT_PART: u64 = 64;
 /// Eighths of the steps that tabu search gets.
 const TABU_EIGHTHS: u64 = 4;
 /// The same above [`FULL_BUDGET`] ops, where exact search seldom ends.
-const TABU_EIGHTHS_LARGE: u64 = 6;
+const TABU_EIGHTHS_LARGE: u64 = 5;
 /// Parts in which it uses them.
 const TABU_SLICES: u64 = 10;
+/// The same above [`FULL_BUDGET`] ops: a part is a small number of moves there.
+const TABU_SLICES_LARGE: u64 = 5;
+/// Above [`FULL_BUDGET`] ops one part in this many of all steps goes to exact search at the bound.
+const EXACT_FIRST: u64 = 4;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets: before everything else below a success, and after.
 const ORDERS_FIRST: u64 = 16;
 const ORDERS_LAST: u64 = 4;
 /// The first one above [`FULL_BUDGET`] ops.
-const ORDERS_FIRST_LARGE: u64 = 2;
+const ORDERS_FIRST_LARGE: u64 = 4;
 /// The second one above [`FULL_BUDGET`] ops, where it seldom finds anything any more.
 const ORDERS_LAST_LARGE: u64 = 16;
 /// One part in this many goes to the search over orders at the bound, in loops above [`FULL_BUDGET`] ops: where recurrences are as
 /// tight as at no larger interval it decides more than anywhere else.
-const BOUND_FIRST: u64 = 4;
+const BOUND_FIRST: u64 = 8;
 /// One part in this many is what may be used for a copy's shift.
 const SHIFTED_PART: u64 = 8;
 /// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
@@ -74,6 +79,11 @@ const ORDERS_EACH: u64 = 64;
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
 const CEILING_CLUSTER: i64 = 7000;
+
+/// Whether a loop gets only a part of `exact-steps`.
+pub(super) fn is_large(g: &Graph) -> bool {
+    u64::from(g.n) > FULL_BUDGET
+}
 
 /// Memory of the generator.
 #[derive(Default)]
@@ -98,6 +108,8 @@ pub(super) struct CostBased {
     weight: u64,
     /// Only cheap strategies look below this II.
     pub(super) floor: u32,
+    /// On the way up only Rau's method and the packing of rows are asked.
+    pub(super) quick: bool,
     /// Less was allowed than the options do.
     pub limited: bool,
     /// Steps kept for the way down.
@@ -167,7 +179,10 @@ impl CostBased {
         (self.attempts, self.end) = (0, None);
         // Steps of large loops take longer.
         self.budget = match u64::from(g.n) {
-            n if n > FULL_BUDGET => (options.exact_steps / n).saturating_mul(FULL_BUDGET * FULL_BUDGET) / n,
+            n if n > FULL_BUDGET => {
+                let once = (options.exact_steps / n).saturating_mul(FULL_BUDGET);
+                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 2))
+            }
             _ => options.exact_steps,
         };
         // What squeezing and shortening take is little; a part is kept for them.
@@ -176,9 +191,9 @@ impl CostBased {
             self.limited = most < self.budget;
             self.budget = self.budget.min(most);
         }
-        let large = u64::from(g.n) > FULL_BUDGET;
+        let large = is_large(g);
         self.tabu_left = self.budget / 8 * if large { TABU_EIGHTHS_LARGE } else { TABU_EIGHTHS };
-        self.shifted.left = self.budget / SHIFTED_PART;
+        self.shifted.left = self.draw(self.budget / SHIFTED_PART);
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
         (self.tabu_seed, self.deepest) = (0, 1);
@@ -186,6 +201,7 @@ impl CostBased {
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;
         self.rung = None;
+        self.quick = is_large(g) && options.rungs.has(Rung::Exact) && options.rungs.has(Rung::RauRefinement);
         (self.first_failed, self.rows_failed) = (0, 0);
         self.trail.clear();
         self.closure.clear();
@@ -212,20 +228,17 @@ impl CostBased {
         if ii <= cap && self.first_attempt(p, g, options, ii) {
             return Some(ii);
         }
-        if large && options.rungs.has(Rung::Exact) {
-            let mut share = self.budget / BOUND_FIRST;
-            while ii <= cap && share > 0 {
-                match self.order_at(p, g, options, ii, ii, None, &mut share) {
-                    Answer::Found => return self.finish_at(p, g, options, ii).then_some(ii),
-                    Answer::Refuted if ii == self.proven => {
-                        self.proven += 1;
-                        ii += 1;
-                    }
-                    _ => break,
-                }
-            }
+        // It takes longer than most loops, which end above.
+        self.proven = self.proven.max(self.packing.alone(p).min(cap));
+        ii = self.proven;
+        if let Some(found) = self.orders_first(p, g, options, cap) {
+            return Some(found);
         }
+        ii = ii.max(self.proven);
         self.shifted.find(p, options);
+        if ii <= cap && self.exact_first(p, g, options, ii) {
+            return Some(ii);
+        }
         while ii <= linear_end {
             let found = self.try_shifted(p, g, options, ii);
             if found || self.try_ii(p, g, options, ii, options.attempts) {
@@ -255,9 +268,54 @@ impl CostBased {
                 Some(if self.try_ii(p, g, options, middle, 1) { middle } else { found })
             }
             Some(found) => Some(found),
-            None => self.gallop(p, g, options, ii, cap),
+            None => self.gallop(p, g, options, ii, cap).or_else(|| {
+                // What was left out on the way up may be all that finds anything.
+                let again = std::mem::take(&mut self.quick) && !self.out_of_steps;
+                if again { self.gallop(p, g, options, self.proven, cap) } else { None }
+            }),
         };
         found.map(|found| self.tighten(p, g, options, found))
+    }
+
+    /// Large loops: search over orders at the bound. Long recurrences are as tight there as at no larger interval, so that it
+    /// decides most.
+    fn orders_first(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, cap: u32) -> Option<u32> {
+        if !is_large(g) || !o.rungs.has(Rung::Exact) || self.proven < self.floor {
+            return None;
+        }
+        let mut share = self.draw(self.budget / BOUND_FIRST);
+        while self.proven <= cap && share > 0 {
+            let ii = self.proven;
+            let price = share.min(setup_steps(g));
+            share -= price;
+            self.pay(price);
+            match self.order_at(p, g, o, ii, ii, None, &mut share) {
+                Answer::Found => return self.finish_at(p, g, o, ii).then_some(ii),
+                Answer::Refuted if ii < cap => self.proven += 1,
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Large loops: exact search at the bound, before anything else with a budget. Where the fullest unit has no cycle to spare
+    /// it finds what others find above the bound only, and seldom needs much for it.
+    fn exact_first(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
+        if !is_large(g) || !o.rungs.has(Rung::Exact) || ii < self.floor {
+            return false;
+        }
+        let share = self.budget / EXACT_FIRST;
+        self.tabu_left -= share * TABU_EIGHTHS_LARGE / 8;
+        self.exact_reserve -= share * (8 - TABU_EIGHTHS_LARGE) / 8;
+        let kept = std::mem::replace(&mut self.exact_left, share);
+        self.end = None;
+        let placed = self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 1);
+        self.exact_left = kept;
+        if placed {
+            self.rung = Some(Rung::Exact);
+            self.record(ii, self.rung);
+        }
+        placed
     }
 
     /// One pass on exact rows.
@@ -344,7 +402,7 @@ impl CostBased {
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
         let first = tabu_left / 2;
         tabu_left -= first;
-        let part = if u64::from(g.n) > FULL_BUDGET { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
+        let part = if is_large(g) { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
         found = self.order(p, g, o, found, self.budget / part);
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
@@ -355,12 +413,12 @@ impl CostBased {
         }
         // What exact search leaves is used as well.
         let mut rest = std::mem::take(&mut self.exact_left);
-        if g.has_groups || u64::from(g.n) > FULL_BUDGET {
+        if g.has_groups || is_large(g) {
             tabu_left += std::mem::take(&mut rest);
         }
         found = self.descend(p, g, o, found, tabu_left);
         found = self.descend(p, g, o, found, rest);
-        let part = if u64::from(g.n) > FULL_BUDGET { ORDERS_LAST_LARGE } else { ORDERS_LAST };
+        let part = if is_large(g) { ORDERS_LAST_LARGE } else { ORDERS_LAST };
         found = self.order(p, g, o, found, self.budget / part);
         if found < before {
             self.finish_at(p, g, o, found);
@@ -372,14 +430,17 @@ impl CostBased {
     /// again with other random numbers at those that failed, the nearest ones more often.
     fn descend(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
         let (mut found, mut left) = (found, steps);
-        let slice = steps / TABU_SLICES;
-        let mut stride = ((found - self.proven) / 3).max(1);
+        let large = is_large(g);
+        let slice = steps / if large { TABU_SLICES_LARGE } else { TABU_SLICES };
+        let part = if large { 4 } else { 3 };
+        let mut stride = ((found - self.proven) / part).max(1);
         let mut below = 0;
         while found > self.proven && left > 0 && self.allowed > 0 {
             let ii = found.saturating_sub(stride + below).max(self.proven);
             self.tabu_seed = self.tabu_seed.wrapping_add(1);
             let far = stride > 1;
-            let mut share = self.draw(left.min(if far { slice / 8 } else { slice } + 1));
+            let mut share =
+                self.draw(left.min(if far { slice / if large { 1 } else { 8 } } else { slice } + 1));
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
             let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
             let price = share.max(setup);
@@ -395,18 +456,18 @@ impl CostBased {
             if !fits && g.n as usize > MAX_OPS {
                 break;
             }
-            // Mostly from the last success; sometimes from nothing.
-            let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
+            // Mostly from the last success; sometimes from nothing, which takes large loops more moves than they have.
+            let warm = (large || !self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
             let seed = self.tabu_seed.wrapping_add(o.seed << 32);
             let (rrt, ims) = (&mut self.rrt, &mut self.ims);
             if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
                 found = ii;
                 self.best.clear();
                 self.best.extend_from_slice(&self.ims.start);
-                stride = stride.min(((found - self.proven) / 3).max(1));
+                stride = stride.min(((found - self.proven) / part).max(1));
                 below = 0;
             } else if far {
-                stride = stride.div_ceil(3);
+                stride = stride.div_ceil(if large { 2 } else { 3 });
             } else {
                 // 0, 1, 0, 1, 2, 0, 1, 2, 3, ...: one turn goes further down than the one before.
                 below += 1;
@@ -424,7 +485,7 @@ impl CostBased {
     /// Search over orders: halves the gap, then refutes from the bound upwards, ranges first.
     fn order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
         // Above so many ops next to nothing is refuted.
-        let part = if u64::from(g.n) > FULL_BUDGET { 8 } else { 2 };
+        let part = if is_large(g) { 8 } else { 2 };
         let (mut found, mut left) = (found, steps - steps / part);
         let mut failed = self.proven - 1;
         while found - failed > 1 && left > 0 {

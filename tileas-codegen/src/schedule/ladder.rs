@@ -135,7 +135,10 @@ impl CostBased {
         if o.rungs.has(Rung::RowPacking) && RowPacking::applies(g, &self.ims) && self.pack_rows(p, g, o, ii) {
             return self.succeed(p, g, o, ii, Rung::RowPacking);
         }
-        if let Some(rung) = self.climb_arms(p, g, o, ii) {
+        // In large loops the arms find nothing that Rau's method does not, and exact search has been at the bound already.
+        if !self.quick
+            && let Some(rung) = self.climb_arms(p, g, o, ii)
+        {
             return self.succeed(p, g, o, ii, rung);
         }
         if o.rungs.has(Rung::Portfolio) {
@@ -148,7 +151,11 @@ impl CostBased {
                 }
             }
         }
-        if o.rungs.has(Rung::Exact) && ii >= self.floor && self.try_exact_search(p, g, o, ii, WAY_UP) {
+        if !self.quick
+            && o.rungs.has(Rung::Exact)
+            && ii >= self.floor
+            && self.try_exact_search(p, g, o, ii, WAY_UP)
+        {
             self.rung = Some(Rung::Exact);
             return true;
         }

@@ -11,7 +11,7 @@
 //!
 //! Guarantee: starts are legal. No answer is no refutation: schedules without a fixed shift are not looked at. Not
 //! for problems with groups, depth limits or forced serialisation, which tie ops to stages. Deterministic. Cost:
-//! O(shifts · placements) per II. Elsewhere: the choice of II (`cost_based`). Source: software pipelining's "unroll
+//! O(shifts · placements) per II, and [`PLACEMENTS`] at all of them. Elsewhere: the choice of II (`cost_based`). Source: software pipelining's "unroll
 //! and shift" in reverse; the FlashAttention kernels run their two query tiles in anti-phase.
 
 use super::closure::Closure;
@@ -37,6 +37,8 @@ const SHIFTS: u32 = 24;
 const BUDGET: u64 = 8;
 /// Steps of exact search for one shift.
 const EXACT: u64 = 20_000;
+/// Placements at all intervals of one problem; with nothing but these the search is as cheap as Rau's method.
+const PLACEMENTS: u64 = 1 << 18;
 /// Larger cycle counts are left alone: sums of three of them fit 31 bits.
 const MAX_CYCLES: u32 = 1 << 28;
 const NONE: u32 = u32::MAX;
@@ -44,8 +46,10 @@ const NONE: u32 = u32::MAX;
 /// The exchange of two copies, and the memory of its search.
 #[derive(Default)]
 pub(super) struct Shifted {
-    /// Steps of exact search, and of setting it up, that may still be used for this problem.
+    /// Steps of exact search that may still be used for this problem.
     pub left: u64,
+    /// Placements, those in long tables with their rows, and what setting up is worth, that may still be used.
+    pub placements: u64,
     /// Image of each op; itself where the op belongs to both copies.
     image: Vec<u32>,
     /// Ops of the second copy.
@@ -93,6 +97,7 @@ impl Shifted {
     pub fn find(&mut self, p: &Problem, o: &ScheduleOptions) {
         self.exists = false;
         self.last_ii = 0;
+        self.placements = PLACEMENTS;
         let n = p.num_nodes();
         let tied = |u: Node| p.group(u).is_some() || p.max_depth(u) > 0 || p.force_serial(u);
         let small = p.edges().values().all(|e| e.latency.unsigned_abs() < MAX_CYCLES);
@@ -329,17 +334,24 @@ impl Shifted {
         let budget = BUDGET * u64::from(g.n) + 16;
         g.mirror_into(&mut self.mirror);
         for backward in [false, true] {
+            if self.placements == 0 {
+                return false;
+            }
             // An op may be in the way of its own image.
             if self.rrt.reset(q, ii, o.rrt_size_threshold).is_err() {
                 return false;
             }
             self.ims.snug = backward;
             let (m, rrt, way) = (&self.mirror, &mut self.rrt, Priority::Height);
+            let before = self.ims.placements;
             let outcome = if backward {
                 self.ims.attempt_backward(q, g, m, rrt, wide, way, budget)
             } else {
                 self.ims.attempt(q, g, rrt, wide, way, budget)
             };
+            let weight = 1 + u64::from(self.rrt.rows()) / 256;
+            let placed = (self.ims.placements - before).saturating_mul(weight);
+            self.placements = self.placements.saturating_sub(placed);
             if outcome == Outcome::Placed {
                 return true;
             }
@@ -354,6 +366,11 @@ impl Shifted {
         answer == Answer::Found
     }
 
+    /// Starts of the last success.
+    fn starts(&self) -> &[i64] {
+        &self.starts
+    }
+
     /// Starts at `ii`, of all ops.
     pub fn solve(&mut self, p: &Problem, o: &ScheduleOptions, ii: u32) -> Option<&[i64]> {
         if ii >= MAX_CYCLES {
@@ -366,10 +383,13 @@ impl Shifted {
         let last = (self.last_ii > 0)
             .then(|| (u64::from(self.last_shift) * u64::from(ii) / u64::from(self.last_ii)) as u32);
         for shift in last.into_iter().chain(spread.filter(|&s| Some(s) != last)) {
+            if self.placements == 0 {
+                return None;
+            }
             if !self.divide(p, ii, shift) || !self.graph.build(&self.quotient) {
                 continue;
             }
-            self.left = self.left.saturating_sub(setup_steps(&self.graph));
+            self.placements = self.placements.saturating_sub(setup_steps(&self.graph));
             // Carried edges may have become a cycle that this shift cannot satisfy.
             self.closure.clear();
             let q = &self.quotient;
@@ -397,7 +417,13 @@ impl CostBased {
             return false;
         }
         self.attempts += 1;
-        let Some(starts) = self.shifted.solve(p, o, ii) else { return false };
+        let before = self.shifted.left;
+        let found = self.shifted.solve(p, o, ii).is_some();
+        self.pay(self.draw(before - self.shifted.left));
+        if !found {
+            return false;
+        }
+        let starts = self.shifted.starts();
         if !self.ims.prepare(p, g, ii.into(), o.max_stages)
             || self.rrt.reset(p, ii, o.rrt_size_threshold).is_err()
         {

@@ -63,6 +63,18 @@ const WINDOWS_ABOVE: u32 = 64;
 /// Units with at most so many cycles to spare are filled row by row.
 const COVER_SPARE: u32 = 2;
 
+/// Pieces looked at for one step.
+const COVER_WORK: u64 = 64;
+
+/// A piece of an op on a resource: its first and last row, relative to the op's start.
+#[derive(Copy, Clone)]
+struct Holder {
+    op: u32,
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
 /// What is decided next.
 #[derive(Clone, Copy)]
 enum Choice {
@@ -115,13 +127,21 @@ pub(super) struct Exact {
     levels: Vec<Level>,
     saved: Saved,
     sums: Vec<u64>,
+    /// What each row of an op takes from others, and the sums it comes from.
+    taken: Vec<u32>,
+    prefix: Vec<u32>,
+    /// Lengths of the free runs of a unit.
+    runs: Vec<u32>,
     /// Starts of the open decisions, those that take least from the others first, with what they take.
     sorted: Vec<(u64, i32)>,
     queue: Vec<u32>,
     /// Whether stages of groups are decisions in this run.
     staged: bool,
     /// Whether rows of nearly full units are decisions in this run.
-    covers: bool,
+    covers_rows: bool,
+    /// Pieces by resource, and the first of each.
+    holders: Vec<Holder>,
+    holder_of: Vec<u32>,
     nogoods: Vec<([(u32, i32); NOGOOD], u8)>,
     next_nogood: usize,
     pub nodes: u64,
@@ -159,6 +179,7 @@ impl Exact {
             return Answer::Refuted;
         }
         self.model.build_pairs();
+        self.find_holders();
         let m = self.model.ops.len();
         self.weight.clear();
         self.weight.resize(m, 1);
@@ -170,7 +191,7 @@ impl Exact {
         for run in 0u32.. {
             let gentle = run % 2 == 1;
             self.staged = run % 4 > 1;
-            self.covers = !gentle;
+            self.covers_rows = !gentle;
             let possible = self.begin(ims, budget);
             let answer = if possible { self.run(rrt, failures, gentle, budget) } else { Answer::Refuted };
             if answer == Answer::Found {
@@ -556,7 +577,7 @@ impl Exact {
             }
         }
         *budget = budget.saturating_sub(self.model.ops.len() as u64 / 4 + 1);
-        if !self.covers || self.levels.is_empty() || best.as_ref().is_none_or(|b| b.0 <= 1) {
+        if !self.covers_rows || self.levels.is_empty() || best.as_ref().is_none_or(|b| b.0 <= 1) {
             return best.map(|b| b.2);
         }
         let ii = self.model.ii;
@@ -566,43 +587,91 @@ impl Exact {
                 continue;
             }
             let weight = u64::from(self.cover_weight[r]);
+            // Entries of who holds the unit that were looked at.
+            let mut work = 0;
             let free = &self.free[r * self.model.words..(r + 1) * self.model.words];
             let is_free = |row: u32| free[row as usize / 64] >> (row % 64) & 1 != 0;
-            for row in (0..ii).filter(|&row| is_free(row)) {
-                for (ends, beside) in [(false, (row + ii - 1) % ii), (true, (row + 1) % ii)] {
-                    if is_free(beside) {
-                        continue;
+            for (w, &bits) in free.iter().enumerate() {
+                // Free rows beside taken ones; across words they are told apart below.
+                let mut rows = bits & (!(bits << 1) | !(bits >> 1));
+                while rows != 0 {
+                    let row = w as u32 * 64 + rows.trailing_zeros();
+                    rows &= rows - 1;
+                    for (ends, beside) in [(false, (row + ii - 1) % ii), (true, (row + 1) % ii)] {
+                        if is_free(beside) {
+                            continue;
+                        }
+                        let mut size = u64::from(spare > 0);
+                        work += 4;
+                        if !better(&best, size, weight) {
+                            continue;
+                        }
+                        for who in self.holders(r) {
+                            work += 1;
+                            size += u64::from(self.covers(who, row, ends).is_some());
+                            // It gets no better.
+                            if !better(&best, size, weight) {
+                                break;
+                            }
+                        }
+                        if better(&best, size, weight) {
+                            best = Some((size, weight, Choice::Cover { resource: r, row, ends }));
+                        }
                     }
-                    let size = self.covering(r, row, ends).count() as u64 + u64::from(spare > 0);
-                    if better(&best, size, weight) {
-                        best = Some((size, weight, Choice::Cover { resource: r, row, ends }));
-                    }
-                    *budget = budget.saturating_sub(self.model.ops.len() as u64 / 16 + 1);
                 }
             }
+            *budget = budget.saturating_sub(1 + work / COVER_WORK);
         }
         best.map(|b| b.2)
     }
 
+    /// Pieces on a resource.
+    fn holders(&self, r: usize) -> &[Holder] {
+        &self.holders[self.holder_of[r] as usize..self.holder_of[r + 1] as usize]
+    }
+
+    /// Lists the pieces on each resource.
+    fn find_holders(&mut self) {
+        self.holders.clear();
+        self.holder_of.clear();
+        for r in 0..self.model.resources {
+            self.holder_of.push(self.holders.len() as u32);
+            for b in 0..self.model.ops.len() {
+                let of = self.model.pieces(b).iter().filter(|p| p.resource as usize == r);
+                let ii = self.model.ii;
+                self.holders.extend(of.map(|p| Holder {
+                    op: b as u32,
+                    first: p.offset % ii,
+                    last: (p.offset + p.len - 1) % ii,
+                    len: p.len,
+                }));
+            }
+        }
+        self.holder_of.push(self.holders.len() as u32);
+    }
+
+    /// The start at which an undecided piece begins (or ends) in this row, if it may.
+    fn covers(&self, who: &Holder, row: u32, ends: bool) -> Option<i32> {
+        let (b, ii, words) = (who.op as usize, self.model.ii, self.model.words);
+        if self.seat[b] != UNPLACED {
+            return None;
+        }
+        let back = if ends { who.last } else { who.first };
+        let at = if row >= back { row - back } else { row + ii - back };
+        if self.domain[b * words + at as usize / 64] >> (at % 64) & 1 == 0 {
+            return None;
+        }
+        let anchored = self.anchored[self.model.component[b] as usize];
+        if !anchored || self.early[b] <= -FAR {
+            return Some(at as i32);
+        }
+        let t = self.early[b] + (at as i32 - self.early[b]).rem_euclid(ii as i32);
+        (t <= self.late[b]).then_some(t)
+    }
+
     /// Undecided ops with a start at which a piece begins (or ends) in this row of a unit.
     fn covering(&self, r: usize, row: u32, ends: bool) -> impl Iterator<Item = (u32, i32)> + '_ {
-        let (ii, words) = (self.model.ii, self.model.words);
-        (0..self.model.ops.len()).filter(|&b| self.seat[b] == UNPLACED).flat_map(move |b| {
-            self.model.pieces(b).iter().filter(move |p| p.resource as usize == r).filter_map(move |p| {
-                let back = p.offset + if ends { p.len - 1 } else { 0 };
-                let at = (row + 2 * ii - back % ii) % ii;
-                let domain = &self.domain[b * words..(b + 1) * words];
-                if domain[at as usize / 64] >> (at % 64) & 1 == 0 {
-                    return None;
-                }
-                let anchored = self.anchored[self.model.component[b] as usize];
-                if !anchored || self.early[b] <= -FAR {
-                    return Some((b as u32, at as i32));
-                }
-                let t = self.early[b] + (at as i32 - self.early[b]).rem_euclid(ii as i32);
-                (t <= self.late[b]).then_some((b as u32, t))
-            })
-        })
+        self.holders(r).iter().filter_map(move |who| self.covers(who, row, ends).map(|t| (who.op, t)))
     }
 
     fn open_cover(&mut self, r: usize, row: u32, ends: bool) -> Level {
@@ -684,14 +753,10 @@ impl Exact {
         if !gentle || last <= next {
             return level;
         }
-        let words = self.model.words;
-        let first = self.sorted.len();
-        let domain = &self.domain[a * words..(a + 1) * words];
-        let mut from = next;
-        while let Some(t) = next_in(domain, from, last, ii) {
-            self.sorted.push((0, t));
-            from = t + 1;
-        }
+        let (words, wide) = (self.model.words, ii as usize);
+        self.taken.clear();
+        self.taken.resize(wide, 0);
+        let mut work = 0;
         for b in (0..self.model.ops.len()).filter(|&b| b != a && self.seat[b] == UNPLACED) {
             let clashes = self.model.clashes(a, b);
             if clashes.is_empty() {
@@ -699,14 +764,38 @@ impl Exact {
             }
             let domain = &self.domain[b * words..(b + 1) * words];
             let size: u32 = domain.iter().map(|w| w.count_ones()).sum();
-            for (takes, t) in &mut self.sorted[first..] {
-                let row = t.rem_euclid(ii) as u32;
-                for c in clashes {
-                    let taken = u64::from(count_run(domain, row + c.first, c.len, ii as u32));
-                    *takes += (taken << if c.sure { 16 } else { 14 }) / u64::from(size.max(1));
-                }
+            // What the rows up to each one are worth, over two turns and wrapping: of `b` each row is as much as it has few.
+            let worth = (1 << 16) / size.max(1);
+            self.prefix.clear();
+            self.prefix.push(0);
+            let mut sum = 0u32;
+            for turn in 0..2 * wide {
+                let row = if turn < wide { turn } else { turn - wide };
+                sum = sum.wrapping_add(worth * (domain[row / 64] >> (row % 64) & 1) as u32);
+                self.prefix.push(sum);
             }
-            *budget = budget.saturating_sub((self.sorted.len() - first) as u64 / 16 + 1);
+            work += 1 + wide as u64 / 64;
+            for c in clashes {
+                let (from, len) = ((c.first % self.model.ii) as usize, c.len as usize);
+                let shift = if c.sure { 0 } else { 2 };
+                let (head, tail) = self.taken.split_at_mut(wide - from);
+                for (part, at) in [(head, from), (tail, 0)] {
+                    let lows = &self.prefix[at..at + part.len()];
+                    let highs = &self.prefix[at + len..at + len + part.len()];
+                    for ((takes, &low), &high) in part.iter_mut().zip(lows).zip(highs) {
+                        *takes = takes.wrapping_add(high.wrapping_sub(low) >> shift);
+                    }
+                }
+                work += 1 + wide as u64 / 512;
+            }
+        }
+        *budget = budget.saturating_sub(1 + work);
+        let first = self.sorted.len();
+        let domain = &self.domain[a * words..(a + 1) * words];
+        let mut from = next;
+        while let Some(t) = next_in(domain, from, last, ii) {
+            self.sorted.push((self.taken[t.rem_euclid(ii) as usize].into(), t));
+            from = t + 1;
         }
         self.sorted[first..].sort_unstable();
         Level { next: first as i32, last: self.sorted.len() as i32 - 1, sorted: true, ..level }
@@ -888,24 +977,4 @@ fn next_in(domain: &[u64], from: i32, last: i32, ii: i32) -> Option<i32> {
         }
     }
     None
-}
-
-/// Bits set among `len` from `first` on, modulo `ii`.
-fn count_run(bits: &[u64], first: u32, len: u32, ii: u32) -> u32 {
-    let mut total = 0;
-    let mut count = |lo: u32, hi: u32| {
-        let mut at = lo;
-        while at < hi {
-            let end = hi.min((at / 64 + 1) * 64);
-            let mask = (u64::MAX >> (64 - (end - at))) << (at % 64);
-            total += (bits[at as usize / 64] & mask).count_ones();
-            at = end;
-        }
-    };
-    let first = first % ii;
-    count(first, (first + len).min(ii));
-    if first + len > ii {
-        count(0, first + len - ii);
-    }
-    total
 }

@@ -296,49 +296,96 @@ impl Exact {
 
     /// Whether the free runs of a unit can take what is still to come without wasting more than it can spare.
     fn gaps_fillable(&mut self, r: usize) -> bool {
-        let (ii, words) = (self.model.ii as usize, self.model.words);
+        let (ii, words) = (self.model.ii, self.model.words);
+        let free = &self.free[r * words..(r + 1) * words];
+        let Some(longest) = find_runs(free, ii, &mut self.runs) else { return true };
+        // Longer sums fill no run.
+        let words = longest as usize / 64 + 1;
         self.sums.clear();
-        self.sums.resize(words + 1, 0);
+        self.sums.resize(words, 0);
         self.sums[0] = 1;
         let mut any = false;
-        for b in 0..self.model.ops.len() {
-            if self.seat[b] != UNPLACED {
-                continue;
-            }
-            for piece in self.model.pieces(b) {
-                if piece.resource as usize == r {
-                    any = true;
-                    let (skip, shift) = (piece.len as usize / 64, piece.len as usize % 64);
-                    for w in (skip..=words).rev() {
-                        let low =
-                            if shift > 0 && w > skip { self.sums[w - skip - 1] >> (64 - shift) } else { 0 };
-                        self.sums[w] |= self.sums[w - skip] << shift | low;
-                    }
+        let holders = self.holder_of[r] as usize..self.holder_of[r + 1] as usize;
+        for who in &self.holders[holders] {
+            if self.seat[who.op as usize] == UNPLACED {
+                any = true;
+                let (skip, shift) = (who.len as usize / 64, who.len as usize % 64);
+                for w in (skip..words).rev() {
+                    let low = if shift > 0 && w > skip { self.sums[w - skip - 1] >> (64 - shift) } else { 0 };
+                    self.sums[w] |= self.sums[w - skip] << shift | low;
                 }
             }
         }
         if !any {
             return true;
         }
-        let free = &self.free[r * words..(r + 1) * words];
-        let is_free = |k: usize| free[k / 64] >> (k % 64) & 1 != 0;
-        // Begin behind a taken cycle; an empty unit is one gap without ends.
-        let Some(begin) = (0..ii).find(|&k| !is_free(k)) else { return true };
-        let (mut waste, mut run) = (0, 0);
-        for k in 1..=ii {
-            let cycle = (begin + k) % ii;
-            if is_free(cycle) {
-                run += 1;
-                continue;
-            }
-            if run > 0 {
-                let best = (0..=run).rev().find(|&s| self.sums[s / 64] >> (s % 64) & 1 != 0).unwrap_or(0);
-                waste += run - best;
-                run = 0;
-            }
+        let mut waste = 0;
+        for &run in &self.runs {
+            let best = (0..=run).rev().find(|&s| self.sums[s as usize / 64] >> (s % 64) & 1 != 0);
+            waste += run - best.unwrap_or(0);
         }
-        waste + self.left_free[r] as usize <= self.model.spare[r] as usize
+        waste + self.left_free[r] <= self.model.spare[r]
     }
 }
 
+/// Lengths of the runs of bits set among `ii`, around the end; the longest of them. Nothing if all are set.
+fn find_runs(bits: &[u64], ii: u32, runs: &mut Vec<u32>) -> Option<u32> {
+    // From `at` on, the first bit that is set (or with `flip` clear).
+    let next = |at: u32, flip: u64| {
+        let mut w = at as usize / 64;
+        let mut word = (bits.get(w)? ^ flip) & (u64::MAX << (at % 64));
+        while word == 0 {
+            w += 1;
+            word = bits.get(w)? ^ flip;
+        }
+        Some(w as u32 * 64 + word.trailing_zeros())
+    };
+    runs.clear();
+    let (mut at, mut wraps) = (0, false);
+    while let Some(begin) = next(at, 0).filter(|&k| k < ii) {
+        let end = next(begin, u64::MAX).map_or(ii, |k| k.min(ii));
+        wraps |= begin == 0;
+        at = end;
+        if end == ii && wraps {
+            // It goes on with the first one.
+            let first = runs.first_mut()?;
+            *first += end - begin;
+            break;
+        }
+        runs.push(end - begin);
+    }
+    Some(runs.iter().copied().max().unwrap_or(0))
+}
+
 const _: () = assert!(SET * 64 == MAX_OPS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::families::Rng;
+
+    #[test]
+    fn runs_go_around_the_end() {
+        let (mut rng, mut runs) = (Rng::new(3), Vec::new());
+        for _ in 0..2000 {
+            let ii = rng.within(1, 200);
+            let share = rng.within(0, 8);
+            let row: Vec<bool> = (0..ii).map(|_| rng.within(0, 7) < share).collect();
+            let mut bits = vec![0u64; ii as usize / 64 + 1];
+            (0..ii as usize).filter(|&k| row[k]).for_each(|k| bits[k / 64] |= 1 << (k % 64));
+            let longest = find_runs(&bits, ii, &mut runs);
+            let Some(taken) = row.iter().position(|free| !free) else {
+                assert_eq!(longest, None);
+                continue;
+            };
+            let mut turned = row.clone();
+            turned.rotate_left(taken);
+            let mut want: Vec<u32> =
+                turned.chunk_by(|a, b| a == b).filter(|c| c[0]).map(|c| c.len() as u32).collect();
+            assert_eq!(longest, Some(want.iter().copied().max().unwrap_or(0)));
+            want.sort_unstable();
+            runs.sort_unstable();
+            assert_eq!(runs, want);
+        }
+    }
+}

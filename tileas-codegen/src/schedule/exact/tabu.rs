@@ -25,6 +25,7 @@ const SAMPLE: usize = 12;
 /// The same, and the charge per pair, where there are groups or more than so many ops: more moves, and stages change
 /// sooner.
 const SAMPLE_GROUPS: usize = 5;
+const SAMPLE_MANY: usize = 4;
 const APART_GROUPS: i32 = 2;
 const MANY: usize = 64;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
@@ -99,7 +100,13 @@ impl Tabu {
         self.begin(model, ims);
         let brisk = m > MANY || model.group.iter().any(|&g| g != NO_GROUP);
         self.apart = if brisk { APART_GROUPS } else { APART };
-        let most = if brisk { SAMPLE_GROUPS } else { SAMPLE };
+        let most = if m > MANY {
+            SAMPLE_MANY
+        } else if brisk {
+            SAMPLE_GROUPS
+        } else {
+            SAMPLE
+        };
         let mut random = SplitMix(seed);
         if let Some((starts, from)) = warm {
             for a in 0..m {
@@ -485,10 +492,12 @@ impl Tabu {
         let (mut base, mut last) = (lo.min(hi) - wide / 8 - 1, lo.max(hi) + wide / 8 + 1);
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
-        if last - base > 2 * wide {
-            // One turn to either side of where the op is.
-            let centre = own.clamp(base + wide, last - wide);
-            (base, last) = (centre - wide, centre + wide);
+        // Each row once is enough where ops are many.
+        let side = if model.ops.len() > MANY { wide / 2 } else { wide };
+        if last - base > 2 * side {
+            // So far to either side of where the op is.
+            let centre = own.clamp(base + side, last - side);
+            (base, last) = (centre - side, centre + side);
         }
         if last < base {
             last = base;
