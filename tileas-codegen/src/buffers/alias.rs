@@ -100,6 +100,15 @@ impl Touched {
         self.view == other.view && self.range == other.range
     }
 
+    /// Whether they certainly have an element in common in one execution of the block that holds both.
+    pub fn meets(&self, other: &Touched) -> bool {
+        self.view == other.view
+            && self.pairs(other).all(|(x, y)| {
+                let gap = x.0.clone().plus(&y.0, -1);
+                gap.terms.is_empty() && gap.constant < y.1 && -gap.constant < x.1
+            })
+    }
+
     /// Whether they have no element in common in one execution of the block that holds both.
     pub fn apart(&self, other: &Touched) -> bool {
         self.pairs(other).any(|(x, y)| {
@@ -178,6 +187,18 @@ mod tests {
         assert!(!t[0].apart(&t[2]) && !t[2].apart(&t[1]), "a whole and its parts");
         assert!(!t[2].apart(&t[3]), "rows n and 2n + 1 may be the same");
         assert!(t[0].same(&t[0]) && !t[0].same(&t[1]));
+        assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && !t[0].meets(&t[2]));
+    }
+
+    #[test]
+    fn a_tile_meets_its_parts() {
+        let (_, t) = touched(
+            "  %four = constant 4 : i32\n  %a = muli %n, %four : i32\n  \
+             %x = tiled_load %v[%n, %n] : tile<16x64xf32>\n  %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n  \
+             %z = tiled_load %v[%n, %n] : tile<8x64xf32>",
+        );
+        assert!(t[0].meets(&t[1]) && t[1].meets(&t[0]) && !t[0].same(&t[1]));
+        assert!(!t[0].meets(&t[2]), "rows 16n and 8n");
     }
 
     #[test]
