@@ -137,11 +137,11 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     }
     if x.key == y.key && a.write == b.write {
         // A thread writes in the order of its program. Bulk stores, even of one thread, complete in any order: they wait
-        // for each other where they certainly write one element, not where a kernel computes which tile is next.
-        let one_tile = a.meets(b) && (!across || a.fixed_in(func, block));
+        // for each other where they may write one element; from one iteration to a later one where they certainly do, not
+        // where a kernel computes which tile is next.
         let free = match x.key.class {
             Class::Sync => plan.agents[x.key.agent].elect,
-            _ => !one_tile,
+            _ => across && !(a.meets(b) && a.fixed_in(func, block)),
         };
         if free {
             return false;
@@ -159,7 +159,7 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
             return false;
         }
     }
-    if across { !a.apart_over(b, func, block) } else { !(leaf(x) && leaf(y) && a.apart(b)) }
+    if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
 }
 
 fn block_tokens(
