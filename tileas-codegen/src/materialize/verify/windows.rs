@@ -3,9 +3,8 @@
 //! The graphs prove that conflicting accesses are ordered by *some* path; this module checks that each pipe does what
 //! it says: its producer writes every buffer it hands over, after the acquire, and at least once before the commit;
 //! each consumer reaches every buffer between wait and release, or in a region before, and not after the release; slots
-//! are selected by the
-//! iterator of a pipe that advances with it; writes of threads for an asynchronous reader are published. A pipe with an
-//! iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
+//! are selected by the iterator of a pipe that advances with it; writes of threads for an asynchronous reader are
+//! published. A pipe with an iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
 //! Cost: pipes × accesses of their homes.
 
 use super::model::{Engine, Event, Model, Touch, What};
