@@ -204,7 +204,7 @@ mod tests {
         assert!(!t[0].apart(&t[2], &f) && !t[2].apart(&t[1], &f), "a whole and its parts");
         assert!(!t[2].apart(&t[3], &f), "rows n and 2n + 1 may be the same");
         assert!(t[0].same(&t[0]) && !t[0].same(&t[1]));
-        assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && !t[0].meets(&t[2]));
+        assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && t[0].meets(&t[2]));
     }
 
     #[test]

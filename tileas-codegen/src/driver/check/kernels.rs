@@ -669,7 +669,7 @@ impl Kernel {
                 let attrs = self.attrs(u)?;
                 let semantic = if u.ratio(1, 4)? {
                     let (semantic, scope) =
-                        (*u.choose(&["relaxed", "acquire"])?, *u.choose(&["cta", "cluster", "gpu", "sys"])?);
+                        (*u.choose(&["relaxed", "acquire"])?, *u.choose(&["cta", "gpu", "sys"])?);
                     format!(" <{{mem_semantic = {semantic}, mem_scope = {scope}}}>")
                 } else {
                     String::new()
