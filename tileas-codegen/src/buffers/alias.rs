@@ -100,11 +100,27 @@ impl Touched {
         self.view == other.view && self.range == other.range
     }
 
-    /// Whether they have no element in common in one execution of the block that holds both.
-    pub fn apart(&self, other: &Touched) -> bool {
+    /// Whether they certainly have an element in common in one execution of the block that holds both.
+    pub fn meets(&self, other: &Touched) -> bool {
+        self.view == other.view
+            && self.pairs(other).all(|(x, y)| {
+                let gap = x.0.clone().plus(&y.0, -1);
+                gap.terms.is_empty() && gap.constant < y.1 && -gap.constant < x.1
+            })
+    }
+
+    /// Whether they have no element in common in one execution of the block that holds both, in two of its ops or in regions
+    /// of two. Indices of loops with constant bounds may be anything in these bounds.
+    pub fn apart(&self, other: &Touched, func: &Function) -> bool {
         self.pairs(other).any(|(x, y)| {
             let gap = x.0.clone().plus(&y.0, -1);
-            gap.terms.is_empty() && (gap.constant >= y.1 || -gap.constant >= x.1)
+            let (mut least, mut most) = (gap.constant, gap.constant);
+            for &(v, factor) in &gap.terms {
+                let Some((low, high)) = index_range(func, v) else { return false };
+                let (a, b) = (low.saturating_mul(factor), high.saturating_mul(factor));
+                (least, most) = (least.saturating_add(a.min(b)), most.saturating_add(a.max(b)));
+            }
+            least >= y.1 || most.saturating_neg() >= x.1
         })
     }
 
@@ -140,6 +156,16 @@ impl Touched {
     }
 }
 
+/// The least and the greatest value of the index of a loop with constant bounds.
+fn index_range(func: &Function, v: Value) -> Option<(i64, i64)> {
+    let ValueDef::Param(b, 0) = func.value_def(v) else { return None };
+    let l = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For)?;
+    let bound = |n: &str| func.named_operand(l, n).and_then(|v| func.constant_value(v)).map(|x| x as i64);
+    let (lower, upper, step) = (bound("lower")?, bound("upper")?, bound("step")?);
+    let trips = upper.saturating_sub(lower).max(1).saturating_add(step - 1).checked_div(step)?;
+    (step > 0).then(|| (lower, lower.saturating_add((trips - 1).saturating_mul(step))))
+}
+
 /// Whether a value is defined in a block or below it.
 fn defined_in(func: &Function, body: Block, v: Value) -> bool {
     let mut at = match func.value_def(v) {
@@ -169,15 +195,38 @@ mod tests {
 
     #[test]
     fn halves_of_a_tile_are_apart() {
-        let (_, t) = touched(
+        let (f, t) = touched(
             "  %two = constant 2 : i32\n  %one = constant 1 : i32\n  %a = muli %n, %two : i32\n  %b = addi %a, %one : i32\n  \
              %x = tiled_load %v[%n, %a] : tile<16x16xf32>\n  %y = tiled_load %v[%n, %b] : tile<16x16xf32>\n  \
              %z = tiled_load %v[%n, %n] : tile<16x32xf32>\n  %w = tiled_load %v[%b, %n] : tile<16x32xf32>",
         );
-        assert!(t[0].apart(&t[1]) && t[1].apart(&t[0]), "neighbours");
-        assert!(!t[0].apart(&t[2]) && !t[2].apart(&t[1]), "a whole and its parts");
-        assert!(!t[2].apart(&t[3]), "rows n and 2n + 1 may be the same");
+        assert!(t[0].apart(&t[1], &f) && t[1].apart(&t[0], &f), "neighbours");
+        assert!(!t[0].apart(&t[2], &f) && !t[2].apart(&t[1], &f), "a whole and its parts");
+        assert!(!t[2].apart(&t[3], &f), "rows n and 2n + 1 may be the same");
         assert!(t[0].same(&t[0]) && !t[0].same(&t[1]));
+        assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && t[0].meets(&t[2]));
+    }
+
+    #[test]
+    fn slices_of_two_tiles_are_apart() {
+        let (f, t) = touched(
+            "  %c0 = constant 0 : i32\n  %c1 = constant 1 : i32\n  %c4 = constant 4 : i32\n  \
+             for %i = %c0 to %c4 step %c1 {\n    %x = tiled_load %v[%n, %i] : tile<16x16xf32>\n    yield\n  }\n  \
+             for %j = %c0 to %c4 step %c1 {\n    %a = addi %j, %c4 : i32\n    \
+             %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n    %z = tiled_load %v[%n, %j] : tile<16x16xf32>\n    yield\n  }",
+        );
+        assert!(t[0].apart(&t[1], &f) && t[1].apart(&t[0], &f) && !t[0].apart(&t[2], &f));
+    }
+
+    #[test]
+    fn a_tile_meets_its_parts() {
+        let (_, t) = touched(
+            "  %four = constant 4 : i32\n  %a = muli %n, %four : i32\n  \
+             %x = tiled_load %v[%n, %n] : tile<16x64xf32>\n  %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n  \
+             %z = tiled_load %v[%n, %n] : tile<8x64xf32>",
+        );
+        assert!(t[0].meets(&t[1]) && t[1].meets(&t[0]) && !t[0].same(&t[1]));
+        assert!(!t[0].meets(&t[2]), "rows 16n and 8n");
     }
 
     #[test]

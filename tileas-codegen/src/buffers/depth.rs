@@ -409,9 +409,11 @@ fn sync_edges(
                     }
                 }
                 for &u in &c.uses {
+                    // Most pipes belong to other loops.
+                    let Some(u_at) = at(u) else { continue };
                     // Whoever begins with the slot, even where another agent's release is what says that it is free.
                     for &a in relay(pipes, p).flat_map(|q| &q.acquires) {
-                        if let (Some(u_at), Some(a_at)) = (at(u), at(a)) {
+                        if let Some(a_at) = at(a) {
                             let back = i64::from(p.depth) - i64::from(p.distance);
                             let held = i64::from(cost::hold(func, plan, isa, s.model, u));
                             edges.push((u_at, a_at, held, back));

@@ -23,9 +23,9 @@ pub struct Needs {
     pub ops: EntitySet<Op>,
     /// Region ops that contain ops of the agent.
     pub own_regions: EntitySet<Op>,
-    /// Whether some value is a scalar that was read from memory, here or in another agent: what is cloned may then
-    /// rest on items.
-    pub reads_scalars: bool,
+    /// Whether what is cloned may rest on items: some value is a scalar that was read from memory, here or in another
+    /// agent, or a register tile that a loop or branch without ops of the agent hands on.
+    pub clones_after_items: bool,
     /// Scalars that another agent sends, by their sources in program order.
     pub received: Vec<Received>,
 }
@@ -74,6 +74,7 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
         Some(e) => Err(e),
         None => {
             let mut needs = w.needs;
+            needs.clones_after_items |= hands_on_tiles(func, &needs);
             if needs.received.is_empty() {
                 return Ok(needs);
             }
@@ -88,6 +89,17 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
             Ok(needs)
         }
     }
+}
+
+/// Whether a loop or branch in which the agent runs nothing of its own results in a register tile that it needs.
+fn hands_on_tiles(func: &Function, needs: &Needs) -> bool {
+    let tile = |&v: &Value| func.value_data(v).is_tile() && needs.values.contains(v);
+    let cloned = |&op: &Op| {
+        matches!(func.opcode(op), Opcode::For | Opcode::If)
+            && needs.ops.contains(op)
+            && !needs.own_regions.contains(op)
+    };
+    func.ops().filter(cloned).any(|op| func.results(op).iter().any(tile))
 }
 
 /// Visits what an op and everything inside it rest on: operands, and the values that "written" flags are made from.
@@ -229,9 +241,9 @@ impl Walk<'_> {
                     }
                 }
                 _ => match self.plan.op_agent[op].expand() {
-                    Some(a) if a == self.agent => self.needs.reads_scalars |= is_scalar_source(func, op),
+                    Some(a) if a == self.agent => self.needs.clones_after_items |= is_scalar_source(func, op),
                     Some(_) if is_scalar_source(func, op) => {
-                        self.needs.reads_scalars = true;
+                        self.needs.clones_after_items = true;
                         self.needs.received.push(Received { source: op, users: Vec::new() });
                         self.own_parents(op);
                     }

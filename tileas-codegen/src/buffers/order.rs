@@ -7,6 +7,8 @@
 //! that is ordered the wrong way round an iteration (the later one stands first) is closed by the *empty* side of a
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
 //! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
+//! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
+//! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
 //! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles.
 //!
@@ -135,11 +137,11 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     }
     if x.key == y.key && a.write == b.write {
         // A thread writes in the order of its program. Bulk stores, even of one thread, complete in any order: they wait
-        // for each other where they certainly write one tile, not where a kernel computes which tile is next.
-        let one_tile = a.same(b) && (!across || a.fixed_in(func, block));
+        // for each other where they may write one element; from one iteration to a later one where they certainly do, not
+        // where a kernel computes which tile is next.
         let free = match x.key.class {
             Class::Sync => plan.agents[x.key.agent].elect,
-            _ => !one_tile,
+            _ => across && !(a.meets(b) && a.fixed_in(func, block)),
         };
         if free {
             return false;
@@ -157,7 +159,7 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
             return false;
         }
     }
-    if across { !a.apart_over(b, func, block) } else { !(leaf(x) && leaf(y) && a.apart(b)) }
+    if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
 }
 
 fn block_tokens(
@@ -213,12 +215,13 @@ fn block_tokens(
         let to = (y.key.agent, y.item, Sync::wait_point(y.key));
         let most = i64::from(across);
         let complete = completions(&sync, x, y, found)?;
-        let ordered = |s: &Sync<'_>| {
-            complete
+        let ordered = |s: &Sync<'_>, found: &[PipeData]| match crosses_proxies(x, y) {
+            true => fenced(s, found, x, y, most),
+            false => complete
                 .iter()
-                .any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most))
+                .any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most)),
         };
-        if ordered(&sync) {
+        if ordered(&sync, found) {
             continue;
         }
         added = true;
@@ -236,6 +239,7 @@ fn block_tokens(
             add(found, &mut sync, block, (giver, item), (waiter, y.item), false, proxy);
         } else if (at[j] as usize) < func.block_ops(block).position(|op| op == item).unwrap_or(0)
             && class != Class::Bulk
+            && !proxy
         {
             // The way back of a token that runs forward: it says that the item was issued, no more.
             let issuer = Key { agent: waiter.agent, class: Class::Sync };
@@ -247,7 +251,7 @@ fn block_tokens(
             let last = if own { sync.latest(&[y.item, item]).unwrap_or(item) } else { y.item };
             add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
         }
-        if !ordered(&sync) {
+        if !ordered(&sync, found) {
             let loc = func.op_loc(y.touched.op);
             return Err(CodegenError::new(
                 Code::E0606,
@@ -258,6 +262,30 @@ fn block_tokens(
         }
     }
     Ok(())
+}
+
+/// Whether the second access sees what the first one wrote only behind a proxy fence of the threads that wrote it.
+fn crosses_proxies(x: &Access, y: &Access) -> bool {
+    x.touched.write && x.key.class == Class::Sync && matches!(y.key.class, Class::Bulk | Class::Tma)
+}
+
+/// Whether a token that publishes global memory orders the writes of threads before an access of an engine, at most so many
+/// iterations later.
+fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64) -> bool {
+    let to = (y.key.agent, y.item, Sync::wait_point(y.key));
+    let tokens = found.iter().filter(|p| {
+        p.publish == Publish::Global
+            && p.home == sync.block
+            && p.producer == Key { agent: x.key.agent, class: Class::Sync }
+    });
+    tokens.into_iter().any(|p| {
+        let given = sync.latest(&p.events).and_then(|event| {
+            let from = (x.key.agent, x.item, Point::All);
+            sync.distance(from, (p.producer.agent, event, Point::All))
+        });
+        let taken = p.consumers.iter().filter_map(|c| sync.distance(sync.taken(c)?, to)).min();
+        given.zip(taken).is_some_and(|(g, t)| g + i64::from(p.distance) + t <= most)
+    })
 }
 
 /// By access: the place of its item in the block. Accesses are in program order.
@@ -282,6 +310,9 @@ fn drop_ordered(
     let mut error = None;
     pairs.retain(|p| {
         let (x, y) = (&accesses[p.first as usize], &accesses[p.second as usize]);
+        if crosses_proxies(x, y) {
+            return !fenced(sync, found, x, y, i64::from(p.across));
+        }
         if at != Some(p.first) {
             at = Some(p.first);
             from.clear();

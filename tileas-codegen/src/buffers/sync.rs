@@ -10,7 +10,7 @@
 //! Cost: items × agents points; a query follows what a point orders, with a work list.
 
 use super::access::{Class, Key};
-use super::channels::PipeData;
+use super::channels::{Consumer, PipeData};
 use super::needs::{Needs, is_item};
 use super::webs::ancestor_in;
 use crate::agents::{Agent, AgentKind, AgentPlan};
@@ -178,6 +178,14 @@ impl<'a> Sync<'a> {
         if key.class == Class::Bulk { Point::Lane } else { Point::First }
     }
 
+    /// Where a consumer goes on when it has waited.
+    pub(super) fn taken(&self, c: &Consumer) -> Option<(Agent, Op, Point)> {
+        Some(match self.earliest(&c.waits) {
+            Some(w) => (c.key.agent, w, Sync::wait_point(c.key)),
+            None => (c.key.agent, self.latest(&c.uses)?, Point::All),
+        })
+    }
+
     /// Adds what a pipe with its home in the block orders.
     pub fn pipe(&mut self, p: &PipeData) {
         if p.home != self.block {
@@ -259,7 +267,7 @@ impl<'a> Sync<'a> {
 
     /// Where agents learn that TMA loads carried by `p`, issued in `item`, are complete: agent, item and point.
     pub fn learned(&self, p: &PipeData, item: Op) -> Vec<(Agent, Op, Point)> {
-        let learn = |c: &super::channels::Consumer| {
+        let learn = |c: &Consumer| {
             if p.home == self.block {
                 let w = self.earliest(&c.waits)?;
                 return Some((c.key.agent, w, Sync::wait_point(c.key)));

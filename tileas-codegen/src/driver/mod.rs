@@ -28,7 +28,7 @@ use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::{AnalysisManager, Step, legalize};
-use crate::place::{dead::without_dead, place_in, tma::rewrite_loads};
+use crate::place::{choose::without_choices, dead::without_dead, place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::ddg::Pass;
@@ -309,6 +309,8 @@ impl Context {
             Form::Value => {
                 let alive = without_dead(func);
                 let func = alive.as_ref().unwrap_or(func);
+                let chosen = without_choices(func);
+                let func = chosen.as_ref().unwrap_or(func);
                 let before = warnings.len();
                 self.front(func, job, state, warnings)?;
                 let stuck = match self.back(func, job, state, warnings) {

@@ -340,7 +340,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     /// Whether what a cloned op rests on has been read or received: a scalar from another agent arrives where it is
     /// first needed, which may be after this point, and one of its own is read where R1 says.
     fn at_hand(&self, op: Op) -> bool {
-        if !self.needs.reads_scalars {
+        if !self.needs.clones_after_items {
             return true;
         }
         let src = self.sh.src;
@@ -368,7 +368,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let number = self.sh.number;
                 if done.is_none_or(|d| number[d] < number[op]) {
                     self.uniforms_from(block, done, Some(op))?;
-                    done = Some(op).filter(|_| !self.needs.reads_scalars);
+                    done = Some(op).filter(|_| !self.needs.clones_after_items);
                 }
             }
             self.step(step, local)?;

@@ -138,7 +138,7 @@ fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
 /// Visits the operands of an op and of everything inside it.
 fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
     let src = e.sh.src;
-    if e.needs.reads_scalars {
+    if e.needs.clones_after_items {
         // What is cloned in front of an item may rest on values of other groups.
         let mut work = vec![op];
         let mut seen: Vec<Op> = Vec::new();

@@ -18,12 +18,14 @@
 //!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
 //! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
 //!   Coalesced chains (neither tensor nor shared memory, no broadcast) load and store directly.
-//! - Loads that TMA can do better are turned into TMA loads first, since they want an agent of their own ([`tma`]).
+//! - Loads that TMA can do better are turned into TMA loads first, since they want an agent of their own ([`tma`]), and
+//!   branches that only choose between register tiles into `select` ([`choose`]).
 //!
 //! Guarantees: source locations and names are kept (`%x` becomes `%x_0`, `%x_1`, … when sliced); dead pure ops are
 //! gone; output depends on the input alone. Cost: linear in the ops of the result.
 
 pub mod chains;
+pub mod choose;
 pub mod classify;
 pub mod dce;
 pub mod dead;

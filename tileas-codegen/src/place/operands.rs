@@ -138,8 +138,8 @@ pub(super) fn matrix_layouts(
                 if wanted != swizzle {
                     return Err(two_layouts(func, op, v, Layout::SmemK(swizzle), Layout::SmemK(wanted)));
                 }
-                // A store reads bytes: whichever major order a dot asked for is the same to it.
-                match out.of_value[v] {
+                // A store reads bytes: whichever major order a dot asked for is the same to it. An accumulator is copied.
+                match out.of_value[v].filter(|_| load.is_some()) {
                     Some(l) => l,
                     None => Layout::SmemK(swizzle),
                 }

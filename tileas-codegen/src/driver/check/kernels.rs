@@ -2,8 +2,8 @@
 //!
 //! In: random data. Out: [`Drawn`]: C (and D) = what a tree of loops, branches, products and element-wise steps makes of A, B and
 //! further views. All that is drawn must compile; memory, registers and constraints that nothing can meet are the only reasons to
-//! refuse it. Drawn are tile sizes, element types, transpositions, swizzles, tails, a persistent loop, one or two
-//! accumulators that begin with zero or with a loaded tile, products of loaded, of computed and of register tiles,
+//! refuse it. Drawn are tile sizes (of A and B two along K), element types, transpositions, swizzles, tails, a persistent loop, one or two
+//! accumulators that begin with zero or with a loaded tile, explicit loads and stores through descriptors, memory semantics of scalar loads, products of loaded, of computed and of register tiles,
 //! broadcast rows and columns, reductions, conversions, stores in the middle and reads of what was stored, scalars that are computed, loaded or
 //! carried as coordinates, bounds and conditions, scheduling attributes, options.
 //!
@@ -72,7 +72,14 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("max-regs", &["64", "128"]),
     ("regalloc", &["plan"]),
     ("ptx-comments", &["false"]),
+    ("simt-warps", &["1", "2", "8"]),
 ];
+
+/// Swizzles that a row of so many bytes holds, the widest first.
+fn fitting(bytes: u32) -> impl Iterator<Item = &'static str> {
+    let all = [("b128", 128), ("b64", 64), ("b32", 32), ("none", 16)];
+    all.into_iter().filter(move |x| bytes >= x.1).map(|x| x.0)
+}
 
 /// Draws a kernel.
 ///
@@ -83,12 +90,13 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
     let n = *u.choose(&[16u32, 32, 64, 64, 128, 128, 256])?;
     let k = *u.choose(&[16u32, 32, 64, 64, 128])?;
     let transposed = [u.ratio(1, 4)?, u.ratio(1, 2)?];
-    let boxes = [if transposed[0] { [k, m] } else { [m, k] }, if transposed[1] { [n, k] } else { [k, n] }];
-    let mut swizzles = [""; 2];
-    for (s, b) in swizzles.iter_mut().zip(boxes) {
-        let all = [("b128", 128), ("b64", 64), ("b32", 32), ("none", 16)];
-        let fit = all.into_iter().filter(|x| 2 * b[1] >= x.1);
-        let fit: Vec<&str> = fit.map(|x| x.0).collect();
+    // Two sizes of tiles of A and B, and descriptors of both.
+    let other = if u.ratio(1, 4)? { *u.choose(&[16u32, 32, 64, 128])? } else { k };
+    let boxes = [k, other]
+        .map(|k| [if transposed[0] { [k, m] } else { [m, k] }, if transposed[1] { [n, k] } else { [k, n] }]);
+    let mut swizzles = [[""; 2]; 2];
+    for (s, b) in swizzles.iter_mut().flatten().zip(boxes.iter().flatten()) {
+        let fit: Vec<&str> = fitting(2 * b[1]).collect();
         // The widest is what everyone takes.
         *s = if u.ratio(2, 3)? { fit[0] } else { *u.choose(&fit)? };
     }
@@ -103,15 +111,18 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
         elem: u.choose(&["f16", "bf16"])?,
         out: u.choose(&["f16", "bf16", "f32"])?,
         extra: u.choose(&["f16", "bf16", "f32"])?,
+        other,
         transposed,
         boxes,
         plain: u.ratio(1, 4)?,
+        explicit: u.ratio(1, 4)?,
         exact: u.ratio(3, 4)?,
         attributes: u.ratio(1, 3)?,
         left: 12,
         trips: 1,
         work: 0,
         used: BTreeSet::from(["a", "b", "c"]),
+        described: BTreeSet::new(),
     };
     let mut s = Scope { accs: Vec::new(), ints: ["m", "n", "bm", "bn"].map(str::to_owned).to_vec() };
     let tiles = if persistent { u.int_in_range(1..=3)? } else { grid[0] * grid[1] };
@@ -137,7 +148,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
     let mut tail = |tile: u32| -> Result<u32> {
         Ok(if u.ratio(1, 4)? { 8 * u.int_in_range(0..=tile / 8 - 1)? } else { 0 })
     };
-    let (rows, columns, depth) = (grid_m * m - tail(m)?, grid_n * n - tail(n)?, 3 * k - tail(k)?);
+    let (rows, columns, depth) = (grid_m * m - tail(m)?, grid_n * n - tail(n)?, 3 * k.max(other) - tail(k)?);
     let pair = |t: bool, x: u32, y: u32| if t { vec![y, x] } else { vec![x, y] };
     let all = [
         ("a", pair(transposed[0], rows, depth), g.elem),
@@ -165,12 +176,22 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Result<Drawn> {
     } else {
         text.push_str("%bm = program_id <{axis = 0}> : i32\n%bn = program_id <{axis = 1}> : i32\n");
     }
-    for (v, (b, s)) in ["a", "b"].into_iter().zip(boxes.into_iter().zip(swizzles)) {
-        let (box0, box1, elem) = (b[0], b[1], g.elem);
+    let mut descriptor = |name: &str, v: &str, [box0, box1]: [u32; 2], swizzle: &str, elem: &str| {
         let _ = writeln!(
             text,
-            "%d{v} = make_tiled_tma_desc %{v} <{{box = [{box0}, {box1}], swizzle = {s}}}> : tma_desc<{box0}x{box1}x{elem}>"
+            "%{name} = make_tiled_tma_desc %{v} <{{box = [{box0}, {box1}], swizzle = {swizzle}}}> : tma_desc<{box0}x{box1}x{elem}>"
         );
+    };
+    for (size, suffix) in ["", "2"].into_iter().enumerate().take(if other == k { 1 } else { 2 }) {
+        for (side, v) in ["a", "b"].into_iter().enumerate() {
+            descriptor(&format!("d{v}{suffix}"), v, boxes[size][side], swizzles[size][side], g.elem);
+        }
+    }
+    for (v, elem) in [("c", g.out), ("d", "f32"), ("x", g.extra)] {
+        if g.described.contains(v) {
+            let swizzle = fitting(n * if elem == "f32" { 4 } else { 2 }).next().unwrap_or("none");
+            descriptor(&format!("d{v}"), v, [m, n], swizzle, elem);
+        }
     }
     let _ = writeln!(text, "%zero = constant 0.0 : {}", g.tile("f32"));
     text.push_str(&g.text);
@@ -221,10 +242,15 @@ struct Kernel {
     elem: &'static str,
     out: &'static str,
     extra: &'static str,
+    /// The second size along K.
+    other: u32,
     transposed: [bool; 2],
-    boxes: [[u32; 2]; 2],
+    /// Of A and B, in both sizes.
+    boxes: [[[u32; 2]; 2]; 2],
     /// A and B are loaded without descriptors now and then.
     plain: bool,
+    /// Other tiles go through descriptors now and then.
+    explicit: bool,
     exact: bool,
     attributes: bool,
     /// Statements that may still be drawn.
@@ -233,6 +259,8 @@ struct Kernel {
     trips: u64,
     work: u64,
     used: BTreeSet<&'static str>,
+    /// Views with a descriptor of a tile of C.
+    described: BTreeSet<&'static str>,
 }
 
 impl Kernel {
@@ -319,7 +347,13 @@ impl Kernel {
             *u.choose(&[("x", self.extra), ("x", self.extra), ("c", self.out), ("d", "f32")])?;
         self.used.insert(view);
         let (l, tile, attrs) = (self.fresh(), self.tile(elem), self.attrs(u)?);
-        let _ = writeln!(self.text, "%{l} = tiled_load %{view}[%bm, %bn]{attrs} : {tile}");
+        let load = if self.explicit && u.ratio(1, 3)? {
+            self.described.insert(view);
+            "async.tiled_tma_load %d"
+        } else {
+            "tiled_load %"
+        };
+        let _ = writeln!(self.text, "%{l} = {load}{view}[%bm, %bn]{attrs} : {tile}");
         Ok(self.widened(&l, elem, None))
     }
 
@@ -368,9 +402,10 @@ impl Kernel {
     }
 
     /// A tile of A (0) or B (1).
-    fn operand(&mut self, u: &mut Unstructured<'_>, side: usize, i: &str) -> Result<String> {
+    fn operand(&mut self, u: &mut Unstructured<'_>, side: usize, size: usize, i: &str) -> Result<String> {
         let view = ["a", "b"][side];
-        let (r, attrs, elem, [rows, columns]) = (self.fresh(), self.attrs(u)?, self.elem, self.boxes[side]);
+        let (r, attrs, elem) = (self.fresh(), self.attrs(u)?, self.elem);
+        let [rows, columns] = self.boxes[size][side];
         let swap = self.transposed[side];
         let at = match (side, swap) {
             (0, false) => format!("%bm, {i}"),
@@ -381,7 +416,7 @@ impl Kernel {
         let load = if self.plain && u.arbitrary()? {
             format!("tiled_load %{view}")
         } else {
-            format!("async.tiled_tma_load %d{view}")
+            format!("async.tiled_tma_load %d{view}{}", ["", "2"][size])
         };
         let _ = writeln!(self.text, "%{r} = {load}[{at}]{attrs} : tile<{rows}x{columns}x{elem}>");
         if !u.ratio(1, 12)? {
@@ -394,12 +429,14 @@ impl Kernel {
     }
 
     fn product(&mut self, u: &mut Unstructured<'_>, s: &mut Scope, which: usize) -> Result<()> {
-        if !self.affords(self.elements() * u64::from(self.k)) {
+        let size = usize::from(self.other != self.k && u.arbitrary()?);
+        let depth = u64::from([self.k, self.other][size]);
+        if !self.affords(self.elements() * depth) {
             return Ok(());
         }
         let i = self.at(u, s)?;
-        let a = self.operand(u, 0, &i)?;
-        let b = self.operand(u, 1, &i)?;
+        let a = self.operand(u, 0, size, &i)?;
+        let b = self.operand(u, 1, size, &i)?;
         let mut flags: Vec<&str> = Vec::new();
         if self.transposed[0] {
             flags.push("transpose_a");
@@ -417,7 +454,7 @@ impl Kernel {
             // Both accumulators from one A and B, as two products of one tile.
             if let Some(other) = (0..s.accs.len()).find(|&o| o != which && s.accs[o].mine)
                 && u.ratio(1, 4)?
-                && self.affords(self.elements() * u64::from(self.k))
+                && self.affords(self.elements() * depth)
             {
                 let r = self.fresh();
                 let _ =
@@ -630,7 +667,14 @@ impl Kernel {
             0 | 1 => {
                 self.used.insert("s");
                 let attrs = self.attrs(u)?;
-                let _ = writeln!(self.text, "%{r} = tiled_load %s[%{x}]{attrs} : i32");
+                let semantic = if u.ratio(1, 4)? {
+                    let (semantic, scope) =
+                        (*u.choose(&["relaxed", "acquire"])?, *u.choose(&["cta", "gpu", "sys"])?);
+                    format!(" <{{mem_semantic = {semantic}, mem_scope = {scope}}}>")
+                } else {
+                    String::new()
+                };
+                let _ = writeln!(self.text, "%{r} = tiled_load %s[%{x}]{semantic}{attrs} : i32");
             }
             2 => {
                 self.used.insert("q");
@@ -772,7 +816,12 @@ impl Kernel {
             let tile = self.tile(elem);
             let _ = writeln!(self.text, "%{stored} = ftof %{v} : {tile}");
         }
-        let _ = writeln!(self.text, "tiled_store %{stored}, %{view}[%bm, %bn]{attrs}");
+        if self.explicit && u.arbitrary()? {
+            self.described.insert(view);
+            let _ = writeln!(self.text, "async.tiled_tma_store %d{view}[%bm, %bn], %{stored}{attrs}");
+        } else {
+            let _ = writeln!(self.text, "tiled_store %{stored}, %{view}[%bm, %bn]{attrs}");
+        }
         Ok(())
     }
 }

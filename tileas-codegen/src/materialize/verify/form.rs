@@ -4,14 +4,15 @@
 //! A *steady* loop (`steady`) makes steps skew..N without guards; before it a prologue, behind it an epilogue hold the
 //! groups of the missing steps under guards that their iterations exist. Both make every op of the body run exactly N
 //! times in the order the loop shows, which is what the graphs assume: copies must equal the loop's events, guards and
-//! bounds must say what the form says. Loops and branches of one origin must run alike in all agents, as far as their
-//! bounds and conditions are pure functions of parameters and induction variables. Errors: E0710, E0703.
+//! bounds must say what the form says. Loops and branches of one origin must run alike in all agents: their bounds and
+//! conditions have the same numbers ([`Canon`]). Errors: E0710, E0703.
 
-use super::linear::{Canon, Lin, at_least_zero, note};
+use super::linear::{ANYWHERE, Canon, Form, Lin, at_least_zero, local_of, note};
 use super::model::{Event, LoopInfo, Model, RegionInfo, What};
 use crate::error::Code;
 use crate::ir::{Function, Op, Opcode, Value, keys};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 
 /// Bounds of a loop.
 fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
@@ -200,20 +201,30 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
         }
 }
 
-/// Iterations of a loop in numbers that mean the same in every agent: the difference of the bounds (terms, constant)
-/// and the stride.
-type Iterations = (Vec<(u32, i64)>, i64, u32);
+/// Iterations of a loop in numbers that mean the same in every agent: the difference of the bounds and the stride. A
+/// constant number of trips has none.
+type Iterations = (Form, Option<u32>);
 
-/// The difference of the bounds and the stride; `None` where a loop with local stages does not show them.
-fn span_of(func: &Function, l: &LoopInfo) -> Option<(Lin, Option<Value>)> {
-    Some(if l.skew == 0 {
+/// Whether a loop or branch is known to run alike wherever it stands.
+enum Known<T> {
+    As(T),
+    /// It rests on what the numbers do not follow.
+    Unknown,
+}
+
+/// The difference of the bounds and the stride, in numbers of all agents. `None` where a loop with local stages does not
+/// show them.
+fn iterations(func: &Function, l: &LoopInfo, canon: &mut Canon) -> Option<Known<Iterations>> {
+    let local = local_of(func, l.op);
+    let (last, first, stride, rounded) = if l.skew == 0 {
         let [lower, upper, stride] = bounds(func, l.op)?;
-        (Lin::of(func, upper).plus(&Lin::of(func, lower), -1), Some(stride))
+        (upper, Some(lower), stride, false)
     } else {
         let n = trips(func, l).ok()?;
         let Some(v) = n.as_atom() else {
             // As many trips as that: every such loop counts as having stride 1.
-            return n.as_constant().map(|n| (Lin::constant(n), None));
+            let n = n.as_constant()?;
+            return Some(Known::As((Form::default().offset(n), None)));
         };
         // N = max((hi - lo + stride - 1) div stride, 0)
         let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
@@ -222,58 +233,83 @@ fn span_of(func: &Function, l: &LoopInfo) -> Option<(Lin, Option<Value>)> {
         let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
             return None;
         };
-        (Lin::of(func, up).plus(&Lin::of(func, stride), -1).offset(1), Some(stride))
-    })
-}
-
-/// A span in numbers of all agents; `None` where it rests on what they do not know of each other, such as a carried scalar.
-fn space(func: &Function, (span, stride): (Lin, Option<Value>), canon: &mut Canon) -> Option<Iterations> {
-    let Some(stride) = stride else { return Some((Vec::new(), span.as_constant()?, u32::MAX)) };
-    if let (Some(span), Some(step)) = (span.as_constant(), func.constant_value(stride).map(|s| s as i64))
+        (up, None, stride, true)
+    };
+    let mut read = |v: Value| canon.form(func, v, local);
+    let (Some(last), Some(step)) = (read(last), read(stride)) else { return Some(Known::Unknown) };
+    let span = match first.map(&mut read) {
+        Some(None) => return Some(Known::Unknown),
+        Some(Some(first)) => last.plus(&first, -1),
+        None if rounded => last.plus(&step, -1).offset(1),
+        None => last,
+    };
+    if let (Some(span), Some(step)) = (span.as_constant(), step.as_constant())
         && step > 0
     {
         let span = span.max(0);
-        return Some((Vec::new(), span / step + i64::from(span % step != 0), u32::MAX));
+        return Some(Known::As((Form::default().offset(span / step + i64::from(span % step != 0)), None)));
     }
-    let mut terms = Vec::new();
-    for &(v, f) in &span.terms {
-        terms.push((canon.number(func, v)?, f));
-    }
-    terms.sort_unstable();
-    Some((terms, span.constant, canon.number(func, stride)?))
+    let number = canon.number(func, stride, local);
+    Some(number.map_or(Known::Unknown, |n| Known::As((span, Some(n)))))
 }
 
 /// Loops and branches of one origin run alike in all agents.
 fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
+    let func = m.func;
     let mut canon = Canon::default();
     for &(_, v, op) in m.sends.iter().chain(&m.receives) {
-        if let Some(origin) = note(m.func, op, keys::ORIGIN) {
-            canon.sent(v, origin);
+        if let Some(origin) = note(func, op, keys::ORIGIN) {
+            canon.made(v, origin);
         }
     }
-    let mut loops: FxHashMap<i64, Iterations> = FxHashMap::default();
-    for l in &m.loops {
-        let Some(span) = span_of(m.func, l) else {
+    canon.carry(func);
+    // Clones of scalar control flow may stand in any group of a steady loop: they count where something rests on them.
+    let placed = |op: Op| local_of(func, op) != ANYWHERE;
+    let mut loops: FxHashMap<i64, (usize, Known<Iterations>)> = FxHashMap::default();
+    for l in m.loops.iter().filter(|l| placed(l.op)) {
+        let Some(here) = iterations(func, l, &mut canon) else {
             if l.skew > 0 {
                 let text = "the trip count of a loop with local stages cannot be read";
                 found.push((Code::E0710, l.op, text.into()));
             }
             continue;
         };
-        let Some(here) = space(m.func, span, &mut canon) else { continue };
-        if *loops.entry(l.origin).or_insert_with(|| here.clone()) != here {
-            let text =
-                format!("the loop op{} makes other trips in agent {} than in another", l.origin, l.agent);
-            found.push((Code::E0703, l.op, text));
+        match loops.entry(l.origin) {
+            Entry::Vacant(e) => {
+                e.insert((l.agent, here));
+            }
+            Entry::Occupied(e) => match (&e.get().1, &here) {
+                (Known::As(a), Known::As(b)) if a == b => {}
+                (Known::As(_), Known::As(_)) => {
+                    let (origin, a, b) = (l.origin, l.agent, e.get().0);
+                    let text =
+                        format!("the loop op{origin} makes other trips in agent {a} than in agent {b}");
+                    found.push((Code::E0703, l.op, text));
+                }
+                _ => {
+                    let (origin, a, b) = (l.origin, l.agent, e.get().0);
+                    let text = format!(
+                        "nothing shows that the loop op{origin} makes as many trips in agent {a} as in agent {b}"
+                    );
+                    found.push((Code::E0703, l.op, text));
+                }
+            },
         }
     }
-    let mut branches: FxHashMap<i64, u32> = FxHashMap::default();
-    for &(agent, op, origin) in &m.branches {
-        let condition = m.func.named_operand(op, "condition");
-        let Some(here) = condition.and_then(|v| canon.number(m.func, v)) else { continue };
-        if *branches.entry(origin).or_insert(here) != here {
-            let text =
-                format!("the branch op{origin} has another condition in agent {agent} than in another");
+    let mut branches: FxHashMap<i64, (usize, Option<u32>)> = FxHashMap::default();
+    for &(agent, op, origin) in m.branches.iter().filter(|b| placed(b.1)) {
+        let condition = func.named_operand(op, "condition");
+        let here = condition.and_then(|v| canon.number(func, v, local_of(func, op)));
+        let &mut (other, known) = branches.entry(origin).or_insert((agent, here));
+        if known.is_none() && other != agent || known != here {
+            let text = match known.is_some() && here.is_some() {
+                true => format!(
+                    "the branch op{origin} has another condition in agent {agent} than in agent {other}"
+                ),
+                false => format!(
+                    "nothing shows that the branch op{origin} has the same condition in agent {agent} as in agent {other}"
+                ),
+            };
             found.push((Code::E0703, op, text));
         }
     }

@@ -144,7 +144,7 @@ impl Graph {
                 let What::Region(rx) = &x.what else { continue };
                 // The pipes that the agent loads for inside.
                 let mut pipes: SmallVec<[usize; 8]> = SmallVec::new();
-                for r in (0..m.regions.len()).filter(|&r| rx.iter().any(|&x| lies_in(m, r, x))) {
+                for &r in rx.iter().flat_map(|&x| &m.below[x]) {
                     for e in &m.regions[r].events[a] {
                         if let What::Access(Engine::Load, _, Some(p)) = e.what {
                             pipes.push(p);
@@ -159,8 +159,8 @@ impl Graph {
                     for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
                         for (j, y) in others.iter().enumerate() {
                             let What::Region(ry) = &y.what else { continue };
-                            let waits = m.pipes[p].distance == 0 && ry.iter().any(|&r| waits_in(m, r, b, p));
-                            if rx == ry && waits {
+                            let waits = || ry.iter().any(|&r| waits_in(m, r, b, p));
+                            if rx == ry && m.pipes[p].distance == 0 && waits() {
                                 let leave = self.at(b, j).leave;
                                 self.edge(node, leave, 0, Why::Inner(p));
                             }
@@ -477,8 +477,7 @@ impl Graph {
 
     fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
         // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one turn each.
-        let outside =
-            |p: usize| (0..m.regions.len()).any(|r| m.regions[r].parent == Some(region) && m.around(r, p));
+        let outside = |p: usize| m.is_outside(region, p);
         let mut commits: SmallVec<[(usize, usize); 16]> = SmallVec::new();
         let mut acquires: SmallVec<[(usize, usize); 16]> = SmallVec::new();
         for (a, list) in events.iter().enumerate() {
@@ -490,19 +489,24 @@ impl Graph {
                 }
             }
         }
+        commits.sort_unstable();
+        acquires.sort_unstable();
+        let of = |list: &[(usize, usize)], p: usize| {
+            list.partition_point(|c| c.0 < p)..list.partition_point(|c| c.0 <= p)
+        };
         for (a, list) in events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 let n = self.at(a, i);
                 match e.what {
                     What::Wait(p, _) => {
-                        for &(_, c) in commits.iter().filter(|c| c.0 == p) {
+                        for &(_, c) in &commits[of(&commits, p)] {
                             let d = if outside(p) { 0 } else { m.pipes[p].distance };
                             self.edge(c, n.issue, d, Why::Full(p));
                         }
                     }
                     What::Release(p, ..) if m.pipes[p].empty.is_some() => {
                         let back = if outside(p) { 1 } else { m.pipes[p].depth - m.pipes[p].distance };
-                        for &(_, c) in acquires.iter().filter(|c| c.0 == p) {
+                        for &(_, c) in &acquires[of(&acquires, p)] {
                             self.edge(n.done, c, back, Why::Empty(p));
                         }
                     }
@@ -516,18 +520,25 @@ impl Graph {
     /// through others, has entered it.
     fn nested(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         let agents = events.len();
-        let mut loops: SmallVec<[&[usize]; 8]> = SmallVec::new();
-        for e in events.iter().flatten() {
-            if let What::Region(inner) = &e.what
-                && !loops.contains(&inner.as_slice())
-            {
-                loops.push(inner);
+        let mut loops: Vec<&[usize]> = Vec::new();
+        // By first region: where it stands in each agent. No two region ops share a region.
+        let mut places: FxHashMap<usize, SmallVec<[Option<usize>; 8]>> = FxHashMap::default();
+        for (a, list) in events.iter().enumerate() {
+            for (i, e) in list.iter().enumerate() {
+                let What::Region(inner) = &e.what else { continue };
+                let Some(&first) = inner.first() else { continue };
+                let place = places.entry(first).or_insert_with(|| {
+                    loops.push(inner);
+                    SmallVec::from_elem(None, agents)
+                });
+                place[a].get_or_insert(i);
             }
         }
         for inner in loops {
             // What each agent does inside with each pipe.
-            let mut does: SmallVec<[u8; 64]> = SmallVec::from_elem(0, m.pipes.len() * agents);
-            for r in (0..m.regions.len()).filter(|&r| inner.iter().any(|&i| lies_in(m, r, i))) {
+            let mut used: FxHashMap<usize, SmallVec<[u8; 8]>> = FxHashMap::default();
+            let mut order: SmallVec<[usize; 16]> = SmallVec::new();
+            for &r in inner.iter().flat_map(|&i| &m.below[i]) {
                 for (a, list) in m.regions[r].events.iter().enumerate() {
                     for e in list {
                         let (p, bit) = match e.what {
@@ -537,14 +548,19 @@ impl Graph {
                             What::Release(p, ..) => (p, RELEASES),
                             _ => continue,
                         };
-                        does[p * agents + a] |= bit;
+                        let does = used.entry(p).or_insert_with(|| {
+                            order.push(p);
+                            SmallVec::from_elem(0, agents)
+                        });
+                        does[a] |= bit;
                     }
                 }
             }
             // Entry (v, u): agent v waits inside for what u does there, by this pipe.
             let mut needs: SmallVec<[Option<usize>; 16]> = SmallVec::from_elem(None, agents * agents);
-            for (p, info) in m.pipes.iter().enumerate() {
-                let does = &does[p * agents..][..agents];
+            order.sort_unstable();
+            for &p in &order {
+                let (info, does) = (&m.pipes[p], &used[&p]);
                 for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))) {
                     let full = does[v] & WAITS != 0 && does[u] & COMMITS != 0;
                     let empty = info.empty.is_some() && does[v] & ACQUIRES != 0 && does[u] & RELEASES != 0;
@@ -560,9 +576,7 @@ impl Graph {
                     }
                 }
             }
-            let place = |a: usize| {
-                events[a].iter().position(|e| matches!(&e.what, What::Region(x) if x.as_slice() == inner))
-            };
+            let place = |a: usize| places[&inner[0]][a];
             for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))).filter(|(v, u)| u != v) {
                 let Some(p) = needs[v * agents + u] else { continue };
                 if let (Some(i), Some(j)) = (place(u), place(v)) {
@@ -708,22 +722,6 @@ impl Graph {
     }
 }
 
-/// Regions inside a region, itself included.
-fn below<'m>(m: &'m Model<'_>, region: usize) -> impl Iterator<Item = usize> + 'm {
-    (0..m.regions.len()).filter(move |&r| lies_in(m, r, region))
-}
-
-/// Whether a region is another one or stands inside it.
-fn lies_in(m: &Model<'_>, mut region: usize, outer: usize) -> bool {
-    while region != outer {
-        match m.regions[region].parent {
-            Some(parent) => region = parent,
-            None => return false,
-        }
-    }
-    true
-}
-
 /// What an agent does with a pipe.
 const WAITS: u8 = 1;
 const COMMITS: u8 = 2;
@@ -736,7 +734,7 @@ fn is_branch(m: &Model<'_>, e: &Event) -> bool {
 }
 
 fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&What) -> bool) -> bool {
-    below(m, region).any(|r| m.regions[r].events[agent].iter().any(|e| f(&e.what)))
+    m.below[region].iter().any(|&r| m.regions[r].events[agent].iter().any(|e| f(&e.what)))
 }
 
 fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {

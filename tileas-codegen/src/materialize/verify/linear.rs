@@ -4,7 +4,8 @@
 //! [`Canon`] numbers: two values with one number are equal whenever their regions run for the same iterations.
 //! Values that are not followed are atoms of their own, or have no number. Cost: linear in the ops followed.
 
-use crate::ir::{Attr, AttrData, Function, Op, Opcode, Sym, Value, ValueDef, keys};
+use super::order::has_work;
+use crate::ir::{Attr, AttrData, Function, Op, Opcode, Sym, Type, Value, ValueDef, keys};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -113,71 +114,341 @@ pub fn at_least_zero(func: &Function, condition: Value) -> Option<Vec<Lin>> {
     Some(out)
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Key {
-    Value(Value),
-    /// Induction variable of the loop of that origin.
-    Induction(i64),
-    /// A scalar that the op of that origin computes and that travels between agents.
-    Sent(i64),
-    /// With its attributes and what its operands are.
-    Op(Opcode, SmallVec<[(Sym, Attr); 4]>, SmallVec<[u32; 4]>, u32),
+/// Sum of numbered values times factors, sorted, without zero factors; a constant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Form {
+    terms: SmallVec<[(u32, i64); 2]>,
+    constant: i64,
 }
 
-/// Numbers for values of several agents.
+impl Form {
+    fn atom(n: u32) -> Form {
+        Form { terms: SmallVec::from_slice(&[(n, 1)]), constant: 0 }
+    }
+
+    /// `self + k · other`.
+    #[must_use]
+    pub fn plus(mut self, other: &Form, k: i64) -> Form {
+        self.constant = self.constant.saturating_add(other.constant.saturating_mul(k));
+        for &(n, f) in &other.terms {
+            match self.terms.binary_search_by_key(&n, |t| t.0) {
+                Ok(i) => self.terms[i].1 = self.terms[i].1.saturating_add(f.saturating_mul(k)),
+                Err(i) => self.terms.insert(i, (n, f.saturating_mul(k))),
+            }
+        }
+        self.terms.retain(|t| t.1 != 0);
+        self
+    }
+
+    /// `self + c`.
+    #[must_use]
+    pub fn offset(mut self, c: i64) -> Form {
+        self.constant = self.constant.saturating_add(c);
+        self
+    }
+
+    /// The number, if this is a constant.
+    pub fn as_constant(&self) -> Option<i64> {
+        self.terms.is_empty().then_some(self.constant)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// A parameter of the kernel.
+    Value(Value),
+    /// Number of the iteration of the loop of that origin.
+    Index(i64),
+    /// A scalar that the op of that origin makes, whoever has it.
+    Made(i64),
+    /// What a loop carries at the begin of an iteration, by class.
+    Carried(u32),
+    /// The same behind the loop of that origin, if it has these bounds.
+    Behind(i64, u32, [u32; 3]),
+    /// Of a branch: condition and what its arms yield.
+    Choice([u32; 3]),
+    /// With its attributes and what its operands are.
+    Op(Opcode, SmallVec<[(Sym, Attr); 4]>, SmallVec<[u32; 4]>, u32),
+    /// What is no single number.
+    Sum(Form),
+}
+
+/// A scalar that a loop carries.
+struct Slot {
+    param: Value,
+    init: Value,
+    next: Value,
+    /// Local stage in which the next value is made.
+    local: i64,
+}
+
+/// Numbers for values of several agents: those with one number are equal in every iteration of the regions around.
+///
+/// Loops with local stages count steps; a value of theirs is what it is in the iteration that its group runs, and what they
+/// hand from group to group is traced to the group that made it. Scalars that loops carry are of one class as long as
+/// nothing shows that they differ: they begin alike and go on alike (partition refinement). Copies of a loop body
+/// are not looked at; [`super::form`] compares them with the loop.
 #[derive(Default)]
 pub struct Canon {
     numbers: FxHashMap<Key, u32>,
-    known: FxHashMap<Value, Option<u32>>,
+    /// By value and local stage.
+    known: FxHashMap<(Value, i64), Option<Form>>,
+    made: FxHashMap<Value, i64>,
+    /// Class of a carried scalar; `None`: it rests on what is not followed.
+    classes: FxHashMap<Value, Option<u32>>,
+}
+
+/// Ops followed from one value, at most: what is deeper has no number.
+const FUEL: u32 = 256;
+
+/// The `n`-th value that region `r` of an op yields.
+fn yielded(func: &Function, op: Op, r: usize, n: usize) -> Option<Value> {
+    let end = func.last_op(func.op_block_at(op, r)?)?;
+    func.operands(end).get(n).copied()
+}
+
+fn is_skewed(func: &Function, l: Op) -> bool {
+    func.discardable(l).get(keys::SKEW).is_some()
+}
+
+/// Nothing tells in which local stage an op stands: it is cloned wherever it is needed.
+pub const ANYWHERE: i64 = i64::MIN;
+
+/// The local stage in which an op stands.
+pub fn local_of(func: &Function, op: Op) -> i64 {
+    let (mut at, mut top) = (Some(op), op);
+    while let Some(op) = at.filter(|&op| !is_skewed(func, op)) {
+        if let Some(k) = note(func, op, keys::LOCAL) {
+            return k;
+        }
+        (at, top) = (func.op_parent(op), op);
+    }
+    let cloned =
+        at.is_some() && !func.regions(top).is_empty() && !is_guard(func, top) && !has_work(func, top);
+    if cloned { ANYWHERE } else { 0 }
+}
+
+/// Whether a branch is a guard of a rolled loop: neither a branch of the kernel nor of a copy.
+fn is_guard(func: &Function, op: Op) -> bool {
+    func.opcode(op) == Opcode::If
+        && note(func, op, keys::ORIGIN).is_none()
+        && note(func, op, keys::OF).is_none()
 }
 
 impl Canon {
-    /// The number of a value; `None` for what is not a pure function of parameters and induction variables.
-    pub fn number(&mut self, func: &Function, v: Value) -> Option<u32> {
-        self.follow(func, v, 64)
+    /// Says that a value is what the op of that origin makes, in every agent that has it.
+    pub fn made(&mut self, v: Value, origin: i64) {
+        self.made.insert(v, origin);
     }
 
-    /// Says that a value is what the op of that origin computes, in every agent that has it.
-    pub fn sent(&mut self, v: Value, origin: i64) {
-        let next = self.numbers.len() as u32;
-        let n = *self.numbers.entry(Key::Sent(origin)).or_insert(next);
-        self.known.insert(v, Some(n));
-    }
-
-    fn follow(&mut self, func: &Function, v: Value, fuel: u32) -> Option<u32> {
-        if let Some(&n) = self.known.get(&v) {
-            return n;
-        }
-        let key = self.key(func, v, fuel.checked_sub(1)?);
-        let n = key.map(|k| {
-            let next = self.numbers.len() as u32;
-            *self.numbers.entry(k).or_insert(next)
-        });
-        self.known.insert(v, n);
-        n
-    }
-
-    fn key(&mut self, func: &Function, v: Value, fuel: u32) -> Option<Key> {
-        match func.value_def(v) {
-            ValueDef::Param(b, n) => match func.block_parent(b) {
-                None => Some(Key::Value(v)),
-                Some(l) => {
-                    // Rolled and peeled loops count steps, not iterations.
-                    let plain = n == 0 && func.discardable(l).get(keys::SKEW).is_none();
-                    plain.then(|| note(func, l, keys::ORIGIN).map(Key::Induction)).flatten()
-                }
-            },
-            ValueDef::Result(op, n) => {
-                use crate::ir::opcodes::Traits;
-                if !func.opcode(op).has(Traits::PURE) || !func.regions(op).is_empty() {
-                    return None;
-                }
-                let mut args = SmallVec::new();
-                for &x in func.operands(op) {
-                    args.push(self.follow(func, x, fuel)?);
-                }
-                Some(Key::Op(func.opcode(op), func.inherent(op).iter().collect(), args, n))
+    /// Finds the classes of what loops carry.
+    pub fn carry(&mut self, func: &Function) {
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut first: FxHashMap<(Option<i64>, Type), u32> = FxHashMap::default();
+        func.walk(func.entry(), &mut |l| {
+            let body = func.op_block_at(l, 0).filter(|_| func.opcode(l) == Opcode::For);
+            let params = body.map_or(&[][..], |b| func.block_params(b));
+            for (n, &param) in params.iter().skip(1).enumerate() {
+                let Some(&init) = func.named_segment(l, "inits").get(n) else { continue };
+                let next = yielded(func, l, 0, n).filter(|_| func.value_data(param).as_scalar().is_some());
+                let Some(next) = next else { continue };
+                let local = func.defining_op(next).map_or(0, |d| local_of(func, d));
+                let count = first.len() as u32;
+                let key = (note(func, l, keys::ORIGIN), func.value_type(param));
+                self.classes.insert(param, Some(*first.entry(key).or_insert(count)));
+                slots.push(Slot { param, init, next, local });
             }
+        });
+        let (mut next_class, mut before) = (first.len() as u32, (first.len(), slots.len()));
+        loop {
+            self.known.clear();
+            let mut split: FxHashMap<[u32; 3], u32> = FxHashMap::default();
+            let mut new: Vec<Option<u32>> = Vec::with_capacity(slots.len());
+            for s in &slots {
+                let class = self.classes[&s.param];
+                let begin = class.and_then(|_| self.number(func, s.init, 0));
+                let goes_on = begin.and_then(|_| self.number(func, s.next, s.local));
+                let key = class.zip(begin).zip(goes_on).map(|((c, b), g)| [c, b, g]);
+                new.push(key.map(|key| {
+                    *split.entry(key).or_insert_with(|| {
+                        next_class += 1;
+                        next_class - 1
+                    })
+                }));
+            }
+            for (s, class) in slots.iter().zip(&new) {
+                self.classes.insert(s.param, *class);
+            }
+            let now = (split.len(), new.iter().flatten().count());
+            if std::mem::replace(&mut before, now) == now {
+                break;
+            }
+        }
+        self.known.clear();
+    }
+
+    /// The number of a value, as a group of that local stage sees it; `None` for what is not followed.
+    pub fn number(&mut self, func: &Function, v: Value, local: i64) -> Option<u32> {
+        let form = self.form(func, v, local)?;
+        Some(self.number_of(form))
+    }
+
+    /// The value as a sum of numbers.
+    pub fn form(&mut self, func: &Function, v: Value, local: i64) -> Option<Form> {
+        self.follow(func, v, local, FUEL)
+    }
+
+    fn intern(&mut self, key: Key) -> u32 {
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry(key).or_insert(next)
+    }
+
+    fn atom(&mut self, key: Key) -> Form {
+        Form::atom(self.intern(key))
+    }
+
+    fn number_of(&mut self, form: Form) -> u32 {
+        match form.terms.as_slice() {
+            [(n, 1)] if form.constant == 0 => *n,
+            _ => self.intern(Key::Sum(form)),
+        }
+    }
+
+    fn follow(&mut self, func: &Function, v: Value, local: i64, fuel: u32) -> Option<Form> {
+        if let Some(known) = self.known.get(&(v, local)) {
+            return known.clone();
+        }
+        let fuel = fuel.checked_sub(1)?;
+        let found = match func.value_def(v) {
+            ValueDef::Param(b, n) => match func.block_parent(b) {
+                None => Some(self.atom(Key::Value(v))),
+                Some(l) if n == 0 => self.induction(func, l, local, fuel),
+                Some(l) if is_skewed(func, l) => self.handed(func, v, local, fuel),
+                Some(_) => self.carried(v),
+            },
+            ValueDef::Result(op, n) => self.result(func, v, (op, n), local, fuel),
+        };
+        self.known.insert((v, local), found.clone());
+        found
+    }
+
+    fn carried(&mut self, param: Value) -> Option<Form> {
+        let class = self.classes.get(&param).copied().flatten()?;
+        Some(self.atom(Key::Carried(class)))
+    }
+
+    /// The induction variable of a loop, or the step of one with local stages.
+    fn induction(&mut self, func: &Function, l: Op, local: i64, fuel: u32) -> Option<Form> {
+        let index = self.atom(Key::Index(note(func, l, keys::ORIGIN)?));
+        if is_skewed(func, l) {
+            return (local != ANYWHERE).then(|| index.offset(local));
+        }
+        let lower = self.follow(func, func.named_operand(l, "lower")?, local, fuel)?;
+        let step = self.follow(func, func.named_operand(l, "step")?, local, fuel)?;
+        Some(match step.as_constant() {
+            Some(s) => lower.plus(&index, s),
+            None => {
+                let args = smallvec::smallvec![self.number_of(index), self.number_of(step)];
+                lower.plus(&self.atom(Key::Op(Opcode::Muli, SmallVec::new(), args, 0)), 1)
+            }
+        })
+    }
+
+    /// What a loop with local stages hands from step to step: what a group before made in this iteration, or what the one
+    /// before it ended with.
+    fn handed(&mut self, func: &Function, v: Value, local: i64, fuel: u32) -> Option<Form> {
+        let (mut param, mut delay) = (v, 1);
+        let made = loop {
+            let ValueDef::Param(b, n) = func.value_def(param) else { return None };
+            let next = yielded(func, func.block_parent(b)?, 0, (n as usize).checked_sub(1)?)?;
+            if next == param {
+                return self.carried(param);
+            }
+            match func.value_def(next) {
+                ValueDef::Param(c, m) if c == b && m > 0 && delay < i64::from(FUEL) => {
+                    (param, delay) = (next, delay + 1);
+                }
+                _ => break next,
+            }
+        };
+        if local == ANYWHERE {
+            return None;
+        }
+        let from = func.defining_op(made).map_or(0, |d| local_of(func, d));
+        match delay - (local - from) {
+            0 => self.follow(func, made, from, fuel),
+            1 => self.carried(param),
+            _ => None,
+        }
+    }
+
+    fn result(
+        &mut self,
+        func: &Function,
+        v: Value,
+        (op, n): (Op, u32),
+        local: i64,
+        fuel: u32,
+    ) -> Option<Form> {
+        use crate::ir::opcodes::Traits;
+        if let Some(&origin) = self.made.get(&v) {
+            return Some(self.atom(Key::Made(origin)));
+        }
+        let at = n as usize;
+        let origin = note(func, op, keys::ORIGIN);
+        let whole = func.value_data(v).as_scalar().is_some_and(|s| !s.is_float());
+        let operand = |c: &mut Canon, k: usize| c.follow(func, *func.operands(op).get(k)?, local, fuel);
+        match func.opcode(op) {
+            Opcode::For => {
+                let param = *func.block_params(func.op_block_at(op, 0)?).get(at + 1)?;
+                let class = self.classes.get(&param).copied().flatten()?;
+                let mut bounds = [0; 3];
+                // Those of loops with local stages are compared by themselves.
+                if !is_skewed(func, op) {
+                    for (k, bound) in bounds.iter_mut().enumerate() {
+                        let form = operand(self, k)?;
+                        *bound = self.number_of(form);
+                    }
+                }
+                Some(self.atom(Key::Behind(origin?, class, bounds)))
+            }
+            // Behind a prologue or epilogue there is what was before it, some iterations on.
+            Opcode::If if note(func, op, keys::OF).is_some() => {
+                self.follow(func, yielded(func, op, 1, at)?, local, fuel)
+            }
+            Opcode::If if is_guard(func, op) => {
+                let local = local_of(func, op);
+                self.follow(func, yielded(func, op, 0, at)?, local, fuel)
+            }
+            Opcode::If => {
+                let condition = operand(self, 0)?;
+                let mut parts = [self.number_of(condition), 0, 0];
+                for r in 0..2 {
+                    let form = self.follow(func, yielded(func, op, r, at)?, local, fuel)?;
+                    parts[r + 1] = self.number_of(form);
+                }
+                Some(self.atom(Key::Choice(parts)))
+            }
+            // What an agent makes by itself: nobody else makes it.
+            _ if origin.is_some() => Some(self.atom(Key::Made(origin?))),
+            Opcode::Constant if whole && func.constant_value(v).is_some() => {
+                Some(Form::default().offset(func.constant_value(v)? as i64))
+            }
+            Opcode::Addi if whole => Some(operand(self, 0)?.plus(&operand(self, 1)?, 1)),
+            Opcode::Subi if whole => Some(operand(self, 0)?.plus(&operand(self, 1)?, -1)),
+            o if o.has(Traits::PURE) && func.regions(op).is_empty() => {
+                let mut args: SmallVec<[u32; 4]> = SmallVec::new();
+                for k in 0..func.operands(op).len() {
+                    let form = operand(self, k)?;
+                    if let (Opcode::Muli, Some(c), true) = (o, form.as_constant(), whole) {
+                        let other = operand(self, 1 - k.min(1))?;
+                        return Some(Form::default().plus(&other, c));
+                    }
+                    args.push(self.number_of(form));
+                }
+                Some(self.atom(Key::Op(o, func.inherent(op).iter().collect(), args, n)))
+            }
+            _ => None,
         }
     }
 }

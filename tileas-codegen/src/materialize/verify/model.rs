@@ -122,6 +122,10 @@ pub struct Model<'a> {
     pub threads: Vec<i64>,
     /// Regions; 0 is the kernel body.
     pub regions: Vec<RegionInfo>,
+    /// By region: it and all regions inside it.
+    pub below: Vec<SmallVec<[usize; 4]>>,
+    /// By pipe: the regions in which it is acquired.
+    acquired: Vec<SmallVec<[usize; 2]>>,
     /// Complaints.
     pub errors: Vec<CodegenError>,
     by_key: FxHashMap<(i64, usize), usize>,
@@ -204,6 +208,8 @@ impl<'a> Model<'a> {
             pipes: Vec::with_capacity(16),
             threads: Vec::new(),
             regions: Vec::with_capacity(8),
+            below: Vec::new(),
+            acquired: Vec::new(),
             errors: Vec::new(),
             by_key: FxHashMap::default(),
             pipe_of: FxHashMap::default(),
@@ -254,7 +260,28 @@ impl<'a> Model<'a> {
                 m.walk(a, b, 0, 0);
             }
         }
+        m.index();
         m
+    }
+
+    /// Lists what is asked for over and over.
+    fn index(&mut self) {
+        self.below = vec![SmallVec::new(); self.regions.len()];
+        self.acquired = vec![SmallVec::new(); self.pipes.len()];
+        for r in 0..self.regions.len() {
+            let mut at = Some(r);
+            while let Some(outer) = at {
+                self.below[outer].push(r);
+                at = self.regions[outer].parent;
+            }
+            for e in self.regions[r].events.iter().flatten() {
+                if let What::Acquire(p) = e.what
+                    && self.acquired[p].last() != Some(&r)
+                {
+                    self.acquired[p].push(r);
+                }
+            }
+        }
     }
 
     /// Gives the memory of what was traced back.
@@ -638,10 +665,14 @@ impl<'a> Model<'a> {
 
     /// Whether a region is the home of a pipe that is also used right outside of it: before and after the loop.
     pub fn around(&self, region: usize, pipe: usize) -> bool {
-        let acquires = |r: usize| {
-            self.regions[r].events.iter().flatten().any(|e| matches!(e.what, What::Acquire(p) if p == pipe))
-        };
+        let acquires = |r: usize| self.acquired[pipe].contains(&r);
         self.pipes[pipe].distance > 0 && acquires(region) && self.regions[region].parent.is_some_and(acquires)
+    }
+
+    /// Whether a pipe is used right outside of its home, in this region.
+    pub fn is_outside(&self, region: usize, pipe: usize) -> bool {
+        let inside = |&r: &usize| self.regions[r].parent == Some(region) && self.around(r, pipe);
+        self.acquired[pipe].iter().any(inside)
     }
 
     /// Upper bound on the executions of a region per kernel.

@@ -2,9 +2,9 @@
 //!
 //! The graphs prove that conflicting accesses are ordered by *some* path; this module checks that each pipe does what
 //! it says: its producer writes every buffer it hands over, after the acquire, and at least once before the commit;
-//! each consumer reaches every buffer between wait and release and not after the release; slots are selected by the
-//! iterator of a pipe that advances with it; writes of threads for an asynchronous reader are published. A pipe with an
-//! iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
+//! each consumer reaches every buffer between wait and release, or in a region before, and not after the release; slots
+//! are selected by the iterator of a pipe that advances with it; writes of threads for an asynchronous reader are
+//! published. A pipe with an iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
 //! Cost: pipes × accesses of their homes.
 
 use super::model::{Engine, Event, Model, Touch, What};
@@ -135,7 +135,10 @@ fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
                 // What a load writes belongs to the pipe it completes on.
                 let mine = engine != Engine::Load || completes == Some(p);
                 let before_end = at < w.close || engine == Engine::Load;
-                if at > w.open && before_end && mine && (t.writes || !w.produce) {
+                // What a consumer read in a region before its wait was handed over by a pipe in there; it waits for the
+                // last version and gives the slot back. The graphs tell whether that order holds.
+                let nested = !w.produce && matches!(top.what, What::Region(_)) && at < w.open;
+                if (at > w.open || nested) && before_end && mine && (t.writes || !w.produce) {
                     inside = true;
                 }
                 let late = !w.produce && at > w.close;
