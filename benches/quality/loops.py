@@ -12,7 +12,7 @@ import json
 import random
 import sys
 
-FAMILIES = ["gemm", "attention", "elementwise", "layered", "rigid", "grouped", "planted", "pinned"]
+FAMILIES = ["gemm", "attention", "elementwise", "layered", "rigid", "grouped", "planted", "pinned", "woven"]
 UNITS = {
     "xu": 2, "fp32x2": 4, "fma": 6, "dual_alu": 7, "lsu": 8, "tc_and_mma": 11, "tma": 12,
     "smem_rd": 15, "smem_wr": 16, "tmem_rd": 17, "tmem_wr": 18, "mma": 19,
@@ -351,6 +351,24 @@ def pinned(rng, size, name):
         lengths.append(rng.randint(2, 6))
     circuits(rng, loop, interval, starts, lengths, 0)
     dependences(rng, loop, interval, starts, size, 12)
+    loop.name += f"/opt={interval}"
+    return loop
+
+
+def woven(rng, size, name):
+    """Pinned, with longer recurrences, and dependences from every op on the ones shortly before: most ops are one recurrence."""
+    loop, interval, starts = tiling(rng, name, size, 1, rng.choice([4, 16, 48]), 0, 0)
+    lengths = []
+    share = rng.uniform(0.2, 0.95)
+    while sum(lengths) < share * size:
+        lengths.append(rng.choice([2, 3, 4, 6, 10, 20]))
+    circuits(rng, loop, interval, starts, lengths, 0)
+    order = sorted(range(size), key=lambda a: (starts[a], a))
+    for k in range(1, size):
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            a, b = order[rng.randrange(max(0, k - 12), k)], order[k]
+            if starts[b] > starts[a]:
+                loop.edge(a, b, min(loop.ops[a]["latency"], starts[b] - starts[a]))
     loop.name += f"/opt={interval}"
     return loop
 

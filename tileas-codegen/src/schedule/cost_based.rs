@@ -181,7 +181,7 @@ impl CostBased {
         self.budget = match u64::from(g.n) {
             n if n > FULL_BUDGET => {
                 let once = (options.exact_steps / n).saturating_mul(FULL_BUDGET);
-                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 2))
+                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 4))
             }
             _ => options.exact_steps,
         };

@@ -200,7 +200,8 @@ impl Bounds {
             }
         }
         let largest = (0..m).max_by_key(|&a| (self.area[model.component[a] as usize], m - a));
-        let still = if model.rooted != u32::MAX { model.rooted } else { largest.map_or(0, |a| model.component[a]) };
+        let still =
+            if model.rooted != u32::MAX { model.rooted } else { largest.map_or(0, |a| model.component[a]) };
         self.early.clear();
         self.late.clear();
         for a in 0..m {
@@ -691,7 +692,9 @@ impl Bounds {
             }
             // What lies between the outer gaps counts half.
             let inner = (p.last.0 - p.first.1) as u64 / 2;
-            let room = (p.first.1 - low + 1) as u64 + (high - p.last.0 + 1) as u64 + if p.count > 1 { inner } else { 0 };
+            let room = (p.first.1 - low + 1) as u64
+                + (high - p.last.0 + 1) as u64
+                + if p.count > 1 { inner } else { 0 };
             let weight = u64::from(self.weight[k as usize]);
             let better = |&(r, w, _): &(u64, u64, u32)| match (room * w).cmp(&(r * weight)) {
                 std::cmp::Ordering::Equal => random.next() & 3 == 0,
@@ -796,7 +799,16 @@ impl Bounds {
         }
         let end = self.parting.len() as u32;
         let (trail, open) = (self.trail.len() as u32, self.open_len as u32);
-        Some(Level { trail, open, pair: NOBODY, cut: (0, 0), front: true, done: from == end, next: from, end })
+        Some(Level {
+            trail,
+            open,
+            pair: NOBODY,
+            cut: (0, 0),
+            front: true,
+            done: from == end,
+            next: from,
+            end,
+        })
     }
 
     /// The only gap of a soft pair.

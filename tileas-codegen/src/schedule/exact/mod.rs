@@ -265,14 +265,12 @@ impl Exact {
             return Answer::Refuted;
         }
         let m = self.model.ops.len();
-        self.early.clear();
         let mut answer = Answer::Unknown;
         if least == ii && g.n > WINDOWS_ABOVE {
             let mut share = *budget - *budget / WINDOWS_PART;
             *budget -= share;
-            answer = self.bounds.solve(&self.model, ims, guide, u64::from(ii), &mut share);
+            answer = self.search_windows(ims, guide, &mut share);
             *budget += share;
-            self.early.extend_from_slice(&self.bounds.early);
         }
         if answer == Answer::Unknown {
             answer = self.order.solve(&self.model, ims, least, guide, budget);
@@ -289,6 +287,14 @@ impl Exact {
             rrt.place(Node::from_u32(u as u32), t);
         }
         Answer::Found
+    }
+
+    /// Search over orders with a window per op, on the model at hand; the starts of a success are in `early`.
+    fn search_windows(&mut self, ims: &Ims, guide: Option<(&[i64], u32)>, budget: &mut u64) -> Answer {
+        let answer = self.bounds.solve(&self.model, ims, guide, self.model.ii.into(), budget);
+        self.early.clear();
+        self.early.extend_from_slice(&self.bounds.early);
+        answer
     }
 
     fn clear_table(&mut self, rrt: &mut Rrt) {

@@ -724,6 +724,62 @@ mod tests {
         (a, ims.start.clone())
     }
 
+    /// What the search with a window per op says at one II, and starts if there are some.
+    fn windows_answer(p: &Problem, ii: u32) -> (Answer, Vec<i64>) {
+        let (mut g, mut ims, mut closure) = (Graph::default(), Ims::default(), Closure::default());
+        let (mut rrt, mut exact) = (Rrt::default(), Exact::default());
+        assert!(g.build(p));
+        closure.clear();
+        let tight = p.edges().values().any(|e| e.from == e.to && e.latency > (ii * e.distance) as i32);
+        let fits = !tight
+            && closure.build(&g, ii)
+            && ims.prepare(p, &g, ii.into(), None)
+            && rrt.reset(p, ii, 0).is_ok()
+            && exact.model.build(&g, &closure, &rrt, &ims, ii)
+            && exact.model.merge_rigid();
+        if !fits {
+            return (Answer::Refuted, Vec::new());
+        }
+        let answer = exact.search_windows(&ims, None, &mut 50_000);
+        if answer == Answer::Found {
+            assert!(exact.extend(&g, &mut ims, ii), "what the windows allow extends to all ops");
+        }
+        (answer, ims.start.clone())
+    }
+
+    #[test]
+    fn windows_agree_with_brute_force() {
+        let mut rng = Rng::new(9);
+        let (mut found, mut refuted, mut unknown) = (0, 0, 0);
+        for case in 0..900 {
+            let p = small(&mut rng);
+            let grouped = p.nodes().any(|n| p.group(n).is_some());
+            if grouped || !p.check(&Default::default()).is_empty() {
+                continue;
+            }
+            for ii in 1..=if p.num_nodes() > 4 { 5 } else { 8 } {
+                let (a, starts) = windows_answer(&p, ii);
+                match a {
+                    Answer::Unknown => unknown += 1,
+                    Answer::Found => {
+                        found += 1;
+                        let rows: Vec<u32> = starts.iter().map(|t| (t % i64::from(ii)) as u32).collect();
+                        assert!(!too_full(&p, &rows, ii), "case {case} at {ii}");
+                        assert!(stages_exist(&p, &rows, ii as i32), "case {case} at {ii}");
+                    }
+                    Answer::Refuted => {
+                        refuted += 1;
+                        assert!(!feasible(&p, ii), "case {case} at {ii}");
+                    }
+                }
+            }
+        }
+        assert!(
+            found > 300 && refuted > 300 && unknown < (found + refuted) / 8,
+            "{found} {refuted} {unknown}"
+        );
+    }
+
     #[test]
     fn agrees_with_brute_force() {
         let mut rng = Rng::new(7);
