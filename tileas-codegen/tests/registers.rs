@@ -141,8 +141,11 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     // cannot hide another one.
     const MORE: &[&str] = &[
         "execute/fence_through_other_pipe",
+        "execute/read_inside_only",
         "execute/skew_arm_rings",
         "execute/slices_have_no_stage",
+        "execute/stores_apart_skewed",
+        "execute/stores_overlap",
         "execute/tma_load_written",
         "execute/token_in_place",
         "kernels/far_coordinate",
