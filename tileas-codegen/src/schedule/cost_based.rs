@@ -51,7 +51,7 @@ const KEPT_PART: u64 = 64;
 /// Eighths of the steps that tabu search gets.
 const TABU_EIGHTHS: u64 = 4;
 /// The same above [`FULL_BUDGET`] ops, where exact search seldom ends.
-const TABU_EIGHTHS_LARGE: u64 = 5;
+const TABU_EIGHTHS_LARGE: u64 = 6;
 /// Parts in which it uses them.
 const TABU_SLICES: u64 = 10;
 /// The same above [`FULL_BUDGET`] ops: a part is a small number of moves there.
@@ -181,7 +181,7 @@ impl CostBased {
         self.budget = match u64::from(g.n) {
             n if n > FULL_BUDGET => {
                 let once = (options.exact_steps / n).saturating_mul(FULL_BUDGET);
-                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 4))
+                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 2))
             }
             _ => options.exact_steps,
         };
@@ -292,7 +292,7 @@ impl CostBased {
             match self.order_at(p, g, o, ii, ii, None, &mut share) {
                 Answer::Found => return self.finish_at(p, g, o, ii).then_some(ii),
                 Answer::Refuted if ii < cap => self.proven += 1,
-                _ => return None,
+                _ => break,
             }
         }
         None
@@ -400,10 +400,14 @@ impl CostBased {
         let before = found;
         let mut found = found;
         let mut tabu_left = std::mem::take(&mut self.tabu_left);
+        let part = if is_large(g) { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
+        let before_orders = self.spent;
+        found = self.order(p, g, o, found, self.budget / part);
+        if is_large(g) {
+            tabu_left = tabu_left.saturating_sub(self.spent - before_orders);
+        }
         let first = tabu_left / 2;
         tabu_left -= first;
-        let part = if is_large(g) { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
-        found = self.order(p, g, o, found, self.budget / part);
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
         }

@@ -26,7 +26,7 @@ use super::model::{Model, Piece};
 /// Pairs of the largest problem.
 const MOST: usize = 1 << 16;
 /// Pairs looked at for one step.
-const LOOKS: u64 = 16;
+const LOOKS: u64 = 12;
 /// Dead ends before the first restart; each run may have a third more than the one before.
 const FIRST_RUN: u64 = 100;
 /// No bound.

@@ -266,7 +266,7 @@ impl Exact {
         }
         let m = self.model.ops.len();
         let mut answer = Answer::Unknown;
-        if least == ii && g.n > WINDOWS_ABOVE {
+        if least == ii && g.n > WINDOWS_ABOVE && self.model.entangled() {
             let mut share = *budget - *budget / WINDOWS_PART;
             *budget -= share;
             answer = self.search_windows(ims, guide, &mut share);

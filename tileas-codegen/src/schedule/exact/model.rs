@@ -19,6 +19,10 @@ use cranelift_entity::EntityRef;
 
 /// Largest II modelled.
 pub(super) const MAX_ROWS: u32 = 4096;
+/// Ops, those without slack merged, up to which a model counts as entangled whatever holds them.
+const FEW: usize = 128;
+/// One part in this many of the ops in one component makes a model entangled.
+const ENTANGLED: u64 = 4;
 /// Words of a set of ops.
 pub(super) const SET: usize = MAX_OPS / 64;
 
@@ -254,6 +258,16 @@ impl Model {
         self.piece_of.truncate(n);
         std::mem::swap(&mut self.pieces, &mut self.merged);
         fits
+    }
+
+    /// Whether a search with a window per op is worth its steps: the ops are few, or recurrences hold a good part of them in
+    /// one component, so that windows are narrow.
+    pub fn entangled(&mut self) -> bool {
+        self.shares.clear();
+        self.shares.resize(self.components, 0);
+        self.component.iter().for_each(|&c| self.shares[c as usize] += 1);
+        let largest = self.shares.iter().copied().max().unwrap_or(0);
+        self.ops.len() <= FEW || largest * ENTANGLED >= self.ops.len() as u64
     }
 
     /// What only the exact search needs: collisions of pairs.
