@@ -214,17 +214,23 @@ fn block_tokens(
         let (x, y) = (&accesses[i], &accesses[j]);
         let to = (y.key.agent, y.item, Sync::wait_point(y.key));
         let most = i64::from(across);
-        let complete = completions(&sync, x, y, found)?;
-        let ordered = |s: &Sync<'_>, found: &[PipeData]| match crosses_proxies(x, y) {
-            true => fenced(s, found, x, y, most),
-            false => complete
-                .iter()
-                .any(|&(agent, item, point)| s.distance((agent, item, point), to).is_some_and(|d| d <= most)),
-        };
-        if ordered(&sync, found) {
+        let mut complete = completions(&sync, x, y, found)?;
+        let ordered =
+            |s: &Sync<'_>, found: &[PipeData], complete: &[(Agent, Op, Point)]| match crosses_proxies(x, y) {
+                true => fenced(s, found, x, y, most),
+                false => complete.iter().any(|&from| s.distance(from, to).is_some_and(|d| d <= most)),
+            };
+        if ordered(&sync, found, &complete) {
             continue;
         }
         added = true;
+        if !across && x.key.class == Class::Tma && wait_sooner(found, &mut sync, x, y, &complete) {
+            // Where the load is known to be complete has moved.
+            complete = completions(&sync, x, y, found)?;
+            if ordered(&sync, found, &complete) {
+                continue;
+            }
+        }
         // Who gives the token: the agent that knows the access to be complete.
         let (agent, item, point) = complete[0];
         let class = if point == Point::Stored { Class::Bulk } else { Class::Sync };
@@ -251,7 +257,7 @@ fn block_tokens(
             let last = if own { sync.latest(&[y.item, item]).unwrap_or(item) } else { y.item };
             add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
         }
-        if !ordered(&sync, found) {
+        if !ordered(&sync, found, &complete) {
             let loc = func.op_loc(y.touched.op);
             return Err(CodegenError::new(
                 Code::E0606,
@@ -359,6 +365,40 @@ fn completions(
         .note(sync.loc(x.touched.op), "loaded here"));
     }
     Ok(out)
+}
+
+/// Has the agent of the second access wait for the tile of a TMA load in front of that access, if it waits for it anyway, but
+/// later: a token from there could not come in time. Whether it does now.
+fn wait_sooner(
+    found: &mut [PipeData],
+    sync: &mut Sync<'_>,
+    x: &Access,
+    y: &Access,
+    complete: &[(Agent, Op, Point)],
+) -> bool {
+    let begin = (y.key.agent, y.item, Point::First);
+    let late =
+        |&at: &(Agent, Op, Point)| at.0 == y.key.agent && sync.distance(begin, at).is_some_and(|d| d <= 0);
+    if !complete.iter().any(late) {
+        return false;
+    }
+    let mut moved = false;
+    for p in found.iter_mut() {
+        if p.tx == 0
+            || p.home != sync.block
+            || !(p.events.contains(&x.touched.op) || p.events.contains(&x.item))
+        {
+            continue;
+        }
+        let waits = p.consumers.iter_mut().filter(|c| c.key.agent == y.key.agent && !c.waits.is_empty());
+        for c in waits.filter(|c| c.key.class == Class::Sync) {
+            // Of items that start together the first in the list counts.
+            c.waits.insert(0, y.item);
+            moved = true;
+        }
+        sync.pipe(p);
+    }
+    moved
 }
 
 /// Adds a token from `giver` after its item to `waiter` before its item, or after it with `at_end`.
