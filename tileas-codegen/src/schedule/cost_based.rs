@@ -4,22 +4,21 @@
 //! [`FailureReport`]. At each II the rungs of the ladder are tried in order (see `ladder`); a success is compacted (fewest
 //! stages first, then lifetimes). II goes up one by one to 256; above, in doubling steps until a success, then down
 //! again, since feasibility of a heuristic is not monotone; before that, long intervals are asked for by the search over
-//! orders, whose cost does not grow with them. Loops of more than [`FULL_BUDGET`] ops begin with exact search at the bound and go
-//! up with the cheap rungs only. What is left of the budget of tabu and exact search goes
-//! downwards from a success that is above the proven bound, and the search over orders refutes what is left below it.
+//! orders, whose cost does not grow with them. Loops of more than [`FULL_BUDGET`] ops begin with that search and the one over rows at
+//! the bound, and go up with the cheap rungs only. What is left of the budget goes downwards from a success that is above
+//! the proven bound (see `down`).
 //!
 //! Guarantee: legal starts with bound ≤ II ≤ cap. Deterministic: budgets count placements. Fails when the cap is below
 //! the bound, when every attempt does, or when the step limit of the region is used up. Source: spec pages 3 and 4.
 
 use super::analysis::{ConflictRow, FailureReport, ResourceRef};
 use super::budget::Allowance;
-use super::closure::{Closure, MAX_OPS};
+use super::closure::Closure;
 use super::compact::{self, Compact};
 use super::driver::Driver;
-use super::exact::{Answer, Exact};
+use super::exact::Exact;
 use super::graph::Graph;
 use super::ims::{Ims, Outcome, Priority};
-use super::ladder::setup_steps;
 use super::lifetime::Lifetime;
 use super::options::{IiSearch, Rung, ScheduleOptions};
 use super::packing::Packing;
@@ -43,38 +42,17 @@ const DOWNWARD_FAILURES: u32 = 2;
 const WITHOUT_SHIFT: u32 = 32;
 /// Ops up to which a loop gets all of `exact-steps`; larger ones get less, since their steps take longer
 /// and their II is searched for in more places.
-const FULL_BUDGET: u64 = 64;
+pub(super) const FULL_BUDGET: u64 = 64;
+/// The square of this by that of the ops is what they get of it where that is less: setting up a search costs that much.
+const LARGE: u64 = 96;
 /// The arms get at most one part in this many of what is allowed.
 const ARMS_PART: u64 = 8;
 /// One part in this many is kept for what follows the search.
 const KEPT_PART: u64 = 64;
 /// Eighths of the steps that tabu search gets.
 const TABU_EIGHTHS: u64 = 4;
-/// The same above [`FULL_BUDGET`] ops, where exact search seldom ends.
-const TABU_EIGHTHS_LARGE: u64 = 6;
-/// Parts in which it uses them.
-const TABU_SLICES: u64 = 10;
-/// The same above [`FULL_BUDGET`] ops: a part is a small number of moves there.
-const TABU_SLICES_LARGE: u64 = 5;
-/// Above [`FULL_BUDGET`] ops one part in this many of all steps goes to exact search at the bound.
-const EXACT_FIRST: u64 = 4;
-/// On the way down an II gets one part in this many of the steps of exact search that are left.
-const TIGHTEN: u64 = 3;
-/// Parts of the budget that the search over orders gets: before everything else below a success, and after.
-const ORDERS_FIRST: u64 = 16;
-const ORDERS_LAST: u64 = 4;
-/// The first one above [`FULL_BUDGET`] ops.
-const ORDERS_FIRST_LARGE: u64 = 4;
-/// The second one above [`FULL_BUDGET`] ops, where it seldom finds anything any more.
-const ORDERS_LAST_LARGE: u64 = 16;
-/// One part in this many goes to the search over orders at the bound, in loops above [`FULL_BUDGET`] ops: where recurrences are as
-/// tight as at no larger interval it decides more than anywhere else.
-const BOUND_FIRST: u64 = 8;
 /// One part in this many is what may be used for a copy's shift.
 const SHIFTED_PART: u64 = 8;
-/// Intervals at which it is asked for a first schedule above the linear range, and its part of the budget at each.
-const ORDERS_WIDE: u32 = 6;
-const ORDERS_EACH: u64 = 64;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
 /// that reach across the cluster.
 const CEILING: i64 = 5000;
@@ -102,8 +80,8 @@ pub(super) struct CostBased {
     pub(super) shifted: Shifted,
     pub(super) exact_left: u64,
     /// Steps that whoever asks for the schedule still allows, and those used; where all are allowed, neither is a limit.
-    allowed: u64,
-    spent: u64,
+    pub(super) allowed: u64,
+    pub(super) spent: u64,
     /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
     weight: u64,
     /// Only cheap strategies look below this II.
@@ -113,13 +91,13 @@ pub(super) struct CostBased {
     /// Less was allowed than the options do.
     pub limited: bool,
     /// Steps kept for the way down.
-    exact_reserve: u64,
+    pub(super) exact_reserve: u64,
     /// Steps of tabu search and of exact search for this loop, and those of the first still to be used.
-    budget: u64,
-    tabu_left: u64,
-    tabu_seed: u64,
+    pub(super) budget: u64,
+    pub(super) tabu_left: u64,
+    pub(super) tabu_seed: u64,
     /// How far below the nearest II tabu search has been tried.
-    deepest: u32,
+    pub(super) deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
     /// Where Rau's method, and the packing of rows, have failed before anything else was tried.
@@ -128,7 +106,7 @@ pub(super) struct CostBased {
     pub(super) saved: Vec<i64>,
     /// What windows ask of slots.
     pub(super) spans: Vec<super::stages::Span>,
-    best: Vec<i64>,
+    pub(super) best: Vec<i64>,
     pub attempts: u32,
     /// Who found the last success.
     pub rung: Option<Rung>,
@@ -181,7 +159,7 @@ impl CostBased {
         self.budget = match u64::from(g.n) {
             n if n > FULL_BUDGET => {
                 let once = (options.exact_steps / n).saturating_mul(FULL_BUDGET);
-                once.min((once / n).saturating_mul(FULL_BUDGET + FULL_BUDGET / 2))
+                once.min((options.exact_steps / n).saturating_mul(LARGE * LARGE) / n)
             }
             _ => options.exact_steps,
         };
@@ -191,8 +169,7 @@ impl CostBased {
             self.limited = most < self.budget;
             self.budget = self.budget.min(most);
         }
-        let large = is_large(g);
-        self.tabu_left = self.budget / 8 * if large { TABU_EIGHTHS_LARGE } else { TABU_EIGHTHS };
+        self.tabu_left = self.budget / 8 * TABU_EIGHTHS;
         self.shifted.left = self.draw(self.budget / SHIFTED_PART);
         self.exact_left = (self.budget - self.tabu_left) / 2;
         self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
@@ -259,7 +236,7 @@ impl CostBased {
             }
         }
         if let Some(found) = self.gallop_orders(p, g, options, ii, cap) {
-            return Some(found);
+            return Some(self.tighten(p, g, options, found));
         }
         let found = match self.gallop_shifted(p, g, options, ii, cap) {
             // Without a fixed shift there may be room; that is asked for once.
@@ -275,47 +252,6 @@ impl CostBased {
             }),
         };
         found.map(|found| self.tighten(p, g, options, found))
-    }
-
-    /// Large loops: search over orders at the bound. Long recurrences are as tight there as at no larger interval, so that it
-    /// decides most.
-    fn orders_first(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, cap: u32) -> Option<u32> {
-        if !is_large(g) || !o.rungs.has(Rung::Exact) || self.proven < self.floor {
-            return None;
-        }
-        let mut share = self.draw(self.budget / BOUND_FIRST);
-        while self.proven <= cap && share > 0 {
-            let ii = self.proven;
-            let price = share.min(setup_steps(g));
-            share -= price;
-            self.pay(price);
-            match self.order_at(p, g, o, ii, ii, None, &mut share) {
-                Answer::Found => return self.finish_at(p, g, o, ii).then_some(ii),
-                Answer::Refuted if ii < cap => self.proven += 1,
-                _ => break,
-            }
-        }
-        None
-    }
-
-    /// Large loops: exact search at the bound, before anything else with a budget. Where the fullest unit has no cycle to spare
-    /// it finds what others find above the bound only, and seldom needs much for it.
-    fn exact_first(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
-        if !is_large(g) || !o.rungs.has(Rung::Exact) || ii < self.floor {
-            return false;
-        }
-        let share = self.budget / EXACT_FIRST;
-        self.tabu_left -= share * TABU_EIGHTHS_LARGE / 8;
-        self.exact_reserve -= share * (8 - TABU_EIGHTHS_LARGE) / 8;
-        let kept = std::mem::replace(&mut self.exact_left, share);
-        self.end = None;
-        let placed = self.ims.prepare(p, g, ii.into(), o.max_stages) && self.try_exact_search(p, g, o, ii, 1);
-        self.exact_left = kept;
-        if placed {
-            self.rung = Some(Rung::Exact);
-            self.record(ii, self.rung);
-        }
-        placed
     }
 
     /// One pass on exact rows.
@@ -387,249 +323,6 @@ impl CostBased {
             ii -= 1;
         }
         Some(found)
-    }
-
-    /// Tabu and exact search below a success, while steps are left.
-    fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        let done = found == self.proven || found <= self.floor;
-        if !o.rungs.has(Rung::Exact) || done || self.budget == 0 || self.allowed == 0 {
-            return found;
-        }
-        // What is left of the way up goes to the way down.
-        self.exact_left += std::mem::take(&mut self.exact_reserve);
-        let before = found;
-        let mut found = found;
-        let mut tabu_left = std::mem::take(&mut self.tabu_left);
-        let part = if is_large(g) { ORDERS_FIRST_LARGE } else { ORDERS_FIRST };
-        let before_orders = self.spent;
-        found = self.order(p, g, o, found, self.budget / part);
-        if is_large(g) {
-            tabu_left = tabu_left.saturating_sub(self.spent - before_orders);
-        }
-        let first = tabu_left / 2;
-        tabu_left -= first;
-        if !g.has_groups {
-            found = self.descend(p, g, o, found, first);
-        }
-        found = self.halve(p, g, o, found);
-        if g.has_groups {
-            found = self.descend(p, g, o, found, first);
-        }
-        // What exact search leaves is used as well.
-        let mut rest = std::mem::take(&mut self.exact_left);
-        if g.has_groups || is_large(g) {
-            tabu_left += std::mem::take(&mut rest);
-        }
-        found = self.descend(p, g, o, found, tabu_left);
-        found = self.descend(p, g, o, found, rest);
-        let part = if is_large(g) { ORDERS_LAST_LARGE } else { ORDERS_LAST };
-        found = self.order(p, g, o, found, self.budget / part);
-        if found < before {
-            self.finish_at(p, g, o, found);
-        }
-        found
-    }
-
-    /// Tabu search at smaller and smaller intervals: in long strides while that works, then one by one, then again and
-    /// again with other random numbers at those that failed, the nearest ones more often.
-    fn descend(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
-        let (mut found, mut left) = (found, steps);
-        let large = is_large(g);
-        let slice = steps / if large { TABU_SLICES_LARGE } else { TABU_SLICES };
-        let part = if large { 4 } else { 3 };
-        let mut stride = ((found - self.proven) / part).max(1);
-        let mut below = 0;
-        while found > self.proven && left > 0 && self.allowed > 0 {
-            let ii = found.saturating_sub(stride + below).max(self.proven);
-            self.tabu_seed = self.tabu_seed.wrapping_add(1);
-            let far = stride > 1;
-            let mut share =
-                self.draw(left.min(if far { slice / if large { 1 } else { 8 } } else { slice } + 1));
-            // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
-            let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
-            let price = share.max(setup);
-            left = left.saturating_sub(price);
-            share = share.saturating_sub(setup);
-            let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
-                && self.closure.build(g, ii)
-                && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-            if !fits && ii == found - 1 && self.proven == ii {
-                self.proven = found;
-                break;
-            }
-            if !fits && g.n as usize > MAX_OPS {
-                break;
-            }
-            // Mostly from the last success; sometimes from nothing, which takes large loops more moves than they have.
-            let warm = (large || !self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
-            let seed = self.tabu_seed.wrapping_add(o.seed << 32);
-            let (rrt, ims) = (&mut self.rrt, &mut self.ims);
-            if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
-                found = ii;
-                self.best.clear();
-                self.best.extend_from_slice(&self.ims.start);
-                stride = stride.min(((found - self.proven) / part).max(1));
-                below = 0;
-            } else if far {
-                stride = stride.div_ceil(if large { 2 } else { 3 });
-            } else {
-                // 0, 1, 0, 1, 2, 0, 1, 2, 3, ...: one turn goes further down than the one before.
-                below += 1;
-                if below > self.deepest || ii == self.proven {
-                    self.deepest += 1;
-                    below = 0;
-                }
-            }
-            left += share;
-            self.pay(self.draw(price - share));
-        }
-        found
-    }
-
-    /// Search over orders: halves the gap, then refutes from the bound upwards, ranges first.
-    fn order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
-        // Above so many ops next to nothing is refuted.
-        let part = if is_large(g) { 8 } else { 2 };
-        let (mut found, mut left) = (found, steps - steps / part);
-        let mut failed = self.proven - 1;
-        while found - failed > 1 && left > 0 {
-            let middle = failed + (found - failed) / 2;
-            let mut share = left / 2 + 1;
-            left -= share;
-            match self.order_at(p, g, o, middle, middle, Some(found), &mut share) {
-                Answer::Found => found = middle,
-                answer => {
-                    if answer == Answer::Refuted && middle == self.proven {
-                        self.proven += 1;
-                    }
-                    failed = middle;
-                }
-            }
-            left += share;
-        }
-        left += steps / part;
-        let mut width = found - self.proven;
-        while self.proven < found && width > 0 && left > 0 {
-            width = width.min(found - self.proven);
-            // A range asks for less and is refuted less often: it gets little.
-            let mut share = left / if width > 1 { 32 } else { 4 } + 1;
-            left -= share;
-            let (from, to) = (self.proven, self.proven + width - 1);
-            match self.order_at(p, g, o, to, from, None, &mut share) {
-                Answer::Found => found = to,
-                Answer::Refuted => {
-                    self.proven = to + 1;
-                    width *= 2;
-                }
-                Answer::Unknown => width = if width > 1 { width.div_ceil(4) } else { 0 },
-            }
-            left += share;
-        }
-        found
-    }
-
-    /// Long intervals: search over orders in doubling steps, and down again. An answer is proven to be the smallest.
-    fn gallop_orders(
-        &mut self,
-        p: &Problem,
-        g: &Graph,
-        o: &ScheduleOptions,
-        from: u32,
-        cap: u32,
-    ) -> Option<u32> {
-        if !o.rungs.has(Rung::Exact) {
-            return None;
-        }
-        let mut step = from / 128 + 1;
-        for k in 0..ORDERS_WIDE {
-            let ii = if k == 0 { from } else { from.saturating_add(step).min(cap) };
-            let mut share = self.budget / ORDERS_EACH;
-            if share == 0 || ii > cap {
-                return None;
-            }
-            match self.order_at(p, g, o, ii, ii, None, &mut share) {
-                Answer::Found => {
-                    let found = self.order(p, g, o, ii, self.budget / ORDERS_LAST);
-                    if found > self.proven {
-                        return None;
-                    }
-                    return self.finish_at(p, g, o, found).then_some(found);
-                }
-                Answer::Refuted if k == 0 => self.proven = self.proven.max(from + 1),
-                _ => {}
-            }
-            step = step.saturating_mul(if k == 0 { 1 } else { 2 });
-        }
-        None
-    }
-
-    /// The last success once more, with all that compaction needs.
-    fn finish_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
-        let ready = self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-        debug_assert!(ready, "a schedule of this II is at hand");
-        self.ims.start.clear();
-        self.ims.start.extend_from_slice(&self.best);
-        for (u, &t) in self.best.iter().enumerate() {
-            self.rrt.place(Node::from_u32(u as u32), t);
-        }
-        self.rung = Some(Rung::Exact);
-        let done = self.finish(p, g, o, ii);
-        self.record(ii, self.rung.filter(|_| done));
-        done
-    }
-
-    /// One II, or a range to be refuted; `known`: the II of the best starts, if there are any.
-    #[expect(clippy::too_many_arguments, reason = "those of every rung, and a range")]
-    fn order_at(
-        &mut self,
-        p: &Problem,
-        g: &Graph,
-        o: &ScheduleOptions,
-        ii: u32,
-        least: u32,
-        known: Option<u32>,
-        budget: &mut u64,
-    ) -> Answer {
-        let fits = self.allowed > 0
-            && self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.closure.build(g, ii)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-        if !fits {
-            return Answer::Unknown;
-        }
-        let (rrt, ims) = (&mut self.rrt, &mut self.ims);
-        let guide = known.map(|from| (&self.best[..], from));
-        let share = (*budget).min(self.allowed);
-        let mut rest = share;
-        let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, guide, &mut rest);
-        *budget -= share - rest;
-        self.pay(share - rest);
-        if answer == Answer::Found {
-            self.best.clear();
-            self.best.extend_from_slice(&self.ims.start);
-        }
-        answer
-    }
-
-    /// Exact search: halves the gap to the largest II that failed.
-    fn halve(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
-        let mut found = found;
-        let mut failed = self.proven - 1;
-        while found - failed > 1 {
-            let middle = failed + (found - failed) / 2;
-            let fits = self.ims.prepare(p, g, middle.into(), o.max_stages);
-            self.end = (!fits).then_some(TryEnd::NoWindow);
-            let placed = fits && self.try_exact_search(p, g, o, middle, TIGHTEN);
-            self.record(middle, placed.then_some(Rung::Exact));
-            if placed {
-                self.rung = Some(Rung::Exact);
-                found = middle;
-            } else {
-                failed = middle;
-            }
-        }
-        found
     }
 
     /// Compacts a success and moves it to `best`. `false`: its cycles do not fit 31 bits.

@@ -17,6 +17,7 @@ mod closure;
 mod compact;
 mod cost_based;
 pub mod ddg;
+mod down;
 mod driver;
 mod evaluate;
 mod exact;

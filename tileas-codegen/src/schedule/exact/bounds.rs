@@ -17,7 +17,7 @@
 //! per [`LOOKS`] pairs looked at. Groups are not modelled. Source: weighted degrees and solution-guided restarts for
 //! disjunctive scheduling (Grimes and Hebrard 2010), with modular disjunctions.
 
-use super::super::closure::{FAR, NO_PATH};
+use super::super::closure::{FAR, MAX_OPS, NO_PATH};
 use super::super::ims::{Ims, NEVER, SplitMix};
 use super::super::problem::NO_GROUP;
 use super::Answer;
@@ -26,29 +26,45 @@ use super::model::{Model, Piece};
 /// Pairs of the largest problem.
 const MOST: usize = 1 << 16;
 /// Pairs looked at for one step.
-const LOOKS: u64 = 12;
+const LOOKS: u64 = 4;
+/// Pairs looked at for one step when the next decision is chosen.
+const SCANNED: u64 = 64 * LOOKS;
 /// Dead ends before the first restart; each run may have a third more than the one before.
 const FIRST_RUN: u64 = 100;
 /// No bound.
 const WIDE: i32 = FAR / 2;
+/// The distance where there is no path: twice that is still a number.
+const NOWHERE: i32 = i32::MIN / 2;
+/// The room of a pair with one gap left.
+const DECIDED: f32 = f32::INFINITY;
 /// Marks levels without a cut.
 const NOBODY: u32 = u32::MAX;
 
-/// Two ops whose difference of starts, `start[b] - start[a]`, is bounded, and keeps to the gaps if the pair is `hard`.
+/// Two ops whose difference of starts, `start[b] - start[a]`, is bounded, and keeps to the gaps if the pair is `hard`. Half
+/// a cache line: looking at pairs is most of the search.
 #[derive(Copy, Clone, Debug)]
+#[repr(align(32))]
 struct Pair {
-    a: u32,
-    b: u32,
+    a: u8,
+    b: u8,
+    hard: bool,
+    /// There is more than one gap in a turn.
+    several: bool,
     /// Bounds of the difference.
     low: i32,
     high: i32,
     /// Gaps that held the ends of the difference's range when they were last looked for.
     first: (i32, i32),
     last: (i32, i32),
-    /// Its gaps.
+    /// Its gaps: their number, then they.
     gaps: u32,
-    count: u32,
-    hard: bool,
+}
+const _: () = assert!(MAX_OPS <= 256 && size_of::<Pair>() == 32);
+
+impl Pair {
+    fn ops(&self) -> (usize, usize) {
+        (self.a.into(), self.b.into())
+    }
 }
 
 /// What a trail entry restores.
@@ -59,13 +75,14 @@ enum Old {
     Low,
     High,
     Hard,
+    Live,
+    Room,
 }
 
 /// One decision.
 #[derive(Copy, Clone, Debug)]
 struct Level {
     trail: u32,
-    open: u32,
     pair: u32,
     /// End of the gap in front of the cut, begin of the one behind it.
     cut: (i32, i32),
@@ -97,15 +114,24 @@ pub(super) struct Bounds {
     /// Pairs of each op, and dependences to and from it: ranges, then lists.
     pairs_at: Vec<u32>,
     pair_list: Vec<u32>,
+    /// End of the part of each list that can still change anything, and where a pair stands in the lists of its two ops.
+    live: Vec<u32>,
+    place: Vec<[u32; 2]>,
+    /// Bounds of each pair that dependences imply.
+    implied: Vec<(i32, i32)>,
     arcs_at: Vec<u32>,
     arcs: Vec<(u32, i32)>,
     back_at: Vec<u32>,
     back: Vec<(u32, i32)>,
-    /// Hard pairs; those that may still be undecided come first.
-    open: Vec<u32>,
-    open_len: usize,
-    /// Pairs that became hard, in this order.
+    /// Starts between the outer ends of a pair's range and the gaps it may end up in; [`DECIDED`] where that is one gap.
+    room: Vec<f32>,
+    /// One by the weight of a pair.
+    patience: Vec<f32>,
+    /// Pairs that are hard from the beginning: the first ones. Those that became hard, in this order.
+    hard: usize,
     hardened: Vec<u32>,
+    /// Hard pairs with more than one gap left.
+    undecided: usize,
     trail: Vec<(Old, u32, i32)>,
     /// Ops whose window moved: first their dependences are looked at, which are few, then their pairs.
     queue: Vec<u32>,
@@ -121,6 +147,9 @@ pub(super) struct Bounds {
     /// Some branch was cut that may hold schedules.
     incomplete: bool,
     // Scratch.
+    soft: Vec<Pair>,
+    leaving: Vec<i32>,
+    arriving: Vec<i32>,
     heads: Vec<u32>,
     area: Vec<u64>,
     taken: Vec<(i32, i32)>,
@@ -173,7 +202,6 @@ impl Bounds {
                 return answer;
             }
             self.undo(0);
-            self.open_len = self.open.len();
             self.levels.clear();
             self.parting.clear();
             failures = failures.saturating_add(failures / 3);
@@ -226,12 +254,12 @@ impl Bounds {
     fn find_pairs(&mut self, model: &Model) -> Option<bool> {
         let (m, ii) = (model.ops.len(), self.ii);
         self.pairs.clear();
+        self.soft.clear();
         self.gaps.clear();
         self.shared = false;
         for a in 0..m {
             for b in a + 1..m {
                 self.taken.clear();
-                let first_soft = self.pairs.len();
                 for p in model.pieces(a) {
                     for q in model.pieces(b).iter().filter(|q| q.resource == p.resource) {
                         let from = p.offset as i32 - q.offset as i32 - q.len as i32 + 1;
@@ -249,14 +277,15 @@ impl Bounds {
                 let fits = taken.is_empty() || self.add_pair(model, a, b, &taken, true);
                 self.taken = taken;
                 if !fits {
-                    self.pairs.truncate(first_soft);
                     return Some(false);
                 }
-                if self.pairs.len() > MOST {
+                if self.pairs.len() + self.soft.len() > MOST {
                     return None;
                 }
             }
         }
+        self.hard = self.pairs.len();
+        self.pairs.append(&mut self.soft);
         Some(true)
     }
 
@@ -264,6 +293,7 @@ impl Bounds {
     /// pair is hard.
     fn add_pair(&mut self, model: &Model, a: usize, b: usize, taken: &[(i32, i32)], hard: bool) -> bool {
         let (ii, gaps) = (self.ii, self.gaps.len());
+        self.gaps.push((0, 0));
         // From the end of the first collision on, one turn.
         let turn = taken[0].0 + ii;
         let mut at = taken[0].0;
@@ -279,7 +309,7 @@ impl Bounds {
         if at < turn {
             self.gaps.push((at, turn - 1));
         }
-        let count = (self.gaps.len() - gaps) as u32;
+        let count = self.gaps.len() - gaps - 1;
         if count == 0 {
             // A soft pair without gaps can never part.
             return !hard;
@@ -291,8 +321,14 @@ impl Bounds {
             high = if back > NO_PATH { (-back).min(WIDE) } else { WIDE };
         }
         let none = (1, 0);
-        let (gaps, a, b) = (gaps as u32, a as u32, b as u32);
-        self.pairs.push(Pair { a, b, low, high, first: none, last: none, gaps, count, hard });
+        self.gaps[gaps].0 = count as i32;
+        let (gaps, a, b, several) = (gaps as u32, a as u8, b as u8, count > 1);
+        let pair = Pair { a, b, low, high, first: none, last: none, gaps, several, hard };
+        if hard {
+            self.pairs.push(pair)
+        } else {
+            self.soft.push(pair)
+        }
         true
     }
 
@@ -300,15 +336,27 @@ impl Bounds {
     fn find_arcs(&mut self, model: &Model) {
         let m = model.ops.len();
         self.links.clear();
+        // Distances by row and by column, without those of an op to itself.
+        self.leaving.clear();
+        self.arriving.clear();
+        for (a, b) in (0..m).flat_map(|a| (0..m).map(move |b| (a, b))) {
+            let far = |a: usize, b: usize| match a != b && model.component[a] == model.component[b] {
+                true if model.distance(a, b) > NO_PATH => model.distance(a, b),
+                _ => NOWHERE,
+            };
+            self.leaving.push(far(a, b));
+            self.arriving.push(far(b, a));
+        }
         for a in 0..m {
-            for b in (0..m).filter(|&b| b != a && model.component[b] == model.component[a]) {
-                let far = model.distance(a, b);
-                if far <= NO_PATH {
+            for b in 0..m {
+                let far = self.leaving[a * m + b];
+                if far == NOWHERE {
                     continue;
                 }
-                let implied = (0..m).any(|c| {
-                    let (one, two) = (model.distance(a, c), model.distance(c, b));
-                    c != a && c != b && one > NO_PATH && two > NO_PATH && one + two >= far
+                let (from, to) = (&self.leaving[a * m..][..m], &self.arriving[b * m..][..m]);
+                // Many at once, then a look at whether it is over.
+                let implied = from.chunks(32).zip(to.chunks(32)).any(|(from, to)| {
+                    from.iter().zip(to).fold(false, |hit, (one, two)| hit | (one + two >= far))
                 });
                 if !implied {
                     self.links.push((a as u32, b as u32, far));
@@ -348,8 +396,21 @@ impl Bounds {
         let links = self.links.iter();
         fill(&mut self.arcs_at, &mut self.arcs, m, links.clone().map(|&(a, b, far)| (a, (b, far))));
         fill(&mut self.back_at, &mut self.back, m, links.map(|&(a, b, far)| (b, (a, far))));
-        let ends = self.pairs.iter().enumerate().flat_map(|(k, p)| [(p.a, k as u32), (p.b, k as u32)]);
+        let ends =
+            self.pairs.iter().enumerate().flat_map(|(k, p)| [(p.a.into(), k as u32), (p.b.into(), k as u32)]);
         fill(&mut self.pairs_at, &mut self.pair_list, m, ends);
+        self.live.clear();
+        self.live.extend_from_slice(&self.pairs_at[1..]);
+        self.implied.clear();
+        self.implied.extend(self.pairs.iter().map(|p| (p.low, p.high)));
+        self.place.clear();
+        self.place.resize(self.pairs.len(), [0; 2]);
+        for v in 0..m {
+            for i in self.pairs_at[v]..self.pairs_at[v + 1] {
+                let k = self.pair_list[i as usize] as usize;
+                self.place[k][usize::from(usize::from(self.pairs[k].b) == v)] = i;
+            }
+        }
     }
 
     /// Where a schedule of another II had the ops, each component in the turn its window is in.
@@ -375,10 +436,13 @@ impl Bounds {
     fn begin(&mut self, m: usize) {
         self.weight.clear();
         self.weight.resize(self.pairs.len(), 1);
-        self.open.clear();
-        self.open.extend((0..self.pairs.len() as u32).filter(|&k| self.pairs[k as usize].hard));
+        self.patience.clear();
+        self.patience.resize(self.pairs.len(), 1.0);
+        self.room.clear();
+        self.room.resize(self.hard, 0.0);
+        self.room.resize(self.pairs.len(), DECIDED);
+        self.undecided = self.hard;
         self.hardened.clear();
-        self.open_len = self.open.len();
         self.trail.clear();
         self.levels.clear();
         self.parting.clear();
@@ -401,6 +465,8 @@ impl Bounds {
                 Old::Late => self.late[k] = old,
                 Old::Low => self.pairs[k].low = old,
                 Old::High => self.pairs[k].high = old,
+                Old::Live => self.live[k] = old as u32,
+                Old::Room => self.put_room(k, f32::from_bits(old as u32)),
                 Old::Hard => {
                     self.pairs[k].hard = false;
                     self.hardened.pop();
@@ -451,13 +517,18 @@ impl Bounds {
     /// Range of the difference that windows and bounds leave.
     #[inline]
     fn range(&self, p: &Pair) -> (i32, i32) {
-        let (a, b) = (p.a as usize, p.b as usize);
+        let (a, b) = p.ops();
         (p.low.max(self.early[b] - self.late[a]), p.high.min(self.late[b] - self.early[a]))
+    }
+
+    fn gaps_of(&self, p: &Pair) -> &[(i32, i32)] {
+        let from = p.gaps as usize;
+        &self.gaps[from + 1..from + 1 + self.gaps[from].0 as usize]
     }
 
     /// The first gap that ends at `x` or later.
     fn gap_from(&self, p: &Pair, x: i32) -> (i32, i32) {
-        let gaps = &self.gaps[p.gaps as usize..(p.gaps + p.count) as usize];
+        let gaps = self.gaps_of(p);
         let turn = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
         let k = gaps.partition_point(|g| g.1 < x - turn);
         let (turn, gap) = gaps.get(k).map_or((turn + self.ii, gaps[0]), |&g| (turn, g));
@@ -466,7 +537,7 @@ impl Bounds {
 
     /// The last gap that begins at `x` or earlier.
     fn gap_to(&self, p: &Pair, x: i32) -> (i32, i32) {
-        let gaps = &self.gaps[p.gaps as usize..(p.gaps + p.count) as usize];
+        let gaps = self.gaps_of(p);
         let turn = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
         let k = gaps.partition_point(|g| g.0 <= x - turn) - 1;
         (gaps[k].0 + turn, gaps[k].1 + turn)
@@ -514,11 +585,66 @@ impl Bounds {
         } else if p.low == -WIDE && p.high == WIDE {
             return true;
         }
-        let (a, b) = (p.a as usize, p.b as usize);
-        self.raise(p.b, self.early[a] + low)
-            && self.lower(p.b, self.late[a] + high)
-            && self.raise(p.a, self.early[b] - high)
-            && self.lower(p.a, self.late[b] - low)
+        let (a, b) = p.ops();
+        let fits = self.raise(b as u32, self.early[a] + low)
+            && self.lower(b as u32, self.late[a] + high)
+            && self.raise(a as u32, self.early[b] - high)
+            && self.lower(a as u32, self.late[b] - low);
+        if fits && p.hard {
+            let p = &self.pairs[k as usize];
+            if p.first == p.last {
+                self.set_room(k, DECIDED);
+                self.retire(k);
+            } else {
+                // What lies between the outer gaps counts half.
+                let inner = if p.several { (p.last.0 - p.first.1) / 2 } else { 0 };
+                let room = (p.first.1 - low + 1) + (high - p.last.0 + 1) + inner;
+                self.set_room(k, room as f32);
+            }
+        }
+        fits
+    }
+
+    fn set_room(&mut self, k: u32, room: f32) {
+        let old = self.room[k as usize];
+        if old != room {
+            self.trail.push((Old::Room, k, old.to_bits() as i32));
+            self.put_room(k as usize, room);
+        }
+    }
+
+    fn put_room(&mut self, k: usize, room: f32) {
+        let old = std::mem::replace(&mut self.room[k], room);
+        match (old == DECIDED, room == DECIDED) {
+            (false, true) => self.undecided -= 1,
+            (true, false) => self.undecided += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes a pair from the lists of its ops if windows and dependences alone keep it in one gap.
+    fn retire(&mut self, k: u32) {
+        let p = &self.pairs[k as usize];
+        let (a, b) = p.ops();
+        let (low, high) = self.implied[k as usize];
+        let from = self.early[b] - self.late[a];
+        let to = self.late[b] - self.early[a];
+        if (p.low > from && p.low > low) || (p.high < to && p.high < high) {
+            return;
+        }
+        for (side, v) in [(0, a), (1, b)] {
+            let last = self.live[v] - 1;
+            let at = self.place[k as usize][side];
+            if at > last {
+                return;
+            }
+            let other = self.pair_list[last as usize];
+            self.pair_list.swap(at as usize, last as usize);
+            self.place[other as usize][usize::from(usize::from(self.pairs[other as usize].b) == v)] = at;
+            self.place[k as usize][side] = last;
+            self.trail.push((Old::Live, v as u32, (last + 1) as i32));
+            self.live[v] = last;
+        }
     }
 
     fn set_low(&mut self, k: u32, low: i32) {
@@ -563,14 +689,16 @@ impl Bounds {
             let Some(&v) = self.later.get(head) else { break };
             head += 1;
             self.queued[v as usize][1] = false;
-            let pairs = range(&self.pairs_at, v);
-            work += 1 + pairs.len() as u64;
-            for i in pairs {
-                let k = self.pair_list[i];
+            let mut i = self.pairs_at[v as usize];
+            work += 1 + u64::from(self.live[v as usize] - i);
+            while i < self.live[v as usize] {
+                let k = self.pair_list[i as usize];
                 if !self.revise(k) {
                     stop = Some(Stop::Dead(k));
                     break 'all;
                 }
+                // Where it was taken out another one has its place.
+                i += u32::from(self.pair_list[i as usize] == k);
             }
             if work >= most {
                 stop = Some(Stop::OutOfSteps);
@@ -586,6 +714,14 @@ impl Bounds {
         match stop {
             Some(stop) => Err(stop),
             None => Ok(()),
+        }
+    }
+
+    /// A pair took part in a dead end.
+    fn blame(&mut self, k: u32, by: u32) {
+        if let Some(w) = self.weight.get_mut(k as usize) {
+            *w = w.saturating_add(by);
+            self.patience[k as usize] = 1.0 / *w as f32;
         }
     }
 
@@ -637,22 +773,17 @@ impl Bounds {
                     Ok(()) => break,
                     Err(Stop::OutOfSteps) => return Answer::Unknown,
                     Err(Stop::Dead(failed)) => {
-                        if let Some(w) = self.weight.get_mut(failed as usize) {
-                            *w = w.saturating_add(1);
-                        }
+                        self.blame(failed, 1);
                     }
                 }
                 failures = failures.saturating_sub(1);
                 // Back to the last decision with a side left.
                 loop {
-                    let Some(&Level { trail, open, pair, done, end, .. }) = self.levels.last() else {
+                    let Some(&Level { trail, pair, done, end, .. }) = self.levels.last() else {
                         return Answer::Refuted;
                     };
                     self.undo(trail as usize);
-                    self.open_len = open as usize;
-                    if let Some(w) = self.weight.get_mut(pair as usize) {
-                        *w = w.saturating_add(2);
-                    }
+                    self.blame(pair, 2);
                     if !done {
                         break;
                     }
@@ -668,52 +799,23 @@ impl Bounds {
 
     /// The next decision. `None`: the earliest starts are a schedule.
     fn branch(&mut self, model: &Model, random: &mut SplitMix, budget: &mut u64) -> Option<Level> {
-        let mut best: Option<(u64, u64, u32)> = None;
-        *budget = budget.saturating_sub(1 + self.open_len as u64 / (2 * LOOKS));
-        let mut i = 0;
-        while i < self.open_len + self.hardened.len() {
-            let k = if i < self.open_len { self.open[i] } else { self.hardened[i - self.open_len] };
-            let p = self.pairs[k as usize];
-            let (low, high) = self.range(&p);
-            let known = p.first.0 <= low && low <= p.first.1 && p.last.0 <= high && high <= p.last.1;
-            if !known && !self.find_gaps(k, low, high) {
-                // Propagation has seen to it that there is one.
-                debug_assert!(false, "a pair without a gap");
-            }
-            let p = &self.pairs[k as usize];
-            if p.first == p.last {
-                if i < self.open_len {
-                    self.open_len -= 1;
-                    self.open.swap(i, self.open_len);
-                } else {
-                    i += 1;
-                }
-                continue;
-            }
-            // What lies between the outer gaps counts half.
-            let inner = (p.last.0 - p.first.1) as u64 / 2;
-            let room = (p.first.1 - low + 1) as u64
-                + (high - p.last.0 + 1) as u64
-                + if p.count > 1 { inner } else { 0 };
-            let weight = u64::from(self.weight[k as usize]);
-            let better = |&(r, w, _): &(u64, u64, u32)| match (room * w).cmp(&(r * weight)) {
-                std::cmp::Ordering::Equal => random.next() & 3 == 0,
-                order => order.is_lt(),
-            };
-            if best.as_ref().is_none_or(better) {
-                best = Some((room, weight, k));
-            }
-            i += 1;
-        }
-        if self.open_len < self.fewest {
-            self.fewest = self.open_len;
+        *budget = budget.saturating_sub(1 + (self.hard + self.hardened.len()) as u64 / SCANNED);
+        if self.undecided < self.fewest {
+            self.fewest = self.undecided;
             self.guide.clear();
             self.guide.extend_from_slice(&self.early);
         }
-        let Some((_, _, k)) = best else { return self.part(model) };
+        if self.undecided == 0 {
+            return self.part(model);
+        }
+        let k = self.tightest(random);
         let p = self.pairs[k as usize];
         let (low, high) = self.range(&p);
-        let wish = match (self.guide.get(p.a as usize), self.guide.get(p.b as usize)) {
+        let there = self.find_gaps(k, low, high);
+        debug_assert!(there, "propagation leaves a gap");
+        let p = self.pairs[k as usize];
+        let (low, high) = self.range(&p);
+        let wish = match (self.guide.get(usize::from(p.a)), self.guide.get(usize::from(p.b))) {
             (Some(&a), Some(&b)) => b - a,
             _ => low + (high - low) / 2,
         };
@@ -728,9 +830,20 @@ impl Bounds {
             }
         }
         let front = wish - cut.0 <= cut.1 - wish;
-        let (trail, open) = (self.trail.len() as u32, self.open_len as u32);
-        let end = self.parting.len() as u32;
-        Some(Level { trail, open, pair: k, cut, front, done: false, next: 0, end })
+        let (trail, end) = (self.trail.len() as u32, self.parting.len() as u32);
+        Some(Level { trail, pair: k, cut, front, done: false, next: 0, end })
+    }
+
+    /// The undecided pair with the least room for its weight; one of them.
+    fn tightest(&self, random: &mut SplitMix) -> u32 {
+        // Numbers that are not negative are ordered as their bits are.
+        let score = |k: usize| (self.room[k] * self.patience[k]).to_bits() as i32;
+        let scores = self.room[..self.hard].iter().zip(&self.patience[..self.hard]);
+        let mut best = scores.fold(i32::MAX, |best, (r, w)| best.min((r * w).to_bits() as i32));
+        best = self.hardened.iter().fold(best, |best, &k| best.min(score(k as usize)));
+        let from = if self.hard == 0 { 0 } else { (random.next() % self.hard as u64) as usize };
+        let mut all = (from..self.hard).chain(0..from).chain(self.hardened.iter().map(|&k| k as usize));
+        all.find(|&k| score(k) == best).unwrap_or(0) as u32
     }
 
     /// Where a row is overfull at the earliest starts, who may part there. `None`: nowhere.
@@ -780,12 +893,12 @@ impl Bounds {
         let is_in = |a: u32| self.meeting.iter().any(|x| x.1 == a);
         let mut found = 0;
         for (k, p) in self.pairs.iter().enumerate() {
-            if p.hard || !is_in(p.a) || !is_in(p.b) {
+            if p.hard || !is_in(p.a.into()) || !is_in(p.b.into()) {
                 continue;
             }
             // A soft pair is about one piece of each: those that meet here.
             let (low, high) = self.gap_at(p);
-            let apart = self.early[p.b as usize] - self.early[p.a as usize];
+            let apart = self.early[usize::from(p.b)] - self.early[usize::from(p.a)];
             let inside = (apart - low).rem_euclid(ii) > high - low;
             if inside && self.about(model, p, r) {
                 self.parting.push(k as u32);
@@ -798,10 +911,8 @@ impl Bounds {
             self.incomplete = true;
         }
         let end = self.parting.len() as u32;
-        let (trail, open) = (self.trail.len() as u32, self.open_len as u32);
         Some(Level {
-            trail,
-            open,
+            trail: self.trail.len() as u32,
             pair: NOBODY,
             cut: (0, 0),
             front: true,
@@ -813,13 +924,13 @@ impl Bounds {
 
     /// The only gap of a soft pair.
     fn gap_at(&self, p: &Pair) -> (i32, i32) {
-        self.gaps[p.gaps as usize]
+        self.gaps[p.gaps as usize + 1]
     }
 
     /// Whether a soft pair stands for pieces on this resource.
     fn about(&self, model: &Model, p: &Pair, r: u32) -> bool {
         let (from, to) = self.gap_at(p);
-        let of = |a: u32| model.pieces(a as usize).iter().filter(move |p| p.resource == r);
+        let of = |a: u8| model.pieces(a.into()).iter().filter(move |p| p.resource == r);
         of(p.a).any(|x| {
             of(p.b).any(|y| {
                 let first = (x.offset as i32 - y.offset as i32 - y.len as i32 + 1).rem_euclid(self.ii);
