@@ -123,6 +123,8 @@ pub struct Graph {
 
 /// In distances: there is no path.
 const NO_PATH: i64 = i64::MAX;
+/// Of an event that is not in the graph.
+const NO_NODE: usize = usize::MAX;
 /// In `via`: no edge.
 const NO_EDGE: u32 = u32::MAX;
 
@@ -243,7 +245,9 @@ impl Graph {
             for (i, around) in list.into_iter().enumerate() {
                 let Nodes { first, first_leaves, done, .. } = g.at(a, i);
                 for n in [first, first_leaves, done] {
-                    g.arms[n].clone_from(&around);
+                    if let Some(arms) = g.arms.get_mut(n) {
+                        arms.clone_from(&around);
+                    }
                 }
             }
         }
@@ -379,9 +383,9 @@ impl Graph {
                 g.nodes.push(n);
             }
             // One thread, or the lane, takes part in everything.
-            g.order(a, list, repeats, |_| true, |n| n.lane, |n| n.lane_leaves);
+            g.order(a, list, repeats, |e| in_graph(&e.what), |n| n.lane, |n| n.lane_leaves);
             if apart {
-                let all = |e: &Event| !e.lane;
+                let all = |e: &Event| !e.lane && in_graph(&e.what);
                 g.order(a, list, repeats, all, |n| n.first, |n| n.first_leaves);
                 // Where all meet there is one node, which the lane's order goes through.
                 g.order(a, list, repeats, all, |n| n.all_left, |n| n.all_left);
@@ -442,6 +446,7 @@ impl Graph {
         };
         let apart = apart && !e.lane && !meets(m, &e.what);
         match &e.what {
+            what if !in_graph(what) => one(NO_NODE, NO_NODE),
             What::Region(_) => {
                 let first = self.node(a, ("issue", name));
                 let (lane, leave) = if apart {
@@ -825,6 +830,11 @@ const RELEASES: u8 = 8;
 /// Whether an event is a branch.
 fn is_branch(m: &Model<'_>, e: &Event) -> bool {
     matches!(&e.what, What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats))
+}
+
+/// Whether an event waits for something, signals, or touches memory.
+fn in_graph(what: &What) -> bool {
+    !matches!(what, What::Inc(_))
 }
 
 /// Whether all threads of an agent meet at an event: a named barrier stands for it.
