@@ -17,7 +17,8 @@ use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
-use cranelift_entity::PrimaryMap;
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{PrimaryMap, SecondaryMap};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -74,13 +75,16 @@ pub struct Sync<'a> {
     least: i64,
     /// The item that an agent runs behind an item, and how many iterations later.
     next: FxHashMap<(Agent, Op), (Op, i64)>,
+    /// The item of each agent that starts last in a turn.
+    last: SecondaryMap<Agent, PackedOption<Op>>,
 }
 
 impl<'a> Sync<'a> {
     /// The order in `block` that agents and `pipes` make.
     pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
         let (nodes, next) = (FxHashMap::default(), FxHashMap::default());
-        let mut s = Sync { world, block, nodes, links: Vec::new(), first: Vec::new(), least: 0, next };
+        let (links, first, last) = (Vec::new(), Vec::new(), SecondaryMap::new());
+        let mut s = Sync { world, block, nodes, links, first, least: 0, next, last };
         for agent in world.plan.agents.keys() {
             s.agent(agent);
         }
@@ -109,6 +113,7 @@ impl<'a> Sync<'a> {
         let repeats = func.block_parent(self.block).is_some();
         let mut items: Vec<Op> =
             func.block_ops(self.block).filter(|&op| is_item(func, plan, &needs[agent], agent, op)).collect();
+        self.last[agent] = self.latest(&items).into();
         let ii = self.schedule().map_or(1, |s| s.ii.max(1));
         let r = items.iter().map(|&op| self.start(op)).min().unwrap_or(0);
         let at = |s: &Self, op: Op| s.start(op) - r;
@@ -171,6 +176,11 @@ impl<'a> Sync<'a> {
     /// The item that starts last; of several the last one in the list, as emission has it.
     pub(super) fn latest(&self, ops: &[Op]) -> Option<Op> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
+    }
+
+    /// The item that an agent starts last in a turn.
+    pub(super) fn last(&self, agent: Agent) -> Option<Op> {
+        self.last[agent].expand()
     }
 
     /// Where a wait of that consumer holds up.
