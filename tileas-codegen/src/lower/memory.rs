@@ -391,7 +391,8 @@ impl Lower<'_> {
             return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
         }
         self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
-        let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as i32;
+        let col0 =
+            self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
         self.fence_access();
         let columns = t.regs.len() as u32;
