@@ -254,7 +254,8 @@ fn block_tokens(
             // One item holds both, or the stores must be complete: whoever goes on waits at its end; not before the
             // first access of the same turn, which may be its own agent's or rest on what the agent does in this turn.
             let own = agent == waiter.agent;
-            let last = if own { sync.latest(&[y.item, item]) } else { sync.last(waiter.agent) };
+            let last =
+                if own { sync.latest(&[y.item, item]) } else { sync.last_before(waiter.agent, y.item) };
             let last = last.unwrap_or(y.item);
             add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
         }

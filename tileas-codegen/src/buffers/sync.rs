@@ -17,8 +17,7 @@ use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
-use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{PrimaryMap, SecondaryMap};
+use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
@@ -75,16 +74,16 @@ pub struct Sync<'a> {
     least: i64,
     /// The item that an agent runs behind an item, and how many iterations later.
     next: FxHashMap<(Agent, Op), (Op, i64)>,
-    /// The item of each agent that starts last in a turn.
-    last: SecondaryMap<Agent, PackedOption<Op>>,
+    /// The items of all agents, in the order in which each runs them.
+    items: Vec<(Agent, Op)>,
 }
 
 impl<'a> Sync<'a> {
     /// The order in `block` that agents and `pipes` make.
     pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
         let (nodes, next) = (FxHashMap::default(), FxHashMap::default());
-        let (links, first, last) = (Vec::new(), Vec::new(), SecondaryMap::new());
-        let mut s = Sync { world, block, nodes, links, first, least: 0, next, last };
+        let (links, first, items) = (Vec::new(), Vec::new(), Vec::new());
+        let mut s = Sync { world, block, nodes, links, first, least: 0, next, items };
         for agent in world.plan.agents.keys() {
             s.agent(agent);
         }
@@ -113,7 +112,7 @@ impl<'a> Sync<'a> {
         let repeats = func.block_parent(self.block).is_some();
         let mut items: Vec<Op> =
             func.block_ops(self.block).filter(|&op| is_item(func, plan, &needs[agent], agent, op)).collect();
-        self.last[agent] = self.latest(&items).into();
+        self.items.extend(items.iter().map(|&op| (agent, op)));
         let ii = self.schedule().map_or(1, |s| s.ii.max(1));
         let r = items.iter().map(|&op| self.start(op)).min().unwrap_or(0);
         let at = |s: &Self, op: Op| s.start(op) - r;
@@ -178,9 +177,11 @@ impl<'a> Sync<'a> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
     }
 
-    /// The item that an agent starts last in a turn.
-    pub(super) fn last(&self, agent: Agent) -> Option<Op> {
-        self.last[agent].expand()
+    /// The last item of a turn that an agent starts before `next` of the turn behind it.
+    pub(super) fn last_before(&self, agent: Agent, next: Op) -> Option<Op> {
+        let end = self.start(next).saturating_add(self.schedule().map_or(1, |s| s.ii.max(1)));
+        let mine = self.items.iter().filter(|i| i.0 == agent && self.start(i.1) < end);
+        mine.map(|i| i.1).max_by_key(|&op| self.start(op))
     }
 
     /// Where a wait of that consumer holds up.
