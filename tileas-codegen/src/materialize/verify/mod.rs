@@ -741,6 +741,9 @@ fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
     columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
 }
 
+/// Two accesses: whether to shared memory, the number of their two buffers if these share memory, and both.
+type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
+
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
@@ -750,7 +753,7 @@ fn conflicts(
 ) {
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
-    let mut pairs: SmallVec<[(bool, Option<usize>, &Place, &Place); 32]> = SmallVec::new();
+    let mut pairs: SmallVec<[Two<'_>; 32]> = SmallVec::new();
     // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in a turn,
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
     let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
