@@ -142,12 +142,14 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     const MORE: &[&str] = &[
         "execute/fence_through_other_pipe",
         "execute/read_inside_only",
+        "execute/rewritten_after_update",
         "execute/skew_arm_rings",
         "execute/slices_have_no_stage",
         "execute/stores_apart_skewed",
         "execute/stores_overlap",
         "execute/tma_load_written",
         "execute/token_in_place",
+        "execute/two_chains_in_place",
         "kernels/far_coordinate",
         "kernels/relu_matrix",
     ];

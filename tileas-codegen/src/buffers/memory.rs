@@ -4,7 +4,7 @@
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
 //! only webs it may share with. Errors: E0602, E0603 with need, capacity and the largest
-//! consumer. Cost: linear.
+//! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
 use super::share::Sharing;
@@ -44,16 +44,25 @@ pub fn lay_out(
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     sharing: Option<&Sharing>,
 ) -> CodegenResult<MemoryMap> {
-    // What was placed: (web, first, end), per space; known where webs may share.
+    // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
     // The first place behind what may not be shared.
     let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, end: u64| -> u64 {
         let Some(sharing) = sharing else { return end.next_multiple_of(align) };
-        let mut starts: Vec<u64> = list.iter().map(|p| p.2.next_multiple_of(align)).chain([0]).collect();
-        starts.sort_unstable();
-        let free =
-            |at: u64| list.iter().all(|p| p.2 <= at || at + size <= p.1 || sharing.may_share(web, p.0));
-        starts.into_iter().find(|&at| free(at)).unwrap_or(end.next_multiple_of(align))
+        let mut at = 0;
+        for p in list.iter().filter(|p| !sharing.may_share(web, p.0)) {
+            if at + size <= p.1 {
+                break;
+            }
+            at = at.max(p.2.next_multiple_of(align));
+        }
+        at
+    };
+    let note = |list: &mut Vec<(Web, u64, u64)>, web: Web, at: u64, end: u64| {
+        if sharing.is_some() {
+            let n = list.partition_point(|p| p.1 <= at);
+            list.insert(n, (web, at, end));
+        }
     };
     let mut smem = 0u64;
     let mut columns = 0u64;
@@ -66,9 +75,7 @@ pub fn lay_out(
                 let need = slots * u64::from(w.columns());
                 let at = place(web, &placed[1], need, 1, columns);
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                if sharing.is_some() {
-                    placed[1].push((web, at, at + need));
-                }
+                note(&mut placed[1], web, at, at + need);
                 columns = columns.max(at + need);
                 if need > largest[1].0 {
                     largest[1] = (need, loc);
@@ -78,9 +85,7 @@ pub fn lay_out(
                 let need = slots * u64::from(w.bytes());
                 let at = place(web, &placed[0], need, u64::from(w.alignment()), smem);
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
-                if sharing.is_some() {
-                    placed[0].push((web, at, at + need));
-                }
+                note(&mut placed[0], web, at, at + need);
                 smem = smem.max(at + need);
                 if need > largest[0].0 {
                     largest[0] = (need, loc);

@@ -252,9 +252,11 @@ fn block_tokens(
             add(found, &mut sync, block, (issuer, y.item), (giver, item), false, false);
         } else {
             // One item holds both, or the stores must be complete: whoever goes on waits at its end; not before the
-            // first access of the same turn, which may be its own agent's.
+            // first access of the same turn, which may be its own agent's or rest on what the agent does in this turn.
             let own = agent == waiter.agent;
-            let last = if own { sync.latest(&[y.item, item]).unwrap_or(item) } else { y.item };
+            let last =
+                if own { sync.latest(&[y.item, item]) } else { sync.last_before(waiter.agent, y.item) };
+            let last = last.unwrap_or(y.item);
             add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
         }
         if !ordered(&sync, found, &complete) {

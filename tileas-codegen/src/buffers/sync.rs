@@ -74,13 +74,16 @@ pub struct Sync<'a> {
     least: i64,
     /// The item that an agent runs behind an item, and how many iterations later.
     next: FxHashMap<(Agent, Op), (Op, i64)>,
+    /// The items of all agents, in the order in which each runs them.
+    items: Vec<(Agent, Op)>,
 }
 
 impl<'a> Sync<'a> {
     /// The order in `block` that agents and `pipes` make.
     pub fn of(world: World<'a>, block: Block, pipes: &[PipeData]) -> Sync<'a> {
         let (nodes, next) = (FxHashMap::default(), FxHashMap::default());
-        let mut s = Sync { world, block, nodes, links: Vec::new(), first: Vec::new(), least: 0, next };
+        let (links, first, items) = (Vec::new(), Vec::new(), Vec::new());
+        let mut s = Sync { world, block, nodes, links, first, least: 0, next, items };
         for agent in world.plan.agents.keys() {
             s.agent(agent);
         }
@@ -109,6 +112,7 @@ impl<'a> Sync<'a> {
         let repeats = func.block_parent(self.block).is_some();
         let mut items: Vec<Op> =
             func.block_ops(self.block).filter(|&op| is_item(func, plan, &needs[agent], agent, op)).collect();
+        self.items.extend(items.iter().map(|&op| (agent, op)));
         let ii = self.schedule().map_or(1, |s| s.ii.max(1));
         let r = items.iter().map(|&op| self.start(op)).min().unwrap_or(0);
         let at = |s: &Self, op: Op| s.start(op) - r;
@@ -171,6 +175,13 @@ impl<'a> Sync<'a> {
     /// The item that starts last; of several the last one in the list, as emission has it.
     pub(super) fn latest(&self, ops: &[Op]) -> Option<Op> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
+    }
+
+    /// The last item of a turn that an agent starts before `next` of the turn behind it.
+    pub(super) fn last_before(&self, agent: Agent, next: Op) -> Option<Op> {
+        let end = self.start(next).saturating_add(self.schedule().map_or(1, |s| s.ii.max(1)));
+        let mine = self.items.iter().filter(|i| i.0 == agent && self.start(i.1) < end);
+        mine.map(|i| i.1).max_by_key(|&op| self.start(op))
     }
 
     /// Where a wait of that consumer holds up.

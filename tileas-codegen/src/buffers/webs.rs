@@ -8,7 +8,7 @@
 use super::access::{accesses, base_of, is_stored, numbered_slice, slice_base};
 use super::partition::Partition;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef, keys};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
@@ -224,7 +224,8 @@ pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
         .map_or(&[], |t| if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] })
 }
 
-/// A value overwritten in place must not be used afterwards.
+/// A value overwritten in place must not be used afterwards, unless it has been written anew by then: copies into it cover
+/// the whole tile, in one block around whoever uses it.
 fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
     let mut position: SecondaryMap<Op, u32> = SecondaryMap::new();
     position.resize(func.num_ops());
@@ -247,10 +248,26 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
         for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
             let base = base_of(func, v);
             let from = uses.partition_point(|u| u.0 < base);
+            // The block in which it is written anew, and the parts that are so far.
+            let mut anew: Option<Block> = None;
+            let mut parts: SmallVec<[Part; 8]> = SmallVec::new();
             for &(_, user) in uses[from..].iter().take_while(|u| u.0 == base) {
                 let after =
                     position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
-                if after && user != op {
+                if !after || user == op {
+                    continue;
+                }
+                if let Some(block) = func.op_block(user)
+                    && let Some((_, part)) = written_part(func, user).filter(|p| p.0 == base)
+                    && !reads(func, user, base)
+                    && anew.is_none_or(|b| b == block)
+                {
+                    anew = Some(block);
+                    parts.push(part);
+                    continue;
+                }
+                let whole = anew.filter(|_| cover(func, base, &parts));
+                if whole.is_none_or(|block| ancestor_in(func, user, block).is_none()) {
                     return Err(CodegenError::new(
                         Code::E0601,
                         func.op_loc(user),
@@ -262,6 +279,18 @@ fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
         }
     }
     Ok(())
+}
+
+/// Whether parts are all of a tile.
+fn cover(func: &Function, tile: Value, parts: &[Part]) -> bool {
+    let meets = |a: &Part, b: &Part| {
+        (0..a.0.len().min(b.0.len()))
+            .all(|i| a.0[i] < b.0[i] + i64::from(b.1[i]) && b.0[i] < a.0[i] + i64::from(a.1[i]))
+    };
+    // Parts that meet others are not counted: that is less than there is.
+    let alone = parts.iter().enumerate().filter(|(i, a)| !parts[..*i].iter().any(|b| meets(a, b)));
+    let sum: u64 = alone.map(|(_, p)| p.1.iter().map(|&d| u64::from(d)).product::<u64>()).sum();
+    func.value_data(tile).num_elements().is_some_and(|all| sum >= all)
 }
 
 fn contains(func: &Function, outer: Op, inner: Op) -> bool {
@@ -360,6 +389,22 @@ pub fn flag_of(func: &Function, v: Value, at: Op) -> Flag {
 /// Offsets and extents of a part.
 type Part = (SmallVec<[i64; 4]>, SmallVec<[u32; 4]>);
 
+/// What a copy in destination form writes: a tile, and the part of it.
+fn written_part(func: &Function, op: Op) -> Option<(Value, Part)> {
+    let dest = func.named_operand(op, "dest").filter(|_| func.opcode(op) == Opcode::Copy)?;
+    let source = func.named_operand(op, "source")?;
+    let (base, mut offsets) = slice_base(func, dest);
+    for (o, add) in offsets.iter_mut().zip(func.attr_ints(op, keys::OFFSETS).unwrap_or_default()) {
+        *o += add;
+    }
+    Some((base, (offsets, func.value_data(source).dims().unwrap_or(&[]).into())))
+}
+
+/// Whether a copy reads a stored tile.
+fn reads(func: &Function, op: Op, base: Value) -> bool {
+    func.named_operand(op, "source").is_some_and(|v| is_stored(func, v) && base_of(func, v) == base)
+}
+
 fn covers(p: &Part, offsets: &[i64], dims: &[u32]) -> bool {
     p.0.len() == offsets.len()
         && (0..offsets.len()).all(|i| {
@@ -377,19 +422,7 @@ fn parts_before(func: &Function, v: Value, at: Op) -> Vec<Part> {
             if o == op {
                 break;
             }
-            let dest = (func.opcode(o) == Opcode::Copy).then(|| func.named_operand(o, "dest")).flatten();
-            let Some(dest) = dest else { continue };
-            let (base, mut offsets) = slice_base(func, dest);
-            if base != v {
-                continue;
-            }
-            for (x, add) in
-                offsets.iter_mut().zip(func.attr_ints(o, crate::ir::keys::OFFSETS).unwrap_or_default())
-            {
-                *x += add;
-            }
-            let Some(source) = func.named_operand(o, "source") else { continue };
-            let part: Part = (offsets, func.value_data(source).dims().unwrap_or(&[]).into());
+            let Some((_, part)) = written_part(func, o).filter(|p| p.0 == v) else { continue };
             if !out.contains(&part) {
                 out.push(part);
             }

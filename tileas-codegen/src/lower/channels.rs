@@ -216,9 +216,9 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
             Signal::Arrive => {
-                if pipe.publish_tmem || self.pending_st {
+                if pipe.publish_tmem || !self.pending_st.is_empty() {
                     self.b.tcgen05_wait_st();
-                    self.pending_st = false;
+                    self.pending_st.clear();
                 }
                 if pipe.publish_proxy {
                     self.b.fence_proxy_async_shared_cta();
@@ -301,9 +301,7 @@ impl Lower<'_> {
                 }
                 Signal::Arrive | Signal::Bulk => {
                     // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.
-                    if std::mem::take(&mut self.pending_st) {
-                        self.b.tcgen05_wait_st();
-                    }
+                    self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);
                     self.b.mbarrier_arrive(bar);

@@ -273,15 +273,13 @@ impl Lower<'_> {
             self.b.br_on(none, exit);
         }
         self.b.place(body);
-        let before = self.pending_st;
+        let before = self.pending_st.clone();
         let unfenced = self.unfenced;
         self.unfenced = self.unfenced_around(block);
         self.block(block)?;
         self.close_section();
-        if std::mem::take(&mut self.pending_st) {
-            // The next iteration may read what this one stored.
-            self.b.tcgen05_wait_st();
-        }
+        // The next iteration may read, or store to, what this one stored.
+        self.wait_stores();
         if let Some(y) = f.last_op(block) {
             let values = f.operands(y);
             self.assign(op, &carried, values)?;
@@ -295,7 +293,7 @@ impl Lower<'_> {
         };
         self.b.br_if(again, false, body, exit);
         self.b.place(exit);
-        self.pending_st |= before;
+        self.pending_st.extend(before);
         self.unfenced = self.unfenced.or(unfenced);
         if !self.agent.elect {
             self.b.bar_warp_sync(0xffff_ffffu32);
@@ -330,7 +328,7 @@ impl Lower<'_> {
         let else_bb = self.b.block();
         let end = self.b.block();
         self.b.br_on_not(p, else_bb);
-        let before = self.pending_st;
+        let before = self.pending_st.clone();
         let unfenced = self.unfenced;
         self.block(then)?;
         self.close_section();
@@ -347,7 +345,7 @@ impl Lower<'_> {
         let then_unfenced = std::mem::replace(&mut self.unfenced, unfenced);
         self.block(otherwise)?;
         self.close_section();
-        self.pending_st |= after_then;
+        self.pending_st.extend(after_then);
         self.unfenced = self.unfenced.or(then_unfenced);
         if let Some(y) = f.last_op(otherwise) {
             let values = f.operands(y);

@@ -462,9 +462,7 @@ impl Lower<'_> {
     /// What was stored to tensor memory and read by nobody is there before that is given back; every lane that stored in
     /// bulk waits until its sources have been read.
     fn leave_agent(&mut self) {
-        if std::mem::take(&mut self.pending_st) {
-            self.b.tcgen05_wait_st();
-        }
+        self.wait_stores();
         if !self.agent.stores {
             return;
         }

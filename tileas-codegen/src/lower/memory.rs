@@ -4,7 +4,7 @@
 //! `k · rows · span` bytes behind the tile's base. Register tiles move in 16-byte chunks. Source: PTX ISA,
 //! cp.async.bulk.tensor, swizzling modes, tcgen05.ld/st.
 
-use super::{Buffer, Lower, TileVal, Val};
+use super::{Buffer, Lower, Stored, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Layout, Op, Opcode, Scalar, Space, Value, ValueDef, keys};
 use crate::isa::{AtomType, MmaRequest};
@@ -166,6 +166,7 @@ impl Lower<'_> {
         if buf.space == Space::Tmem {
             // On both ways of what follows.
             self.fence_access();
+            self.wait_stores();
         }
         match when {
             // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns. (Lanes
@@ -231,9 +232,6 @@ impl Lower<'_> {
         match buf.space {
             Space::Tmem => {
                 self.check_tensor_rows(op, buf, rows_columns(dims).0)?;
-                if std::mem::take(&mut self.pending_st) {
-                    self.b.tcgen05_wait_st();
-                }
                 let base = self.tmem_addr(op, buf, slot)?;
                 let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
                 for (at, n) in tmem_pieces(dims.last().copied().unwrap_or(0)) {
@@ -331,6 +329,7 @@ impl Lower<'_> {
             let otherwise = f.attr_number(copy, keys::OTHERWISE).unwrap_or(0.0);
             let rt = super::control::element_reg(elem);
             self.fence_access();
+            self.wait_stores();
             let join = self.b.block();
             self.b.br_on(p, join);
             let x = match rt {
@@ -392,18 +391,33 @@ impl Lower<'_> {
             return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
         }
         self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
-        let col0 = self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0) as i32;
+        let col0 =
+            self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as i32;
         let base = self.tmem_addr(op, buf, slot)?;
         self.fence_access();
-        for (at, n) in tmem_pieces(t.regs.len() as u32) {
+        let columns = t.regs.len() as u32;
+        let stored = Stored::of(buf, slot, col0 as u32, col0 as u32 + columns);
+        if self.pending_st.iter().any(|s| s.meets(&stored)) {
+            // Of two stores to one column the first may come last.
+            self.wait_stores();
+        }
+        for (at, n) in tmem_pieces(columns) {
             let regs: SmallVec<[Operand; 32]> = (at as usize..(at + n) as usize)
                 .map(|i| self.b.as_reg(RegTy::F32, self.units[t.regs.start as usize + i]).into())
                 .collect();
             let list = self.b.list(&regs.as_slice());
             self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
         }
-        self.pending_st = true;
+        self.pending_st.push(stored);
         Ok(())
+    }
+
+    /// Waits for all stores of this thread to tensor memory.
+    pub(super) fn wait_stores(&mut self) {
+        if !self.pending_st.is_empty() {
+            self.pending_st.clear();
+            self.b.tcgen05_wait_st();
+        }
     }
 
     /// Addresses of this thread's 16-byte chunks of a shared-memory tile: row by row, each in column order.

@@ -29,6 +29,7 @@ use crate::isa::TargetIsa;
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
 use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
 
 /// A lowered kernel.
 #[derive(Debug)]
@@ -157,6 +158,45 @@ pub(crate) struct Buffer {
     pub index: u32,
 }
 
+/// Columns of tensor memory that are stored to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Stored {
+    /// Number of the buffer.
+    pub buffer: u32,
+    /// Which slot of it.
+    pub slot: Operand,
+    /// Columns of the slot.
+    pub columns: (u32, u32),
+    /// Columns of tensor memory; all from its buffer on where it is not known which slot.
+    pub range: (u32, u32),
+}
+
+impl Stored {
+    /// Columns `from` to `to` of a slot.
+    pub fn of(buf: &Buffer, slot: Operand, from: u32, to: u32) -> Stored {
+        let range = match slot {
+            Operand::Imm(n) => {
+                let at = buf.at + n as u32 * buf.slot;
+                (at + from, at + to)
+            }
+            _ => (buf.at, u32::MAX),
+        };
+        Stored { buffer: buf.index, slot, columns: (from, to), range }
+    }
+
+    /// Whether two may have a column in common.
+    pub fn meets(&self, other: &Stored) -> bool {
+        let meet = |a: (u32, u32), b: (u32, u32)| a.0 < b.1 && b.0 < a.1;
+        match (self.buffer, self.slot) == (other.buffer, other.slot) {
+            true => meet(self.columns, other.columns),
+            false => meet(self.range, other.range),
+        }
+    }
+}
+
+/// Stores of which it is not known that they are complete.
+pub(crate) type Stores = SmallVec<[Stored; 8]>;
+
 /// What an IR value has become.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) enum Val {
@@ -281,8 +321,8 @@ pub(crate) struct Lower<'a> {
     /// Block that closes the open single-lane section.
     pub section: Option<nvvm::Bb>,
     pub requires: Vec<String>,
-    /// Reads of tensor memory since the last `wait::ld`.
-    pub pending_st: bool,
+    /// Stores to tensor memory since the last `wait::st`.
+    pub pending_st: Stores,
     /// Order of tensor memory that the threads of the agent still have to fence.
     pub unfenced: Unfenced,
     /// Copies whose `when` was carried out before their loop.
@@ -341,7 +381,7 @@ impl<'a> Lower<'a> {
             agent,
             section: None,
             requires: Vec::new(),
-            pending_st: false,
+            pending_st: Stores::new(),
             unfenced: Unfenced::default(),
             filled: smallvec::SmallVec::new(),
         }

@@ -13,6 +13,7 @@
 use super::PlaceOptions;
 use super::classify::{self, Class, Classes, DisjointSets};
 use super::operands::MatrixLayouts;
+use crate::buffers::webs::region_yields;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
@@ -352,13 +353,23 @@ impl Chains {
         }
     }
 
-    /// Tiles that loops and conditionals carry in registers keep their chain whole.
+    /// Tiles that loops and conditionals carry in registers keep their chain whole. What they begin with, or go on with, may
+    /// lie in memory, where it is read by rows.
     fn carried(&mut self, func: &Function, classes: &Classes) {
         for op in func.ops() {
             if matches!(func.opcode(op), Opcode::For | Opcode::If) {
-                for &v in func.results(op) {
+                let inits = match func.opcode(op) {
+                    Opcode::For => func.named_segment(op, "inits"),
+                    _ => &[],
+                };
+                for (n, &v) in func.results(op).iter().enumerate() {
                     if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
                         self.info[c].carried = true;
+                        let yields = (0..func.regions(op).len()).map(|r| region_yields(func, op, r));
+                        let mut given = yields.chain([inits]).filter_map(|list| list.get(n));
+                        let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
+                        self.info[c].memory |=
+                            rank > 1 && given.any(|&v| matches!(classes.class(v), Class::Acc | Class::Smem));
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
                             self.info[c].see(dims, elem);

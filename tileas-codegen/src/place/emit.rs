@@ -545,11 +545,11 @@ impl<'a> Placer<'a> {
             self.flush_conflicts(op)?;
             let (items, chains) = (self.items_at[op], self.flush_at[op]);
             for n in 0..items.len() {
-                self.emit_first(self.item_pool.get(items)[n])?;
+                let i = self.item_pool.get(items)[n];
+                self.flush_readers(i)?;
+                self.emit_first(i)?;
             }
-            for n in 0..chains.len() {
-                self.flush(self.chain_pool.get(chains)[n])?;
-            }
+            self.flush_all(SmallVec::from_slice(self.chain_pool.get(chains)))?;
             for n in 0..items.len() {
                 let i = self.item_pool.get(items)[n];
                 let Item { chain, block, .. } = self.items[i as usize];
@@ -608,6 +608,79 @@ impl<'a> Placer<'a> {
         }
         pending.clear();
         self.pending[c] = pending;
+        Ok(())
+    }
+
+    /// What an item overwrites, if that holds a tile that may still be read.
+    fn overwrites(&self, i: u32) -> Option<Value> {
+        match self.items[i as usize].kind {
+            ItemKind::Write(n) => self.targets[n],
+            _ => None,
+        }
+    }
+
+    fn still_reads(&self, c: Chain, v: Value) -> bool {
+        self.pending[c].iter().any(|&i| matches!(self.items[i as usize].kind, ItemKind::Read(r) if r == v))
+    }
+
+    /// Completes chains that still read what an item overwrites, where their slices are not those of the item: its first
+    /// slice meets later ones of theirs.
+    fn flush_readers(&mut self, i: u32) -> CodegenResult<()> {
+        let Some(v) = self.overwrites(i).filter(|_| !self.active.is_empty()) else { return Ok(()) };
+        let c = self.items[i as usize].chain;
+        let slices = |c: Chain| self.chains.info[c].slices;
+        let differs = |&d: &Chain| d != c && slices(d) != slices(c) && self.still_reads(d, v);
+        for d in self.active.iter().copied().filter(differs).collect::<SmallVec<[Chain; 4]>>() {
+            self.flush(d)?;
+        }
+        Ok(())
+    }
+
+    /// Completes chains, those that read a tile before the one that overwrites it. Where that is no order they go on
+    /// together: of each slice everything is read before anything is written.
+    fn flush_all(&mut self, mut chains: SmallVec<[Chain; 4]>) -> CodegenResult<()> {
+        chains.retain(|c| !self.pending[*c].is_empty());
+        while !chains.is_empty() {
+            let free = |&c: &Chain| {
+                let mut written = self.pending[c].iter().filter_map(|&i| self.overwrites(i));
+                !written.any(|v| chains.iter().any(|&d| d != c && self.still_reads(d, v)))
+            };
+            match chains.iter().position(free) {
+                Some(n) => {
+                    let c = chains.remove(n);
+                    self.flush(c)?;
+                }
+                None => return self.flush_together(&chains),
+            }
+        }
+        Ok(())
+    }
+
+    fn flush_together(&mut self, chains: &[Chain]) -> CodegenResult<()> {
+        let of: SmallVec<[Vec<u32>; 4]> =
+            chains.iter().map(|&c| std::mem::take(&mut self.pending[c])).collect();
+        self.active.retain(|a| !chains.contains(a));
+        // A trial that names no group leaves them unrolled.
+        let most = chains.iter().map(|&c| self.chains.info[c].slices).max().unwrap_or(1);
+        let most = if self.trial { 1 } else { most };
+        for k in 1..most {
+            for writes in [false, true] {
+                for (&c, items) in chains.iter().zip(&of) {
+                    if k >= self.chains.info[c].slices {
+                        continue;
+                    }
+                    for &i in items {
+                        if self.overwrites(i).is_some() == writes {
+                            self.emit(self.items[i as usize], Slice::Fixed(k))?;
+                        }
+                    }
+                }
+            }
+        }
+        for (&c, mut items) in chains.iter().zip(of) {
+            items.clear();
+            self.pending[c] = items;
+        }
         Ok(())
     }
 

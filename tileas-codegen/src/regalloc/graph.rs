@@ -80,6 +80,8 @@ pub(super) enum NoGraph {
     Unwaited(Inst),
     /// The agent can be entered elsewhere than at its first block.
     Entered(Bb),
+    /// A register that is read, or arrives where ways meet, without having been written on every way.
+    Unwritten,
 }
 
 pub(super) fn reg_class(class: Class) -> RegClass {
@@ -378,6 +380,9 @@ impl Builder<'_> {
             for (insts, operands, kind) in units {
                 let start = self.graph.operands.len() as u32;
                 self.count(&operands);
+                if operands.iter().any(|o| o.vreg().vreg() >= self.graph.name_of.len()) {
+                    return Err(NoGraph::Unwritten);
+                }
                 self.graph.operands.extend(operands);
                 let operands = (start, self.graph.operands.len() as u32);
                 self.graph.units.push(Unit { insts, operands, kind });
@@ -386,7 +391,10 @@ impl Builder<'_> {
             // Only a lone successor can have parameters: edges are split.
             if let [only] = self.graph.blocks[block].succs[..] {
                 let names = &self.graph.blocks[only.index()].param_names;
-                let args = names.iter().map(|&n| outgoing[block][n as usize]).collect();
+                let args: Vec<VReg> = names.iter().map(|&n| outgoing[block][n as usize]).collect();
+                if args.contains(&VReg::invalid()) {
+                    return Err(NoGraph::Unwritten);
+                }
                 self.graph.blocks[block].args = args;
             }
         }

@@ -112,6 +112,7 @@ impl Planner {
         let graph = Graph::build(func, liveness, &self.names, blocks).map_err(|e| match e {
             NoGraph::Unwaited(inst) => NoPlan::Unwaited(inst),
             NoGraph::Entered(bb) => NoPlan::Entered(bb),
+            NoGraph::Unwritten => NoPlan::Unsound("value without a write"),
         })?;
         let mut least = graph.least;
         loop {

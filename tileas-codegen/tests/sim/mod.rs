@@ -2,6 +2,9 @@
 //!
 //! [`reference`] runs a placed function in program order. [`run`] runs a materialised one: agents step in random
 //! order, barriers count arrivals, bytes and phases as the hardware's do, loads, stores and matrix ops complete late.
+//! An agent of several threads is two that run apart: the issuing lane, and the others, for which what only the lane
+//! does is nothing. Each has its half of every tile in registers and of what threads write; a reader of two halves that do
+//! not fit has read garbage. In tensor memory threads keep to their own half.
 //! Equal outputs mean that slots, phases, flags, guards and orders are right; no step possible means deadlock.
 //! Scalars are concrete, so that they decide bounds, conditions and coordinates: memory holds a small number at every
 //! place, atomics change it, and slots of scalar channels hold numbers.
@@ -432,6 +435,42 @@ struct Pipe {
     empty: Option<Vec<Barrier>>,
     full_kind: String,
     empty_kind: String,
+    /// A named barrier stands for both sides: how often lane and others came to it, by what for.
+    named: Option<[[u32; 2]; 2]>,
+}
+
+/// Why threads come to a named barrier.
+const ACQUIRES: usize = 0;
+const COMMITS: usize = 1;
+
+/// Which threads of an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Part {
+    /// The only one.
+    Alone,
+    /// The issuing lane.
+    Lane,
+    /// All but the issuing lane.
+    Others,
+}
+
+impl Part {
+    /// The halves of a tile they have.
+    fn halves(self) -> std::ops::Range<usize> {
+        match self {
+            Part::Alone => 0..2,
+            Part::Lane => 0..1,
+            Part::Others => 1..2,
+        }
+    }
+}
+
+/// A tile in memory, by halves.
+type Halves = [u64; 2];
+
+/// What whoever reads both halves reads.
+fn whole(halves: Halves) -> u64 {
+    if halves[0] == halves[1] { halves[0] } else { h(&[11, halves[0], halves[1]]) }
 }
 
 enum Job {
@@ -453,6 +492,9 @@ struct AgentState {
     matrix: VecDeque<Job>,
     stores: VecDeque<(u64, (Value, u32))>,
     threads: i64,
+    part: Part,
+    /// At a named barrier: how often the others must have been there.
+    waits: Option<u32>,
 }
 
 /// A load under way: tile, cell, pipe, slot, bytes.
@@ -462,12 +504,14 @@ struct Machine<'a> {
     f: &'a Function,
     pipes: Vec<Pipe>,
     pipe_of: HashMap<Value, usize>,
-    memory: HashMap<(Value, u32), u64>,
+    memory: HashMap<(Value, u32), Halves>,
+    /// Of buffers that lie at one place: the first of them.
+    place: HashMap<Value, Value>,
     /// Slots of scalar channels.
-    scalars: HashMap<(Value, u32), Val>,
+    scalars: HashMap<(Value, u32), [Val; 2]>,
     agents: Vec<AgentState>,
     loads: Vec<Load>,
-    out: Outputs,
+    out: BTreeMap<u64, Halves>,
     cells: Cells,
 }
 
@@ -486,15 +530,27 @@ pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
         pipes: Vec::new(),
         pipe_of: HashMap::new(),
         memory: HashMap::new(),
+        place: HashMap::new(),
         scalars: HashMap::new(),
         agents: Vec::new(),
         loads: Vec::new(),
-        out: Outputs::new(),
+        out: BTreeMap::new(),
         cells: Cells::new(),
     };
+    let mut buffers: Vec<(Value, Option<i64>)> = Vec::new();
     for op in f.block_ops(f.entry()) {
         match f.opcode(op) {
-            Opcode::AllocTensor => {}
+            Opcode::AllocTensor => {
+                let v = f.results(op)[0];
+                let at = f.attr_int(op, keys::OFFSET);
+                let same = |b: &&(Value, Option<i64>)| {
+                    at.is_some() && b.1 == at && f.value_type(b.0) == f.value_type(v)
+                };
+                match buffers.iter().find(same) {
+                    Some(b) => drop(m.place.insert(v, b.0)),
+                    None => buffers.push((v, at)),
+                }
+            }
             Opcode::AsyncPipelineCreatePipeline => {
                 let depth = f.attr_int(op, keys::NUM_STAGES).unwrap() as usize;
                 let (fk, fa) = f.attr_call(op, keys::FULL).unwrap();
@@ -508,6 +564,7 @@ pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
                     empty: (ek != "none").then(|| vec![Barrier::new(ea[0]); depth]),
                     full_kind: fk.to_string(),
                     empty_kind: ek.to_string(),
+                    named: f.has_attr(op, keys::NAMED).then_some([[0; 2]; 2]),
                 });
             }
             Opcode::AsyncPipelineAgentSwitch => {
@@ -515,17 +572,26 @@ pub fn run(f: &Function, ints: &[i64], seed: u64) -> Result<Outputs, Stuck> {
                 let Some(AttrData::Array(lanes)) = f.attr(op, keys::LANES) else { panic!("lanes") };
                 for (n, lane) in lanes.iter().enumerate() {
                     let elect = matches!(f.attr_data(*lane), AttrData::Name(s) if f.symbol(*s) == "elect");
-                    m.agents.push(AgentState {
-                        env: base.clone(),
-                        frames: vec![Frame {
-                            next: f.first_op(f.op_block_at(op, n).unwrap()),
-                            looping: None,
-                            owner: None,
-                        }],
-                        matrix: VecDeque::new(),
-                        stores: VecDeque::new(),
-                        threads: if elect { 1 } else { warps[n] * 32 },
-                    });
+                    let all = if elect { 1 } else { warps[n] * 32 };
+                    let parts: &[(Part, i64)] = match all {
+                        1 => &[(Part::Alone, 1)],
+                        n => &[(Part::Lane, 1), (Part::Others, n - 1)],
+                    };
+                    for &(part, threads) in parts {
+                        m.agents.push(AgentState {
+                            env: base.clone(),
+                            frames: vec![Frame {
+                                next: f.first_op(f.op_block_at(op, n).unwrap()),
+                                looping: None,
+                                owner: None,
+                            }],
+                            matrix: VecDeque::new(),
+                            stores: VecDeque::new(),
+                            threads,
+                            part,
+                            waits: None,
+                        });
+                    }
                 }
             }
             Opcode::Return => {}
@@ -593,7 +659,8 @@ impl Machine<'_> {
             }
         }
         if self.agents.iter().all(|a| a.frames.is_empty()) {
-            Ok(with_cells(self.out, self.cells))
+            let out = self.out.into_iter().map(|(k, v)| (k, whole(v))).collect();
+            Ok(with_cells(out, self.cells))
         } else {
             Err(Stuck::Deadlock)
         }
@@ -601,14 +668,71 @@ impl Machine<'_> {
 
     fn load(&mut self, k: usize) {
         let (v, at, pipe, slot, bytes) = self.loads.swap_remove(k);
-        self.memory.insert(at, v);
+        self.memory.insert(at, [v; 2]);
         let b = &mut self.pipes[pipe].full[slot as usize];
         b.tx -= bytes;
         b.settle();
     }
 
+    fn halves(&self, at: (Value, u32)) -> Halves {
+        self.memory.get(&at).copied().unwrap_or([JUNK; 2])
+    }
+
     fn cell(&self, at: (Value, u32)) -> u64 {
-        self.memory.get(&at).copied().unwrap_or(JUNK)
+        whole(self.halves(at))
+    }
+
+    /// Stores a tile to global memory.
+    fn store(&mut self, key: u64, part: Part, v: u64) {
+        self.out.entry(key).or_insert([JUNK; 2])[part.halves()].fill(v);
+    }
+
+    /// Comes to the named barrier of a pipe; whether all threads of the agent are there.
+    fn meet(&mut self, a: usize, p: usize, why: usize) -> bool {
+        let half = self.agents[a].part.halves().start;
+        let Some(came) = &mut self.pipes[p].named else { return true };
+        let came = &mut came[why];
+        let turn = *self.agents[a].waits.get_or_insert_with(|| {
+            came[half] += 1;
+            came[half]
+        });
+        let all = self.agents[a].part == Part::Alone || came[1 - half] >= turn;
+        if all {
+            self.agents[a].waits = None;
+        }
+        all
+    }
+
+    /// Whether an op is the issuing lane's alone.
+    fn is_lanes(&self, op: Op) -> bool {
+        let has = |key| self.f.has_attr(op, key);
+        match self.f.opcode(op) {
+            Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore | Opcode::AsyncDot => true,
+            Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait => has(keys::ISSUER),
+            Opcode::AsyncPipelineProducerCommit => has(keys::TX) || has(keys::BULK_PENDING),
+            Opcode::AsyncPipelineConsumerRelease => has(keys::BULK_PENDING),
+            _ => false,
+        }
+    }
+
+    /// What an op of the lane's means to the others.
+    fn pass(&mut self, a: usize, op: Op, args: &[Val]) {
+        let own = match args.get(1).or(args.first()) {
+            Some(&Val::Iter(p, s, _)) => Val::Own(p, s),
+            Some(&own @ Val::Own(..)) => own,
+            _ => Val::Token,
+        };
+        let token = matches!(
+            self.f.opcode(op),
+            Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore | Opcode::AsyncDot
+        );
+        let own = match args.first() {
+            Some(&first @ Val::Own(_, slot)) if slot != u32::MAX => first,
+            _ => own,
+        };
+        for n in 0..self.f.results(op).len() {
+            self.set(a, op, n, if token { Val::Token } else { own });
+        }
     }
 
     fn matrix(&mut self, a: usize) -> bool {
@@ -617,7 +741,7 @@ impl Machine<'_> {
             Some(Job::Dot { a, b, acc, accumulate, name }) => {
                 let old = if accumulate { self.cell(acc) } else { ZERO };
                 let v = h(&[7, name, self.cell(a), self.cell(b), old]);
-                self.memory.insert(acc, v);
+                self.memory.insert(acc, [v; 2]);
                 true
             }
             Some(Job::SignalFull(p, s)) => {
@@ -636,7 +760,7 @@ impl Machine<'_> {
     fn bulk(&mut self, a: usize) -> bool {
         let Some((key, at)) = self.agents[a].stores.pop_front() else { return false };
         let v = self.cell(at);
-        self.out.insert(key, v);
+        self.store(key, Part::Alone, v);
         true
     }
 
@@ -659,6 +783,7 @@ impl Machine<'_> {
 
     fn at(&self, a: usize, op: Op, buffer: &str, stage: &str) -> (Value, u32) {
         let b = self.f.named_operand(op, buffer).unwrap();
+        let b = self.place.get(&b).copied().unwrap_or(b);
         (b, self.slot(a, self.f.named_operand(op, stage).unwrap()))
     }
 
@@ -672,6 +797,11 @@ impl Machine<'_> {
             .iter()
             .map(|&v| if is_stored(f, v) { Val::Token } else { self.get(a, v) })
             .collect();
+        if self.agents[a].part == Part::Others && self.is_lanes(op) {
+            self.pass(a, op, &args);
+            self.agents[a].frames.last_mut().unwrap().next = f.next_op(op);
+            return true;
+        }
         match opcode {
             Opcode::AsyncPipelineYield => {
                 self.agents[a].frames.pop();
@@ -712,7 +842,7 @@ impl Machine<'_> {
             Opcode::AsyncPipelineProducerAcquire => {
                 let Val::Iter(p, s, ph) = args[1] else { panic!("an iterator") };
                 if let Some(e) = &self.pipes[p].empty
-                    && !e[s as usize].ready(ph ^ 1)
+                    && (!e[s as usize].ready(ph ^ 1) || !self.meet(a, p, ACQUIRES))
                 {
                     return false;
                 }
@@ -731,6 +861,9 @@ impl Machine<'_> {
                 let bytes = f.attr_int(op, keys::TX).unwrap_or(0);
                 let stores = self.agents[a].stores.len() as i64;
                 if f.attr_int(op, keys::BULK_PENDING).is_some_and(|n| stores > n) {
+                    return false;
+                }
+                if !self.meet(a, p, COMMITS) {
                     return false;
                 }
                 let pipe = &mut self.pipes[p];
@@ -756,7 +889,7 @@ impl Machine<'_> {
                     if let Some(e) = &mut self.pipes[p].empty {
                         e[s as usize].arrive(1);
                     }
-                } else if self.pipes[p].empty_kind == "commit" && threads == 1 {
+                } else if self.pipes[p].empty_kind == "commit" && self.agents[a].part == Part::Alone {
                     self.agents[a].matrix.push_back(Job::SignalEmpty(p, s));
                 } else if let Some(e) = &mut self.pipes[p].empty {
                     e[s as usize].arrive(threads);
@@ -805,7 +938,7 @@ impl Machine<'_> {
             }
             Opcode::TiledStore => {
                 let Val::Tile(v) = args[0] else { panic!("a tile") };
-                self.out.insert(store_key(args[1], &args[2..]), v);
+                self.store(store_key(args[1], &args[2..]), self.agents[a].part, v);
             }
             Opcode::Copy => self.copy(a, op),
             _ => {
@@ -834,13 +967,14 @@ impl Machine<'_> {
             && f.value_data(r).as_scalar().is_some()
         {
             let at = self.at(a, op, "source", "source_stage");
-            let v = self.scalars.get(&at).copied().unwrap_or(Val::Int(UNWRITTEN));
-            return self.set(a, op, 0, v);
+            let v = self.scalars.get(&at).copied().unwrap_or([Val::Int(UNWRITTEN); 2]);
+            return self.set(a, op, 0, if v[0] == v[1] { v[0] } else { Val::Int(UNWRITTEN) });
         }
         if f.value_data(source).as_scalar().is_some() {
             let at = self.at(a, op, "dest", "dest_stage");
             let v = self.get(a, source);
-            self.scalars.insert(at, v);
+            let part = self.agents[a].part;
+            self.scalars.entry(at).or_insert([Val::Int(UNWRITTEN); 2])[part.halves()].fill(v);
             return;
         }
         let tile = if is_stored(f, source) {
@@ -850,7 +984,9 @@ impl Machine<'_> {
                 Some(r) => f.value_data(r).dims().unwrap().to_vec(),
                 None => full.to_vec(),
             };
-            if when { slice(self.cell(at), full, &dims, &offsets) } else { ZERO }
+            let own = f.value_data(source).space() == Some(Space::Tmem);
+            let held = if own { self.halves(at)[self.agents[a].part.halves().start] } else { self.cell(at) };
+            if when { slice(held, full, &dims, &offsets) } else { ZERO }
         } else {
             match self.get(a, source) {
                 Val::Tile(t) => t,
@@ -862,8 +998,11 @@ impl Machine<'_> {
                 let at = self.at(a, op, "dest", "dest_stage");
                 let full = f.value_data(d).dims().unwrap()[1..].to_vec();
                 let dims: Vec<u32> = f.value_data(source).dims().unwrap().to_vec();
-                let v = insert(self.cell(at), &full, &dims, &offsets, tile);
-                self.memory.insert(at, v);
+                let mut halves = self.halves(at);
+                for half in self.agents[a].part.halves() {
+                    halves[half] = insert(halves[half], &full, &dims, &offsets, tile);
+                }
+                self.memory.insert(at, halves);
             }
             None => self.set(a, op, 0, Val::Tile(tile)),
         }

@@ -191,11 +191,11 @@ fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32, lane: usize) -> X<()>
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row(
-        "atom.{relaxed,acquire,release,acq_rel}?.{cta,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "atom.{relaxed,acquire,release,acq_rel}?.{cta,cluster,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
     row(
-        "red.{relaxed,release}?.{cta,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "red.{relaxed,release}?.{cta,cluster,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
 ];

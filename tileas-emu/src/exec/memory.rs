@@ -263,11 +263,11 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row(
-        "ld.{weak,volatile,relaxed,acquire}?.{cta,gpu,sys}?.{param,local,const,global,shared,shared::cta}?.{nc}?.{ca,cg,cs,lu,cv,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{L2::64B,L2::128B,L2::256B}?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        "ld.{weak,volatile,relaxed,acquire}?.{cta,cluster,gpu,sys}?.{param,local,const,global,shared,shared::cta}?.{nc}?.{ca,cg,cs,lu,cv,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{L2::64B,L2::128B,L2::256B}?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
         |b| reorder(b, ld),
     ),
     row(
-        "st.{weak,volatile,relaxed,release}?.{cta,gpu,sys}?.{local,global,shared,shared::cta}?.{wb,cg,cs,wt,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
+        "st.{weak,volatile,relaxed,release}?.{cta,cluster,gpu,sys}?.{local,global,shared,shared::cta}?.{wb,cg,cs,wt,L1::evict_normal,L1::no_allocate,L1::evict_first,L1::evict_last}?.L2::cache_hint?.{v2,v4,v8}?.{b8,u8,s8,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}",
         |b| reorder(b, st),
     ),
 ];

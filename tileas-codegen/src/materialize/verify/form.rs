@@ -187,7 +187,7 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, Strin
 /// Whether two events do the same; `regions` are those around the second.
 fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo]) -> bool {
     let origin = |e: &Event| note(m.func, e.op, keys::ORIGIN);
-    a.local == b.local
+    (a.local, a.lane) == (b.local, b.lane)
         && origin(a) == origin(b)
         && match (&a.what, &b.what) {
             (What::Region(x), What::Region(y)) => {

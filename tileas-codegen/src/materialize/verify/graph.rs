@@ -2,6 +2,13 @@
 //!
 //! Nodes: the issue of every event, the completion of what completes later, and the moment a commit or release
 //! signals. Edges carry an iteration distance. A cycle of distance sum ≤ 0 is a deadlock. Cost: nodes × edges.
+//!
+//! What orders accesses asks more than what blocks. Threads of one agent run apart between the places where all of them
+//! meet, and some events are the issuing lane's alone: it waits for bulk groups or for a tile that only it hands to an
+//! engine, and the others may be ahead of it. So there an agent of several threads has three points per event: its
+//! first thread is there, its lane is, all of its threads are. Whoever waits for all threads waits for the lane too; what
+//! only the lane waits for, the others have not waited for until a signal of all of them, or a named barrier, came
+//! between. For deadlocks an agent is one thread: the lanes of a warp wait for each other, and more order means more cycles.
 
 use super::model::{Engine, Event, Model, What};
 use crate::ir::Op;
@@ -46,15 +53,33 @@ impl Edge {
     }
 }
 
-/// Nodes of one event.
+/// Nodes of one event. Those of first, lane and all are one node where the agent counts as one thread.
 #[derive(Copy, Clone, Debug)]
 pub struct Nodes {
-    /// It is issued.
-    pub issue: usize,
-    /// The agent goes on.
-    pub leave: usize,
+    /// Its first thread issues it; of what is the lane's alone, the lane.
+    pub first: usize,
+    /// The lane issues it.
+    pub lane: usize,
+    /// The first thread goes on.
+    pub first_leaves: usize,
+    /// The lane goes on.
+    pub lane_leaves: usize,
+    /// All threads have gone on; of what is the lane's alone, the lane.
+    pub all_left: usize,
     /// All of it is complete.
     pub done: usize,
+}
+
+impl Nodes {
+    /// Where an agent waits, or an engine or thread begins: the lane, or each thread.
+    pub fn begin(&self, lane: bool) -> usize {
+        if lane { self.lane } else { self.first }
+    }
+
+    /// Of what is done at once, where the lane has a node of its own.
+    fn with_lane(self, lane: usize) -> Nodes {
+        Nodes { lane, lane_leaves: lane, ..self }
+    }
 }
 
 /// What a node is: `part(event)`; the part is empty where it is the event itself.
@@ -73,6 +98,8 @@ pub struct Graph {
     nodes: Vec<Nodes>,
     /// Number of the first event of each agent.
     first: Vec<usize>,
+    /// Whether the threads of some agent here run apart.
+    apart: bool,
     /// Edges by where they begin: those of node n from `begin[n]` to `begin[n + 1]`.
     begin: Vec<u32>,
     by_from: Vec<u32>,
@@ -82,8 +109,10 @@ pub struct Graph {
     pub stores: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
-    /// By node: where its distances to all others begin in `distances`, plus 1; 0 = they were not asked for.
-    row: Vec<u32>,
+    /// Whether an agent runs an event of a turn before one of an earlier turn: it has local stages.
+    back: bool,
+    /// By node: up to which turn, and where the distances to all others begin in `distances`, as far as asked for.
+    rows: Vec<SmallVec<[(i64, u32); 2]>>,
     distances: Vec<i64>,
     /// Scratch: by node, its least distance, the edge it comes by, whether it waits in line; the line.
     least: Vec<i64>,
@@ -94,6 +123,8 @@ pub struct Graph {
 
 /// In distances: there is no path.
 const NO_PATH: i64 = i64::MAX;
+/// Of an event that is not in the graph.
+const NO_NODE: usize = usize::MAX;
 /// In `via`: no edge.
 const NO_EDGE: u32 = u32::MAX;
 
@@ -125,15 +156,16 @@ impl Graph {
     /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
     /// agents do inside orders nothing outside. Takes the place of the graph that was here.
     pub fn build(&mut self, m: &Model<'_>, region: usize) {
-        self.of(m, &m.regions[region].events, region);
+        self.of(m, &m.regions[region].events, region, true);
         self.loaded(m, &m.regions[region].events);
-        self.stored(m, &m.regions[region].events, region);
+        self.stored(m, &m.regions[region].events);
         self.index();
     }
 
-    /// Whether [`Graph::build`] makes the graph that [`Graph::blocking`] makes: nothing stands inside the region.
-    pub fn is_innermost(m: &Model<'_>, region: usize) -> bool {
-        m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
+    /// Whether [`Graph::build`] made the graph that [`Graph::blocking`] makes: nothing stands inside the region, and each
+    /// agent in it is one thread.
+    pub fn is_blocking(&self, m: &Model<'_>, region: usize) -> bool {
+        !self.apart && m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
     }
 
     /// Whoever waits inside a nested region for what another agent loads there through a pipe leaves it after these loads.
@@ -159,10 +191,14 @@ impl Graph {
                     for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
                         for (j, y) in others.iter().enumerate() {
                             let What::Region(ry) = &y.what else { continue };
-                            let waits = || ry.iter().any(|&r| waits_in(m, r, b, p));
-                            if rx == ry && m.pipes[p].distance == 0 && waits() {
-                                let leave = self.at(b, j).leave;
-                                self.edge(node, leave, 0, Why::Inner(p));
+                            if rx != ry || m.pipes[p].distance != 0 {
+                                continue;
+                            }
+                            let at = self.at(b, j);
+                            for (lane, leave) in [(true, at.lane_leaves), (false, at.first_leaves)] {
+                                if ry.iter().any(|&r| waits_in(m, r, b, p, lane)) {
+                                    self.edge(node, leave, 0, Why::Inner(p));
+                                }
                             }
                         }
                     }
@@ -171,38 +207,17 @@ impl Graph {
         }
     }
 
-    /// A lane that waits inside a nested region for a store there has done so when it leaves. Of an agent with more
-    /// threads only the lane has: the others may be ahead of it. So the order of the agent does not pass that on, what
-    /// all its threads signal behind the region does, and what the lane signals. The node of the stores has no
-    /// predecessor, as that of the loads; it stands for those of which [`stores_waited`] says so.
-    fn stored(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
+    /// A lane that waits inside a nested region for a store there has done so when it leaves. The node of the stores has
+    /// no predecessor, as that of the loads; it stands for those of which [`stores_waited`] says so.
+    fn stored(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
                 let What::Region(inner) = &x.what else { continue };
-                if !inner.iter().any(|&r| stores_in(m, r, a)) {
-                    continue;
-                }
-                let node = self.node(a, ("stores", Some(x.op)));
-                self.stores.insert((a, i), node);
-                if m.threads[a] == 1 {
-                    let leave = self.at(a, i).leave;
+                if inner.iter().any(|&r| stores_in(m, r, a)) {
+                    let node = self.node(a, ("stores", Some(x.op)));
+                    self.stores.insert((a, i), node);
+                    let leave = self.at(a, i).lane_leaves;
                     self.edge(node, leave, 0, Why::Completes);
-                    continue;
-                }
-                for (j, y) in list.iter().enumerate() {
-                    let signals = match &y.what {
-                        // Threads that hand over by a named barrier hand over to their own lane.
-                        What::Commit(p, None) => m.pipes[*p].full.name == "arrive" && !m.pipes[*p].named,
-                        What::Release(p, _, None) => {
-                            m.pipes[*p].empty.as_ref().is_some_and(|e| e.name == "arrive")
-                        }
-                        What::Release(_, _, Some(_)) => true,
-                        _ => false,
-                    };
-                    if signals && (j > i || region != 0) {
-                        let done = self.at(a, j).done;
-                        self.edge(node, done, x.local - y.local + i64::from(j < i), Why::Signals);
-                    }
                 }
             }
         }
@@ -213,7 +228,7 @@ impl Graph {
     pub fn blocking(&mut self, m: &Model<'_>, region: usize) {
         let here = &m.regions[region].events;
         if !here.iter().flatten().any(|e| is_branch(m, e)) {
-            self.of(m, here, region);
+            self.of(m, here, region, false);
             self.nested(m, here);
             return;
         }
@@ -223,14 +238,16 @@ impl Graph {
             in_line(m, a, region, 0, &Arms::new(), &mut events[a], &mut arms[a]);
         }
         let g = self;
-        g.of(m, &events, region);
+        g.of(m, &events, region, false);
         g.nested(m, &events);
         g.arms.resize(g.names.len(), Arms::new());
         for (a, list) in arms.into_iter().enumerate() {
             for (i, around) in list.into_iter().enumerate() {
-                let Nodes { issue, leave, done } = g.at(a, i);
-                for n in [issue, leave, done] {
-                    g.arms[n].clone_from(&around);
+                let Nodes { first, first_leaves, done, .. } = g.at(a, i);
+                for n in [first, first_leaves, done] {
+                    if let Some(arms) = g.arms.get_mut(n) {
+                        arms.clone_from(&around);
+                    }
                 }
             }
         }
@@ -325,12 +342,14 @@ impl Graph {
             edges,
             nodes,
             first,
+            apart,
             begin,
             by_from,
             loads,
             stores,
             arms,
-            row,
+            back,
+            rows,
             distances,
             ..
         } = self;
@@ -339,34 +358,37 @@ impl Graph {
         edges.clear();
         nodes.clear();
         first.clear();
+        *apart = false;
         begin.clear();
         by_from.clear();
         loads.clear();
         stores.clear();
         arms.clear();
-        row.clear();
+        *back = false;
+        rows.clear();
         distances.clear();
     }
 
-    fn of(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
+    /// Nodes of all events, the order in each agent, and what pipes order. `apart`: threads of an agent run apart.
+    fn of(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize, apart: bool) {
         let repeats = region != 0;
         self.clear();
         let g = self;
         for (a, list) in events.iter().enumerate() {
             g.first.push(g.nodes.len());
+            let apart = apart && m.threads[a] > 1 && !list.is_empty();
+            g.apart |= apart;
             for e in list {
-                let n = g.event(a, e);
+                let n = g.event(m, a, e, apart);
                 g.nodes.push(n);
             }
-            for i in 0..list.len() {
-                let wrap = i + 1 == list.len();
-                if wrap && !repeats {
-                    break;
-                }
-                let j = if wrap { 0 } else { i + 1 };
-                let (u, v) = (g.at(a, i), g.at(a, j));
-                let (lu, lv) = (list[i].local, list[j].local);
-                g.edge(u.leave, v.issue, lu - lv + i64::from(wrap), Why::Order(a, lu, lv));
+            // One thread, or the lane, takes part in everything.
+            g.order(a, list, repeats, |e| in_graph(&e.what), |n| n.lane, |n| n.lane_leaves);
+            if apart {
+                let all = |e: &Event| !e.lane && in_graph(&e.what);
+                g.order(a, list, repeats, all, |n| n.first, |n| n.first_leaves);
+                // Where all meet there is one node, which the lane's order goes through.
+                g.order(a, list, repeats, all, |n| n.all_left, |n| n.all_left);
             }
         }
         for (a, list) in events.iter().enumerate() {
@@ -377,36 +399,102 @@ impl Graph {
         g.pipes(m, events, region);
     }
 
-    fn event(&mut self, a: usize, e: &Event) -> Nodes {
+    /// The order of an agent through the events that take part, from where it leaves one to where it enters the next.
+    fn order(
+        &mut self,
+        a: usize,
+        list: &[Event],
+        repeats: bool,
+        takes_part: impl Fn(&Event) -> bool,
+        enter: impl Fn(Nodes) -> usize,
+        leave: impl Fn(Nodes) -> usize,
+    ) {
+        let mut part = list.iter().enumerate().filter(|x| takes_part(x.1));
+        let Some((first, _)) = part.next() else { return };
+        let mut step = |i: usize, j: usize, wrap: bool| {
+            let (u, v) = (leave(self.at(a, i)), enter(self.at(a, j)));
+            let (lu, lv) = (list[i].local, list[j].local);
+            self.edge(u, v, lu - lv + i64::from(wrap), Why::Order(a, lu, lv));
+        };
+        let mut last = first;
+        for (i, _) in part {
+            step(last, i, false);
+            last = i;
+        }
+        if repeats {
+            step(last, first, true);
+        }
+    }
+
+    /// Nodes of an event. `apart`: the threads of its agent run apart.
+    fn event(&mut self, m: &Model<'_>, a: usize, e: &Event, apart: bool) -> Nodes {
         let name = Some(e.op);
+        let one = |n: usize, done: usize| Nodes {
+            first: n,
+            lane: n,
+            first_leaves: n,
+            lane_leaves: n,
+            all_left: n,
+            done,
+        };
+        // A part of the event by the first thread, by the lane, by the last thread.
+        let three = |g: &mut Self, part: &'static str| {
+            let [first, lane, last] = [(); 3].map(|()| g.node(a, (part, name)));
+            g.edge(first, lane, 0, Why::Completes);
+            g.edge(lane, last, 0, Why::Completes);
+            [first, lane, last]
+        };
+        let apart = apart && !e.lane && !meets(m, &e.what);
         match &e.what {
-            What::Access(Engine::Threads, ..) => {
-                let issue = self.node(a, ("issue", name));
-                Nodes { issue, leave: issue, done: issue }
-            }
-            What::Access(..) => {
-                let issue = self.node(a, ("issue", name));
-                let done = self.node(a, ("done", name));
-                self.edge(issue, done, 0, Why::Completes);
-                Nodes { issue, leave: issue, done }
-            }
+            what if !in_graph(what) => one(NO_NODE, NO_NODE),
             What::Region(_) => {
-                let issue = self.node(a, ("issue", name));
-                let leave = self.node(a, ("done", name));
+                let first = self.node(a, ("issue", name));
+                let (lane, leave) = if apart {
+                    let lane = self.node(a, ("issue", name));
+                    self.edge(first, lane, 0, Why::Completes);
+                    (lane, three(self, "done"))
+                } else {
+                    (first, [self.node(a, ("done", name)); 3])
+                };
+                let [first_leaves, lane_leaves, all_left] = leave;
+                self.edge(first, first_leaves, 0, Why::Completes);
+                if apart {
+                    self.edge(lane, lane_leaves, 0, Why::Completes);
+                }
+                // Engines are given work by the lane.
                 let done = self.node(a, ("complete", name));
-                self.edge(issue, leave, 0, Why::Completes);
-                self.edge(leave, done, 0, Why::Completes);
-                Nodes { issue, leave, done }
+                self.edge(lane_leaves, done, 0, Why::Completes);
+                Nodes { first, lane, first_leaves, lane_leaves, all_left, done }
             }
-            What::Commit(..) | What::Release(..) => {
-                let issue = self.node(a, ("", name));
+            What::Access(engine, ..) => {
+                let nodes = if apart {
+                    let [first, lane, last] = three(self, "issue");
+                    Nodes { all_left: last, done: last, ..one(first, first) }.with_lane(lane)
+                } else {
+                    let issue = self.node(a, ("issue", name));
+                    one(issue, issue)
+                };
+                if *engine == Engine::Threads {
+                    return nodes;
+                }
+                let done = self.node(a, ("done", name));
+                self.edge(nodes.lane, done, 0, Why::Completes);
+                Nodes { done, ..nodes }
+            }
+            what => {
+                let nodes = if apart {
+                    let [first, lane, last] = three(self, "");
+                    Nodes { all_left: last, done: last, ..one(first, first) }.with_lane(lane)
+                } else {
+                    let issue = self.node(a, ("", name));
+                    one(issue, issue)
+                };
+                if !matches!(what, What::Commit(..) | What::Release(..)) {
+                    return nodes;
+                }
                 let done = self.node(a, ("signal", name));
-                self.edge(issue, done, 0, Why::Signals);
-                Nodes { issue, leave: issue, done }
-            }
-            _ => {
-                let issue = self.node(a, ("", name));
-                Nodes { issue, leave: issue, done: issue }
+                self.edge(nodes.all_left, done, 0, Why::Signals);
+                Nodes { done, ..nodes }
             }
         }
     }
@@ -447,7 +535,7 @@ impl Graph {
                         if store && j < i {
                             let from = self.at(a, j).done;
                             let late = turns_late(m, region, list, (j, i), *p, *pending).unwrap_or(0);
-                            self.edge(from, to.issue, x.local - e.local + late, Why::Completes);
+                            self.edge(from, to.lane, x.local - e.local + late, Why::Completes);
                         }
                     }
                 }
@@ -484,7 +572,7 @@ impl Graph {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
                     What::Commit(p, _) => commits.push((p, self.at(a, i).done)),
-                    What::Acquire(p) => acquires.push((p, self.at(a, i).issue)),
+                    What::Acquire(p) => acquires.push((p, self.at(a, i).begin(e.lane))),
                     _ => {}
                 }
             }
@@ -501,7 +589,7 @@ impl Graph {
                     What::Wait(p, _) => {
                         for &(_, c) in &commits[of(&commits, p)] {
                             let d = if outside(p) { 0 } else { m.pipes[p].distance };
-                            self.edge(c, n.issue, d, Why::Full(p));
+                            self.edge(c, n.begin(e.lane), d, Why::Full(p));
                         }
                     }
                     What::Release(p, ..) if m.pipes[p].empty.is_some() => {
@@ -580,7 +668,7 @@ impl Graph {
             for (v, u) in (0..agents).flat_map(|v| (0..agents).map(move |u| (v, u))).filter(|(v, u)| u != v) {
                 let Some(p) = needs[v * agents + u] else { continue };
                 if let (Some(i), Some(j)) = (place(u), place(v)) {
-                    let (from, to) = (self.at(u, i).issue, self.at(v, j).leave);
+                    let (from, to) = (self.at(u, i).first, self.at(v, j).first_leaves);
                     self.edge(from, to, 0, Why::Inner(p));
                 }
             }
@@ -632,7 +720,8 @@ impl Graph {
     /// Sorts the edges by where they begin.
     fn index(&mut self) {
         let n = self.names.len();
-        self.row.resize(n, 0);
+        self.rows.resize(n, SmallVec::new());
+        self.back = self.edges.iter().any(|e| e.distance < 0);
         self.begin.resize(n + 2, 0);
         self.edges.iter().for_each(|e| self.begin[e.from + 2] += 1);
         (2..n + 2).for_each(|k| self.begin[k] += self.begin[k - 1]);
@@ -643,17 +732,24 @@ impl Graph {
         }
     }
 
-    /// Least distance from a node to another; `None` where there is no path. No bad cycle may exist.
-    pub fn distance(&mut self, from: usize, to: usize) -> Option<i64> {
-        if self.row[from] == 0 {
-            self.row[from] = self.distances.len() as u32 + 1;
-            self.search(from);
-        }
-        Some(self.distances[self.row[from] as usize - 1 + to]).filter(|&d| d != NO_PATH)
+    /// Least distance from a node to another by what happens between the turn of the first and `last` turns later; `None`
+    /// where there is no path. Other turns need not exist: the first turn of a loop acquires what nobody gave back, the
+    /// last one commits what nobody waits for. No bad cycle may exist.
+    pub fn distance(&mut self, from: usize, to: usize, last: i64) -> Option<i64> {
+        // Without local stages no path leaves these turns.
+        let last = if self.back { last } else { i64::MAX };
+        let known = self.rows[from].iter().find(|r| r.0 == last).map(|r| r.1 as usize);
+        let row = known.unwrap_or_else(|| {
+            let row = self.distances.len();
+            self.rows[from].push((last, row as u32));
+            self.search(from, last);
+            row
+        });
+        Some(self.distances[row + to]).filter(|&d| d != NO_PATH)
     }
 
     /// Adds the distances from a node to all others.
-    fn search(&mut self, from: usize) {
+    fn search(&mut self, from: usize, last: i64) {
         let Graph { names, edges, begin, by_from, distances, waiting, line, .. } = self;
         let (n, start) = (names.len(), distances.len());
         distances.resize(start + n, NO_PATH);
@@ -668,8 +764,11 @@ impl Graph {
             let d = dist[u];
             for &k in &by_from[begin[u] as usize..begin[u + 1] as usize] {
                 let e = &edges[k as usize];
-                let x = d.saturating_add(e.distance).min(NO_PATH - 1);
-                if x < dist[e.to] {
+                // An agent goes on through turns that are none. What a node of an earlier turn comes before, the same
+                // node of turn 0 does too.
+                let begins = if e.passes() { d } else { d.max(0) };
+                let x = begins.saturating_add(e.distance).min(NO_PATH - 1);
+                if x < dist[e.to] && (e.passes() || x <= last) {
                     dist[e.to] = x;
                     if !std::mem::replace(&mut waiting[e.to], true) {
                         line.push_back(e.to);
@@ -733,16 +832,31 @@ fn is_branch(m: &Model<'_>, e: &Event) -> bool {
     matches!(&e.what, What::Region(inner) if inner.iter().any(|&r| !m.regions[r].repeats))
 }
 
-fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&What) -> bool) -> bool {
-    m.below[region].iter().any(|&r| m.regions[r].events[agent].iter().any(|e| f(&e.what)))
+/// Whether an event waits for something, signals, or touches memory.
+fn in_graph(what: &What) -> bool {
+    !matches!(what, What::Inc(_))
+}
+
+/// Whether all threads of an agent meet at an event: a named barrier stands for it.
+fn meets(m: &Model<'_>, what: &What) -> bool {
+    match what {
+        What::Commit(p, _) => m.pipes[*p].named,
+        What::Acquire(p) => m.pipes[*p].named && m.pipes[*p].empty.is_some(),
+        _ => false,
+    }
+}
+
+fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&Event) -> bool) -> bool {
+    m.below[region].iter().any(|&r| m.regions[r].events[agent].iter().any(f))
 }
 
 fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
-    any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Load, _, Some(q)) if *q == pipe))
+    any_event(m, region, agent, &|e| matches!(e.what, What::Access(Engine::Load, _, Some(q)) if q == pipe))
 }
 
-fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
-    any_event(m, region, agent, &|w| matches!(w, What::Wait(p, _) if *p == pipe))
+/// Whether an agent waits for a pipe in a region: its lane alone, or all threads.
+fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize, lane: bool) -> bool {
+    any_event(m, region, agent, &|e| matches!(e.what, What::Wait(p, _) if p == pipe) && e.lane == lane)
 }
 
 /// After how many turns of a region a release, at `at.1` of an agent's events, says that the store at `at.0` has read
@@ -769,7 +883,7 @@ pub fn turns_late(
 }
 
 fn stores_in(m: &Model<'_>, region: usize, agent: usize) -> bool {
-    any_event(m, region, agent, &|w| matches!(w, What::Access(Engine::Store, ..)))
+    any_event(m, region, agent, &|e| matches!(e.what, What::Access(Engine::Store, ..)))
 }
 
 /// Whether an agent waits until a store has read its slots, in one of the regions on the way to it: `path` are these
@@ -797,9 +911,9 @@ pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bo
 fn uses_mma(m: &Model<'_>, agent: usize, what: &What) -> bool {
     match what {
         What::Access(Engine::Mma, ..) => true,
-        What::Region(inner) => {
-            inner.iter().any(|&r| any_event(m, r, agent, &|w| matches!(w, What::Access(Engine::Mma, ..))))
-        }
+        What::Region(inner) => inner
+            .iter()
+            .any(|&r| any_event(m, r, agent, &|e| matches!(e.what, What::Access(Engine::Mma, ..)))),
         _ => false,
     }
 }

@@ -4,9 +4,9 @@
 //! In: a materialised function. Out: a [`SyncReport`], or all violations. It shares no code with what built the
 //! function. Checks: each pipe advances once per execution of one home region, with one acquire, commit, and per
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
-//! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths (E0706); a reverse
-//! path per pipe (E0707); the emitted order is that of the schedule (E0709); loops with local stages have guards, or
-//! prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
+//! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths, those of buffers that
+//! share memory all one way (E0706); a reverse path per pipe (E0707); the emitted order is that of the schedule
+//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
 
 mod form;
 #[cfg(feature = "arbitrary")]
@@ -590,7 +590,7 @@ fn stuck(
     found: &mut Vec<(Code, crate::ir::Op, String)>,
 ) {
     for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
-        let g = match graphs.get_mut(r).filter(|_| Graph::is_innermost(m, r)) {
+        let g = match graphs.get_mut(r).filter(|g| g.is_blocking(m, r)) {
             Some(built) => built,
             None => {
                 blocking.blocking(m, r);
@@ -631,8 +631,8 @@ fn reverse_paths(
         for (a, list) in m.regions[home].events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
-                    What::Acquire(q) if q == p => acquire = Some(g.at(a, i).issue),
-                    What::Wait(q, _) if q == p => waits.push(g.at(a, i).issue),
+                    What::Acquire(q) if q == p => acquire = Some(g.at(a, i).begin(e.lane)),
+                    What::Wait(q, _) if q == p => waits.push(g.at(a, i).all_left),
                     _ => {}
                 }
             }
@@ -640,7 +640,7 @@ fn reverse_paths(
         let Some(acquire) = acquire else { continue };
         for w in waits {
             let back = info.depth - info.distance;
-            let d = g.distance(w, acquire);
+            let d = g.distance(w, acquire, back);
             if d.is_none_or(|d| d > back) {
                 found.push((
                     Code::E0707,
@@ -741,6 +741,9 @@ fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
     columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
 }
 
+/// Two accesses: whether to shared memory, the number of their two buffers if these share memory, and both.
+type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
+
 fn conflicts(
     m: &Model<'_>,
     homes: &[usize],
@@ -750,19 +753,24 @@ fn conflicts(
 ) {
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
-    let mut pairs: SmallVec<[(bool, bool, &Place, &Place); 32]> = SmallVec::new();
+    let mut pairs: SmallVec<[Two<'_>; 32]> = SmallVec::new();
+    // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in a turn,
+    // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
+    let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let smem = m.func.value_data(*buffer).space() == Some(Space::Smem);
         for (i, x) in list.iter().enumerate() {
-            pairs.extend(list[i + 1..].iter().map(|y| (smem, false, x, y)));
+            pairs.extend(list[i + 1..].iter().map(|y| (smem, None, x, y)));
         }
         for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
-            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (smem, true, x, y))));
+            let number = whole.len();
+            whole.push([true; 2]);
+            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (smem, Some(number), x, y))));
         }
     }
     for (smem, shared, x, y) in pairs {
         let same = x.agent == y.agent && x.engine == y.engine;
-        let conflict = if shared {
+        let conflict = if shared.is_some() {
             x.writes || y.writes
         } else if same {
             // One engine works in issue order; threads of an agent do not, in shared memory. In tensor memory each has
@@ -796,10 +804,17 @@ fn conflicts(
             // own.
             continue;
         }
-        // What threads did is done when they leave the region; engines may go on.
-        let end = |p: &Place, n: graph::Nodes| if p.engine == Engine::Threads { n.leave } else { n.done };
-        let mut after = |p: &Place, n: graph::Nodes, to: usize| {
-            let direct = g.distance(end(p, n), to);
+        // What threads did is done when all of them left the region; engines, which the lane starts, may go on. In tensor
+        // memory each thread meets itself alone.
+        let itself = same && !smem;
+        let end = |p: &Place, n: graph::Nodes| match p.engine {
+            Engine::Threads if itself => n.first_leaves,
+            Engine::Threads => n.all_left,
+            _ => n.done,
+        };
+        let begin = |p: &Place, n: graph::Nodes| n.begin(p.engine != Engine::Threads);
+        let mut after = |p: &Place, n: graph::Nodes, to: usize, last: i64| {
+            let direct = g.distance(end(p, n), to, last);
             let event = (p.agent, p.path[depth].1);
             let inside = match p.engine {
                 Engine::Load => p.load.and_then(|pipe| g.loads.get(&(event.0, event.1, pipe)).copied()),
@@ -808,16 +823,15 @@ fn conflicts(
                 }
                 Engine::Store | Engine::Threads | Engine::Mma => None,
             };
-            let waited = inside.and_then(|l| g.distance(l, to));
+            let waited = inside.and_then(|l| g.distance(l, to, last));
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
-        let (a, b) = (after(x, nx, ny.issue), after(y, ny, nx.issue));
+        let (to_x, to_y) = (begin(x, nx), begin(y, ny));
         // Turns after which the slot comes again.
         let turn = match x.ring {
-            Some(p) if homes[p] == region && !shared => m.pipes[p].depth,
+            Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth,
             _ => 1,
         };
-        let within = |d: Option<i64>, most: i64| d.is_some_and(|d| d <= most);
         // In two arms of one branch they never meet in one turn.
         let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
         let apart = match (event(x), event(y)) {
@@ -828,19 +842,41 @@ fn conflicts(
         // overwrites was read so many turns fewer than a slot takes to come again.
         let (ahead, behind) =
             if x.writes { (distance, turn - distance) } else { (turn - distance, distance) };
-        let ordered = if distance > 0 {
-            within(a, ahead) && within(b, behind)
-        } else if apart && !used_once(m, region, turn) {
-            within(a, turn) && within(b, turn)
-        } else if apart {
-            true
-        } else if used_once(m, region, turn) {
-            within(a, 0) || within(b, 0)
-        } else {
-            (within(a, 0) && within(b, turn)) || (within(a, turn) && within(b, 0))
+        let once = used_once(m, region, turn);
+        // The first before the second, the second before the first.
+        let mut within = |forth: bool, most: i64| {
+            let d = if forth { after(x, nx, to_y, most) } else { after(y, ny, to_x, most) };
+            d.is_some_and(|d| d <= most)
         };
+        let orders = if distance > 0 {
+            [within(true, ahead) && within(false, behind); 2]
+        } else if apart {
+            [once || (within(true, turn) && within(false, turn)); 2]
+        } else {
+            // What runs once does not come round.
+            [true, false].map(|forth| within(forth, 0) && (once || within(!forth, turn)))
+        };
+        let ordered = orders[0] || orders[1];
+        if let Some(n) = shared.filter(|_| ordered) {
+            let was = whole[n];
+            whole[n] = [was[0] && orders[0], was[1] && orders[1]];
+            if whole[n] == [false; 2] && was != whole[n] {
+                found.push((
+                    Code::E0706,
+                    y.op,
+                    format!(
+                        "{} of agent {} and {} of agent {} use two buffers that share memory: the one is used while the other holds a tile",
+                        m.op_name(x.op),
+                        x.agent,
+                        m.op_name(y.op),
+                        y.agent
+                    ),
+                ));
+            }
+        }
         if !ordered {
             let show = |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
+            let (a, b) = (after(x, nx, to_y, i64::MAX), after(y, ny, to_x, i64::MAX));
             found.push((
                 Code::E0706,
                 y.op,

@@ -96,6 +96,8 @@ pub struct Event {
     pub op: Op,
     /// Local stage.
     pub local: i64,
+    /// Whether, of an agent with more threads, only the issuing lane takes part.
+    pub lane: bool,
     /// What.
     pub what: What,
 }
@@ -514,7 +516,19 @@ impl<'a> Model<'a> {
             if at != local && local != 0 {
                 self.error(Code::E0708, op, format!("local stage {at} under a guard of local stage {local}"));
             }
-            self.regions[region].events[agent].push(Event { op, local: at, what });
+            let lane = self.threads[agent] > 1 && self.is_lanes(op, &what);
+            self.regions[region].events[agent].push(Event { op, local: at, lane, what });
+        }
+    }
+
+    /// Whether only the issuing lane of an agent does an op.
+    fn is_lanes(&self, op: Op, what: &What) -> bool {
+        match what {
+            What::Acquire(_) | What::Wait(..) => self.func.has_attr(op, keys::ISSUER),
+            What::Commit(_, tx) => tx.is_some() || self.func.has_attr(op, keys::BULK_PENDING),
+            What::Release(.., pending) => pending.is_some(),
+            What::Access(engine, ..) => *engine != Engine::Threads,
+            What::Inc(_) | What::Region(_) => false,
         }
     }
 

@@ -4,7 +4,7 @@
 //! it says: its producer writes every buffer it hands over, after the acquire, and at least once before the commit;
 //! each consumer reaches every buffer between wait and release, or in a region before, and not after the release; slots
 //! are selected by the iterator of a pipe that advances with it; writes of threads for an asynchronous reader are
-//! published. A pipe with an iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
+//! published; who took a slot, the lane alone or every thread, gives it up. A pipe with an iteration distance has windows before and after the loop of its home too. Errors: E0703, E0705.
 //! Cost: pipes × accesses of their homes.
 
 use super::model::{Engine, Event, Model, Touch, What};
@@ -107,17 +107,38 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
         list.clear();
         windows(m, p, homes[p], &mut list);
         for w in &list {
+            threads(m, w, &mut found);
             payload(m, w, &mut found);
         }
         if let Some(outer) = m.regions[homes[p]].parent.filter(|_| m.around(homes[p], p)) {
             list.clear();
             windows(m, p, outer, &mut list);
+            list.iter().for_each(|w| threads(m, w, &mut found));
             around(m, p, homes[p], &list, &mut found);
         }
     }
     slots(m, homes, &mut found);
     for (code, op, message) in found {
         m.error(code, op, message);
+    }
+}
+
+/// Whoever gives a slot up is who took it: threads that have not waited for a turn would arrive in it, and the lane alone
+/// does not know how far the others are.
+fn threads(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
+    let who = |i: usize| if w.list[i].lane { "the issuing lane alone" } else { "every thread" };
+    let (open, close) = (w.open.1, w.close.1);
+    // A named barrier is the wait of all threads.
+    let waits = !m.pipes[w.pipe].named;
+    if waits && w.list[open].lane != w.list[close].lane {
+        let text = format!(
+            "Pipe_{}: of agent {} {} takes the slot, {} gives it up",
+            w.pipe,
+            w.agent,
+            who(open),
+            who(close)
+        );
+        found.push((Code::E0703, w.op, text));
     }
 }
 
