@@ -1,6 +1,6 @@
 //! Random scheduling problems and the properties every schedule must have.
 //!
-//! [`problem`] draws 1 to 200 ops with random slots, capacities, pools, offsets, groups, depth limits and forced
+//! [`problem`] draws 1 to 500 ops, mostly few, with random slots, capacities, pools, offsets, groups, depth limits and forced
 //! serialisation; [`check`] schedules it and judges the result. Fuzz targets and `tests/schedule_random.rs` call both.
 
 use super::{Node, NodeDef, PoolUse, Problem, RegionSchedule, ScheduleOptions, Scheduler, Use, verify};
@@ -31,7 +31,11 @@ pub fn problem(u: &mut Unstructured<'_>) -> Result<Problem> {
         pools.push(p.add_pool(i, &format!("p{i}"), u.int_in_range(1..=6)?));
     }
     let large = u.ratio(1, 24)?;
-    let count = if u.ratio(1, 12)? { u.int_in_range(1..=200u32)? } else { u.int_in_range(1..=24)? };
+    let count = match u.int_in_range(0..=23)? {
+        0 => u.int_in_range(1..=500u32)?,
+        1 => u.int_in_range(1..=200)?,
+        _ => u.int_in_range(1..=24)?,
+    };
     let with_groups = u.ratio(1, 3)?;
     let mut nodes: Vec<Node> = Vec::new();
     for i in 0..count {

@@ -135,7 +135,16 @@ type Arms = SmallVec<[(usize, usize); 2]>;
 const MAX_TRIES: usize = 256;
 
 /// Turns that may choose their arms apart from each other.
-const MAX_PERIOD: i64 = 8;
+const MAX_PERIOD: i64 = 12;
+
+/// A cycle that blocks.
+#[derive(Clone, Debug)]
+pub struct Stuck {
+    /// Edges.
+    pub cycle: Vec<usize>,
+    /// Whether a choice of arms is known that makes it possible; otherwise a limit ended the search for one.
+    pub certain: bool,
+}
 
 impl Graph {
     /// Nodes of an event of an agent.
@@ -258,26 +267,28 @@ impl Graph {
     /// Without local stages distances are not negative, so such a cycle lies in one turn. With them it may reach over as
     /// many turns as the orders go back; that many turns, repeated, choose apart from each other. Where a cycle needs
     /// two arms of one branch in one turn, either is ruled out in turn. Beyond the limits the answer is a refusal.
-    pub fn stuck(&mut self) -> Option<Vec<usize>> {
+    pub fn stuck(&mut self) -> Option<Stuck> {
         let all = self.bad_cycle()?;
         if self.arms.iter().all(|a| a.is_empty()) {
-            return Some(all);
+            return Some(Stuck { cycle: all, certain: true });
         }
-        let back: i64 = self.edges.iter().map(|e| (-e.distance).max(0)).sum();
-        if back >= MAX_PERIOD {
-            return Some(all);
+        let period = self.turns();
+        if period > MAX_PERIOD {
+            return Some(Stuck { cycle: all, certain: false });
         }
-        let period = back + 1;
         let mut open: Vec<Vec<(usize, i64, usize)>> = vec![Vec::new()];
         let mut tries = 0;
         while let Some(chosen) = open.pop() {
             tries += 1;
             if tries > MAX_TRIES {
-                return Some(all);
+                return Some(Stuck { cycle: all, certain: false });
             }
             let Some(cycle) = self.periodic(period, &chosen) else { continue };
             match self.clash(&cycle) {
-                None => return Some(cycle.into_iter().map(|c| c.0).collect()),
+                None => {
+                    let cycle = cycle.into_iter().map(|c| c.0).collect();
+                    return Some(Stuck { cycle, certain: true });
+                }
                 Some((branch, turn, two)) => {
                     // One of the two, or the other.
                     for arm in two {
@@ -289,6 +300,29 @@ impl Graph {
             }
         }
         None
+    }
+
+    /// As many turns as a cycle of distance sum ≤ 0 may touch: its edges that go back, each once, go back by so many
+    /// together. Turns may be counted by iteration or by the pass of the agent's loop they run in, where the order of an
+    /// agent with local stages never goes back; that differs by the local stages.
+    fn turns(&self) -> i64 {
+        let back = |e: i64| (-e).max(0);
+        let by_iteration: i64 = self.edges.iter().map(|e| back(e.distance)).sum();
+        let mut local = vec![None; self.names.len()];
+        for e in &self.edges {
+            if let Why::Order(_, from, to) = e.why {
+                (local[e.from], local[e.to]) = (Some(from), Some(to));
+            }
+        }
+        // What follows an event that stands in the order runs with it.
+        for e in self.edges.iter().filter(|e| matches!(e.why, Why::Completes | Why::Signals)) {
+            local[e.to] = local[e.to].or(local[e.from]);
+        }
+        let pass = |node: usize| local[node].unwrap_or(0);
+        let by_pass: i64 = self.edges.iter().map(|e| back(e.distance + pass(e.to) - pass(e.from))).sum();
+        let known = || (0..local.len()).map(pass);
+        let spread = known().max().unwrap_or(0) - known().min().unwrap_or(0);
+        by_iteration.min(by_pass + spread) + 1
     }
 
     /// A bad cycle in the graph of `period` turns with these arms chosen: base edges, each with the turn it begins in.

@@ -28,6 +28,10 @@ use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
 use smallvec::SmallVec;
 
+/// What E0702 adds where the limits of the search for a choice of arms end it.
+pub(crate) const UNDECIDED: &str =
+    "\n  or none: too many arms and local stages to find out which of them go together";
+
 /// What was proven, in numbers.
 #[derive(Copy, Clone, Default, Debug, PartialEq, Eq)]
 pub struct SyncReport {
@@ -597,14 +601,18 @@ fn stuck(
                 &mut *blocking
             }
         };
-        let Some(cycle) = g.stuck() else { continue };
+        let Some(graph::Stuck { cycle, certain }) = g.stuck() else { continue };
         let at = cycle.iter().find_map(|&k| match g.edges[k].why {
             graph::Why::Full(p) | graph::Why::Empty(p) => Some(m.pipes[p].op),
             _ => None,
         });
         let op = at.or_else(|| m.regions[r].events.iter().flatten().map(|e| e.op).next());
         if let Some(op) = op {
-            found.push((Code::E0702, op, g.explain(&cycle, m, lanes)));
+            let mut text = g.explain(&cycle, m, lanes);
+            if !certain {
+                text.push_str(UNDECIDED);
+            }
+            found.push((Code::E0702, op, text));
         }
     }
 }
