@@ -154,7 +154,7 @@ pub(super) struct Bounds {
     area: Vec<u64>,
     taken: Vec<(i32, i32)>,
     used: Vec<u32>,
-    meeting: Vec<(u32, u32)>,
+    meeting: Vec<(u32, Piece)>,
     links: Vec<(u32, u32, i32)>,
 }
 
@@ -851,49 +851,16 @@ impl Bounds {
         if !self.shared {
             return None;
         }
-        let (m, ii) = (model.ops.len(), self.ii);
-        let mut worst: Option<(u64, u32, u32)> = None;
-        for r in (0..model.resources).filter(|&r| model.cap[r] > 1) {
-            self.used.clear();
-            self.used.resize(ii as usize, 0);
-            for a in 0..m {
-                for p in model.pieces(a).iter().filter(|p| p.resource as usize == r) {
-                    for k in 0..p.len {
-                        self.used[(self.early[a] + (p.offset + k) as i32).rem_euclid(ii) as usize] += p.units;
-                    }
-                }
-            }
-            let most = self.used.iter().enumerate().max_by_key(|u| (u.1, ii as usize - u.0));
-            if let Some((row, &units)) = most {
-                let over = u64::from(units).saturating_sub(model.cap[r]);
-                if over > 0 && worst.is_none_or(|w| over > w.0) {
-                    worst = Some((over, r as u32, row as u32));
-                }
-            }
-        }
-        let (_, r, row) = worst?;
-        let covers = |a: u32, p: &Piece| {
-            p.resource == r
-                && ((row as i32 - self.early[a as usize] - p.offset as i32).rem_euclid(ii) as u32) < p.len
-        };
-        self.meeting.clear();
-        for a in 0..m as u32 {
-            let here = model.pieces(a as usize).iter().filter(|p| covers(a, p));
-            self.meeting.extend(here.map(|p| (u32::MAX - p.units, a)));
-        }
-        // As few as are too many: the largest demands.
-        self.meeting.sort_unstable();
-        let (mut sum, mut keep) = (0, 0);
-        while keep < self.meeting.len() && sum <= model.cap[r as usize] {
-            sum += u64::from(u32::MAX - self.meeting[keep].0);
-            keep += 1;
-        }
-        self.meeting.truncate(keep);
+        // Of equals the first resource.
+        let over = model.fullest(&self.early, &mut self.used).filter(|x| x.0 > 0);
+        let (_, r, row) = over.max_by_key(|x| (x.0, u32::MAX - x.1))?;
+        model.meeting(&self.early, r, row, &mut self.meeting);
+        let (keep, ii) = (self.meeting.len(), self.ii);
         let from = self.parting.len() as u32;
-        let is_in = |a: u32| self.meeting.iter().any(|x| x.1 == a);
+        let is_in = |a: u8| self.meeting.iter().any(|x| x.0 == u32::from(a));
         let mut found = 0;
         for (k, p) in self.pairs.iter().enumerate() {
-            if p.hard || !is_in(p.a.into()) || !is_in(p.b.into()) {
+            if p.hard || !is_in(p.a) || !is_in(p.b) {
                 continue;
             }
             // A soft pair is about one piece of each: those that meet here.
@@ -906,7 +873,7 @@ impl Bounds {
             }
         }
         // Arcs that go around the whole interval meet in pairs without a row in common; pieces of one op cannot part.
-        let long: u64 = self.meeting.iter().map(|x| u64::from(self.longest(model, x.1, r))).sum();
+        let long: u64 = self.meeting.iter().map(|x| u64::from(self.longest(model, x.0, r))).sum();
         if found < keep * (keep - 1) / 2 || long >= u64::from(model.ii) {
             self.incomplete = true;
         }

@@ -281,6 +281,49 @@ impl Model {
         self.distance[a * self.ops.len() + b]
     }
 
+    /// Of each resource with room for several at these starts: by how much its fullest row is above its capacity, and
+    /// which row that is. Resources that hold all come out with 0.
+    pub fn fullest<'a>(
+        &'a self,
+        start: &'a [i32],
+        used: &'a mut Vec<u32>,
+    ) -> impl Iterator<Item = (u64, u32, u32)> + 'a {
+        (0..self.resources).filter(|&r| self.cap[r] > 1).map(move |r| {
+            used.clear();
+            used.resize(self.ii as usize, 0);
+            for (a, &t) in start.iter().enumerate().take(self.ops.len()) {
+                for p in self.pieces(a).iter().filter(|p| p.resource as usize == r) {
+                    for k in 0..p.len {
+                        used[(t + (p.offset + k) as i32).rem_euclid(self.ii as i32) as usize] += p.units;
+                    }
+                }
+            }
+            let most = used.iter().enumerate().max_by_key(|u| (u.1, usize::MAX - u.0));
+            let (row, units) = most.map_or((0, 0), |(row, &units)| (row as u32, u64::from(units)));
+            (units.saturating_sub(self.cap[r]), r as u32, row)
+        })
+    }
+
+    /// Ops that meet in an overfull row, with the piece that is there: as few as are too many, the largest demands.
+    pub fn meeting(&self, start: &[i32], r: u32, row: u32, out: &mut Vec<(u32, Piece)>) {
+        out.clear();
+        for (a, &t) in start.iter().enumerate().take(self.ops.len()) {
+            for p in self.pieces(a).iter().filter(|p| p.resource == r) {
+                let into = (row as i32 - t - p.offset as i32).rem_euclid(self.ii as i32);
+                if (into as u32) < p.len {
+                    out.push((a as u32, *p));
+                }
+            }
+        }
+        out.sort_unstable_by_key(|x| (u32::MAX - x.1.units, x.0));
+        let (mut sum, mut keep) = (0, 0);
+        while keep < out.len() && sum <= self.cap[r as usize] {
+            sum += u64::from(out[keep].1.units);
+            keep += 1;
+        }
+        out.truncate(keep);
+    }
+
     #[inline]
     pub fn clashes(&self, a: usize, b: usize) -> &[Clash] {
         let (first, last) = self.clash_of[a * self.ops.len() + b];
