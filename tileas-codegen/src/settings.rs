@@ -293,9 +293,9 @@ settings! {
     permute_budget: u32 = 24, "permute-budget", Allowed::Int(1, 1_000_000);
     /// Seats the placement arms look at in one loop; 0 = no arms.
     arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of tabu and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
+    /// Steps of local and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
     exact_steps: u64 = 8_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, tabu and
+    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, local and
     /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
     search_steps: u64 = 4_000_000, "search-steps", Allowed::Int(0, u64::MAX);
     /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.

@@ -65,7 +65,7 @@ pub struct Stats {
     pub placements: u64,
     /// Placements undone.
     pub evictions: u64,
-    /// Steps of searches: seats the arms looked at, tabu and exact search, fewer stages, shorter lives. Those of loops
+    /// Steps of searches: seats the arms looked at, local and exact search, fewer stages, shorter lives. Those of loops
     /// above 64 ops count more, since they take longer.
     pub steps: u64,
     /// The budget of the function allowed fewer steps than the loop's own, and the interval is not proven.

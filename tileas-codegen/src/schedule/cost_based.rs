@@ -49,8 +49,8 @@ const LARGE: u64 = 96;
 const ARMS_PART: u64 = 8;
 /// One part in this many is kept for what follows the search.
 const KEPT_PART: u64 = 64;
-/// Eighths of the steps that tabu search gets.
-const TABU_EIGHTHS: u64 = 4;
+/// Eighths of the steps that local search gets.
+const LOCAL_EIGHTHS: u64 = 4;
 /// One part in this many is what may be used for a copy's shift.
 const SHIFTED_PART: u64 = 8;
 /// Cycles from the begin of an iteration to the end of an op, where `latency-ceilings` is on; the second one for ops
@@ -92,11 +92,11 @@ pub(super) struct CostBased {
     pub limited: bool,
     /// Steps kept for the way down.
     pub(super) exact_reserve: u64,
-    /// Steps of tabu search and of exact search for this loop, and those of the first still to be used.
+    /// Steps of local search and of exact search for this loop, and those of the first still to be used.
     pub(super) budget: u64,
-    pub(super) tabu_left: u64,
-    pub(super) tabu_seed: u64,
-    /// How far below the nearest II tabu search has been tried.
+    pub(super) local_left: u64,
+    pub(super) local_seed: u64,
+    /// How far below the nearest II local search has been tried.
     pub(super) deepest: u32,
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
@@ -169,11 +169,11 @@ impl CostBased {
             self.limited = most < self.budget;
             self.budget = self.budget.min(most);
         }
-        self.tabu_left = self.budget / 8 * TABU_EIGHTHS;
+        self.local_left = self.budget / 8 * LOCAL_EIGHTHS;
         self.shifted.left = self.draw(self.budget / SHIFTED_PART);
-        self.exact_left = (self.budget - self.tabu_left) / 2;
-        self.exact_reserve = self.budget - self.tabu_left - self.exact_left;
-        (self.tabu_seed, self.deepest) = (0, 1);
+        self.exact_left = (self.budget - self.local_left) / 2;
+        self.exact_reserve = self.budget - self.local_left - self.exact_left;
+        (self.local_seed, self.deepest) = (0, 1);
         // Where packing rules out every II, one attempt at the last one says what does not fit.
         let bound = bound.max(self.packing.bound(p).min(cap));
         self.proven = bound;

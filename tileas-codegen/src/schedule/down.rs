@@ -1,24 +1,24 @@
 //! The way down: smaller intervals below a success, and what large loops are asked at the bound before anything else.
 //!
 //! In: a success in [`CostBased::starts`], the proven bound, what is left of the budget. Out: the smallest interval
-//! found, whose starts replace the success. Three searches ask for single intervals: tabu search, the search over
-//! orders, exact search over rows. Loops of up to `FULL_BUDGET` ops ask them in a fixed order, and the search over orders
-//! refutes what is left below the last success. In larger ones next to nothing is refuted, and which search finds
-//! anything depends on the loop: the one that gained most for what it was paid goes on.
+//! found, whose starts replace the success. Single intervals are asked for by local search ([`Local`]), the search over
+//! orders and exact search over rows. Loops of up to `FULL_BUDGET` ops ask them in a fixed order, and the search over
+//! orders refutes what is left below the last success. In larger ones next to nothing is refuted, and which search finds
+//! anything depends on the loop: the one that gained most for what it was paid goes on. Tables here have a row per cycle
+//! up to `MAX_ROWS`, whatever `rrt-size-threshold` says: without that no search is possible.
 //!
 //! Guarantee: legal starts, bound ≤ II ≤ the success. Deterministic. Cost: the budget of the loop.
 
-use super::closure::MAX_OPS;
 use super::cost_based::{CostBased, is_large};
-use super::exact::Answer;
+use super::exact::{Answer, Local, MAX_ROWS};
 use super::graph::Graph;
 use super::ladder::setup_steps;
 use super::options::{Rung, ScheduleOptions};
 use super::problem::{Node, Problem};
 use super::trail::TryEnd;
 
-/// Parts in which tabu search uses its steps in small loops.
-const TABU_SLICES: u64 = 10;
+/// Parts in which local search uses its steps in small loops.
+const LOCAL_SLICES: u64 = 10;
 /// On the way down an II gets one part in this many of the steps of exact search that are left.
 const TIGHTEN: u64 = 3;
 /// Parts of the budget that the search over orders gets in small loops: before everything else below a success, and after.
@@ -34,7 +34,7 @@ const ORDERS_WIDE: u32 = 6;
 const ORDERS_EACH: u64 = 64;
 /// The first turn of each search of the way down in large loops: one part in this many of what is left. And one in
 /// this many of the gap to the bound is what it asks for.
-const TURNS: [(Search, u64); 3] = [(Search::Tabu, 4), (Search::Orders, 3), (Search::Rows, 8)];
+const TURNS: [(Search, u64); 3] = [(Search::Ejection, 4), (Search::Orders, 3), (Search::Rows, 8)];
 const FIRST_SHIFT: u32 = 2;
 /// Where no gap is left to halve a search goes back by so many halvings, with half as many steps more.
 const BACK: u32 = 3;
@@ -46,7 +46,7 @@ const FAIR: u64 = 8;
 /// A search of the way down.
 #[derive(Copy, Clone, Debug)]
 enum Search {
-    Tabu,
+    Ejection,
     Orders,
     Rows,
 }
@@ -108,7 +108,7 @@ impl CostBased {
         placed
     }
 
-    /// Tabu and exact search below a success, while steps are left.
+    /// Local and exact search below a success, while steps are left.
     pub(super) fn tighten(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
         let done = found == self.proven || found <= self.floor;
         if !o.rungs.has(Rung::Exact) || done || self.budget == 0 || self.allowed == 0 {
@@ -129,10 +129,10 @@ impl CostBased {
     fn in_order(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32) -> u32 {
         // What is left of the way up goes to the way down.
         self.exact_left += std::mem::take(&mut self.exact_reserve);
-        let mut tabu_left = std::mem::take(&mut self.tabu_left);
+        let mut local_left = std::mem::take(&mut self.local_left);
         let mut found = self.order(p, g, o, found, self.budget / ORDERS_FIRST);
-        let first = tabu_left / 2;
-        tabu_left -= first;
+        let first = local_left / 2;
+        local_left -= first;
         if !g.has_groups {
             found = self.descend(p, g, o, found, first);
         }
@@ -143,9 +143,9 @@ impl CostBased {
         // What exact search leaves is used as well.
         let mut rest = std::mem::take(&mut self.exact_left);
         if g.has_groups {
-            tabu_left += std::mem::take(&mut rest);
+            local_left += std::mem::take(&mut rest);
         }
-        found = self.descend(p, g, o, found, tabu_left);
+        found = self.descend(p, g, o, found, local_left);
         found = self.descend(p, g, o, found, rest);
         self.order(p, g, o, found, self.budget / ORDERS_LAST)
     }
@@ -180,7 +180,7 @@ impl CostBased {
             let mut rest = share.saturating_sub(setup);
             self.pay(share - rest);
             let answer = match turn.search {
-                Search::Tabu => self.tabu_at(p, g, o, ii, found, &mut rest),
+                Search::Ejection => self.local_at(p, g, o, ii, (Local::Ejection, Some(found)), &mut rest),
                 Search::Orders => self.order_at(p, g, o, ii, ii, Some(found), &mut rest),
                 Search::Rows => self.rows_at(p, g, o, ii, &mut rest),
             };
@@ -192,6 +192,9 @@ impl CostBased {
                 found = ii;
                 turn.gain += u64::from(down);
                 continue;
+            }
+            if answer == Answer::TooLarge && matches!(turn.search, Search::Ejection) {
+                break;
             }
             if answer == Answer::Refuted && ii == self.proven {
                 self.proven += 1;
@@ -206,47 +209,19 @@ impl CostBased {
         found
     }
 
-    /// Tabu search at one II.
-    fn tabu_at(
-        &mut self,
-        p: &Problem,
-        g: &Graph,
-        o: &ScheduleOptions,
-        ii: u32,
-        known: u32,
-        budget: &mut u64,
-    ) -> Answer {
-        self.tabu_seed = self.tabu_seed.wrapping_add(1);
-        let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.closure.build(g, ii)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-        if !fits {
-            return Answer::Unknown;
+    /// Windows, closed distances and an empty table with a row per cycle; otherwise why none of the searches can be asked.
+    fn ready_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> Result<(), Answer> {
+        if !self.ims.prepare(p, g, ii.into(), o.max_stages) {
+            return Err(Answer::Refuted);
         }
-        let seed = self.tabu_seed.wrapping_add(o.seed << 32);
-        let (rrt, ims, warm) = (&mut self.rrt, &mut self.ims, Some((&self.best[..], known)));
-        let share = *budget;
-        let found = self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, budget);
-        self.pay(share - *budget);
-        if !found {
-            return Answer::Unknown;
+        if ii > MAX_ROWS || !self.closure.build(g, ii) {
+            return Err(Answer::TooLarge);
         }
-        self.best.clear();
-        self.best.extend_from_slice(&self.ims.start);
-        Answer::Found
+        self.rrt.clear(p, ii, 0).map_err(|_| Answer::Refuted)
     }
 
-    /// Exact search over rows at one II.
-    fn rows_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, budget: &mut u64) -> Answer {
-        let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.closure.build(g, ii)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-        if !fits {
-            return Answer::Unknown;
-        }
-        let share = *budget;
-        let answer = self.exact.solve(g, &self.closure, &mut self.rrt, &mut self.ims, ii, budget);
-        self.pay(share - *budget);
+    /// What a search found replaces the last success.
+    fn settle(&mut self, answer: Answer) -> Answer {
         if answer == Answer::Found {
             self.best.clear();
             self.best.extend_from_slice(&self.ims.start);
@@ -254,55 +229,85 @@ impl CostBased {
         answer
     }
 
-    /// Tabu search at smaller and smaller intervals: in long strides while that works, then one by one, then again and
-    /// again with other random numbers at those that failed, the nearest ones more often.
+    /// Local search at one II, from the last success if its II is given.
+    fn local_at(
+        &mut self,
+        p: &Problem,
+        g: &Graph,
+        o: &ScheduleOptions,
+        ii: u32,
+        (which, known): (Local, Option<u32>),
+        budget: &mut u64,
+    ) -> Answer {
+        self.local_seed = self.local_seed.wrapping_add(1);
+        if let Err(why) = self.ready_at(p, g, o, ii) {
+            return why;
+        }
+        let seed = self.local_seed.wrapping_add(o.seed << 32);
+        let warm = known.map(|from| (&self.best[..], from));
+        let share = *budget;
+        let (rrt, ims) = (&mut self.rrt, &mut self.ims);
+        let answer = self.exact.search(which, g, &self.closure, rrt, ims, ii, warm, seed, budget);
+        self.pay(share - *budget);
+        self.settle(answer)
+    }
+
+    /// Exact search over rows at one II.
+    fn rows_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32, budget: &mut u64) -> Answer {
+        if let Err(why) = self.ready_at(p, g, o, ii) {
+            return why;
+        }
+        let share = *budget;
+        let answer = self.exact.solve(g, &self.closure, &mut self.rrt, &mut self.ims, ii, budget);
+        self.pay(share - *budget);
+        self.settle(answer)
+    }
+
+    /// Local search at smaller and smaller intervals: in long strides while that works, then one by one, then again and
+    /// again with other random numbers at those that failed, the nearest ones more often. The two kinds take turns: in a
+    /// small loop either may be the one that finds anything.
     fn descend(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, found: u32, steps: u64) -> u32 {
         let (mut found, mut left) = (found, steps);
-        let slice = steps / TABU_SLICES;
+        let slice = steps / LOCAL_SLICES;
         let mut stride = ((found - self.proven) / 3).max(1);
         let mut below = 0;
         while found > self.proven && left > 0 && self.allowed > 0 {
             let ii = found.saturating_sub(stride + below).max(self.proven);
-            self.tabu_seed = self.tabu_seed.wrapping_add(1);
             let far = stride > 1;
-            let mut share = self.draw(left.min(if far { slice / 8 } else { slice } + 1));
             // Setting up costs as well, also where the II turns out to be none: else the turns below would not end.
             let setup = 1 + u64::from(ii) / 16 + setup_steps(g);
-            let price = share.max(setup);
+            let price = self.draw(left.min(if far { slice / 8 } else { slice } + 1)).max(setup);
             left = left.saturating_sub(price);
-            share = share.saturating_sub(setup);
-            let fits = self.ims.prepare(p, g, ii.into(), o.max_stages)
-                && self.closure.build(g, ii)
-                && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-            if !fits && ii == found - 1 && self.proven == ii {
-                self.proven = found;
-                break;
-            }
-            if !fits && g.n as usize > MAX_OPS {
-                break;
-            }
+            let mut rest = price - setup;
+            self.pay(self.draw(setup));
+            let turn = self.local_seed.wrapping_add(1);
+            let which = if turn.is_multiple_of(2) { Local::Ejection } else { Local::Tabu };
             // Mostly from the last success; sometimes from nothing.
-            let warm = (!self.tabu_seed.is_multiple_of(4)).then_some((&self.best[..], found));
-            let seed = self.tabu_seed.wrapping_add(o.seed << 32);
-            let (rrt, ims) = (&mut self.rrt, &mut self.ims);
-            if fits && self.exact.search(g, &self.closure, rrt, ims, ii, warm, seed, &mut share) {
+            let known = (!turn.is_multiple_of(4)).then_some(found);
+            let answer = self.local_at(p, g, o, ii, (which, known), &mut rest);
+            left += rest;
+            if answer == Answer::Found {
                 found = ii;
-                self.best.clear();
-                self.best.extend_from_slice(&self.ims.start);
                 stride = stride.min(((found - self.proven) / 3).max(1));
                 below = 0;
-            } else if far {
+                continue;
+            }
+            if answer == Answer::TooLarge {
+                break;
+            }
+            if answer == Answer::Refuted && ii == self.proven {
+                self.proven += 1;
+            }
+            if far {
                 stride = stride.div_ceil(3);
             } else {
                 // 0, 1, 0, 1, 2, 0, 1, 2, 3, ...: one turn goes further down than the one before.
                 below += 1;
-                if below > self.deepest || ii == self.proven {
+                if below > self.deepest || ii <= self.proven {
                     self.deepest += 1;
                     below = 0;
                 }
             }
-            left += share;
-            self.pay(self.draw(price - share));
         }
         found
     }
@@ -340,7 +345,7 @@ impl CostBased {
                     self.proven = to + 1;
                     width *= 2;
                 }
-                Answer::Unknown => width = if width > 1 { width.div_ceil(4) } else { 0 },
+                Answer::Unknown | Answer::TooLarge => width = if width > 1 { width.div_ceil(4) } else { 0 },
             }
             left += share;
         }
@@ -378,8 +383,15 @@ impl CostBased {
 
     /// The last success once more, with all that compaction needs.
     fn finish_at(&mut self, p: &Problem, g: &Graph, o: &ScheduleOptions, ii: u32) -> bool {
-        let ready = self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
+        let exact;
+        let quantised = o.rrt_size_threshold > 0 && ii > o.rrt_size_threshold;
+        let o = if quantised {
+            exact = ScheduleOptions { rrt_size_threshold: 0, ..o.clone() };
+            &exact
+        } else {
+            o
+        };
+        let ready = self.ims.prepare(p, g, ii.into(), o.max_stages) && self.rrt.clear(p, ii, 0).is_ok();
         debug_assert!(ready, "a schedule of this II is at hand");
         self.ims.start.clear();
         self.ims.start.extend_from_slice(&self.best);
@@ -404,12 +416,12 @@ impl CostBased {
         known: Option<u32>,
         budget: &mut u64,
     ) -> Answer {
-        let fits = self.allowed > 0
-            && self.ims.prepare(p, g, ii.into(), o.max_stages)
-            && self.closure.build(g, ii)
-            && self.rrt.clear(p, ii, o.rrt_size_threshold).is_ok();
-        if !fits {
+        if self.allowed == 0 {
             return Answer::Unknown;
+        }
+        if let Err(why) = self.ready_at(p, g, o, ii) {
+            // A window may open within a range.
+            return if least < ii { Answer::Unknown } else { why };
         }
         let (rrt, ims) = (&mut self.rrt, &mut self.ims);
         let guide = known.map(|from| (&self.best[..], from));
@@ -418,11 +430,7 @@ impl CostBased {
         let answer = self.exact.search_orders(g, &self.closure, rrt, ims, ii, least, guide, &mut rest);
         *budget -= share - rest;
         self.pay(share - rest);
-        if answer == Answer::Found {
-            self.best.clear();
-            self.best.extend_from_slice(&self.ims.start);
-        }
-        answer
+        self.settle(answer)
     }
 
     /// Exact search: halves the gap to the largest II that failed.

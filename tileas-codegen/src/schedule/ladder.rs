@@ -2,7 +2,7 @@
 //!
 //! `rau_refinement` (iterative modulo scheduling with eviction) → `row_packing` (rows first, stages at the end) →
 //! `deepest_retry` (the retry arm at the largest horizon) → `initial_placement` (the group driver with its four arms) → `cost_based_placement` over all ops → both again from
-//! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (tabu search
+//! a cleared state → `portfolio` (other priorities, forwards and backwards) → `exact` (local search
 //! belongs to it, and runs below a success only). The first success ends the ladder.
 //! Intermediate state, dead ops in the snapshot, is kept from `deepest_retry` to the first placements and cleared
 //! before their second turn, which happens only if there was something to clear.
@@ -28,7 +28,7 @@ const ARMS_WAY_UP: u64 = 4;
 /// Stages above the least that a packing of rows may take where nothing else was tried.
 const MORE_STAGES: i64 = 2;
 
-/// Steps that setting up exact or tabu search is worth, beyond what is too little to count.
+/// Steps that setting up exact or local search is worth, beyond what is too little to count.
 pub(super) fn setup_steps(g: &Graph) -> u64 {
     u64::from(g.n) * u64::from(g.n) / 8
 }
@@ -305,7 +305,7 @@ impl CostBased {
                 self.refute(ii);
                 false
             }
-            Answer::Unknown => {
+            Answer::Unknown | Answer::TooLarge => {
                 self.end = Some(TryEnd::GaveUp);
                 false
             }

@@ -190,7 +190,7 @@ pub struct ScheduleOptions {
     /// Placements spent on shorter lifetimes at the interval found (`lifetime-steps`, default 4 000; 0: compaction
     /// only).
     pub lifetime_steps: u64,
-    /// Steps of tabu and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
+    /// Steps of local and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
     /// default 8 000 000; 0: neither). Above 64 ops it is 64 / ops of them, or (96 / ops)² where that is less.
     pub exact_steps: u64,
     /// Steps of all searches of one function together, its loops and the rounds of refinement (`search-steps`, default

@@ -105,7 +105,7 @@ impl CostBased {
             self.saved = starts;
             self.pay(given - left);
             match answer {
-                Answer::Unknown => continue,
+                Answer::Unknown | Answer::TooLarge => continue,
                 Answer::Refuted => return false,
                 Answer::Found => {}
             }

@@ -17,11 +17,12 @@
 //! keep their order, and a component with groups has one of them in stage 0 (components shift by whole stages).
 //!
 //! Guarantee: a found schedule is legal; a refutation is a proof. Deterministic. Cost: bounded by the budget, one step
-//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`); [`tabu`] shares the model and proves
-//! nothing. Source: constraint programming's standard means: forward checking, conflict-directed backjumping, weighted
+//! per domain looked at. Elsewhere: the heuristics before it (`ims`, `driver`); [`tabu`] and [`eject`] share the model and
+//! prove nothing. Source: constraint programming's standard means: forward checking, conflict-directed backjumping, weighted
 //! degrees, restarts; for the third kind of decision, exact cover.
 
 mod bounds;
+mod eject;
 mod model;
 mod order;
 mod propagate;
@@ -32,7 +33,17 @@ use super::graph::Graph;
 use super::ims::{Ims, NEVER};
 use super::problem::{NO_GROUP, Node};
 use super::rrt::Rrt;
+pub(super) use model::MAX_ROWS;
 use model::{Model, SET, Set, has, insert};
+
+/// A search that moves from one set of starts to the next and proves nothing.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Local {
+    /// All ops have starts, fewer and fewer of which contradict one another.
+    Tabu,
+    /// More and more ops have starts, none of which contradict one another.
+    Ejection,
+}
 
 /// What the search found out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -41,10 +52,14 @@ pub(super) enum Answer {
     Found,
     /// No schedule has this II.
     Refuted,
-    /// The budget ran out, or the problem is too large.
+    /// The budget ran out.
     Unknown,
+    /// The problem has more ops or rows than the search deals with, at any II.
+    TooLarge,
 }
 
+/// Rows above which domains would take too much memory: every op has one at every level.
+const DOMAIN_ROWS: u32 = 4096;
 /// Literals of the longest no-good kept.
 const NOGOOD: usize = 6;
 /// No-goods kept.
@@ -107,6 +122,7 @@ struct Level {
 pub(super) struct Exact {
     model: Model,
     tabu: tabu::Tabu,
+    eject: eject::Eject,
     order: order::Order,
     bounds: bounds::Bounds,
     seat: Vec<i32>,
@@ -172,7 +188,7 @@ impl Exact {
         ii: u32,
         budget: &mut u64,
     ) -> Answer {
-        if !self.model.build(g, closure, rrt, ims, ii) {
+        if ii > DOMAIN_ROWS || !self.model.build(g, closure, rrt, ims, ii) {
             return Answer::Unknown;
         }
         if !self.model.merge_rigid() {
@@ -213,10 +229,12 @@ impl Exact {
         Answer::Unknown
     }
 
-    /// Tabu search; `true`: as [`Answer::Found`]. `warm`: starts of a schedule of a larger II, and that II.
-    #[expect(clippy::too_many_arguments, reason = "those of the exact search, and where to begin")]
+    /// Local search; it proves at most that ops which recurrences hold together meet one another. `warm`: starts of a
+    /// schedule of a larger II, and that II.
+    #[expect(clippy::too_many_arguments, reason = "those of the exact search, and where it begins")]
     pub fn search(
         &mut self,
+        which: Local,
         g: &Graph,
         closure: &Closure,
         rrt: &mut Rrt,
@@ -225,22 +243,29 @@ impl Exact {
         warm: Option<(&[i64], u32)>,
         seed: u64,
         budget: &mut u64,
-    ) -> bool {
+    ) -> Answer {
         if !self.model.build(g, closure, rrt, ims, ii) {
-            return false;
+            return Answer::Unknown;
         }
-        if !self.model.merge_rigid() || !self.tabu.solve(&self.model, ims, warm, seed, budget) {
-            return false;
+        if !self.model.merge_rigid() {
+            return Answer::Refuted;
+        }
+        let (found, start) = match which {
+            Local::Tabu => (self.tabu.solve(&self.model, ims, warm, seed, budget), &self.tabu.start),
+            Local::Ejection => (self.eject.solve(&self.model, ims, warm, seed, budget), &self.eject.start),
+        };
+        if !found {
+            return Answer::Unknown;
         }
         self.early.clear();
-        self.early.extend_from_slice(&self.tabu.start);
+        self.early.extend_from_slice(start);
         if !self.extend(g, ims, ii) {
-            return false;
+            return Answer::Unknown;
         }
         for (u, &t) in ims.start.iter().enumerate() {
             rrt.place(Node::from_u32(u as u32), t);
         }
-        true
+        Answer::Found
     }
 
     /// Search over orders at `ii`, or, where `least` is smaller, for a refutation of all from there to `ii`. The table

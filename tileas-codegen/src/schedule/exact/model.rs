@@ -18,7 +18,7 @@ use super::super::rrt::Rrt;
 use cranelift_entity::EntityRef;
 
 /// Largest II modelled.
-pub(super) const MAX_ROWS: u32 = 4096;
+pub const MAX_ROWS: u32 = 16_384;
 /// Ops, those without slack merged, up to which a model counts as entangled whatever holds them.
 const FEW: usize = 128;
 /// One part in this many of the ops in one component makes a model entangled.

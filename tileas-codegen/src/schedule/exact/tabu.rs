@@ -4,8 +4,7 @@
 //! or deadline contradicts; they are in [`Tabu::start`]. The cost of a set of starts is the units above capacity over
 //! all rows, plus the cycles by which closed distances are missed, plus one charge per pair of a group in two stages.
 //! A move takes one op out of the table, prices all its starts at once (sums over windows of rows) and puts it at the
-//! cheapest one it has not just left; or, up to [`MANY`] ops, it does that with a whole component, which keeps all
-//! distances. Ops without slack between them are one op. A search begins with the starts of a schedule of a larger II,
+//! cheapest one it has not just left; or it does that with a whole component, which keeps all distances. Ops without slack between them are one op. A search begins with the starts of a schedule of a larger II,
 //! squeezed, or with large ops first.
 //!
 //! Guarantee: what it calls found is legal; failure proves nothing. Deterministic: the same seed makes the same moves.
@@ -22,12 +21,9 @@ const ONE: i32 = 1;
 const APART: i32 = 4;
 /// Ops in violations that are priced before one of them moves.
 const SAMPLE: usize = 12;
-/// The same, and the charge per pair, where there are groups or more than so many ops: more moves, and stages change
-/// sooner.
+/// The same, and the charge per pair, where there are groups: more moves, and stages change sooner.
 const SAMPLE_GROUPS: usize = 5;
-const SAMPLE_MANY: usize = 4;
 const APART_GROUPS: i32 = 2;
-const MANY: usize = 64;
 /// Moves for which an op does not return to a row: from this on, to three times as many.
 const TENURE: u32 = 10;
 /// Marks of starts that are not to be taken, as costs.
@@ -98,15 +94,9 @@ impl Tabu {
     ) -> bool {
         let (m, ii) = (model.ops.len(), model.ii as usize);
         self.begin(model, ims);
-        let brisk = m > MANY || model.group.iter().any(|&g| g != NO_GROUP);
-        self.apart = if brisk { APART_GROUPS } else { APART };
-        let most = if m > MANY {
-            SAMPLE_MANY
-        } else if brisk {
-            SAMPLE_GROUPS
-        } else {
-            SAMPLE
-        };
+        let groups = model.group.iter().any(|&g| g != NO_GROUP);
+        let most;
+        (self.apart, most) = if groups { (APART_GROUPS, SAMPLE_GROUPS) } else { (APART, SAMPLE) };
         let mut random = SplitMix(seed);
         if let Some((starts, from)) = warm {
             for a in 0..m {
@@ -329,10 +319,6 @@ impl Tabu {
         for a in (0..m).rev() {
             self.head[model.component[a] as usize] = a as u32;
         }
-        // A turn of a long component costs as much as many moves of ops: with many, these find more.
-        if m > MANY {
-            self.head.fill(NOBODY);
-        }
         for c in 0..model.components {
             let mut of = (0..m).filter(|&a| model.component[a] as usize == c);
             let several = of.clone().nth(1).is_some();
@@ -492,12 +478,10 @@ impl Tabu {
         let (mut base, mut last) = (lo.min(hi) - wide / 8 - 1, lo.max(hi) + wide / 8 + 1);
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
-        // Each row once is enough where ops are many.
-        let side = if model.ops.len() > MANY { wide / 2 } else { wide };
-        if last - base > 2 * side {
-            // So far to either side of where the op is.
-            let centre = own.clamp(base + side, last - side);
-            (base, last) = (centre - side, centre + side);
+        if last - base > 2 * wide {
+            // One turn to either side of where the op is.
+            let centre = own.clamp(base + wide, last - wide);
+            (base, last) = (centre - wide, centre + wide);
         }
         if last < base {
             last = base;
