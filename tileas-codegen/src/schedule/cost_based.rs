@@ -231,7 +231,7 @@ impl CostBased {
         if options.rrt_size_threshold > 0 && ii > options.rrt_size_threshold && affordable {
             for ii in [ii, ii.saturating_add(ii / 16), ii.saturating_add(ii / 4)] {
                 if ii <= cap && self.try_exact(p, g, options, ii) {
-                    return Some(ii);
+                    return Some(self.tighten(p, g, options, ii));
                 }
             }
         }

@@ -27,6 +27,8 @@ mod model;
 mod order;
 mod propagate;
 mod tabu;
+#[cfg(test)]
+mod tests;
 
 use super::closure::{Closure, FAR};
 use super::graph::Graph;
