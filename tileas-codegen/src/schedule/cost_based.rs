@@ -280,6 +280,12 @@ impl CostBased {
         self.best.extend_from_slice(starts);
     }
 
+    /// What is placed now becomes the last success.
+    pub(super) fn keep_placed(&mut self) {
+        self.best.clear();
+        self.best.extend_from_slice(&self.ims.start);
+    }
+
     /// Moves one op of the last success.
     pub(super) fn set_start(&mut self, u: u32, t: i64) {
         self.best[u as usize] = t;
@@ -340,8 +346,7 @@ impl CostBased {
         if self.ims.start.iter().any(|&t| t > i64::from(MAX_QUANTITY)) {
             return false;
         }
-        self.best.clear();
-        self.best.extend_from_slice(&self.ims.start);
+        self.keep_placed();
         true
     }
 

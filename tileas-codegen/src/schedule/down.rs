@@ -223,8 +223,7 @@ impl CostBased {
     /// What a search found replaces the last success.
     fn settle(&mut self, answer: Answer) -> Answer {
         if answer == Answer::Found {
-            self.best.clear();
-            self.best.extend_from_slice(&self.ims.start);
+            self.keep_placed();
         }
         answer
     }
