@@ -6,7 +6,8 @@
 //! synchronisation graph ([`super::sync`]); where none is, a token is added from the first access to the second. A pair
 //! that is ordered the wrong way round an iteration (the later one stands first) is closed by the *empty* side of a
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
-//! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
+//! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token; where all
+//! of them wait behind the access that must come later, its agent waits for the tile itself.
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
