@@ -144,6 +144,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/read_inside_only",
         "execute/rewritten_after_update",
         "execute/skew_arm_rings",
+        "execute/skew_scalar_branch_carried",
         "execute/slices_have_no_stage",
         "execute/stores_apart_skewed",
         "execute/stores_overlap",

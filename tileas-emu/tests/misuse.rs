@@ -35,6 +35,8 @@ fn code(body: &str, threads: u32, o: &RunOptions) -> (&'static str, String) {
 }
 
 const ALLOC: &str = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%s], 64; bar.warp.sync -1; ld.shared.b32 %r5, [%s];";
+/// Loads a column that nobody wrote and stores it, each thread to a word of its own.
+const ASIDE: &str = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; tcgen05.wait::ld.sync.aligned; shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %s; add.u32 %r4, %r4, 256; st.shared.b32 [%r4], %r6;";
 const FREE: &str = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 64;";
 const INIT: &str = "setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared::cta.b64 [%s], 1; bar.sync 0;";
 
@@ -67,6 +69,15 @@ fn misuse_is_reported() {
         ("divergent", "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; bar.warp.sync 0xffffffff; L: bar.warp.sync 7;".into(), 32),
         ("tmem.leak", ALLOC.into(), 32),
         ("undefined", alloc("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; tcgen05.wait::ld.sync.aligned; st.global.b32 [%rd4], %r6;"), 32),
+        // What a thread has no value of it may put aside and take back; it does not become one, and nobody else reads it.
+        ("none", alloc(&format!("{ASIDE} ld.shared.b32 %r7, [%r4]; add.u32 %r7, %r7, 1;")), 32),
+        ("undefined", alloc(&format!("{ASIDE} ld.shared.b32 %r7, [%r4]; st.global.b32 [%rd4], %r7;")), 32),
+        ("none", alloc(&format!("{ASIDE} st.shared.b32 [%r4], %r0; ld.shared.b32 %r7, [%r4]; st.global.b32 [%rd4], %r7;")), 32),
+        ("undefined", alloc(&format!("{ASIDE} xor.b32 %r4, %r4, 4; bar.warp.sync -1; ld.shared.b32 %r7, [%r4];")), 32),
+        ("undefined", alloc(&format!("{ASIDE} fence.proxy.async.shared::cta; bar.warp.sync -1; setp.eq.u32 %p0, %r0, 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s+256], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;")), 32),
+        ("undefined", alloc(&format!("{ASIDE} st.shared.b32 [%r6], %r0;")), 32),
+        ("undefined", alloc(&format!("{ASIDE} st.local.v2.b32 [own], {{%r0, %r6}}; ld.local.v2.b32 {{%r6, %r7}}, [own]; st.global.b32 [%rd4], %r7;")), 32),
+        ("none", alloc(&format!("{ASIDE} st.local.v2.b32 [own], {{%r0, %r6}}; ld.local.v2.b32 {{%r6, %r7}}, [own]; st.global.b32 [%rd4], %r6;")), 32),
         ("register.busy", alloc("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r1}; tcgen05.wait::st.sync.aligned; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; add.u32 %r7, %r6, 1;"), 32),
         ("race", alloc("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%r1}; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; tcgen05.wait::ld.sync.aligned; tcgen05.wait::st.sync.aligned;"), 32),
         ("layout", "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%s], 96;".into(), 32),

@@ -6,7 +6,8 @@
 //! synchronisation graph ([`super::sync`]); where none is, a token is added from the first access to the second. A pair
 //! that is ordered the wrong way round an iteration (the later one stands first) is closed by the *empty* side of a
 //! token that runs forward. Completion: threads have passed the access; the lane that stored has waited for its bulk
-//! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token.
+//! groups; a TMA load is complete for those who waited for its tile, so they, not the load agent, give the token; where all
+//! of them wait behind the access that must come later, its agent waits for the tile itself.
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
@@ -224,7 +225,11 @@ fn block_tokens(
             continue;
         }
         added = true;
-        if !across && x.key.class == Class::Tma && wait_sooner(found, &mut sync, x, y, &complete) {
+        if !across
+            && x.key.class == Class::Tma
+            && (wait_sooner(found, &mut sync, x, y, &complete)
+                || wait_too(found, &mut sync, x, y, &mut complete))
+        {
             // Where the load is known to be complete has moved.
             complete = completions(&sync, x, y, found)?;
             if ordered(&sync, found, &complete) {
@@ -401,6 +406,32 @@ fn wait_sooner(
         sync.pipe(p);
     }
     moved
+}
+
+/// Has the agent of the second access wait for the tile of a TMA load as well, though it does not read it: where all who
+/// read it do so in items that follow that access, or hold it, a token from them would come too late, and not at all if
+/// one of them waits for that access. Otherwise one who reads sooner gives the token. Whether there is a new consumer.
+fn wait_too(
+    found: &mut [PipeData],
+    sync: &mut Sync<'_>,
+    x: &Access,
+    y: &Access,
+    complete: &mut [(Agent, Op, Point)],
+) -> bool {
+    let sooner = |at: &(Agent, Op, Point)| at.0 == y.key.agent || sync.precedes(at.1, y.item);
+    if let Some(n) = complete.iter().position(sooner) {
+        complete[..=n].rotate_right(1);
+        return false;
+    }
+    let carries = |p: &&mut PipeData| {
+        p.tx > 0 && p.home == sync.block && (p.events.contains(&x.touched.op) || p.events.contains(&x.item))
+    };
+    let Some(p) = found.iter_mut().find(carries).filter(|p| p.distance == 0) else { return false };
+    let key = Key { agent: y.key.agent, class: Class::Sync };
+    p.consumers.push(Consumer { key, waits: smallvec![y.item], uses: smallvec![y.item] });
+    p.consumers.sort_by_key(|c| c.key);
+    sync.pipe(p);
+    true
 }
 
 /// Adds a token from `giver` after its item to `waiter` before its item, or after it with `at_end`.

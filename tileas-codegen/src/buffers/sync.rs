@@ -177,6 +177,13 @@ impl<'a> Sync<'a> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
     }
 
+    /// Whether an item of the block comes before another one in a turn: by R1, else in program order.
+    pub(super) fn precedes(&self, a: Op, b: Op) -> bool {
+        let (s, t) = (self.start(a), self.start(b));
+        let after = |a| std::iter::successors(self.world.func.next_op(a), |&op| self.world.func.next_op(op));
+        s < t || s == t && after(a).any(|op| op == b)
+    }
+
     /// The last item of a turn that an agent starts before `next` of the turn behind it.
     pub(super) fn last_before(&self, agent: Agent, next: Op) -> Option<Op> {
         let end = self.start(next).saturating_add(self.schedule().map_or(1, |s| s.ii.max(1)));

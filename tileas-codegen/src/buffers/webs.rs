@@ -481,8 +481,10 @@ fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
     else {
         return Flag::Always;
     };
+    let unchanged = || Some(handed_on(func, y, *for_args(func, op).get(n)?, terminator(func, op, 0)?));
     match flag_of(func, init, op) {
         Flag::Always => Flag::Always,
+        start if unchanged() == Some(true) => start,
         start if terminator(func, op, 0).is_some_and(|t| written_always(func, y, t)) => start.or(later),
         _ => Flag::Carried(v),
     }
@@ -491,6 +493,29 @@ fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
 /// The terminator of region `n` of an op.
 pub fn terminator(func: &Function, op: Op, n: usize) -> Option<Op> {
     func.op_block_at(op, n).and_then(|b| func.last_op(b))
+}
+
+/// Whether a value is at `at` what `arg` was when its loop's turn began, and nothing was written to it since.
+fn handed_on(func: &Function, v: Value, arg: Value, at: Op) -> bool {
+    let base = base_of(func, v);
+    if all_written(func, base, at) {
+        return false;
+    }
+    let ValueDef::Result(op, n) = func.value_def(base) else { return base == arg };
+    let n = n as usize;
+    let yielded = |r: usize, arg: Value| {
+        let y = region_yields(func, op, r).get(n).zip(terminator(func, op, r));
+        y.is_some_and(|(&y, t)| handed_on(func, y, arg, t))
+    };
+    match func.opcode(op) {
+        Opcode::If => yielded(0, arg) && yielded(1, arg),
+        Opcode::For => {
+            let init = func.named_segment(op, "inits").get(n);
+            init.is_some_and(|&i| handed_on(func, i, arg, op))
+                && for_args(func, op).get(n).is_some_and(|&own| yielded(0, own))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a value is written at `at` whatever its loop's argument was.

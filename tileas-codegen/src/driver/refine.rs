@@ -21,7 +21,7 @@ use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::ddg::Pass;
 use crate::schedule::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SearchSteps};
+use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
 /// Registers of a thread that addresses and loop control take.
@@ -93,8 +93,15 @@ impl Refiner<'_> {
         if stuck.is_empty() {
             return Ok(best);
         }
+        // Whatever generator was asked for; the other loops keep their schedules.
+        let mut others = analysis.clone();
+        others.regions.retain(|r| !stuck.contains(&r.for_op));
         extra.serial.extend(stuck);
-        let mut next = self.attempt(&extra, analysis)?;
+        let mut serial = self.settings.clone();
+        serial.scheduler = SchedulerChoice::Serial;
+        let mut next =
+            Refiner { settings: &serial, steps: &mut *self.steps, scheduler: &mut *self.scheduler, ..*self }
+                .attempt(&extra, &others)?;
         for (new, old) in next.0.regions.iter_mut().zip(&analysis.regions) {
             new.schedule.rounds.clone_from(&old.schedule.rounds);
             (new.schedule.status.truncated, new.schedule.status.converged) =

@@ -1,6 +1,6 @@
 //! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
 
-use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
+use super::{Lower, NO_PHASE, Stores, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
@@ -244,6 +244,15 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// Stores that are pending on another way to this point: each is noted once, however many branches came before.
+    fn also_pending(&mut self, stores: Stores) {
+        for s in stores {
+            if !self.pending_st.contains(&s) {
+                self.pending_st.push(s);
+            }
+        }
+    }
+
     fn lower_for(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let [lo, hi, step, inits @ ..] = f.operands(op) else {
@@ -293,7 +302,7 @@ impl Lower<'_> {
         };
         self.b.br_if(again, false, body, exit);
         self.b.place(exit);
-        self.pending_st.extend(before);
+        self.also_pending(before);
         self.unfenced = self.unfenced.or(unfenced);
         if !self.agent.elect {
             self.b.bar_warp_sync(0xffff_ffffu32);
@@ -345,7 +354,7 @@ impl Lower<'_> {
         let then_unfenced = std::mem::replace(&mut self.unfenced, unfenced);
         self.block(otherwise)?;
         self.close_section();
-        self.pending_st.extend(after_then);
+        self.also_pending(after_then);
         self.unfenced = self.unfenced.or(then_unfenced);
         if let Some(y) = f.last_op(otherwise) {
             let values = f.operands(y);

@@ -198,6 +198,8 @@ impl Lower<'_> {
                 self.b.place(join);
                 self.b.bar_warp_sync(0xffff_ffffu32);
             }
+            // It is known that nothing was written.
+            Some(Operand::Imm(0)) => regs.iter().for_each(|r| self.b.mov_to(r, other)),
             _ => self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?,
         }
         let tile = TileVal {

@@ -15,6 +15,7 @@ use crate::buffers::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
+use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
 /// What a variable stands for.
@@ -135,38 +136,52 @@ fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
     out
 }
 
-/// Visits the operands of an op and of everything inside it.
-fn uses_inside(e: &Emit<'_, '_>, op: Op, f: &mut impl FnMut(Value)) {
-    let src = e.sh.src;
-    if e.needs.clones_after_items {
-        // What is cloned in front of an item may rest on values of other groups.
-        let mut work = vec![op];
-        let mut seen: Vec<Op> = Vec::new();
-        while let Some(o) = work.pop() {
-            for_each_use(src, o, &mut |v| {
-                f(v);
-                let cloned =
-                    |d: &Op| e.sh.plan.op_agent[*d].is_none() && src.op_block(*d) == src.op_block(op);
-                if let Some(d) = src.defining_op(v).filter(cloned)
-                    && !seen.contains(&d)
-                {
-                    seen.push(d);
-                    work.push(d);
-                }
+/// A walk over what a group rests on: what its items use, also inside, and what is cloned for them. What stands for itself,
+/// by `made`, is not gone behind: it is a variable. Each clone is visited once per group.
+struct Uses<'a, 'b, M> {
+    e: &'a Emit<'a, 'b>,
+    body: Block,
+    made: M,
+    /// By clone: the group that it was visited for.
+    passed: SecondaryMap<Op, u32>,
+    group: u32,
+    work: Vec<Op>,
+}
+
+impl<M: Fn(Value) -> bool> Uses<'_, '_, M> {
+    fn value(&mut self, v: Value, f: &mut impl FnMut(Value)) {
+        self.found(v, f);
+        self.drain(f);
+    }
+
+    fn op(&mut self, op: Op, f: &mut impl FnMut(Value)) {
+        self.work.push(op);
+        self.drain(f);
+    }
+
+    fn drain(&mut self, f: &mut impl FnMut(Value)) {
+        let src = self.e.sh.src;
+        while let Some(op) = self.work.pop() {
+            for_each_use(src, op, &mut |v| {
+                self.found(v, f);
+                // The number of a slice is read where the slice is.
+                numbered_slice(src, v).into_iter().for_each(|(_, number)| self.found(number, f));
             });
         }
-        return;
     }
-    let mut visit = |o: Op| {
-        for &v in src.operands(o) {
-            f(v);
-            // The number of a slice is read where the slice is.
-            numbered_slice(src, v).into_iter().for_each(|(_, number)| f(number));
+
+    fn found(&mut self, v: Value, f: &mut impl FnMut(Value)) {
+        f(v);
+        let (src, plan) = (self.e.sh.src, self.e.sh.plan);
+        if let Some(d) = src.defining_op(v)
+            && plan.op_agent[d].is_none()
+            && src.op_block(d) == Some(self.body)
+            && self.passed[d] != self.group
+            && !(self.made)(v)
+        {
+            self.passed[d] = self.group;
+            self.work.push(d);
         }
-    };
-    visit(op);
-    for &r in src.regions(op) {
-        src.walk(src.region_block(r), &mut visit);
     }
 }
 
@@ -351,20 +366,34 @@ impl<'a> Skewed<'a> {
             self.need(Var::Arg(i), 1, e.out.value_type(init), init);
         }
         let mut wanted: Vec<(Var, usize, Value)> = Vec::new();
+        let made = |v: Value| defs.iter().any(|d| d.0 == v);
+        let mut uses =
+            Uses { e, body: self.body, made, passed: SecondaryMap::new(), group: 0, work: Vec::new() };
+        // What no item makes is handed on by the last group of the first local stage.
+        let hands_on = self.groups.iter().rposition(|g| g.local == 0);
+        let handed =
+            |&i: &usize| self.local_of_yield(src, i).is_none() && self.yields.get(i) != self.body_args.get(i);
+        let handed: SmallVec<[usize; 4]> = e.carried_args(self.op).into_iter().filter(handed).collect();
         for (g, group) in self.groups.iter().enumerate() {
-            for &s in &group.steps {
-                let Step::Item(o) = s else { continue };
-                uses_inside(e, o, &mut |v| {
-                    if let Some(&(_, kd, gd)) = defs.iter().find(|d| d.0 == v) {
-                        if gd != g {
-                            wanted.push((Var::Value(v), group.local.saturating_sub(kd) as usize, v));
-                        }
-                    } else if let Some(i) = self.body_args.iter().position(|&a| a == v)
-                        && let Some(kd) = self.arg_local[i]
-                    {
-                        wanted.push((Var::Arg(i), (1 + group.local).saturating_sub(kd) as usize, v));
+            uses.group += 1;
+            let mut need = |v: Value| {
+                if let Some(&(_, kd, gd)) = defs.iter().find(|d| d.0 == v) {
+                    if gd != g {
+                        wanted.push((Var::Value(v), group.local.saturating_sub(kd) as usize, v));
                     }
-                });
+                } else if let Some(i) = self.body_args.iter().position(|&a| a == v)
+                    && let Some(kd) = self.arg_local[i]
+                {
+                    wanted.push((Var::Arg(i), (1 + group.local).saturating_sub(kd) as usize, v));
+                }
+            };
+            for &s in &group.steps {
+                if let Step::Item(o) = s {
+                    uses.op(o, &mut need);
+                }
+            }
+            if hands_on == Some(g) {
+                handed.iter().for_each(|&i| uses.value(self.yields[i], &mut need));
             }
         }
         for (var, delay, v) in wanted {

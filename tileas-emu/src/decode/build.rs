@@ -36,6 +36,8 @@ pub struct Build<'a> {
     pwrites: Vec<PCol>,
     collective: Collective,
     visible: bool,
+    /// See [`Inst::taints`].
+    pub taints: bool,
     target: Option<u32>,
 }
 
@@ -59,6 +61,7 @@ pub fn instruction(
         pwrites: Vec::new(),
         collective: Collective::No,
         visible: false,
+        taints: !i.opcode.starts_with("tcgen05.st") && !i.opcode.starts_with("tcgen05.ld"),
         target: None,
     };
     let guard = match &i.guard {
@@ -78,7 +81,7 @@ pub fn instruction(
         pwrites: b.pwrites.into(),
         collective: b.collective,
         visible: b.visible,
-        taints: !i.opcode.starts_with("tcgen05.st") && !i.opcode.starts_with("tcgen05.ld"),
+        taints: b.taints,
         target: b.target,
         spins: false,
         looped: false,

@@ -58,6 +58,8 @@ pub struct Warp {
     pub local: Vec<u8>,
     /// Per byte of local memory: whether it was written; empty without the detector.
     pub local_defined: Vec<bool>,
+    /// Per byte of local memory: whether what was written was no value; empty before that happened.
+    pub local_taint: Vec<bool>,
     /// Outstanding tcgen05.ld and .st.
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
     /// wgmma state.
@@ -125,6 +127,18 @@ pub enum Loc {
     Param(u32),
     /// Local memory of the lane.
     Local(u32),
+}
+
+impl Loc {
+    /// The place that many bytes on.
+    pub fn plus(self, bytes: u32) -> Loc {
+        match self {
+            Loc::Shared(a) => Loc::Shared(a + bytes),
+            Loc::Global(a) => Loc::Global(a + u64::from(bytes)),
+            Loc::Param(a) => Loc::Param(a + bytes),
+            Loc::Local(a) => Loc::Local(a + bytes),
+        }
+    }
 }
 
 /// Lanes of a mask.

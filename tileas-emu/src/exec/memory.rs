@@ -1,4 +1,6 @@
 //! Loads and stores.
+//! A thread may put aside in shared or local memory what it has no value of, such as rows that a tile in tensor memory
+//! lacks, and take it back; what it gets then is no value either. Nobody else may read it.
 //! Source: PTX ISA, "ld", "ld.global.nc", "st".
 
 use super::cx::{Cx, Loc, lanes};
@@ -47,6 +49,47 @@ impl Cx<'_> {
         })
     }
 
+    /// Number of the lane's thread in the CTA.
+    fn thread(&self, lane: usize) -> u32 {
+        self.w.id * 32 + lane as u32
+    }
+
+    /// Requires that an address does not depend on what holds no value.
+    fn address_known(&self, a: Addr, active: u32) -> X<()> {
+        let of = |c: Col| self.w.taint[usize::from(c)];
+        let taint = of(a.base) | if a.wide { of(a.base + 1) } else { 0 };
+        if taint & active == 0 {
+            return Ok(());
+        }
+        Err(Trap::new("undefined", "an address depends on tensor memory that holds no value"))
+    }
+
+    /// Whether what lies there was stored by the lane, which had no value of it.
+    fn put_aside(&self, at: Loc, n: u32, lane: usize) -> X<bool> {
+        Ok(match at {
+            Loc::Shared(a) => self.cta.smem.undefined_by(a, n, self.thread(lane)),
+            Loc::Local(a) => {
+                let from = self.local(a, n, lane)?;
+                self.w.local_taint.get(from..from + n as usize).is_some_and(|t| t.contains(&true))
+            }
+            _ => false,
+        })
+    }
+
+    /// Notes that the lane had no value of what it stored there.
+    fn set_aside(&mut self, at: Loc, n: u32, lane: usize) -> X<()> {
+        match at {
+            Loc::Shared(a) => self.cta.smem.undefine(a, n, self.thread(lane)),
+            Loc::Local(a) => {
+                let to = self.local(a, n, lane)?;
+                self.w.local_taint.resize(self.w.local.len(), false);
+                self.w.local_taint[to..to + n as usize].fill(true);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// Reads bytes of a place into `out`.
     pub fn load(&mut self, at: Loc, out: &mut [u8], lane: usize, atomic: bool) -> X<()> {
         let n = out.len() as u32;
@@ -60,7 +103,9 @@ impl Cx<'_> {
         match at {
             Loc::Shared(a) => {
                 self.touch_shared(a, n, false, lane)?;
-                self.cta.smem.check_defined(a, n, "read")?;
+                if !self.cta.smem.undefined_by(a, n, self.thread(lane)) {
+                    self.cta.smem.check_defined(a, n, "read")?;
+                }
                 out.copy_from_slice(self.cta.smem.slice(a, n));
             }
             Loc::Global(a) => {
@@ -130,6 +175,9 @@ impl Cx<'_> {
                 self.w.local[to..to + n as usize].copy_from_slice(data);
                 if let Some(defined) = self.w.local_defined.get_mut(to..to + n as usize) {
                     defined.fill(true);
+                }
+                if let Some(taint) = self.w.local_taint.get_mut(to..to + n as usize) {
+                    taint.fill(false);
                 }
             }
         }
@@ -202,9 +250,15 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
     for o in items {
         to.push(if *o == Operand::Sink { None } else { Some(b.dest_wide(o, n)?) });
     }
+    let private = !atomic && matches!(want, In::Shared | In::Local);
+    b.taints &= !private;
     Ok(Box::new(move |cx, m| {
         let mut buffer = [0u8; 32];
         let bytes = &mut buffer[..n as usize * v];
+        let tainted = private && cx.w.any_taint;
+        if tainted {
+            cx.address_known(a, m)?;
+        }
         for l in lanes(m) {
             let at = cx.place(want, a, l)?;
             cx.load(at, bytes, l, atomic)?;
@@ -214,6 +268,12 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
             for (k, d) in to.iter().enumerate() {
                 let Some((d, have)) = *d else { continue };
                 let w = words(&bytes[k * n as usize..(k + 1) * n as usize], signed);
+                if tainted {
+                    let aside = cx.put_aside(at.plus(k as u32 * n), n, l)?;
+                    for t in &mut cx.w.taint[usize::from(d)..][..have.div_ceil(4) as usize] {
+                        *t = *t & !(1 << l) | u32::from(aside) << l;
+                    }
+                }
                 for (i, &x) in w.iter().enumerate().take(have.div_ceil(4) as usize) {
                     cx.w.set32(d + i as Col, l, if have < 4 { x & ((1 << (8 * have)) - 1) } else { x });
                 }
@@ -242,8 +302,14 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
         return Err(b.error("P012", format!("{v} source registers expected")));
     }
     let from = items.iter().map(|o| b.src_wide(o, n)).collect::<R<Vec<Col>>>()?;
+    let private = !atomic && matches!(want, In::Shared | In::Local);
+    b.taints &= !private;
     Ok(Box::new(move |cx, m| {
         let mut buffer = [0u8; 32];
+        let tainted = private && cx.w.any_taint;
+        if tainted {
+            cx.address_known(a, m)?;
+        }
         for l in lanes(m) {
             for (k, &x) in from.iter().enumerate() {
                 for i in 0..n as usize {
@@ -255,6 +321,15 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 cx.release_to(at, l, release);
             }
             cx.store(at, &buffer[..n as usize * v], l, atomic)?;
+            if tainted {
+                // Each register for itself: a vector may have values in some of its parts only.
+                for (k, &x) in from.iter().enumerate() {
+                    let words = (n as usize).div_ceil(4);
+                    if cx.w.taint[usize::from(x)..][..words].iter().any(|t| t >> l & 1 != 0) {
+                        cx.set_aside(at.plus(k as u32 * n), n, l)?;
+                    }
+                }
+            }
         }
         Ok(Flow::Next)
     }))

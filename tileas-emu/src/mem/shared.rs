@@ -12,6 +12,8 @@ pub struct Shared {
     pub end: u32,
     /// Per byte: whether it was written; empty without the detector.
     defined: Vec<bool>,
+    /// Per byte that holds no value: 1 + the thread that stored what it had no value of, or 0; empty before one did.
+    stored_by: Vec<u32>,
     /// Per 8 bytes: whether an mbarrier lives there.
     mbarriers: Vec<bool>,
 }
@@ -24,6 +26,7 @@ impl Shared {
             bytes: vec![0xFF; n],
             end,
             defined: if undefined { vec![false; n] } else { Vec::new() },
+            stored_by: Vec::new(),
             mbarriers: vec![false; n.div_ceil(8)],
         }
     }
@@ -64,6 +67,26 @@ impl Shared {
         if !self.defined.is_empty() {
             self.defined[address as usize..(address + bytes) as usize].fill(yes);
         }
+        if let Some(by) = self.stored_by.get_mut(address as usize..(address + bytes) as usize) {
+            by.fill(0);
+        }
+    }
+
+    /// Notes that a thread stored there what it had no value of: it alone may load that again.
+    pub fn undefine(&mut self, address: u32, bytes: u32, thread: u32) {
+        self.define(address, bytes, false);
+        if !self.defined.is_empty() {
+            self.stored_by.resize(self.defined.len(), 0);
+            self.stored_by[address as usize..(address + bytes) as usize].fill(thread + 1);
+        }
+    }
+
+    /// Whether a thread stored some of those bytes without having a value, and the others were written.
+    pub fn undefined_by(&self, address: u32, bytes: u32, thread: u32) -> bool {
+        let range = address as usize..(address + bytes) as usize;
+        let Some(by) = self.stored_by.get(range.clone()) else { return false };
+        by.contains(&(thread + 1))
+            && self.defined[range].iter().zip(by).all(|(&written, &by)| written || by == thread + 1)
     }
 
     /// Requires that bytes were written.

@@ -7,31 +7,12 @@
 //! bounds must say what the form says. Loops and branches of one origin must run alike in all agents: their bounds and
 //! conditions have the same numbers ([`Canon`]). Errors: E0710, E0703.
 
-use super::linear::{ANYWHERE, Canon, Form, Lin, at_least_zero, local_of, note};
+use super::linear::{ANYWHERE, Canon, Iterations, Known, Lin, at_least_zero, local_of, note, trips};
 use super::model::{Event, LoopInfo, Model, RegionInfo, What};
 use crate::error::Code;
 use crate::ir::{Function, Op, Opcode, Value, keys};
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
-
-/// Bounds of a loop.
-fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
-    Some([func.named_operand(l, "lower")?, func.named_operand(l, "upper")?, func.named_operand(l, "step")?])
-}
-
-/// N of a loop with local stages, or what is wrong with its bounds.
-fn trips(func: &Function, l: &LoopInfo) -> Result<Lin, &'static str> {
-    let [lower, upper, step] = bounds(func, l.op).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
-    let first = if l.steady { l.skew } else { 0 };
-    if lower.as_constant() != Some(first) || step.as_constant() != Some(1) {
-        return Err("its first step or its stride is wrong");
-    }
-    let n = if l.steady { upper } else { upper.offset(-l.skew) };
-    match (n.as_atom(), n.as_constant()) {
-        (None, None) | (_, Some(i64::MIN..=-1)) => Err("its last step is not its trip count"),
-        _ => Ok(n),
-    }
-}
 
 /// Whether a condition says exactly this.
 fn says(func: &Function, condition: Option<Value>, want: &[Lin]) -> bool {
@@ -67,7 +48,7 @@ pub fn check(m: &mut Model<'_>) {
             continue;
         };
         let step = func.op_block_at(l.op, 0).and_then(|b| func.block_params(b).first().copied());
-        let (Ok(n), Some(t)) = (trips(func, l), step) else { continue };
+        let (Ok(n), Some(t)) = (trips(func, l.op), step) else { continue };
         let i = Lin::atom(t).offset(-g.local);
         let mut want = vec![n.plus(&i, -1).offset(-1)];
         if g.local > 0 {
@@ -85,7 +66,7 @@ pub fn check(m: &mut Model<'_>) {
             let text = format!("local stage {most} in a loop of skew {}", l.skew);
             found.push((Code::E0710, l.op, text));
         }
-        match trips(func, l) {
+        match trips(func, l.op) {
             Err(why) => found.push((Code::E0710, l.op, format!("a loop of skew {}: {why}", l.skew))),
             Ok(n) if l.steady => peeled(m, l, &n, &mut found),
             Ok(_) => {}
@@ -201,58 +182,6 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
         }
 }
 
-/// Iterations of a loop in numbers that mean the same in every agent: the difference of the bounds and the stride. A
-/// constant number of trips has none.
-type Iterations = (Form, Option<u32>);
-
-/// Whether a loop or branch is known to run alike wherever it stands.
-enum Known<T> {
-    As(T),
-    /// It rests on what the numbers do not follow.
-    Unknown,
-}
-
-/// The difference of the bounds and the stride, in numbers of all agents. `None` where a loop with local stages does not
-/// show them.
-fn iterations(func: &Function, l: &LoopInfo, canon: &mut Canon) -> Option<Known<Iterations>> {
-    let local = local_of(func, l.op);
-    let (last, first, stride, rounded) = if l.skew == 0 {
-        let [lower, upper, stride] = bounds(func, l.op)?;
-        (upper, Some(lower), stride, false)
-    } else {
-        let n = trips(func, l).ok()?;
-        let Some(v) = n.as_atom() else {
-            // As many trips as that: every such loop counts as having stride 1.
-            let n = n.as_constant()?;
-            return Some(Known::As((Form::default().offset(n), None)));
-        };
-        // N = max((hi - lo + stride - 1) div stride, 0)
-        let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
-        let div = func.operands(max).iter().find_map(|&x| func.defining_op(x))?;
-        let zero = func.operands(max).iter().any(|&x| func.constant_value(x) == Some(0.0));
-        let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
-            return None;
-        };
-        (up, None, stride, true)
-    };
-    let mut read = |v: Value| canon.form(func, v, local);
-    let (Some(last), Some(step)) = (read(last), read(stride)) else { return Some(Known::Unknown) };
-    let span = match first.map(&mut read) {
-        Some(None) => return Some(Known::Unknown),
-        Some(Some(first)) => last.plus(&first, -1),
-        None if rounded => last.plus(&step, -1).offset(1),
-        None => last,
-    };
-    if let (Some(span), Some(step)) = (span.as_constant(), step.as_constant())
-        && step > 0
-    {
-        let span = span.max(0);
-        return Some(Known::As((Form::default().offset(span / step + i64::from(span % step != 0)), None)));
-    }
-    let number = canon.number(func, stride, local);
-    Some(number.map_or(Known::Unknown, |n| Known::As((span, Some(n)))))
-}
-
 /// Loops and branches of one origin run alike in all agents.
 fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     let func = m.func;
@@ -267,7 +196,7 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
     let placed = |op: Op| local_of(func, op) != ANYWHERE;
     let mut loops: FxHashMap<i64, (usize, Known<Iterations>)> = FxHashMap::default();
     for l in m.loops.iter().filter(|l| placed(l.op)) {
-        let Some(here) = iterations(func, l, &mut canon) else {
+        let Some(here) = canon.iterations(func, l.op) else {
             if l.skew > 0 {
                 let text = "the trip count of a loop with local stages cannot be read";
                 found.push((Code::E0710, l.op, text.into()));

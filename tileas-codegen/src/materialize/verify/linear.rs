@@ -114,6 +114,27 @@ pub fn at_least_zero(func: &Function, condition: Value) -> Option<Vec<Lin>> {
     Some(out)
 }
 
+/// Bounds of a loop: lower, upper, step.
+fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
+    Some([func.named_operand(l, "lower")?, func.named_operand(l, "upper")?, func.named_operand(l, "step")?])
+}
+
+/// N of a loop with local stages, or what is wrong with its bounds.
+pub fn trips(func: &Function, l: Op) -> Result<Lin, &'static str> {
+    let skew = note(func, l, keys::SKEW).unwrap_or(0);
+    let steady = func.discardable(l).get(keys::STEADY).is_some();
+    let [lower, upper, step] = bounds(func, l).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
+    let first = if steady { skew } else { 0 };
+    if lower.as_constant() != Some(first) || step.as_constant() != Some(1) {
+        return Err("its first step or its stride is wrong");
+    }
+    let n = if steady { upper } else { upper.offset(-skew) };
+    match (n.as_atom(), n.as_constant()) {
+        (None, None) | (_, Some(i64::MIN..=-1)) => Err("its last step is not its trip count"),
+        _ => Ok(n),
+    }
+}
+
 /// Sum of numbered values times factors, sorted, without zero factors; a constant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Form {
@@ -153,6 +174,17 @@ impl Form {
     }
 }
 
+/// Iterations of a loop in numbers that mean the same in every agent, with local stages or without: the difference of
+/// the bounds and the stride. A constant number of trips has none.
+pub type Iterations = (Form, Option<u32>);
+
+/// What the numbers tell.
+pub enum Known<T> {
+    As(T),
+    /// It rests on what the numbers do not follow.
+    Unknown,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     /// A parameter of the kernel.
@@ -163,8 +195,8 @@ enum Key {
     Made(i64),
     /// What a loop carries at the begin of an iteration, by class.
     Carried(u32),
-    /// The same behind the loop of that origin, if it has these bounds.
-    Behind(i64, u32, [u32; 3]),
+    /// The same behind the loop of that origin, if it runs that often.
+    Behind(i64, u32, Iterations),
     /// Of a branch: condition and what its arms yield.
     Choice([u32; 3]),
     /// With its attributes and what its operands are.
@@ -298,6 +330,47 @@ impl Canon {
         self.follow(func, v, local, FUEL)
     }
 
+    /// How often a loop runs, in numbers of all agents. `None` where a loop with local stages does not show it.
+    pub fn iterations(&mut self, func: &Function, l: Op) -> Option<Known<Iterations>> {
+        self.span(func, l, local_of(func, l), FUEL)
+    }
+
+    fn span(&mut self, func: &Function, l: Op, local: i64, fuel: u32) -> Option<Known<Iterations>> {
+        let (last, first, stride) = if is_skewed(func, l) {
+            let n = trips(func, l).ok()?;
+            let Some(v) = n.as_atom() else {
+                // As many trips as that: every such loop counts as having stride 1.
+                return Some(Known::As((Form::default().offset(n.as_constant()?), None)));
+            };
+            // N = max((hi - lo + stride - 1) div stride, 0)
+            let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
+            let div = func.operands(max).iter().find_map(|&x| func.defining_op(x))?;
+            let zero = func.operands(max).iter().any(|&x| func.constant_value(x) == Some(0.0));
+            let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
+                return None;
+            };
+            (up, None, stride)
+        } else {
+            let [lower, upper, stride] = bounds(func, l)?;
+            (upper, Some(lower), stride)
+        };
+        let mut read = |v: Value| self.follow(func, v, local, fuel);
+        let (Some(last), Some(step)) = (read(last), read(stride)) else { return Some(Known::Unknown) };
+        let span = match first.map(&mut read) {
+            Some(None) => return Some(Known::Unknown),
+            Some(Some(first)) => last.plus(&first, -1),
+            None => last.plus(&step, -1).offset(1),
+        };
+        if let (Some(span), Some(step)) = (span.as_constant(), step.as_constant())
+            && step > 0
+        {
+            let span = span.max(0);
+            let n = span / step + i64::from(span % step != 0);
+            return Some(Known::As((Form::default().offset(n), None)));
+        }
+        Some(Known::As((span, Some(self.number_of(step)))))
+    }
+
     fn intern(&mut self, key: Key) -> u32 {
         let next = self.numbers.len() as u32;
         *self.numbers.entry(key).or_insert(next)
@@ -402,15 +475,8 @@ impl Canon {
             Opcode::For => {
                 let param = *func.block_params(func.op_block_at(op, 0)?).get(at + 1)?;
                 let class = self.classes.get(&param).copied().flatten()?;
-                let mut bounds = [0; 3];
-                // Those of loops with local stages are compared by themselves.
-                if !is_skewed(func, op) {
-                    for (k, bound) in bounds.iter_mut().enumerate() {
-                        let form = operand(self, k)?;
-                        *bound = self.number_of(form);
-                    }
-                }
-                Some(self.atom(Key::Behind(origin?, class, bounds)))
+                let Known::As(iterations) = self.span(func, op, local, fuel)? else { return None };
+                Some(self.atom(Key::Behind(origin?, class, iterations)))
             }
             // Behind a prologue or epilogue there is what was before it, some iterations on.
             Opcode::If if note(func, op, keys::OF).is_some() => {
