@@ -44,7 +44,7 @@ const WITHOUT_SHIFT: u32 = 32;
 /// and their II is searched for in more places.
 pub(super) const FULL_BUDGET: u64 = 64;
 /// The square of this by that of the ops is what they get of it where that is less: setting up a search costs that much.
-const LARGE: u64 = 96;
+const LARGE: u64 = 88;
 /// The arms get at most one part in this many of what is allowed.
 const ARMS_PART: u64 = 8;
 /// One part in this many is kept for what follows the search.

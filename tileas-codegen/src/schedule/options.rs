@@ -191,7 +191,7 @@ pub struct ScheduleOptions {
     /// only).
     pub lifetime_steps: u64,
     /// Steps of local and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
-    /// default 8 000 000; 0: neither). Above 64 ops it is 64 / ops of them, or (96 / ops)² where that is less.
+    /// default 8 000 000; 0: neither). Above 64 ops it is 64 / ops of them, or (88 / ops)² where that is less.
     pub exact_steps: u64,
     /// Steps of all searches of one function together, its loops and the rounds of refinement (`search-steps`, default
     /// 4 000 000; 0: none). A problem that is scheduled by itself has the budgets above alone. See [`super::budget`].
