@@ -22,7 +22,8 @@ use smallvec::SmallVec;
 pub struct Sharing {
     webs: usize,
     apart: Vec<bool>,
-    /// Place in the kernel body of the first and the last item that accesses a web.
+    /// Place in the kernel body of the first and the last item that accesses a web; beyond all where nothing says that the
+    /// last access is complete.
     items: Vec<Option<(u32, u32)>>,
 }
 
@@ -46,8 +47,9 @@ impl Sharing {
         let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
         world.func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
         let range = |u: &Vec<Use>| {
-            let items = || u.iter().map(|((_, item, _), _)| place[*item]);
-            Some((items().min()?, items().max()?))
+            let first = u.iter().map(|((_, item, _), _)| place[*item]).min()?;
+            let last = u.iter().map(|((_, item, _), ends)| if ends.is_empty() { u32::MAX } else { place[*item] });
+            Some((first, last.max()?))
         };
         out.items.extend(uses.iter().map(|u| u.as_ref().and_then(range)));
         for (i, a) in uses.iter().enumerate() {
@@ -204,7 +206,7 @@ fn ends_of(
         Class::Bulk if item != op && !pipes.iter().any(|p| p.webs.contains(&web) && p.defers(func)) => {
             vec![(agent, item, Point::All)]
         }
-        Class::Bulk => vec![(agent, item, Point::Stored)],
+        Class::Bulk => Vec::new(),
         Class::Tma => {
             let of_op = |p: &&PipeData| p.tx > 0 && (p.events.contains(&op) || p.events.contains(&item));
             pipes.iter().filter(of_op).flat_map(|p| sync.learned(p, item)).collect()
