@@ -357,8 +357,11 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
             }
         }
         for v in shown {
-            let set = c.sets.find(v.index());
-            c.shows[set] = true;
+            // The versions of a ring know by a flag whether they were written.
+            if !c.rings.iter().any(|&r| c.same_set(r, v)) {
+                let set = c.sets.find(v.index());
+                c.shows[set] = true;
+            }
         }
     }
     for i in 0..c.ties.len() {
