@@ -11,9 +11,10 @@
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, class_of};
 use crate::buffers::channels::Carry;
-use crate::buffers::needs::{Needs, is_item};
+use crate::buffers::needs::{Needs, is_item, resting_on};
 use crate::buffers::{BufferAssignment, Pipe, PipeData};
-use crate::ir::{Block, Function, Op};
+use crate::buffers::webs::{for_args, region_yields};
+use crate::ir::{Block, Function, Op, Value};
 use crate::schedule::handoff::LoopSchedule;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -214,9 +215,11 @@ pub fn block_plan(
             }
         }
     }
+    let skew = out.skew;
+    let at_end = |p: &PipeData| if skew == 0 { 0 } else { handed_on_at(scope, block, p, skew, local) };
     for e in ends.iter().filter(|e| ba.pipes[e.pipe].scalar) {
         for c in readers[e.from..e.to].iter().filter(|c| c.first.is_none()) {
-            receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, out.skew);
+            receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, at_end(&ba.pipes[e.pipe]));
         }
     }
     // End of the home region: stores are waited for in issue order, then all iterators advance.
@@ -257,7 +260,7 @@ pub fn block_plan(
                 match c.first {
                     _ if !p.scalar => locals.extend(p.consumers[c.number].uses.iter().map(|&op| local(op))),
                     Some(first) => locals.push(local(first)),
-                    None => locals.push(out.skew),
+                    None => locals.push(at_end(p)),
                 }
             }
             locals.sort_unstable();
@@ -275,6 +278,32 @@ pub fn block_plan(
     let sort_from = bulk_from.unwrap_or(releases);
     out.steps[sort_from..].sort_by_key(|s| s.0);
     out
+}
+
+/// The local stage at whose end a scalar is received that only what a loop yields rests on: soon enough for the next
+/// iteration's first use of it, which runs in one of the following steps.
+fn handed_on_at(
+    scope: &Scope<'_>,
+    block: Block,
+    p: &PipeData,
+    skew: u32,
+    local: impl Fn(Op) -> u32,
+) -> u32 {
+    let &Scope { func, plan, needs, agent, .. } = scope;
+    let Some(parent) = func.block_parent(block) else { return skew };
+    let made: SmallVec<[Value; 4]> = p.events.iter().flat_map(|&op| func.results(op)).copied().collect();
+    let (_, rest) = resting_on(func, plan, needs, agent, &made, func.block_ops(block));
+    let mut stage = skew;
+    for (&arg, y) in for_args(func, parent).iter().zip(region_yields(func, parent, 0)) {
+        if !made.contains(y) {
+            // What is computed from it is handed on by the first local stage.
+            stage = if rest.contains(*y) { 0 } else { stage };
+            continue;
+        }
+        let (users, _) = resting_on(func, plan, needs, agent, &[arg], func.block_ops(block));
+        stage = users.into_iter().map(&local).fold(stage, u32::min);
+    }
+    stage
 }
 
 /// The wait of consumer `n`; for scalars also the reads and the release.
