@@ -159,7 +159,7 @@ fn features(k: &Kernel) -> Vec<&'static str> {
 #[derive(Default)]
 struct Tally {
     right: u64,
-    refused: BTreeMap<String, u64>,
+    refused: BTreeMap<String, Vec<u64>>,
     /// Symptom: how often, seeds, reduced kernels.
     wrong: BTreeMap<String, (u64, Vec<u64>, Vec<(u64, Kernel, String)>)>,
     features: BTreeMap<&'static str, [u64; 2]>,
@@ -220,7 +220,7 @@ fn one(seed: u64, args: &Args, tally: &Mutex<Tally>) {
                 return;
             }
             Verdict::Refused(code) => {
-                *t.refused.entry(code).or_default() += 1;
+                t.refused.entry(code).or_default().push(seed);
                 return;
             }
             Verdict::Wrong(s) => {
@@ -269,16 +269,16 @@ fn write(out: &std::path::Path, t: &Tally) {
 
 fn report(t: &Tally) -> String {
     let mut out = String::new();
-    let (refused, wrong): (u64, u64) = (t.refused.values().sum(), t.wrong.values().map(|w| w.0).sum());
+    let (refused, wrong): (u64, u64) = (t.refused.values().map(|r| r.len() as u64).sum(), t.wrong.values().map(|w| w.0).sum());
     let _ = writeln!(out, "{} right, {refused} refused, {wrong} wrong", t.right);
-    for (code, n) in &t.refused {
-        let _ = writeln!(out, "  refused {code}: {n}");
+    let few = |list: &[u64]| list.iter().take(8).map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    for (code, seeds) in &t.refused {
+        let _ = writeln!(out, "{:5}  refused {code}  (seeds {})", seeds.len(), few(seeds));
     }
     let mut list: Vec<_> = t.wrong.iter().collect();
     list.sort_by_key(|w| std::cmp::Reverse(w.1.0));
     for (key, (n, seeds, _)) in list {
-        let seeds: Vec<String> = seeds.iter().take(8).map(ToString::to_string).collect();
-        let _ = writeln!(out, "{n:5}  {key}  (seeds {})", seeds.join(" "));
+        let _ = writeln!(out, "{n:5}  {key}  (seeds {})", few(seeds));
     }
     let _ = writeln!(out, "kernels with a feature, and those not refused:");
     for (f, [all, ran]) in &t.features {

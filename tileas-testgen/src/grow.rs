@@ -45,6 +45,10 @@ struct Info {
     /// Range of a scalar integer.
     range: (i64, i64),
     used: bool,
+    /// As a matrix operand, whether its innermost dimension is K.
+    k_inner: Option<bool>,
+    /// A product has been added to it.
+    grown: bool,
 }
 
 const ANY: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
@@ -104,6 +108,10 @@ struct Gen<'a, 'b> {
     trips: i64,
     left: usize,
     pid: Option<Id>,
+    /// Tiles carried by the loops around.
+    carried: Vec<Id>,
+    /// Scopes outside the innermost loop.
+    inner: usize,
 }
 
 /// Draws a kernel.
@@ -131,6 +139,8 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Kernel {
         trips: 1,
         left: 0,
         pid: None,
+        carried: Vec::new(),
+        inner: 0,
     };
     g.whole();
     g.k
@@ -209,7 +219,7 @@ impl Gen<'_, '_> {
 
     fn value(&mut self, ty: Ty, num: Num) -> Id {
         self.k.types.push(ty);
-        self.info.push(Info { num, range: ANY, used: false });
+        self.info.push(Info { num, range: ANY, used: false, k_inner: None, grown: false });
         self.k.types.len() - 1
     }
 
@@ -547,49 +557,95 @@ impl Gen<'_, '_> {
         let operand = |t: &Ty, _: &Info| {
             matches!(t, Ty::Tile(d, Elem::F16 | Elem::Bf16) if d.len() == 2 && d[0] >= 16 && d[1] >= 16)
         };
-        let drawn = if self.chance(65) { self.pick(operand) } else { None };
+        // A tile lies in one layout, and a product has one sum: mostly.
+        let anyhow = self.chance(12);
+        let is_m = |n: u32| n == 64 || n == 128;
+        let onto = |t: &Ty, i: &Info| {
+            matches!(t, Ty::Tile(d, Elem::F32) if d.len() == 2 && is_m(d[0]) && d[1] >= 16) && (anyhow || !i.grown)
+        };
+        // The accumulator decides, or the operands.
+        let carried = self.carried.clone();
+        let mut acc = match self.below(10) {
+            0..3 => self.pick(|t, i| onto(t, i) && !i.used),
+            3 => self.pick(onto),
+            _ => None,
+        };
+        if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c])) {
+            if self.chance(50) {
+                acc = Some(c);
+            }
+        }
+        let (am, an) = acc.map_or((0, 0), |c| (self.tile(c).0[0], self.tile(c).0[1]));
+        let left = |t: &Ty, i: &Info| {
+            operand(t, i) && matches!(t, Ty::Tile(d, _) if am == 0 || d.contains(&am))
+        };
+        let drawn = if self.chance(60) { self.pick(left) } else { None };
         let a = match drawn {
             Some(a) => a,
             None => {
                 let (m, k) = (self.one(&self.rows.clone()), self.one(&self.dims.clone()));
+                let m = if am > 0 { am } else { m };
                 let elem = self.one(&[Elem::F16, Elem::F16, Elem::Bf16]);
                 let shape = if self.chance(25) { [k, m] } else { [m, k] };
                 self.load(elem, &shape)
             }
         };
         let (s, elem) = self.tile(a);
-        let is_m = |n: u32| n == 64 || n == 128;
-        let ta = match (is_m(s[0]), is_m(s[1])) {
+        let good = |n: u32| is_m(n) && (am == 0 || n == am);
+        let ta = match (good(s[0]), good(s[1])) {
             (false, false) => return false,
-            (true, true) => self.chance(25),
+            (true, true) => self.chance(20),
             (first, _) => !first,
         };
         let (m, k) = if ta { (s[1], s[0]) } else { (s[0], s[1]) };
+        let other = |i: &Info, k: bool| i.k_inner.is_some_and(|x| x != k);
+        if other(&self.info[a], !ta) && !anyhow {
+            return false;
+        }
         let right = |t: &Ty, i: &Info| {
-            operand(t, i) && matches!(t, Ty::Tile(d, e) if *e == elem && (d[0] == k || d[1] == k))
+            operand(t, i)
+                && matches!(t, Ty::Tile(d, e) if *e == elem && (d[0] == k && (an == 0 || d[1] == an) || d[1] == k && (an == 0 || d[0] == an)))
         };
         let drawn = if self.chance(60) { self.pick(right) } else { None };
         let b = match drawn {
             Some(b) => b,
             None => {
-                let n = self.one(&self.dims.clone());
+                let n = if an > 0 { an } else { self.one(&self.dims.clone()) };
                 let shape = if self.chance(50) { [k, n] } else { [n, k] };
                 self.load(elem, &shape)
             }
         };
         let (s, _) = self.tile(b);
-        let tb = match (s[0] == k, s[1] == k) {
+        let plain = s[0] == k && (an == 0 || s[1] == an);
+        let tb = match (plain, s[1] == k && (an == 0 || s[0] == an)) {
             (true, true) => self.chance(50),
             (first, _) => !first,
         };
+        if other(&self.info[b], tb) && !anyhow || a == b && ta == tb && !anyhow {
+            return false;
+        }
         let n = if tb { s[0] } else { s[1] };
         let ty = Ty::Tile(vec![m, n], Elem::F32);
-        let drawn = if self.chance(75) { self.pick(|t, _| *t == ty) } else { None };
-        let acc = match drawn {
+        let acc = match acc {
             Some(c) => c,
-            None if self.chance(25) => self.load(Elem::F32, &[m, n]),
-            None => self.constant(&ty),
+            None => {
+                let drawn = if self.chance(45) {
+                    self.pick(|t, i| *t == ty && (anyhow || !i.grown))
+                } else {
+                    None
+                };
+                match drawn {
+                    Some(c) => c,
+                    None if self.chance(15) => self.load(Elem::F32, &[m, n]),
+                    None => self.constant(&ty),
+                }
+            }
         };
+        // Each trip begins with its own sum.
+        let outside = self.scopes[..self.inner].iter().flatten().any(|&id| id == acc);
+        if outside && !anyhow && self.chance(80) {
+            return false;
+        }
         let (x, y, z) = (self.num(a), self.num(b), self.num(acc));
         let num = Num {
             mag: z.mag + f64::from(k) * x.mag * y.mag,
@@ -605,6 +661,9 @@ impl Gen<'_, '_> {
             (false, true) => " <{transpose_b}>",
             (true, true) => " <{transpose_a, transpose_b}>",
         };
+        self.info[a].k_inner = Some(!ta);
+        self.info[b].k_inner = Some(tb);
+        self.info[acc].grown = true;
         let op = if self.chance(30) { "async.dot" } else { "dot" };
         let uses = [Use::Val(a), Use::Val(b), Use::Val(acc)];
         self.emit(&format!("{op} {{}}, {{}}, {{}}{attrs}"), &uses, ty, num);
@@ -1008,8 +1067,13 @@ impl Gen<'_, '_> {
         let saved = self.trips;
         self.trips *= hi.max(1);
         let carried: Vec<Id> = args[1..].to_vec();
+        let outside = self.carried.len();
+        let inner = std::mem::replace(&mut self.inner, self.scopes.len());
+        self.carried.extend(&carried);
         let body = self.region(args, 8, |g| carried.iter().map(|&a| Use::Val(g.next(a, grows))).collect());
         self.trips = saved;
+        self.carried.truncate(outside);
+        self.inner = inner;
         let mut uses = vec![Use::Int(lower), upper, Use::Int(step)];
         uses.extend(inits.iter().map(|&i| Use::Val(i)));
         self.push(Form::For, uses, results, vec![body]);

@@ -31,7 +31,7 @@ pub const LIMITS: &[Code] = &[
 pub enum Verdict {
     /// It ran and was right.
     Right,
-    /// Refused with a located error of [`LIMITS`].
+    /// Refused with a located error of [`LIMITS`]: its code and what it says.
     Refused(String),
     /// Something is wrong.
     Wrong(Symptom),
@@ -74,6 +74,9 @@ fn bare(text: &str) -> String {
             while chars.peek().is_some_and(|c| c.is_ascii_alphanumeric() || *c == '.') {
                 chars.next();
             }
+            if out.ends_with('-') {
+                out.pop();
+            }
             out.push('#');
         } else {
             out.push(c);
@@ -83,12 +86,13 @@ fn bare(text: &str) -> String {
 }
 
 fn refused(stage: &str, errors: &[CodegenError]) -> Verdict {
-    let codes: Vec<&str> = errors.iter().map(|e| e.code.as_str()).collect();
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let detail = lines.join("\n");
     let bad = errors.iter().find(|e| !LIMITS.contains(&e.code) || e.location.range().is_none());
     match bad {
-        None if !errors.is_empty() && stage == "compile" => Verdict::Refused(codes[0].to_owned()),
+        None if !errors.is_empty() && stage == "compile" => {
+            Verdict::Refused(format!("{} {}", errors[0].code, bare(&errors[0].message)))
+        }
         bad => {
             let e = bad.or(errors.first());
             let place = if e.is_some_and(|e| e.location.range().is_some()) { "" } else { " (no place)" };
@@ -160,12 +164,14 @@ fn symptom(e: &anyhow::Error) -> String {
         return format!("source: {}", bare(last));
     }
     let who = if all.contains("agent by agent") { "agents" } else { "PTX" };
-    let differs = all.contains(", not ") || all.contains("says") || all.contains("instead of");
-    if differs && !all.contains("fault") {
+    if last.contains(", expected ") || last.contains(", not ") {
         return format!("{who}: wrong result");
     }
     if all.contains("other elements are written") {
         return format!("{who}: other elements are written");
     }
-    format!("{who}: {}", bare(last))
+    // What is wrong, without where.
+    let said = bare(last);
+    let said = said.split(" (CTA").next().unwrap_or("").split(" in `").next().unwrap_or("");
+    format!("{who}: {}", said.split_once("line #: ").map_or(said, |s| s.1))
 }
