@@ -83,6 +83,7 @@ fn features(k: &Kernel) -> Vec<&'static str> {
     let mut defined: BTreeMap<usize, &str> = BTreeMap::new();
     let mut carried: Vec<usize> = Vec::new();
     let (mut loaded, mut dots) = (Vec::new(), Vec::new());
+    let mut places = Vec::new();
     has("several CTAs", k.grid > 1);
     has("options", !k.options.is_empty());
     has("approximate", !k.exact);
@@ -137,13 +138,15 @@ fn features(k: &Kernel) -> Vec<&'static str> {
                         loaded.push(r);
                         has("scalar from memory", matches!(k.types[r], Ty::Scalar(_)));
                         has("TMA load", op.contains("tma"));
+                        places.push(s.uses.clone());
                     }
                 }
                 if op == "tiled_store" {
                     has("store in a loop", depth > 0);
                     let view = operand(1);
                     let read = k.params.iter().any(|(id, g)| Some(*id) == view && matches!(g, Given::View(_, _, "ints")));
-                    has("store into a view that is read", read);
+                    has("store into a view that may be read", read);
+                    has("store to where a load was", places.contains(&s.uses[1..].to_vec()));
                 }
                 has("reduce", op == "reduce");
                 has("select", op == "select");

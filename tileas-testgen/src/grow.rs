@@ -63,6 +63,8 @@ struct View {
     written: bool,
     /// Rows of all tiles, where each CTA has its own.
     rows: u32,
+    /// Tiles that were loaded, and from where.
+    loaded: Vec<(Vec<u32>, Vec<Use>)>,
 }
 
 /// Options and values to draw from.
@@ -79,8 +81,10 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("lifetime-steps", &["0"]),
     ("fuse-reads", &["true"]),
     ("pipeline-strategy", &["none", "unspecialized", "warp-specialize"]),
+    ("pipeline-strategy", &["unspecialized"]),
     ("light-specialization", &["true"]),
     ("max-simt-agents", &["2", "3", "4"]),
+    ("max-simt-agents", &["2", "4"]),
     ("slice-regs", &["8", "16", "32", "128"]),
     ("roll-slices", &["0", "1", "3"]),
     ("tma-rewrite", &["false"]),
@@ -323,7 +327,7 @@ impl Gen<'_, '_> {
             1 => vec![m],
             2 => vec![1, n],
             3 => vec![m, 1],
-            4 => vec![self.one(&[256, 512, 1024])],
+            4 => vec![self.one(&[256, 1024, 2048])],
             5 => vec![1, m, n],
             6 | 7 => vec![n, m],
             _ => vec![m, n],
@@ -370,7 +374,7 @@ impl Gen<'_, '_> {
         let id = self.value(Ty::View(dims, elem), num);
         let init = if elem.is_float() && !read { "nan" } else { "ints" };
         self.k.params.push((id, Given::View(extents, strides, init)));
-        self.views.push(View { id, rank: shape.len(), elem, num, read, written, rows: shape[0] });
+        self.views.push(View { id, rank: shape.len(), elem, num, read, written, rows: shape[0], loaded: Vec::new() });
         self.views.len() - 1
     }
 
@@ -395,7 +399,7 @@ impl Gen<'_, '_> {
             9..18 => self.pick(small).map_or(Use::Int(0), Use::Val),
             18 => self.pick(|t, _| *t == Ty::Scalar(Elem::I32)).map_or(Use::Int(0), Use::Val),
             _ => {
-                let n = self.one(&[2, 3, -1]);
+                let n = self.one(&[2, 3, -1, 1 << 26, -(1 << 26)]);
                 Use::Int(n)
             }
         }
@@ -437,17 +441,22 @@ impl Gen<'_, '_> {
         let view = if !known.is_empty() && (self.chance(70) || self.views.len() > 8) {
             self.one(&known)
         } else {
-            self.view(elem, shape, Num::whole(2.0), true, false)
+            // Some are written later: then they hold more than small numbers.
+            let written = self.chance(40);
+            let num = if written { Num { mag: 64.0, lsb: -2, det: true } } else { Num::whole(2.0) };
+            self.view(elem, shape, if elem.is_float() || !written { num } else { Num::whole(2e9) }, true, written)
         };
         let num = self.views[view].num;
         let at = self.coordinates(view, shape.len());
-        let tma = Gen::takes_tma(shape, elem) && self.chance(35);
+        let thin = shape[shape.len() - 1] == 1 || shape.len() >= 2 && shape[shape.len() - 2] == 1;
+        let tma = Gen::takes_tma(shape, elem) && self.chance(if thin { 5 } else { 35 });
         let (what, op) = if tma {
             (self.desc(view, shape), "async.tiled_tma_load")
         } else {
             (self.views[view].id, "tiled_load")
         };
         let text = format!("{op} {{}}[{}]", vec!["{}"; shape.len()].join(", "));
+        self.views[view].loaded.push((shape.to_vec(), at.clone()));
         let uses: Vec<Use> = std::iter::once(Use::Val(what)).chain(at).collect();
         self.emit(&text, &uses, Ty::Tile(shape.to_vec(), elem), num)
     }
@@ -462,6 +471,9 @@ impl Gen<'_, '_> {
     }
 
     fn store(&mut self, id: Id) {
+        if self.chance(35) && self.store_back(id) {
+            return;
+        }
         let ((shape, elem), num) = (self.tile(id), self.num(id));
         let suits = |v: &View| {
             v.written
@@ -477,6 +489,39 @@ impl Gen<'_, '_> {
             self.view(elem, &shape, if elem.is_float() { wide } else { Num::whole(2e9) }, read, true)
         };
         let at = self.coordinates(view, shape.len());
+        self.store_to(id, view, at);
+    }
+
+    /// Stores to where a tile of the same shape was loaded.
+    fn store_back(&mut self, id: Id) -> bool {
+        let (shape, elem) = self.tile(id);
+        let visible = self.visible(|_, _| true);
+        let mut places = Vec::new();
+        for (n, v) in self.views.iter().enumerate().filter(|(_, v)| v.written && v.elem == elem) {
+            let here = |u: &Use| matches!(u, Use::Int(_)) || matches!(u, Use::Val(id) if visible.contains(id));
+            let fit = v.loaded.iter().filter(|(s, at)| *s == shape && at.iter().all(here));
+            places.extend(fit.map(|(_, at)| (n, at.clone())));
+        }
+        if places.is_empty() {
+            return false;
+        }
+        let (view, at) = places[self.below(places.len())].clone();
+        let (most, num) = (self.views[view].num, self.num(id));
+        let mut id = id;
+        if elem.is_float() {
+            if num.lsb < most.lsb || !num.det && most.det && self.k.exact {
+                return false;
+            }
+            if num.mag > most.mag {
+                id = self.clamp(id, 64);
+            }
+        }
+        self.store_to(id, view, at);
+        true
+    }
+
+    fn store_to(&mut self, id: Id, view: usize, at: Vec<Use>) {
+        let shape = self.tile(id).0;
         let uses: Vec<Use> = [Use::Val(id), Use::Val(self.views[view].id)].into_iter().chain(at).collect();
         let text = format!("tiled_store {{}}, {{}}[{}]", vec!["{}"; shape.len()].join(", "));
         self.push(Form::Plain { text, effect: true }, uses, Vec::new(), Vec::new());
@@ -514,7 +559,7 @@ impl Gen<'_, '_> {
         if self.k.grid > 1 && self.views[view].written {
             return false;
         }
-        let View { id, rank, elem, num, .. } = self.views[view];
+        let View { id, rank, elem, num, .. } = self.views[view].clone();
         let uses: Vec<Use> =
             std::iter::once(Use::Val(id)).chain((0..rank).map(|_| self.element())).collect();
         let text = format!("tiled_load {{}}[{}]", vec!["{}"; rank].join(", "));
@@ -526,14 +571,20 @@ impl Gen<'_, '_> {
         if self.k.grid > 1 {
             return false;
         }
-        let view = self.mem();
-        if !self.views[view].written {
-            return false;
-        }
-        let Some(x) = self.pick(|t, _| *t == Ty::Scalar(Elem::I32)) else { return false };
-        let mode = self.one(&["addi", "maxi", "mini", "xori", "exch"]);
+        let float = |v: &View| v.elem == Elem::F32 && v.rank == 1 && v.read && v.written;
+        let floats: Vec<usize> = (0..self.views.len()).filter(|&n| float(&self.views[n])).collect();
+        let view = if floats.is_empty() || self.chance(40) { self.mem() } else { self.one(&floats) };
+        let View { elem, num: most, written, .. } = self.views[view].clone();
+        let suits = |t: &Ty, i: &Info| {
+            *t == Ty::Scalar(elem) && (elem == Elem::I32 || i.num.mag <= most.mag && i.num.lsb >= most.lsb)
+        };
+        let Some(x) = self.pick(suits).filter(|_| written) else { return false };
+        let mode = match elem {
+            Elem::F32 => "exch",
+            _ => self.one(&["addi", "maxi", "mini", "xori", "exch"]),
+        };
         let at = self.element();
-        let id = self.value(Ty::Scalar(Elem::I32), Num::whole(2e9));
+        let id = self.value(Ty::Scalar(elem), most);
         let form =
             Form::Plain { text: format!("atomic_rmw {{}}, {{}}[{{}}] <{{mode = {mode}}}>"), effect: true };
         self.push(form, vec![Use::Val(x), Use::Val(self.views[view].id), at], vec![id], Vec::new());
@@ -806,6 +857,7 @@ impl Gen<'_, '_> {
             Elem::F16 => ("ftof", Elem::Bf16, Num { mag: num.mag * 1.01, ..num }),
             Elem::Bf16 => ("ftof", Elem::F16, num),
             Elem::I32 | Elem::I16 if num.mag <= 1e6 && self.chance(70) => ("itof", Elem::F32, num),
+            Elem::I32 if self.chance(60) => return false,
             Elem::I32 => ("trunci", Elem::I16, Num::whole(32768.0)),
             Elem::I16 => ("exti", Elem::I32, num),
             Elem::I8 => ("exti", Elem::I32, num),
@@ -826,7 +878,8 @@ impl Gen<'_, '_> {
                 let Some(x) = self.pick(|t, _| matches!(t, Ty::Scalar(Elem::F32 | Elem::I32))) else {
                     return false;
                 };
-                let ty = Ty::Tile(vec![m, n], self.ty(x).elem());
+                let shape = if self.chance(50) { vec![m, n] } else { self.shape() };
+                let ty = Ty::Tile(shape, self.ty(x).elem());
                 let num = self.num(x);
                 self.emit("splat {}", &[Use::Val(x)], ty, num);
                 true

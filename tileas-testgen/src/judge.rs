@@ -151,7 +151,7 @@ fn attempt(text: &str, options: &[(&str, &str)], case: &str, isa: &dyn TargetIsa
     });
     match executed {
         Ok(()) => Verdict::Right,
-        Err(e) => Verdict::Wrong(Symptom { key: symptom(&e), detail: format!("{e:?}") }),
+        Err(e) => Verdict::Wrong(Symptom { key: symptom(&e), detail: format!("{e:#}") }),
     }
 }
 
@@ -173,5 +173,7 @@ fn symptom(e: &anyhow::Error) -> String {
     // What is wrong, without where.
     let said = bare(last);
     let said = said.split(" (CTA").next().unwrap_or("").split(" in `").next().unwrap_or("");
-    format!("{who}: {}", said.split_once("line #: ").map_or(said, |s| s.1))
+    let said = said.split_once("line #: ").map_or(said, |s| s.1);
+    let said = said.split_once("]: ").or(said.split_once("x#: ")).map_or(said, |s| s.1);
+    format!("{who}: {}", said.split(" [").next().unwrap_or(""))
 }
