@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod features;
 pub mod grow;
 pub mod judge;
 pub mod kernel;
