@@ -198,7 +198,8 @@ fn skeleton(b: &Block) -> String {
 fn write(out: &std::path::Path, t: &Tally) {
     for (key, (_, _, kernels)) in &t.wrong {
         for (seed, k, detail) in kernels {
-            let word: String = key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(48).collect();
+            let word: String =
+                key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(48).collect();
             let mut text = format!("; seed {seed}: {key}\n");
             for line in detail.lines().take(6) {
                 // Writing to a string cannot fail.
@@ -214,7 +215,8 @@ fn write(out: &std::path::Path, t: &Tally) {
 
 fn report(t: &Tally) -> String {
     let mut out = String::new();
-    let (refused, wrong): (u64, u64) = (t.refused.values().map(|r| r.len() as u64).sum(), t.wrong.values().map(|w| w.0).sum());
+    let (refused, wrong): (u64, u64) =
+        (t.refused.values().map(|r| r.len() as u64).sum(), t.wrong.values().map(|w| w.0).sum());
     let _ = writeln!(out, "{} right, {refused} refused, {wrong} wrong", t.right);
     let few = |list: &[u64]| list.iter().take(8).map(ToString::to_string).collect::<Vec<_>>().join(" ");
     for (code, seeds) in &t.refused {
@@ -225,6 +227,9 @@ fn report(t: &Tally) -> String {
     for (key, (n, seeds, _)) in list {
         let _ = writeln!(out, "{n:5}  {key}  (seeds {})", few(seeds));
     }
+    let mut seeds: Vec<u64> = t.wrong.values().flat_map(|w| &w.1).copied().collect();
+    seeds.sort_unstable();
+    let _ = writeln!(out, "wrong seeds: {seeds:?}");
     let _ = writeln!(out, "kernels with a feature, and those not refused:");
     for (f, [all, ran]) in &t.features {
         let _ = writeln!(out, "{all:6} {ran:6}  {f}");

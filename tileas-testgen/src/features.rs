@@ -37,7 +37,10 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                     }
                 }
                 has("tile carried", s.results.iter().any(|&r| matches!(k.types[r], Ty::Tile(..))));
-                has("two tiles carried", s.results.iter().filter(|&&r| matches!(k.types[r], Ty::Tile(..))).count() > 1);
+                has(
+                    "two tiles carried",
+                    s.results.iter().filter(|&&r| matches!(k.types[r], Ty::Tile(..))).count() > 1,
+                );
                 has("scalar carried", s.results.iter().any(|&r| matches!(k.types[r], Ty::Scalar(_))));
                 let swapped = inner.yields.iter().enumerate().any(|(n, y)| {
                     inner.args[1..].iter().enumerate().any(|(m, &a)| m != n && *y == Use::Val(a))
@@ -62,7 +65,10 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                         has("dot on a carried tile", operand(2).is_some_and(|id| carried.contains(&id)));
                         has("dot on the result of a dot", operand(2).is_some_and(|id| dots.contains(&id)));
                         let computed = |id: usize| !loaded.contains(&id);
-                        has("computed operand of a dot", operand(0).is_some_and(computed) || operand(1).is_some_and(computed));
+                        has(
+                            "computed operand of a dot",
+                            operand(0).is_some_and(computed) || operand(1).is_some_and(computed),
+                        );
                         dots.push(r);
                     }
                     if op.ends_with("load") {
@@ -75,7 +81,10 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                 if op == "tiled_store" {
                     has("store in a loop", depth > 0);
                     let view = operand(1);
-                    let read = k.params.iter().any(|(id, g)| Some(*id) == view && matches!(g, Given::View(_, _, "ints")));
+                    let read = k
+                        .params
+                        .iter()
+                        .any(|(id, g)| Some(*id) == view && matches!(g, Given::View(_, _, "ints")));
                     has("store into a view that may be read", read);
                     has("store to where a load was", places.contains(&s.uses[1..].to_vec()));
                 }

@@ -49,6 +49,8 @@ struct Info {
     k_inner: Option<bool>,
     /// A product has been added to it.
     grown: bool,
+    /// It is a product.
+    product: bool,
 }
 
 const ANY: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
@@ -114,6 +116,8 @@ struct Gen<'a, 'b> {
     pid: Option<Id>,
     /// Tiles carried by the loops around.
     carried: Vec<Id>,
+    /// First values of the loops around.
+    around: Vec<Id>,
     /// Scopes outside the innermost loop.
     inner: usize,
 }
@@ -144,6 +148,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Kernel {
         left: 0,
         pid: None,
         carried: Vec::new(),
+        around: Vec::new(),
         inner: 0,
     };
     g.whole();
@@ -223,7 +228,7 @@ impl Gen<'_, '_> {
 
     fn value(&mut self, ty: Ty, num: Num) -> Id {
         self.k.types.push(ty);
-        self.info.push(Info { num, range: ANY, used: false, k_inner: None, grown: false });
+        self.info.push(Info { num, range: ANY, used: false, k_inner: None, grown: false, product: false });
         self.k.types.len() - 1
     }
 
@@ -258,6 +263,10 @@ impl Gen<'_, '_> {
         let list = self.visible(want);
         if list.is_empty() {
             return None;
+        }
+        let first: Vec<Id> = list.iter().copied().filter(|id| self.around.contains(id)).collect();
+        if !first.is_empty() && self.chance(12) {
+            return Some(self.one(&first));
         }
         let from = if self.chance(50) { list.len().saturating_sub(3) } else { 0 };
         Some(list[from + self.below(list.len() - from)])
@@ -355,7 +364,8 @@ impl Gen<'_, '_> {
     fn view(&mut self, elem: Elem, shape: &[u32], num: Num, read: bool, written: bool) -> usize {
         let mut extents = Vec::new();
         for (n, &d) in shape.iter().enumerate() {
-            let times = if n == 0 && written && self.k.grid > 1 { self.k.grid } else { 1 + self.below(2) as u32 };
+            let times =
+                if n == 0 && written && self.k.grid > 1 { self.k.grid } else { 1 + self.below(2) as u32 };
             let less = if self.chance(50) || d == 1 { 0 } else { self.below(d as usize) as u32 };
             extents.push((d * times - less) as usize);
         }
@@ -374,7 +384,16 @@ impl Gen<'_, '_> {
         let id = self.value(Ty::View(dims, elem), num);
         let init = if elem.is_float() && !read { "nan" } else { "ints" };
         self.k.params.push((id, Given::View(extents, strides, init)));
-        self.views.push(View { id, rank: shape.len(), elem, num, read, written, rows: shape[0], loaded: Vec::new() });
+        self.views.push(View {
+            id,
+            rank: shape.len(),
+            elem,
+            num,
+            read,
+            written,
+            rows: shape[0],
+            loaded: Vec::new(),
+        });
         self.views.len() - 1
     }
 
@@ -444,7 +463,13 @@ impl Gen<'_, '_> {
             // Some are written later: then they hold more than small numbers.
             let written = self.chance(40);
             let num = if written { Num { mag: 64.0, lsb: -2, det: true } } else { Num::whole(2.0) };
-            self.view(elem, shape, if elem.is_float() || !written { num } else { Num::whole(2e9) }, true, written)
+            self.view(
+                elem,
+                shape,
+                if elem.is_float() || !written { num } else { Num::whole(2e9) },
+                true,
+                written,
+            )
         };
         let num = self.views[view].num;
         let at = self.coordinates(view, shape.len());
@@ -498,7 +523,8 @@ impl Gen<'_, '_> {
         let visible = self.visible(|_, _| true);
         let mut places = Vec::new();
         for (n, v) in self.views.iter().enumerate().filter(|(_, v)| v.written && v.elem == elem) {
-            let here = |u: &Use| matches!(u, Use::Int(_)) || matches!(u, Use::Val(id) if visible.contains(id));
+            let here =
+                |u: &Use| matches!(u, Use::Int(_)) || matches!(u, Use::Val(id) if visible.contains(id));
             let fit = v.loaded.iter().filter(|(s, at)| *s == shape && at.iter().all(here));
             places.extend(fit.map(|(_, at)| (n, at.clone())));
         }
@@ -560,8 +586,7 @@ impl Gen<'_, '_> {
             return false;
         }
         let View { id, rank, elem, num, .. } = self.views[view].clone();
-        let uses: Vec<Use> =
-            std::iter::once(Use::Val(id)).chain((0..rank).map(|_| self.element())).collect();
+        let uses: Vec<Use> = std::iter::once(Use::Val(id)).chain((0..rank).map(|_| self.element())).collect();
         let text = format!("tiled_load {{}}[{}]", vec!["{}"; rank].join(", "));
         self.emit(&text, &uses, Ty::Scalar(elem), num);
         true
@@ -605,14 +630,13 @@ impl Gen<'_, '_> {
     }
 
     fn dot(&mut self) -> bool {
-        let operand = |t: &Ty, _: &Info| {
-            matches!(t, Ty::Tile(d, Elem::F16 | Elem::Bf16) if d.len() == 2 && d[0] >= 16 && d[1] >= 16)
-        };
+        let operand = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, Elem::F16 | Elem::Bf16) if d.len() == 2 && d[0] >= 16 && d[1] >= 16);
         // A tile lies in one layout, and a product has one sum: mostly.
         let anyhow = self.chance(12);
         let is_m = |n: u32| n == 64 || n == 128;
         let onto = |t: &Ty, i: &Info| {
-            matches!(t, Ty::Tile(d, Elem::F32) if d.len() == 2 && is_m(d[0]) && d[1] >= 16) && (anyhow || !i.grown)
+            matches!(t, Ty::Tile(d, Elem::F32) if d.len() == 2 && is_m(d[0]) && d[1] >= 16)
+                && (anyhow || !i.grown)
         };
         // The accumulator decides, or the operands.
         let carried = self.carried.clone();
@@ -627,9 +651,8 @@ impl Gen<'_, '_> {
             }
         }
         let (am, an) = acc.map_or((0, 0), |c| (self.tile(c).0[0], self.tile(c).0[1]));
-        let left = |t: &Ty, i: &Info| {
-            operand(t, i) && matches!(t, Ty::Tile(d, _) if am == 0 || d.contains(&am))
-        };
+        let left =
+            |t: &Ty, i: &Info| operand(t, i) && matches!(t, Ty::Tile(d, _) if am == 0 || d.contains(&am));
         let drawn = if self.chance(60) { self.pick(left) } else { None };
         let a = match drawn {
             Some(a) => a,
@@ -680,11 +703,8 @@ impl Gen<'_, '_> {
         let acc = match acc {
             Some(c) => c,
             None => {
-                let drawn = if self.chance(45) {
-                    self.pick(|t, i| *t == ty && (anyhow || !i.grown))
-                } else {
-                    None
-                };
+                let drawn =
+                    if self.chance(45) { self.pick(|t, i| *t == ty && (anyhow || !i.grown)) } else { None };
                 match drawn {
                     Some(c) => c,
                     None if self.chance(15) => self.load(Elem::F32, &[m, n]),
@@ -717,12 +737,14 @@ impl Gen<'_, '_> {
         self.info[acc].grown = true;
         let op = if self.chance(30) { "async.dot" } else { "dot" };
         let uses = [Use::Val(a), Use::Val(b), Use::Val(acc)];
-        self.emit(&format!("{op} {{}}, {{}}, {{}}{attrs}"), &uses, ty, num);
+        let id = self.emit(&format!("{op} {{}}, {{}}, {{}}{attrs}"), &uses, ty, num);
+        self.info[id].product = true;
         true
     }
 
     fn float_op(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| !matches!(t, Ty::View(..) | Ty::Desc(..)) && t.elem().is_float()) else {
+        let Some(x) = self.pick(|t, _| !matches!(t, Ty::View(..) | Ty::Desc(..)) && t.elem().is_float())
+        else {
             return false;
         };
         let (ty, a) = (self.ty(x), self.num(x));
@@ -762,7 +784,9 @@ impl Gen<'_, '_> {
     }
 
     fn unary(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(..)) && t.elem().is_float()) else { return false };
+        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(..)) && t.elem().is_float()) else {
+            return false;
+        };
         let (ty, mut num) = (self.ty(x), self.num(x));
         if self.k.exact || ty.elem() != Elem::F32 {
             let op = self.one(&["negf", "absf"]);
@@ -801,14 +825,15 @@ impl Gen<'_, '_> {
         if self.chance(60) {
             let Some(c) = self.pick(|t, _| tile(t) && t.elem() == Elem::I1) else { return self.compare() };
             let (shape, _) = self.tile(c);
-            let same =
-                |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if *d == shape && *e != Elem::I1);
+            let same = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if *d == shape && *e != Elem::I1);
             let Some(x) = self.pick(same) else { return false };
             return self.select(c, x);
         }
         if self.chance(40) {
             let Some(c) = self.pick(|t, _| *t == Ty::Scalar(Elem::I1)) else { return self.compare() };
-            let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(..) | Ty::Scalar(Elem::I32))) else { return false };
+            let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(..) | Ty::Scalar(Elem::I32))) else {
+                return false;
+            };
             return self.select(c, x);
         }
         self.compare()
@@ -890,12 +915,16 @@ impl Gen<'_, '_> {
             }
             _ => {
                 let thin = |t: &Ty, _: &Info| match t {
-                    Ty::Tile(d, e) => *e != Elem::I1 && (d.len() == 1 && d[0] <= 128 || d.len() == 2 && d.contains(&1)),
+                    Ty::Tile(d, e) => {
+                        *e != Elem::I1 && (d.len() == 1 && d[0] <= 128 || d.len() == 2 && d.contains(&1))
+                    }
                     _ => false,
                 };
                 let Some(mut x) = self.pick(thin) else {
                     // Three dimensions and back.
-                    let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(d, e) if d.len() >= 2 && *e != Elem::I1)) else {
+                    let Some(x) =
+                        self.pick(|t, _| matches!(t, Ty::Tile(d, e) if d.len() >= 2 && *e != Elem::I1))
+                    else {
                         return false;
                     };
                     let ((d, e), num) = (self.tile(x), self.num(x));
@@ -905,7 +934,8 @@ impl Gen<'_, '_> {
                 };
                 let ((mut d, e), num) = (self.tile(x), self.num(x));
                 if d.len() == 1 {
-                    let row = if self.rows.contains(&d[0]) && self.chance(60) { [d[0], 1] } else { [1, d[0]] };
+                    let row =
+                        if self.rows.contains(&d[0]) && self.chance(60) { [d[0], 1] } else { [1, d[0]] };
                     d = row.to_vec();
                     x = self.emit("reshape {}", &[Use::Val(x)], Ty::Tile(d.clone(), e), num);
                 }
@@ -996,7 +1026,11 @@ impl Gen<'_, '_> {
         let int = Ty::Scalar(Elem::I32);
         let x = self.pick(|t, _| *t == int)?;
         let p = self.one(&["lt", "le", "gt", "ge", "eq", "ne"]);
-        let y = if self.chance(50) { Use::Val(self.pick(|t, _| *t == int)?) } else { Use::Int(self.below(3) as i64) };
+        let y = if self.chance(50) {
+            Use::Val(self.pick(|t, _| *t == int)?)
+        } else {
+            Use::Int(self.below(3) as i64)
+        };
         let uses = [Use::Val(x), y];
         let text = format!("cmpi {{}}, {{}} <{{predicate = {p}}}>");
         Some(self.emit(&text, &uses, Ty::Scalar(Elem::I1), Num::whole(1.0)))
@@ -1071,12 +1105,21 @@ impl Gen<'_, '_> {
         let step = if self.chance(85) { 1 } else { 2 };
         // By how much a carried value may grow in a trip.
         let grows = f64::from(1 << (18 - 2 * depth.min(5)));
-        let mut inits = Vec::new();
+        let mut inits: Vec<Id> = Vec::new();
         for _ in 0..self.below(4) {
             let init = match self.below(10) {
                 0..4 => {
-                    let ty = Ty::Tile(vec![self.one(&self.rows.clone()), self.one(&self.dims.clone())], Elem::F32);
-                    if self.chance(60) { self.pick(|t, _| *t == ty).unwrap_or_else(|| self.constant(&ty)) } else { self.constant(&ty) }
+                    let ty =
+                        Ty::Tile(vec![self.one(&self.rows.clone()), self.one(&self.dims.clone())], Elem::F32);
+                    let product =
+                        if self.chance(40) { self.pick(|_, i| i.product && !i.grown) } else { None };
+                    if let Some(product) = product {
+                        product
+                    } else if self.chance(60) {
+                        self.pick(|t, _| *t == ty).unwrap_or_else(|| self.constant(&ty))
+                    } else {
+                        self.constant(&ty)
+                    }
                 }
                 4..8 => match self.pick(|t, _| matches!(t, Ty::Tile(_, e) if *e != Elem::I1)) {
                     Some(x) => x,
@@ -1091,7 +1134,8 @@ impl Gen<'_, '_> {
         }
         let float = |g: &Self, id: Id| g.k.types[id].elem().is_float();
         let all = inits.iter().filter(|&&i| float(self, i));
-        let (mag, lsb) = all.fold((1.0f64, -4), |(m, l), &i| (m.max(self.num(i).mag), l.min(self.num(i).lsb)));
+        let (mag, lsb) =
+            all.fold((1.0f64, -4), |(m, l), &i| (m.max(self.num(i).mag), l.min(self.num(i).lsb)));
         let trips = hi.max(1) as f64;
         let bound = |g: &Self, id: Id| {
             let det = g.k.exact;
@@ -1123,10 +1167,13 @@ impl Gen<'_, '_> {
         let outside = self.carried.len();
         let inner = std::mem::replace(&mut self.inner, self.scopes.len());
         self.carried.extend(&carried);
+        let first = self.around.len();
+        self.around.extend(&inits);
         let body = self.region(args, 8, |g| carried.iter().map(|&a| Use::Val(g.next(a, grows))).collect());
         self.trips = saved;
         self.carried.truncate(outside);
         self.inner = inner;
+        self.around.truncate(first);
         let mut uses = vec![Use::Int(lower), upper, Use::Int(step)];
         uses.extend(inits.iter().map(|&i| Use::Val(i)));
         self.push(Form::For, uses, results, vec![body]);
@@ -1136,13 +1183,15 @@ impl Gen<'_, '_> {
     /// What follows a carried value: anything of its type that is not too large.
     fn next(&mut self, arg: Id, grows: f64) -> Id {
         let (ty, most) = (self.ty(arg), self.num(arg));
-        let (local, from) = (self.scopes.last().expect("a scope").clone(), if self.chance(70) { 1 } else { 0 });
-        let good = |i: &Info| {
-            !ty.elem().is_float() || i.num.lsb >= most.lsb && (i.num.det || !most.det)
-        };
+        let (local, from) =
+            (self.scopes.last().expect("a scope").clone(), if self.chance(70) { 1 } else { 0 });
+        let good = |i: &Info| !ty.elem().is_float() || i.num.lsb >= most.lsb && (i.num.det || !most.det);
         let fresh = self.pick(|t, i| *t == ty && good(i) && !i.used);
-        let here: Vec<Id> =
-            local.iter().copied().filter(|&id| id != arg && self.k.types[id] == ty && good(&self.info[id])).collect();
+        let here: Vec<Id> = local
+            .iter()
+            .copied()
+            .filter(|&id| id != arg && self.k.types[id] == ty && good(&self.info[id]))
+            .collect();
         let drawn = if fresh.is_some() && self.chance(40) {
             fresh
         } else if from == 1 && !here.is_empty() {
@@ -1200,7 +1249,8 @@ impl Gen<'_, '_> {
                 .collect();
             let num = both.iter().fold(both[0].num, |a, i| a.join(i.num));
             let id = self.value(ty, num);
-            self.info[id].range = both.iter().fold(both[0].range, |a, i| (a.0.min(i.range.0), a.1.max(i.range.1)));
+            self.info[id].range =
+                both.iter().fold(both[0].range, |a, i| (a.0.min(i.range.0), a.1.max(i.range.1)));
             results.push(id);
         }
         self.push(Form::If, vec![Use::Val(c)], results, blocks);
