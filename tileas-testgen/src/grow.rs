@@ -178,6 +178,7 @@ impl Gen<'_, '_> {
             0 => vec![64, 16],
             1 => vec![64, 32],
             2 => vec![32, 64, 128],
+            3 if self.chance(25) => vec![64, 256],
             3 => vec![128, 64],
             _ => vec![64],
         };
@@ -186,6 +187,10 @@ impl Gen<'_, '_> {
             let id = self.emit("program_id <{axis = 0}>", &[], Ty::Scalar(Elem::I32), Num::whole(1.0));
             self.info[id].range = (0, 1);
             self.pid = Some(id);
+            if self.chance(40) {
+                let all = self.emit("num_programs <{axis = 0}>", &[], Ty::Scalar(Elem::I32), Num::whole(2.0));
+                self.info[all].range = (1, 2);
+            }
         }
         for _ in 0..1 + self.below(3) {
             let x = self.below(4);
@@ -481,6 +486,12 @@ impl Gen<'_, '_> {
             (self.views[view].id, "tiled_load")
         };
         let text = format!("{op} {{}}[{}]", vec!["{}"; shape.len()].join(", "));
+        let padded = !tma && self.chance(if elem.bytes() == 4 { 8 } else { 1 });
+        let (text, num) = match (padded, elem.is_float()) {
+            (false, _) => (text, num),
+            (true, true) => (format!("{text} <{{padding = 1.0}}>"), Num { mag: num.mag.max(1.0), ..num }),
+            (true, false) => (format!("{text} <{{padding = 3}}>"), Num { mag: num.mag.max(3.0), ..num }),
+        };
         self.views[view].loaded.push((shape.to_vec(), at.clone()));
         let uses: Vec<Use> = std::iter::once(Use::Val(what)).chain(at).collect();
         self.emit(&text, &uses, Ty::Tile(shape.to_vec(), elem), num)
@@ -578,7 +589,7 @@ impl Gen<'_, '_> {
             .filter(|&n| {
                 let v = &self.views[n];
                 let own = self.k.grid > 1 && v.written;
-                v.read && v.rank <= 2 && !own && matches!(v.elem, Elem::I32 | Elem::F32)
+                v.read && v.rank <= 2 && !own && v.elem != Elem::I16
             })
             .collect();
         let view = if known.is_empty() || self.chance(60) { self.mem() } else { self.one(&known) };
@@ -587,7 +598,13 @@ impl Gen<'_, '_> {
         }
         let View { id, rank, elem, num, .. } = self.views[view].clone();
         let uses: Vec<Use> = std::iter::once(Use::Val(id)).chain((0..rank).map(|_| self.element())).collect();
-        let text = format!("tiled_load {{}}[{}]", vec!["{}"; rank].join(", "));
+        let semantics = match self.below(12) {
+            _ if elem != Elem::I32 => "",
+            0 => " <{mem_semantic = acquire, mem_scope = gpu}>",
+            1 => " <{mem_semantic = relaxed, mem_scope = gpu}>",
+            _ => "",
+        };
+        let text = format!("tiled_load {{}}[{}]{semantics}", vec!["{}"; rank].join(", "));
         self.emit(&text, &uses, Ty::Scalar(elem), num);
         true
     }
@@ -646,7 +663,7 @@ impl Gen<'_, '_> {
             _ => None,
         };
         if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c])) {
-            if self.chance(50) {
+            if self.chance(60) {
                 acc = Some(c);
             }
         }
@@ -769,6 +786,11 @@ impl Gen<'_, '_> {
         let scalar = matches!(ty, Ty::Scalar(_));
         if scalar && elem != Elem::F32 {
             return false;
+        }
+        let half = Num { mag: a.mag, lsb: a.lsb - 1, det: a.det };
+        if self.chance(6) && self.allowed(elem, half) {
+            self.emit("divf {}, 2.0", &[Use::Val(x)], ty, half);
+            return true;
         }
         if self.chance(8) && op == "mulf" {
             let z = self.pick(|t, _| *t == ty).unwrap_or(x);
@@ -900,7 +922,7 @@ impl Gen<'_, '_> {
         let (m, n) = (self.one(&self.rows.clone()), self.one(&self.dims.clone()));
         match self.below(4) {
             0 => {
-                let Some(x) = self.pick(|t, _| matches!(t, Ty::Scalar(Elem::F32 | Elem::I32))) else {
+                let Some(x) = self.pick(|t, _| matches!(t, Ty::Scalar(e) if *e != Elem::I1)) else {
                     return false;
                 };
                 let shape = if self.chance(50) { vec![m, n] } else { self.shape() };
@@ -1008,6 +1030,18 @@ impl Gen<'_, '_> {
         let (text, two, range) = match self.below(8) {
             0 | 1 => ("addi {}, {}", true, (lo + a, hi + b)),
             2 => ("subi {}, {}", true, (lo - b, hi - a)),
+            3 if !self.views.is_empty() && self.chance(30) => {
+                let n = self.below(self.views.len());
+                let (view, axis) = (self.views[n].id, self.below(self.views[n].rank));
+                let text = format!("dim {{}} <{{axis = {axis}}}>");
+                let extent = self.emit(&text, &[Use::Val(view)], int.clone(), Num::whole(4096.0));
+                self.info[extent].range = (1, 4096);
+                let id = self.emit("divi {}, 64", &[Use::Val(extent)], int.clone(), Num::whole(64.0));
+                self.info[id].range = (0, 64);
+                let id = self.emit("mini {}, 3", &[Use::Val(id)], int, Num::whole(3.0));
+                self.info[id].range = (0, 3);
+                return true;
+            }
             3 => ("andi {}, 3", false, (0, 3)),
             4 => ("mini {}, {}", true, (lo.min(a), hi.min(b))),
             5 => ("muli {}, 2", false, (lo * 2, hi * 2)),
@@ -1101,8 +1135,11 @@ impl Gen<'_, '_> {
             return false;
         }
         let (upper, hi) = self.bound(most.min(4));
-        let lower = if self.chance(85) { 0 } else { 1 };
-        let step = if self.chance(85) { 1 } else { 2 };
+        let int = Ty::Scalar(Elem::I32);
+        let small = if self.chance(12) { self.pick(|t, i| *t == int && i.range.0 >= 0) } else { None };
+        let lower = small.map_or(Use::Int(if self.chance(85) { 0 } else { 1 }), Use::Val);
+        let large = if self.chance(10) { self.pick(|t, i| *t == int && i.range.0 >= 1) } else { None };
+        let step = large.map_or(Use::Int(if self.chance(85) { 1 } else { 2 }), Use::Val);
         // By how much a carried value may grow in a trip.
         let grows = f64::from(1 << (18 - 2 * depth.min(5)));
         let mut inits: Vec<Id> = Vec::new();
@@ -1174,7 +1211,7 @@ impl Gen<'_, '_> {
         self.carried.truncate(outside);
         self.inner = inner;
         self.around.truncate(first);
-        let mut uses = vec![Use::Int(lower), upper, Use::Int(step)];
+        let mut uses = vec![lower, upper, step];
         uses.extend(inits.iter().map(|&i| Use::Val(i)));
         self.push(Form::For, uses, results, vec![body]);
         true
