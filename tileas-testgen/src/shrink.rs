@@ -37,6 +37,13 @@ pub fn shrink(kernel: &Kernel, tries: usize, mut persists: impl FnMut(&Kernel) -
     if !best.options.is_empty() && test(&plain) {
         best = plain;
     }
+    // A finding may need what nothing uses.
+    let mut tidy = best.clone();
+    clean(&mut tidy);
+    let dead = tidy != best && !test(&tidy);
+    if !dead {
+        best = tidy;
+    }
     loop {
         let before = best.clone();
         for n in (0..best.options.len()).rev() {
@@ -53,7 +60,9 @@ pub fn shrink(kernel: &Kernel, tries: usize, mut persists: impl FnMut(&Kernel) -
             for cut in cuts(&best, n) {
                 let mut k = best.clone();
                 if apply(&mut k, n, cut) {
-                    clean(&mut k);
+                    if !dead {
+                        clean(&mut k);
+                    }
                     if k != best && test(&k) {
                         best = k;
                         break;
@@ -161,7 +170,11 @@ fn cuts(k: &Kernel, n: usize) -> Vec<Cut> {
             };
             let own = &k.types[s.results[0]];
             let same = (0..s.uses.len()).filter(|&i| ty(&s.uses[i]) == Some(own));
-            let mut list: Vec<Cut> = same.map(Cut::Operand).collect();
+            let mut used = vec![false; k.types.len()];
+            mark(&k.body, &mut used);
+            let idle = s.results.iter().all(|&r| !used[r]);
+            let mut list: Vec<Cut> =
+                idle.then_some(Cut::Drop).into_iter().chain(same.map(Cut::Operand)).collect();
             if !text.starts_with("constant") && matches!(own, Ty::Tile(..) | Ty::Scalar(_)) {
                 list.push(Cut::Constant);
             }

@@ -11,10 +11,8 @@ use tileas_testgen::seeded;
 use tileas_testgen::shrink::shrink;
 
 /// Seeds that are wrong today. One that is right again has to leave this list.
-const KNOWN: &[u64] = &[
-    0, 6, 10, 13, 17, 19, 38, 41, 46, 47, 56, 64, 69, 81, 84, 87, 92, 101, 103, 108, 115, 121, 129, 135, 138,
-    147, 150, 152, 155, 156, 158, 160, 163, 165, 170, 180, 197,
-];
+const KNOWN: &[u64] =
+    &[12, 18, 19, 22, 31, 34, 35, 36, 43, 44, 45, 53, 75, 77, 89, 91, 114, 120, 138, 140, 180, 183];
 
 /// What the kernels must have that are not refused, and in how many of a hundred.
 const REACH: &[(&str, u64)] = &[
@@ -79,12 +77,12 @@ fn kernels_composed_freely_compute_what_their_source_says() {
     }
 }
 
-/// What remains when only a multiplication is asked for: its operands, and nothing else. All that is tried is legal.
+/// What remains when only a store is asked for: a store of a constant. All that is tried is legal.
 #[test]
 fn shrinking_leaves_what_is_asked_for() {
     let mut shrunk = 0;
     for seed in 0..40 {
-        let has = |k: &Kernel| k.text().contains("dot ");
+        let has = |k: &Kernel| k.text().contains("tiled_store");
         let k = seeded(seed);
         if !has(&k) {
             continue;
@@ -97,9 +95,8 @@ fn shrinking_leaves_what_is_asked_for() {
             context.check(&module, &settings).unwrap_or_else(|e| panic!("seed {seed}: {e:?}\n{text}"));
             has(k)
         });
-        // A product stays only as what something stores, from constants.
         assert!(
-            small.options.is_empty() && small.text().lines().count() <= 10,
+            small.options.is_empty() && small.text().lines().count() <= 6,
             "seed {seed}\n{}",
             small.text()
         );
