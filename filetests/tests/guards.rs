@@ -15,6 +15,7 @@ use tileas_codegen::lower::lower;
 use tileas_codegen::materialize::materialize;
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::handoff::ScheduleAnalysis;
+use tileas_codegen::storage::check::check;
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
@@ -98,7 +99,10 @@ fn damaged_placements_get_no_buffers() {
             }
         }
     }
-    assert_eq!(refused(&func, &plan), Code::E0601);
+    let options = BufferOptions::default();
+    let made = assign_buffers(&func, &plan, &ScheduleAnalysis::default(), &*isa(), &options).expect("buffers");
+    let refused_by_check = check(&func, &made.webs, &made.rings()).expect_err("two tiles in one place");
+    assert_eq!(refused_by_check.code, Code::E0601);
 
     // An accumulator that changes its space.
     let (mut func, plan) = chain();

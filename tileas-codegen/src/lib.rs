@@ -23,6 +23,7 @@ pub mod ptx;
 pub mod regalloc;
 pub mod schedule;
 pub mod settings;
+pub mod storage;
 pub mod trace;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, Stage};

@@ -172,15 +172,6 @@ fn impossible_kernels_are_refused() {
         ("64x64xf16", "64x32xf16"),
     ];
     assert_eq!(code(&dot_kernel(&narrow)), "E0504");
-    // Two updates of one accumulator value.
-    let fork = [(
-        "  tiled_store %p, %c[%i0, %i0]",
-        "  %q = dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
-  %r = dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
-  tiled_store %q, %c[%i0, %i0]
-  tiled_store %r, %c[%i0, %i0]",
-    )];
-    assert_eq!(code(&dot_kernel(&fork)), "E0505");
     // A row mix-up that would need 512 registers.
     let mixed = "kernel @k(%c: view<gmem, ?x?xf32>, %d: view<gmem, ?x?xf32>) {
   %i0 = constant 0 : i32

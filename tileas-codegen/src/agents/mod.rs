@@ -190,7 +190,7 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// Assigns ops to agents and agents to warps.
 ///
 /// # Errors
-/// `E0501` for a kernel that is materialised already, `E0505` for contradictory accumulators, `E0508` where the
+/// `E0501` for a kernel that is materialised already, `E0508` where the
 /// target has too few threads or registers.
 pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
     let classes = classify::classify(func)?;
@@ -217,7 +217,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         }
     }
     // An accumulator that starts from registers needs someone to write it, even without any register op.
-    let writes = classes.ties.iter().any(|t| classify::tie_needs_write(func, &classes, t));
+    let writes = (0..classes.ties.len()).any(|n| classify::tie_needs_write(func, &classes, n));
     let simt_count = if simt.is_empty() {
         usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != Class::Smem))
     } else {
@@ -300,8 +300,9 @@ fn check_tensor_warps(
     let is_acc = |v: &Value| classes.class(*v) == Class::Acc;
     let reads = simt.iter().copied().find(|&op| func.operands(op).iter().any(is_acc));
     let by_operand = classes.operands.iter().find(|o| is_acc(&o.value)).map(|o| o.op);
-    let by_tie = classes.ties.iter().find(|t| writes && classify::tie_needs_write(func, classes, t));
-    match reads.or(by_operand).or(by_tie.map(|t| t.op)) {
+    let by_tie =
+        (0..classes.ties.len()).find(|&n| writes && classify::tie_needs_write(func, classes, n));
+    match reads.or(by_operand).or(by_tie.map(|n| classes.ties[n].op)) {
         None => Ok(()),
         Some(op) => Err(CodegenError::new(
             Code::E0508,

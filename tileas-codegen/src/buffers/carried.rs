@@ -83,35 +83,6 @@ pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
     out
 }
 
-/// A read of an iteration argument that comes after the op that makes the next version in its place, for arguments that
-/// are no rings: `(write, read)`.
-pub fn overwritten(func: &Function, rings: &[Carried]) -> Option<(Op, Op)> {
-    for l in func.ops().filter(|&op| func.opcode(op) == Opcode::For) {
-        let body = func.op_block_at(l, 0)?;
-        for (&arg, &next) in for_args(func, l).iter().zip(region_yields(func, l, 0)) {
-            if !is_stored(func, arg) || next == arg || rings.iter().any(|r| r.arg == arg) {
-                continue;
-            }
-            let write = func.defining_op(next).filter(|&w| func.op_block(w) == Some(body) && fresh(func, w));
-            let Some(write) = write else { continue };
-            let mut after = func.block_ops(body).skip_while(|&op| op != write).skip(1);
-            let reads = |op: Op| {
-                let mut found = false;
-                let mut visit = |o: Op| {
-                    found |= accesses(func, o).iter().any(|a| a.reads && base_of(func, a.value) == arg);
-                };
-                visit(op);
-                func.regions(op).iter().for_each(|&r| func.walk(func.region_block(r), &mut visit));
-                found
-            };
-            if let Some(read) = after.find(|&op| reads(op)) {
-                return Some((write, read));
-            }
-        }
-    }
-    None
-}
-
 fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Option<Carried> {
     let (body, parent) = (func.op_block_at(l, 0)?, func.op_block(l)?);
     let arg = *for_args(func, l).get(n).filter(|&&v| is_stored(func, v))?;

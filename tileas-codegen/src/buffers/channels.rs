@@ -225,7 +225,7 @@ fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
     }
 }
 
-/// Finds all channels and bundles them.
+/// Finds all channels and bundles them; `waits` are webs that follow one another in the same memory.
 ///
 /// # Errors
 /// See the module documentation.
@@ -233,18 +233,13 @@ pub fn build(
     world: World<'_>,
     webs: &mut Webs,
     first_named: u32,
+    waits: &[(Web, Web)],
 ) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);
     let mut walks = Walks::default();
     let carried = super::carried::find(func, plan);
-    if let Some((write, read)) = super::carried::overwritten(func, &carried) {
-        let text =
-            "this iteration argument was overwritten by the next version before this use; copy it first";
-        return Err(CodegenError::new(Code::E0601, func.op_loc(read), text)
-            .note(func.op_loc(write), "overwritten here"));
-    }
     for (web, data) in webs.webs.iter() {
         if let Some(op) = own_operand(func, webs, web) {
             let text = "the matrix engine reads an operand that it wrote";
@@ -274,6 +269,7 @@ pub fn build(
     }
     scalar_channels(func, plan, webs, needs, &mut found);
     super::order::memory_tokens(world, &mut found)?;
+    super::share::add_waits(world, webs, waits, &mut found);
     super::order::mutexes(world, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
     found.sort_by_key(last);

@@ -14,7 +14,7 @@ use super::memory::{self, MemoryMap};
 use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
 use super::sync::World;
-use super::webs::Webs;
+use super::webs::{Web, Webs};
 use super::{BufferOptions, Reject};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::CodegenResult;
@@ -193,6 +193,16 @@ pub(crate) fn need(
     }
 }
 
+/// What depths and memory came to.
+pub struct Chosen {
+    /// The layout.
+    pub memory: MemoryMap,
+    /// Rings with fewer slots than R3 asks for.
+    pub rejects: Vec<Reject>,
+    /// Webs that lie where another one lay, and need a wait for it.
+    pub waits: Vec<(Web, Web)>,
+}
+
 /// Chooses the depth of every pipe and the slots of every web, and lays out memory.
 ///
 /// # Errors
@@ -201,7 +211,7 @@ pub fn choose(
     input: &Input<'_>,
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
-) -> CodegenResult<(MemoryMap, Vec<Reject>)> {
+) -> CodegenResult<Chosen> {
     let &Input { world, isa, smem_limit, opts } = input;
     let World { func, plan, sched, needs: runs, .. } = world;
     let party = Party { func, plan, needs: runs };
@@ -283,14 +293,17 @@ pub fn choose(
     for r in &mut rings {
         r.depth = r.need.min(max_depth);
     }
-    // Memory of its own for every web; where that does not fit, webs that are dead together share.
+    // Memory of its own for every web; where that does not fit, webs of which one is dead before the other share, then
+    // those of which it can be waited for.
     let sharing: OnceCell<Sharing> = OnceCell::new();
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, None).or_else(|_| {
-            let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-            memory::lay_out(func, isa, smem_limit, webs, pipes, Some(shared))
-        })
+        memory::lay_out(func, isa, smem_limit, webs, pipes, None, false)
+            .or_else(|_| {
+                let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
+                memory::lay_out(func, isa, smem_limit, webs, pipes, Some(shared), false)
+            })
+            .or_else(|_| memory::lay_out(func, isa, smem_limit, webs, pipes, sharing.get(), true))
     };
     // R3 first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);
@@ -338,7 +351,8 @@ pub fn choose(
             rejects.push(Reject { pipe: id, need: needs[id], have: r.depth, edges });
         }
     }
-    Ok((map, rejects))
+    let waits = sharing.get().map_or_else(Vec::new, |s| s.waits(webs));
+    Ok(Chosen { memory: map, rejects, waits })
 }
 
 /// Last reader → first writer, for every pair that may be these in some schedule: the slot is free `have - d`

@@ -3,7 +3,7 @@
 //! Shared memory, from a 1024-aligned base: tiles in web order, then the full and empty barriers of each pipe
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
-//! only webs it may share with. Errors: E0602, E0603 with need, capacity and the largest
+//! only webs it may share with; with waits, where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
@@ -43,21 +43,32 @@ pub fn lay_out(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     sharing: Option<&Sharing>,
+    waits: bool,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
     // The first place behind what may not be shared.
-    let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, end: u64| -> u64 {
+    let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, (end, limit): (u64, u64)| -> u64 {
         let Some(sharing) = sharing else { return end.next_multiple_of(align) };
-        let mut at = 0;
-        for p in list.iter().filter(|p| !sharing.may_share(web, p.0)) {
-            if at + size <= p.1 {
-                break;
+        let first = |overlaps: &dyn Fn(Web) -> bool| {
+            let mut at = 0;
+            for p in list.iter().filter(|p| !overlaps(p.0)) {
+                if at + size <= p.1 {
+                    break;
+                }
+                at = at.max(p.2.next_multiple_of(align));
             }
-            at = at.max(p.2.next_multiple_of(align));
+            at
+        };
+        let at = first(&|w| sharing.may_share(web, w));
+        if !waits || at + size <= limit {
+            return at;
         }
-        at
+        first(&|w| sharing.may_share(web, w) || sharing.may_wait(web, w))
     };
+    let limits = &isa.machine().limits;
+    let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
+    let most = u64::from(smem_limit).saturating_sub(barriers + 2 * u64::from(BASE_ALIGN));
     let note = |list: &mut Vec<(Web, u64, u64)>, web: Web, at: u64, end: u64| {
         if sharing.is_some() {
             let n = list.partition_point(|p| p.1 <= at);
@@ -73,7 +84,7 @@ pub fn lay_out(
         match w.space {
             Space::Tmem => {
                 let need = slots * u64::from(w.columns());
-                let at = place(web, &placed[1], need, 1, columns);
+                let at = place(web, &placed[1], need, 1, (columns, u64::from(limits.tmem_columns)));
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
                 note(&mut placed[1], web, at, at + need);
                 columns = columns.max(at + need);
@@ -83,7 +94,7 @@ pub fn lay_out(
             }
             _ => {
                 let need = slots * u64::from(w.bytes());
-                let at = place(web, &placed[0], need, u64::from(w.alignment()), smem);
+                let at = place(web, &placed[0], need, u64::from(w.alignment()), (smem, most));
                 w.at = u32::try_from(at).unwrap_or(u32::MAX);
                 note(&mut placed[0], web, at, at + need);
                 smem = smem.max(at + need);
@@ -93,7 +104,6 @@ pub fn lay_out(
             }
         }
     }
-    let limits = &isa.machine().limits;
     if columns > u64::from(limits.tmem_columns) {
         return Err(CodegenError::new(
             Code::E0603,

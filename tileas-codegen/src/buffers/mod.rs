@@ -25,11 +25,11 @@ pub use memory::MemoryMap;
 pub use webs::{Flag, Web, WebData, Webs};
 
 use crate::agents::{Agent, AgentPlan};
-use crate::error::CodegenResult;
+use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
 use crate::schedule::handoff::{OpEdge, ScheduleAnalysis};
-use cranelift_entity::{PrimaryMap, SecondaryMap};
+use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use std::fmt::Write;
 
 /// Choices of the caller.
@@ -92,6 +92,9 @@ pub struct BufferAssignment {
     pub ii_eff: SecondaryMap<Op, u32>,
 }
 
+/// Layouts that are tried where tiles wait for each other's place.
+const MOST_LAYOUTS: u32 = 4;
+
 /// Assigns storage, channels, depths and memory.
 ///
 /// # Errors
@@ -103,16 +106,32 @@ pub fn assign_buffers(
     isa: &dyn TargetIsa,
     opts: &BufferOptions,
 ) -> CodegenResult<BufferAssignment> {
-    let mut webs = webs::build(func)?;
     let mut needs: PrimaryMap<Agent, needs::Needs> = PrimaryMap::new();
     for agent in plan.agents.keys() {
         needs.push(needs::compute(func, plan, agent)?);
     }
     let world = sync::World { func, plan, sched, needs: &needs, max_pairs: opts.max_pairs };
-    let mut pipes = channels::build(world, &mut webs, opts.first_named_barrier)?;
     let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
     let input = depth::Input { world, isa, smem_limit, opts };
-    let (memory, rejects) = depth::choose(&input, &mut webs, &mut pipes)?;
+    // Webs that follow one another in the same memory: each round adds the waits for those of the layout before.
+    let mut waits: Vec<(Web, Web)> = Vec::new();
+    let mut rounds = 0;
+    let (webs, pipes, memory, rejects) = loop {
+        let mut webs = webs::build(func)?;
+        let mut pipes = channels::build(world, &mut webs, opts.first_named_barrier, &waits)?;
+        let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
+        if chosen.waits.is_empty() {
+            break (webs, pipes, chosen.memory, chosen.rejects);
+        }
+        rounds += 1;
+        if rounds > MOST_LAYOUTS {
+            let (a, b) = chosen.waits[0];
+            let loc = |w: Web| func.defining_op(webs.webs[w].root).map_or(func.loc, |op| func.op_loc(op));
+            let text = "memory does not suffice, and this tile cannot wait for the place of another one";
+            return Err(CodegenError::new(Code::E0602, loc(b), text).note(loc(a), "the other one"));
+        }
+        waits.extend(chosen.waits);
+    };
     let mut ii_eff = SecondaryMap::new();
     for op in func.ops() {
         if func.opcode(op) == Opcode::For
@@ -125,6 +144,15 @@ pub fn assign_buffers(
 }
 
 impl BufferAssignment {
+    /// Webs that a loop carries in slots of their own for each version.
+    pub fn rings(&self) -> EntitySet<webs::Web> {
+        let mut rings = EntitySet::new();
+        for p in self.pipes.values().filter(|p| p.payload && p.distance > 0) {
+            rings.extend(p.webs.iter().copied());
+        }
+        rings
+    }
+
     /// The webs, channels, depths and memory as text, with reasons.
     pub fn dump(&self, func: &Function, plan: &AgentPlan) -> String {
         let mut s = String::new();

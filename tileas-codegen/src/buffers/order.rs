@@ -246,15 +246,16 @@ fn block_tokens(
         };
         let proxy = x.touched.write && class == Class::Sync && waiter.class != Class::Sync
             || x.touched.write && class == Class::Bulk;
+        let publish = if proxy { Publish::Global } else { Publish::None };
         if !across {
-            add(found, &mut sync, block, (giver, item), (waiter, y.item), false, proxy);
+            add(found, &mut sync, block, (giver, item), (waiter, y.item), false, publish);
         } else if (at[j] as usize) < func.block_ops(block).position(|op| op == item).unwrap_or(0)
             && class != Class::Bulk
             && !proxy
         {
             // The way back of a token that runs forward: it says that the item was issued, no more.
             let issuer = Key { agent: waiter.agent, class: Class::Sync };
-            add(found, &mut sync, block, (issuer, y.item), (giver, item), false, false);
+            add(found, &mut sync, block, (issuer, y.item), (giver, item), false, Publish::None);
         } else {
             // One item holds both, or the stores must be complete: whoever goes on waits at its end; not before the
             // first access of the same turn, which may be its own agent's or rest on what the agent does in this turn.
@@ -262,7 +263,7 @@ fn block_tokens(
             let last =
                 if own { sync.latest(&[y.item, item]) } else { sync.last_before(waiter.agent, y.item) };
             let last = last.unwrap_or(y.item);
-            add(found, &mut sync, block, (giver, item), (waiter, last), true, proxy);
+            add(found, &mut sync, block, (giver, item), (waiter, last), true, publish);
         }
         if !ordered(&sync, found, &complete) {
             let loc = func.op_loc(y.touched.op);
@@ -435,16 +436,15 @@ fn wait_too(
 }
 
 /// Adds a token from `giver` after its item to `waiter` before its item, or after it with `at_end`.
-fn add(
+pub(super) fn add(
     found: &mut Vec<PipeData>,
     sync: &mut Sync<'_>,
     home: Block,
     (giver, event): (Key, Op),
     (waiter, item): (Key, Op),
     at_end: bool,
-    proxy: bool,
+    publish: Publish,
 ) {
-    let publish = if proxy { Publish::Global } else { Publish::None };
     let waits = if at_end { Ops::new() } else { smallvec![item] };
     let consumer = Consumer { key: waiter, waits, uses: smallvec![item] };
     let host = found.iter_mut().find(|p| {
@@ -452,11 +452,12 @@ fn add(
             && p.home == home
             && p.producer == giver
             && p.events[..] == [event]
+            && (p.publish == publish || p.publish == Publish::None || publish == Publish::None)
             && p.consumers.iter().all(|c| c.key != waiter)
     });
     let p = match host {
         Some(p) => {
-            if proxy {
+            if publish != Publish::None {
                 p.publish = publish;
             }
             p.consumers.push(consumer);

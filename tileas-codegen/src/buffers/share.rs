@@ -1,23 +1,30 @@
 //! Which webs may lie in the same memory.
 //!
 //! In: webs and pipes. Out: [`Sharing`]. Two webs may if every access to the one is complete before any access to the
-//! other is issued, by the paths of the synchronisation graph of the kernel body, which runs once; no wait is added.
-//! Slots of rings that run in a repeated region never end, so webs of one loop do not share there.
+//! other is issued, by the paths of the synchronisation graph of the kernel body, which runs once. Where memory does not
+//! suffice without, a web may also lie where one lay whose last access stands before its first in the kernel body: a
+//! token then says when that is complete ([`add_waits`]). Slots of rings that run in a repeated region never end, so webs
+//! of one loop do not share there.
 //! Cost: one graph search per access, webs² comparisons.
 
 use super::access::{Class, Key, accesses, base_of, class_of};
-use super::channels::{Pipe, PipeData};
+use super::channels::{Pipe, PipeData, Publish};
+use super::order::add;
 use super::sync::{Point, Sync, World};
 use super::webs::{Web, Webs, ancestor_in};
 use crate::agents::Agent;
-use crate::ir::{Block, Op};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use crate::ir::{Block, Op, Space};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use smallvec::SmallVec;
 
 /// Pairs of webs that may share memory.
 #[derive(Clone, Default, Debug)]
 pub struct Sharing {
     webs: usize,
     apart: Vec<bool>,
+    /// Place in the kernel body of the first and the last item that accesses a web; beyond all where nothing says that the
+    /// last access is complete.
+    items: Vec<Option<(u32, u32)>>,
 }
 
 type At = (Agent, Op, Point);
@@ -28,12 +35,23 @@ impl Sharing {
     /// Compares all webs.
     pub fn find(world: World<'_>, webs: &Webs, pipes: &PrimaryMap<Pipe, PipeData>) -> Sharing {
         let n = webs.webs.len();
-        let mut out = Sharing { webs: n, apart: vec![false; n * n] };
+        let mut out = Sharing { webs: n, apart: vec![false; n * n], items: Vec::with_capacity(n) };
         let body = world.func.entry();
         let sync = Sync::of(world, body, pipes.values().as_slice());
         // Per web: for each access where it is issued, and the places where it is known to be complete.
-        let uses: Vec<Option<Vec<Use>>> =
-            webs.webs.keys().map(|w| uses_of(world, webs, pipes, &sync, body, w)).collect();
+        let uses: Vec<Option<Vec<Use>>> = webs
+            .webs
+            .keys()
+            .map(|w| uses_of(world, webs, pipes.values().as_slice(), &sync, body, w))
+            .collect();
+        let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
+        world.func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
+        let range = |u: &Vec<Use>| {
+            let first = u.iter().map(|((_, item, _), _)| place[*item]).min()?;
+            let last = u.iter().map(|((_, item, _), ends)| if ends.is_empty() { u32::MAX } else { place[*item] });
+            Some((first, last.max()?))
+        };
+        out.items.extend(uses.iter().map(|u| u.as_ref().and_then(range)));
         for (i, a) in uses.iter().enumerate() {
             let Some(a) = a else { continue };
             // Points that lie behind every access of the web.
@@ -65,6 +83,78 @@ impl Sharing {
     pub fn may_share(&self, a: Web, b: Web) -> bool {
         self.apart.get(a.index() * self.webs + b.index()).copied().unwrap_or(false)
     }
+
+    /// Whether the last access of one web stands before the first of the other: with a wait they may overlap.
+    pub fn may_wait(&self, a: Web, b: Web) -> bool {
+        let items = |w: Web| self.items.get(w.index()).copied().flatten();
+        items(a).zip(items(b)).is_some_and(|((a0, a1), (b0, b1))| a1 < b0 || b1 < a0)
+    }
+
+    /// The webs, the earlier one first, that lie in the same memory and need a wait for that.
+    pub fn waits(&self, webs: &Webs) -> Vec<(Web, Web)> {
+        let extent = |w: Web| {
+            let d = &webs.webs[w];
+            let size = if d.space == Space::Tmem { d.columns() } else { d.bytes() };
+            (d.space == Space::Tmem, u64::from(d.at), u64::from(d.at) + u64::from(d.slots) * u64::from(size))
+        };
+        let mut out = Vec::new();
+        for a in webs.webs.keys() {
+            for b in webs.webs.keys().filter(|&b| b > a && !self.may_share(a, b) && self.may_wait(a, b)) {
+                let (x, y) = (extent(a), extent(b));
+                if x.0 == y.0 && x.1 < y.2 && y.1 < x.2 {
+                    let first = |w: Web| self.items.get(w.index()).copied().flatten();
+                    out.push(if first(a) < first(b) { (a, b) } else { (b, a) });
+                }
+            }
+        }
+        out
+    }
+}
+
+/// Adds the tokens behind which the second web of each pair may lie where the first one lay.
+pub fn add_waits(world: World<'_>, webs: &Webs, pairs: &[(Web, Web)], found: &mut Vec<PipeData>) {
+    if pairs.is_empty() {
+        return;
+    }
+    let World { func, plan, .. } = world;
+    let body = func.entry();
+    let mut sync = Sync::of(world, body, found);
+    let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
+    func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
+    for &(a, b) in pairs {
+        let Some(later) = uses_of(world, webs, found, &sync, body, b) else { continue };
+        // What only waits for others to read it comes after them.
+        let engine = |op: Op| class_of(func, plan, op);
+        let mut ops: SmallVec<[Op; 8]> = webs.webs[a].ops.clone();
+        ops.sort_by_key(|&op| {
+            let item = ancestor_in(func, op, body).map_or(0, |item| place[item]);
+            (engine(op) == Class::Tma, std::cmp::Reverse(item))
+        });
+        for op in ops {
+            let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), ancestor_in(func, op, body)) else {
+                continue;
+            };
+            let class = engine(op);
+            let ends = ends_of(world, found, &sync, body, a, op);
+            for &((waiter, first, point), _) in &later {
+                let reaches = |&end: &At| sync.distance(end, (waiter, first, point)).is_some_and(|d| d <= 0);
+                if class == Class::Tma || ends.iter().any(reaches) {
+                    continue;
+                }
+                let to = later.iter().filter(|u| u.0.0 == waiter).min_by_key(|u| place[u.0.1]);
+                let first = to.map_or(first, |u| u.0.1);
+                // An engine of its own sees what threads left in shared memory behind their fence.
+                let others = later.iter().any(|u| u.0.2 != Point::First || plan.agents[u.0.0].elect);
+                let publish = match (class, webs.webs[a].space) {
+                    (Class::Sync, Space::Tmem) => Publish::Tmem,
+                    (Class::Sync, _) if others => Publish::Proxy,
+                    _ => Publish::None,
+                };
+                let waiter = Key { agent: waiter, class: Class::Sync };
+                add(found, &mut sync, body, (Key { agent, class }, item), (waiter, first), false, publish);
+            }
+        }
+    }
 }
 
 /// Where each access of a web is issued, and where known to be complete, if it is before the kernel ends; `None` for
@@ -72,7 +162,7 @@ impl Sharing {
 fn uses_of(
     world: World<'_>,
     webs: &Webs,
-    pipes: &PrimaryMap<Pipe, PipeData>,
+    pipes: &[PipeData],
     sync: &Sync<'_>,
     body: Block,
     web: Web,
@@ -90,20 +180,36 @@ fn uses_of(
         }
         let (agent, item) = (plan.op_agent[op].expand()?, ancestor_in(func, op, body)?);
         let key = Key { agent, class: class_of(func, plan, op) };
-        let ends: Vec<At> = match key.class {
-            Class::Sync => vec![(agent, item, Point::All)],
-            Class::Mma => vec![(agent, item, Point::Done)],
-            // At the end of its region the lane has waited until its stores have read their slots.
-            Class::Bulk if pipes.values().any(|p| p.webs.contains(&web) && p.defers(func)) => Vec::new(),
-            Class::Bulk if item != op => vec![(agent, item, Point::All)],
-            Class::Bulk => Vec::new(),
-            Class::Tma => {
-                let of_op = |p: &&PipeData| p.tx > 0 && (p.events.contains(&op) || p.events.contains(&item));
-                pipes.values().filter(of_op).flat_map(|p| sync.learned(p, item)).collect()
-            }
-        };
         // Without an end the web can only be the later one.
-        out.push(((agent, item, Sync::wait_point(key)), ends));
+        out.push(((agent, item, Sync::wait_point(key)), ends_of(world, pipes, sync, body, web, op)));
     }
     Some(out)
+}
+
+/// Where an access of a web is known to be complete.
+fn ends_of(
+    world: World<'_>,
+    pipes: &[PipeData],
+    sync: &Sync<'_>,
+    body: Block,
+    web: Web,
+    op: Op,
+) -> Vec<At> {
+    let World { func, plan, .. } = world;
+    let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), ancestor_in(func, op, body)) else {
+        return Vec::new();
+    };
+    match class_of(func, plan, op) {
+        Class::Sync => vec![(agent, item, Point::All)],
+        Class::Mma => vec![(agent, item, Point::Done)],
+        // At the end of its region the lane has waited until its stores have read their slots.
+        Class::Bulk if item != op && !pipes.iter().any(|p| p.webs.contains(&web) && p.defers(func)) => {
+            vec![(agent, item, Point::All)]
+        }
+        Class::Bulk => Vec::new(),
+        Class::Tma => {
+            let of_op = |p: &&PipeData| p.tx > 0 && (p.events.contains(&op) || p.events.contains(&item));
+            pipes.iter().filter(of_op).flat_map(|p| sync.learned(p, item)).collect()
+        }
+    }
 }

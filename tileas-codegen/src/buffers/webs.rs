@@ -2,7 +2,7 @@
 //!
 //! In: the placed function. Out: [`Webs`]: what is known of each set of the [`Partition`] of all shared- and
 //! tensor-memory values. A constant is in none: it occupies no memory, and "not written yet" is a flag ([`Flag`]).
-//! Errors: E0601 a tied value is used after the op that overwrites it, E0604 ties of unequal tiles.
+//! Errors: E0604 ties of unequal tiles. That sharing changes no result is proven by [`crate::storage::check`].
 //! Cost: near-linear in the values.
 
 use super::access::{accesses, base_of, is_stored, numbered_slice, slice_base};
@@ -125,7 +125,7 @@ pub fn ancestor_in(func: &Function, op: Op, block: Block) -> Option<Op> {
 /// Forms the webs.
 ///
 /// # Errors
-/// E0601, E0604, E0608; see the module documentation.
+/// E0604, E0608; see the module documentation.
 pub fn build(func: &Function) -> CodegenResult<Webs> {
     let mut partition = Partition::find(func);
     if let Some(e) = partition.error.take() {
@@ -208,7 +208,6 @@ pub fn build(func: &Function) -> CodegenResult<Webs> {
             }
         }
     }
-    check_updates(func, &all)?;
     Ok(webs)
 }
 
@@ -222,102 +221,6 @@ pub fn region_yields(func: &Function, op: Op, n: usize) -> &[Value] {
     func.op_block_at(op, n)
         .and_then(|b| func.last_op(b))
         .map_or(&[], |t| if func.opcode(t) == Opcode::Yield { func.operands(t) } else { &[] })
-}
-
-/// A value overwritten in place must not be used afterwards, unless it has been written anew by then: copies into it cover
-/// the whole tile, in one block around whoever uses it.
-fn check_updates(func: &Function, all: &[Op]) -> CodegenResult<()> {
-    let mut position: SecondaryMap<Op, u32> = SecondaryMap::new();
-    position.resize(func.num_ops());
-    // (what is used, user), users in program order for each.
-    let mut uses: Vec<(Value, Op)> = Vec::new();
-    for (i, &op) in all.iter().enumerate() {
-        position[op] = i as u32 + 1;
-        if func.opcode(op) != Opcode::ExtractSlice {
-            let stored = func.operands(op).iter().filter(|&&v| is_stored(func, v));
-            uses.extend(stored.map(|&v| (base_of(func, v), op)));
-        }
-    }
-    uses.sort_by_key(|u| u.0);
-    for &op in all {
-        let killed: SmallVec<[Value; 4]> = match func.opcode(op) {
-            Opcode::AsyncDot => func.named_operand(op, "acc").into_iter().collect(),
-            Opcode::For => SmallVec::from_slice(func.named_segment(op, "inits")),
-            _ => continue,
-        };
-        for v in killed.into_iter().filter(|&v| is_stored(func, v) && !is_constant(func, v)) {
-            let base = base_of(func, v);
-            let from = uses.partition_point(|u| u.0 < base);
-            // The block in which it is written anew, and the parts that are so far.
-            let mut anew: Option<Block> = None;
-            let mut parts: SmallVec<[Part; 8]> = SmallVec::new();
-            for &(_, user) in uses[from..].iter().take_while(|u| u.0 == base) {
-                let after =
-                    position[user] > position[op] && !exclusive(func, op, user) && !contains(func, op, user);
-                if !after || user == op {
-                    continue;
-                }
-                if let Some(block) = func.op_block(user)
-                    && let Some((_, part)) = written_part(func, user).filter(|p| p.0 == base)
-                    && !reads(func, user, base)
-                    && anew.is_none_or(|b| b == block)
-                {
-                    anew = Some(block);
-                    parts.push(part);
-                    continue;
-                }
-                let whole = anew.filter(|_| cover(func, base, &parts));
-                if whole.is_none_or(|block| ancestor_in(func, user, block).is_none()) {
-                    return Err(CodegenError::new(
-                        Code::E0601,
-                        func.op_loc(user),
-                        "this tile was overwritten in place before this use; copy it first",
-                    )
-                    .note(func.op_loc(op), "overwritten here"));
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether parts are all of a tile.
-fn cover(func: &Function, tile: Value, parts: &[Part]) -> bool {
-    let meets = |a: &Part, b: &Part| {
-        (0..a.0.len().min(b.0.len()))
-            .all(|i| a.0[i] < b.0[i] + i64::from(b.1[i]) && b.0[i] < a.0[i] + i64::from(a.1[i]))
-    };
-    // Parts that meet others are not counted: that is less than there is.
-    let alone = parts.iter().enumerate().filter(|(i, a)| !parts[..*i].iter().any(|b| meets(a, b)));
-    let sum: u64 = alone.map(|(_, p)| p.1.iter().map(|&d| u64::from(d)).product::<u64>()).sum();
-    func.value_data(tile).num_elements().is_some_and(|all| sum >= all)
-}
-
-fn contains(func: &Function, outer: Op, inner: Op) -> bool {
-    let mut p = func.op_parent(inner);
-    while let Some(op) = p {
-        if op == outer {
-            return true;
-        }
-        p = func.op_parent(op);
-    }
-    false
-}
-
-/// Whether two ops stand in different arms of one `if`.
-fn exclusive(func: &Function, a: Op, b: Op) -> bool {
-    let arms = |mut op: Op| {
-        let mut out: SmallVec<[(Op, Block); 8]> = SmallVec::new();
-        while let (Some(block), Some(p)) = (func.op_block(op), func.op_parent(op)) {
-            if func.opcode(p) == Opcode::If {
-                out.push((p, block));
-            }
-            op = p;
-        }
-        out
-    };
-    let of_a = arms(a);
-    arms(b).iter().any(|(p, block)| of_a.iter().any(|(q, other)| p == q && block != other))
 }
 
 /// Whether a web has been written when a value of it is current.
@@ -398,11 +301,6 @@ fn written_part(func: &Function, op: Op) -> Option<(Value, Part)> {
         *o += add;
     }
     Some((base, (offsets, func.value_data(source).dims().unwrap_or(&[]).into())))
-}
-
-/// Whether a copy reads a stored tile.
-fn reads(func: &Function, op: Op, base: Value) -> bool {
-    func.named_operand(op, "source").is_some_and(|v| is_stored(func, v) && base_of(func, v) == base)
 }
 
 fn covers(p: &Part, offsets: &[i64], dims: &[u32]) -> bool {

@@ -31,6 +31,7 @@ pub(super) fn assign_and_refine(
     settings: &Settings,
 ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
     let assigned = buffers(func, plan, &analysis, isa, settings)?;
+    crate::storage::check::check(func, &assigned.webs, &assigned.rings())?;
     Refiner { func, plan, constraints, scheduler, steps, isa, settings }.run(analysis, assigned)
 }
 

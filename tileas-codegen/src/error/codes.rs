@@ -132,13 +132,12 @@ codes! {
     E0502 = "the target has no matrix instruction for a dot";
     E0503 = "a shared-memory tile is asked for in two different layouts";
     E0504 = "the swizzle of a descriptor does not fit the tile";
-    E0505 = "an accumulator is updated more than once from the same value";
     E0506 = "no register layout holds a tile";
     E0507 = "a register chain needs more registers than a thread has and cannot be sliced";
     E0508 = "the agents of a kernel need more threads or registers than the target has";
     E0509 = "the agent plan does not belong to the kernel";
     // -- E06: buffers
-    E0601 = "a tied tile is used after its update";
+    E0601 = "a tile is read whose place holds another by then";
     E0602 = "shared memory does not suffice";
     E0603 = "tensor memory does not suffice";
     E0604 = "tied tiles differ in space or size";

@@ -185,7 +185,7 @@ impl Chains {
         let mut needs: SmallVec<[bool; 16]> = SmallVec::from_elem(false, writes.len());
         for (n, &(value, _)) in writes.iter().enumerate() {
             needs[n] = match n.checked_sub(classes.ties.len()) {
-                None => classify::tie_needs_write(func, classes, &classes.ties[n]),
+                None => classify::tie_needs_write(func, classes, n),
                 Some(_) => classes.class(value) != Class::Smem,
             };
             if classes.class(value) == Class::Reg {

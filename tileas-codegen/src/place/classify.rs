@@ -3,12 +3,14 @@
 //! In: a function in value form. Out: [`Classes`]. Accumulators are found by ties: a dot ties its accumulator to
 //! its result, a `for` ties initial value, argument, yielded value and result, an `if` ties what its arms yield to
 //! its results; every tied set that meets a dot is an accumulator. Values that a register op or a leaf puts into
-//! such a set stay what they are and are written into tensor memory where they enter it.
-//! Cost: linear but for union-find.
+//! such a set stay what they are and are written into tensor memory where they enter it. Which of the tied values share
+//! one place is decided by [`coalesce`]; where two do not, the tie is a copy, written like a value from registers.
+//! Cost: linear but for union-find and what `coalesce` costs.
 
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::storage::coalesce::coalesce;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -92,8 +94,12 @@ pub struct Classes {
     class: SecondaryMap<Value, Class>,
     /// All ops, in program order.
     pub ops: Vec<Op>,
-    /// Tied sets of accumulators.
+    /// Sets of accumulators that share one place.
     pub sets: DisjointSets,
+    /// Whether a tie is a copy from one such set to another, by its number.
+    pub copied: Vec<bool>,
+    /// Loop arguments whose next version has a slot of its own.
+    pub rings: SmallVec<[Value; 2]>,
     /// Values that enter accumulator sets, in program order.
     pub ties: SmallVec<[Tie; 8]>,
     /// Shared-memory operands, in program order.
@@ -112,7 +118,7 @@ impl Classes {
         self.shows.get(self.sets.root(member.index())).copied().unwrap_or(false)
     }
 
-    /// Whether two accumulators are tied.
+    /// Whether two accumulators share one place.
     pub fn same_set(&self, a: Value, b: Value) -> bool {
         self.sets.root(a.index()) == self.sets.root(b.index())
     }
@@ -232,9 +238,10 @@ pub fn arm_yields(func: &Function, op: Op, n: usize) -> SmallVec<[(Op, Value); 2
 /// Finds the classes of all values.
 ///
 /// # Errors
-/// `E0501` if the function holds pipeline ops or placed tiles, `E0505` if an accumulator value is updated twice.
+/// `E0501` if the function holds pipeline ops or placed tiles.
 pub fn classify(func: &Function) -> CodegenResult<Classes> {
-    let mut c = Classes { sets: DisjointSets::new(func.num_values()), ..Classes::default() };
+    let mut c = Classes::default();
+    let mut tied = DisjointSets::new(func.num_values());
     let ops = func.all_ops();
     let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
     carrier.resize(func.num_values());
@@ -274,16 +281,16 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
                 };
                 starts.push(result);
                 if carrier[acc] {
-                    c.sets.union(result.index(), acc.index());
+                    tied.union(result.index(), acc.index());
                 }
             }
             Opcode::For => {
                 let inits = func.named_segment(op, "inits");
                 for (n, arg, result, y) in for_carried(func, op) {
                     if carrier[arg] {
-                        c.sets.union(arg.index(), result.index());
+                        tied.union(arg.index(), result.index());
                         for v in inits.get(n).copied().into_iter().chain(y).filter(|&v| carrier[v]) {
-                            c.sets.union(arg.index(), v.index());
+                            tied.union(arg.index(), v.index());
                         }
                     }
                 }
@@ -292,7 +299,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
                 for (n, &result) in func.results(op).iter().enumerate() {
                     for (_, v) in arm_yields(func, op, n) {
                         if carrier[result] && carrier[v] {
-                            c.sets.union(result.index(), v.index());
+                            tied.union(result.index(), v.index());
                         }
                     }
                 }
@@ -302,20 +309,21 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     }
     let mut is_acc = vec![false; func.num_values()];
     for v in starts {
-        let root = c.sets.find(v.index());
+        let root = tied.find(v.index());
         is_acc[root] = true;
     }
     for i in 0..func.num_values() {
         let v = Value::new(i);
-        if carrier[v] && is_acc[c.sets.find(i)] {
+        if carrier[v] && is_acc[tied.find(i)] {
             c.class[v] = Class::Acc;
         }
     }
     for &op in &ops {
         collect(func, op, &mut c);
     }
+    let coalesced = coalesce(func, &ops, &c.class, &c.ties);
+    (c.sets, c.copied, c.rings) = (coalesced.sets, coalesced.copied, coalesced.rings);
     find_shown(func, &ops, &mut c);
-    check_updates(func, &c)?;
     c.ops = ops;
     Ok(c)
 }
@@ -349,13 +357,16 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
             }
         }
         for v in shown {
-            let set = c.sets.find(v.index());
-            c.shows[set] = true;
+            // The versions of a ring know by a flag whether they were written.
+            if !c.rings.iter().any(|&r| c.same_set(r, v)) {
+                let set = c.sets.find(v.index());
+                c.shows[set] = true;
+            }
         }
     }
     for i in 0..c.ties.len() {
         let tie = c.ties[i];
-        if func.opcode(tie.op) != Opcode::For && tie_needs_write(func, c, &tie) {
+        if func.opcode(tie.op) != Opcode::For && tie_needs_write(func, c, i) {
             let set = c.sets.find(tie.member.index());
             c.shows[set] = true;
         }
@@ -407,11 +418,12 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
     }
 }
 
-/// Whether a tied value must be written into tensor memory: everything but accumulators, and but a zero that a dot
-/// or a loop starts from (the first update then overwrites).
-pub fn tie_needs_write(func: &Function, c: &Classes, tie: &Tie) -> bool {
+/// Whether a tied value must be written into tensor memory: everything but what shares the place already, and but a zero
+/// that a dot or a loop starts from (the first update then overwrites).
+pub fn tie_needs_write(func: &Function, c: &Classes, n: usize) -> bool {
+    let tie = &c.ties[n];
     match c.class(tie.value) {
-        Class::Acc => false,
+        Class::Acc => c.copied[n],
         Class::Leaf => {
             func.opcode(tie.op) == Opcode::Yield
                 || func.constant_value(tie.value) != Some(0.0)
@@ -432,55 +444,10 @@ pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
     }
 }
 
-/// Blocks from that of `op` outwards.
-fn blocks_out(func: &Function, op: Op) -> SmallVec<[Block; 8]> {
-    std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
-        .collect()
-}
-
-/// Whether at most one of two ops runs in one execution of what contains both: they are in two arms of an `if`.
-fn exclusive(func: &Function, a: Op, b: Op) -> bool {
-    let (up_a, up_b) = (blocks_out(func, a), blocks_out(func, b));
-    let Some(common) = up_a.iter().find(|x| up_b.contains(x)) else { return true };
-    match (ancestor_in(func, *common, a), ancestor_in(func, *common, b)) {
-        (Some(x), Some(y)) => x == y && x != a && x != b && func.opcode(x) == Opcode::If,
-        _ => false,
-    }
-}
-
 /// The block a value is defined in.
 pub fn home(func: &Function, v: Value) -> Option<Block> {
     match func.value_def(v) {
         crate::ir::ValueDef::Result(op, _) => func.op_block(op),
         crate::ir::ValueDef::Param(b, _) => Some(b),
     }
-}
-
-fn check_updates(func: &Function, c: &Classes) -> CodegenResult<()> {
-    // (accumulator value, who takes it over)
-    let mut taken: SmallVec<[(Value, Op); 8]> = SmallVec::new();
-    for tie in c.ties.iter().filter(|t| c.class(t.value) == Class::Acc) {
-        let loops = blocks_out(func, tie.op);
-        let outside = loops
-            .iter()
-            .take_while(|&&b| Some(b) != home(func, tie.value))
-            .any(|&b| func.block_parent(b).is_some_and(|p| func.opcode(p) == Opcode::For));
-        let others = taken.iter().filter(|t| t.0 == tie.value).map(|t| t.1);
-        let twice = others.into_iter().find(|&o| !exclusive(func, o, tie.op));
-        if outside || twice.is_some() {
-            let name = func.value_name(tie.value).unwrap_or("accumulator");
-            let what = if outside {
-                "is updated in every iteration of a loop it is defined outside of; carry it as an iteration argument"
-            } else {
-                "is taken over twice; each accumulator value has one successor"
-            };
-            let mut e = CodegenError::new(Code::E0505, func.op_loc(tie.op), format!("%{name} {what}"));
-            if let Some(first) = twice {
-                e = e.note(func.op_loc(first), "taken over here first");
-            }
-            return Err(e);
-        }
-        taken.push((tie.value, tie.op));
-    }
-    Ok(())
 }

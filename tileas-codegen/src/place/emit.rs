@@ -16,6 +16,7 @@ use crate::ir::pool::{List, Pool};
 use crate::ir::types::Shape;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
+use crate::storage::coalesce::latest_before;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use rustc_hash::FxHashMap;
@@ -250,7 +251,7 @@ impl<'a> Placer<'a> {
         for i in 0..self.classes.ties.len() {
             let tie = self.classes.ties[i];
             if self.classes.class(tie.value) != Class::Leaf
-                || classify::tie_needs_write(self.func, self.classes, &tie)
+                || classify::tie_needs_write(self.func, self.classes, i)
             {
                 continue;
             }
@@ -281,14 +282,17 @@ impl<'a> Placer<'a> {
     fn find_writes(&mut self) {
         let ties = self.classes.ties.len();
         for (n, tie) in self.classes.ties.iter().enumerate() {
-            if self.classes.class(tie.value) == Class::Acc {
+            if self.classes.class(tie.value) == Class::Acc && !self.classes.copied[n] {
                 self.kills.entry(tie.value).or_default().push(tie.op);
-            } else if self.chains.of_write[n].is_some() {
-                let target = self.live_accumulator(tie.op, tie.member);
-                self.targets[n] = target;
-                if let Some(t) = target {
-                    self.kills.entry(t).or_default().push(tie.op);
-                }
+                continue;
+            }
+            let target = latest_before(self.func, tie.op, |v| {
+                self.classes.class(v) == Class::Acc && self.classes.same_set(v, tie.member)
+            });
+            let Some(target) = target.filter(|t| !self.classes.rings.contains(t)) else { continue };
+            self.kills.entry(target).or_default().push(tie.op);
+            if self.chains.of_write[n].is_some() {
+                self.targets[n] = Some(target);
             }
         }
         for a in 0..self.classes.operands.len() {
@@ -307,26 +311,6 @@ impl<'a> Placer<'a> {
                     break;
                 }
             }
-        }
-    }
-
-    /// The latest value of the accumulator set of `member` that is live directly before `at`.
-    fn live_accumulator(&self, at: Op, member: Value) -> Option<Value> {
-        let fits = |v: &Value| self.classes.class(*v) == Class::Acc && self.classes.same_set(*v, member);
-        let mut at = at;
-        loop {
-            while let Some(prev) = self.func.prev_op(at) {
-                if let Some(&v) = self.func.results(prev).iter().find(|v| fits(v)) {
-                    return Some(v);
-                }
-                at = prev;
-            }
-            let block = self.func.op_block(at)?;
-            let parent = self.func.block_parent(block)?;
-            if self.func.opcode(parent) == Opcode::For {
-                return self.func.block_params(block).iter().copied().find(|v| fits(v));
-            }
-            at = parent;
         }
     }
 

@@ -1,0 +1,8 @@
+//! Storage of tiles in shared and tensor memory: which values live in one place.
+//!
+//! Values that loops, conditionals and multiplies tie together want one place, so that nothing moves; values that are
+//! alive at once need two. [`coalesce`] decides before tiles are placed, which is where a copy can still be made;
+//! [`check`] proves afterwards, of the placed function, that every read finds what program order says it finds.
+
+pub mod check;
+pub mod coalesce;
