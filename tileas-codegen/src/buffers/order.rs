@@ -11,7 +11,8 @@
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles.
+//! Left to program order: what one thread reads and writes itself, and bulk stores that may go to different tiles. A tile whose
+//! layout gives an element to several threads is read by all of these and written by one.
 //!
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
@@ -23,7 +24,7 @@ use super::sync::{Point, Sync, World};
 use super::webs::ancestor_in;
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
 use smallvec::{SmallVec, smallvec};
 
 /// One access to a view, as an item of the block under study sees it.
@@ -148,19 +149,30 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
             return false;
         }
     }
-    let leaf = |t: &Access| t.item == t.touched.op;
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
-        // Each thread reads and writes the elements its layout gives it.
+        // Coordinates count whole tiles, so an element has one place in all tiles of one type, and one layout gives it to
+        // the same threads: all of them read it, one writes it.
         let tile = |op: Op| {
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
-            v.or_else(|| func.result(op)).map(|v| func.value_type(v))
+            v.or_else(|| func.result(op)).filter(|&v| func.value_data(v).layout().is_some())
         };
-        let own = tile(a.op) == tile(b.op) && a.same(b) && leaf(x) && leaf(y);
-        if plan.agents[x.key.agent].elect || own && (!across || a.fixed_in(func, block)) {
+        let warps = plan.agents[x.key.agent].warps;
+        let own = tile(a.op).zip(tile(b.op)).is_some_and(|(v, w)| {
+            func.value_type(v) == func.value_type(w) && (a.write == b.write || !is_replicated(func, v, warps))
+        });
+        if plan.agents[x.key.agent].elect || own {
             return false;
         }
     }
     if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
+}
+
+/// Whether several threads may hold one element of a register tile.
+fn is_replicated(func: &Function, v: Value, warps: u32) -> bool {
+    let data = func.value_data(v);
+    let layout = data.layout().zip(data.dims());
+    let map = layout.and_then(|(layout, dims)| LinearLayout::of_register(layout, dims, warps));
+    map.is_none_or(|l| l.free_lane_mask() != 0 || l.free_warp_mask() != 0)
 }
 
 fn block_tokens(
@@ -180,8 +192,9 @@ fn block_tokens(
             let (first, second) = (i as u32, j as u32);
             let (px, py) = (at[i], at[j]);
             if px < py && conflict(world, block, x, y, false) {
+                // In later turns too.
                 pairs.push(Pair { across: false, span: py - px, first, second });
-            } else if px >= py && repeats && conflict(world, block, x, y, true) {
+            } else if repeats && conflict(world, block, x, y, true) {
                 pairs.push(Pair { across: true, span: items + px - py, first, second });
             }
         }
