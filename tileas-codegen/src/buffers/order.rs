@@ -150,15 +150,14 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
         }
     }
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
-        // Coordinates count whole tiles, so an element has one place in all tiles of one type, and one layout gives it to
-        // the same threads: all of them read it, one writes it.
-        let tile = |op: Op| {
+        // Where the same bits of the coordinates choose the thread, all threads that hold an element read it and one of
+        // them writes it.
+        let holders = |op: Op| {
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
-            v.or_else(|| func.result(op)).filter(|&v| func.value_data(v).layout().is_some())
+            holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
         };
-        let warps = plan.agents[x.key.agent].warps;
-        let own = tile(a.op).zip(tile(b.op)).is_some_and(|(v, w)| {
-            func.value_type(v) == func.value_type(w) && (a.write == b.write || !is_replicated(func, v, warps))
+        let own = holders(a.op).zip(holders(b.op)).is_some_and(|(v, w)| {
+            v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some()))
         });
         if plan.agents[x.key.agent].elect || own {
             return false;
@@ -167,12 +166,25 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
 }
 
-/// Whether several threads may hold one element of a register tile.
-fn is_replicated(func: &Function, v: Value, warps: u32) -> bool {
+/// By bit of the thread number: the dimension and the bit of the element's coordinate in the view that it stands for (none: it
+/// tells replicas apart). Tiles are placed at multiples of their extents, which are powers of two.
+fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Option<(usize, u32)>; 10]>> {
     let data = func.value_data(v);
-    let layout = data.layout().zip(data.dims());
-    let map = layout.and_then(|(layout, dims)| LinearLayout::of_register(layout, dims, warps));
-    map.is_none_or(|l| l.free_lane_mask() != 0 || l.free_warp_mask() != 0)
+    let dims = data.dims()?;
+    let map = LinearLayout::of_register(data.layout()?, dims, warps)?;
+    let bit = |&part: &u64| {
+        let mut low = 0;
+        let chosen = dims.iter().enumerate().rev().find_map(|(d, n)| {
+            let first = low;
+            low += n.trailing_zeros();
+            (part >> low == 0).then(|| (d, part.trailing_zeros() - first))
+        });
+        match part {
+            0 => Some(None),
+            _ => chosen.filter(|_| part.is_power_of_two()).map(Some),
+        }
+    };
+    map.lane.iter().chain(&map.warp).map(bit).collect()
 }
 
 fn block_tokens(

@@ -7,8 +7,9 @@
 //! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory.
 //! No path is asked for
 //! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds;
-//! - between tiles of one type in the registers of one agent: coordinates count whole tiles, so each element is the same
-//!   threads', where a layout has replicas those that read it and one that writes it;
+//! - between tiles in the registers of one agent whose layouts give each element of the view to the same threads:
+//!   coordinates count whole tiles, so that is so where each thread's first element stands alike in both. Where a layout has
+//!   replicas, all of them read an element and one writes it;
 //! - between bulk stores of one lane in different turns that need not go to the same tile: that is left to the kernel.
 //!
 //! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
@@ -122,16 +123,27 @@ fn range(func: &Function, canon: &mut Canon, op: Op) -> SmallVec<[Option<(Form, 
         .collect()
 }
 
-/// Whether several threads may hold one element of a register tile.
-fn is_replicated(m: &Model<'_>, agent: usize, v: Value) -> bool {
+/// The coordinates in its tile of the first element that each thread holds; `None` where these do not tell which
+/// threads hold all others.
+fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]>>> {
     let data = m.func.value_data(v);
-    let warps = u32::try_from(m.threads[agent] / 32).unwrap_or(0);
-    let map = data
-        .layout()
-        .zip(data.dims())
-        .and_then(|(layout, dims)| LinearLayout::of_register(layout, dims, warps));
-    // A bit of the thread number that chooses no element.
-    map.is_none_or(|l| l.lane.iter().chain(&l.warp).any(|&part| part == 0))
+    let dims = data.dims()?;
+    let map = LinearLayout::of_register(data.layout()?, dims, u32::try_from(m.threads[agent] / 32).ok()?)?;
+    // Each bit of the thread number is one bit of an element's number, or none.
+    let mut parts = map.lane.iter().chain(&map.warp).filter(|&&p| p != 0);
+    let plain = parts.all(|p| p.is_power_of_two()) && dims.iter().all(|n| n.is_power_of_two());
+    let place = |thread: i64| {
+        let mut flat = map.element(0, (thread % 32) as u32, (thread / 32) as u32);
+        dims.iter()
+            .rev()
+            .map(|&n| {
+                let at = flat % u64::from(n);
+                flat /= u64::from(n);
+                at
+            })
+            .collect()
+    };
+    plain.then(|| (0..m.threads[agent]).map(place).collect())
 }
 
 /// Two accesses that need an order.
@@ -214,11 +226,12 @@ impl Pairs<'_, '_> {
 
     /// Whether what both touch in one agent's registers is the same thread's.
     fn own(&self, x: &Place, y: &Place) -> bool {
-        let func = self.m.func;
-        let (Some(v), Some(w)) = (tile(func, x.op), tile(func, y.op)) else { return false };
-        func.value_data(v).layout().is_some()
-            && func.value_type(v) == func.value_type(w)
-            && (x.writes == y.writes || !is_replicated(self.m, x.agent, v))
+        let firsts = |p: &Place| firsts(self.m, p.agent, tile(self.m.func, p.op)?);
+        let (Some(mut v), Some(w)) = (firsts(x), firsts(y)) else { return false };
+        v == w && (x.writes == y.writes || {
+            v.sort_unstable();
+            v.windows(2).all(|two| two[0] != two[1])
+        })
     }
 
     /// Whether they touch no element in common in one turn of the region around both.
