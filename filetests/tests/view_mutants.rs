@@ -197,11 +197,7 @@ fn mutants(f: &Function) -> Vec<Mutant> {
         let named = f.has_attr(create, keys::NAMED);
         let pending = f.attr_int(op, keys::BULK_PENDING);
         if let Some(n) = pending {
-            add(
-                "bulk groups pending",
-                text(op),
-                Box::new(move |m| m.set_int(op, keys::BULK_PENDING, n + 1)),
-            );
+            add("bulk groups pending", text(op), Box::new(move |m| m.set_int(op, keys::BULK_PENDING, n + 1)));
         }
         if threads > 1 && !named && pending.is_none() && !f.has_attr(op, keys::TX) {
             let key = if f.opcode(op) == Commit { keys::FULL } else { keys::EMPTY };
@@ -243,7 +239,9 @@ fn mutants(f: &Function) -> Vec<Mutant> {
             .into_iter()
             .filter(|&op| pipe(f, op) == Some(create))
             .collect();
-        let straight = mine.iter().all(|&op| f.opcode(op) != Inc || f.op_parent(op).is_some_and(|p| f.opcode(p) != Opcode::For));
+        let straight = mine
+            .iter()
+            .all(|&op| f.opcode(op) != Inc || f.op_parent(op).is_some_and(|p| f.opcode(p) != Opcode::For));
         if f.operands(create).is_empty() && straight {
             add(
                 "a lost token",
@@ -307,7 +305,9 @@ fn shard(folder: &str, take: impl Fn(usize) -> bool) -> (usize, BTreeMap<&'stati
             continue;
         }
         let mut builder = Settings::builder();
-        header.set.iter().for_each(|pair| builder.set_pair(pair).expect("an option"));
+        for pair in &header.set {
+            builder.set_pair(pair).expect("an option");
+        }
         let settings = builder.finish();
         let module = context.parse(&text, &settings).expect("parses");
         let run = context.run_to(Stage::Materialized, &module, &*isa, &settings).expect("compiles");
@@ -356,7 +356,11 @@ fn total(counts: &BTreeMap<&'static str, [usize; 3]>) -> [usize; 3] {
 fn small_kernels() {
     let (kernels, counts) = shard("memory_order", |_| true);
     let [for_views, others, accepted] = total(&counts);
-    assert!(kernels > 25 && for_views > 50, "{kernels} kernels, {for_views} of {} mutants", for_views + others + accepted);
+    assert!(
+        kernels > 25 && for_views > 50,
+        "{kernels} kernels, {for_views} of {} mutants",
+        for_views + others + accepted
+    );
 }
 
 #[test]

@@ -156,9 +156,9 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
             holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
         };
-        let own = holders(a.op).zip(holders(b.op)).is_some_and(|(v, w)| {
-            v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some()))
-        });
+        let own = holders(a.op)
+            .zip(holders(b.op))
+            .is_some_and(|(v, w)| v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some())));
         if plan.agents[x.key.agent].elect || own {
             return false;
         }
@@ -321,8 +321,13 @@ fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64
             let from = (x.key.agent, x.item, Point::All);
             sync.distance(from, (p.producer.agent, event, Point::All))
         });
-        let taken = p.consumers.iter().filter_map(|c| sync.distance(sync.taken(c)?, to)).min();
-        given.zip(taken).is_some_and(|(g, t)| g + i64::from(p.distance) + t <= most)
+        // Behind the fence, or by who waits for the token.
+        let passed = sync.latest(&p.events).map(|event| (p.producer.agent, event, Point::Behind));
+        let taken =
+            p.consumers.iter().filter_map(|c| sync.taken(c)).map(|(at, d)| (at, d + i64::from(p.distance)));
+        let known = passed.map(|at| (at, 0)).into_iter().chain(taken);
+        let taken = known.filter_map(|(at, d)| Some(sync.distance(at, to)? + d)).min();
+        given.zip(taken).is_some_and(|(g, t)| g + t <= most)
     })
 }
 

@@ -228,10 +228,11 @@ impl Pairs<'_, '_> {
     fn own(&self, x: &Place, y: &Place) -> bool {
         let firsts = |p: &Place| firsts(self.m, p.agent, tile(self.m.func, p.op)?);
         let (Some(mut v), Some(w)) = (firsts(x), firsts(y)) else { return false };
-        v == w && (x.writes == y.writes || {
-            v.sort_unstable();
-            v.windows(2).all(|two| two[0] != two[1])
-        })
+        v == w
+            && (x.writes == y.writes || {
+                v.sort_unstable();
+                v.windows(2).all(|two| two[0] != two[1])
+            })
     }
 
     /// Whether they touch no element in common in one turn of the region around both.
@@ -301,7 +302,8 @@ impl Pairs<'_, '_> {
         let (m, origin) = (self.m, self.origin(l));
         let known = self.inside.iter().position(|i| i.0 == l).unwrap_or_else(|| {
             let mut set: FxHashSet<i64> = FxHashSet::default();
-            for other in m.func.ops().filter(|&o| m.func.opcode(o) == Opcode::For && self.origin(o) == origin) {
+            for other in m.func.ops().filter(|&o| m.func.opcode(o) == Opcode::For && self.origin(o) == origin)
+            {
                 for n in 0..m.func.regions(other).len() {
                     let Some(b) = m.func.op_block_at(other, n) else { continue };
                     m.func.walk(b, &mut |o| set.extend(note(m.func, o, keys::ORIGIN)));
@@ -338,7 +340,7 @@ impl Pairs<'_, '_> {
                     }
                     let nc = g.at(a.agent, c);
                     let given = g.distance(na.all_left, nc.all_left, most);
-                    let taken = given.filter(|&d| d <= most).and_then(|_| g.distance(nc.done, to, most));
+                    let taken = given.filter(|&d| d <= most).and_then(|_| g.distance(nc.all_left, to, most));
                     given.zip(taken).is_some_and(|(x, y)| x + y <= most)
                 })
             }
