@@ -347,7 +347,7 @@ impl Context {
         let schedules = job.front.contains(&Step::Schedule);
         let asked = job.settings.scheduler == SchedulerChoice::Serial;
         let free = !asked && !job.settings.require_pipelining;
-        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706);
+        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706 | Code::E0711);
         schedules && free && !found.is_empty() && found.iter().all(order)
     }
 

@@ -157,6 +157,7 @@ codes! {
     E0708 = "malformed materialised function";
     E0709 = "the emitted order differs from the schedule";
     E0710 = "prologue, steady loop and epilogue do not match";
+    E0711 = "conflicting accesses to a view are not ordered";
     // -- E06: buffers
     // -- E07: materialisation
     // -- E07: materialisation

@@ -218,6 +218,11 @@ impl Lower<'_> {
                 }
                 _ => self.b.as_reg(form.ty, x),
             };
+            // All threads of the agent know the scalar; one writes it.
+            if let Some(thread) = self.agent.thread.filter(|_| !self.agent.elect) {
+                let first = self.b.setp_eq_u32(thread, 0);
+                self.b.on(first);
+            }
             self.b.emit(form.store, &[addr, r.into()]);
         } else if let Some(result) = f.result(op) {
             let r = self.b.reg(form.ty);

@@ -204,11 +204,14 @@ pub fn block_plan(
                 }
             }
         }
+        // What is freed behind an item tells of all that was waited for there.
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+            for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item) && c.first.is_none()) {
+                out.steps.push((l, Step::Wait(e.pipe, c.number)));
+            }
+        }
         for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
-                if c.first.is_none() {
-                    out.steps.push((l, Step::Wait(e.pipe, c.number)));
-                }
                 if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
                     out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
                 }

@@ -6,7 +6,8 @@
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
 //! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths, those of buffers that
 //! share memory all one way (E0706); a reverse path per pipe (E0707); the emitted order is that of the schedule
-//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
+//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710); conflicting accesses to a
+//! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
 mod form;
 #[cfg(feature = "arbitrary")]
@@ -18,6 +19,7 @@ mod order;
 #[cfg(feature = "arbitrary")]
 mod render;
 mod turns;
+mod views;
 mod windows;
 
 use crate::error::{Code, CodegenError};
@@ -579,6 +581,7 @@ fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &m
     if found.is_empty() {
         reverse_paths(m, homes, graphs, &mut found);
         conflicts(m, homes, graphs, report, &mut found);
+        views::check(m, graphs, report, &mut found);
     }
     for (code, op, message) in found {
         m.error(code, op, message);
