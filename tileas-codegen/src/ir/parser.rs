@@ -50,8 +50,6 @@ impl Default for ParseLimits {
 
 /// Depth no setting exceeds: the parser's attribute values, the printer and walks recurse once per level.
 const DEEPEST: usize = 256;
-/// Rank no type exceeds.
-const MAX_RANK: usize = 16;
 /// Elements no tile exceeds, so that sizes in bits fit 64 bits.
 const MAX_ELEMENTS: u64 = 1 << 48;
 /// Entries of one dictionary; keys are looked up linearly.

@@ -3,7 +3,8 @@
 //! In: any [`Function`] the API can build. Out: a list of errors, empty for legal IR, in program order; or a
 //! [`Verified`] reference, which only this module can make. Structure (segments, attributes, regions, terminators,
 //! visibility of values) follows from the operation table; `typing` has the typing rules and shapes, `memory`
-//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents.
+//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents. `strangers` comes first: entities
+//! that are not of the function.
 //!
 //! Guarantee: total (no panic, bounded recursion), every violation is reported once, each with its op's location and
 //! both sides of a disagreement. Cost: linear in ops + operands. Elsewhere: what a target supports (place, lower),
@@ -11,6 +12,7 @@
 
 mod control;
 mod memory;
+mod strangers;
 mod typing;
 
 #[cfg(test)]
@@ -21,7 +23,7 @@ use super::entities::{Block, Op, Sym, Type, Value};
 use super::function::Function;
 use super::module::Module;
 use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
-use super::types::{Dim, Scalar, Shape, TypeData};
+use super::types::{Dim, MAX_RANK, Scalar, Shape, TypeData};
 use crate::error::{Code, CodegenError, Loc};
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
@@ -83,6 +85,11 @@ pub fn verify_function(func: &Function) -> Vec<CodegenError> {
 
 /// All violations of a function.
 pub fn verify_function_with(func: &Function, limits: &Limits) -> Vec<CodegenError> {
+    let strangers = strangers::find(func);
+    if !strangers.is_empty() {
+        // What an op means cannot be said as long as it is not known what it names.
+        return strangers;
+    }
     let mut c =
         Checker { func, limits, errors: Vec::new(), visible: EntitySet::with_capacity(func.num_values()) };
     c.block(func.entry(), None, 0);
@@ -361,6 +368,7 @@ impl<'f> Checker<'f> {
     fn value_type(&mut self, v: Value, def: Option<Op>, loc: Loc) {
         let func = self.func;
         let data = self.data(v);
+        let rank = data.rank();
         let mut report = |code: Code, text: String| {
             let who = match def {
                 Some(op) => func.opcode(op).name().to_string(),
@@ -369,6 +377,9 @@ impl<'f> Checker<'f> {
             self.errors.push(CodegenError::new(code, loc, format!("{who}: {text}")));
         };
         match data {
+            _ if rank > MAX_RANK => {
+                report(Code::E0211, format!("expected at most {MAX_RANK} dimensions, but got {rank}"));
+            }
             TypeData::Tile { dims, elem, space, layout } => {
                 // The leading extent of a ring buffer counts slots, any number of them.
                 let ring = def.is_some_and(|op| func.opcode(op) == Opcode::AllocTensor);
