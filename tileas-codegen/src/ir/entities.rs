@@ -93,6 +93,7 @@ macro_rules! entity {
             }
 
             /// Who made it.
+            #[allow(dead_code, reason = "regions are reached through their ops")]
             #[inline]
             pub(super) fn maker(self) -> Maker {
                 Maker(self.0 >> BITS)

@@ -397,3 +397,42 @@ impl Liveness {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvvm::{FuncBuilder, RegTy, Special};
+
+    /// Loops one behind the other, each with a counter of its own and one that all use.
+    fn loops(n: usize) -> Function {
+        let mut f = Function::kernel("k");
+        let mut b = FuncBuilder::new(&mut f);
+        let all = b.special(Special::TidX);
+        for _ in 0..n {
+            let (head, done) = (b.block(), b.block());
+            let i = b.imm(RegTy::B32, 0);
+            b.place(head);
+            b.add_u32_to(i, i, 1);
+            let again = b.setp_ne_u32(i, all);
+            b.br_if(again, false, head, done);
+            b.place(done);
+        }
+        b.st_shared_b32((all, 0), all);
+        b.ret();
+        f
+    }
+
+    #[test]
+    fn sets_take_what_lives_not_what_there_is() {
+        let n = 2000;
+        let f = loops(n);
+        let l = Liveness::compute(&f);
+        assert_eq!(l.exposed.len(), n + 1);
+        assert!(l.live_in.iter().all(|set| set.len() <= 2), "a word with each of the two registers");
+        let (first, second) = (f.layout()[1], f.layout()[2]);
+        assert_eq!((l.live_in(first).count(), l.live_out(first).count()), (2, 2));
+        assert_eq!((l.live_in(second).count(), l.live_out(second).count()), (1, 2));
+        assert!(l.live_out(first).all(|r| l.is_live_out(first, r)));
+        assert!(l.live_in(first).zip(l.live_in(first).skip(1)).all(|(a, b)| a < b), "in register order");
+    }
+}

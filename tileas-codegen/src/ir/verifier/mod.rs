@@ -56,6 +56,9 @@ impl Default for Limits {
     }
 }
 
+/// Nesting that no limit exceeds: blocks are checked recursively.
+const DEEPEST: usize = 512;
+
 /// Elements a tile must stay below.
 const MAX_TILE_ELEMENTS: u64 = 0x100_0000;
 
@@ -167,8 +170,9 @@ impl<'f> Checker<'f> {
     fn block(&mut self, b: Block, parent: Option<Op>, depth: usize) {
         let func = self.func;
         let loc = parent.map_or(func.loc, |op| func.op_loc(op));
-        if depth > self.limits.max_nesting {
-            let text = format!("regions nest deeper than {}", self.limits.max_nesting);
+        let most = self.limits.max_nesting.min(DEEPEST);
+        if depth > most {
+            let text = format!("regions nest deeper than {most}");
             self.errors.push(CodegenError::new(Code::E0008, loc, text));
             return;
         }
@@ -316,7 +320,11 @@ impl<'f> Checker<'f> {
         for (key, _) in func.inherent(op).iter() {
             let known = def.attrs.iter().any(|a| a.key == key) || keys::SCHEDULE.iter().any(|k| k.0 == key);
             if !known {
-                self.err(op, Code::E0206, format_args!("unknown attribute `{}`", func.symbol(key)));
+                let (wrong, names) = (func.symbol(key), def.attrs.iter().map(|a| func.symbol(a.key)));
+                let text = format!("{}: unknown attribute `{wrong}`", def.name);
+                let error = CodegenError::new(Code::E0206, func.op_loc(op), text);
+                let all = names.chain(keys::SCHEDULE.iter().map(|k| func.symbol(k.0)));
+                self.errors.push(error.did_you_mean(wrong, all));
             }
         }
     }
