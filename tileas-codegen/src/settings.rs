@@ -385,12 +385,18 @@ fn unknown(name: &str) -> CodegenError {
     let list = Settings::list();
     let names: Vec<&str> = list.iter().map(|o| o.name).collect();
     CodegenError::new(Code::E1002, Loc::NONE, format!("unknown option `{name}`"))
+        .did_you_mean(name, names.iter().copied())
         .note(Loc::NONE, format!("options are {}", names.join(", ")))
 }
 
 fn not_allowed(name: &str, value: &str, allowed: Allowed) -> CodegenError {
     let text = format!("option `{name}` cannot be `{value}`; allowed: {allowed}");
-    CodegenError::new(Code::E1003, Loc::NONE, text)
+    let words = match allowed {
+        Allowed::Words(words) => words,
+        Allowed::Flag => &["true", "false"],
+        _ => &[],
+    };
+    CodegenError::new(Code::E1003, Loc::NONE, text).did_you_mean(value, words.iter().copied())
 }
 
 /// Collects options; [`SettingsBuilder::finish`] fixes them.

@@ -22,7 +22,7 @@ use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Module, parse_module_with, print_function, push_number};
+use crate::ir::{Function, Module, parse_module_all, parse_module_with, print_function, push_number};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -231,11 +231,16 @@ impl Context {
     /// # Errors
     /// The first `E00xx` error.
     pub fn parse(&mut self, text: &str, settings: &Settings) -> CodegenResult<Module> {
-        parse_module_with(text, &settings.parse_limits()).map_err(|e| match e.code {
-            Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
-            Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
-            _ => e,
-        })
+        parse_module_with(text, &settings.parse_limits()).map_err(with_option)
+    }
+
+    /// As [`Context::parse`], with all errors.
+    ///
+    /// # Errors
+    /// All `E00xx` errors that are no consequences of others, at most 64.
+    pub fn parse_all(&mut self, text: &str, settings: &Settings) -> Result<Module, Errors> {
+        parse_module_all(text, &settings.parse_limits())
+            .map_err(|errors| errors.into_iter().map(with_option).collect())
     }
 
     /// Verifies a module and its scheduling constraints, without a target. Returns the warnings.
@@ -640,6 +645,15 @@ impl Context {
         // Every kernel was verified alone.
         self.emit(Checks::Input, &all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
+    }
+}
+
+/// Names the option behind a limit of the parser.
+fn with_option(e: CodegenError) -> CodegenError {
+    match e.code {
+        Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
+        Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
+        _ => e,
     }
 }
 

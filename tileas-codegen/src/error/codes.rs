@@ -101,6 +101,7 @@ codes! {
     E0225 = "kernel that does not end in return";
     E0226 = "kernel name defined twice";
     E0227 = "memory semantics that this operation cannot have";
+    E0228 = "value, type, attribute or op of another function, or of none";
     // -- E03: scheduling problem and JSON
     E0301 = "malformed schedule document: syntax, type or missing field";
     E0302 = "unknown schema name";
