@@ -13,6 +13,7 @@
 pub mod check;
 mod refine;
 mod stage;
+mod unheeded;
 mod wiring;
 
 pub use stage::{Form, KernelState, Stage, agents_text};
@@ -419,7 +420,9 @@ impl Context {
                         settings,
                         Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
                     );
-                    known.publish(at, found.map_err(one)?);
+                    let found = found.map_err(one)?;
+                    warnings.extend(unheeded::unheeded(func, at, &self.constraints, &found));
+                    known.publish(at, found);
                 }
                 Step::Buffers => {
                     known.get::<ScheduleAnalysis>(at).map_err(one)?;
@@ -437,9 +440,7 @@ impl Context {
                     let analysis = known.get::<ScheduleAnalysis>(at).map_err(one)?;
                     let buffers = known.get::<Buffers>(at).map_err(one)?;
                     warnings.extend(truncated(at, analysis, settings));
-                    if settings.verify_passes {
-                        legalize(at, plan, analysis, buffers, isa)?;
-                    }
+                    legalize(at, plan, analysis, buffers, isa)?;
                     let scratch = &mut self.materialize;
                     let made = wiring::materialize(at, plan, analysis, buffers, settings, scratch);
                     let made = made.map_err(one)?;

@@ -165,11 +165,10 @@ pub struct FailureReport {
 impl FailureReport {
     /// The report as lines of text.
     pub fn lines(&self, p: &Problem) -> Vec<String> {
-        let mut lines = vec![format!("candidate II {}", self.ii)];
         let Some(node) = self.node else {
-            lines.push("no candidate: the cap is below the lower bounds".to_owned());
-            return lines;
+            return vec![format!("no candidate: {} is below the lower bounds", self.ii)];
         };
+        let mut lines = vec![format!("candidate II {}", self.ii)];
         let mut asks = String::new();
         for u in p.uses(node) {
             let slot = &p.slots()[u.slot];

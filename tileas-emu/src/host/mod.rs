@@ -325,9 +325,13 @@ fn scalar(
     let Some(value) = value else { return fail(&format!("nothing is called {of}")) };
     let bits: u32 = ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32);
     let bytes = (bits.div_ceil(8) as usize).clamp(1, 8);
-    let raw = match (value, ty) {
-        (v, "f32") => u64::from((number(v) as f32).to_bits()),
-        (v, "f64") => number(v).to_bits(),
+    let float = data::Elem::by_name(ty).filter(|e| matches!(e, data::Elem::Float(_)));
+    let raw = match (value, float) {
+        (v, Some(elem)) => elem.encode(number(v)),
+        // Both readings of the bit pattern are accepted.
+        (HostScalar::Int(v), _) if bits < 64 && !(-(1i64 << (bits - 1))..1i64 << bits).contains(&v) => {
+            return fail(&format!("{v} does not fit into {ty}"));
+        }
         (HostScalar::Int(v), _) => v as u64,
         (HostScalar::Float(_), _) => return fail(&format!("a float for a parameter of type {ty}")),
     };
