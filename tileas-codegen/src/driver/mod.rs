@@ -23,7 +23,7 @@ use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Module, parse_module_with, print_function, push_number};
+use crate::ir::{Function, Module, Opcode, keys, parse_module_with, print_function, push_number};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -506,7 +506,7 @@ impl Context {
                         info = done.functions.into_iter().next();
                         continue;
                     }
-                    self.registers(code, isa, settings, warnings);
+                    self.registers(code, materialized, isa, settings, warnings);
                     (counted, noted) = (true, false);
                 }
                 (Step::Ptx, Some(code)) => {
@@ -565,6 +565,7 @@ impl Context {
     fn registers(
         &mut self,
         lowered: &mut Lowered,
+        materialized: &Function,
         isa: &dyn TargetIsa,
         settings: &Settings,
         warnings: &mut Errors,
@@ -579,7 +580,10 @@ impl Context {
             let bytes = machine.limits.smem_bytes.saturating_sub(at);
             options.shared = sym.map(|(sym, _)| SharedRoom { sym, at, bytes, threads });
             for report in self.allocator.run(func, &options) {
-                warnings.extend(report.warning(func));
+                warnings.extend(report.warning(func).map(|w| match overlaps(materialized, &report.name) {
+                    true => w.note(Loc::NONE, OVERLAPS),
+                    false => w,
+                }));
                 if let Some(Ok(stats)) = report.outcome
                     && stats.shared_bytes > 0
                 {
@@ -642,6 +646,21 @@ impl Context {
         self.emit(Checks::Input, &all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
+}
+
+/// What an agent over its budget is told that has several stages of a loop under way.
+const OVERLAPS: &str =
+    "its loop has several stages under way, whose values live at the same time: `max-stages` allows fewer";
+
+/// Whether an agent of a materialised kernel, by its name in the code, runs several stages of a loop at a time.
+fn overlaps(func: &Function, agent: &str) -> bool {
+    let number = agent.strip_prefix("AGENT").and_then(|n| n.parse().ok());
+    let switch = func.block_ops(func.entry()).find(|&o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+    let mut found = false;
+    if let Some(body) = switch.zip(number).and_then(|(switch, n)| func.op_block_at(switch, n)) {
+        func.walk(body, &mut |op| found |= func.discardable(op).get(keys::SKEW).is_some());
+    }
+    found
 }
 
 /// Warnings about loops whose refinement the round limit ended.

@@ -166,7 +166,7 @@ impl FailureReport {
     /// The report as lines of text.
     pub fn lines(&self, p: &Problem) -> Vec<String> {
         let Some(node) = self.node else {
-            return vec![format!("no candidate: {} is below the lower bounds", self.ii)];
+            return vec![format!("no candidate: the cap is below the lower bounds, it is {}", self.ii)];
         };
         let mut lines = vec![format!("candidate II {}", self.ii)];
         let mut asks = String::new();
