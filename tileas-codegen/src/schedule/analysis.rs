@@ -68,7 +68,7 @@ pub struct Stats {
     /// Steps of searches: seats the arms looked at, local and exact search, fewer stages, shorter lives. Those of loops
     /// above 64 ops count more, since they take longer.
     pub steps: u64,
-    /// The budget of the function allowed fewer steps than the loop's own, and the interval is not proven.
+    /// The budget of the function allowed fewer steps than the loop's own, they did not suffice, and the interval is not proven.
     pub curtailed: bool,
     /// The strategy that found the schedule.
     pub rung: Option<Rung>,

@@ -166,7 +166,8 @@ impl Scheduler {
         out.stats.rung = self.cost.rung;
         // What is proven to be shortest needs no more steps.
         let least = out.bounds.max().max(self.cost.proven);
-        out.stats.curtailed = self.cost.limited && self.cost.used_steps() > 0 && found != Some(least);
+        let tried = cap >= out.bounds.max();
+        out.stats.curtailed = tried && self.cost.cut_short(options) && found != Some(least);
         out.status.budget_exceeded = self.cost.out_of_steps && found != Some(least);
         if out.status.budget_exceeded {
             let text =

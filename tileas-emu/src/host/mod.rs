@@ -391,6 +391,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn narrow_scalars_have_their_bytes() {
+        let bytes = |ty: &str, value| {
+            let json = format!(
+                r#"{{"kernel": "k", "block": [32], "grid": ["1"], "params": [{{"name": "x", "kind": "scalar", "type": "{ty}"}}]}}"#
+            );
+            let mut host = Host::default();
+            host.scalars.insert("x".into(), value);
+            prepare(&read_launch(&json).unwrap()[0], &host, None).map(|p| p.args[0].1.clone())
+        };
+        let is = |ty, value, want: &[u8]| assert_eq!(bytes(ty, value), Ok(HostArg::Bytes(want.to_vec())), "{ty}");
+        is("i16", HostScalar::Int(-3), &[0xfd, 0xff]);
+        is("i16", HostScalar::Int(65535), &[0xff, 0xff]);
+        is("i8", HostScalar::Int(-128), &[0x80]);
+        is("i1", HostScalar::Int(1), &[1]);
+        is("f16", HostScalar::Float(0.5), &[0, 0x38]);
+        is("bf16", HostScalar::Int(-2), &[0, 0xc0]);
+        for (ty, value) in [("i16", 65536), ("i16", -32769), ("i8", 256), ("i1", 2)] {
+            assert!(bytes(ty, HostScalar::Int(value)).unwrap_err().contains("does not fit"), "{ty} {value}");
+        }
+        assert!(bytes("i16", HostScalar::Float(0.5)).is_err());
+    }
+
+    #[test]
     fn a_document_becomes_arguments() {
         let json = r#"{"kernels": [{"kernel": "k", "block": [128, 1, 1], "grid": ["ceildiv(a.d0, 64)", "1", "1"],
             "dynamic_smem": 4096, "params": [
