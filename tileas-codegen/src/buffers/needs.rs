@@ -145,23 +145,12 @@ pub fn runs(func: &Function, plan: &AgentPlan, agent: Agent, op: Op) -> bool {
 /// The items of the source's block that rest on what it makes, directly or through cloned ops.
 fn users_of(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, source: Op) -> Vec<Op> {
     let Some(block) = func.op_block(source) else { return Vec::new() };
-    let after = func.block_ops(block).skip_while(|&op| op != source).skip(1);
-    resting_on(func, plan, needs, agent, func.results(source), after).0
-}
-
-/// The items among ops of one block that rest on values, directly or through cloned ops; and all those values.
-pub fn resting_on(
-    func: &Function,
-    plan: &AgentPlan,
-    needs: &Needs,
-    agent: Agent,
-    values: &[Value],
-    ops: impl Iterator<Item = Op>,
-) -> (Vec<Op>, EntitySet<Value>) {
     let mut from: EntitySet<Value> = EntitySet::new();
-    from.extend(values.iter().copied());
+    func.results(source).iter().for_each(|&v| {
+        from.insert(v);
+    });
     let mut users = Vec::new();
-    for op in ops {
+    for op in func.block_ops(block).skip_while(|&op| op != source).skip(1) {
         let mut uses = false;
         for_each_use(func, op, &mut |v| uses |= from.contains(v));
         if !uses {
@@ -170,10 +159,12 @@ pub fn resting_on(
         if is_item(func, plan, needs, agent, op) {
             users.push(op);
         } else if needs.ops.contains(op) || is_name(func, op) {
-            from.extend(func.results(op).iter().copied());
+            func.results(op).iter().for_each(|&v| {
+                from.insert(v);
+            });
         }
     }
-    (users, from)
+    users
 }
 
 impl Walk<'_> {

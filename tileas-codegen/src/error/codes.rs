@@ -128,6 +128,7 @@ codes! {
     W0404 = "constraint refinement ended by its round limit";
     W0405 = "step budget of the schedule search spent";
     W0406 = "loops run one iteration after the other: pipelined their agents would wait for each other";
+    W0407 = "constraint without effect";
     // -- E05: agents and placement
     E0501 = "the kernel is already placed or materialised";
     E0502 = "the target has no matrix instruction for a dot";

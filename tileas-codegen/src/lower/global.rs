@@ -110,8 +110,7 @@ impl Lower<'_> {
         let thread = self.thread_flat(&l);
         let mut base: SmallVec<[Operand; 4]> = SmallVec::new();
         for d in 0..rank {
-            let c = self.coordinate(op, coords[d])?;
-            let origin = self.b.fold_mul(c, dims[d]);
+            let origin = self.first_element(op, coords[d], dims[d])?;
             let t = if dims[d] == 1 {
                 Operand::Imm(0)
             } else {
@@ -199,6 +198,7 @@ impl Lower<'_> {
     fn left(&mut self, size: Operand, index: Operand) -> Operand {
         match (size, index) {
             (s, Operand::Imm(0)) => s,
+            (_, Operand::Imm(i)) if i < 0 => Operand::Imm(0),
             (Operand::Imm(s), Operand::Imm(i)) => Operand::Imm((s - i).max(0)),
             (s, i) => {
                 let i = self.b.as_reg(RegTy::B32, i);
@@ -245,8 +245,7 @@ impl Lower<'_> {
         let over = self.b.as_reg(RegTy::B32, over);
         let divides = self.b.setp_eq_u32(over, 0);
         let Some(&last) = self.f.named_segment(op, "coords").last() else { return Ok(Rest::None) };
-        let coord = self.coordinate(op, last)?;
-        let origin = self.b.fold_mul(coord, inner as i64);
+        let origin = self.first_element(op, last, inner as u32)?;
         let end = self.b.fold_add(origin, inner as i64 - 1);
         let end = self.b.as_reg(RegTy::B32, end);
         let inside = self.b.setp_lt_u32(end, size);

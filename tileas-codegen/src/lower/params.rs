@@ -114,7 +114,8 @@ fn scalar_kind(s: Scalar) -> ParamKind {
     match s {
         Scalar::F32 | Scalar::TF32 => ParamKind::F32,
         Scalar::I64 | Scalar::F64 => ParamKind::U64,
-        Scalar::F16 | Scalar::BF16 => ParamKind::B16,
+        Scalar::I16 | Scalar::F16 | Scalar::BF16 => ParamKind::B16,
+        Scalar::I1 | Scalar::I8 => ParamKind::B8,
         _ => ParamKind::U32,
     }
 }
