@@ -113,6 +113,7 @@ fn update(b: &Build<'_>, op: &str, ty: &str) -> R<Update> {
 
 fn atom(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
+    b.polls();
     let red = b.inst.opcode.starts_with("red");
     let mods: Vec<&str> = b.inst.opcode.split('.').collect();
     let ty = mods.last().copied().unwrap_or("");
@@ -192,6 +193,15 @@ fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32, lane: usize) -> X<()>
 pub const ROWS: &[Row] = &[
     row(
         "atom.{relaxed,acquire,release,acq_rel}?.{cta,cluster,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        atom,
+    ),
+    // The order of modifiers that assemblers take too.
+    row(
+        "atom.{global,shared,shared::cta}.{cta,cluster,gpu,sys}?.{relaxed,acquire,release,acq_rel}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        atom,
+    ),
+    row(
+        "red.{global,shared,shared::cta}.{cta,cluster,gpu,sys}?.{relaxed,release,acq_rel}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
     row(

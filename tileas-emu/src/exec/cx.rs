@@ -62,6 +62,8 @@ pub struct Warp {
     pub local_taint: Vec<bool>,
     /// Outstanding tcgen05.ld and .st.
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
+    /// cp.async groups committed, by lane.
+    pub copy_groups: [u32; 32],
     /// wgmma state.
     pub wgmma: crate::async_ops::wgmma::Pipe,
     /// Phase of the `bar.red` the warp has arrived at.

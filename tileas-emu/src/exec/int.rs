@@ -576,9 +576,6 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
             }))
         }
         (d, x) => {
-            if b.symbol(1).is_some_and(|s| s.space == crate::parse::ast::Space::Param) {
-                return Err(b.error("P012", "the address of a parameter is taken with cvta.param"));
-            }
             let x = b.source(x, n)?;
             let d = b.dest(d, n)?;
             let k = n.div_ceil(4) as Col;
