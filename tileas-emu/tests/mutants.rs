@@ -272,6 +272,7 @@ const EPILOGUE: &[Quiet] = &[
 ];
 
 const SUM: &[Quiet] = &[
+    (105, "drop", JOINED),
     (213, "drop", JOINED),
     (241, "later", ISSUER),
     (246, "later", AGAIN),

@@ -52,6 +52,8 @@ pub struct Warp {
     pub any_busy: bool,
     /// Diverged parts; never empty while the warp lives.
     pub frags: Vec<Frag>,
+    /// Lanes whose carry flag (`CC.CF`) is set, and lanes that have written it.
+    pub carry: (u32, u32),
     /// Lanes that have not exited.
     pub live: u32,
     /// Local memory, lane after lane.

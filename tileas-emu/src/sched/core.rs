@@ -502,7 +502,7 @@ impl Stepper<'_> {
         let mut mask = w.frags[*f].mask;
         if inst.polls && self.apart.0 != 0 && mask.count_ones() > 1 && w.frags.len() < APART {
             let away = mask & self.apart.1.bits() as u32;
-            if away != mask && self.apart.1.chance(self.apart.0) {
+            if away != 0 && away != mask && self.apart.1.chance(self.apart.0) {
                 split(w, *f, away, pc);
                 mask &= !away;
             }
