@@ -69,6 +69,10 @@ pub struct Args {
     /// Look for races, missing fences and undefined reads
     #[arg(long, value_enum, default_value_t = Switch::On)]
     detectors: Switch,
+    /// Let aligned instructions wait for lanes of their warp that a branch has sent elsewhere. PTX promises nothing of the
+    /// kind, but compilers rely on the assembler to bring the lanes together; without this it is a fault
+    #[arg(long)]
+    reconverge: bool,
     /// Compare with the source, executed in program order; `.tileas` only
     #[arg(long)]
     check: bool,
@@ -265,6 +269,7 @@ fn options(args: &Args, mode: Mode) -> RunOptions {
     RunOptions {
         mode,
         detectors: detectors(args),
+        gather_aligned: args.reconverge,
         max_steps: args.max_steps,
         resident: args.resident,
         ..RunOptions::default()
