@@ -312,6 +312,23 @@ impl Reads {
     }
 }
 
+/// The ops of a node: several in a fused set.
+fn members<'a>(
+    ops: &'a PrimaryMap<Node, Op>,
+    fused: &'a [(Node, Op)],
+    node: Node,
+) -> impl Iterator<Item = Op> + 'a {
+    std::iter::once(ops[node]).chain(fused.iter().filter(move |f| f.0 == node).map(|f| f.1))
+}
+
+/// All ops of the nodes; those of a fused set stand where its first one does.
+fn seats<'a>(
+    ops: &'a PrimaryMap<Node, Op>,
+    fused: &'a [(Node, Op)],
+) -> impl Iterator<Item = (Node, Op)> + 'a {
+    ops.keys().flat_map(move |n| members(ops, fused, n).map(move |op| (n, op)))
+}
+
 /// Builds problems; its memory serves all loops of a function.
 struct Builder<'a> {
     func: &'a Function,
@@ -463,8 +480,7 @@ impl<'a> Builder<'a> {
 
     /// The ops of a node: several in a fused set.
     fn ops_of(&self, node: Node) -> impl Iterator<Item = Op> + '_ {
-        let rest = self.memory.fused.iter().filter(move |f| f.0 == node).map(|f| f.1);
-        std::iter::once(self.ops[node]).chain(rest)
+        members(&self.ops, &self.memory.fused, node)
     }
 
     /// Marks what depends on a node, so that tracing does not wander through index math.
@@ -562,8 +578,8 @@ impl<'a> Builder<'a> {
 
     fn web_edges(&mut self, body: Block) {
         let mut events = std::mem::take(&mut self.memory.events);
-        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.memory.fused.iter().copied());
-        for (node, op) in seats {
+        let (ops, fused) = (&self.ops, &self.memory.fused);
+        for (node, op) in seats(ops, fused) {
             for_each_nested(self.func, op, &mut |inner| {
                 self.webs.events(self.func, inner, node, &mut events)
             });
@@ -583,8 +599,7 @@ impl<'a> Builder<'a> {
     fn memory_edges(&mut self) {
         let func = self.func;
         let mut events = std::mem::take(&mut self.memory.events);
-        let seats = self.ops.iter().map(|(n, &op)| (n, op)).chain(self.memory.fused.iter().copied());
-        for (node, op) in seats {
+        for (node, op) in seats(&self.ops, &self.memory.fused) {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::place::classify::touches(func, inner) {
                     events.push(Event::whole(touch.view, node, !touch.write, touch.write));
