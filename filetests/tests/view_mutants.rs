@@ -22,7 +22,8 @@ use Opcode::{
 };
 
 /// Kinds of mutants of which some do what the kernel does, and why.
-const EQUIVALENT: [(&str, &str); 7] = [
+const EQUIVALENT: [(&str, &str); 8] = [
+    ("bulk groups pending", "a token of the same lane waits for the groups"),
     ("an access before its wait", "another path orders it, or it is the agent's own, or of another view"),
     ("an access behind its signal", "another path orders it, or it is the agent's own, or of another view"),
     ("a signal at once", "another path orders what it stood behind"),
@@ -135,7 +136,11 @@ fn mutants(f: &Function) -> Vec<Mutant> {
     for &access in &touches {
         let before = std::iter::successors(f.prev_op(access), |&op| f.prev_op(op));
         for w in before.take_while(|&op| f.regions(op).is_empty()) {
-            let free = !f.results(w).iter().any(|v| f.operands(access).contains(v));
+            let takes = |o: Op| f.results(o).iter().any(|v| f.operands(access).contains(v));
+            let handed = ops(f, &[Commit])
+                .into_iter()
+                .any(|c| f.results(w).iter().any(|v| f.operands(c).contains(v)) && takes(c));
+            let free = !takes(w) && !handed;
             if [Wait, Acquire].contains(&f.opcode(w)) && free {
                 add(
                     "an access before its wait",
@@ -231,7 +236,7 @@ fn mutants(f: &Function) -> Vec<Mutant> {
                 text(create),
                 Box::new(move |m| {
                     let s = m.intern_symbol("none");
-                    m.set_attr(create, keys::PUBLISH, AttrData::Call(s, Default::default()));
+                    m.set_attr(create, keys::PUBLISH, AttrData::Name(s));
                 }),
             );
         }
@@ -239,9 +244,10 @@ fn mutants(f: &Function) -> Vec<Mutant> {
             .into_iter()
             .filter(|&op| pipe(f, op) == Some(create))
             .collect();
-        let straight = mine
-            .iter()
-            .all(|&op| f.opcode(op) != Inc || f.op_parent(op).is_some_and(|p| f.opcode(p) != Opcode::For));
+        // Iterators that regions hand on would leave holes.
+        let made: Vec<Value> = mine.iter().flat_map(|&op| f.results(op)).copied().collect();
+        let uses = |op: &Op| f.operands(*op).iter().any(|v| made.contains(v));
+        let straight = f.all_ops().iter().filter(|&op| uses(op)).all(|op| mine.contains(op));
         if f.operands(create).is_empty() && straight {
             add(
                 "a lost token",
