@@ -122,6 +122,12 @@ impl RunCase {
         Ok(case)
     }
 
+    /// The case with other seeds.
+    #[must_use]
+    pub fn with_seeds(&self, seeds: &[u64]) -> RunCase {
+        RunCase { seeds: Some(seeds.to_vec()), ..self.clone() }
+    }
+
     /// Whether something has a tolerance.
     fn is_approximate(&self) -> bool {
         let all = self.expect.iter().map(|e| e.tol.as_ref()).chain([self.tol.as_ref()]);

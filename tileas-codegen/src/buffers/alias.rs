@@ -4,6 +4,7 @@
 //! answers: [`Touched::apart`] (in one execution of a block) and [`Touched::apart_over`] (in different iterations of a
 //! loop). "Not apart" means not proven. Views that are different parameters do not alias. Cost: terms × dimensions.
 
+use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef, keys};
 use crate::place::classify::touches;
 use crate::place::roll::is_slice_loop;
@@ -152,7 +153,7 @@ impl Touched {
         };
         let step = func.named_operand(l, "step").and_then(|v| func.constant_value(v));
         let (Some(&iv), Some(step)) = (func.block_params(body).first(), step) else { return false };
-        let fixed = |form: &Linear| form.terms.iter().all(|t| t.0 == iv || !defined_in(func, body, t.0));
+        let fixed = |form: &Linear| form.terms.iter().all(|t| t.0 == iv || !varies_in(func, body, t.0, 16));
         self.pairs(other).any(|(x, y)| {
             let gap = x.0.clone().plus(&y.0, -1);
             let stride = x.0.factor(iv).saturating_mul(step as i64);
@@ -166,7 +167,7 @@ impl Touched {
 
     /// Whether the elements are the same in every iteration of the loop with that body.
     pub fn fixed_in(&self, func: &Function, body: Block) -> bool {
-        self.range.iter().flat_map(|r| &r.0.terms).all(|t| !defined_in(func, body, t.0))
+        self.range.iter().flat_map(|r| &r.0.terms).all(|t| !varies_in(func, body, t.0, 16))
     }
 
     fn pairs<'a>(
@@ -185,6 +186,19 @@ fn index_range(func: &Function, v: Value) -> Option<(i64, i64)> {
     let (lower, upper, step) = (bound("lower")?, bound("upper")?, bound("step")?);
     let trips = upper.saturating_sub(lower).max(1).saturating_add(step - 1).checked_div(step)?;
     (step > 0).then(|| (lower, lower.saturating_add((trips - 1).saturating_mul(step))))
+}
+
+/// Whether a value may differ from one execution of a loop body to the next: it is made there, and not only from what
+/// stays as it is.
+fn varies_in(func: &Function, body: Block, v: Value, fuel: u32) -> bool {
+    if !defined_in(func, body, v) {
+        return false;
+    }
+    let pure = |op: &Op| func.opcode(*op).has(Traits::PURE) && func.regions(*op).is_empty();
+    func.defining_op(v)
+        .filter(pure)
+        .filter(|_| fuel > 0)
+        .is_none_or(|op| func.operands(op).iter().any(|&x| varies_in(func, body, x, fuel - 1)))
 }
 
 /// Whether a value is defined in a block or below it.

@@ -15,10 +15,11 @@
 //! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
 
 use super::graph::{Graph, stores_complete};
-use super::linear::{Canon, Form, local_of, note};
+use super::linear::{Canon, Form, Lin, local_of, note};
 use super::model::{Engine, Model, What, view_of};
 use super::{Code, SyncReport};
-use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Function, LinearLayout, Op, Opcode, Value, ValueDef, keys};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -110,13 +111,18 @@ fn tile(func: &Function, op: Op) -> Option<Value> {
     func.named_operand(op, "desc").or_else(stored).or_else(|| func.result(op))
 }
 
+/// Elements along a dimension.
+fn extent(func: &Function, op: Op, d: usize) -> i64 {
+    let dims = tile(func, op).and_then(|v| func.value_data(v).dims());
+    dims.and_then(|dims| dims.get(d)).map_or(1, |&n| i64::from(n))
+}
+
 fn range(func: &Function, canon: &mut Canon, op: Op) -> SmallVec<[Option<(Form, i64)>; 4]> {
-    let dims = tile(func, op).and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
     let local = local_of(func, op);
     let coords = func.named_segment(op, "coords").iter().enumerate();
     coords
         .map(|(d, &c)| {
-            let extent = dims.get(d).map_or(1, |&n| i64::from(n));
+            let extent = extent(func, op, d);
             let origin = Form::default().plus(&canon.form(func, c, local)?, extent);
             Some((origin, extent))
         })
@@ -274,18 +280,11 @@ impl Pairs<'_, '_> {
             form.terms().iter().all(|t| s.origins[t.0 as usize].0 == Some(index) || !s.varies(t.0, l))
         };
         let mut apart = false;
-        let (mut still, mut common) = (true, true);
         for (p, q) in a.range.iter().zip(&b.range) {
-            let (Some((p, wide)), Some((q, broad))) = (p, q) else {
-                (still, common) = (false, false);
-                continue;
-            };
-            let gap = p.clone().plus(q, -1);
-            let constant = gap.as_constant();
+            let (Some((p, wide)), Some((q, broad))) = (p, q) else { continue };
+            let constant = p.clone().plus(q, -1).as_constant();
             let stride = p.terms().iter().find(|t| self.origins[t.0 as usize].0 == Some(index));
             let stride = stride.map_or(0, |t| t.1);
-            still &= fixed(self, p) && stride == 0;
-            common &= constant.is_some_and(|g| g < *broad && -g < *wide);
             apart |= fixed(self, p)
                 && fixed(self, q)
                 && constant.is_some_and(|g| {
@@ -294,7 +293,7 @@ impl Pairs<'_, '_> {
                 });
         }
         let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
-        !apart && (!lane || still && common)
+        !apart && (!lane || meet_again(func, a.op, b.op, l))
     }
 
     /// Whether a number may change from one iteration of a loop to the next.
@@ -354,4 +353,34 @@ impl Pairs<'_, '_> {
             Engine::Mma => false,
         }
     }
+}
+
+/// Whether two stores certainly have an element in common, in whatever turns of a loop.
+fn meet_again(func: &Function, a: Op, b: Op, l: Op) -> bool {
+    let coords = func.named_segment(a, "coords").iter().zip(func.named_segment(b, "coords"));
+    coords.enumerate().all(|(d, (&v, &w))| {
+        let (wide, broad) = (extent(func, a, d), extent(func, b, d));
+        let (x, y) = (Lin::of(func, v), Lin::of(func, w));
+        let gap = Lin::default().plus(&x, wide).plus(&y, -broad);
+        x.terms.iter().all(|t| stays(func, t.0, l, 16))
+            && gap.as_constant().is_some_and(|g| g < broad && -g < wide)
+    })
+}
+
+/// Whether a value is the same in all turns of a loop.
+fn stays(func: &Function, v: Value, l: Op, fuel: u32) -> bool {
+    let made = match func.value_def(v) {
+        ValueDef::Result(op, _) => Some(op),
+        ValueDef::Param(b, _) => func.block_parent(b),
+    };
+    let own = matches!(func.value_def(v), ValueDef::Param(..)) && made == Some(l);
+    let above = std::iter::successors(made, |&op| func.op_parent(op)).skip(1).any(|op| op == l);
+    if !own && !above {
+        return true;
+    }
+    let pure = |op: &Op| func.opcode(*op).has(Traits::PURE) && func.regions(*op).is_empty();
+    func.defining_op(v)
+        .filter(pure)
+        .filter(|_| fuel > 0)
+        .is_some_and(|op| func.operands(op).iter().all(|&x| stays(func, x, l, fuel - 1)))
 }
