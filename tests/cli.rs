@@ -94,6 +94,8 @@ fn schedules_of_kernels_and_graphs() {
         assert_eq!(regions[0][key], again[0][key], "{key}");
     }
     assert!(tileas(&["schedule", GEMM, "--format", "gantt"], b"").1.contains("one column ="));
+    let far = tileas(&["schedule", GEMM, "--format", "gantt", "--iterations", "4000000000"], b"");
+    assert!(far.0 == 0 && far.1.contains("one column ="), "{}", far.2);
     assert!(tileas(&["schedule", GEMM, "--format", "svg"], b"").1.starts_with("<svg "));
     assert!(tileas(&["schedule", GEMM, "--format", "html"], b"").1.starts_with("<!doctype html>"));
     let (status, trace, _) =

@@ -419,34 +419,22 @@ fn depth_and_size_overflow_nothing() {
     assert!(print_function(&f).contains("..."));
 }
 
-/// Copies of one view each.
-fn many_views(n: usize) -> Module {
-    let mut func = Function::new("views");
-    let mut b = FunctionBuilder::new(&mut func);
-    let (view, tile) = (b.view_type(&[Dim::Dynamic], Scalar::F32), b.tile_type(&[128], Scalar::F32));
-    let i = b.program_id(0);
-    for _ in 0..n {
-        let x = b.param(view);
-        let t = b.tiled_load(x, &[i], tile);
-        b.tiled_store(t, x, &[i]);
-    }
-    b.ret();
-    Module { functions: vec![func], ..Module::new() }
-}
-
 #[test]
 fn parameters_have_limited_space() {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
-    let mut context = Context::new();
-    // A pointer and an extent, aligned to eight bytes; there are 32 764, and behind the last extent nothing is aligned.
-    for (views, fits) in [(2047, true), (2048, true), (2049, false), (3000, false)] {
-        match context.compile(&many_views(views), &*isa, &Settings::default()) {
-            Ok(_) => assert!(fits, "{views} views"),
-            Err(errors) => {
-                assert!(!fits, "{views} views: {errors:?}");
-                assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0804]);
-                assert!(errors[0].message.contains(&format!("{views} views")), "{errors:?}");
-            }
-        }
-    }
+    // There are 32 764 bytes.
+    let kernel = |wide: usize| {
+        let mut func = Function::new("wide");
+        let mut b = FunctionBuilder::new(&mut func);
+        let (i64_ty, i32_ty) = (b.scalar_type(Scalar::I64), b.scalar_type(Scalar::I32));
+        (0..wide).for_each(|_| _ = b.param(i64_ty));
+        b.param(i32_ty);
+        b.ret();
+        Module { functions: vec![func], ..Module::new() }
+    };
+    let compile = |wide| Context::new().compile(&kernel(wide), &*isa, &Settings::default());
+    assert!(compile(4095).is_ok());
+    let errors = compile(4096).expect_err("too many");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0804]);
+    assert!(errors[0].message.contains("4097 kernel parameters") && errors[0].message.contains("32772 bytes"));
 }
