@@ -6,8 +6,8 @@ use arbtest::arbitrary::{Result, Unstructured};
 use tileas_codegen::ir::builder::{Agent, OpenFor};
 use tileas_codegen::ir::types::MAX_RANK;
 use tileas_codegen::ir::{
-    Attr, AttrData, Block, Dim, Function, FunctionBuilder, Layout, Module, Op, Opcode, Scalar, Space, Sym, Type,
-    TypeData, Value, keys, print_function, verify_function,
+    Attr, AttrData, Block, Dim, Function, FunctionBuilder, Layout, Module, Op, Opcode, Scalar, Space, Sym,
+    Type, TypeData, Value, keys, print_function, verify_function,
 };
 use tileas_codegen::{Code, Context, Loc, Settings};
 
@@ -198,8 +198,10 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
             // Questions about anything.
             let (op, value) = (op.unwrap_or(Op::from_u32(3)), value.unwrap_or(Value::from_u32(4)));
             let f = &*b.func;
-            let _ = (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
-            let _ = (f.op_parent(op), f.next_op(op), f.prev_op(op), f.inherent(op), f.attr_ints(op, keys::BOX));
+            let _ =
+                (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
+            let _ =
+                (f.op_parent(op), f.next_op(op), f.prev_op(op), f.inherent(op), f.attr_ints(op, keys::BOX));
             let _ = (f.value_data(value).to_string(), f.value_def(value), f.value_name(value), f.stamp());
             let _ = (f.constant_value(value), f.type_data(ty.unwrap_or(Type::from_u32(1))).num_bytes());
             block.into_iter().for_each(|at| f.walk(at, &mut |_| ()));
@@ -436,5 +438,7 @@ fn parameters_have_limited_space() {
     assert!(compile(4095).is_ok());
     let errors = compile(4096).expect_err("too many");
     assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0804]);
-    assert!(errors[0].message.contains("4097 kernel parameters") && errors[0].message.contains("32772 bytes"));
+    assert!(
+        errors[0].message.contains("4097 kernel parameters") && errors[0].message.contains("32772 bytes")
+    );
 }
