@@ -94,6 +94,8 @@ fn schedules_of_kernels_and_graphs() {
         assert_eq!(regions[0][key], again[0][key], "{key}");
     }
     assert!(tileas(&["schedule", GEMM, "--format", "gantt"], b"").1.contains("one column ="));
+    let far = tileas(&["schedule", GEMM, "--format", "gantt", "--iterations", "4000000000"], b"");
+    assert!(far.0 == 0 && far.1.contains("one column ="), "{}", far.2);
     assert!(tileas(&["schedule", GEMM, "--format", "svg"], b"").1.starts_with("<svg "));
     assert!(tileas(&["schedule", GEMM, "--format", "html"], b"").1.starts_with("<!doctype html>"));
     let (status, trace, _) =
@@ -209,7 +211,9 @@ fn tables_and_options() {
 #[test]
 fn readers_may_go_away() {
     let text = std::fs::read(GEMM).expect("readable");
-    let run = ["run", "-", "--arg", "a=8x8", "--arg", "b=8x8", "--arg", "bias=8", "--arg", "c=8x8", "--arg", "kt=1"];
+    let run = [
+        "run", "-", "--arg", "a=8x8", "--arg", "b=8x8", "--arg", "bias=8", "--arg", "c=8x8", "--arg", "kt=1",
+    ];
     for args in [&["compile", "-"] as &[&str], &["check", "-"], &["explain", "-"], &run] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tileas"));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -253,7 +257,7 @@ fn misspelt_names_are_guessed() {
         assert!(status == 1 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
     }
     for (set, guess) in
-        [("slice_reg=64", "slice-regs"), ("scheduler=optiml", "optimal"), ("verify-passes=ture", "true")]
+        [("slice_reg=64", "slice-regs"), ("constraint-mode=strct", "strict"), ("verify-passes=ture", "true")]
     {
         let (status, _, stderr) = tileas(&["check", GEMM, "--set", set], b"");
         assert!(status == 2 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
@@ -266,6 +270,7 @@ fn all_errors_of_a_text_are_shown() {
     let text = b"kernel @k(%x: f32) {\n  %a = addd %x, %x\n  %b = addf %a, %x\n  %c = addf %x, %y\n}\n\
                  kernel @l(%x: f33) {\n}\nkernel @m() {\n  return )\n}\n";
     let (status, _, stderr) = tileas(&["check", "-"], text);
-    let codes: Vec<&str> = stderr.lines().filter_map(|l| l.strip_prefix("error[")?.split(']').next()).collect();
+    let codes: Vec<&str> =
+        stderr.lines().filter_map(|l| l.strip_prefix("error[")?.split(']').next()).collect();
     assert_eq!((status, codes), (1, vec!["E0004", "E0005", "E0006", "E0002"]), "{stderr}");
 }

@@ -6,8 +6,8 @@ use arbtest::arbitrary::{Result, Unstructured};
 use tileas_codegen::ir::builder::{Agent, OpenFor};
 use tileas_codegen::ir::types::MAX_RANK;
 use tileas_codegen::ir::{
-    Attr, AttrData, Block, Dim, Function, FunctionBuilder, Layout, Module, Op, Opcode, Scalar, Space, Sym, Type,
-    TypeData, Value, keys, print_function, verify_function,
+    Attr, AttrData, Block, Dim, Function, FunctionBuilder, Layout, Module, Op, Opcode, Scalar, Space, Sym,
+    Type, TypeData, Value, keys, print_function, verify_function,
 };
 use tileas_codegen::{Code, Context, Loc, Settings};
 
@@ -198,8 +198,10 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
             // Questions about anything.
             let (op, value) = (op.unwrap_or(Op::from_u32(3)), value.unwrap_or(Value::from_u32(4)));
             let f = &*b.func;
-            let _ = (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
-            let _ = (f.op_parent(op), f.next_op(op), f.prev_op(op), f.inherent(op), f.attr_ints(op, keys::BOX));
+            let _ =
+                (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
+            let _ =
+                (f.op_parent(op), f.next_op(op), f.prev_op(op), f.inherent(op), f.attr_ints(op, keys::BOX));
             let _ = (f.value_data(value).to_string(), f.value_def(value), f.value_name(value), f.stamp());
             let _ = (f.constant_value(value), f.type_data(ty.unwrap_or(Type::from_u32(1))).num_bytes());
             block.into_iter().for_each(|at| f.walk(at, &mut |_| ()));
@@ -419,34 +421,24 @@ fn depth_and_size_overflow_nothing() {
     assert!(print_function(&f).contains("..."));
 }
 
-/// Copies of one view each.
-fn many_views(n: usize) -> Module {
-    let mut func = Function::new("views");
-    let mut b = FunctionBuilder::new(&mut func);
-    let (view, tile) = (b.view_type(&[Dim::Dynamic], Scalar::F32), b.tile_type(&[128], Scalar::F32));
-    let i = b.program_id(0);
-    for _ in 0..n {
-        let x = b.param(view);
-        let t = b.tiled_load(x, &[i], tile);
-        b.tiled_store(t, x, &[i]);
-    }
-    b.ret();
-    Module { functions: vec![func], ..Module::new() }
-}
-
 #[test]
 fn parameters_have_limited_space() {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
-    let mut context = Context::new();
-    // A pointer and an extent, aligned to eight bytes; there are 32 764, and behind the last extent nothing is aligned.
-    for (views, fits) in [(2047, true), (2048, true), (2049, false), (3000, false)] {
-        match context.compile(&many_views(views), &*isa, &Settings::default()) {
-            Ok(_) => assert!(fits, "{views} views"),
-            Err(errors) => {
-                assert!(!fits, "{views} views: {errors:?}");
-                assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0804]);
-                assert!(errors[0].message.contains(&format!("{views} views")), "{errors:?}");
-            }
-        }
-    }
+    // There are 32 764 bytes.
+    let kernel = |wide: usize| {
+        let mut func = Function::new("wide");
+        let mut b = FunctionBuilder::new(&mut func);
+        let (i64_ty, i32_ty) = (b.scalar_type(Scalar::I64), b.scalar_type(Scalar::I32));
+        (0..wide).for_each(|_| _ = b.param(i64_ty));
+        b.param(i32_ty);
+        b.ret();
+        Module { functions: vec![func], ..Module::new() }
+    };
+    let compile = |wide| Context::new().compile(&kernel(wide), &*isa, &Settings::default());
+    assert!(compile(4095).is_ok());
+    let errors = compile(4096).expect_err("too many");
+    assert_eq!(errors.iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0804]);
+    assert!(
+        errors[0].message.contains("4097 kernel parameters") && errors[0].message.contains("32772 bytes")
+    );
 }

@@ -110,7 +110,8 @@ impl Machine<'_> {
     }
 
     fn set(&mut self, op: Op, n: usize, x: Val) {
-        let source = matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad);
+        let source =
+            matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad);
         let x = match (self.magnitudes, source) {
             (true, true) => map_floats(x, magnitude),
             (true, false) => map_floats(x, f64::abs),

@@ -465,7 +465,11 @@ impl Function {
     #[inline]
     fn counted(&mut self, number: usize) {
         if number >= MOST {
-            self.misused(Code::E1001, Loc::NONE, format!("function has more than {MOST} entities of one kind"));
+            self.misused(
+                Code::E1001,
+                Loc::NONE,
+                format!("function has more than {MOST} entities of one kind"),
+            );
         }
     }
 

@@ -75,7 +75,10 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Modu
         Err(errors) => errors,
     };
     // There is one at least.
-    Err(errors.into_iter().next().unwrap_or_else(|| CodegenError::new(Code::E0002, Loc::NONE, "unreadable text")))
+    Err(errors
+        .into_iter()
+        .next()
+        .unwrap_or_else(|| CodegenError::new(Code::E0002, Loc::NONE, "unreadable text")))
 }
 
 /// Parses a module; all errors that can be told apart from consequences of others, at most 64.

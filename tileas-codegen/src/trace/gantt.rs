@@ -119,7 +119,7 @@ fn ruler(out: &mut String, label: usize, columns: usize, scale: u64, ii: u64) ->
             break;
         }
         let text = (i * ii).to_string();
-        if (at == 0 || at > row.len()) && at + text.len() <= columns {
+        if (row.is_empty() || at > row.len()) && at + text.len() <= columns {
             row.extend(std::iter::repeat_n(' ', at - row.len()));
             row.push_str(&text);
         }

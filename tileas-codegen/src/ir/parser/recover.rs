@@ -14,7 +14,11 @@ impl<'a> Parser<'a, '_> {
             return;
         }
         let last = self.errors.len() + 1 == MOST_ERRORS;
-        self.errors.push(if last { e.note(Loc::NONE, "there may be more errors; reading ends here") } else { e });
+        self.errors.push(if last {
+            e.note(Loc::NONE, "there may be more errors; reading ends here")
+        } else {
+            e
+        });
     }
 
     /// Whether no more errors are looked for.
