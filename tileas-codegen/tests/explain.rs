@@ -7,8 +7,8 @@ use tileas_codegen::explain::{Explanation, explain_graphs, explain_module};
 use tileas_codegen::schedule::explain::{LinkKind, Obstacle, RegionExplanation, Verdict, explain_region};
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::{
-    Limits, NodeDef, PoolUse, Problem, RegionSchedule, RegionSummary, Rung, Rungs, ScheduleOptions, Scheduler,
-    SchedulerChoice, Slot, Use,
+    Limits, NodeDef, PoolUse, Problem, RegionSchedule, RegionSummary, Rung, Rungs, ScheduleOptions,
+    Scheduler, SchedulerChoice, Slot, Use,
 };
 use tileas_codegen::trace::Options;
 use tileas_codegen::{Code, Context, Settings, Stage};

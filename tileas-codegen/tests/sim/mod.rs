@@ -193,6 +193,8 @@ fn pure(f: &Function, op: Op, args: &[Val]) -> Option<Val> {
             Opcode::Mini => a.min(b),
             Opcode::Andi => a & b,
             Opcode::Ori => a | b,
+            // Numbers here have no width.
+            Opcode::Exti | Opcode::Trunci => a,
             Opcode::Cmpi => i64::from(match f.attr_name(op, keys::PREDICATE).expect("predicate") {
                 "eq" => a == b,
                 "ne" => a != b,

@@ -400,7 +400,8 @@ mod tests {
             host.scalars.insert("x".into(), value);
             prepare(&read_launch(&json).unwrap()[0], &host, None).map(|p| p.args[0].1.clone())
         };
-        let is = |ty, value, want: &[u8]| assert_eq!(bytes(ty, value), Ok(HostArg::Bytes(want.to_vec())), "{ty}");
+        let is =
+            |ty, value, want: &[u8]| assert_eq!(bytes(ty, value), Ok(HostArg::Bytes(want.to_vec())), "{ty}");
         is("i16", HostScalar::Int(-3), &[0xfd, 0xff]);
         is("i16", HostScalar::Int(65535), &[0xff, 0xff]);
         is("i8", HostScalar::Int(-128), &[0x80]);
