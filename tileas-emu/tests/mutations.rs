@@ -33,7 +33,13 @@ const BLACKWELL: &[Mutation] = &[
         0,
         &["layout"],
     ),
-    ("stage step of operand B", "shl.b32    %t0, %s, 11; ", "shl.b32    %t0, %s, 10; ", 0, &["race"]),
+    (
+        "stage step of operand B",
+        "shl.b32    %t0, %s, 11; ",
+        "shl.b32    %t0, %s, 10; ",
+        0,
+        &["race", "undefined"],
+    ),
     (
         "accumulator released before it is read",
         "setp.ne.u32 %plast, %c, 3;",

@@ -517,6 +517,9 @@ impl Stepper<'_> {
             if self.cta.det.on.undefined && w.pdefined[p] & mask != mask {
                 return Err(Trap::new("undefined", "the guard predicate holds no value"));
             }
+            if w.any_taint && w.ptaint[p] & mask != 0 {
+                return Err(Trap::new("undefined", "the guard depends on what holds no value"));
+            }
             let v = w.preds[p];
             active &= if negated { !v } else { v };
             if active == 0 {
@@ -722,13 +725,6 @@ impl Stepper<'_> {
     /// on (collective ones to all lanes), where others could see it, it is a fault.
     fn taint(&self, w: &Warp, active: u32, pc: u32) -> X<u32> {
         let inst = &self.kernel.code[pc as usize];
-        if let Some((p, _)) = inst.guard
-            && w.ptaint[usize::from(p)]
-                & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a })
-                != 0
-        {
-            return Err(Trap::new("undefined", "the guard depends on what holds no value"));
-        }
         let regs = inst.reads.iter().fold(0, |t, &c| t | w.taint[usize::from(c)]);
         let t = active & inst.preads.iter().fold(regs, |t, &p| t | w.ptaint[usize::from(p)]);
         if t != 0 && inst.visible && inst.taints {
