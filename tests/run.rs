@@ -209,6 +209,12 @@ fn faults_show_the_line() {
     assert!(status == 1 && err.contains("not what the first run"), "{err}");
     let (status, _, err) = tileas(&[&off[..], &["--mode", "explore"]].concat());
     assert!(status == 1 && err.contains("depends on the order"), "{err}");
+    let apart = "{ .reg .pred %p; setp.lt.u32 %p, %r1, %r0; @%p bra L; add.u32 %r2, %r1, 1; L: bar.sync 0; }";
+    let apart = file("apart.ptx", add(apart));
+    let random = [&args(&apart)[..], &["--mode", "random"]].concat();
+    let (status, _, err) = tileas(&random);
+    assert!(status == 1 && err.contains("error[divergent]"), "{err}");
+    assert_eq!(tileas(&[&random[..], &["--reconverge"]].concat()).0, 0);
     let outside = file("outside.ptx", add("st.global.u32 [%rd1+256], %r1;"));
     let (status, _, err) = tileas(&args(&outside));
     assert!(status == 1 && err.contains("error[bounds]") && err.contains("outside.ptx:9:3"), "{err}");

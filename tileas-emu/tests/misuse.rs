@@ -54,7 +54,14 @@ fn misuse_is_reported() {
     let init = |rest: &str| format!("{INIT}{rest}");
     let table: &[(&str, String, u32)] = &[
         ("undefined", "ld.shared.b32 %r3, [%s];".into(), 32),
-        ("undefined", "add.u32 %r3, %r77, 1;".into(), 32),
+        // A register without a value does no harm before somebody else could see it.
+        ("none", "add.u32 %r3, %r77, 1;".into(), 32),
+        ("undefined", "add.u32 %r3, %r77, 1; st.global.b32 [%rd4], %r3;".into(), 32),
+        ("undefined", "add.u32 %r3, %r77, 1; setp.eq.u32 %p1, %r3, 0; @%p1 bra L; L:".into(), 32),
+        ("undefined", "add.u32 %r3, %r77, 1; redux.sync.add.u32 %r3, %r3, -1; st.global.b32 [%rd4], %r3;".into(), 32),
+        ("undefined", "bar.warp.sync %r77;".into(), 32),
+        ("undefined", "setp.eq.u32 %p0, %r0, 7; @%p0 mov.b32 %r3, 1; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; @%p0 st.global.b32 [%rd1], %r4;".into(), 32),
+        ("none", "setp.eq.u32 %p0, %r0, 7; @%p0 mov.b32 %r3, 1; shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1; setp.eq.u32 %p0, %r0, 6; @%p0 st.global.b32 [%rd1], %r4;".into(), 32),
         ("undefined", "ld.local.b32 %r3, [own];".into(), 32),
         ("undefined", "st.local.b32 [own], %r1; ld.local.v2.b32 {%r3, %r4}, [own];".into(), 32),
         ("undefined", "mov.b16 %h0, 7; st.local.b16 [own+6], %h0; ld.local.b16 %h1, [own+4];".into(), 32),
@@ -177,6 +184,17 @@ fn misuse_is_reported() {
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn aligned_instructions_may_wait_for_lanes() {
+    let body = "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; add.u32 %r3, %r1, 1; L: bar.sync 0;";
+    for seed in 1..9 {
+        let strict = all(Mode::Random(seed));
+        assert_eq!(code(body, 64, &strict).0, "divergent");
+        let found = code(body, 64, &RunOptions { gather_aligned: true, ..strict });
+        assert_eq!(found.0, "none", "{}", found.1);
+    }
 }
 
 #[test]

@@ -33,7 +33,13 @@ const BLACKWELL: &[Mutation] = &[
         0,
         &["layout"],
     ),
-    ("stage step of operand B", "shl.b32    %t0, %s, 11; ", "shl.b32    %t0, %s, 10; ", 0, &["race"]),
+    (
+        "stage step of operand B",
+        "shl.b32    %t0, %s, 11; ",
+        "shl.b32    %t0, %s, 10; ",
+        0,
+        &["race", "undefined"],
+    ),
     (
         "accumulator released before it is read",
         "setp.ne.u32 %plast, %c, 3;",
@@ -51,7 +57,7 @@ const BLACKWELL: &[Mutation] = &[
     ("no wait::ld", "tcgen05.wait::ld.sync.aligned;", "", 0, &["register.busy"]),
     ("no wait for the accumulator", "@!%pw bra E_WAIT;", "", 0, &["undefined", "race"]),
     ("no wait for a filled stage", "@!%pw bra M_WAIT;", "", 0, &["race", "undefined"]),
-    ("no wait for a free stage", "@!%pw bra P_WAIT;", "", 0, &["race"]),
+    ("no wait for a free stage", "@!%pw bra P_WAIT;", "", 0, &["race", "barrier.arrive"]),
     ("no wait for a drained accumulator", "@!%pw bra M_WAITT;", "", 0, &["race"]),
     ("no wait_group.read before reuse", "@%pel cp.async.bulk.wait_group.read 1;", "", 0, &["race"]),
     (

@@ -24,6 +24,8 @@ fn bra(b: &mut Build<'_>) -> R<Exec> {
 /// `brx.idx`: a branch to one of a table's labels, by lane.
 fn indexed(b: &mut Build<'_>) -> R<Exec> {
     b.count(2)?;
+    // Everybody sees where a branch goes: the index must hold a value.
+    b.visible();
     let x = b.src(0, 4)?;
     let targets = b.table(1)?;
     let uniform = b.m(0).is_some();

@@ -36,9 +36,13 @@ fn shfl(b: &mut Build<'_>) -> R<Exec> {
     };
     let (a, x, c) = (b.src(1, 4)?, b.src(2, 4)?, b.src(3, 4)?);
     members(b, 4)?;
+    // A lane gets no value where the lane it reads has none.
+    b.taints = false;
     Ok(Box::new(move |cx, m| {
         let source = cx.w.regs[usize::from(a)];
-        let (mut out, mut ok) = ([0u32; 32], 0u32);
+        let of = |c: Col| cx.w.taint[usize::from(c)];
+        let (none, steered) = (of(a), of(x) | of(c));
+        let (mut out, mut ok, mut taint) = ([0u32; 32], 0u32, 0u32);
         for l in lanes(m) {
             let (v, c) = (cx.w.u32(x, l) & 31, cx.w.u32(c, l));
             let (clamp, seg) = (c & 31, c >> 8 & 31);
@@ -55,13 +59,18 @@ fn shfl(b: &mut Build<'_>) -> R<Exec> {
                 return Err(Trap::new("shfl", format!("lane {l} reads lane {j}, which does not take part")));
             }
             out[l] = source[j as usize];
+            taint |= (none >> j & 1 | steered >> l & 1) << l;
             ok |= u32::from(inside) << l;
         }
         for l in lanes(m) {
             cx.w.set32(d, l, out[l]);
         }
+        let t = &mut cx.w.taint[usize::from(d)];
+        *t = *t & !m | taint;
         if let Some(p) = p {
             cx.w.set_pred(p, m, ok);
+            let t = &mut cx.w.ptaint[usize::from(p)];
+            *t = *t & !m | steered & m;
         }
         Ok(Flow::Next)
     }))

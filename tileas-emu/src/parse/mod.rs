@@ -420,6 +420,9 @@ impl<'a> Parser<'a> {
                 out.push(Stmt::Close);
             } else if self.eat(b'{') {
                 depth += 1;
+                if depth > 100 {
+                    return Err(Diagnostic::new("P002", self.at(), "scopes nested too deeply"));
+                }
                 out.push(Stmt::Open);
             } else if *self.peek() == Token::End {
                 return self.unexpected("`}`");

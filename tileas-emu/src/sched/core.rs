@@ -387,7 +387,9 @@ impl<'a> Core<'a> {
             );
             return Err(self.fault(c, t, s.site.pc, Some(Lane::Warp(s.site.warp)), 0));
         }
-        if let Some((a, site)) = cta.unseen() {
+        if cta.det.on.races
+            && let Some((a, site)) = cta.unseen()
+        {
             let t = Trap::new(
                 "exit.signal",
                 format!(
@@ -397,7 +399,9 @@ impl<'a> Core<'a> {
             );
             return Err(self.fault(c, t, site.pc, Some(Lane::Warp(site.warp)), 0));
         }
-        if let Some((n, b)) = cta.named.iter().enumerate().find(|(_, b)| b.arrived != 0) {
+        if cta.det.on.races
+            && let Some((n, b)) = cta.named.iter().enumerate().find(|(_, b)| b.arrived != 0)
+        {
             let t = Trap::new(
                 "exit.barrier",
                 format!(
@@ -512,6 +516,9 @@ impl Stepper<'_> {
             let p = usize::from(p);
             if self.cta.det.on.undefined && w.pdefined[p] & mask != mask {
                 return Err(Trap::new("undefined", "the guard predicate holds no value"));
+            }
+            if w.any_taint && w.ptaint[p] & mask != 0 {
+                return Err(Trap::new("undefined", "the guard depends on what holds no value"));
             }
             let v = w.preds[p];
             active &= if negated { !v } else { v };
@@ -635,6 +642,11 @@ impl Stepper<'_> {
         let (need, barrier) = match inst.collective {
             Collective::Aligned | Collective::No => (w.live, false),
             Collective::Mask(c) | Collective::WarpBarrier(c) => {
+                if self.cta.det.on.undefined
+                    && (!w.defined[usize::from(c)] | w.taint[usize::from(c)]) & active != 0
+                {
+                    return Err(Trap::new("undefined", "the member mask holds no value"));
+                }
                 let m = w.u32(c, first(active));
                 if lanes(active).any(|l| w.u32(c, l) != m) {
                     return Err(Trap::new("divergent", "lanes name different member masks"));
@@ -709,17 +721,10 @@ impl Stepper<'_> {
         Ok(Some(w.frags[*f].mask & need))
     }
 
-    /// Lanes whose sources come from undefined tensor memory: private instructions pass that on,
-    /// where others could see it, it is a fault.
+    /// Lanes whose sources come from undefined registers or tensor memory: private instructions pass that
+    /// on (collective ones to all lanes), where others could see it, it is a fault.
     fn taint(&self, w: &Warp, active: u32, pc: u32) -> X<u32> {
         let inst = &self.kernel.code[pc as usize];
-        if let Some((p, _)) = inst.guard
-            && w.ptaint[usize::from(p)]
-                & w.frags.iter().map(|f| f.mask).fold(0, |a, m| if m & active != 0 { a | m } else { a })
-                != 0
-        {
-            return Err(Trap::new("undefined", "the guard depends on tensor memory that holds no value"));
-        }
         let regs = inst.reads.iter().fold(0, |t, &c| t | w.taint[usize::from(c)]);
         let t = active & inst.preads.iter().fold(regs, |t, &p| t | w.ptaint[usize::from(p)]);
         if t != 0 && inst.visible && inst.taints {
@@ -727,26 +732,41 @@ impl Stepper<'_> {
             return Err(Trap::new(
                 "undefined",
                 format!(
-                    "register {} depends on tensor memory that holds no value, in lanes {t:#x}",
+                    "register {} depends on what holds no value, in lanes {t:#x}",
                     self.kernel.regs.name(c)
                 ),
             ));
         }
-        Ok(t)
+        Ok(if t != 0 && inst.collective != Collective::No { active } else { t })
     }
 
-    /// Undefined registers, and registers in use by asynchronous operations.
-    fn check_registers(&self, w: &Warp, active: u32, pc: u32) -> X<()> {
+    /// Registers that hold no value, and registers in use by asynchronous operations.
+    fn check_registers(&self, w: &mut Warp, active: u32, pc: u32) -> X<()> {
         let inst = &self.kernel.code[pc as usize];
         if self.cta.det.on.undefined {
-            if let Some(&c) = inst.reads.iter().find(|&&c| w.defined[usize::from(c)] & active != active) {
-                return Err(Trap::new(
-                    "undefined",
-                    format!("register {} holds no value", self.kernel.regs.name(c)),
-                ));
+            // Where nobody else can see it, what is computed from no value is no value either.
+            let private = !inst.visible;
+            for &c in &*inst.reads {
+                let missing = active & !w.defined[usize::from(c)];
+                if missing == 0 {
+                    continue;
+                }
+                if !private {
+                    return Err(Trap::new(
+                        "undefined",
+                        format!("register {} holds no value", self.kernel.regs.name(c)),
+                    ));
+                }
+                w.taint[usize::from(c)] |= missing;
+                w.any_taint = true;
             }
-            if inst.preads.iter().any(|&p| w.pdefined[usize::from(p)] & active != active) {
-                return Err(Trap::new("undefined", "a predicate operand holds no value"));
+            for &p in &*inst.preads {
+                let missing = active & !w.pdefined[usize::from(p)];
+                if missing != 0 && !private {
+                    return Err(Trap::new("undefined", "a predicate operand holds no value"));
+                }
+                w.ptaint[usize::from(p)] |= missing;
+                w.any_taint |= missing != 0;
             }
         }
         if w.any_busy {

@@ -75,6 +75,16 @@ def gemm(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr)
 
 
 @triton.jit
+def gemm_tma(a, b, c, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i = tl.program_id(0) * BM
+    j = tl.program_id(1) * BN
+    acc = tl.zeros([BM, BN], tl.float32)
+    for at in range(0, k, BK):
+        acc = tl.dot(a.load([i, at]), b.load([j, at]).T, acc)
+    c.store([i, j], acc.to(tl.float16))
+
+
+@triton.jit
 def attention(q, k, v, o, n, scale, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr):
     at = tl.program_id(0) * BM
     base = tl.program_id(1) * n * D
@@ -123,13 +133,16 @@ class Cases:
         self.folder, self.list = Path(folder), []
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, name, fn, arch, grid, args, constants, tol, warps=4, stages=3, expect=()):
-        """`args`: by parameter name, a (type, array) for a tensor or a (type, number); `expect`: substrings of the PTX."""
+    def add(self, name, fn, arch, grid, args, constants, tol, warps=4, stages=3, expect=(), detectors=True):
+        """`args`: by parameter name, a (type, array) for a tensor, a (type, array, block) for a tensor descriptor or a
+        (type, number); `expect`: substrings of the PTX."""
         signature, attrs, params = {}, {}, []
-        for i, (param, (ty, value)) in enumerate(args.items()):
+        for i, (param, (ty, value, *block)) in enumerate(args.items()):
             tensor = isinstance(value, np.ndarray)
             signature[param] = "*" + ty if tensor else ty
-            if tensor or ty == "i32" and value % 16 == 0:
+            if block:
+                signature[param] = f"tensordesc<{ty}[{','.join(map(str, block[0]))}]>"
+            elif tensor or ty == "i32" and value % 16 == 0:
                 attrs[(i,)] = [["tt.divisibility", 16]]
         for param in constants:
             signature[param] = "constexpr"
@@ -139,7 +152,8 @@ class Cases:
         for text in expect:
             assert text in ptx, f"{name}: no {text} in the PTX"
         (self.folder / f"{name}.ptx").write_text(ptx)
-        for param, (ty, value) in args.items():
+        maps = list(getattr(built.metadata, "tensordesc_meta", None) or [])
+        for param, (ty, value, *block) in args.items():
             if not isinstance(value, np.ndarray):
                 raw = np.array(value, NAMES[ty]).tobytes()
                 params.append({"scalar": list(raw)})
@@ -147,6 +161,12 @@ class Cases:
             item = {"buffer": f"{name}.{param}.in", "type": ty}
             value.tofile(self.folder / item["buffer"])
             params.append(item)
+            if block:
+                # A map, then the extents and strides in elements.
+                meta = maps.pop(0)
+                item["map"] = {"dims": value.shape[::-1], "box": list(meta["block_size"])[::-1], "swizzle": meta["swizzle"]}
+                params.extend({"scalar": list(np.int32(n).tobytes())} for n in value.shape)
+                params.extend({"scalar": list(np.int64(n // value.itemsize).tobytes())} for n in value.strides)
         self.list.append(
             {
                 "name": name,
@@ -156,6 +176,7 @@ class Cases:
                 "smem": built.metadata.shared,
                 "params": params,
                 "tol": tol,
+                "detectors": detectors,
             }
         )
         return self.list[-1]
@@ -224,6 +245,16 @@ def main(folder):
     gemms("gemm_tf32_sm80", 80, "fp32", 64, 64, 64, 32, 32, 32, 2e-2, mma, stages=2)
     gemms("gemm_f16_sm90", 90, "fp16", 100, 136, 200, 64, 128, 64, 1e-3, wgmma)
     gemms("gemm_bf16_sm90", 90, "bf16", 128, 64, 128, 128, 64, 32, 1e-3, wgmma, warps=8)
+
+    # Without detectors: nothing makes the initialisation of its mbarriers known to the asynchronous proxy.
+    m, n, k = 100, 136, 200
+    a, b = rng.normal(size=(m, k)).astype(np.float16), rng.normal(size=(n, k)).astype(np.float16)
+    args = {"a": ("fp16", a, [64, 64]), "b": ("fp16", b, [64, 64])}
+    args |= {"c": ("fp16", np.full((m, n), np.nan, np.float16), [64, 64]), "k": ("i32", k)}
+    blocks = {"BM": 64, "BN": 64, "BK": 64}
+    expect = wgmma + ["cp.async.bulk.tensor"]
+    case = cases.add("gemm_tma_sm90", gemm_tma, 90, (2, 3, 1), args, blocks, 5e-3, expect=expect, detectors=False)
+    cases.result(case, "c", a.astype(np.float64) @ b.T.astype(np.float64))
 
     heads, n, d = 2, 96, 64
     q, k, v = (rng.normal(size=(heads, n, d)).astype(np.float16) for _ in range(3))
