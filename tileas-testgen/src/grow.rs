@@ -95,7 +95,6 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("max-slots", &["1", "2"]),
     ("max-constraint-iterations", &["0", "1"]),
     ("regalloc", &["plan"]),
-    ("mma-in-order", &["true"]),
 ];
 
 struct Gen<'a, 'b> {

@@ -16,7 +16,6 @@ pub const LIMITS: &[Code] = &[
     Code::E0502,
     Code::E0503,
     Code::E0504,
-    Code::E0505,
     Code::E0506,
     Code::E0507,
     Code::E0508,
