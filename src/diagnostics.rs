@@ -1,5 +1,6 @@
 //! Errors and warnings as text: code, message, source excerpt, notes.
 
+use crate::input::complain;
 use codespan_reporting::diagnostic::{Diagnostic, Label};
 use codespan_reporting::files::SimpleFile;
 use codespan_reporting::term::{self, Config};
@@ -31,7 +32,7 @@ impl Source {
     /// Prints errors and warnings on standard error.
     pub fn report(&self, errors: &[CodegenError]) {
         for e in errors {
-            eprint!("{}", self.render(e));
+            complain(&self.render(e));
         }
     }
 
@@ -65,7 +66,7 @@ impl Source {
 
     /// Prints why a run of PTX failed: the line, the other access of a conflict, who, the last events.
     pub fn report_fault(&self, fault: &Fault, run: &str, note: Option<&str>) {
-        eprint!("{}", self.render_fault(fault, run, note));
+        complain(&self.render_fault(fault, run, note));
     }
 
     /// A fault as text.
@@ -103,7 +104,7 @@ impl Source {
     }
 
     fn emit(&self, d: &Diagnostic<()>) {
-        eprint!("{}", self.text_of(d));
+        complain(&self.text_of(d));
     }
 
     fn text_of(&self, d: &Diagnostic<()>) -> String {

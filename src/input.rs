@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::diagnostics::Source;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use tileas_codegen::ir::Module;
 use tileas_codegen::isa::{SharedIsa, Triple};
@@ -14,7 +14,7 @@ pub struct Common {
     /// Processor to compile for [default: what the text says, else sm_100a]
     #[arg(long, value_name = "CPU")]
     pub target: Option<String>,
-    /// Set a compiler option; `tileas options` lists them
+    /// Set a compiler option; `tileas options` lists them. NAME alone turns a flag on
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub set: Vec<String>,
 }
@@ -50,8 +50,8 @@ impl Common {
     pub fn read(&self, file: &str) -> Result<Input, Failure> {
         let settings = self.settings()?;
         let source = read_source(file)?;
-        let module = Context::new().parse(source.text(), &settings).map_err(|e| {
-            source.report(&[e]);
+        let module = Context::new().parse_all(source.text(), &settings).map_err(|errors| {
+            source.report(&errors);
             Failure::Diagnostics
         })?;
         let settings = self.with_target_of(settings, &module);
@@ -80,7 +80,7 @@ pub fn target(settings: &Settings) -> Result<SharedIsa, Failure> {
         Failure::Usage
     };
     let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| {
-        eprintln!("error: target triple: {e}");
+        complain(&format!("error: target triple: {e}\n"));
         Failure::Usage
     })?;
     tileas_isa_blackwell::isa(&triple, &settings.target, settings.flags()).map_err(report)
@@ -94,7 +94,7 @@ pub fn read_source(file: &str) -> Result<Source, Failure> {
         _ => (file, std::fs::File::open(file).and_then(|mut f| f.read_to_end(&mut bytes))),
     };
     if let Err(e) = result {
-        eprintln!("error: cannot read {name}: {e}");
+        complain(&format!("error: cannot read {name}: {e}\n"));
         return Err(Failure::Io);
     }
     match String::from_utf8(bytes) {
@@ -118,16 +118,30 @@ pub fn read_source(file: &str) -> Result<Source, Failure> {
     }
 }
 
-/// Writes text to a file, or to standard output for `-`.
+/// Writes text to a file, or to standard output for `-`. Whoever reads standard output may stop to.
 pub fn write_output(file: &str, text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
     let result = match file {
-        "-" => std::io::stdout().lock().write_all(text.as_bytes()),
+        "-" => match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
+            result => result,
+        },
         _ => std::fs::write(Path::new(file), text),
     };
     result.map_err(|e| {
-        eprintln!("error: cannot write {file}: {e}");
+        complain(&format!("error: cannot write {file}: {e}\n"));
         Failure::Io
     })
+}
+
+/// Writes a line to standard output.
+pub fn say(line: &str) -> Result<(), Failure> {
+    write_output("-", &format!("{line}\n"))
+}
+
+/// Writes to standard error. If that fails there is nobody to tell.
+pub fn complain(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Number of ops of a module, for messages.

@@ -2,7 +2,8 @@
 //!
 //! In: `.tileas` text (`-` is standard input). Out: PTX, launch metadata, schedules, tables. Exit status: 0 success,
 //! 1 the input has errors (of `run` also: the kernel fails or computes something else), 2 wrong usage (also unknown
-//! options and option values, and arguments a kernel cannot be launched with), 3 a file cannot be read or written. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
+//! options and option values, and arguments a kernel cannot be launched with), 3 a file cannot be read or written. A reader of the
+//! output that goes away early changes none of it. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
 
 mod commands;
 mod diagnostics;
@@ -17,8 +18,7 @@ use std::process::ExitCode;
 #[command(
     name = "tileas",
     version,
-    after_help = "Exit status: 0 success, 1 errors in the input or in the execution, 2 wrong usage, 3 file cannot be read or written.\n\
-                  Log messages: set TILEAS_LOG=debug."
+    after_help = "Exit status: 0 success, 1 errors in the input or in the execution, 2 wrong usage, 3 file cannot be read or written."
 )]
 struct Args {
     #[command(subcommand)]
@@ -31,7 +31,7 @@ enum Command {
     Compile(commands::compile::Args),
     /// Execute a kernel on the CPU and look for races, deadlocks and wrong results.
     Run(Box<commands::run::Args>),
-    /// Check the syntax, the types and the scheduling constraints of kernels.
+    /// Say whether kernels compile for a target, with all errors and warnings, and write nothing.
     Check(commands::check::Args),
     /// Show who runs what, when each op of a loop starts, and how values travel.
     Schedule(commands::schedule::Args),
@@ -65,7 +65,6 @@ impl From<Failure> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    env_logger::Builder::from_env(env_logger::Env::new().filter("TILEAS_LOG")).init();
     // Clap ends with status 2 on wrong usage.
     let result = match Args::parse().command {
         Command::Compile(args) => commands::compile::run(&args),

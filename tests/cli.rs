@@ -205,3 +205,67 @@ fn tables_and_options() {
     let (_, one, _) = tileas(&["options", "slice"], b"");
     assert!(one.starts_with("slice-regs=64") && one.contains("a power of two"));
 }
+
+#[test]
+fn readers_may_go_away() {
+    let text = std::fs::read(GEMM).expect("readable");
+    let run = ["run", "-", "--arg", "a=8x8", "--arg", "b=8x8", "--arg", "bias=8", "--arg", "c=8x8", "--arg", "kt=1"];
+    for args in [&["compile", "-"] as &[&str], &["check", "-"], &["explain", "-"], &run] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tileas"));
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("starts");
+        // Nobody reads before anything is written: the program waits for its input.
+        drop(child.stdout.take());
+        child.stdin.take().expect("piped").write_all(&text).expect("is read");
+        let output = child.wait_with_output().expect("ends");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.as_ref()), (Some(0), ""), "{args:?}");
+    }
+    // Nor has whoever reads messages to stay.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tileas"));
+    command.args(["check", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("starts");
+    drop(child.stderr.take());
+    child.stdin.take().expect("piped").write_all(b"nonsense").expect("is read");
+    assert_eq!(child.wait().expect("ends").code(), Some(1));
+}
+
+#[test]
+fn check_finds_what_compile_refuses() {
+    let refused = concat!(env!("CARGO_MANIFEST_DIR"), "/filetests/filetests/refused/e0502_rows.tileas");
+    let compile = tileas(&["compile", refused], b"");
+    assert!(compile.0 == 1 && compile.2.contains("error[E0502]"), "{}", compile.2);
+    assert_eq!(tileas(&["check", refused], b""), compile);
+    let (status, stdout, stderr) = tileas(&["check", refused, "--source-only"], b"");
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("for no target"), "{stdout}");
+    let (status, stdout, _) = tileas(&["check", GEMM, "--target", "sm_103a"], b"");
+    assert!(status == 0 && stdout.ends_with("0 warnings, compiled for sm_103a\n"), "{stdout}");
+}
+
+#[test]
+fn misspelt_names_are_guessed() {
+    let text = |op: &str, attr: &str| {
+        format!("kernel @k(%x: view<gmem, ?xf32>) {{\n  %i = {op} <{{{attr} = 0}}> : i32\n}}\n").into_bytes()
+    };
+    for (op, attr, guess) in [("progam_id", "axis", "program_id"), ("program_id", "aixs", "axis")] {
+        let (status, _, stderr) = tileas(&["check", "-"], &text(op, attr));
+        assert!(status == 1 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
+    }
+    for (set, guess) in
+        [("slice_reg=64", "slice-regs"), ("scheduler=optiml", "optimal"), ("verify-passes=ture", "true")]
+    {
+        let (status, _, stderr) = tileas(&["check", GEMM, "--set", set], b"");
+        assert!(status == 2 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
+    }
+    assert!(!tileas(&["check", "-"], &text("zzz", "axis")).2.contains("did you mean"));
+}
+
+#[test]
+fn all_errors_of_a_text_are_shown() {
+    let text = b"kernel @k(%x: f32) {\n  %a = addd %x, %x\n  %b = addf %a, %x\n  %c = addf %x, %y\n}\n\
+                 kernel @l(%x: f33) {\n}\nkernel @m() {\n  return )\n}\n";
+    let (status, _, stderr) = tileas(&["check", "-"], text);
+    let codes: Vec<&str> = stderr.lines().filter_map(|l| l.strip_prefix("error[")?.split(']').next()).collect();
+    assert_eq!((status, codes), (1, vec!["E0004", "E0005", "E0006", "E0002"]), "{stderr}");
+}

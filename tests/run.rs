@@ -250,3 +250,70 @@ fn requirements_and_source_faults() {
         assert!(err.contains("error[value]: in program order") && err.contains("divides.tileas:2"), "{err}");
     }
 }
+
+/// `o = exp(x - max(x))` row by row, with a maximum that starts at -inf; `wrong`: with another result.
+fn shifted(wrong: &str) -> String {
+    format!(
+        "kernel @k(%x: view<gmem, ?x?xf32>, %o: view<gmem, ?x?xf32>, %n: i32) {{
+  %low = constant -inf : tile<64xf32>
+  %max = for %i = 0 to %n step 1 iter (%m = %low : tile<64xf32>) {{
+    %t = tiled_load %x[0, %i] : tile<64x32xf32>
+    %r = reduce %t <{{axis = 1, mode = maxf}}> : tile<64xf32>
+    %s = maxf %m, %r
+    yield %s
+  }}
+  %c = reshape %max : tile<64x1xf32>
+  %b = broadcast %c : tile<64x32xf32>
+  %t = tiled_load %x[0, 0] : tile<64x32xf32>
+  %d = subf %t, %b
+  %e = exp %d
+  %w = mulf %e, {wrong}
+  tiled_store %w, %o[0, 0]
+  return
+}}
+"
+    )
+}
+
+#[test]
+fn tolerances_hold_behind_infinities() {
+    let args = |k: &str, x: &str, more: &[&str]| {
+        let x = format!("x={x}");
+        let mut all = vec!["run", k, "--check", "--arg", &x, "--arg", "o=64x32:nan", "--arg", "n=3"];
+        all.extend(more);
+        tileas(&all)
+    };
+    // The same kernel is compiled; what the source says is another thing only with a formula.
+    let right = file("shifted.tileas", shifted("1.0"));
+    let (status, out, err) = args(&right, "64x96:normal", &[]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("o: 2048 elements agree with the source, within") && !out.contains("not finite"), "{out}");
+    // Magnitudes overflow in the exponent: the scale is another, and one against which errors show.
+    let (status, out, err) = args(&right, "64x96:100", &[]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("o: of 2048 of them the magnitudes are not finite"), "{out}");
+    let expect = ["--expect", "o=x[:, 0:32] * 0 + 1.01"];
+    assert_eq!(args(&right, "64x96:100", &expect).0, 1);
+    // A formula is a scale for both.
+    let (status, out, err) = args(&right, "64x96:100", &["--scale", "o=x[:, 0:32] * 0 + 1"]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(!out.contains("not finite"), "{out}");
+}
+
+#[test]
+fn indices_are_integers_of_a_range() {
+    let good = file(
+        "add_range.ptx",
+        add("ld.global.u32 %r2, [%rd1];\n  add.u32 %r2, %r2, %r0;\n  st.global.u32 [%rd1], %r2;"),
+    );
+    let run = |p: &str| tileas(&["run", &good, "--block", "64", "--arg", p, "--arg", "n=0"]);
+    let (status, out, _) = run("p=64xi32:3..9");
+    assert!(status == 0 && out.contains("3 to 8: "), "{out}");
+    assert_eq!(run("p=64xi32:3..9:4").0, 0, "a seed behind it");
+    let (_, out, _) = run("p=64xi32:-1..0");
+    assert!(out.contains("-1 to -1: "), "{out}");
+    for (p, part) in [("p=64xi32:9..9", "no way to fill"), ("p=64xi32:0..2147483649", "not exact in i32")] {
+        let (status, _, err) = run(p);
+        assert!(status == 2 && err.contains(part), "{err}");
+    }
+}

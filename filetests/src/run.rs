@@ -70,9 +70,9 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
     if let TestKind::Pass(pass) = case.kind {
         return nvvm::outcome(pass, text, &settings);
     }
-    let module = match context.parse(text, &settings) {
+    let module = match context.parse_all(text, &settings) {
         Ok(module) => module,
-        Err(e) => return failed(vec![e]),
+        Err(errors) => return failed(errors),
     };
     let stage = match case.kind {
         TestKind::Verify => {

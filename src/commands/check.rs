@@ -1,8 +1,10 @@
-//! `tileas check`: syntax, types, constraints; no target needed.
+//! `tileas check`: whether kernels compile for a target, without writing anything.
+//!
+//! All of the compiler runs, since what a target can do is known where it is asked for it: placement, buffers, lowering.
 
 use crate::Failure;
-use crate::input::{Common, op_count, write_output};
-use tileas_codegen::Context;
+use crate::input::{Common, op_count, say, target};
+use tileas_codegen::{Context, Stage};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -10,6 +12,9 @@ pub struct Args {
     /// Files to check; `-` is standard input
     #[arg(required = true)]
     files: Vec<String>,
+    /// Check the text, the types and the scheduling constraints only, for no target
+    #[arg(long)]
+    source_only: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -26,13 +31,19 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 continue;
             }
         };
-        match context.check(&input.module, &input.settings) {
+        let (found, what) = if args.source_only {
+            (context.check(&input.module, &input.settings), "for no target".to_owned())
+        } else {
+            let isa = target(&input.settings)?;
+            let run = context.run_to(Stage::Metadata, &input.module, &*isa, &input.settings);
+            (run.map(|run| run.warnings), format!("compiled for {}", input.settings.target))
+        };
+        match found {
             Ok(warnings) => {
                 input.source.report(&warnings);
                 let kernels = input.module.functions.len();
                 let ops = op_count(&input.module);
-                let line = format!("{file}: {kernels} kernels, {ops} ops, {} warnings\n", warnings.len());
-                write_output("-", &line)?;
+                say(&format!("{file}: {kernels} kernels, {ops} ops, {} warnings, {what}", warnings.len()))?;
             }
             Err(errors) => {
                 input.source.report(&errors);

@@ -18,7 +18,8 @@ pub struct Args {
     /// What to write [default: ptx, or what the last of `--passes` leaves behind]
     #[arg(long, value_parser = Stage::ALL.map(Stage::name))]
     emit: Option<String>,
-    /// Passes to run instead of all, separated by commas, with options in braces; `tileas options --passes` lists them
+    /// Passes to run instead of all, separated by commas, with options in braces: `agents,place{slice-regs=32}`;
+    /// `tileas options --passes` lists them
     #[arg(long, value_name = "LIST")]
     passes: Option<String>,
     #[command(flatten)]

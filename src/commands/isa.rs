@@ -5,10 +5,11 @@ use crate::input::{Common, target, write_output};
 
 /// Arguments.
 #[derive(clap::Args)]
+#[command(mut_arg("target", |a| a.help("Processor to show [default: sm_100a]")))]
 pub struct Args {
     #[command(flatten)]
     common: Common,
-    /// List the processors instead
+    /// List the processors there are, for `--target`
     #[arg(long)]
     list: bool,
 }

@@ -346,8 +346,6 @@ settings! {
 
     /// Shared memory is not limited; the kernel may not load. A debugging aid.
     unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
-    /// Any two matrix multiplies of one thread count as executed in issue order, not only those on one accumulator.
-    mma_in_order: bool = false, "mma-in-order", Allowed::Flag;
 
     /// Registers per thread, as `.maxnreg` says it to the assembler; `target` is what the threads of the CTA can have.
     max_regs: Option<u32> = None, "max-regs", Allowed::IntOr(24, 255, "target");
@@ -385,12 +383,18 @@ fn unknown(name: &str) -> CodegenError {
     let list = Settings::list();
     let names: Vec<&str> = list.iter().map(|o| o.name).collect();
     CodegenError::new(Code::E1002, Loc::NONE, format!("unknown option `{name}`"))
+        .did_you_mean(name, names.iter().copied())
         .note(Loc::NONE, format!("options are {}", names.join(", ")))
 }
 
 fn not_allowed(name: &str, value: &str, allowed: Allowed) -> CodegenError {
     let text = format!("option `{name}` cannot be `{value}`; allowed: {allowed}");
-    CodegenError::new(Code::E1003, Loc::NONE, text)
+    let words = match allowed {
+        Allowed::Words(words) => words,
+        Allowed::Flag => &["true", "false"],
+        _ => &[],
+    };
+    CodegenError::new(Code::E1003, Loc::NONE, text).did_you_mean(value, words.iter().copied())
 }
 
 /// Collects options; [`SettingsBuilder::finish`] fixes them.
@@ -435,7 +439,7 @@ impl Settings {
 
     /// Flags of the target.
     pub fn flags(&self) -> Flags {
-        Flags { unlimited_smem: self.unlimited_smem, mma_in_order: self.mma_in_order }
+        Flags { unlimited_smem: self.unlimited_smem }
     }
 
     /// Limits of the parser.
@@ -550,7 +554,7 @@ mod tests {
              lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
              pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
-             mma-in-order=false max-regs=target regalloc=report register-reserve=8 \
+             max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
              verify-passes=DEBUG max-region-ops=65536 max-instructions=1000000 max-nesting=64 \
              max-module-ops=1000000 max-bytes=67108864"

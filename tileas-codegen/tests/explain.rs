@@ -7,7 +7,8 @@ use tileas_codegen::explain::{Explanation, explain_graphs, explain_module};
 use tileas_codegen::schedule::explain::{LinkKind, Obstacle, RegionExplanation, Verdict, explain_region};
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::{
-    Limits, NodeDef, PoolUse, Problem, RegionSchedule, Rung, Rungs, ScheduleOptions, Scheduler, Slot, Use,
+    Limits, NodeDef, PoolUse, Problem, RegionSchedule, RegionSummary, Rung, Rungs, ScheduleOptions, Scheduler,
+    SchedulerChoice, Slot, Use,
 };
 use tileas_codegen::trace::Options;
 use tileas_codegen::{Code, Context, Settings, Stage};
@@ -199,9 +200,11 @@ fn serial_schedules_say_why() {
     let o = ScheduleOptions { ii_cap: Some(15), ..ScheduleOptions::default() };
     let e = explain_with(&p, &o);
     assert_eq!((e.ii, e.bound, e.generator.as_str()), (32, 16, "serial"));
-    assert!(matches!(&e.verdict, Verdict::Serial(why) if why.contains("no interval")), "{:?}", e.verdict);
+    // No interval was tried, and no steps were used up.
+    assert_eq!(e.verdict, Verdict::Serial("the option `ii-cap` allows 15, below the bound 16".into()));
+    assert!(!e.notes.iter().any(|n| n.contains("steps")), "{:?}", e.notes);
     assert_eq!(e.tighter.obstacles, [Obstacle::Serial]);
-    assert!(e.notes.iter().any(|n| n.starts_with("W0403")), "{:?}", e.notes);
+    assert!(e.notes.iter().any(|n| n.starts_with("W0403: `ii-cap` is 15")), "{:?}", e.notes);
     assert!(e.notes.iter().any(|n| n.contains("the cap is below the lower bounds")), "{:?}", e.notes);
     let o = ScheduleOptions {
         scheduler: tileas_codegen::schedule::SchedulerChoice::Serial,
@@ -211,6 +214,21 @@ fn serial_schedules_say_why() {
     assert_eq!(e.verdict, Verdict::Serial("the option `scheduler` asks for it".into()));
     // Pipelining would pay.
     assert_eq!((e.what_if[0].bound, e.what_if[0].found), (16, Some(16)));
+}
+
+/// A loop that asks for it is serial under every scheduler, and what pipelining would give is said.
+#[test]
+fn a_forced_loop_is_serial_whatever_was_asked_for() {
+    let mut p = read(GEMM);
+    let summary = p.summary.unwrap_or_default();
+    p.summary = Some(RegionSummary { force_serial: true, ..summary });
+    for scheduler in [SchedulerChoice::Auto, SchedulerChoice::CostBased] {
+        let o = ScheduleOptions { scheduler, ..ScheduleOptions::default() };
+        let e = explain_with(&p, &o);
+        assert_eq!(e.verdict, Verdict::Serial("the loop carries `force_serial_execution`".into()));
+        assert_eq!(e.what_if[0].change, "pipelined (without `force_serial_execution` on the loop)");
+        assert_eq!(e.what_if[0].found, Some(16));
+    }
 }
 
 #[test]

@@ -691,3 +691,60 @@ fn another_order_is_refused() {
     }
     assert!(tried > 20, "{tried}");
 }
+
+/// Buffers, barriers and agents that reach beyond what the kernel asks for, or lie in each other, are refused.
+#[test]
+fn places_outside_of_memory_are_refused() {
+    let isa = isa();
+    let mut tried = 0;
+    for name in ["simple", "persistent", "elementwise"] {
+        let mat = build(name).3;
+        let mut refused = |what: &str, change: &dyn Fn(&mut Function)| {
+            let mut m = mat.clone();
+            change(&mut m);
+            let errors =
+                verify_materialized(&m, &*isa).err().unwrap_or_else(|| panic!("{name}: {what} passes"));
+            assert!(errors.iter().any(|e| e.code == Code::E0708), "{name}: {what}: {errors:?}");
+            tried += 1;
+        };
+        let kernel = |key, value| {
+            move |m: &mut Function| {
+                let a = m.intern_attr(AttrData::Int(value, None));
+                m.attrs.set(key, a);
+            }
+        };
+        refused("less shared memory", &kernel(keys::DYNAMIC_SMEM, 1032));
+        refused("more shared memory than there is", &kernel(keys::DYNAMIC_SMEM, 1 << 20));
+        refused("fewer threads", &kernel(keys::NUM_THREADS, 96));
+        for op in mat.all_ops() {
+            let is_buffer = mat.opcode(op) == Opcode::AllocTensor;
+            for (key, values) in [
+                (keys::OFFSET, [1 << 24, 64]),
+                (keys::COLUMN, [512, -1]),
+                (keys::OWNER_WARP, [31, 32]),
+                (keys::FULL_AT, [0, 1 << 24]),
+                (keys::EMPTY_AT, [1 << 24, 0]),
+                (keys::NAMED, [0, 16]),
+            ] {
+                // Small tiles in dense layouts may begin anywhere.
+                let offset = key == keys::OFFSET && !is_buffer;
+                for value in values.into_iter().filter(|_| mat.has_attr(op, key) && !offset) {
+                    let dense =
+                        key == keys::OFFSET && value == 64 && mat.attr_int(op, keys::ALIGN) < Some(512);
+                    if !dense {
+                        refused(&format!("{value} in {op}"), &|m| m.set_int(op, key, value));
+                    }
+                }
+            }
+            if let (Some(full), true) = (mat.attr_int(op, keys::FULL_AT), mat.has_attr(op, keys::EMPTY_AT)) {
+                refused("two barriers in one place", &|m| m.set_int(op, keys::EMPTY_AT, full));
+                refused("a barrier between two words", &|m| m.set_int(op, keys::FULL_AT, full + 4));
+            }
+        }
+        if mat.attrs.get(keys::TMEM_BASE_AT).is_some() {
+            refused("tensor memory that cannot be had", &kernel(keys::TMEM_COLUMNS, 48));
+            refused("the base in a tile", &kernel(keys::TMEM_BASE_AT, 0));
+        }
+    }
+    assert!(tried > 40, "{tried}");
+}

@@ -40,6 +40,14 @@ const ASIDE: &str = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5]; tcgen05
 const FREE: &str = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r5, 64;";
 const INIT: &str = "setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared::cta.b64 [%s], 1; bar.sync 0;";
 
+/// Each thread copies its word of the first buffer to a word of shared memory, and compares.
+const COPY: &str = "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %s; cp.async.ca.shared.global [%r4], [%rd3], 4;";
+const CHECK: &str = "ld.shared.b32 %r5, [%r4]; setp.ne.u32 %p0, %r5, %r1; @%p0 trap;";
+/// A branch to one of four places, each of which must be that of the thread's number.
+const SWITCH: &str = "T: .branchtargets A, B, C, D;";
+const CASES: &str = "A: mov.b32 %r4, 0; bra E; B: mov.b32 %r4, 1; bra E; C: mov.b32 %r4, 2; bra E; D: mov.b32 %r4, 3; \
+     E: setp.ne.u32 %p0, %r3, %r4; @%p0 trap; bar.warp.sync -1; bar.sync 0;";
+
 #[test]
 fn misuse_is_reported() {
     let alloc = |rest: &str| format!("{ALLOC}{rest}{FREE}");
@@ -62,6 +70,19 @@ fn misuse_is_reported() {
         ("barrier.bytes", init("st.shared.b32 [%s+4], %r1;"), 32),
         ("barrier.arrive", init("mbarrier.arrive.shared::cta.b64 _, [%s], 2;"), 32),
         ("barrier.tx", init("@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%s], 16; bar.warp.sync -1; @%p0 mbarrier.arrive.shared::cta.b64 _, [%s];"), 32),
+        ("exit.barrier", "setp.lt.u32 %p0, %r0, 32; @%p0 bra L; bar.arrive 1, 64; L:".into(), 64),
+        // Lanes leave a poll at different times, and only there.
+        ("divergent", init("@%p0 mbarrier.arrive.shared::cta.b64 _, [%s]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra W; bar.sync 0;"), 32),
+        ("divergent", init("@%p0 mbarrier.arrive.shared::cta.b64 _, [%s]; W: mbarrier.test_wait.parity.shared::cta.b64 %p1, [%s], 0; selp.u32 %r3, 0, 1, %p1; setp.ne.u32 %p2, %r3, 0; @%p2 bra W; bar.sync 0;"), 32),
+        ("none", init("@%p0 mbarrier.arrive.shared::cta.b64 _, [%s]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra W; bar.warp.sync -1; bar.sync 0;"), 32),
+        ("none", init("@%p0 mbarrier.arrive.shared::cta.b64 _, [%s]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra.uni W; bar.sync 0;"), 32),
+        ("none", "atom.relaxed.gpu.global.add.u32 %r3, [%rd1], 1; bar.sync 0;".into(), 64),
+        ("divergent", "setp.lt.u32 %p0, %r0, 9; @%p0 bra.uni L; L:".into(), 32),
+        // Initialisation of an mbarrier: before its use, and known to the asynchronous proxy.
+        ("barrier.init", "setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared::cta.b64 [%s], 1; setp.eq.u32 %p0, %r0, 1; @%p0 mbarrier.arrive.shared::cta.b64 _, [%s];".into(), 32),
+        ("barrier.init", init("@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], 16; @%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+16], [%rd0], 16, [%s]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra W;"), 32),
+        ("none", init("@%p0 fence.proxy.async; @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], 16; @%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+16], [%rd0], 16, [%s]; W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra W;"), 32),
+        ("exit.load", init("@%p0 fence.proxy.async; @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s], 16; @%p0 cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes [%s+16], [%rd0], 16, [%s];"), 32),
         ("deadlock", init("W: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%s], 0; @!%p1 bra W;"), 32),
         ("deadlock", "setp.ge.u32 %p0, %r0, 32; @%p0 bra L; bar.sync 1, 64; L:".into(), 64),
         ("divergent", "setp.lt.u32 %p0, %r0, 3; @%p0 bra L; bar.sync 0; L: bar.sync 0;".into(), 32),
@@ -102,6 +123,38 @@ fn misuse_is_reported() {
         ("none", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; cp.async.bulk.wait_group 0; ld.global.b32 %r3, [%rd1]; L:".into(), 32),
         ("race", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0; ld.global.b32 %r3, [%rd1]; L:".into(), 32),
         ("limit.in_flight", "setp.ne.u32 %p0, %r0, 0; @%p0 bra L; st.shared.v4.b32 [%s], {%r1, %r1, %r1, %r1}; fence.proxy.async.shared::cta; Q: cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 16; cp.async.bulk.commit_group; bra Q; L:".into(), 32),
+        // cp.async: what it copies is there after the wait for its group, for others after a barrier too.
+        ("none", format!("{COPY} cp.async.commit_group; cp.async.wait_group 0; {CHECK}"), 32),
+        ("none", format!("{COPY} cp.async.wait_all; {CHECK}"), 32),
+        ("none", format!("{COPY} cp.async.commit_group; cp.async.commit_group; cp.async.wait_group 1; {CHECK}"), 32),
+        ("undefined", format!("{COPY} cp.async.commit_group; {CHECK} cp.async.wait_all;"), 32),
+        ("undefined", format!("{COPY} cp.async.commit_group; cp.async.wait_group 1; {CHECK} cp.async.wait_all;").replace("ld.shared", "bar.warp.sync -1; ld.shared"), 32),
+        ("undefined", format!("{COPY} cp.async.wait_group 0; {CHECK} cp.async.wait_all;"), 32),
+        ("exit.load", format!("{COPY} cp.async.commit_group;"), 32),
+        ("none", format!("{COPY} cp.async.wait_all; bar.warp.sync -1; xor.b32 %r4, %r4, 4; ld.shared.b32 %r5, [%r4];"), 32),
+        ("race.lanes", format!("{COPY} cp.async.wait_all; xor.b32 %r4, %r4, 4; ld.shared.b32 %r5, [%r4];"), 32),
+        ("proxy", format!("{COPY} cp.async.wait_all; bar.warp.sync -1; setp.eq.u32 %p0, %r0, 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%s], 128; @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;"), 32),
+        ("none", "shl.b32 %r4, %r0, 4; add.u32 %r4, %r4, %s; mul.wide.u32 %rd5, %r0, 16; add.u64 %rd5, %rd5, %rd0; cp.async.cg.shared.global [ %r4 + 0 ], [ %rd5 + 0 ], 0x10, 4; cp.async.wait_all; ld.shared.v4.b32 {%r5, %r6, %r7, %r8}, [%r4]; or.b32 %r6, %r6, %r7; or.b32 %r6, %r6, %r8; setp.ne.u32 %p0, %r6, 0; @%p0 trap; ld.global.b32 %r6, [%rd5]; setp.ne.u32 %p0, %r5, %r6; @%p0 trap;".into(), 32),
+        ("none", "shl.b32 %r4, %r0, 2; add.u32 %r4, %r4, %s; mov.u64 %rd5, 0; cp.async.ca.shared.global [%r4], [%rd5], 4, 0; cp.async.wait_all; ld.shared.b32 %r5, [%r4]; setp.ne.u32 %p0, %r5, 0; @%p0 trap;".into(), 32),
+        ("align", "cp.async.ca.shared.global [%s], [%rd0+4], 8; cp.async.wait_all;".into(), 32),
+        ("P017", "cp.async.cg.shared.global [%s], [%rd0], 8;".into(), 32),
+        // Scopes of names, tables of labels, text for debuggers.
+        ("none", "{ .reg .b32 %r0; mov.b32 %r0, 0; L: add.u32 %r0, %r0, 1; setp.lt.u32 %p0, %r0, 3; @%p0 bra L; } { L: bar.sync 0; setp.eq.u32 %p0, 1, 2; @%p0 bra L; } setp.ne.u32 %p0, %r0, %tid.x; @%p0 trap;".into(), 32),
+        ("P016", "{ L: bar.sync 0; } setp.eq.u32 %p0, 1, 2; @%p0 bra L;".into(), 32),
+        ("P015", "{ L: bar.sync 0; L: }".into(), 32),
+        ("none", "{ .shared .align 4 .b32 own; st.shared.b32 [own], 7; } ld.local.b32 %r3, [own];".replace("ld.local", "st.local").replace("%r3, [own]", "[own], %r0"), 32),
+        ("none", format!("{SWITCH} and.b32 %r3, %r0, 3; brx.idx %r3, T; {CASES}"), 32),
+        ("divergent", format!("{SWITCH} and.b32 %r3, %r0, 3; brx.idx.uni %r3, T; {CASES}"), 32),
+        ("branch", format!("{SWITCH} mov.b32 %r3, %r0; brx.idx %r3, T; {CASES}"), 32),
+        ("P016", "brx.idx %r0, T;".into(), 32),
+        ("P002", "mov.b32 %r3, 0; .branchtargets L, L; L:".into(), 32),
+        ("none", ".loc 1 5 0\n.loc 2 7 1, function_name $S + 4, inlined_at 1 3 2\n.pragma \"nounroll\";\nmov.b32 %r3, 0;".into(), 32),
+        ("P002", ".loc 1 5\nmov.b32 %r3, 0;".into(), 32),
+        ("none", "mov.u64 %rd5, x; ld.param.u64 %rd6, [%rd5]; setp.ne.u64 %p0, %rd6, %rd0; @%p0 trap; cvta.param.u64 %rd5, %rd5; ld.u64 %rd6, [%rd5]; setp.ne.u64 %p0, %rd6, %rd0; @%p0 trap; mov.pred %p1, -1; mov.pred %p2, %p1; @!%p2 trap;".into(), 32),
+        ("none", "mad.lo.cc.u32 %r3, 0xffffffff, 2, 2; madc.hi.u32 %r4, 0xffffffff, 2, 5; setp.ne.u32 %p0, %r4, 7; @%p0 trap; sub.cc.u32 %r3, 0, 1; subc.u32 %r4, 9, 3; setp.ne.u32 %p0, %r4, 5; @%p0 trap; add.cc.u32 %r3, 0xffffffff, 1; addc.cc.u32 %r4, 0xffffffff, 0; addc.u32 %r5, 0, 0; or.b32 %r4, %r4, %r3; setp.ne.u32 %p0, %r4, 0; @%p0 trap; setp.ne.u32 %p0, %r5, 1; @%p0 trap;".into(), 32),
+        ("undefined", "addc.u32 %r3, 0, 0;".into(), 32),
+        ("none", "atom.global.acq_rel.gpu.cas.b32 %r3, [%rd1], 0, 1; atom.global.gpu.acq_rel.add.u32 %r3, [%rd1], 1; atom.acq_rel.gpu.global.exch.b32 %r3, [%rd1], 1; atom.global.gpu.relaxed.add.v2.f32 {%f1, %f2}, [%rd1+16], {0f3F800000, 0f40000000};".into(), 32),
+        ("P011", "atom.global.gpu.cta.add.u32 %r3, [%rd1], 1;".into(), 32),
         // Local memory.
         ("none", "st.local.b32 [own+8], %r1; mov.u64 %rd5, own; cvta.local.u64 %rd5, %rd5; ld.b32 %r3, [%rd5+8]; setp.ne.u32 %p0, %r3, %r1; @%p0 trap;".into(), 32),
         ("none", "st.local.v2.b32 [own], {%r0, %r1}; ld.local.u32 %r3, [own]; setp.ne.u32 %p0, %r3, %r0; @%p0 trap;".into(), 32),
@@ -135,6 +188,10 @@ fn texts_are_refused() {
         ("P013", "add.u32 %r3, %r1, %nothing;"),
         ("P014", "add.u32 %r3, %r1, %rd1;"),
         ("P015", ".reg .b32 %r<3>;"),
+        ("P015", ".reg .b32 %r7;"),
+        ("P015", ".reg .b64 %r1<2>;"),
+        ("P015", ".reg .b32 %one, %one;"),
+        ("none", "{ .reg .b32 %r<3>, %r07; } .reg .b32 %r1x<2>, %r80;"),
         ("P016", "bra NOWHERE;"),
         ("P017", "mov.b32 %r3, 0x123456789;"),
         ("P017", "setmaxnreg.inc.sync.aligned.u32 25;"),

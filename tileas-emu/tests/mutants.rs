@@ -178,44 +178,39 @@ fn compiled_sum() {
     analyse(&s, &[], SUM, 30);
 }
 
-const INIT: &str = "only this CTA uses the barriers, and bar.sync 0 orders their initialisation";
 const EXPECT: &str = "the arrival itself is still missing, so the phase cannot end early";
 const LEADING: &str = "K-major operands with a swizzle do not use the leading dimension";
 const ISSUER: &str = "the thread that issues the store runs the fence too, after the barrier";
-const TOGETHER: &str = "the lanes poll one barrier with one instruction and leave the loop together";
 const JOINED: &str = "the next barrier of the warp comes before any instruction of the whole warp";
 const AGAIN: &str = "another wait covers the same groups";
 const COMMIT: &str = "the store joins the next group, and that is waited for";
 const ALLOC: &str = "allocation is synchronous, no tensor-memory operation comes before the barrier";
 const FREE: &str = "every tensor-memory operation has been waited for, and dealloc is synchronous";
 const EITHER: &str = "the fence after the other wait of the same thread orders the accumulator";
-const TAIL: &str = "the loop only delays the producer's end";
 const DEAD: &str = "no barrier is polled with this parity";
 
 const WHOLE: &str =
     "warps read tensor memory as a whole, and for 32 phases the last one still ends the phase";
 
 const HOPPER: &[Quiet] = &[
-    (76, "drop", INIT),
     (92, "registers + 8", "registers that the block leaves free at its start make up for it"),
     (116, "later", EXPECT),
     (132, "drop", "the registers were enough without; the assembler sees to that"),
     (144, "leading dimension", LEADING),
     (147, "leading dimension", LEADING),
-    (245, "later", "the wait between the two concerns the stores only"),
-    (304, "later", ISSUER),
+    (246, "later", "the wait between the two concerns the stores only"),
+    (305, "later", ISSUER),
+    (320, "drop", JOINED),
 ];
 
 const PERSISTENT: &[Quiet] = &[
     (49, "count - 1", WHOLE),
     (50, "count - 1", WHOLE),
-    (51, "drop", INIT),
     (62, "drop", ALLOC),
     (62, "later", ALLOC),
     (63, "later", ALLOC),
     (64, "drop", ALLOC),
     (64, "later", ALLOC),
-    (100, "drop", TOGETHER),
     (176, "drop", JOINED),
     (237, "later", ISSUER),
     (243, "drop", COMMIT),
@@ -241,7 +236,6 @@ const PERSISTENT: &[Quiet] = &[
     (412, "drop", AGAIN),
     (412, "groups + 1", AGAIN),
     (439, "later", EXPECT),
-    (475, "no wait", TAIL),
     (507, "drop", EITHER),
     (519, "drop", EITHER),
     (519, "later", EITHER),
@@ -256,10 +250,8 @@ const PERSISTENT: &[Quiet] = &[
 ];
 
 const EPILOGUE: &[Quiet] = &[
-    (50, "drop", INIT),
     (61, "drop", ALLOC),
     (63, "drop", ALLOC),
-    (439, "drop", TOGETHER),
     (513, "drop", JOINED),
     (803, "drop", COMMIT),
     (1232, "drop", JOINED),
@@ -270,7 +262,6 @@ const EPILOGUE: &[Quiet] = &[
     (1526, "drop", JOINED),
     (1527, "drop", AGAIN),
     (1527, "groups + 1", AGAIN),
-    (1576, "no wait", TAIL),
     (1581, "parity", "the loop begins with parity 0 and wraps once"),
     (1605, "drop", "the operands come through shared memory, which the barrier orders"),
     (1609, "leading dimension", LEADING),
@@ -281,8 +272,7 @@ const EPILOGUE: &[Quiet] = &[
 ];
 
 const SUM: &[Quiet] = &[
-    (45, "drop", INIT),
-    (105, "drop", TOGETHER),
+    (105, "drop", JOINED),
     (213, "drop", JOINED),
     (241, "later", ISSUER),
     (246, "later", AGAIN),

@@ -234,6 +234,8 @@ const BLACKWELL: &[Mutation] = &[
         0,
         &["tcgen05.fence"],
     ),
+    ("no wait for the last releases", "@!%pw bra P_DRAIN;", "", 0, &["exit.signal", "exit.tensor"]),
+    ("no fence after the initialisation", "fence.mbarrier_init.release.cluster;", "", 0, &["barrier.init"]),
     // The fence after the wait for the filled stage covers it.
     (
         "no fence after the wait for a drained accumulator",
@@ -267,20 +269,23 @@ const HOPPER: &[Mutation] = &[
         0,
         &["race"],
     ),
+    // The barrier after the next poll brings the lanes together.
+    ("no warp barrier after the store", "C_NEXT:\n    bar.warp.sync 0xffffffff;", "C_NEXT:", 0, &["none"]),
     (
-        "no warp barrier after the store",
-        "C_NEXT:\n    bar.warp.sync 0xffffffff;",
-        "C_NEXT:",
+        "no warp barrier after a poll",
+        "@!%pw bra C_WAIT;\n    bar.warp.sync 0xffffffff;",
+        "@!%pw bra C_WAIT;",
         0,
         &["divergent"],
     ),
+    ("no fence after the initialisation", "fence.mbarrier_init.release.cluster;", "", 0, &["barrier.init"]),
     ("K step", "add.s64    %db2, %db0, 4;", "add.s64    %db2, %db0, 2;", 0, &["result"]),
     (
         "both consumers use one barrier",
         "add.u32    %bid, %cw, 1;",
         "mov.u32    %bid, 1;",
         0,
-        &["race", "barrier.named"],
+        &["race", "barrier.named", "deadlock"],
     ),
     (
         "too many registers",

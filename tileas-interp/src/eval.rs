@@ -410,6 +410,8 @@ impl Element<'_> {
             O::Cmpf => i64::from(self.holds(fa.partial_cmp(&fb))?),
             O::Ftoi => self.truncate(fa, unsigned),
             O::Exti if unsigned => ua as i64,
+            // The one bit of a truth value is its sign.
+            O::Exti if s == Scalar::I1 => -a,
             O::Exti => a,
             O::Trunci => a,
             O::Select => {

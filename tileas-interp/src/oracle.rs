@@ -37,6 +37,8 @@ pub struct Oracle {
     pub after: Memory,
     /// Sums of magnitudes, if asked for.
     magnitudes: Option<Memory>,
+    /// By buffer, the largest finite number written to it.
+    largest: Vec<f64>,
 }
 
 /// Binds the parameters of a function by their names.
@@ -89,13 +91,28 @@ impl Oracle {
         if let Some(m) = &mut magnitudes {
             run_magnitudes(f, grid, &args, m, limits)?;
         }
-        Ok(Oracle { args, before, after, magnitudes })
+        let written = |b: &Buffer| b.written().ones().map(|i| b.number(i).abs()).collect::<Vec<_>>();
+        let largest = |b: &Buffer| written(b).into_iter().filter(|x| x.is_finite()).fold(0.0, f64::max);
+        let largest = after.buffers.iter().map(largest).collect();
+        Ok(Oracle { args, before, after, magnitudes, largest })
     }
 
-    /// What a tolerance for an element is relative to: its magnitude, or the sum of those it was computed from.
+    /// What a tolerance for an element is relative to: its magnitude, or the sum of those it was computed from. Where that
+    /// sum is not finite (magnitudes grow where values cancel, in exponents above all), the largest finite number that the
+    /// kernel writes to the buffer. Always finite.
     pub fn scale(&self, buffer: usize, i: usize) -> f64 {
         let value = self.after.buffers[buffer].number(i).abs();
-        self.magnitudes.as_ref().map_or(value, |m| m.buffers[buffer].number(i).abs().max(value))
+        let sum = self.magnitudes.as_ref().map(|m| m.buffers[buffer].number(i).abs());
+        match (sum, value.is_finite()) {
+            (Some(sum), true) if sum.is_finite() => sum.max(value),
+            (None, true) => value,
+            _ => self.largest[buffer],
+        }
+    }
+
+    /// Whether the sum of magnitudes of an element is not finite, so that its scale is another.
+    pub fn falls_back(&self, buffer: usize, i: usize) -> bool {
+        self.magnitudes.as_ref().is_some_and(|m| !m.buffers[buffer].number(i).is_finite())
     }
 
     /// The buffer of a view parameter.

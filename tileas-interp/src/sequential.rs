@@ -27,7 +27,8 @@ pub fn run_sequential(
     run(f, grid, args, memory, limits, false)
 }
 
-/// Runs the kernel on magnitudes: every float is replaced by its absolute value, and differences by sums.
+/// Runs the kernel on magnitudes: every float is replaced by its absolute value, infinite ones that are constants or loaded by
+/// 0, and differences by sums.
 ///
 /// What a sum of products then writes is Σ|a·b|: what the tolerance of a comparison is relative to. Where comparisons of
 /// floats decide, the other branch may be taken.
@@ -59,11 +60,16 @@ fn run(
         m.program.id = id;
         m.env.clear();
         for (v, x) in bind(f, args)? {
-            m.env[v] = Some(if magnitudes { map_floats(x, f64::abs) } else { x });
+            m.env[v] = Some(if magnitudes { map_floats(x, magnitude) } else { x });
         }
         m.block(f.entry(), 0)?;
     }
     Ok(Stats { steps: m.steps })
+}
+
+/// What a number that comes in contributes to rounding errors: its size; an infinity, such as the start of a maximum, nothing.
+fn magnitude(x: f64) -> f64 {
+    if x.is_infinite() { 0.0 } else { x.abs() }
 }
 
 /// A value with its floats changed.
@@ -104,7 +110,12 @@ impl Machine<'_> {
     }
 
     fn set(&mut self, op: Op, n: usize, x: Val) {
-        let x = if self.magnitudes { map_floats(x, f64::abs) } else { x };
+        let source = matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad);
+        let x = match (self.magnitudes, source) {
+            (true, true) => map_floats(x, magnitude),
+            (true, false) => map_floats(x, f64::abs),
+            (false, _) => x,
+        };
         if let Some(&r) = self.f.results(op).get(n) {
             self.env[r] = Some(x);
         }

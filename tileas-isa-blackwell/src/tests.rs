@@ -439,11 +439,8 @@ fn targets_are_found_and_others_refused() {
 fn flags_change_what_they_name() {
     let triple = Triple::from_str(TRIPLE).unwrap();
     let plain = isa(&triple, DEFAULT_CPU, Flags::default()).unwrap();
-    let free = isa(&triple, DEFAULT_CPU, Flags { unlimited_smem: true, mma_in_order: true }).unwrap();
+    let free = isa(&triple, DEFAULT_CPU, Flags { unlimited_smem: true }).unwrap();
     assert_eq!((plain.smem_bytes(), free.smem_bytes()), (232_448, u32::MAX));
-    let kind = &plain.atoms().mma[0];
-    assert!(plain.mma_runs_in_order(kind, true) && !plain.mma_runs_in_order(kind, false));
-    assert!(free.mma_runs_in_order(kind, false));
 }
 
 #[test]

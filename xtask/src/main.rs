@@ -22,7 +22,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all tests, with ptxas and numpy at hand (fetched into target/tools if need be).
+    /// Run all tests, with ptxas, numpy and triton at hand (fetched into target/tools if need be).
     Test {
         /// Arguments for `cargo test`, such as a test's name.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -76,16 +76,30 @@ struct Step {
     cargo: &'static [&'static str],
     /// Whether the user's arguments go to this step; the other steps are skipped when there are any.
     takes_args: bool,
+    /// Whether this system has what the step needs.
+    possible: bool,
 }
 
 /// All steps, in order. A new kind of check (examples, a further feature set) is a row here.
 const STEPS: &[Step] = &[
     // All features, `optimal` included: the command and the filetests ask for them.
-    Step { name: "tests of all crates", cargo: &["test", "--workspace", "--no-fail-fast"], takes_args: true },
+    Step {
+        name: "tests of all crates",
+        cargo: &["test", "--workspace", "--no-fail-fast"],
+        takes_args: true,
+        possible: true,
+    },
+    Step {
+        name: "PTX that Triton makes, in the emulator",
+        cargo: &["test", "-p", "tileas-emu", "--test", "triton", "--", "--ignored"],
+        takes_args: false,
+        possible: tools::HAS_TRITON,
+    },
     Step {
         name: "scheduler without exact mode",
         cargo: &["test", "-p", "tileas-codegen", "--test", "schedule_optimal", "--test", "schedule_rules"],
         takes_args: false,
+        possible: true,
     },
 ];
 
@@ -100,6 +114,10 @@ fn test(args: &[String]) -> Result<()> {
     let mut outcomes: Vec<(&str, Duration, Result<()>)> = Vec::new();
     for step in STEPS.iter().filter(|step| args.is_empty() || step.takes_args) {
         eprintln!("xtask: {}", step.name);
+        if !step.possible {
+            eprintln!("xtask: left out: there is no triton for this system");
+            continue;
+        }
         let begin = Instant::now();
         let mut command = cargo(&places);
         command

@@ -1,7 +1,8 @@
 //! Finding the outside tools of the tests, and fetching them with pip when they are missing.
 //!
 //! ptxas: the variable `PTXAS`, then `PATH`, then `target/tools`, then the package `nvidia-cuda-nvcc`. Python: the
-//! variable `TILEAS_PYTHON`, then `python3`, then `python`. numpy: what that Python already has, then the package.
+//! variable `TILEAS_PYTHON`, then `python3`, then `python`. numpy and triton: what that Python already has, then the
+//! packages; there is a triton for Linux only, and only there the tests ask for it.
 //! Packages go to `target/tools/py` and nowhere else, and stay there for the next run.
 
 use crate::Places;
@@ -16,12 +17,20 @@ const PTXAS_LEAST: (u32, u32) = (13, 0);
 /// The packages, by name; where they come from is pip's configuration.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc==13.*";
 const NUMPY_PACKAGE: &str = "numpy";
+/// Later ones work too, but are nearly twice as large (this one: 170 MB to fetch, 600 MB unpacked).
+const TRITON_PACKAGE: &str = "triton>=3.4,<3.6";
+/// Whether there is a triton for this system.
+pub const HAS_TRITON: bool = cfg!(target_os = "linux");
+
+/// Modules that Python must have: what to run to see that, and the package.
+const MODULES: &[(&str, &str, bool)] =
+    &[("import numpy; numpy.float16(1)", NUMPY_PACKAGE, true), ("import triton", TRITON_PACKAGE, HAS_TRITON)];
 
 /// What the tests need.
 pub struct Tools {
     /// A ptxas that ran and is new enough.
     pub ptxas: PathBuf,
-    /// A Python that can import numpy under `python_path`.
+    /// A Python that can import numpy (and triton, where there is one) under `python_path`.
     pub python: PathBuf,
     /// Value for `PYTHONPATH`.
     pub python_path: OsString,
@@ -31,31 +40,28 @@ pub struct Tools {
 pub fn all(places: &Places) -> Result<Tools> {
     let python = python()?;
     let python_path = python_path(places)?;
-    let has_numpy = imports_numpy(&python, &python_path);
-    let ptxas = match find_ptxas(places)? {
-        Some(ptxas) if has_numpy => ptxas,
-        found => {
-            let mut packages = Vec::new();
-            if found.is_none() {
-                packages.push(PTXAS_PACKAGE);
-            }
-            if !has_numpy {
-                packages.push(NUMPY_PACKAGE);
-            }
-            fetch(places, &python, &packages)?;
-            match found {
-                Some(ptxas) => ptxas,
-                None => fetched_ptxas(places)?,
-            }
-        }
-    };
-    if !has_numpy && !imports_numpy(&python, &python_path) {
+    let found = find_ptxas(places)?;
+    let absent = |m: &&(&str, &str, bool)| m.2 && !imports(&python, &python_path, m.0);
+    let mut packages: Vec<&str> = MODULES.iter().filter(absent).map(|m| m.1).collect();
+    if found.is_none() {
+        packages.push(PTXAS_PACKAGE);
+    }
+    if !packages.is_empty() {
+        fetch(places, &python, &packages)?;
+    }
+    if let Some(m) = MODULES.iter().find(absent) {
         bail!(
-            "{} cannot import numpy although it was just put into {}; set TILEAS_PYTHON to a Python that can",
+            "{} cannot do `{}` although {} was just put into {}; set TILEAS_PYTHON to a Python that can",
             python.display(),
+            m.0,
+            m.1,
             packages_dir(places).display()
         );
     }
+    let ptxas = match found {
+        Some(ptxas) => ptxas,
+        None => fetched_ptxas(places)?,
+    };
     Ok(Tools { ptxas, python, python_path })
 }
 
@@ -168,9 +174,9 @@ fn python_path(places: &Places) -> Result<OsString> {
         .context("PYTHONPATH cannot hold the path of target/tools/py")
 }
 
-fn imports_numpy(python: &Path, python_path: &OsStr) -> bool {
+fn imports(python: &Path, python_path: &OsStr, code: &str) -> bool {
     Command::new(python)
-        .args(["-c", "import numpy; numpy.float16(1)"])
+        .args(["-c", code])
         .env("PYTHONPATH", python_path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -179,7 +185,7 @@ fn imports_numpy(python: &Path, python_path: &OsStr) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Installs packages into `target/tools/py`. Neither package needs another one for what we use of it.
+/// Installs packages into `target/tools/py`. No package needs another one for what we use of it.
 fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
     let has_pip = Command::new(python)
         .args(["-m", "pip", "--version"])
@@ -188,7 +194,7 @@ fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
-    let advice = "set PTXAS to a ptxas of CUDA 13 and TILEAS_PYTHON to a Python that has numpy";
+    let advice = "set PTXAS to a ptxas of CUDA 13 and TILEAS_PYTHON to a Python that has numpy and triton";
     if !has_pip {
         bail!(
             "{} has no pip, which is needed to fetch {}: install pip (`{} -m ensurepip`), or {advice}",
@@ -199,7 +205,7 @@ fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
     }
     let dir = packages_dir(places);
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    eprintln!("xtask: fetching {} into {} (about 50 MB, once)", packages.join(" and "), dir.display());
+    eprintln!("xtask: fetching {} into {} (up to 240 MB, once)", packages.join(" and "), dir.display());
     let status = Command::new(python)
         .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
         .args(["--no-deps", "--upgrade", "--only-binary", ":all:", "--target"])

@@ -13,7 +13,7 @@ Arguments (--arg NAME=VALUE, by parameter name):
       a tensor: extents and element type. The type may be left out where the kernel or the launch metadata name it.
       /144,1    strides in elements; default: dense
       INIT      ints (-2 to 2; default), uniform (0 to 1), normal, ramp, special (infinities, NaN, subnormals, …),
-                zeros, ones, nan, a number, or @FILE
+                LO..HI (random integers from LO on, below HI: indices), zeros, ones, nan, a number, or @FILE
       SEED      of the data; default: --seed
   a=@in.npy
       a tensor with extents and type of a numpy file. @FILE that is no .npy holds the elements' bytes in row-major order.
@@ -26,6 +26,7 @@ Examples:
   tileas run examples/gemm_f16.tileas --arg a=200x136 --arg b=264x136 --arg bias=264 --arg c=200x264:nan \\
       --arg kt='ceildiv(a.d1, 64)' --mode latest,random --seeds 8 --check
   tileas run k.ptx --launch k.ptx.json --arg x=64xf32:normal:7 --arg y=64xf32:zeros --expect 'y=relu(x)' -o y=y.npy
+  tileas run k.ptx --arg table=512x64xf16 --arg rows=96xi32:0..512 --arg out=96x64xf16:nan
   tileas run k.ptx --grid 2 --block 128 --arg out=256xf32:nan --arg n=256";
 
 /// A tensor of the command line.
@@ -153,6 +154,8 @@ mod tests {
         assert_eq!(tensor("f32:1.5").expect("parses").shape, Some(vec![]));
         assert_eq!(tensor("4xu8:@a:b").expect("parses").init, Init::File("a:b".into()));
         assert_eq!(tensor("@x.npy").expect("parses").shape, None);
+        assert_eq!(tensor("4xi32:-3..5:9").expect("parses").init, Init::Fill(Fill::Range(-3, 5)));
+        assert_eq!(tensor("4xi32:2..2").map(|t| t.init), Err("`2..2` is no way to fill a tensor".into()));
         for bad in
             ["", "4x", "x4", "4xq7", "4,4", "4xf16:often", "4xf16:ints:x", "4xf16/a", "99999999999999999999"]
         {

@@ -3,6 +3,7 @@
 use super::launch::{Setup, View};
 use super::{Args, Kernel, usage};
 use crate::Failure;
+use crate::input::say;
 use std::collections::BTreeMap;
 use tileas_codegen::ir::Function;
 use tileas_emu::Memory;
@@ -18,6 +19,8 @@ struct Expected {
     by: &'static str,
     tolerance: Tolerance,
     references: Vec<Reference>,
+    /// Elements whose scale is not the sum of magnitudes, since that is not finite.
+    fallen_back: usize,
 }
 
 /// All that results are compared with.
@@ -40,79 +43,71 @@ impl Judge {
             }
             _ => None,
         };
+        if let Some((name, _)) =
+            args.scale.iter().find(|(n, _)| !args.check && !args.expect.iter().any(|(e, _)| e == n))
+        {
+            return usage(format!("--scale {name} without --expect {name} or --check"));
+        }
+        let formulas = Formulas::new(args, setup);
         if let Some((f, oracle)) = oracle.as_ref().filter(|_| args.check) {
             for (name, v) in &setup.views {
                 let Some(n) = oracle.buffer(f, name) else { continue };
                 let buffer = &oracle.after.buffers[n];
+                let given = formulas.scale(name, v)?;
+                // Row-major numbers of elements by their place; elements that overlap have one formula's value.
+                let mut scales = vec![0.0; if given.is_some() { buffer.len() } else { 0 }];
+                for (i, &x) in given.iter().flatten().enumerate() {
+                    let at = (v.placed.byte(i) - v.placed.offset) / v.placed.elem.bytes();
+                    scales.get_mut(at).into_iter().for_each(|s| *s = x);
+                }
+                let scale = |i| scales.get(i).copied().unwrap_or_else(|| oracle.scale(n, i));
                 let references = buffer.written().ones().map(|i| Reference {
                     byte: v.placed.offset + i * v.placed.elem.bytes(),
                     value: buffer.number(i),
-                    scale: oracle.scale(n, i),
+                    scale: scale(i),
                 });
+                let tolerance = for_elem(args.tol, v.placed.elem);
+                let falls_back = given.is_none() && tolerance != Tolerance::EXACT;
                 judge.list.push(Expected {
                     name: name.clone(),
                     by: "the source",
-                    tolerance: for_elem(args.tol, v.placed.elem),
+                    tolerance,
                     references: references.collect(),
+                    fallen_back: match falls_back {
+                        true => buffer.written().ones().filter(|&i| oracle.falls_back(n, i)).count(),
+                        false => 0,
+                    },
                 });
             }
-        }
-        judge.formulas(args, setup, oracle.as_ref())?;
-        Ok(judge)
-    }
-
-    fn formulas(
-        &mut self,
-        args: &Args,
-        setup: &Setup,
-        oracle: Option<&(&Function, Oracle)>,
-    ) -> Result<(), Failure> {
-        let mut names: BTreeMap<String, Array> = BTreeMap::new();
-        if !args.expect.is_empty() {
-            for (name, v) in &setup.views {
-                let all = Array::new(&v.placed.shape, v.placed.numbers(&setup.memory));
-                names.extend(all.map(|a| (name.clone(), a)));
-            }
-            for (name, s) in &setup.host.scalars {
-                let x = match *s {
-                    HostScalar::Int(i) => i as f64,
-                    HostScalar::Float(x) => x,
-                };
-                names.insert(name.clone(), Array::number(x));
-            }
-        }
-        if let Some((name, _)) = args.scale.iter().find(|(n, _)| !args.expect.iter().any(|(e, _)| e == n)) {
-            return usage(format!("--scale {name} without --expect {name}"));
         }
         for (name, text) in &args.expect {
             let Some(v) = setup.views.get(name) else {
                 return usage(format!("--expect {name}: no such tensor"));
             };
-            let array = |option: &str, text: &str| {
-                let value = formula::evaluate(text, &names).and_then(|a| a.broadcast(&v.placed.shape));
-                value.or_else(|e| usage(format!("{option} {name}: {e}")))
-            };
-            let values = array("--expect", text)?.data;
-            let scale = match args.scale.iter().find(|(n, _)| n == name) {
-                Some((_, text)) => Some(array("--scale", text)?.data),
-                None => None,
-            };
-            let buffer = oracle.and_then(|(f, o)| o.buffer(f, name).map(|n| (o, n)));
+            let values = formulas.value("--expect", name, text, v)?;
+            let scale = formulas.scale(name, v)?;
+            let buffer = oracle.as_ref().and_then(|(f, o)| o.buffer(f, name).map(|n| (o, n)));
             let elem = v.placed.elem;
+            let tolerance = for_elem(args.tol, elem);
+            let mut fallen_back = 0;
             let references = values.into_iter().enumerate().map(|(i, x)| {
                 let (byte, value) = (v.placed.byte(i), elem.decode(elem.encode(x)));
+                let at = (byte - v.placed.offset) / elem.bytes();
                 let scale = match (&scale, buffer) {
                     (Some(s), _) => s[i],
-                    (None, Some((o, n))) => o.scale(n, (byte - v.placed.offset) / elem.bytes()),
+                    (None, Some((o, n))) => {
+                        fallen_back += usize::from(tolerance != Tolerance::EXACT && o.falls_back(n, at));
+                        o.scale(n, at)
+                    }
                     (None, None) => value.abs(),
                 };
                 Reference { byte, value, scale }
             });
             let references = references.collect();
-            let tolerance = for_elem(args.tol, elem);
-            self.list.push(Expected { name: name.clone(), by: "the formula", tolerance, references });
+            let (name, by) = (name.clone(), "the formula");
+            judge.list.push(Expected { name, by, tolerance, references, fallen_back });
         }
-        Ok(())
+        Ok(judge)
     }
 
     /// Compares memory after a run.
@@ -127,14 +122,59 @@ impl Judge {
     }
 
     /// Prints what has been compared.
-    pub fn summary(&self) {
+    pub fn summary(&self) -> Result<(), Failure> {
         for e in self.list.iter().filter(|e| !e.references.is_empty()) {
             let how = match e.tolerance {
                 Tolerance::EXACT => "exactly".to_owned(),
                 t => format!("within {:e} of the scale", t.relative),
             };
-            println!("{}: {} elements agree with {}, {how}", e.name, e.references.len(), e.by);
+            say(&format!("{}: {} elements agree with {}, {how}", e.name, e.references.len(), e.by))?;
+            if e.fallen_back > 0 {
+                say(&format!(
+                    "{}: of {} of them the magnitudes are not finite; their scale is the largest number the source writes there",
+                    e.name, e.fallen_back
+                ))?;
+            }
         }
+        Ok(())
+    }
+}
+
+/// Formulas of the command line, and what their names stand for.
+struct Formulas<'a> {
+    args: &'a Args,
+    names: BTreeMap<String, Array>,
+}
+
+impl<'a> Formulas<'a> {
+    fn new(args: &'a Args, setup: &Setup) -> Formulas<'a> {
+        let mut names: BTreeMap<String, Array> = BTreeMap::new();
+        if !args.expect.is_empty() || !args.scale.is_empty() {
+            for (name, v) in &setup.views {
+                let all = Array::new(&v.placed.shape, v.placed.numbers(&setup.memory));
+                names.extend(all.map(|a| (name.clone(), a)));
+            }
+            for (name, s) in &setup.host.scalars {
+                let x = match *s {
+                    HostScalar::Int(i) => i as f64,
+                    HostScalar::Float(x) => x,
+                };
+                names.insert(name.clone(), Array::number(x));
+            }
+        }
+        Formulas { args, names }
+    }
+
+    /// The elements that a formula says a tensor has, in row-major order.
+    fn value(&self, option: &str, name: &str, text: &str, v: &View) -> Result<Vec<f64>, Failure> {
+        let value = formula::evaluate(text, &self.names).and_then(|a| a.broadcast(&v.placed.shape));
+        value.map(|a| a.data).or_else(|e| usage(format!("{option} {name}: {e}")))
+    }
+
+    /// The scales of a tensor's elements, if there is a formula for them.
+    fn scale(&self, name: &str, v: &View) -> Result<Option<Vec<f64>>, Failure> {
+        let given = self.args.scale.iter().find(|(n, _)| n == name);
+        given.map(|(_, text)| self.value("--scale", name, text, v)).transpose()
     }
 }
 

@@ -3,6 +3,7 @@
 use super::args::{self, Init, Tensor};
 use super::{Args, Kernel, usage};
 use crate::Failure;
+use crate::input::{complain, say};
 use crate::npy;
 use std::collections::{BTreeMap, BTreeSet};
 use tileas_emu::host::data::{Elem, Fill, Placed, ViewSpec, place};
@@ -126,7 +127,7 @@ impl Setup {
         left: &mut u64,
     ) -> Result<(), Failure> {
         let wrong = |e: String| {
-            eprintln!("error: --arg {name}: {e}");
+            complain(&format!("error: --arg {name}: {e}\n"));
             Failure::Usage
         };
         let tensor = args::tensor(value).map_err(wrong)?;
@@ -134,7 +135,7 @@ impl Setup {
             Init::File(file) => match std::fs::read(file) {
                 Ok(bytes) => Some(bytes),
                 Err(e) => {
-                    eprintln!("error: cannot read {file}: {e}");
+                    complain(&format!("error: cannot read {file}: {e}\n"));
                     return Err(Failure::Io);
                 }
             },
@@ -206,7 +207,7 @@ impl Setup {
     }
 
     /// Prints a line for each tensor.
-    pub fn summary(&self, after: &Memory) {
+    pub fn summary(&self, after: &Memory) -> Result<(), Failure> {
         for (name, v) in &self.views {
             let extents: Vec<String> = v.placed.shape.iter().map(usize::to_string).collect();
             let size = v.placed.elem.bytes();
@@ -224,13 +225,14 @@ impl Setup {
                 }
             };
             let nans = if nans == 0 { String::new() } else { format!(", {nans} NaN") };
-            println!(
+            say(&format!(
                 "{name}: {form}, {changed} changed, hash {:016x}{range}{nans}: {}{}",
                 hash(&new),
                 first.join(" "),
                 if numbers.len() > first.len() { " …" } else { "" }
-            );
+            ))?;
         }
+        Ok(())
     }
 
     /// Writes a tensor to a file.
@@ -242,7 +244,7 @@ impl Setup {
             false => dense,
         };
         std::fs::write(file, bytes).map_err(|e| {
-            eprintln!("error: cannot write {file}: {e}");
+            complain(&format!("error: cannot write {file}: {e}\n"));
             Failure::Io
         })
     }

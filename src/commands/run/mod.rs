@@ -11,7 +11,7 @@ mod launch;
 
 use crate::Failure;
 use crate::diagnostics::Source;
-use crate::input::{Common, read_source, target, write_output};
+use crate::input::{Common, complain, read_source, say, target, write_output};
 use indicatif::{ProgressBar, ProgressStyle};
 use judge::Judge;
 use launch::Setup;
@@ -69,14 +69,19 @@ pub struct Args {
     /// Look for races, missing fences and undefined reads
     #[arg(long, value_enum, default_value_t = Switch::On)]
     detectors: Switch,
+    /// Let aligned instructions wait for lanes of their warp that a branch has sent elsewhere. PTX promises nothing of the
+    /// kind, but compilers rely on the assembler to bring the lanes together; without this it is a fault
+    #[arg(long)]
+    reconverge: bool,
     /// Compare with the source, executed in program order; `.tileas` only
     #[arg(long)]
     check: bool,
     /// Compare a tensor after the run with a formula of the arguments: 'c=relu(a @ b.T)'
     #[arg(long, value_name = "NAME=FORMULA", value_parser = args::pair)]
     expect: Vec<(String, String)>,
-    /// What the tolerance is relative to: 'c=abs(a) @ abs(b).T' [default: what the source computes from magnitudes, which
-    /// is Σ|a·b| for sums of products; for `.ptx` the formula's value]
+    /// What the tolerance of `--check` and `--expect` is relative to: 'c=abs(a) @ abs(b).T' [default: what the source computes
+    /// from magnitudes, which is Σ|a·b| for sums of products, or where that is not finite the largest number it writes to the
+    /// tensor; for `.ptx` the formula's value]
     #[arg(long, value_name = "NAME=FORMULA", value_parser = args::pair)]
     scale: Vec<(String, String)>,
     /// Allowed difference of floats, relative to the scale: `exact`, a number or a power. Integers must be equal
@@ -126,7 +131,7 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
 
 /// Prints why the arguments make no sense.
 fn usage<T>(message: impl std::fmt::Display) -> Result<T, Failure> {
-    eprintln!("error: {message}");
+    complain(&format!("error: {message}\n"));
     Err(Failure::Usage)
 }
 
@@ -151,17 +156,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let judge = Judge::new(args, &kernel, &setup)?;
     let [x, y, z] = setup.launch.grid;
     let threads: u32 = setup.launch.block.iter().product();
-    println!(
+    say(&format!(
         "{}: grid {x} x {y} x {z}, {threads} threads, {} bytes of dynamic shared memory",
         kernel.name, setup.launch.dynamic_smem
-    );
+    ))?;
     let memory = if args.mode == [Timing::Explore] {
         explore_all(args, &kernel, &setup, &judge)?
     } else {
         all_runs(args, &kernel, &setup, &judge)?
     };
-    setup.summary(&memory);
-    judge.summary();
+    setup.summary(&memory)?;
+    judge.summary()?;
     for (name, file) in &args.output {
         setup.write(name, file, &memory)?;
     }
@@ -233,7 +238,7 @@ fn load_ptx(args: &Args) -> Result<Kernel, Failure> {
         Some(file) => {
             let text = read_source(file)?;
             let docs = read_launch(text.text()).map_err(|e| {
-                eprintln!("error: {file}: {e}");
+                complain(&format!("error: {file}: {e}\n"));
                 Failure::Diagnostics
             })?;
             match docs.into_iter().find(|d| d.kernel == name) {
@@ -264,6 +269,7 @@ fn options(args: &Args, mode: Mode) -> RunOptions {
     RunOptions {
         mode,
         detectors: detectors(args),
+        gather_aligned: args.reconverge,
         max_steps: args.max_steps,
         resident: args.resident,
         ..RunOptions::default()
@@ -304,7 +310,7 @@ fn all_runs(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Resul
         };
         let wrong = |message: String| {
             watch.end();
-            eprintln!("error[result]: {}: {message}", describe(mode));
+            complain(&format!("error[result]: {}: {message}\n", describe(mode)));
             Err(Failure::Diagnostics)
         };
         if let Err(message) = judge.compare(setup, &memory) {
@@ -326,10 +332,10 @@ fn all_runs(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Resul
     }
     watch.end();
     for (name, (count, r)) in &totals {
-        println!(
+        say(&format!(
             "{name}: {count} runs, {} warp instructions, {} CTAs, {} asynchronous operations",
             r.steps, r.ctas, r.operations
-        );
+        ))?;
     }
     Ok(first.unwrap_or_else(|| setup.memory.clone()))
 }
@@ -353,12 +359,12 @@ fn explore_all(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Re
     match explore(&kernel.program, &setup.launch, &setup.memory, &options, limits, &mut check) {
         Ok(e) => {
             let all = if e.exhausted { "all orders" } else { "not all orders: a limit was reached" };
-            println!("explore: {} runs, {} of them complete; {all}", e.runs, e.complete);
+            say(&format!("explore: {} runs, {} of them complete; {all}", e.runs, e.complete))?;
             Ok(first.unwrap_or_else(|| setup.memory.clone()))
         }
         Err(fault) => match wrong {
             Some(message) => {
-                eprintln!("error[result]: explore: {message}");
+                complain(&format!("error[result]: explore: {message}\n"));
                 Err(Failure::Diagnostics)
             }
             None => Err(fails(kernel, "explore", &fault)),

@@ -4,8 +4,9 @@
 //! answers: [`Touched::apart`] (in one execution of a block) and [`Touched::apart_over`] (in different iterations of a
 //! loop). "Not apart" means not proven. Views that are different parameters do not alias. Cost: terms × dimensions.
 
-use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef, keys};
 use crate::place::classify::touches;
+use crate::place::roll::is_slice_loop;
 use smallvec::SmallVec;
 
 /// Σ factor · value + constant.
@@ -35,6 +36,31 @@ impl Linear {
             },
             _ => opaque(),
         }
+    }
+
+    /// An element's coordinate without bounds that only keep it from wrapping around: where they hold it back, it is out of
+    /// bounds, as it is without them.
+    fn unbounded(self, func: &Function) -> Linear {
+        const BEYOND: i64 = 1 << 31;
+        let bound = |&(v, factor): &(Value, i64)| {
+            let op = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::Mini)?;
+            let &[inner, most] = func.operands(op) else { return None };
+            let most = func.constant_value(most).filter(|_| func.has_attr(op, keys::UNSIGNED))? as i64;
+            (factor > 0 && most > 0 && most.saturating_mul(factor) >= BEYOND).then_some((v, inner, factor))
+        };
+        let Some((v, inner, factor)) = self.terms.iter().find_map(bound) else { return self };
+        // Beside it only what moves on within the tile.
+        let slice = |&(w, f): &(Value, i64)| match func.value_def(w) {
+            ValueDef::Param(b, 0) => f > 0 && func.block_parent(b).is_some_and(|l| is_slice_loop(func, l)),
+            _ => false,
+        };
+        let others = self.terms.iter().filter(|t| t.0 != v).all(slice);
+        if !others || !(0..BEYOND).contains(&self.constant) {
+            return self;
+        }
+        let mut rest = self;
+        rest.terms.retain(|t| t.0 != v);
+        rest.plus(&Linear::of(func, inner, 16), factor)
     }
 
     fn times(mut self, k: i64) -> Linear {
@@ -90,14 +116,9 @@ impl Touched {
         let extent = |n: usize| tile.and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
         let range = coords.iter().enumerate().map(|(n, &c)| {
             let e = extent(n);
-            (Linear::of(func, c, 16).times(e), e)
+            (Linear::of(func, c, 16).times(e).unbounded(func), e)
         });
         Some(Touched { op, view: touch.view, write: touch.write, range: range.collect() })
-    }
-
-    /// Whether the two touch exactly the same elements in one execution of the block that holds both.
-    pub fn same(&self, other: &Touched) -> bool {
-        self.view == other.view && self.range == other.range
     }
 
     /// Whether they certainly have an element in common in one execution of the block that holds both.
@@ -203,7 +224,6 @@ mod tests {
         assert!(t[0].apart(&t[1], &f) && t[1].apart(&t[0], &f), "neighbours");
         assert!(!t[0].apart(&t[2], &f) && !t[2].apart(&t[1], &f), "a whole and its parts");
         assert!(!t[2].apart(&t[3], &f), "rows n and 2n + 1 may be the same");
-        assert!(t[0].same(&t[0]) && !t[0].same(&t[1]));
         assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && t[0].meets(&t[2]));
     }
 
@@ -225,7 +245,7 @@ mod tests {
              %x = tiled_load %v[%n, %n] : tile<16x64xf32>\n  %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n  \
              %z = tiled_load %v[%n, %n] : tile<8x64xf32>",
         );
-        assert!(t[0].meets(&t[1]) && t[1].meets(&t[0]) && !t[0].same(&t[1]));
+        assert!(t[0].meets(&t[1]) && t[1].meets(&t[0]));
         assert!(!t[0].meets(&t[2]), "rows 16n and 8n");
     }
 

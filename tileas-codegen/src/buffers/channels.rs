@@ -270,6 +270,12 @@ pub fn build(
     scalar_channels(func, plan, webs, needs, &mut found);
     super::order::memory_tokens(world, &mut found)?;
     super::share::add_waits(world, webs, waits, &mut found);
+    // Threads of one agent that order what they do themselves meet.
+    for p in found.iter_mut().filter(|p| p.webs.is_empty() && !plan.agents[p.producer.agent].elect) {
+        let number = first_named.saturating_add(p.producer.agent.as_u32());
+        let inside = p.producer.class == Class::Sync && p.consumers.iter().all(|c| c.key == p.producer);
+        p.named = (inside && number < NAMED_BARRIERS).then_some(number);
+    }
     super::order::mutexes(world, &mut found);
     let last = |p: &PipeData| p.events.iter().map(|&op| positions.end[op]).max().unwrap_or(0);
     found.sort_by_key(last);

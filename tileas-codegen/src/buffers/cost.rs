@@ -7,6 +7,7 @@ use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
 use crate::schedule::CycleModel;
+use crate::schedule::ddg::footprint::Footprint;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 use std::sync::LazyLock;
@@ -172,23 +173,11 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
     }
 }
 
-/// Cycles of a schedule for which an op keeps what it reads: those of the slots of its footprint, in the model that the
-/// schedule was made in. The longest of its contents for a region op.
+/// Cycles of a schedule for which an op keeps what it reads, in the model that the schedule was made in: those that the
+/// scheduler reckoned with, see [`Footprint::hold`].
 pub fn hold(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, model: CycleModel, op: Op) -> u32 {
-    if !func.regions(op).is_empty() {
-        let inner = (0..func.regions(op).len()).filter_map(|n| func.op_block_at(op, n));
-        let ops = inner.flat_map(|b| func.block_ops(b));
-        return ops.map(|o| hold(func, plan, isa, model, o)).max().unwrap_or(0);
-    }
-    let (machine, class) = (isa.machine(), op_class(func, op));
-    match model {
-        CycleModel::Slot => machine.duration(class),
-        CycleModel::Real => {
-            let work = work(func, op);
-            let units = machine.real_uses(class, &work).map(|u| u.clocks).max().unwrap_or(0);
-            units.max(if in_registers(plan, op) { machine.real_occupancy(class, &work) } else { 0 })
-        }
-    }
+    // What was scheduled has a footprint.
+    Footprint::of(func, plan, isa.machine(), model, op).map_or(0, |f| f.hold())
 }
 
 /// Cycles of a schedule from the start of an op until a reader of its result may start.

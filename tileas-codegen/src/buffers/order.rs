@@ -11,7 +11,8 @@
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: what one thread writes itself, and bulk stores that may go to different tiles.
+//! Left to program order: what one thread reads and writes itself, and bulk stores that may go to different tiles. A tile whose
+//! layout gives an element to several threads is read by all of these and written by one.
 //!
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
@@ -23,7 +24,7 @@ use super::sync::{Point, Sync, World};
 use super::webs::ancestor_in;
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
 use smallvec::{SmallVec, smallvec};
 
 /// One access to a view, as an item of the block under study sees it.
@@ -148,19 +149,42 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
             return false;
         }
     }
-    let leaf = |t: &Access| t.item == t.touched.op;
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
-        // Each thread reads and writes the elements its layout gives it.
-        let tile = |op: Op| {
+        // Where the same bits of the coordinates choose the thread, all threads that hold an element read it and one of
+        // them writes it.
+        let holders = |op: Op| {
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
-            v.or_else(|| func.result(op)).map(|v| func.value_type(v))
+            holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
         };
-        let own = tile(a.op) == tile(b.op) && a.same(b) && leaf(x) && leaf(y);
-        if plan.agents[x.key.agent].elect || own && (!across || a.fixed_in(func, block)) {
+        let own = holders(a.op)
+            .zip(holders(b.op))
+            .is_some_and(|(v, w)| v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some())));
+        if plan.agents[x.key.agent].elect || own {
             return false;
         }
     }
     if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
+}
+
+/// By bit of the thread number: the dimension and the bit of the element's coordinate in the view that it stands for (none: it
+/// tells replicas apart). Tiles are placed at multiples of their extents, which are powers of two.
+fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Option<(usize, u32)>; 10]>> {
+    let data = func.value_data(v);
+    let dims = data.dims()?;
+    let map = LinearLayout::of_register(data.layout()?, dims, warps)?;
+    let bit = |&part: &u64| {
+        let mut low = 0;
+        let chosen = dims.iter().enumerate().rev().find_map(|(d, n)| {
+            let first = low;
+            low += n.trailing_zeros();
+            (part >> low == 0).then(|| (d, part.trailing_zeros() - first))
+        });
+        match part {
+            0 => Some(None),
+            _ => chosen.filter(|_| part.is_power_of_two()).map(Some),
+        }
+    };
+    map.lane.iter().chain(&map.warp).map(bit).collect()
 }
 
 fn block_tokens(
@@ -180,8 +204,9 @@ fn block_tokens(
             let (first, second) = (i as u32, j as u32);
             let (px, py) = (at[i], at[j]);
             if px < py && conflict(world, block, x, y, false) {
+                // In later turns too.
                 pairs.push(Pair { across: false, span: py - px, first, second });
-            } else if px >= py && repeats && conflict(world, block, x, y, true) {
+            } else if repeats && conflict(world, block, x, y, true) {
                 pairs.push(Pair { across: true, span: items + px - py, first, second });
             }
         }
@@ -297,8 +322,13 @@ fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64
             let from = (x.key.agent, x.item, Point::All);
             sync.distance(from, (p.producer.agent, event, Point::All))
         });
-        let taken = p.consumers.iter().filter_map(|c| sync.distance(sync.taken(c)?, to)).min();
-        given.zip(taken).is_some_and(|(g, t)| g + i64::from(p.distance) + t <= most)
+        // Behind the fence, or by who waits for the token.
+        let passed = sync.latest(&p.events).map(|event| (p.producer.agent, event, Point::Behind));
+        let taken =
+            p.consumers.iter().filter_map(|c| sync.taken(c)).map(|(at, d)| (at, d + i64::from(p.distance)));
+        let known = passed.map(|at| (at, 0)).into_iter().chain(taken);
+        let taken = known.filter_map(|(at, d)| Some(sync.distance(at, to)? + d)).min();
+        given.zip(taken).is_some_and(|(g, t)| g + t <= most)
     })
 }
 

@@ -1,9 +1,9 @@
 //! What the pipes of one block order, and at which iteration distance.
 //!
 //! In: the placed function, agents, schedules, what each agent needs, pipes. Out: [`Sync`], which answers how many
-//! iterations lie at least between one point and another (`None`: they are not ordered). Three points per agent and
-//! item: its first thread issues it, its issuing lane does, all of its threads have passed it (for stores and the matrix
-//! engine one more: its work is complete). They differ because a
+//! iterations lie at least between one point and another (`None`: they are not ordered). Four points per agent and
+//! item: its first thread issues it, its issuing lane does, all of its threads have passed it and signal so, all have waited for
+//! what they wait for behind it (for stores and the matrix engine one more: its work is complete). They differ because a
 //! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
 //! Items of a scheduled loop run by R1, others in program order. Conservative: an edge is left out rather than assumed
 //! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
@@ -45,6 +45,8 @@ pub enum Point {
     Lane,
     /// All threads have passed it.
     All,
+    /// All threads have also waited for what they wait for behind it, and then free what they used.
+    Behind,
     /// The bulk stores in it are complete.
     Stored,
     /// What its agent has given to the matrix engine so far is complete.
@@ -125,6 +127,8 @@ impl<'a> Sync<'a> {
             let all = self.node(agent, op, Point::All);
             self.link(first, lane, 0);
             self.link(lane, all, 0);
+            let behind = self.node(agent, op, Point::Behind);
+            self.link(all, behind, 0);
             if matrix {
                 let done = self.node(agent, op, Point::Done);
                 self.link(lane, done, 0);
@@ -143,10 +147,11 @@ impl<'a> Sync<'a> {
                 let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
                 self.link(a, b, d);
             };
-            [Point::First, Point::Lane, Point::All].into_iter().for_each(|p| step(p, p));
+            [Point::First, Point::Lane].into_iter().for_each(|p| step(p, p));
+            step(Point::Behind, Point::All);
             if one {
                 // The one lane goes on when it has passed an item.
-                step(Point::All, Point::First);
+                step(Point::Behind, Point::First);
             }
             if matrix {
                 // A commit covers what was issued before.
@@ -196,12 +201,22 @@ impl<'a> Sync<'a> {
         if key.class == Class::Bulk { Point::Lane } else { Point::First }
     }
 
-    /// Where a consumer goes on when it has waited.
-    pub(super) fn taken(&self, c: &Consumer) -> Option<(Agent, Op, Point)> {
-        Some(match self.earliest(&c.waits) {
-            Some(w) => (c.key.agent, w, Sync::wait_point(c.key)),
-            None => (c.key.agent, self.latest(&c.uses)?, Point::All),
+    /// Where a consumer goes on when it has waited, and how many turns after it was to wait.
+    pub(super) fn taken(&self, c: &Consumer) -> Option<((Agent, Op, Point), i64)> {
+        let agent = c.key.agent;
+        Some(match (self.earliest(&c.waits), self.latest(&c.uses)) {
+            (Some(w), _) => ((agent, w, Sync::wait_point(c.key)), 0),
+            (None, u) if self.is_lanes(c.key) => {
+                let &(v, d) = self.next.get(&(agent, u?))?;
+                ((agent, v, Point::Lane), d)
+            }
+            (None, u) => ((agent, u?, Point::Behind), 0),
         })
+    }
+
+    /// Whether of an agent of several threads one lane waits.
+    fn is_lanes(&self, key: Key) -> bool {
+        key.class == Class::Bulk && !self.world.plan.agents[key.agent].elect
     }
 
     /// Adds what a pipe with its home in the block orders.
@@ -218,24 +233,27 @@ impl<'a> Sync<'a> {
         };
         let from = self.node(p.producer.agent, event, commit);
         for c in &p.consumers {
-            let to = match self.earliest(&c.waits) {
-                Some(w) => self.node(c.key.agent, w, Sync::wait_point(c.key)),
-                None => match self.latest(&c.uses) {
-                    Some(u) => {
-                        // The wait stands behind the item: whoever waits begins the next one later. Scalars that
-                        // only what the block yields rests on are received at its end.
-                        if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
-                            let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
-                            self.link(from, begin, i64::from(p.distance) + d);
-                        }
-                        self.node(c.key.agent, u, Point::All)
+            match (self.earliest(&c.waits), self.latest(&c.uses)) {
+                (Some(w), _) => {
+                    let to = self.node(c.key.agent, w, Sync::wait_point(c.key));
+                    self.link(from, to, i64::from(p.distance));
+                }
+                (None, Some(u)) => {
+                    // The wait stands behind the item: whoever waits begins the next one later. Scalars that
+                    // only what the block yields rests on are received at its end.
+                    if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
+                        let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
+                        self.link(from, begin, i64::from(p.distance) + d);
                     }
-                    None => continue,
-                },
-            };
-            self.link(from, to, i64::from(p.distance));
+                    if !self.is_lanes(c.key) {
+                        let to = self.node(c.key.agent, u, Point::Behind);
+                        self.link(from, to, i64::from(p.distance));
+                    }
+                }
+                (None, None) => continue,
+            }
             if let (true, Some(u), Some(a)) = (p.in_place, self.latest(&c.uses), self.earliest(&p.acquires)) {
-                let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::All };
+                let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::Behind };
                 let freed = self.node(c.key.agent, u, freed);
                 let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
                 self.link(freed, acquire, 1);

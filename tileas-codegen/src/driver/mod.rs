@@ -13,6 +13,7 @@
 pub mod check;
 mod refine;
 mod stage;
+mod unheeded;
 mod wiring;
 
 pub use stage::{Form, KernelState, Stage, agents_text};
@@ -22,7 +23,9 @@ use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Module, parse_module_with, print_function, push_number};
+use crate::ir::{
+    Function, Module, Opcode, keys, parse_module_all, parse_module_with, print_function, push_number,
+};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -231,11 +234,16 @@ impl Context {
     /// # Errors
     /// The first `E00xx` error.
     pub fn parse(&mut self, text: &str, settings: &Settings) -> CodegenResult<Module> {
-        parse_module_with(text, &settings.parse_limits()).map_err(|e| match e.code {
-            Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
-            Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
-            _ => e,
-        })
+        parse_module_with(text, &settings.parse_limits()).map_err(with_option)
+    }
+
+    /// As [`Context::parse`], with all errors.
+    ///
+    /// # Errors
+    /// All `E00xx` errors that are no consequences of others, at most 64.
+    pub fn parse_all(&mut self, text: &str, settings: &Settings) -> Result<Module, Errors> {
+        parse_module_all(text, &settings.parse_limits())
+            .map_err(|errors| errors.into_iter().map(with_option).collect())
     }
 
     /// Verifies a module and its scheduling constraints, without a target. Returns the warnings.
@@ -347,7 +355,7 @@ impl Context {
         let schedules = job.front.contains(&Step::Schedule);
         let asked = job.settings.scheduler == SchedulerChoice::Serial;
         let free = !asked && !job.settings.require_pipelining;
-        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706);
+        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706 | Code::E0711);
         schedules && free && !found.is_empty() && found.iter().all(order)
     }
 
@@ -419,7 +427,9 @@ impl Context {
                         settings,
                         Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
                     );
-                    known.publish(at, found.map_err(one)?);
+                    let found = found.map_err(one)?;
+                    warnings.extend(unheeded::unheeded(func, at, &self.constraints, &found));
+                    known.publish(at, found);
                 }
                 Step::Buffers => {
                     known.get::<ScheduleAnalysis>(at).map_err(one)?;
@@ -437,9 +447,7 @@ impl Context {
                     let analysis = known.get::<ScheduleAnalysis>(at).map_err(one)?;
                     let buffers = known.get::<Buffers>(at).map_err(one)?;
                     warnings.extend(truncated(at, analysis, settings));
-                    if settings.verify_passes {
-                        legalize(at, plan, analysis, buffers, isa)?;
-                    }
+                    legalize(at, plan, analysis, buffers, isa)?;
                     let scratch = &mut self.materialize;
                     let made = wiring::materialize(at, plan, analysis, buffers, settings, scratch);
                     let made = made.map_err(one)?;
@@ -505,7 +513,7 @@ impl Context {
                         info = done.functions.into_iter().next();
                         continue;
                     }
-                    self.registers(code, isa, settings, warnings);
+                    self.registers(code, materialized, isa, settings, warnings);
                     (counted, noted) = (true, false);
                 }
                 (Step::Ptx, Some(code)) => {
@@ -564,6 +572,7 @@ impl Context {
     fn registers(
         &mut self,
         lowered: &mut Lowered,
+        materialized: &Function,
         isa: &dyn TargetIsa,
         settings: &Settings,
         warnings: &mut Errors,
@@ -578,7 +587,10 @@ impl Context {
             let bytes = machine.limits.smem_bytes.saturating_sub(at);
             options.shared = sym.map(|(sym, _)| SharedRoom { sym, at, bytes, threads });
             for report in self.allocator.run(func, &options) {
-                warnings.extend(report.warning(func));
+                warnings.extend(report.warning(func).map(|w| match overlaps(materialized, &report.name) {
+                    true => w.note(Loc::NONE, OVERLAPS),
+                    false => w,
+                }));
                 if let Some(Ok(stats)) = report.outcome
                     && stats.shared_bytes > 0
                 {
@@ -641,6 +653,30 @@ impl Context {
         self.emit(Checks::Input, &all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
+}
+
+/// Names the option behind a limit of the parser.
+fn with_option(e: CodegenError) -> CodegenError {
+    match e.code {
+        Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
+        Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
+        _ => e,
+    }
+}
+
+/// What an agent over its budget is told that has several stages of a loop under way.
+const OVERLAPS: &str =
+    "its loop has several stages under way, whose values live at the same time: `max-stages` allows fewer";
+
+/// Whether an agent of a materialised kernel, by its name in the code, runs several stages of a loop at a time.
+fn overlaps(func: &Function, agent: &str) -> bool {
+    let number = agent.strip_prefix("AGENT").and_then(|n| n.parse().ok());
+    let switch = func.block_ops(func.entry()).find(|&o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+    let mut found = false;
+    if let Some(body) = switch.zip(number).and_then(|(switch, n)| func.op_block_at(switch, n)) {
+        func.walk(body, &mut |op| found |= func.discardable(op).get(keys::SKEW).is_some());
+    }
+    found
 }
 
 /// Warnings about loops whose refinement the round limit ended.

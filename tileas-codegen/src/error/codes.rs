@@ -101,6 +101,7 @@ codes! {
     E0225 = "kernel that does not end in return";
     E0226 = "kernel name defined twice";
     E0227 = "memory semantics that this operation cannot have";
+    E0228 = "value, type, attribute or op of another function, or of none";
     // -- E03: scheduling problem and JSON
     E0301 = "malformed schedule document: syntax, type or missing field";
     E0302 = "unknown schema name";
@@ -127,6 +128,7 @@ codes! {
     W0404 = "constraint refinement ended by its round limit";
     W0405 = "step budget of the schedule search spent";
     W0406 = "loops run one iteration after the other: pipelined their agents would wait for each other";
+    W0407 = "constraint without effect";
     // -- E05: agents and placement
     E0501 = "the kernel is already placed or materialised";
     E0502 = "the target has no matrix instruction for a dot";
@@ -157,6 +159,7 @@ codes! {
     E0708 = "malformed materialised function";
     E0709 = "the emitted order differs from the schedule";
     E0710 = "prologue, steady loop and epilogue do not match";
+    E0711 = "conflicting accesses to a view are not ordered";
     // -- E06: buffers
     // -- E07: materialisation
     // -- E07: materialisation

@@ -86,10 +86,39 @@ impl CodegenError {
         self
     }
 
+    /// Adds the name that comes nearest to a wrong one as a note, if one is near.
+    #[cold]
+    #[must_use]
+    pub fn did_you_mean<'a>(self, wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Self {
+        match nearest(wrong, names) {
+            Some(name) => self.note(Loc::NONE, format!("did you mean `{name}`?")),
+            None => self,
+        }
+    }
+
     /// Line and column (both from 1) of the location in `source`.
     pub fn line_column(&self, source: &str) -> Option<(usize, usize)> {
         line_column(source, self.location)
     }
+}
+
+/// The name that comes nearest to a wrong one: at most a third of its letters differ, or one names the last part of the
+/// other (`dot` for `async.dot`). Separators and case count as nothing. Of equally near ones the first.
+pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let plain = |s: &str| -> String {
+        s.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).take(64).collect()
+    };
+    let wrong = plain(wrong);
+    let most = (wrong.len() / 3).max(1);
+    let distance = |name: &str| {
+        let name = plain(name);
+        let part = wrong.len() > 2 && name.len() > 2 && (name.ends_with(&wrong) || wrong.ends_with(&name));
+        let edits = strsim::osa_distance(&wrong, &name);
+        // One letter in place of another is no hint where there are few.
+        let near = edits <= most && edits < name.len().max(wrong.len());
+        if near { Some(edits) } else { part.then_some(most + 1) }
+    };
+    names.into_iter().filter_map(|name| Some((distance(name)?, name))).min_by_key(|&(d, _)| d).map(|(_, n)| n)
 }
 
 /// Line and column (both from 1, column in characters) of a location in its source text.

@@ -6,7 +6,8 @@
 //! attributes, several results).
 //!
 //! Guarantee: operand segments always have the shape the operation table prescribes, and nothing panics on wrong
-//! types; the verifier judges the result. Cost: O(operands + attributes) per op.
+//! types, on entities of another function or on places that do not exist; the verifier judges the result. Cost: O(operands +
+//! attributes) per op.
 //!
 //! Also here: [`infer_result_types`], the one place that says which result types follow from operands; the parser
 //! uses it as well.
@@ -17,7 +18,7 @@ use super::function::Function;
 use super::layouts::Layout;
 use super::opcodes::{Opcode, Rule, keys};
 use super::types::{Dim, Scalar, Space, TypeData};
-use crate::error::Loc;
+use crate::error::{Code, Loc};
 use smallvec::{SmallVec, smallvec};
 
 /// Result types that follow from the operands alone; `None` where they must be written out.
@@ -292,7 +293,7 @@ impl<'a> FunctionBuilder<'a> {
 
     /// Sets an inherent unit attribute on the op that defines `v`; parameters have none.
     pub fn with_unit(&mut self, v: Value, key: Sym) -> Value {
-        if let Some(op) = self.func.defining_op(v) {
+        if let Some(op) = self.definition(v) {
             self.func.set_attr(op, key, AttrData::Unit);
         }
         v
@@ -300,10 +301,19 @@ impl<'a> FunctionBuilder<'a> {
 
     /// Sets an inherent integer attribute on the op that defines `v`; parameters have none.
     pub fn with_int(&mut self, v: Value, key: Sym, value: i64) -> Value {
-        if let Some(op) = self.func.defining_op(v) {
+        if let Some(op) = self.definition(v) {
             self.func.set_int(op, key, value);
         }
         v
+    }
+
+    /// The op that defines a value of this function.
+    fn definition(&mut self, v: Value) -> Option<Op> {
+        if self.func.has_value(v) {
+            return self.func.defining_op(v);
+        }
+        self.func.misused(Code::E0228, self.loc, format!("{v} is no value of this function"));
+        None
     }
 
     // ---- ops with bodies, constants, terminators
@@ -359,6 +369,10 @@ impl<'a> FunctionBuilder<'a> {
     pub fn end_for(&mut self, open: OpenFor, yields: &[Value]) -> Vec<Value> {
         self.build(Opcode::Yield).operands(yields).finish();
         self.point = open.outer;
+        if !self.func.has_op(open.op) {
+            self.func.misused(Code::E0228, self.loc, format!("{} is no loop of this function", open.op));
+            return Vec::new();
+        }
         self.func.results(open.op).to_vec()
     }
 

@@ -2,15 +2,19 @@
 //!
 //! Entities are never reused; removing an op unlinks it from its block. Program order inside a block is a doubly
 //! linked list, so insertion is O(1). Types and attributes are interned here.
+//!
+//! Guarantee: total. A call with an entity that is not of the function changes nothing and is noted where nothing else shows
+//! it, for the verifier to report (`E0228`); a question about one is answered as for an op without anything, a block
+//! without ops, a value of type `mem_token`.
 
 use super::attrs::{AttrData, AttrDict, FloatBits};
-use super::entities::{Attr, Block, Op, Region, Sym, Type, Value};
+use super::entities::{Attr, Block, MOST, Maker, Op, Region, Sym, Type, Value};
 use super::intern::{Index, Symbols, hash_of};
 use super::opcodes::{KNOWN_SYMBOLS, Opcode};
 use super::pool::{List, Pool};
 use super::types::{Scalar, TypeData};
-use crate::error::Loc;
-use cranelift_entity::packed_option::PackedOption;
+use crate::error::{Code, CodegenError, Loc};
+use cranelift_entity::packed_option::{PackedOption, ReservedValue};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
@@ -120,7 +124,19 @@ pub struct Function {
     /// Made when a stamp is first asked for. Copies have one of their own.
     identity: OnceLock<Arc<()>>,
     changes: u64,
+    maker: Maker,
+    /// Calls that made no sense, the first few.
+    misuse: Vec<CodegenError>,
+    /// Attributes of ops that are not there.
+    nowhere: AttrDict,
 }
+
+/// The type of what does not exist.
+static NO_TYPE: TypeData = TypeData::MemToken;
+static NO_ATTR: AttrData = AttrData::Unit;
+static NO_ATTRS: OnceLock<AttrDict> = OnceLock::new();
+/// Calls without sense that are noted.
+const MOST_MISUSE: usize = 16;
 
 /// Integers from 0 up to here are found without hashing.
 const SMALL_INTS: usize = SMALL as usize;
@@ -211,9 +227,14 @@ impl Clone for Function {
             body,
             identity,
             changes,
+            maker,
+            misuse,
+            nowhere: _,
         } = self;
         identity.take();
         *changes = 0;
+        *maker = source.maker;
+        misuse.clone_from(&source.misuse);
         name.clone_from(&source.name);
         attrs.clone_from(&source.attrs);
         (*loc, *entry, *body) = (source.loc, source.entry, source.body);
@@ -247,6 +268,8 @@ impl Function {
         let body = regions.push(RegionData::default());
         let entry = blocks.push(BlockData { region: body.into(), ..BlockData::default() });
         regions[body].block = entry.into();
+        let maker = Maker::next();
+        let (body, entry) = (body.by(maker), entry.by(maker));
         Function {
             name: name.into(),
             loc: Loc::NONE,
@@ -274,6 +297,9 @@ impl Function {
             body,
             identity: OnceLock::new(),
             changes: 0,
+            maker,
+            misuse: Vec::new(),
+            nowhere: AttrDict::default(),
         }
     }
 
@@ -302,6 +328,8 @@ impl Function {
         let mut out = spare.unwrap_or_else(|| Function::new(String::new()));
         out.identity.take();
         out.changes = 0;
+        out.maker = Maker::default();
+        out.misuse.clone_from(&self.misuse);
         out.name.clone_from(&self.name);
         out.attrs.clone_from(&self.attrs);
         out.loc = self.loc;
@@ -345,7 +373,9 @@ impl Function {
             |i| types[Type::from_u32(i)] == data,
             |i| hash_of(&types[Type::from_u32(i)]),
         );
-        found.map_or_else(|| types.push(data), Type::from_u32)
+        let ty = found.map_or_else(|| types.push(data), Type::from_u32);
+        self.counted(ty.index());
+        ty.by(self.maker)
     }
 
     /// Interns a scalar type.
@@ -357,7 +387,7 @@ impl Function {
     /// What a type stands for.
     #[inline]
     pub fn type_data(&self, t: Type) -> &TypeData {
-        &self.types[t]
+        self.types.get(t).unwrap_or(&NO_TYPE)
     }
 
     /// Interns an attribute value.
@@ -383,13 +413,15 @@ impl Function {
             |i| attr_values[Attr::from_u32(i)] == data,
             |i| hash_of(&attr_values[Attr::from_u32(i)]),
         );
-        found.map_or_else(|| attr_values.push(data), Attr::from_u32)
+        let attr = found.map_or_else(|| attr_values.push(data), Attr::from_u32);
+        self.counted(attr.index());
+        attr.by(self.maker)
     }
 
     /// What an attribute stands for.
     #[inline]
     pub fn attr_data(&self, a: Attr) -> &AttrData {
-        &self.attr_values[a]
+        self.attr_values.get(a).unwrap_or(&NO_ATTR)
     }
 
     /// Interns a name.
@@ -397,7 +429,9 @@ impl Function {
         if let Some(i) = known(name) {
             return Sym::known(i);
         }
-        Sym::new(KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize)
+        let number = KNOWN_SYMBOLS.len() + self.symbols.intern(name) as usize;
+        self.counted(number);
+        Sym::new(number).by(self.maker)
     }
 
     /// The text of a name.
@@ -405,6 +439,133 @@ impl Function {
     pub fn symbol(&self, s: Sym) -> &str {
         let i = s.index();
         KNOWN_SYMBOLS.get(i).copied().unwrap_or_else(|| self.symbols.get(i - KNOWN_SYMBOLS.len()))
+    }
+
+    // ---- entities of this function
+
+    /// Notes a call that made no sense, for the verifier to report.
+    #[cold]
+    pub(super) fn misused(&mut self, code: Code, loc: Loc, message: impl Into<String>) {
+        if self.misuse.len() < MOST_MISUSE {
+            self.misuse.push(CodegenError::new(code, loc, message));
+        }
+    }
+
+    /// The calls that made no sense, the first few.
+    pub(super) fn misuse(&self) -> &[CodegenError] {
+        &self.misuse
+    }
+
+    /// Whether entities say who made them.
+    pub(super) fn knows_its_own(&self) -> bool {
+        self.maker.is_some()
+    }
+
+    /// Notes that there are more entities of one kind than have numbers.
+    #[inline]
+    fn counted(&mut self, number: usize) {
+        if number >= MOST {
+            self.misused(Code::E1001, Loc::NONE, format!("function has more than {MOST} entities of one kind"));
+        }
+    }
+
+    /// Whether a value is one of this function.
+    #[inline]
+    pub fn has_value(&self, v: Value) -> bool {
+        self.values.is_valid(v) && v.maker().agrees(self.maker)
+    }
+
+    /// Whether an op is one of this function, linked or not.
+    #[inline]
+    pub fn has_op(&self, op: Op) -> bool {
+        self.opcodes.is_valid(op) && op.maker().agrees(self.maker)
+    }
+
+    /// Whether a block is one of this function.
+    #[inline]
+    pub fn has_block(&self, b: Block) -> bool {
+        self.blocks.is_valid(b) && b.maker().agrees(self.maker)
+    }
+
+    /// Whether a type is one of this function.
+    #[inline]
+    pub fn has_type(&self, t: Type) -> bool {
+        self.types.is_valid(t) && t.maker().agrees(self.maker)
+    }
+
+    /// Whether an attribute is one of this function.
+    #[inline]
+    pub fn has_attr_value(&self, a: Attr) -> bool {
+        self.attr_values.is_valid(a) && a.maker().agrees(self.maker)
+    }
+
+    /// Whether a name is one of this function, or known to all.
+    #[inline]
+    pub fn has_symbol(&self, s: Sym) -> bool {
+        s.index() < KNOWN_SYMBOLS.len() + self.symbols.len() && s.maker().agrees(self.maker)
+    }
+
+    /// Whether an op is one of this function; if not, that is noted.
+    #[inline]
+    fn own_op(&mut self, op: Op) -> bool {
+        let own = self.has_op(op);
+        if !own {
+            self.misused(Code::E0228, Loc::NONE, format!("{op} is no operation of this function"));
+        }
+        own
+    }
+
+    /// As [`Function::own_op`], for blocks.
+    #[inline]
+    fn own_block(&mut self, b: Block) -> bool {
+        let own = self.has_block(b);
+        if !own {
+            self.misused(Code::E0228, Loc::NONE, format!("{b} is no block of this function"));
+        }
+        own
+    }
+
+    /// As [`Function::own_op`], for values.
+    #[inline]
+    fn own_value(&mut self, v: Value) -> bool {
+        let own = self.has_value(v);
+        if !own {
+            self.misused(Code::E0228, Loc::NONE, format!("{v} is no value of this function"));
+        }
+        own
+    }
+
+    /// Whether an op may be linked: it is one of this function and has no place.
+    #[inline]
+    fn linkable(&mut self, op: Op) -> bool {
+        let own = self.own_op(op);
+        if own && self.links[op].block.is_some() {
+            let text = format!("{}: the operation has a place already", self.opcode(op).name());
+            self.misused(Code::E0228, self.locs[op], text);
+            return false;
+        }
+        own
+    }
+
+    /// The lists of an op.
+    #[inline]
+    fn lists(&self, op: Op) -> OpLists {
+        self.lists.get(op).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn links(&self, op: Op) -> OpLinks {
+        self.links.get(op).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn block_data(&self, b: Block) -> BlockData {
+        self.blocks.get(b).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    fn region_data(&self, r: Region) -> RegionData {
+        self.regions.get(r).copied().unwrap_or_default()
     }
 
     // ---- structure
@@ -430,12 +591,15 @@ impl Function {
     /// Parameters of a block.
     #[inline]
     pub fn block_params(&self, b: Block) -> &[Value] {
-        self.value_pool.get(self.blocks[b].params)
+        self.value_pool.get(self.block_data(b).params)
     }
 
     /// Adds a parameter to a block.
     pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
         self.changes += 1;
+        if !self.own_block(b) {
+            return self.make_value(ty, ValueDef::Param(b, u32::MAX));
+        }
         let n = self.blocks[b].params.len() as u32;
         let v = self.make_value(ty, ValueDef::Param(b, n));
         self.value_pool.push(&mut self.blocks[b].params, v);
@@ -445,19 +609,19 @@ impl Function {
     /// The region a block belongs to.
     #[inline]
     pub fn block_region(&self, b: Block) -> Region {
-        self.blocks[b].region.expand().unwrap_or(self.body)
+        self.block_data(b).region.expand().unwrap_or(self.body)
     }
 
     /// The block of a region.
     #[inline]
     pub fn region_block(&self, r: Region) -> Block {
-        self.regions[r].block.expand().unwrap_or(self.entry)
+        self.region_data(r).block.expand().unwrap_or(self.entry)
     }
 
     /// The op that owns a region; `None` for the kernel body.
     #[inline]
     pub fn region_parent(&self, r: Region) -> Option<Op> {
-        self.regions[r].parent.expand()
+        self.region_data(r).parent.expand()
     }
 
     /// The op whose region contains this block; `None` at kernel level.
@@ -475,7 +639,7 @@ impl Function {
     /// Regions of an op.
     #[inline]
     pub fn regions(&self, op: Op) -> &[Region] {
-        self.region_pool.get(self.lists[op].regions)
+        self.region_pool.get(self.lists(op).regions)
     }
 
     /// The block of region number `n` of an op.
@@ -489,8 +653,12 @@ impl Function {
         self.changes += 1;
         let r = self.regions.push(RegionData { parent: op.into(), block: None.into() });
         let b = self.blocks.push(BlockData { region: r.into(), ..BlockData::default() });
+        let (r, b) = (r.by(self.maker), b.by(self.maker));
         self.regions[r].block = b.into();
-        self.region_pool.push(&mut self.lists[op].regions, r);
+        self.counted(r.index());
+        if self.own_op(op) {
+            self.region_pool.push(&mut self.lists[op].regions, r);
+        }
         b
     }
 
@@ -518,7 +686,8 @@ impl Function {
         loc: Loc,
     ) -> Op {
         self.changes += 1;
-        let op = self.opcodes.push(opcode);
+        let op = self.opcodes.push(opcode).by(self.maker);
+        self.counted(op.index());
         let mut lists = OpLists {
             operands: self.value_pool.list(operands),
             segments: segment_list(&mut self.segment_pool, segments),
@@ -539,6 +708,9 @@ impl Function {
     /// Adds a result to an op.
     pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
         self.changes += 1;
+        if !self.own_op(op) {
+            return self.make_value(ty, ValueDef::Result(op, u32::MAX));
+        }
         let n = self.lists[op].results.len() as u32;
         let v = self.make_value(ty, ValueDef::Result(op, n));
         self.value_pool.push(&mut self.lists[op].results, v);
@@ -549,6 +721,9 @@ impl Function {
     #[inline]
     pub fn append_op(&mut self, b: Block, op: Op) {
         self.changes += 1;
+        if !self.own_block(b) || !self.linkable(op) {
+            return;
+        }
         let last = self.blocks[b].last;
         self.links[op] = OpLinks { block: b.into(), prev: last, next: None.into() };
         match last.expand() {
@@ -561,7 +736,14 @@ impl Function {
     /// Links an unlinked op directly before `at`.
     pub fn insert_before(&mut self, at: Op, op: Op) {
         self.changes += 1;
+        if !self.own_op(at) || !self.linkable(op) {
+            return;
+        }
         let OpLinks { block, prev, .. } = self.links[at];
+        if block.is_none() {
+            self.misused(Code::E0228, self.locs[op], "operation put before one without a place");
+            return;
+        }
         self.links[op] = OpLinks { block, prev, next: at.into() };
         self.links[at].prev = op.into();
         match prev.expand() {
@@ -577,12 +759,11 @@ impl Function {
     /// Links an unlinked op directly after `at`.
     pub fn insert_after(&mut self, at: Op, op: Op) {
         self.changes += 1;
-        match self.links[at].next.expand() {
-            Some(next) => self.insert_before(next, op),
-            None => {
-                if let Some(b) = self.op_block(at) {
-                    self.append_op(b, op);
-                }
+        match (self.links(at).next.expand(), self.op_block(at)) {
+            (Some(next), _) => self.insert_before(next, op),
+            (None, Some(b)) => self.append_op(b, op),
+            (None, None) => {
+                self.misused(Code::E0228, self.op_loc(op), "operation put behind one without a place");
             }
         }
     }
@@ -590,6 +771,9 @@ impl Function {
     /// Unlinks an op from its block; its entities stay.
     pub fn remove_op(&mut self, op: Op) {
         self.changes += 1;
+        if !self.own_op(op) {
+            return;
+        }
         let OpLinks { block, prev, next } = self.links[op];
         let Some(b) = block.expand() else { return };
         match prev.expand() {
@@ -606,37 +790,37 @@ impl Function {
     /// The opcode.
     #[inline]
     pub fn opcode(&self, op: Op) -> Opcode {
-        self.opcodes[op]
+        self.opcodes.get(op).copied().unwrap_or(Opcode::Yield)
     }
 
     /// The block an op is linked into.
     #[inline]
     pub fn op_block(&self, op: Op) -> Option<Block> {
-        self.links[op].block.expand()
+        self.links(op).block.expand()
     }
 
     /// The next op of the block.
     #[inline]
     pub fn next_op(&self, op: Op) -> Option<Op> {
-        self.links[op].next.expand()
+        self.links(op).next.expand()
     }
 
     /// The previous op of the block.
     #[inline]
     pub fn prev_op(&self, op: Op) -> Option<Op> {
-        self.links[op].prev.expand()
+        self.links(op).prev.expand()
     }
 
     /// The first op of a block.
     #[inline]
     pub fn first_op(&self, b: Block) -> Option<Op> {
-        self.blocks[b].first.expand()
+        self.block_data(b).first.expand()
     }
 
     /// The last op of a block: its terminator in a complete block.
     #[inline]
     pub fn last_op(&self, b: Block) -> Option<Op> {
-        self.blocks[b].last.expand()
+        self.block_data(b).last.expand()
     }
 
     /// Ops of a block in program order.
@@ -648,20 +832,20 @@ impl Function {
     /// All operands.
     #[inline]
     pub fn operands(&self, op: Op) -> &[Value] {
-        self.value_pool.get(self.lists[op].operands)
+        self.value_pool.get(self.lists(op).operands)
     }
 
     /// Number of values in each segment.
     #[inline]
     pub fn segments(&self, op: Op) -> &[u32] {
-        let list = self.segment_pool.get(self.lists[op].segments);
+        let list = self.segment_pool.get(self.lists(op).segments);
         &list[..list.len() / 2]
     }
 
     /// Values of segment number `n` (empty when there is no such segment).
     #[inline]
     pub fn segment(&self, op: Op, n: usize) -> &[Value] {
-        let lists = self.lists[op];
+        let lists = self.lists(op);
         let (counts, starts) = {
             let list = self.segment_pool.get(lists.segments);
             list.split_at(list.len() / 2)
@@ -700,14 +884,24 @@ impl Function {
     #[inline]
     pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
         self.changes += 1;
-        if let Some(slot) = self.value_pool.get_mut(self.lists[op].operands).get_mut(n) {
-            *slot = v;
+        if !self.own_op(op) {
+            return;
+        }
+        match self.value_pool.get_mut(self.lists[op].operands).get_mut(n) {
+            Some(slot) => *slot = v,
+            None => {
+                let text = format!("{}: there is no operand {n}", self.opcode(op).name());
+                self.misused(Code::E0228, self.locs[op], text);
+            }
         }
     }
 
     /// Replaces all operands; `segments` must sum to their number.
     pub fn set_operands(&mut self, op: Op, operands: &[Value], segments: &[u32]) {
         self.changes += 1;
+        if !self.own_op(op) {
+            return;
+        }
         let lists = &mut self.lists[op];
         self.value_pool.set(&mut lists.operands, operands);
         lists.segments = segment_list(&mut self.segment_pool, segments);
@@ -716,7 +910,7 @@ impl Function {
     /// Results.
     #[inline]
     pub fn results(&self, op: Op) -> &[Value] {
-        self.value_pool.get(self.lists[op].results)
+        self.value_pool.get(self.lists(op).results)
     }
 
     /// The first result.
@@ -728,13 +922,15 @@ impl Function {
     /// Where the op stands in the source.
     #[inline]
     pub fn op_loc(&self, op: Op) -> Loc {
-        self.locs[op]
+        self.locs.get(op).copied().unwrap_or_default()
     }
 
     /// Sets where the op stands.
     pub fn set_op_loc(&mut self, op: Op, loc: Loc) {
         self.changes += 1;
-        self.locs[op] = loc;
+        if self.own_op(op) {
+            self.locs[op] = loc;
+        }
     }
 
     // ---- values
@@ -742,37 +938,41 @@ impl Function {
     #[inline]
     fn make_value(&mut self, ty: Type, def: ValueDef) -> Value {
         self.value_names.push(None.into());
-        self.values.push((ty, def))
+        let v = self.values.push((ty, def)).by(self.maker);
+        self.counted(v.index());
+        v
     }
 
     /// A value's type.
     #[inline]
     pub fn value_type(&self, v: Value) -> Type {
-        self.values[v].0
+        self.values.get(v).map_or(Type::reserved_value(), |data| data.0)
     }
 
     /// What a value's type stands for.
     #[inline]
     pub fn value_data(&self, v: Value) -> &TypeData {
-        &self.types[self.values[v].0]
+        self.type_data(self.value_type(v))
     }
 
     /// Changes a value's type (placement does).
     pub fn set_value_type(&mut self, v: Value, ty: Type) {
         self.changes += 1;
-        self.values[v].0 = ty;
+        if self.own_value(v) {
+            self.values[v].0 = ty;
+        }
     }
 
     /// Where a value comes from.
     #[inline]
     pub fn value_def(&self, v: Value) -> ValueDef {
-        self.values[v].1
+        self.values.get(v).map_or(ValueDef::Param(self.entry, u32::MAX), |data| data.1)
     }
 
     /// The op that defines a value, unless it is a parameter.
     #[inline]
     pub fn defining_op(&self, v: Value) -> Option<Op> {
-        match self.values[v].1 {
+        match self.value_def(v) {
             ValueDef::Result(op, _) => Some(op),
             ValueDef::Param(..) => None,
         }
@@ -781,27 +981,28 @@ impl Function {
     /// The written name of a value, without `%`.
     #[inline]
     pub fn value_name(&self, v: Value) -> Option<&str> {
-        self.value_names[v].expand().map(|s| self.symbol(s))
+        self.value_sym(v).map(|s| self.symbol(s))
     }
 
     /// The written name of a value, as a symbol.
     #[inline]
     pub fn value_sym(&self, v: Value) -> Option<Sym> {
-        self.value_names[v].expand()
+        self.value_names.get(v)?.expand()
     }
 
     /// Names a value by a symbol of this function.
     #[inline]
     pub fn set_value_sym(&mut self, v: Value, name: Sym) {
         self.changes += 1;
-        self.value_names[v] = name.into();
+        if self.own_value(v) {
+            self.value_names[v] = name.into();
+        }
     }
 
     /// Names a value.
     pub fn set_value_name(&mut self, v: Value, name: &str) {
-        self.changes += 1;
         let s = self.intern_symbol(name);
-        self.value_names[v] = s.into();
+        self.set_value_sym(v, s);
     }
 
     // ---- attributes
@@ -809,34 +1010,36 @@ impl Function {
     /// The inherent dictionary.
     #[inline]
     pub fn inherent(&self, op: Op) -> &AttrDict {
-        &self.inherent[op]
+        self.inherent.get(op).unwrap_or_else(|| NO_ATTRS.get_or_init(AttrDict::default))
     }
 
     /// The discardable dictionary.
     #[inline]
     pub fn discardable(&self, op: Op) -> &AttrDict {
-        &self.discardable[op]
+        self.discardable.get(op).unwrap_or_else(|| NO_ATTRS.get_or_init(AttrDict::default))
     }
 
     /// The inherent dictionary, to change.
     #[inline]
     pub fn inherent_mut(&mut self, op: Op) -> &mut AttrDict {
         self.changes += 1;
-        &mut self.inherent[op]
+        if self.own_op(op) { &mut self.inherent[op] } else { &mut self.nowhere }
     }
 
     /// The discardable dictionary, to change.
     #[inline]
     pub fn discardable_mut(&mut self, op: Op) -> &mut AttrDict {
         self.changes += 1;
-        &mut self.discardable[op]
+        if self.own_op(op) { &mut self.discardable[op] } else { &mut self.nowhere }
     }
 
     /// Sets an inherent attribute.
     pub fn set_attr(&mut self, op: Op, key: Sym, data: AttrData) {
         self.changes += 1;
         let a = self.intern_attr(data);
-        self.inherent[op].set(key, a);
+        if self.own_op(op) {
+            self.inherent[op].set(key, a);
+        }
     }
 
     /// Sets an inherent integer attribute.
@@ -853,13 +1056,13 @@ impl Function {
     /// An inherent attribute.
     #[inline]
     pub fn attr(&self, op: Op, key: Sym) -> Option<&AttrData> {
-        self.inherent[op].get(key).map(|a| &self.attr_values[a])
+        self.inherent(op).get(key).map(|a| self.attr_data(a))
     }
 
     /// Whether an inherent attribute is present.
     #[inline]
     pub fn has_attr(&self, op: Op, key: Sym) -> bool {
-        self.inherent[op].get(key).is_some()
+        self.inherent(op).get(key).is_some()
     }
 
     /// An inherent integer.
@@ -894,7 +1097,7 @@ impl Function {
         let AttrData::Array(list) = self.attr(op, key)? else { return None };
         let mut ints = SmallVec::new();
         for &a in list {
-            let AttrData::Int(v, _) = &self.attr_values[a] else { return None };
+            let AttrData::Int(v, _) = self.attr_data(a) else { return None };
             ints.push(*v);
         }
         Some(ints)
@@ -905,7 +1108,7 @@ impl Function {
         match self.attr(op, key)? {
             AttrData::Name(s) => Some((self.symbol(*s), SmallVec::new())),
             AttrData::Call(s, list) => {
-                let ints = list.iter().filter_map(|&a| match &self.attr_values[a] {
+                let ints = list.iter().filter_map(|&a| match self.attr_data(a) {
                     AttrData::Int(v, _) => Some(*v),
                     _ => None,
                 });
@@ -928,13 +1131,30 @@ impl Function {
 
     /// Visits every linked op of a block and of nested regions, parents before children, in program order.
     pub fn walk(&self, b: Block, f: &mut impl FnMut(Op)) {
+        // Ops whose regions are being visited, and how many were. No recursion: nothing bounds the depth of what is unverified.
+        let mut open: SmallVec<[(Op, usize); 8]> = SmallVec::new();
         let mut next = self.first_op(b);
-        while let Some(op) = next {
-            f(op);
-            for &r in self.regions(op) {
-                self.walk(self.region_block(r), f);
+        loop {
+            if let Some(op) = next {
+                f(op);
+                if self.regions(op).is_empty() {
+                    next = self.next_op(op);
+                    continue;
+                }
+                open.push((op, 0));
             }
-            next = self.next_op(op);
+            let Some((op, visited)) = open.last_mut() else { return };
+            next = match self.op_block_at(*op, *visited) {
+                Some(inner) => {
+                    *visited += 1;
+                    self.first_op(inner)
+                }
+                None => {
+                    let after = self.next_op(*op);
+                    open.pop();
+                    after
+                }
+            };
         }
     }
 
@@ -947,8 +1167,8 @@ impl Function {
     /// The op after `op` in [`Function::ops`].
     #[inline]
     fn op_after(&self, op: Op) -> Option<Op> {
-        match self.links[op].next.expand() {
-            next @ Some(_) if self.lists[op].regions.is_empty() => next,
+        match self.links(op).next.expand() {
+            next @ Some(_) if self.lists(op).regions.is_empty() => next,
             _ => self.op_in_or_out(op),
         }
     }
@@ -962,7 +1182,7 @@ impl Function {
             return inside;
         }
         loop {
-            let OpLinks { block, next, .. } = self.links[op];
+            let OpLinks { block, next, .. } = self.links(op);
             if let Some(next) = next.expand() {
                 return Some(next);
             }

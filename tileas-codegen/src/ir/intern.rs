@@ -100,7 +100,13 @@ impl Symbols {
         })
     }
 
-    /// The name of that number.
+    /// How many names there are.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The name of that number; empty if there is none.
     #[inline]
     pub(super) fn get(&self, number: usize) -> &str {
         get(&self.text, &self.ends, number)
@@ -116,8 +122,9 @@ impl Symbols {
 
 #[inline]
 fn get<'a>(text: &'a str, ends: &[u32], number: usize) -> &'a str {
+    let Some(&end) = ends.get(number) else { return "" };
     let start = number.checked_sub(1).map_or(0, |before| ends[before]);
-    &text[start as usize..ends[number] as usize]
+    &text[start as usize..end as usize]
 }
 
 #[cfg(test)]

@@ -88,6 +88,19 @@ impl<'a> Lexer<'a> {
         self.text.get(start..end).unwrap_or("")
     }
 
+    /// Goes on behind the character that could not be read.
+    pub fn skip_char(&mut self) {
+        self.skip_blank();
+        let c = self.text.get(self.pos..).and_then(|s| s.chars().next());
+        self.pos += c.map_or(0, char::len_utf8);
+    }
+
+    /// Whether nothing but blanks stands before a position on its line.
+    pub fn begins_line(&self, at: usize) -> bool {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        before.iter().rev().take_while(|&&b| b != b'\n').all(u8::is_ascii_whitespace)
+    }
+
     fn byte(&self, at: usize) -> u8 {
         self.text.as_bytes().get(at).copied().unwrap_or(0)
     }

@@ -1,6 +1,6 @@
 //! Parser of the text form.
 //!
-//! In: text. Out: a [`Module`] or the first error, with its byte range, the offending text and what was expected.
+//! In: text. Out: a [`Module`] or the errors, each with its byte range, the offending text and what was expected.
 //! Grammar, names and result types are checked here. What can be said of IR is left to the verifier, which reports all
 //! of it: numbers of operands and results, regions and their ends, uses outside the defining region, typing.
 //!
@@ -10,11 +10,16 @@
 //! Sugar that never prints: `func` for `kernel`; number literals as operands (a `constant` is put before the op);
 //! result types that follow from the operands; the terminator of a region without any; a missing empty `else`.
 //!
-//! Parts: this file has tokens, kernels, regions and names; `types` has types and attributes; `ops` operations.
+//! After an error reading goes on with the next line that begins an operation, ends a region or begins a kernel. What the
+//! skipped text names is not reported as unknown afterwards, and operations that use it are skipped, too.
+//!
+//! Parts: this file has tokens, kernels, regions and names; `types` has types and attributes; `ops` operations; `recover` is
+//! what happens after an error.
 //! Guarantee: total, no panic. Regions are read without recursion; that of attribute values is bounded by
 //! [`ParseLimits::max_nesting`]. Cost: linear in the text.
 
 mod ops;
+mod recover;
 mod types;
 
 use super::attrs::{AttrData, FloatBits};
@@ -25,7 +30,7 @@ use super::module::Module;
 use super::opcodes::Opcode;
 use super::types::Scalar;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// What a text may cost; beyond a limit parsing ends with E0008 (nesting) or E0010 (the others).
@@ -50,30 +55,39 @@ impl Default for ParseLimits {
 
 /// Depth no setting exceeds: the parser's attribute values, the printer and walks recurse once per level.
 const DEEPEST: usize = 256;
-/// Rank no type exceeds.
-const MAX_RANK: usize = 16;
 /// Elements no tile exceeds, so that sizes in bits fit 64 bits.
 const MAX_ELEMENTS: u64 = 1 << 48;
 /// Entries of one dictionary; keys are looked up linearly.
 const MAX_ATTRS: usize = 256;
 
-/// Parses a module with default limits.
+/// Errors of one text.
+const MOST_ERRORS: usize = 64;
+
+/// Parses a module with default limits; the first error.
 pub fn parse_module(text: &str) -> CodegenResult<Module> {
     parse_module_with(text, &ParseLimits::default())
 }
 
-/// Parses a module.
+/// Parses a module; the first error.
 pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Module> {
+    let errors = match parse_module_all(text, limits) {
+        Ok(module) => return Ok(module),
+        Err(errors) => errors,
+    };
+    // There is one at least.
+    Err(errors.into_iter().next().unwrap_or_else(|| CodegenError::new(Code::E0002, Loc::NONE, "unreadable text")))
+}
+
+/// Parses a module; all errors that can be told apart from consequences of others, at most 64.
+pub fn parse_module_all(text: &str, limits: &ParseLimits) -> Result<Module, Vec<CodegenError>> {
     if text.len() > limits.max_bytes || text.len() >= u32::MAX as usize {
         let max = limits.max_bytes.min(u32::MAX as usize - 1);
         let message = format!("text of {} bytes, expected at most {max}", text.len());
-        return Err(CodegenError::new(Code::E0010, Loc::new(max, text.len()), message));
+        return Err(vec![CodegenError::new(Code::E0010, Loc::new(max, text.len()), message)]);
     }
-    let mut lex = Lexer::new(text);
-    let tok = lex.next_token()?;
     let mut p = Parser {
-        lex,
-        tok,
+        lex: Lexer::new(text),
+        tok: Token { tok: Tok::Eof, start: 0, end: 0 },
         last_end: 0,
         limits,
         num_ops: 0,
@@ -81,8 +95,12 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Modu
         f: Function::new(""),
         names: FxHashMap::default(),
         visible: Vec::new(),
+        errors: Vec::new(),
+        unread: FxHashSet::default(),
+        consequence: false,
     };
-    p.module()
+    let module = p.module();
+    if p.errors.is_empty() { Ok(module) } else { Err(p.errors) }
 }
 
 type Names<'a> = SmallVec<[(&'a str, Loc); 2]>;
@@ -146,6 +164,11 @@ struct Parser<'a, 'l> {
     names: FxHashMap<&'a str, Named>,
     /// Visible names in order of definition; a region's are dropped at its end.
     visible: Vec<&'a str>,
+    errors: Vec<CodegenError>,
+    /// Names that text mentions which was not understood.
+    unread: FxHashSet<&'a str>,
+    /// Whether the error that is being returned is a consequence of an earlier one.
+    consequence: bool,
 }
 
 // ---- tokens
@@ -232,30 +255,51 @@ impl<'a> Parser<'a, '_> {
 // ---- module, kernels, regions
 
 impl<'a> Parser<'a, '_> {
-    fn module(&mut self) -> CodegenResult<Module> {
+    fn module(&mut self) -> Module {
         let mut module = Module::new();
-        if self.eat_word("target")? {
-            let Tok::Str(raw) = self.tok.tok else { return Err(self.unexpected("a target in quotes")) };
-            module.target = Some(unescape(raw));
-            self.bump()?;
+        match self.bump().and_then(|()| self.target()) {
+            Ok(target) => module.target = target,
+            Err(e) => self.next_kernel(e),
         }
-        while self.tok.tok != Tok::Eof {
-            let start = self.tok.start;
-            if !self.eat_word("kernel")? && !self.eat_word("func")? {
-                return Err(self.unexpected("`kernel`"));
+        while self.tok.tok != Tok::Eof && !self.is_full() {
+            match self.header() {
+                Ok((name, start)) => match self.kernel(name, start) {
+                    Ok(()) => module.functions.push(std::mem::replace(&mut self.f, Function::new(""))),
+                    Err(e) => self.next_kernel(e),
+                },
+                Err(e) => self.next_kernel(e),
             }
-            let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a kernel name `@…`")) };
-            self.bump()?;
-            self.kernel(name, start)?;
-            module.functions.push(std::mem::replace(&mut self.f, Function::new("")));
         }
-        Ok(module)
+        module
+    }
+
+    /// `target "…"`, if it stands here.
+    fn target(&mut self) -> CodegenResult<Option<String>> {
+        if !self.eat_word("target")? {
+            return Ok(None);
+        }
+        let Tok::Str(raw) = self.tok.tok else { return Err(self.unexpected("a target in quotes")) };
+        self.bump()?;
+        Ok(Some(unescape(raw)))
+    }
+
+    /// `kernel @name`, and where it begins.
+    fn header(&mut self) -> CodegenResult<(&'a str, usize)> {
+        let start = self.tok.start;
+        if !self.eat_word("kernel")? && !self.eat_word("func")? {
+            return Err(self.unexpected("`kernel`"));
+        }
+        let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a kernel name `@…`")) };
+        self.bump()?;
+        Ok((name, start))
     }
 
     fn kernel(&mut self, name: &str, start: usize) -> CodegenResult<()> {
         self.f = Function::new(name);
         self.names.clear();
         self.visible.clear();
+        self.unread.clear();
+        self.stack.clear();
         let entry = self.f.entry();
         self.expect("(")?;
         if !self.eat(")")? {
@@ -285,14 +329,27 @@ impl<'a> Parser<'a, '_> {
         self.open(None, entry, &[], Some(Opcode::Return))?;
         while let Some(top) = self.stack.last() {
             let block = top.block;
-            if self.at("}") {
-                self.close()?;
-                continue;
-            }
-            if !matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
+            let begin = (self.lex, self.tok);
+            let mut open = self.stack.len();
+            let done = if self.at("}") {
+                open -= 1;
+                self.close()
+            } else if self.tok.tok == Tok::Eof || self.at_kernel() {
                 return Err(self.unexpected("an operation or `}`"));
+            } else if matches!(self.tok.tok, Tok::Word(_) | Tok::Value(_)) {
+                self.op(block)
+            } else {
+                Err(self.unexpected("an operation or `}`"))
+            };
+            if let Err(e) = done {
+                // A region that was begun is skipped with its op.
+                while self.stack.len() > open
+                    && let Some(begun) = self.stack.pop()
+                {
+                    self.leave(begun.outer);
+                }
+                self.next_op(e, begin)?;
             }
-            self.op(block)?;
         }
         Ok(())
     }
@@ -318,18 +375,30 @@ impl<'a> Parser<'a, '_> {
     /// `}` of the innermost region; the op that owns it goes on or ends.
     fn close(&mut self) -> CodegenResult<()> {
         let Some(top) = self.stack.pop() else { return Ok(()) };
+        let results = top.owner.as_ref().map(|owner| owner.names.clone());
         if let (false, Some(opcode)) = (top.closed, top.close) {
             self.new_op(top.block, opcode, &[], &[], &[], self.tok.loc())?;
         }
         self.bump()?;
-        for name in self.visible.drain(top.outer..) {
+        self.leave(top.outer);
+        match top.owner {
+            Some(owner) => {
+                let done = self.next_region(owner, top.close);
+                if done.is_err() {
+                    self.unread.extend(results.into_iter().flatten().map(|(name, _)| name));
+                }
+                done
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets which names are visible but those of the regions around.
+    fn leave(&mut self, outer: usize) {
+        for name in self.visible.drain(outer..) {
             if let Some(named) = self.names.get_mut(name) {
                 named.visible = false;
             }
-        }
-        match top.owner {
-            Some(owner) => self.next_region(owner, top.close),
-            None => Ok(()),
         }
     }
 
@@ -352,6 +421,7 @@ impl<'a> Parser<'a, '_> {
         let Tok::Value(name) = self.tok.tok else { return Err(self.unexpected("a value `%…`")) };
         let loc = self.tok.loc();
         let Some(value) = self.names.get(name).map(|n| n.value) else {
+            self.consequence = self.unread.contains(name);
             let message = format!("unknown value `%{name}`, expected one that is defined before");
             return Err(CodegenError::new(Code::E0005, loc, message));
         };

@@ -32,6 +32,12 @@ impl List {
 /// Entries of all lists.
 pub(crate) struct Pool<T>(Vec<T>);
 
+impl<T> Default for Pool<T> {
+    fn default() -> Pool<T> {
+        Pool(Vec::new())
+    }
+}
+
 impl<T: Copy> Pool<T> {
     /// No lists.
     pub(crate) fn new() -> Pool<T> {

@@ -46,7 +46,7 @@ pub fn print_function(f: &Function) -> String {
 /// One op on one line, without its regions, for messages. `names` as in the print of the whole kernel.
 pub fn print_op_line(f: &Function, names: &ValueNames, op: Op) -> String {
     let mut out = String::new();
-    Printer { f, names, out: &mut out }.op_head(op);
+    Printer { f, names, out: &mut out, nested: 0, left: MOST_ATTR_VALUES }.op_head(op);
     out
 }
 
@@ -57,6 +57,10 @@ pub(super) fn literal_attr(def: &OpDef) -> Option<usize> {
     }
     def.attrs.iter().position(|a| a.required && a.kind == AttrKind::Number)
 }
+
+/// Regions inside regions that are printed, twice what the verifier lets pass; and values of one attribute.
+const DEEPEST: usize = 512;
+const MOST_ATTR_VALUES: usize = 1 << 20;
 
 /// Whether an op is a `yield` that says nothing: no operands, results or attributes.
 fn is_bare_yield(f: &Function, op: Op) -> bool {
@@ -84,7 +88,7 @@ impl ValueNames {
             taken: FxHashSet::default(),
             next: FxHashMap::default(),
         };
-        namer.block(f.entry());
+        namer.block(f.entry(), 0);
         ValueNames { names: namer.names }
     }
 
@@ -108,8 +112,11 @@ struct Namer<'f> {
 }
 
 impl Namer<'_> {
-    fn block(&mut self, b: Block) {
+    fn block(&mut self, b: Block, depth: usize) {
         let f = self.f;
+        if depth > DEEPEST {
+            return;
+        }
         let outer = self.visible.len();
         for &v in f.block_params(b) {
             self.number(v);
@@ -120,7 +127,7 @@ impl Namer<'_> {
                 self.number(v);
             }
             for &r in f.regions(op) {
-                self.block(f.region_block(r));
+                self.block(f.region_block(r), depth + 1);
             }
             // Results become visible behind the op's regions.
             for &v in f.results(op) {
@@ -164,7 +171,7 @@ fn clean(name: &str) -> String {
 
 fn print_into(out: &mut String, f: &Function) {
     let names = ValueNames::new(f);
-    let mut p = Printer { f, names: &names, out };
+    let mut p = Printer { f, names: &names, out, nested: 0, left: MOST_ATTR_VALUES };
     p.text("kernel @");
     p.text(&clean(&f.name));
     p.text("(");
@@ -185,6 +192,10 @@ struct Printer<'a> {
     f: &'a Function,
     names: &'a ValueNames,
     out: &'a mut String,
+    /// Attribute values around the one at hand.
+    nested: usize,
+    /// How many more values of one attribute are printed.
+    left: usize,
 }
 
 impl Printer<'_> {
@@ -224,6 +235,11 @@ impl Printer<'_> {
     }
 
     fn block(&mut self, b: Block, depth: usize, hide_yield: bool) {
+        if depth > 2 * DEEPEST {
+            self.indent(1);
+            self.text("; deeper regions are not shown\n");
+            return;
+        }
         for op in self.f.block_ops(b) {
             if !(hide_yield && self.hidden(op)) {
                 self.op(op, depth);
@@ -417,6 +433,18 @@ impl Printer<'_> {
     }
 
     fn attr(&mut self, a: Attr) {
+        if self.nested > DEEPEST || self.left == 0 {
+            return self.text("...");
+        }
+        (self.nested, self.left) = (self.nested + 1, self.left - 1);
+        self.attr_data(a);
+        self.nested -= 1;
+        if self.nested == 0 {
+            self.left = MOST_ATTR_VALUES;
+        }
+    }
+
+    fn attr_data(&mut self, a: Attr) {
         let f = self.f;
         match f.attr_data(a) {
             AttrData::Unit => self.text("unit"),

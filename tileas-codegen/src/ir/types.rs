@@ -122,6 +122,9 @@ pub enum Dim {
     Dynamic,
 }
 
+/// Most extents of a type.
+pub const MAX_RANK: usize = 16;
+
 /// Extents of a tile, outermost first.
 pub type Shape = SmallVec<[u32; 4]>;
 
@@ -243,14 +246,22 @@ impl TypeData {
         }
     }
 
+    /// Number of extents of a tile, box or view.
+    pub fn rank(&self) -> usize {
+        match self {
+            TypeData::View { dims, .. } => dims.len(),
+            _ => self.dims().map_or(0, <[u32]>::len),
+        }
+    }
+
     /// Number of elements of a tile or box.
     pub fn num_elements(&self) -> Option<u64> {
-        self.dims().map(|d| d.iter().map(|&x| u64::from(x)).product())
+        self.dims().map(|d| d.iter().fold(1, |n: u64, &x| n.saturating_mul(x.into())))
     }
 
     /// Bytes of a tile or box in memory.
     pub fn num_bytes(&self) -> Option<u64> {
-        Some((self.num_elements()? * u64::from(self.elem()?.bits())).div_ceil(8))
+        Some(self.num_elements()?.saturating_mul(self.elem()?.bits().into()).div_ceil(8))
     }
 
     /// Whether this is a tile.

@@ -84,9 +84,6 @@ pub struct Cpu {
 pub struct Flags {
     /// Debugging aid: shared memory is not limited, so the kernel may not load. Default: off.
     pub unlimited_smem: bool,
-    /// Takes any two MMAs of one issuing thread as executed in issue order, not only those on one
-    /// accumulator. Public kernels rely on it, the documentation does not promise it. Default: off.
-    pub mma_in_order: bool,
 }
 
 /// How a matrix instruction is written.
@@ -135,15 +132,6 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
     /// Shared-memory bytes one CTA may use; `u32::MAX` under [`Flags::unlimited_smem`].
     fn smem_bytes(&self) -> u32 {
         if self.flags().unlimited_smem { u32::MAX } else { self.machine().limits.smem_bytes }
-    }
-
-    /// Whether two MMAs that one thread issues, `first` before `second`, run in that order without a wait.
-    fn mma_runs_in_order(&self, kind: &MmaKind, same_accumulator: bool) -> bool {
-        match kind.in_order {
-            InOrder::Always => true,
-            InOrder::SameAccumulator => same_accumulator || self.flags().mma_in_order,
-            InOrder::Never => false,
-        }
     }
 }
 

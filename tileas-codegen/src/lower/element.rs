@@ -22,7 +22,9 @@ fn forms(s: Scalar) -> Option<Forms> {
         Scalar::I32 | Scalar::Index => ([P::LdGlobalB32, P::LdSharedB32], P::StSharedB32, RegTy::B32),
         Scalar::I64 => ([P::LdGlobalB64, P::LdSharedB64], P::StSharedB64, RegTy::B64),
         Scalar::I8 => ([P::LdGlobalS8, P::LdSharedS8], P::StSharedU8, RegTy::B32),
-        Scalar::F16 | Scalar::BF16 => ([P::LdGlobalB16, P::LdSharedB16], P::StSharedB16, RegTy::B16),
+        Scalar::I16 | Scalar::F16 | Scalar::BF16 => {
+            ([P::LdGlobalB16, P::LdSharedB16], P::StSharedB16, RegTy::B16)
+        }
         _ => return None,
     };
     Some(Forms { load, store, ty })
@@ -49,7 +51,7 @@ impl Lower<'_> {
         }
         let (mut addr, mut guard) = (ptr, None);
         for (d, &c) in coords.iter().enumerate() {
-            let c = self.scalar(op, c)?;
+            let c = self.first_element(op, c, 1)?;
             let c = self.b.as_reg(RegTy::B32, c);
             let size = self.nv.views[view].size_reg[d].unwrap_or(Operand::Imm(0));
             let p = self.b.setp_lt_u32(c, size);
@@ -74,6 +76,7 @@ impl Lower<'_> {
         match s {
             Scalar::F16 => self.b.cvt_f32_f16(r).into(),
             Scalar::BF16 => self.b.cvt_f32_bf16(r).into(),
+            Scalar::I16 => self.b.cvt_s32_s16(r).into(),
             _ => r.into(),
         }
     }
@@ -216,8 +219,17 @@ impl Lower<'_> {
                     let x = self.b.as_reg(RegTy::F32, x);
                     if buf.elem == Scalar::F16 { self.b.cvt_rn_f16_f32(x) } else { self.b.cvt_rn_bf16_f32(x) }
                 }
+                Scalar::I16 => {
+                    let x = self.b.as_reg(RegTy::B32, x);
+                    self.b.cvt_u16_u32(x)
+                }
                 _ => self.b.as_reg(form.ty, x),
             };
+            // All threads of the agent know the scalar; one writes it.
+            if let Some(thread) = self.agent.thread.filter(|_| !self.agent.elect) {
+                let first = self.b.setp_eq_u32(thread, 0);
+                self.b.on(first);
+            }
             self.b.emit(form.store, &[addr, r.into()]);
         } else if let Some(result) = f.result(op) {
             let r = self.b.reg(form.ty);

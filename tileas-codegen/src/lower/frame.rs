@@ -115,10 +115,15 @@ impl Lower<'_> {
                     if s == S::F16 { self.b.cvt_f32_f16(h).into() } else { self.b.cvt_f32_bf16(h).into() }
                 }
                 S::I1 => {
-                    let r = self.b.ld_param_b32(p);
+                    let r = self.b.ld_param_u8(p);
                     self.b.setp_ne_b32(r, 0).into()
                 }
-                S::I32 | S::Index | S::I16 | S::I8 => self.b.ld_param_b32(p).into(),
+                S::I8 => self.b.ld_param_s8(p).into(),
+                S::I16 => {
+                    let h = self.b.ld_param_b16(p);
+                    self.b.cvt_s32_s16(h).into()
+                }
+                S::I32 | S::Index => self.b.ld_param_b32(p).into(),
                 _ => {
                     let message = format!("scalar parameters of type {} are unsupported", s.name());
                     return Err(crate::error::CodegenError::new(Code::E0804, self.f.loc, message));

@@ -15,7 +15,7 @@
 //! Cost: one pass over the operations, one over those in question. Source: PTX ISA, "Mixed Precision Floating Point
 //! Instructions: add, sub", "Half Precision: max".
 
-use super::tile::packed;
+use super::tile::half;
 use crate::ir::{Function, Op, Opcode, Scalar, Value, keys};
 use crate::nvvm::{PtxOp, Target};
 use cranelift_entity::{SecondaryMap, packed_option::PackedOption};
@@ -186,7 +186,7 @@ fn narrowed_to(f: &Function, uses: &SecondaryMap<Value, Use>, op: Op, result: Va
     let user = last.expand().filter(|&u| f.op_block(u) == f.op_block(op))?;
     let to = f.result(user).filter(|_| f.operands(user).first() == Some(&result))?;
     let elem = match f.opcode(user) {
-        Opcode::Ftof => f.value_data(to).elem().filter(|&e| packed(e))?,
+        Opcode::Ftof => f.value_data(to).elem().filter(|&e| half(e))?,
         Opcode::Maxf | Opcode::Minf => uses[to].clamped?,
         _ => return None,
     };

@@ -69,6 +69,8 @@ struct Tail {
     over: Operand,
     bytes: Reg,
     is_it: SmallVec<[Reg; 16]>,
+    /// The predicates of one row, each once.
+    by_column: SmallVec<[(u32, Reg); 16]>,
 }
 
 impl Lower<'_> {
@@ -108,8 +110,7 @@ impl Lower<'_> {
         let thread = self.thread_flat(&l);
         let mut base: SmallVec<[Operand; 4]> = SmallVec::new();
         for d in 0..rank {
-            let c = self.coordinate(op, coords[d])?;
-            let origin = self.b.fold_mul(c, dims[d]);
+            let origin = self.first_element(op, coords[d], dims[d])?;
             let t = if dims[d] == 1 {
                 Operand::Imm(0)
             } else {
@@ -197,6 +198,7 @@ impl Lower<'_> {
     fn left(&mut self, size: Operand, index: Operand) -> Operand {
         match (size, index) {
             (s, Operand::Imm(0)) => s,
+            (_, Operand::Imm(i)) if i < 0 => Operand::Imm(0),
             (Operand::Imm(s), Operand::Imm(i)) => Operand::Imm((s - i).max(0)),
             (s, i) => {
                 let i = self.b.as_reg(RegTy::B32, i);
@@ -243,8 +245,7 @@ impl Lower<'_> {
         let over = self.b.as_reg(RegTy::B32, over);
         let divides = self.b.setp_eq_u32(over, 0);
         let Some(&last) = self.f.named_segment(op, "coords").last() else { return Ok(Rest::None) };
-        let coord = self.coordinate(op, last)?;
-        let origin = self.b.fold_mul(coord, inner as i64);
+        let origin = self.first_element(op, last, inner as u32)?;
         let end = self.b.fold_add(origin, inner as i64 - 1);
         let end = self.b.as_reg(RegTy::B32, end);
         let inside = self.b.setp_lt_u32(end, size);
@@ -323,7 +324,20 @@ impl Lower<'_> {
             };
             is_it.push(p);
         }
-        Tail { over, bytes, is_it }
+        Tail { over, bytes, is_it, by_column }
+    }
+
+    /// Predicate that the vector that reaches over the end of a row is one of the thread's: its elements belong to the
+    /// thread that would access it whole, so that what is read and written in place is one thread's.
+    fn owns_tail(&mut self, tail: &Tail) -> Option<Reg> {
+        tail.by_column.iter().map(|c| c.1).reduce(|p, q| self.b.or_pred(p, q))
+    }
+
+    fn both(&mut self, p: Option<Reg>, q: Option<Reg>) -> Option<Reg> {
+        match (p, q) {
+            (Some(p), Some(q)) => Some(self.b.and_pred(p, q)),
+            (p, q) => p.or(q),
+        }
     }
 
     /// Predicate of the threads that own their elements (replicas do not store).
@@ -495,9 +509,9 @@ impl Lower<'_> {
     }
 
     /// What registers hold where no whole vector is loaded into them: the elements in bounds of the vector that is not as a
-    /// whole, loaded once a row unless all are `whole`, and else the padding.
+    /// whole, loaded once a row by the threads it belongs to unless all are `whole`, and else the padding.
     fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, whole: Reg, none: Operand) {
-        let Tail { over, bytes, is_it } = self.tail(all);
+        let tail = self.tail(all);
         let rt = super::control::element_reg(elem);
         let per_vector = all.vec * all.elem_bytes / 4;
         let found = self.b.regs(rt, per_vector * all.rows.len());
@@ -506,8 +520,10 @@ impl Lower<'_> {
         }
         let join = self.b.block();
         self.b.br_on(whole, join);
+        let mine = self.owns_tail(&tail);
         for (n, row) in all.rows.iter().enumerate() {
-            let addr = self.b.add_s64(row.addr, bytes);
+            let addr = self.b.add_s64(row.addr, tail.bytes);
+            let own = self.both(row.guard, mine);
             let found = found.slice(n * per_vector, (n + 1) * per_vector);
             let mut low = None;
             for e in 0..all.vec {
@@ -515,7 +531,7 @@ impl Lower<'_> {
                 let Some(d) = found.get(unit) else { break };
                 // The last element is out of bounds, else the vector would be whole.
                 let last = e + 1 == all.vec;
-                let guard = if last { None } else { self.exceeds(over, e as u32, row.guard) };
+                let guard = if last { None } else { self.exceeds(tail.over, e as u32, own) };
                 let at = Operand::addr(addr, (e * all.elem_bytes) as i32);
                 if all.elem_bytes == 4 {
                     if !last {
@@ -535,7 +551,7 @@ impl Lower<'_> {
         }
         self.b.place(join);
         let select = if rt == RegTy::F32 { PtxOp::SelpF32 } else { PtxOp::SelpB32 };
-        for (a, &p) in all.list.iter().zip(&is_it) {
+        for (a, &p) in all.list.iter().zip(&tail.is_it) {
             let unit = a.first * all.elem_bytes / 4;
             let found = found.slice(a.row * per_vector, (a.row + 1) * per_vector);
             for (x, d) in found.into_iter().zip(regs.slice(unit, unit + per_vector)) {
@@ -608,15 +624,15 @@ impl Lower<'_> {
 
     /// The elements in bounds of the vectors that are not as a whole: fetched from where they are, then stored once a row.
     fn store_tail(&mut self, all: &Accesses, elem: Scalar, regs: &[Reg]) {
-        let Tail { over, bytes, is_it } = self.tail(all);
+        let tail = self.tail(all);
         let rt = super::control::element_reg(elem);
         let per_vector = all.vec * all.elem_bytes / 4;
         let form = if rt == RegTy::F32 { PtxOp::StGlobalF32 } else { PtxOp::StGlobalB32 };
+        let mine = self.owns_tail(&tail);
         for (n, row) in all.rows.iter().enumerate() {
-            let addr = self.b.add_s64(row.addr, bytes);
+            let addr = self.b.add_s64(row.addr, tail.bytes);
             let mut held: SmallVec<[Reg; 4]> = SmallVec::new();
-            let mut any: Option<Reg> = None;
-            for (a, &p) in all.list.iter().zip(&is_it).filter(|(a, _)| a.row == n) {
+            for (a, &p) in all.list.iter().zip(&tail.is_it).filter(|(a, _)| a.row == n) {
                 let unit = a.first * all.elem_bytes / 4;
                 for k in 0..per_vector {
                     let Some(&r) = regs.get(unit + k) else { continue };
@@ -626,15 +642,8 @@ impl Lower<'_> {
                         None => held.push(self.b.imm(rt, r)),
                     }
                 }
-                any = Some(match any {
-                    Some(q) => self.b.or_pred(q, p),
-                    None => p,
-                });
             }
-            let guard = match (row.guard, any) {
-                (Some(a), Some(b)) => Some(self.b.and_pred(a, b)),
-                (a, b) => a.or(b),
-            };
+            let guard = self.both(row.guard, mine);
             let mut e = 0;
             for &h in &held {
                 let parts: SmallVec<[Reg; 2]> = match all.elem_bytes {
@@ -643,7 +652,7 @@ impl Lower<'_> {
                 };
                 for x in parts {
                     if e + 1 < all.vec {
-                        let p = self.exceeds(over, e as u32, guard);
+                        let p = self.exceeds(tail.over, e as u32, guard);
                         self.guard(p);
                         let form = if all.elem_bytes == 2 { PtxOp::StGlobalB16 } else { form };
                         let at = Operand::addr(addr, (e * all.elem_bytes) as i32);

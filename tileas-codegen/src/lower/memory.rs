@@ -40,8 +40,7 @@ impl Lower<'_> {
         }
         let mut out = SmallVec::new();
         for (&c, &n) in coords.iter().zip(tile).rev() {
-            let x = self.coordinate(op, c)?;
-            out.push(self.b.fold_mul(x, n));
+            out.push(self.first_element(op, c, n)?);
         }
         Ok(out)
     }

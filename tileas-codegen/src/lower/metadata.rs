@@ -141,6 +141,8 @@ fn program_axis(f: &Function, v: Value) -> Option<(i64, i64)> {
     let op = f.defining_op(v)?;
     match f.opcode(op) {
         Opcode::ProgramId => Some((f.attr_int(op, keys::AXIS)?, 1)),
+        // A bound that keeps a coordinate from wrapping around.
+        Opcode::Mini => program_axis(f, *f.operands(op).first()?),
         Opcode::Addi => {
             let [a, b] = *f.operands(op) else { return None };
             program_axis(f, a).or_else(|| program_axis(f, b))

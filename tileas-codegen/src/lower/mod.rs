@@ -24,7 +24,7 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Scalar, Space, Type, TypeData, Value};
+use crate::ir::{Function, Layout, Op, Opcode, Scalar, Space, Type, TypeData, Value, keys};
 use crate::isa::TargetIsa;
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
@@ -410,12 +410,37 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// A tile coordinate, which counts in 32 bits.
-    pub fn coordinate(&self, op: Op, v: Value) -> CodegenResult<Operand> {
-        if *self.f.value_data(v) == TypeData::Scalar(Scalar::I64) {
-            return self.unsupported(op, format!("with coordinate {} of type i64", self.name(v)));
-        }
-        self.scalar(op, v)
+    /// The first element of a tile of `extent` elements at a coordinate, in 32 bits.
+    ///
+    /// Extents are below 2^31. An element that is not is negative here whatever the coordinate, as are all that follow it in
+    /// the tile: out of bounds for comparisons of either sign, and for the engines, whose coordinates are signed.
+    pub fn first_element(&mut self, op: Op, v: Value, extent: u32) -> CodegenResult<Operand> {
+        let first_beyond = (1u32 << 31).div_ceil(extent.max(1));
+        let wide = *self.f.value_data(v) == TypeData::Scalar(Scalar::I64);
+        let inside = match self.scalar(op, v)? {
+            Operand::Imm(n) if (0..i64::from(first_beyond)).contains(&n) => Operand::Imm(n),
+            Operand::Imm(_) => Operand::Imm(i64::from(first_beyond)),
+            Operand::Reg(r) if wide => {
+                let r = self.b.min_u64(r, i64::from(first_beyond));
+                self.b.cvt_u32_u64(r).into()
+            }
+            x if extent <= 1 || self.below(v, first_beyond) => x,
+            x => {
+                let r = self.b.as_reg(RegTy::B32, x);
+                self.b.min_u32(r, first_beyond).into()
+            }
+        };
+        Ok(self.b.fold_mul(inside, extent))
+    }
+
+    /// Whether a coordinate is known to be less.
+    fn below(&self, v: Value, bound: u32) -> bool {
+        // Along the second and third axis a grid has 65535 CTAs at most.
+        self.f.defining_op(v).is_some_and(|op| {
+            self.f.opcode(op) == Opcode::ProgramId
+                && self.f.attr_int(op, keys::AXIS).is_some_and(|a| a > 0)
+                && bound >= 65_535
+        })
     }
 
     /// Name of a value in messages.

@@ -9,13 +9,16 @@
 
 use super::ParamList;
 use super::metadata::{ParamMeta, TensorMapMeta};
-use crate::error::{Code, CodegenError, CodegenResult};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+
+/// Bytes that a kernel's parameters may take, from PTX 8.1 on.
+const MAX_PARAM_BYTES: u64 = 32_764;
 
 /// One tensor-map parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +109,17 @@ fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> b
     (1_u64..).map(|n| format!("{wish}_{n}")).find(|name| free(name)).unwrap_or(wish)
 }
 
+/// How a scalar is passed.
+fn scalar_kind(s: Scalar) -> ParamKind {
+    match s {
+        Scalar::F32 | Scalar::TF32 => ParamKind::F32,
+        Scalar::I64 | Scalar::F64 => ParamKind::U64,
+        Scalar::I16 | Scalar::F16 | Scalar::BF16 => ParamKind::B16,
+        Scalar::I1 | Scalar::I8 => ParamKind::B8,
+        _ => ParamKind::U32,
+    }
+}
+
 /// Whether all names differ. They nearly always do, and then nothing needs to be remembered.
 fn all_differ<'a>(names: impl Iterator<Item = &'a str>) -> bool {
     let mut names: SmallVec<[&str; 32]> = names.collect();
@@ -189,7 +203,35 @@ impl Abi {
             }
         }
         abi.list(global);
+        abi.check_space(f)?;
         Ok(abi)
+    }
+
+    /// All parameters must fit the space there is for them.
+    fn check_space(&self, f: &Function) -> CodegenResult<()> {
+        // They come last.
+        let mut scalars = self.scalars.iter();
+        let bytes = self.params.iter().fold(0_u64, |at, p| {
+            let (size, align) = match p.kind {
+                "tensor_map" => (128, 64),
+                "pointer" => (8, 8),
+                "scalar" => {
+                    let size = scalars.next().map_or(8, |s| scalar_kind(s.2).size().into());
+                    (size, size)
+                }
+                _ => (4, 4),
+            };
+            at.next_multiple_of(align) + size
+        });
+        if bytes <= MAX_PARAM_BYTES {
+            return Ok(());
+        }
+        let (all, views, maps) = (self.params.len(), self.views.len(), self.maps.len());
+        let text = format!(
+            "{all} kernel parameters ({views} views, {maps} tensor maps among what they need) take {bytes} bytes, there are {MAX_PARAM_BYTES}"
+        );
+        let note = "of views with constant extents and one dimension only the pointer is passed";
+        Err(CodegenError::new(Code::E0804, f.loc, text).note(Loc::NONE, note))
     }
 
     /// Lists the parameters and makes their names unique.
@@ -321,12 +363,7 @@ impl Abi {
             nv.views.push(view);
         }
         for (_, _, s) in &self.scalars {
-            nv.scalars.push(next(match s {
-                Scalar::F32 | Scalar::TF32 => ParamKind::F32,
-                Scalar::I64 | Scalar::F64 => ParamKind::U64,
-                Scalar::F16 | Scalar::BF16 => ParamKind::B16,
-                _ => ParamKind::U32,
-            }));
+            nv.scalars.push(next(scalar_kind(*s)));
         }
         nv
     }

@@ -2,7 +2,7 @@
 //!
 //! In: a `reduce` along the columns of a matrix whose rows lie in single threads. Out: per row a few
 //! chains of additions, maxima or minima over its registers, combined at the end; no thread asks another. 16-bit floats
-//! are summed in f32 and rounded once. Layouts that spread a row over threads are refused, by name.
+//! are summed in f32 and rounded once, 16-bit integers in 32 bits and cut. Layouts that spread a row over threads are refused, by name.
 
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
@@ -30,7 +30,7 @@ impl Lower<'_> {
         let (&[_, columns], Some(1)) = (from, f.attr_int(op, keys::AXIS)) else {
             return self.unsupported(op, "reduces matrices along their columns");
         };
-        if !matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16 | Scalar::I32) {
+        if !matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16 | Scalar::I16 | Scalar::I32) {
             return self.unsupported(op, format!("does not reduce {}", elem.name()));
         }
         let (sl, dl) = (self.linear(op, t.layout, from)?, self.linear(op, layout, dims)?);
@@ -80,7 +80,7 @@ impl Lower<'_> {
     fn combine(&mut self, op: Op, a: Operand, b: Operand, elem: Scalar) -> CodegenResult<Operand> {
         let unsigned = self.f.has_attr(op, keys::UNSIGNED);
         let mode = self.f.attr_name(op, keys::MODE);
-        if elem == Scalar::I32 {
+        if elem.is_int() {
             if mode == Some("add") {
                 return Ok(self.b.fold_add(a, b));
             }

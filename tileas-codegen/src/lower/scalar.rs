@@ -1,5 +1,8 @@
 //! Scalar ops: integers of 32 and 64 bits, `i1` as predicates, floats in f32 registers.
 //!
+//! Integers of 8 and 16 bits live in 32-bit registers, sign-extended; what may leave their range is cut again. Unsigned ops in
+//! which the upper bits count read them zero-extended; comparisons need not, since sign extension keeps the unsigned order.
+//!
 //! f16 and bf16 scalars live in f32 registers and are rounded to their type after every op, which is the one
 //! rounding the op's documentation promises (the f32 result of two 16-bit operands is exact or innocuously
 //! rounded for add, sub, mul; division and roots are documented as rounded through f32).
@@ -49,7 +52,8 @@ impl Lower<'_> {
                         self.scalar(op, v).map(|x| (x, s))
                     })
                     .collect::<CodegenResult<_>>()?;
-                self.arith(op, &args, ty)?
+                let x = self.arith(op, &args, ty)?;
+                self.wrapped(x, ty)
             }
         };
         self.vals[result] = Val::Scalar(x);
@@ -63,7 +67,13 @@ impl Lower<'_> {
         };
         let number = match value {
             AttrData::Int(v, _) if ty.is_int() => {
-                return Ok(Operand::Imm(if ty == Scalar::I64 { *v } else { i64::from(*v as i32) }));
+                return Ok(Operand::Imm(match ty {
+                    Scalar::I64 => *v,
+                    Scalar::I16 => i64::from(*v as i16),
+                    Scalar::I8 => i64::from(*v as i8),
+                    Scalar::I1 => *v & 1,
+                    _ => i64::from(*v as i32),
+                }));
             }
             AttrData::Int(v, _) => *v as f64,
             AttrData::Float(x, _) => x.get(),
@@ -75,15 +85,48 @@ impl Lower<'_> {
         Ok(Operand::f32(round_const(number, ty)))
     }
 
-    /// One arithmetic op on scalars or on single elements.
+    /// An integer of 8 or 16 bits cut to its width and sign-extended; other types pass through.
+    pub(super) fn wrapped(&mut self, x: Operand, ty: Scalar) -> Operand {
+        let bits = match ty {
+            Scalar::I8 => 8,
+            Scalar::I16 => 16,
+            _ => return x,
+        };
+        match x {
+            Operand::Imm(v) => Operand::Imm(v << (64 - bits) >> (64 - bits)),
+            // Bytes of the value, then of its sign.
+            x if bits == 8 => self.b.prmt_b32(x, 0, 0x8880).into(),
+            x => self.b.prmt_b32(x, 0, 0x9910).into(),
+        }
+    }
+
+    /// As [`Lower::wrapped`], zero-extended.
+    fn zero_extended(&mut self, x: Operand, ty: Scalar) -> Operand {
+        match ty {
+            Scalar::I8 => self.b.fold_and(x, 0xff),
+            Scalar::I16 => self.b.fold_and(x, 0xffff),
+            _ => x,
+        }
+    }
+
+    /// One arithmetic op on scalars or on single elements. Integers of 8 and 16 bits may leave their range.
     pub(super) fn arith(&mut self, op: Op, args: &[(Operand, Scalar)], ty: Scalar) -> CodegenResult<Operand> {
         use Opcode as O;
         let code = self.f.opcode(op);
         let unsigned = self.f.has_attr(op, keys::UNSIGNED);
         let get = |n: usize| args.get(n).copied().unwrap_or((Operand::Imm(0), Scalar::I32));
-        let (a, ta) = get(0);
-        let (b, _) = get(1);
+        let (mut a, ta) = get(0);
+        let (mut b, _) = get(1);
         let wide = ta == Scalar::I64;
+        let upper_bits_count = matches!(code, O::Divi | O::Remi | O::Shri | O::Itof | O::Exti);
+        if unsigned && upper_bits_count {
+            (a, b) = (self.zero_extended(a, ta), self.zero_extended(b, ta));
+        }
+        if ta == Scalar::I1
+            && matches!(code, O::Divi | O::Remi | O::Maxi | O::Mini | O::Shli | O::Shri | O::Negi | O::Itof)
+        {
+            return self.unsupported(op, "does not compute i1");
+        }
         let r: Reg = match code {
             O::Addi | O::Subi | O::Muli | O::Andi | O::Ori | O::Xori if ta == Scalar::I1 => {
                 let (a, b) = (self.b.as_reg(RegTy::Pred, a), self.b.as_reg(RegTy::Pred, b));
@@ -184,36 +227,49 @@ impl Lower<'_> {
             }
             O::Ftoi => {
                 let a = self.b.as_reg(RegTy::F32, a);
-                if ty == Scalar::I64 || unsigned {
-                    return self.unsupported(op, "converts to signed 32-bit integers only");
+                if matches!(ty, Scalar::I1 | Scalar::I64) {
+                    return self.unsupported(op, format!("does not convert to {}", ty.name()));
                 }
-                self.b.cvt_rzi_s32_f32(a)
+                // Saturated in 32 bits, then in what is asked for.
+                let bits = ty.bits();
+                match (unsigned, bits < 32) {
+                    (false, false) => self.b.cvt_rzi_s32_f32(a),
+                    (true, false) => self.b.cvt_rzi_u32_f32(a),
+                    (false, true) => {
+                        let r = self.b.cvt_rzi_s32_f32(a);
+                        let r = self.b.max_s32(r, -(1i64 << (bits - 1)));
+                        self.b.min_s32(r, (1i64 << (bits - 1)) - 1)
+                    }
+                    (true, true) => {
+                        let r = self.b.cvt_rzi_u32_f32(a);
+                        self.b.min_u32(r, (1i64 << bits) - 1)
+                    }
+                }
             }
-            O::Exti => match (ta, ty) {
-                (Scalar::I1, _) if ty != Scalar::I64 => {
-                    let c = self.b.as_reg(RegTy::Pred, a);
-                    self.b.selp_b32(if unsigned { 1 } else { -1 }, 0, c)
+            O::Exti if ta == Scalar::I1 => {
+                let c = self.b.as_reg(RegTy::Pred, a);
+                let one = if unsigned { 1 } else { -1 };
+                if ty == Scalar::I64 { self.b.selp_b64(one, 0, c) } else { self.b.selp_b32(one, 0, c) }
+            }
+            O::Exti if ty == Scalar::I64 => {
+                let a = self.b.as_reg(RegTy::B32, a);
+                if unsigned { self.b.cvt_u64_u32(a) } else { self.b.cvt_s64_s32(a) }
+            }
+            // The register holds the wider number already.
+            O::Exti => return Ok(a),
+            O::Trunci => {
+                let a = match a {
+                    Operand::Reg(r) if wide => self.b.cvt_u32_u64(r).into(),
+                    Operand::Imm(v) => Operand::Imm(i64::from(v as i32)),
+                    x => x,
+                };
+                if ty != Scalar::I1 {
+                    return Ok(a);
                 }
-                (Scalar::I32 | Scalar::Index, Scalar::I64) => {
-                    let a = self.b.as_reg(RegTy::B32, a);
-                    if unsigned { self.b.cvt_u64_u32(a) } else { self.b.cvt_s64_s32(a) }
-                }
-                (Scalar::I32, Scalar::Index) | (Scalar::Index, Scalar::I32) => return Ok(a),
-                _ => return self.unsupported(op, "widens i1 and i32 only"),
-            },
-            O::Trunci => match (ta, ty) {
-                (Scalar::I64, Scalar::I32 | Scalar::Index) => {
-                    let a = self.b.as_reg(RegTy::B64, a);
-                    self.b.cvt_u32_u64(a)
-                }
-                (Scalar::I32, Scalar::I1) => {
-                    let t = self.b.fold_and(a, 1);
-                    let t = self.b.as_reg(RegTy::B32, t);
-                    self.b.setp_ne_b32(t, 0)
-                }
-                (Scalar::I32, Scalar::Index) | (Scalar::Index, Scalar::I32) => return Ok(a),
-                _ => return self.unsupported(op, "narrows i64 and i32 only"),
-            },
+                let low = self.b.fold_and(a, 1);
+                let low = self.b.as_reg(RegTy::B32, low);
+                self.b.setp_ne_b32(low, 0)
+            }
             O::Ftof => return Ok(self.round(a, ty)),
             _ => {
                 let x = self.float(op, args)?;

@@ -1,7 +1,8 @@
 //! Element-wise ops and register renaming on tiles.
 //!
-//! A register tile is a list of 32-bit units; 16-bit floats are packed in pairs and computed through f32, rounded
-//! once when packed. Shape ops move no data: they select, for every register of the result, the register of the
+//! A register tile is a list of 32-bit units; 16-bit elements are packed in pairs. Floats among them are computed through
+//! f32, rounded once when packed; integers of 8 and 16 bits in 32 bits, sign-extended, where packing takes the low bits.
+//! Shape ops move no data: they select, for every register of the result, the register of the
 //! source that holds its element, and refuse layouts where lanes disagree. See [`LinearLayout`].
 
 use super::{Lower, TileVal, Units, Val, fuse};
@@ -11,7 +12,13 @@ use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
 use crate::nvvm::{Operand, PtxOp, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
 
+/// Whether two elements share a unit.
 pub(super) fn packed(elem: Scalar) -> bool {
+    elem.bits() == 16
+}
+
+/// Whether elements are computed in f32 and rounded.
+pub(super) fn half(elem: Scalar) -> bool {
     matches!(elem, Scalar::F16 | Scalar::BF16)
 }
 
@@ -79,8 +86,14 @@ impl Lower<'_> {
         Ok(TileVal { regs, splat: false, ..*t })
     }
 
-    /// Two f32 values rounded to a pair.
+    /// Two f32 values rounded to a pair, or the low halves of two integers.
     pub(super) fn pack(&mut self, lo: Operand, hi: Operand, elem: Scalar) -> Operand {
+        if elem == Scalar::I16 {
+            if let (Operand::Imm(lo), Operand::Imm(hi)) = (lo, hi) {
+                return Operand::Imm(i64::from((hi as i32) << 16 | (lo as i32 & 0xffff)));
+            }
+            return self.b.prmt_b32(lo, hi, 0x5410).into();
+        }
         let (lo, hi) = (self.b.as_reg(RegTy::F32, lo), self.b.as_reg(RegTy::F32, hi));
         if elem == Scalar::F16 {
             self.b.cvt_rn_f16x2_f32(hi, lo).into()
@@ -89,7 +102,7 @@ impl Lower<'_> {
         }
     }
 
-    /// One operand per element (16-bit floats widened to f32); a single one for a splat.
+    /// One operand per element (16-bit floats widened to f32, integers to 32 bits); a single one for a splat.
     pub(super) fn elements(&mut self, t: &TileVal) -> Units {
         let elem = t.held.unwrap_or(t.elem);
         if t.splat || !packed(elem) {
@@ -97,6 +110,15 @@ impl Lower<'_> {
         }
         let start = self.units.len();
         for i in 0..t.regs.len() {
+            if elem == Scalar::I16 {
+                let pair = self.unit(t, i);
+                let pair = self.b.as_reg(RegTy::B32, pair);
+                // The low half, and twice the byte of its sign.
+                let low = self.b.prmt_b32(pair, 0, 0x9910);
+                let high = self.b.shr_s32(pair, 16);
+                self.units.extend([low, high].map(Operand::Reg));
+                continue;
+            }
             for h in self.halves(t, i).iter() {
                 let x = if elem == Scalar::F16 { self.b.cvt_f32_f16(h) } else { self.b.cvt_f32_bf16(h) };
                 self.units.push(x.into());
@@ -112,7 +134,7 @@ impl Lower<'_> {
         self.b.unpack_b32_b16(r)
     }
 
-    /// Elements back to units, rounding 16-bit floats.
+    /// Elements back to units, rounding 16-bit floats and cutting integers.
     pub(super) fn collect(&mut self, elems: Units, elem: Scalar) -> Units {
         if !packed(elem) {
             return elems;
@@ -148,6 +170,10 @@ impl Lower<'_> {
         let Some(layout) = data.layout() else {
             return self.err(Code::E0803, op, "the result has no layout");
         };
+        let moves = matches!(f.opcode(op), O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout);
+        if !moves {
+            self.check_computes(op)?;
+        }
         let regs = match f.opcode(op) {
             O::Constant => {
                 let x = self.constant(op, elem)?;
@@ -172,10 +198,11 @@ impl Lower<'_> {
                     let x = self.b.fold_add(thread, l.element(r, 0, 0));
                     self.units.push(x);
                 }
-                if packed(elem) || elem.bits() != 32 {
-                    return self.unsupported(op, "counts in 32-bit integers");
+                if !matches!(elem, Scalar::I16 | Scalar::I32 | Scalar::Index) {
+                    return self.unsupported(op, format!("counts in i16 and i32, not {}", elem.name()));
                 }
-                self.units_from(start)
+                let counted = self.units_from(start);
+                self.collect(counted, elem)
             }
             O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => {
                 return self.rename(op, result, dims, elem, layout);
@@ -217,12 +244,12 @@ impl Lower<'_> {
             if t.layout != layout && !t.splat {
                 return self.unsupported(op, format!("mixes layouts {} and {layout}", t.layout));
             }
-            let s = if packed(t.elem) { Scalar::F32 } else { t.elem };
+            let s = if half(t.elem) { Scalar::F32 } else { t.elem };
             if !t.splat {
                 match code {
                     Opcode::Ftof
                         if t.held.is_none()
-                            && packed(t.elem)
+                            && half(t.elem)
                             && elem == Scalar::F32
                             && self.mixes(t.elem)
                             && self.fusion.is_held(result) =>
@@ -234,7 +261,7 @@ impl Lower<'_> {
                     Opcode::Addf | Opcode::Subf if narrow.is_none() && (i == 0 || code == Opcode::Addf) => {
                         let of = t.held.unwrap_or(t.elem);
                         let mixed = form.and_then(|(form, _)| fuse::mixed(form, of, self.target));
-                        if let (true, Some(mixed)) = (packed(of), mixed) {
+                        if let (true, Some(mixed)) = (half(of), mixed) {
                             narrow = Some((mixed, t));
                             continue;
                         }
@@ -249,7 +276,7 @@ impl Lower<'_> {
             let e = self.elements(&t);
             args.push((e, s));
         }
-        let ty = if packed(elem) { Scalar::F32 } else { elem };
+        let ty = if half(elem) { Scalar::F32 } else { elem };
         let splat = narrow.is_none() && args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
         let results = match (code, form) {
@@ -268,6 +295,8 @@ impl Lower<'_> {
                         x.0 = self.units[element(*e, i)];
                     }
                     let x = self.arith(op, &a, ty)?;
+                    // Packing cuts by itself.
+                    let x = if packed(elem) { x } else { self.wrapped(x, elem) };
                     self.units.push(x);
                 }
                 self.units_from(start)
@@ -275,6 +304,7 @@ impl Lower<'_> {
         };
         if splat {
             let x = self.round(self.units[results.start as usize], elem);
+            let x = self.wrapped(x, elem);
             let regs = self.keep([x]);
             self.vals[result] =
                 Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, held: None, layout });
@@ -286,6 +316,17 @@ impl Lower<'_> {
         }
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty: tile_ty, elem, held: None, layout });
         Ok(())
+    }
+
+    /// Refuses to compute elements of types that have no arithmetic here.
+    fn check_computes(&self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
+        let computes = |s: &Scalar| s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32);
+        match elems.into_iter().find(|s| !computes(s)) {
+            Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
+            None => Ok(()),
+        }
     }
 
     /// Whether the target adds elements of the type to f32.

@@ -11,11 +11,12 @@
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::access::{Class, class_of};
 use crate::buffers::channels::Carry;
-use crate::buffers::needs::{Needs, is_item};
+use crate::buffers::needs::{Needs, for_each_use, is_item};
+use crate::buffers::webs::{for_args, region_yields};
 use crate::buffers::{BufferAssignment, Pipe, PipeData};
-use crate::ir::{Block, Function, Op};
+use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::schedule::handoff::LoopSchedule;
-use cranelift_entity::SecondaryMap;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// One thing to emit.
@@ -94,6 +95,8 @@ struct Reader {
     number: usize,
     first: Option<Op>,
     last: Option<Op>,
+    /// Of a scalar that only what the block yields rests on: the local stage at whose end it is received.
+    late: u32,
 }
 
 /// Plans one block. `mine` are the pipes the agent takes part in, `first` further items that run at local stage 0
@@ -135,7 +138,7 @@ pub fn block_plan(
         let p = &ba.pipes[id];
         let from = readers.len();
         for (number, c) in p.consumers.iter().enumerate().filter(|(_, c)| c.key.agent == agent) {
-            readers.push(Reader { number, first: earliest(&c.waits), last: latest(&c.uses) });
+            readers.push(Reader { number, first: earliest(&c.waits), last: latest(&c.uses), late: 0 });
         }
         let produces = p.producer.agent == agent;
         ends.push(Ends {
@@ -203,11 +206,14 @@ pub fn block_plan(
                 }
             }
         }
+        // What is freed behind an item tells of all that was waited for there.
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+            for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item) && c.first.is_none()) {
+                out.steps.push((l, Step::Wait(e.pipe, c.number)));
+            }
+        }
         for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
-                if c.first.is_none() {
-                    out.steps.push((l, Step::Wait(e.pipe, c.number)));
-                }
                 if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
                     out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
                 }
@@ -215,8 +221,10 @@ pub fn block_plan(
         }
     }
     for e in ends.iter().filter(|e| ba.pipes[e.pipe].scalar) {
-        for c in readers[e.from..e.to].iter().filter(|c| c.first.is_none()) {
-            receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, out.skew);
+        for c in readers[e.from..e.to].iter_mut().filter(|c| c.first.is_none()) {
+            let p = &ba.pipes[e.pipe];
+            c.late = handed_on(scope, block, order, &p.events).unwrap_or(out.skew);
+            receive(&mut out.steps, p, e.pipe, c.number, c.late);
         }
     }
     // End of the home region: stores are waited for in issue order, then all iterators advance.
@@ -257,7 +265,7 @@ pub fn block_plan(
                 match c.first {
                     _ if !p.scalar => locals.extend(p.consumers[c.number].uses.iter().map(|&op| local(op))),
                     Some(first) => locals.push(local(first)),
-                    None => locals.push(out.skew),
+                    None => locals.push(c.late),
                 }
             }
             locals.sort_unstable();
@@ -275,6 +283,50 @@ pub fn block_plan(
     let sort_from = bulk_from.unwrap_or(releases);
     out.steps[sort_from..].sort_by_key(|s| s.0);
     out
+}
+
+/// The local stage in which the next iteration of a loop first takes what `sources` make, where the loop hands it on; `None` if
+/// none does.
+fn handed_on(scope: &Scope<'_>, block: Block, order: &[(u32, u32, u32, Op)], sources: &[Op]) -> Option<u32> {
+    let &Scope { func, needs, .. } = scope;
+    let l = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For)?;
+    let (args, yields) = (for_args(func, l), region_yields(func, l, 0));
+    let made = |v: Value| func.defining_op(v).is_some_and(|d| sources.contains(&d));
+    let mut least = None;
+    for (&arg, &y) in args.iter().zip(yields).filter(|(arg, _)| needs.values.contains(**arg)) {
+        if !made(y) {
+            // What is computed of it for the next iteration, is so in the first local stage.
+            if rests_on(func, block, y, &made) {
+                return Some(0);
+            }
+            continue;
+        }
+        for op in func.block_ops(block) {
+            let mut takes = false;
+            for_each_use(func, op, &mut |v| takes |= v == arg);
+            if !takes {
+                continue;
+            }
+            // What is not an item is computed before all items.
+            let local = order.iter().find(|o| o.3 == op).map_or(0, |o| o.2);
+            least = Some(least.map_or(local, |n: u32| n.min(local)));
+        }
+    }
+    least
+}
+
+/// Whether a value of a block is computed there from what is `made`.
+fn rests_on(func: &Function, block: Block, v: Value, made: &dyn Fn(Value) -> bool) -> bool {
+    let (mut work, mut seen) = (vec![v], EntitySet::new());
+    while let Some(v) = work.pop() {
+        if made(v) {
+            return true;
+        }
+        if let Some(d) = func.defining_op(v).filter(|&d| func.op_block(d) == Some(block) && seen.insert(d)) {
+            for_each_use(func, d, &mut |u| work.push(u));
+        }
+    }
+    false
 }
 
 /// The wait of consumer `n`; for scalars also the reads and the release.

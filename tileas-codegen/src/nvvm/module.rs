@@ -273,6 +273,8 @@ pub enum ParamKind {
         /// Bytes, a power of two.
         align: u32,
     },
+    /// 8 bits.
+    B8,
     /// 16 bits.
     B16,
     /// 32-bit integer.
@@ -291,6 +293,7 @@ impl ParamKind {
             ParamKind::Pointer { .. } | ParamKind::U64 => 8,
             ParamKind::U32 | ParamKind::F32 => 4,
             ParamKind::B16 => 2,
+            ParamKind::B8 => 1,
         }
     }
 

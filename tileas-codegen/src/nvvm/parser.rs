@@ -303,6 +303,7 @@ impl<'t> Parser<'t> {
         let start = self.pos;
         let kind = match self.word() {
             "tensor_map" => ParamKind::TensorMap,
+            "b8" => ParamKind::B8,
             "b16" => ParamKind::B16,
             "u32" => ParamKind::U32,
             "u64" => ParamKind::U64,

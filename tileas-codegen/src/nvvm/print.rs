@@ -61,6 +61,7 @@ fn write_function(module: &Module, func: &Function, out: &mut Text) {
         let _ = match p.kind {
             ParamKind::TensorMap => write!(out, "{}: tensor_map", p.name),
             ParamKind::Pointer { align } => write!(out, "{}: ptr<global, align {align}>", p.name),
+            ParamKind::B8 => write!(out, "{}: b8", p.name),
             ParamKind::B16 => write!(out, "{}: b16", p.name),
             ParamKind::U32 => write!(out, "{}: u32", p.name),
             ParamKind::U64 => write!(out, "{}: u64", p.name),

@@ -165,7 +165,7 @@ fn rewrite(func: &Function, loads: &[Load]) -> Function {
     let mut out = func.clone();
     let mut descs: Vec<(&Load, Value)> = Vec::new();
     let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
-    let top = out.first_op(out.entry());
+    let mut top = out.first_op(out.entry());
     for load in loads {
         let same =
             |o: &&(&Load, Value)| o.0.view == load.view && o.0.dims == load.dims && o.0.nan == load.nan;
@@ -190,6 +190,9 @@ fn rewrite(func: &Function, loads: &[Load]) -> Function {
         *out.discardable_mut(new) = func.discardable(load.op).clone();
         out.insert_before(load.op, new);
         out.remove_op(load.op);
+        if top == Some(load.op) {
+            top = Some(new);
+        }
         if let (Some(old), Some(v)) = (func.result(load.op), out.result(new)) {
             if let Some(name) = func.value_name(old) {
                 out.set_value_name(v, name);

@@ -401,6 +401,7 @@ fn header(func: &Function, registers: [u32; 5], out: &mut String) {
             ParamKind::TensorMap => write!(out, ".param .align 64 .b8 {name}[128]"),
             ParamKind::Pointer { align: 0 } => write!(out, ".param .u64 {name}"),
             ParamKind::Pointer { align } => write!(out, ".param .u64 .ptr .global .align {align} {name}"),
+            ParamKind::B8 => write!(out, ".param .b8 {name}"),
             ParamKind::B16 => write!(out, ".param .b16 {name}"),
             ParamKind::U32 => write!(out, ".param .u32 {name}"),
             ParamKind::U64 => write!(out, ".param .u64 {name}"),

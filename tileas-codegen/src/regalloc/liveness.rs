@@ -4,26 +4,68 @@
 //! write does not end the old value's life.
 //!
 //! Only *exposed* registers, those that some block reads before it writes them, can be live between blocks. They are
-//! few, since most registers are temporaries of one block, and only they have a bit in the sets. Cost: one pass over
-//! the instructions, then O(blocks × exposed / 64) per round, and few rounds, since blocks are visited backwards.
+//! few, since most registers are temporaries of one block, and only they have a bit in the sets. A set keeps the words
+//! that are not 0: memory is what lives at the starts of blocks, not blocks × exposed. Cost: one pass over
+//! the instructions, then O(blocks × exposed / 32) per round, and few rounds, since blocks are visited backwards.
 
+use crate::ir::pool::{List, Pool};
 use crate::nvvm::{Bb, Function, Look, Reg};
 use cranelift_entity::{EntityRef, SecondaryMap};
+
+/// 32 bits of a set, and which.
+type Word = (u32, u32);
+
+/// Numbers by row.
+#[derive(Default)]
+struct ByRow {
+    /// Where each row's numbers begin, and where the last one's end.
+    starts: Vec<u32>,
+    list: Vec<u32>,
+}
+
+impl ByRow {
+    /// Sorts pairs of row and number by row.
+    fn fill(&mut self, rows: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) {
+        let Self { starts, list } = self;
+        starts.clear();
+        starts.resize(rows + 2, 0);
+        for (row, _) in pairs.clone() {
+            starts[row as usize + 2] += 1;
+        }
+        for row in 2..starts.len() {
+            starts[row] += starts[row - 1];
+        }
+        list.clear();
+        list.resize(starts[rows + 1] as usize, 0);
+        // One row ahead, a start counts up to the end of its row, which is where the next one begins.
+        for (row, number) in pairs {
+            let at = &mut starts[row as usize + 1];
+            list[*at as usize] = number;
+            *at += 1;
+        }
+    }
+
+    fn of(&self, row: usize) -> &[u32] {
+        &self.list[self.starts[row] as usize..self.starts[row + 1] as usize]
+    }
+}
 
 /// Which registers are live where.
 #[derive(Default)]
 pub struct Liveness {
-    words: usize,
     /// By block: its place in the layout, plus 1; 0 = not placed.
     row: SecondaryMap<Bb, u32>,
     /// Exposed registers in register order: what the bits of the sets stand for.
     exposed: Vec<Reg>,
     /// By register: its bit, plus 1; 0 = not exposed.
     column: Vec<u32>,
-    live_in: Vec<u64>,
-    live_out: Vec<u64>,
-    gen_set: Vec<u64>,
-    kill: Vec<u64>,
+    sets: Pool<Word>,
+    /// By row: what is live at its start.
+    live_in: Vec<List>,
+    /// By row: bits of the registers it reads before it writes them.
+    generates: ByRow,
+    /// By row: bits of the registers it writes.
+    kills: ByRow,
     /// By register: the last row that wrote it, plus 1; 0 = none, [`GUARDED`] = only under guards.
     written: Vec<u32>,
     /// The row at hand, plus 1.
@@ -80,11 +122,6 @@ impl Mention {
 
 /// In `written`: no row's number.
 const GUARDED: u32 = u32::MAX;
-
-#[inline]
-fn set(bits: &mut [u64], bit: usize) {
-    bits[bit / 64] |= 1 << (bit % 64);
-}
 
 impl Liveness {
     /// Liveness of a function, in fresh memory.
@@ -237,14 +274,13 @@ impl Liveness {
             self.count = self.trace.len() as u32 - start;
         }
         let Self {
-            words,
             row,
             exposed,
             column,
+            sets,
             live_in,
-            live_out,
-            gen_set,
-            kill,
+            generates,
+            kills,
             written,
             early,
             writes,
@@ -254,46 +290,43 @@ impl Liveness {
             ..
         } = self;
         mentions.push(std::mem::take(count));
-        *words = exposed.len().div_ceil(64);
-        let w = *words;
         let rows = func.layout().len();
-        for v in [&mut *live_in, &mut *live_out, &mut *gen_set, &mut *kill] {
-            v.clear();
-            v.resize(w * rows, 0);
-        }
-        for &(i, r) in &*early {
-            set(&mut gen_set[i as usize * w..], column[r.index()] as usize - 1);
-        }
-        for &(i, r) in &*writes {
-            if let Some(bit) = (column[r.index()] as usize).checked_sub(1) {
-                set(&mut kill[i as usize * w..], bit);
-            }
-        }
-        for (bit, r) in exposed.iter().enumerate() {
-            let last = written[r.index()];
-            if last != 0 && last != GUARDED {
-                set(&mut kill[(last as usize - 1) * w..], bit);
-            }
-        }
+        let bit = |r: Reg| column[r.index()].checked_sub(1);
+        generates.fill(rows, early.iter().filter_map(|&(i, r)| Some((i, bit(r)?))));
+        let last = exposed.iter().enumerate().filter_map(|(n, r)| match written[r.index()] {
+            0 | GUARDED => None,
+            last => Some((last - 1, n as u32)),
+        });
+        kills.fill(rows, writes.iter().filter_map(|&(i, r)| Some((i, bit(r)?))).chain(last));
         next.clear();
         next.extend(func.layout().iter().map(|&bb| func.successors(bb).map(|s| s.map_or(0, |s| row[s]))));
-        let mut changed = w > 0;
+        sets.clear();
+        live_in.clear();
+        live_in.resize(rows, List::default());
+        let (mut now, mut found) = (vec![0u32; exposed.len().div_ceil(32)], Vec::new());
+        let mut changed = !exposed.is_empty();
         while changed {
             changed = false;
             for (i, next) in next.iter().enumerate().rev() {
                 for &j in next.iter().filter(|&&j| j != 0) {
-                    let j = j as usize - 1;
-                    for k in 0..w {
-                        live_out[i * w + k] |= live_in[j * w + k];
+                    for &(word, bits) in sets.get(live_in[j as usize - 1]) {
+                        now[word as usize] |= bits;
                     }
                 }
-                let mut difference = 0;
-                for k in i * w..(i + 1) * w {
-                    let new = gen_set[k] | (live_out[k] & !kill[k]);
-                    difference |= new ^ live_in[k];
-                    live_in[k] = new;
+                for &bit in kills.of(i) {
+                    now[bit as usize / 32] &= !(1 << (bit % 32));
                 }
-                changed |= difference != 0;
+                for &bit in generates.of(i) {
+                    now[bit as usize / 32] |= 1 << (bit % 32);
+                }
+                found.clear();
+                for (word, bits) in now.iter_mut().enumerate().filter(|(_, bits)| **bits != 0) {
+                    found.push((word as u32, std::mem::take(bits)));
+                }
+                if sets.get(live_in[i]) != found.as_slice() {
+                    sets.set(&mut live_in[i], &found);
+                    changed = true;
+                }
             }
         }
     }
@@ -308,46 +341,98 @@ impl Liveness {
             && blocks.clone().all(|bb| real.live_in(bb).all(|r| self.live_in(bb).any(|l| l == r)))
     }
 
-    fn row<'a>(&self, of: &'a [u64], bb: Bb) -> &'a [u64] {
-        match (self.row[bb] as usize).checked_sub(1) {
-            Some(i) => &of[i * self.words..(i + 1) * self.words],
-            None => &[],
-        }
+    /// The number of a block's row.
+    fn row_of(&self, bb: Bb) -> Option<usize> {
+        (self.row[bb] as usize).checked_sub(1)
+    }
+
+    /// What is live at the starts of a block's successors.
+    fn sets_behind(&self, bb: Bb) -> [&[Word]; 2] {
+        let next = self.row_of(bb).and_then(|row| self.next.get(row)).copied().unwrap_or_default();
+        next.map(|j| (j as usize).checked_sub(1).map_or(&[][..], |j| self.sets.get(self.live_in[j])))
     }
 
     /// How often the instructions of a block mention a register; no less than the number of registers they mention.
     pub(crate) fn mentions(&self, bb: Bb) -> u32 {
-        (self.row[bb] as usize).checked_sub(1).and_then(|row| self.mentions.get(row)).map_or(u32::MAX, |&n| n)
+        self.row_of(bb).and_then(|row| self.mentions.get(row)).map_or(u32::MAX, |&n| n)
     }
 
     /// Registers live at the start of a block, in register order.
     pub fn live_in(&self, bb: Bb) -> impl Iterator<Item = Reg> {
-        self.registers(self.row(&self.live_in, bb))
+        self.registers([self.row_of(bb).map_or(&[], |row| self.sets.get(self.live_in[row])), &[]])
     }
 
     /// Registers live at the end of a block, in register order.
     pub fn live_out(&self, bb: Bb) -> impl Iterator<Item = Reg> {
-        self.registers(self.row(&self.live_out, bb))
+        self.registers(self.sets_behind(bb))
     }
 
     /// Whether `r` is live at the end of `bb`.
     pub fn is_live_out(&self, bb: Bb, r: Reg) -> bool {
         let column = self.column.get(r.index()).copied().unwrap_or(0);
-        let Some(bit) = (column as usize).checked_sub(1) else { return false };
-        self.row(&self.live_out, bb).get(bit / 64).is_some_and(|w| w & (1 << (bit % 64)) != 0)
+        let Some(bit) = column.checked_sub(1) else { return false };
+        self.sets_behind(bb).iter().any(|set| {
+            let at = set.binary_search_by_key(&(bit / 32), |&(word, _)| word);
+            at.is_ok_and(|at| set[at].1 & (1 << (bit % 32)) != 0)
+        })
     }
 
-    /// The registers of a set, in register order.
-    fn registers<'a>(&'a self, words: &'a [u64]) -> impl Iterator<Item = Reg> + 'a {
-        words.iter().enumerate().flat_map(move |(i, &w)| {
-            let mut w = w;
-            std::iter::from_fn(move || {
-                (w != 0).then(|| {
-                    let bit = w.trailing_zeros() as usize;
-                    w &= w - 1;
-                    self.exposed[i * 64 + bit]
-                })
-            })
+    /// The registers of two sets, in register order.
+    fn registers<'a>(&'a self, mut sets: [&'a [Word]; 2]) -> impl Iterator<Item = Reg> + 'a {
+        let (mut first, mut bits) = (0, 0);
+        std::iter::from_fn(move || {
+            if bits == 0 {
+                let word = sets.iter().filter_map(|set| Some(set.first()?.0)).min()?;
+                for set in &mut sets {
+                    if let Some(((_, more), rest)) = set.split_first().filter(|(at, _)| at.0 == word) {
+                        bits |= more;
+                        *set = rest;
+                    }
+                }
+                first = word as usize * 32;
+            }
+            let bit = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            Some(self.exposed[first + bit])
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvvm::{FuncBuilder, RegTy, Special};
+
+    /// Loops one behind the other, each with a counter of its own and one that all use.
+    fn loops(n: usize) -> Function {
+        let mut f = Function::kernel("k");
+        let mut b = FuncBuilder::new(&mut f);
+        let all = b.special(Special::TidX);
+        for _ in 0..n {
+            let (head, done) = (b.block(), b.block());
+            let i = b.imm(RegTy::B32, 0);
+            b.place(head);
+            b.add_u32_to(i, i, 1);
+            let again = b.setp_ne_u32(i, all);
+            b.br_if(again, false, head, done);
+            b.place(done);
+        }
+        b.st_shared_b32((all, 0), all);
+        b.ret();
+        f
+    }
+
+    #[test]
+    fn sets_take_what_lives_not_what_there_is() {
+        let n = 2000;
+        let f = loops(n);
+        let l = Liveness::compute(&f);
+        assert_eq!(l.exposed.len(), n + 1);
+        assert!(l.live_in.iter().all(|set| set.len() <= 2), "a word with each of the two registers");
+        let (first, second) = (f.layout()[1], f.layout()[2]);
+        assert_eq!((l.live_in(first).count(), l.live_out(first).count()), (2, 2));
+        assert_eq!((l.live_in(second).count(), l.live_out(second).count()), (1, 2));
+        assert!(l.live_out(first).all(|r| l.is_live_out(first, r)));
+        assert!(l.live_in(first).zip(l.live_in(first).skip(1)).all(|(a, b)| a < b), "in register order");
     }
 }

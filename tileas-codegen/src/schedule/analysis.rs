@@ -68,7 +68,7 @@ pub struct Stats {
     /// Steps of searches: seats the arms looked at, local and exact search, fewer stages, shorter lives. Those of loops
     /// above 64 ops count more, since they take longer.
     pub steps: u64,
-    /// The budget of the function allowed fewer steps than the loop's own, and the interval is not proven.
+    /// The budget of the function allowed fewer steps than the loop's own, they did not suffice, and the interval is not proven.
     pub curtailed: bool,
     /// The strategy that found the schedule.
     pub rung: Option<Rung>,
@@ -165,11 +165,10 @@ pub struct FailureReport {
 impl FailureReport {
     /// The report as lines of text.
     pub fn lines(&self, p: &Problem) -> Vec<String> {
-        let mut lines = vec![format!("candidate II {}", self.ii)];
         let Some(node) = self.node else {
-            lines.push("no candidate: the cap is below the lower bounds".to_owned());
-            return lines;
+            return vec![format!("no candidate: the cap is below the lower bounds, it is {}", self.ii)];
         };
+        let mut lines = vec![format!("candidate II {}", self.ii)];
         let mut asks = String::new();
         for u in p.uses(node) {
             let slot = &p.slots()[u.slot];

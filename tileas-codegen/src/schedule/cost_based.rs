@@ -82,6 +82,8 @@ pub(super) struct CostBased {
     /// Steps that whoever asks for the schedule still allows, and those used; where all are allowed, neither is a limit.
     pub(super) allowed: u64,
     pub(super) spent: u64,
+    /// What was allowed at first.
+    granted: u64,
     /// Ops, from [`FULL_BUDGET`] on: the weight of a step.
     weight: u64,
     /// Only cheap strategies look below this II.
@@ -89,7 +91,7 @@ pub(super) struct CostBased {
     /// On the way up only Rau's method and the packing of rows are asked.
     pub(super) quick: bool,
     /// Less was allowed than the options do.
-    pub limited: bool,
+    limited: bool,
     /// Steps kept for the way down.
     pub(super) exact_reserve: u64,
     /// Steps of local search and of exact search for this loop, and those of the first still to be used.
@@ -125,7 +127,13 @@ impl CostBased {
         self.weight = (ops as u64).max(FULL_BUDGET);
         let raw = |steps: u64| (u128::from(steps) * u128::from(FULL_BUDGET) / u128::from(self.weight)) as u64;
         self.allowed = steps.map_or(u64::MAX, raw);
+        self.granted = self.allowed;
         (self.spent, self.limited) = (0, false);
+    }
+
+    /// Whether the steps allowed were fewer than those of the options and ran out, or were too few to search with.
+    pub fn cut_short(&self, options: &ScheduleOptions) -> bool {
+        self.limited && (self.spent >= self.granted / 2 || self.granted < options.exact_steps / 16)
     }
 
     /// What may be used of so many steps.

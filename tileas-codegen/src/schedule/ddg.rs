@@ -724,10 +724,17 @@ impl<'a> Builder<'a> {
         }
 
         let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
-        let follows = self.constraints.is_pending(op);
+        // Of an `if` as its group: the first op inside that has one.
+        let mut member = op;
+        for_each_nested(func, op, &mut |inner| {
+            if self.constraints.own_group(member).is_none() {
+                member = inner;
+            }
+        });
+        let follows = self.constraints.is_pending(member);
         NodeExtra {
-            own_gid: gid(self.constraints.own_group(op)),
-            leader_gid: gid(self.constraints.leader_group(op)).filter(|_| follows),
+            own_gid: gid(self.constraints.own_group(member)),
+            leader_gid: gid(self.constraints.leader_group(member)).filter(|_| follows),
             simt_agent: agent.map(|a| a.as_u32()),
             registers,
             ring_bytes,

@@ -166,7 +166,8 @@ impl Scheduler {
         out.stats.rung = self.cost.rung;
         // What is proven to be shortest needs no more steps.
         let least = out.bounds.max().max(self.cost.proven);
-        out.stats.curtailed = self.cost.limited && found != Some(least);
+        let tried = cap >= out.bounds.max();
+        out.stats.curtailed = tried && self.cost.cut_short(options) && found != Some(least);
         out.status.budget_exceeded = self.cost.out_of_steps && found != Some(least);
         if out.status.budget_exceeded {
             let text =
@@ -210,7 +211,18 @@ impl Scheduler {
             error.notes.extend(report.lines(problem).into_iter().map(|line| (Loc::NONE, line)));
             return Err(error);
         }
-        let text = format!("no II from {} to {cap} works, using the serial schedule", out.bounds.max());
+        let text = match (options.ii_cap, out.status.budget_exceeded) {
+            (Some(cap), _) if cap < out.bounds.max() => {
+                format!("`ii-cap` is {cap}, below the bound {}: using the serial schedule", out.bounds.max())
+            }
+            (_, true) => {
+                format!(
+                    "no II from {} on was found with `step-limit` steps, using the serial schedule",
+                    out.bounds.max()
+                )
+            }
+            _ => format!("no II from {} to {cap} works, using the serial schedule", out.bounds.max()),
+        };
         out.warnings.push(CodegenError::new(Code::W0403, Loc::NONE, text));
         out.failure = Some(report);
         out.generator = Generator::Serial;

@@ -23,8 +23,12 @@ pub struct RegionSummary {
     pub force_serial: bool,
 }
 
-/// The generator for a region; `None` stands for a bare graph, which is pipelined unless forced.
+/// The generator for a region; `None` stands for a bare graph, which is pipelined unless forced. `force_serial_execution` on
+/// the loop wins over every value of the option `scheduler`.
 pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Generator {
+    if summary.is_some_and(|s| s.force_serial) {
+        return Generator::Serial;
+    }
     match options.scheduler {
         SchedulerChoice::Serial => return Generator::Serial,
         SchedulerChoice::CostBased | SchedulerChoice::Optimal => return Generator::CostBased,
@@ -34,9 +38,9 @@ pub fn select(summary: Option<&RegionSummary>, options: &ScheduleOptions) -> Gen
     let heavy = s.has_async_pipeline || s.has_tma || s.has_mma;
     let small = s.op_count < options.serial_threshold;
     let serial = match options.selector {
-        SelectorKind::Spec => s.force_serial || small || !heavy,
+        SelectorKind::Spec => small || !heavy,
         // A region without asynchronous work is serial whether or not it is small.
-        SelectorKind::Auto => s.force_serial || !heavy,
+        SelectorKind::Auto => !heavy,
     };
     if serial { Generator::Serial } else { Generator::CostBased }
 }
@@ -94,10 +98,11 @@ mod tests {
         for (i, (s, a, b)) in cases.into_iter().enumerate() {
             assert_eq!((select(s, &auto), select(s, &spec)), (a, b), "case {i}");
         }
-        let cost = ScheduleOptions { scheduler: SchedulerChoice::CostBased, ..ScheduleOptions::default() };
-        assert_eq!(select(Some(&forced), &cost), Generator::CostBased);
-        let optimal = ScheduleOptions { scheduler: SchedulerChoice::Optimal, ..ScheduleOptions::default() };
-        assert_eq!(select(Some(&forced), &optimal), Generator::CostBased);
+        for scheduler in [SchedulerChoice::CostBased, SchedulerChoice::Optimal] {
+            let options = ScheduleOptions { scheduler, ..ScheduleOptions::default() };
+            assert_eq!(select(Some(&gemm), &options), Generator::CostBased);
+            assert_eq!(select(Some(&forced), &options), Generator::Serial);
+        }
     }
 
     #[test]

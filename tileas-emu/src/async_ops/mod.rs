@@ -4,6 +4,7 @@
 //! the wait that demands it. Issue checks operands; completion moves data, checks races and signals.
 
 pub mod bulk;
+pub mod copy;
 pub mod operands;
 pub mod tcgen05;
 pub mod tma;
@@ -97,6 +98,8 @@ pub enum Pending {
     Move(u32, u64),
     /// The oldest wgmma of a warp.
     Wgmma(u32),
+    /// The cp.async with a number.
+    Copy(u64),
 }
 
 impl Cta {
@@ -106,6 +109,7 @@ impl Cta {
         out.extend(self.loads.iter().map(|l| Pending::Load(l.id)));
         out.extend(self.pipes.iter().filter(|p| !p.1.is_empty()).map(|p| Pending::Pipe(*p.0)));
         out.extend(self.stores.iter().filter(|s| s.stage < 2).map(|s| Pending::Store(s.id)));
+        out.extend(self.copies.iter().filter(|c| !c.done).map(|c| Pending::Copy(c.id)));
         for w in self.warps.iter().flatten() {
             out.extend(w.moves.iter().filter(|m| !m.done).map(|m| Pending::Move(w.id, m.id)));
             if !w.wgmma.ops.is_empty() {
@@ -123,6 +127,7 @@ impl Cta {
             Pending::Pipe(t) => self.pipes.get(&t).and_then(|q| q.front()).map(|o| o.site),
             Pending::Move(w, id) => warp(w).and_then(|w| w.moves.iter().find(|m| m.id == id)).map(|m| m.site),
             Pending::Wgmma(w) => warp(w).and_then(|w| w.wgmma.ops.front()).map(|o| o.site),
+            Pending::Copy(id) => self.copies.iter().find(|c| c.id == id).map(|c| c.site),
         }
         .unwrap_or_default()
     }
@@ -131,6 +136,7 @@ impl Cta {
     pub fn complete(&mut self, p: Pending, mem: &mut Memory, shadow: &mut GlobalShadow) -> X<()> {
         self.changed();
         match p {
+            Pending::Copy(id) => self.finish_copy(id, mem, shadow),
             Pending::Load(id) => {
                 let Some(i) = self.loads.iter().position(|l| l.id == id) else { return Ok(()) };
                 let load = self.loads.remove(i);
@@ -219,6 +225,7 @@ impl Cta {
         }
         let release = self.completion(&load.ticket);
         self.log(Lane::Load, load.site.line, "load complete", load.signal.0.into());
+        self.signals(load.signal.0, load.site)?;
         let done = self.transact(load.signal.0, -i64::from(load.signal.1), Some(&release));
         self.det.load_done(load.ticket.agent);
         done

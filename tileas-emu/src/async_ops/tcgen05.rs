@@ -70,6 +70,7 @@ impl Cta {
                     release.t.raise(op.ticket.agent, op.ticket.clock);
                 }
                 self.log(Lane::Tensor, op.site.line, "commit", u64::from(*mbar));
+                self.signals(*mbar, op.site)?;
                 self.arrive(*mbar, 1, &release)
             }
             Work::Copy(shape, desc, column) => {
@@ -250,6 +251,9 @@ impl Cx<'_> {
         } else {
             Ticket::default()
         };
+        if let Work::Commit(mbar) = work {
+            self.cta.check_published(mbar, &ticket)?;
+        }
         let (id, site) = (self.cta.op_id(), self.site());
         self.cta.pipes.entry(thread).or_default().push_back(PipeOp { id, ticket, work, site });
         Ok(())

@@ -37,7 +37,7 @@ impl Cx<'_> {
         let c = &*self.cta;
         let queued: usize = c.pipes.values().map(|p| p.len()).sum();
         let own = self.w.moves.len() + self.w.wgmma.ops.len();
-        let operations = c.loads.len() + c.stores.len() + queued + own;
+        let operations = c.loads.len() + c.stores.len() + c.copies.len() + queued + own;
         let parts = c.loads.iter().map(|l| l.pieces.len()).chain(c.stores.iter().map(|s| s.pieces.len()));
         let most = self.env.max_in_flight as usize;
         if operations >= most || pieces + parts.sum::<usize>() > most.saturating_mul(256) {
@@ -74,6 +74,7 @@ impl Cx<'_> {
         } else {
             Default::default()
         };
+        self.cta.check_published(mbar, &ticket)?;
         let (id, site) = (self.cta.op_id(), self.site());
         self.cta.loads.push(Load { id, ticket, pieces, map, signal: (mbar, bytes), site });
         self.log("load issued", mbar.into());

@@ -4,11 +4,10 @@
 //! [`Build`], which checks widths and records the registers read and written.
 
 use super::pattern::Choices;
-use super::regs::{Reg, RegFile, Symbols};
+use super::regs::{Names, Reg, RegFile};
 use super::{Col, Collective, Inst, PCol, R};
 use crate::diag::Diagnostic;
 use crate::parse::ast::{self, Operand, Space};
-use rustc_hash::FxHashMap;
 
 /// Address operand: `regs[base] + offset`.
 #[derive(Copy, Clone, Debug)]
@@ -28,39 +27,36 @@ pub struct Build<'a> {
     /// What the pattern's variable parts took.
     pub choices: Choices<'a>,
     regs: &'a mut RegFile,
-    symbols: &'a Symbols,
-    labels: &'a FxHashMap<&'a str, u32>,
+    names: &'a Names,
+    scope: usize,
     reads: Vec<Col>,
     writes: Vec<Col>,
     preads: Vec<PCol>,
     pwrites: Vec<PCol>,
     collective: Collective,
     visible: bool,
+    polls: bool,
     /// See [`Inst::taints`].
     pub taints: bool,
     target: Option<u32>,
 }
 
 /// Decodes an instruction.
-pub fn instruction(
-    i: &ast::Inst,
-    regs: &mut RegFile,
-    symbols: &Symbols,
-    labels: &FxHashMap<&str, u32>,
-) -> R<Inst> {
+pub fn instruction(i: &ast::Inst, regs: &mut RegFile, names: &Names, scope: usize) -> R<Inst> {
     let (row, choices) = super::table::find(i)?;
     let mut b = Build {
         inst: i,
         choices,
         regs,
-        symbols,
-        labels,
+        names,
+        scope,
         reads: Vec::new(),
         writes: Vec::new(),
         preads: Vec::new(),
         pwrites: Vec::new(),
         collective: Collective::No,
         visible: false,
+        polls: false,
         taints: !i.opcode.starts_with("tcgen05.st") && !i.opcode.starts_with("tcgen05.ld"),
         target: None,
     };
@@ -85,6 +81,7 @@ pub fn instruction(
         target: b.target,
         spins: false,
         looped: false,
+        polls: b.polls,
         line: i.at.line,
         text: i.text.clone(),
     })
@@ -128,6 +125,11 @@ impl<'a> Build<'a> {
     /// Marks the instruction as visible to others.
     pub fn visible(&mut self) {
         self.visible = true;
+    }
+
+    /// Marks the instruction as one whose result depends on when it executes.
+    pub fn polls(&mut self) {
+        self.polls = true;
     }
 
     /// Sets which lanes must come together.
@@ -174,7 +176,7 @@ impl<'a> Build<'a> {
                     self.read_words(c, 1);
                     return Ok(c);
                 }
-                match self.symbols.get(n.as_str()) {
+                match self.names.find_symbol(self.scope, n) {
                     Some(s) => s.address,
                     None => return Err(self.error("P013", format!("`{n}` is not declared"))),
                 }
@@ -262,11 +264,10 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Source predicate and whether it is negated; the integers 0 and 1 are constants.
+    /// Source predicate and whether it is negated; an integer is a constant, true where it is not 0.
     pub fn pred(&mut self, o: &Operand) -> R<PredSrc> {
         match o {
-            Operand::Int(0) => Ok(PredSrc::Const(false)),
-            Operand::Int(1) => Ok(PredSrc::Const(true)),
+            Operand::Int(v) => Ok(PredSrc::Const(*v != 0)),
             Operand::Not(x) => match self.pred(x)? {
                 PredSrc::Reg(p, n) => Ok(PredSrc::Reg(p, !n)),
                 PredSrc::Const(c) => Ok(PredSrc::Const(!c)),
@@ -329,7 +330,7 @@ impl<'a> Build<'a> {
                 Ok((Addr { base: c, wide: true, offset }, None))
             }
             Some(_) => Err(self.error("P014", format!("`{n}` cannot hold an address"))),
-            None => match self.symbols.get(n).copied() {
+            None => match self.names.find_symbol(self.scope, n) {
                 Some(s) => {
                     let base = self.regs.constant(s.address, 2, self.inst.at)?;
                     Ok((Addr { base, wide: true, offset }, Some(s.space)))
@@ -373,24 +374,31 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Space of the variable operand `k` names.
-    pub fn symbol(&self, k: usize) -> Option<super::regs::Symbol> {
-        match self.inst.operands.get(k) {
-            Some(Operand::Name(n)) if self.regs.find(n).is_none() => self.symbols.get(n.as_str()).copied(),
-            _ => None,
-        }
-    }
-
     /// Instruction number of the label operand `k` names.
     pub fn label(&mut self, k: usize) -> R<u32> {
         let Operand::Name(n) = self.operand(k)? else {
             return Err(self.error("P012", "a label is expected"));
         };
-        let Some(&t) = self.labels.get(n.as_str()) else {
-            return Err(self.error("P016", format!("label `{n}` is not defined")));
+        self.jump(n)
+    }
+
+    fn jump(&mut self, name: &str) -> R<u32> {
+        let Some(t) = self.names.find_label(self.scope, name) else {
+            return Err(self.error("P016", format!("label `{name}` is not defined")));
         };
-        self.target = Some(t);
+        self.target = Some(self.target.map_or(t, |x| x.min(t)));
         Ok(t)
+    }
+
+    /// Instruction numbers of the table of labels that operand `k` names.
+    pub fn table(&mut self, k: usize) -> R<Vec<u32>> {
+        let Operand::Name(n) = self.operand(k)? else {
+            return Err(self.error("P012", "a table of labels is expected"));
+        };
+        let Some(list) = self.names.find_table(self.scope, n) else {
+            return Err(self.error("P016", format!("`{n}` names no .branchtargets")));
+        };
+        list.iter().map(|l| self.jump(l)).collect()
     }
 }
 

@@ -16,7 +16,7 @@ pub mod table;
 use crate::diag::Diagnostic;
 use crate::exec::{Flow, Trap, cx::Cx};
 use crate::parse::ast::{self, Space, Stmt};
-use regs::{RegFile, Symbol, Symbols};
+use regs::{Names, RegFile, Symbol, Symbols};
 use rustc_hash::FxHashMap;
 
 /// Number of a 32-bit register column.
@@ -61,12 +61,14 @@ pub struct Inst {
     pub visible: bool,
     /// Whether the machine passes on that sources are undefined; otherwise the instruction does.
     pub taints: bool,
-    /// Target of a branch.
+    /// Target of a branch; the first one of a table.
     pub target: Option<u32>,
     /// Whether the next instruction branches back here while the predicate written is false.
     pub spins: bool,
     /// Whether it lies between a branch and its earlier target.
     pub looped: bool,
+    /// Whether lanes that execute it at different times may see different things.
+    pub polls: bool,
     /// Line in the text.
     pub line: u32,
     /// As written.
@@ -210,30 +212,93 @@ impl Program {
     }
 }
 
+/// How far behind a poll a branch may stand that it decides.
+const DECIDES: usize = 64;
+
+/// Whether a branch depends on what an instruction has written. `bra.uni` does not count: there the program
+/// promises that the lanes agree.
+fn decides(code: &[Inst], pc: usize) -> bool {
+    let mut regs: Vec<Col> = code[pc].writes.to_vec();
+    let mut preds: Vec<PCol> = code[pc].pwrites.to_vec();
+    for i in code[pc + 1..].iter().take(DECIDES) {
+        let uses = i.guard.is_some_and(|g| preds.contains(&g.0))
+            || i.preads.iter().any(|p| preds.contains(p))
+            || i.reads.iter().any(|c| regs.contains(c));
+        match i.target {
+            Some(_) if uses && !i.text.contains(".uni") => return true,
+            Some(_) if i.guard.is_none() => return false,
+            Some(_) => continue,
+            None => {}
+        }
+        if uses || i.guard.is_none() {
+            regs.retain(|c| !i.writes.contains(c));
+            preds.retain(|p| !i.pwrites.contains(p));
+        }
+        if uses {
+            regs.extend(&*i.writes);
+            preds.extend(&*i.pwrites);
+        }
+    }
+    false
+}
+
 fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Kernel, Vec<Diagnostic>> {
     let mut errors = Vec::new();
-    let mut symbols = globals.clone();
+    let mut names = Names::default();
+    let module_scope = names.open(0);
+    for (name, s) in globals {
+        names.symbol(module_scope, name, *s);
+    }
     let (mut static_end, mut dynamic_align, mut local) = (u64::from(SMEM_START), 16u32, 0u64);
     let mut dynamic = Vec::new();
-    let body_vars = e.body.iter().filter_map(|s| if let Stmt::Var(v) = s { Some(v) } else { None });
-    for v in module.vars.iter().chain(body_vars) {
-        match v.space {
+    // Variables with their scopes; labels come once the instructions are counted.
+    let mut vars: Vec<(usize, &ast::Var)> = module.vars.iter().map(|v| (module_scope, v)).collect();
+    let body = names.open(module_scope);
+    let (mut scope, mut pc, mut label) = (body, 0u32, None);
+    for s in &e.body {
+        match s {
+            Stmt::Open => scope = names.open(scope),
+            Stmt::Close => scope = names.parent(scope),
+            Stmt::Var(v) => vars.push((scope, v)),
+            Stmt::Label(name, at) => {
+                if !names.label(scope, name, pc) {
+                    errors.push(Diagnostic::new("P015", *at, format!("label `{name}` is defined twice")));
+                }
+                label = Some((name, pc));
+            }
+            Stmt::Targets(list, at) => match label.take() {
+                Some((name, before)) if before == pc => names.table(scope, name, list),
+                _ => errors.push(Diagnostic::new("P002", *at, ".branchtargets needs a label before it")),
+            },
+            Stmt::Inst(_) => pc += 1,
+            Stmt::Reg(_) => {}
+        }
+    }
+    for &(scope, v) in &vars {
+        let address = match v.space {
             Space::Shared if v.external || v.size == 0 => {
                 dynamic_align = dynamic_align.max(v.align);
-                dynamic.push(v.name.clone());
+                dynamic.push((scope, v));
+                continue;
             }
             Space::Shared => {
                 let address = static_end.next_multiple_of(u64::from(v.align));
-                symbols.insert(v.name.clone(), Symbol { space: Space::Shared, address });
                 static_end = address + v.size;
+                address
             }
             Space::Local => {
                 let address = local.next_multiple_of(u64::from(v.align));
-                symbols.insert(v.name.clone(), Symbol { space: Space::Local, address });
                 local = address + v.size;
+                address
             }
-            Space::Global | Space::Const if module.vars.iter().any(|m| std::ptr::eq(m, v)) => {}
-            _ => errors.push(Diagnostic::new("P003", v.at, "this state space cannot be declared here")),
+            Space::Global | Space::Const if scope == module_scope => continue,
+            _ => {
+                errors.push(Diagnostic::new("P003", v.at, "this state space cannot be declared here"));
+                continue;
+            }
+        };
+        if !names.symbol(scope, &v.name, Symbol { space: v.space, address }) && scope != module_scope {
+            errors.push(Diagnostic::new("P015", v.at, format!("`{}` is declared twice", v.name)));
         }
     }
     let dynamic_start = static_end.next_multiple_of(u64::from(dynamic_align));
@@ -242,8 +307,8 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         return Err(errors);
     }
     let dynamic_start = dynamic_start as u32;
-    for name in dynamic {
-        symbols.insert(name, Symbol { space: Space::Shared, address: u64::from(dynamic_start) });
+    for (scope, v) in dynamic {
+        names.symbol(scope, &v.name, Symbol { space: Space::Shared, address: u64::from(dynamic_start) });
     }
     let (mut params, mut offset) = (Vec::new(), 0u32);
     for p in &e.params {
@@ -265,38 +330,31 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
             break;
         }
         offset = offset.next_multiple_of(p.align);
-        symbols.insert(p.name.clone(), Symbol { space: Space::Param, address: u64::from(offset) });
+        names.symbol(module_scope, &p.name, Symbol { space: Space::Param, address: u64::from(offset) });
         params.push(Param { name: p.name.clone(), offset, size: p.size as u32, align: p.align });
         offset += p.size as u32;
     }
 
-    // Labels first: branches go forward and backward.
-    let mut labels = FxHashMap::default();
-    let mut pc = 0u32;
-    for s in &e.body {
-        match s {
-            Stmt::Label(name, at) if labels.insert(name.as_str(), pc).is_some() => {
-                errors.push(Diagnostic::new("P015", *at, format!("label `{name}` is defined twice")));
-            }
-            Stmt::Inst(_) => pc += 1,
-            _ => {}
-        }
-    }
     let mut regs = RegFile::default();
     let mut code = Vec::new();
+    // Scopes in the same order as above.
+    let (mut scope, mut opened) = (body, body);
     for s in &e.body {
         let result = match s {
             Stmt::Reg(d) => regs.declare(d),
             Stmt::Open => {
+                opened += 1;
+                scope = opened;
                 regs.open();
                 Ok(())
             }
             Stmt::Close => {
+                scope = names.parent(scope);
                 regs.close();
                 Ok(())
             }
-            Stmt::Inst(i) => build::instruction(i, &mut regs, &symbols, &labels).map(|x| code.push(x)),
-            Stmt::Var(_) | Stmt::Label(..) => Ok(()),
+            Stmt::Inst(i) => build::instruction(i, &mut regs, &names, scope).map(|x| code.push(x)),
+            Stmt::Var(_) | Stmt::Label(..) | Stmt::Targets(..) => Ok(()),
         };
         if let Err(x) = result {
             errors.push(x);
@@ -318,7 +376,7 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
             .unwrap_or(e.at),
         text: "ret".into(),
     };
-    match build::instruction(&end, &mut regs, &symbols, &labels) {
+    match build::instruction(&end, &mut regs, &names, body) {
         Ok(x) => code.push(x),
         Err(x) => errors.push(x),
     }
@@ -337,6 +395,9 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
         }
         let i = &code[pc];
         code[pc].spins = quiet && i.pwrites.len() == 1 && code[pc + 1].guard == Some((i.pwrites[0], true));
+    }
+    for pc in 0..code.len() {
+        code[pc].polls = code[pc].polls && decides(&code, pc);
     }
     Ok(Kernel {
         name: e.name.clone(),

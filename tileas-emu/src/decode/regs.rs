@@ -18,6 +18,76 @@ pub struct Symbol {
 /// Variables by name.
 pub type Symbols = FxHashMap<String, Symbol>;
 
+/// What names mean besides registers, by `{ }` scope: variables, labels, tables of `brx.idx`.
+/// Scope 0 is the module with the entry's parameters, scope 1 the body; the others follow in order of the text.
+#[derive(Default)]
+pub struct Names {
+    scopes: Vec<Named>,
+}
+
+#[derive(Default)]
+struct Named {
+    parent: usize,
+    symbols: Symbols,
+    labels: FxHashMap<String, u32>,
+    tables: FxHashMap<String, Vec<String>>,
+}
+
+impl Names {
+    /// Opens a scope and returns its number.
+    pub fn open(&mut self, parent: usize) -> usize {
+        self.scopes.push(Named { parent, ..Named::default() });
+        self.scopes.len() - 1
+    }
+
+    /// The scope around one.
+    pub fn parent(&self, scope: usize) -> usize {
+        self.scopes[scope].parent
+    }
+
+    /// Adds a variable; false when the scope has one of that name.
+    pub fn symbol(&mut self, scope: usize, name: &str, s: Symbol) -> bool {
+        self.scopes[scope].symbols.insert(name.into(), s).is_none()
+    }
+
+    /// Adds a label; false when the scope has one of that name.
+    pub fn label(&mut self, scope: usize, name: &str, pc: u32) -> bool {
+        self.scopes[scope].labels.insert(name.into(), pc).is_none()
+    }
+
+    /// Adds the table that a label names.
+    pub fn table(&mut self, scope: usize, name: &str, labels: &[String]) {
+        self.scopes[scope].tables.insert(name.into(), labels.to_vec());
+    }
+
+    /// The innermost meaning of a name, seen from a scope.
+    fn find<T>(&self, scope: usize, of: impl Fn(&Named) -> Option<T>) -> Option<T> {
+        let mut at = scope;
+        loop {
+            let s = &self.scopes[at];
+            match of(s) {
+                None if at != s.parent => at = s.parent,
+                found => return found,
+            }
+        }
+    }
+
+    /// The variable of a name.
+    pub fn find_symbol(&self, scope: usize, name: &str) -> Option<Symbol> {
+        self.find(scope, |s| s.symbols.get(name).copied())
+    }
+
+    /// The instruction a label stands before.
+    pub fn find_label(&self, scope: usize, name: &str) -> Option<u32> {
+        self.find(scope, |s| s.labels.get(name).copied())
+    }
+
+    /// The labels of a table.
+    pub fn find_table(&self, scope: usize, name: &str) -> Option<Vec<String>> {
+        self.find(scope, |s| s.tables.get(name).cloned())
+    }
+}
+
 /// Special registers whose value a warp has from its start.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Hash)]
 pub enum Special {
@@ -92,16 +162,62 @@ pub enum Reg {
     Data(Col, u32),
 }
 
-enum Decl {
-    One(Reg),
-    /// First register, step in columns, count.
-    Many(Reg, u32, u32),
+/// Names of one scope.
+#[derive(Default)]
+struct Scope {
+    one: FxHashMap<String, Reg>,
+    /// By prefix: first register, step in columns, count.
+    many: FxHashMap<String, (Reg, u32, u32)>,
+}
+
+/// The ways to read a name as a prefix and a number.
+fn numbered(name: &str) -> impl Iterator<Item = (&str, u32)> {
+    let from = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    (from..name.len()).filter_map(|i| {
+        let (prefix, digits) = name.split_at(i);
+        let plain = digits.len() == 1 || !digits.starts_with('0');
+        Some((prefix, digits.parse().ok()?)).filter(|_| plain)
+    })
+}
+
+impl Scope {
+    fn find(&self, name: &str) -> Option<Reg> {
+        if let Some(r) = self.one.get(name) {
+            return Some(*r);
+        }
+        numbered(name).find_map(|(prefix, k)| {
+            let &(r, step, _) = self.many.get(prefix).filter(|m| k < m.2)?;
+            Some(match r {
+                Reg::Pred(p) => Reg::Pred(p + k as PCol),
+                Reg::Data(c, bytes) => Reg::Data(c + (k * step) as Col, bytes),
+            })
+        })
+    }
+
+    /// A register that `name` or `name<count>` would declare a second time.
+    fn twice(&self, name: &str, count: Option<u32>) -> Option<String> {
+        let Some(count) = count else { return self.find(name).map(|_| name.to_string()) };
+        let inside = |x: &str| numbered(x).any(|(prefix, k)| prefix == name && k < count);
+        let one = self.one.keys().filter(|x| inside(x)).min().cloned();
+        let family = |(prefix, m): (&String, &(Reg, u32, u32))| {
+            let digits = |long: &str, short: &str| {
+                long.strip_prefix(short).is_some_and(|d| d.bytes().all(|c| c.is_ascii_digit()))
+            };
+            // Only where one prefix goes on with digits after the other can both have a name in common.
+            if digits(prefix, name) {
+                return (0..m.2).map(|k| format!("{prefix}{k}")).find(|x| inside(x));
+            }
+            let common = |x: &String| numbered(x).any(|(p, k)| p == prefix && k < m.2);
+            digits(name, prefix).then(|| (0..count).map(|k| format!("{name}{k}")).find(common))?
+        };
+        one.or_else(|| self.many.iter().filter_map(family).min())
+    }
 }
 
 /// Registers of a kernel.
 #[derive(Default)]
 pub struct RegFile {
-    scopes: Vec<FxHashMap<String, Decl>>,
+    scopes: Vec<Scope>,
     consts: FxHashMap<(u64, u32), Col>,
     specials: FxHashMap<Special, Col>,
     columns: u32,
@@ -145,7 +261,7 @@ impl RegFile {
 
     /// Opens a scope of names.
     pub fn open(&mut self) {
-        self.scopes.push(FxHashMap::default());
+        self.scopes.push(Scope::default());
     }
 
     /// Closes the innermost scope.
@@ -176,34 +292,20 @@ impl RegFile {
             self.names.push((first, d.name.clone(), d.count.map(|_| step)));
             (Reg::Data(first, bytes), step)
         };
-        let decl = if d.count.is_some() { Decl::Many(reg, step, n) } else { Decl::One(reg) };
-        if self.scopes.last_mut().is_some_and(|s| s.insert(d.name.clone(), decl).is_some()) {
-            return Err(Diagnostic::new("P015", d.at, format!("register `{}` is declared twice", d.name)));
+        let Some(scope) = self.scopes.last_mut() else { return Ok(()) };
+        if let Some(name) = scope.twice(&d.name, d.count) {
+            return Err(Diagnostic::new("P015", d.at, format!("register `{name}` is declared twice")));
+        }
+        match d.count {
+            Some(_) => drop(scope.many.insert(d.name.clone(), (reg, step, n))),
+            None => drop(scope.one.insert(d.name.clone(), reg)),
         }
         Ok(())
     }
 
     /// A declared register.
     pub fn find(&self, name: &str) -> Option<Reg> {
-        for scope in self.scopes.iter().rev() {
-            if let Some(Decl::One(r)) = scope.get(name) {
-                return Some(*r);
-            }
-            let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
-            let digits = &name[prefix.len()..];
-            if digits.len() > 1 && digits.starts_with('0') {
-                continue;
-            }
-            if let (Some(Decl::Many(r, step, n)), Ok(k)) = (scope.get(prefix), digits.parse::<u32>())
-                && k < *n
-            {
-                return Some(match *r {
-                    Reg::Pred(p) => Reg::Pred(p + k as PCol),
-                    Reg::Data(c, bytes) => Reg::Data(c + (k * step) as Col, bytes),
-                });
-            }
-        }
-        None
+        self.scopes.iter().rev().find_map(|s| s.find(name))
     }
 
     /// Column of a constant of 32-bit words (1 or 2).

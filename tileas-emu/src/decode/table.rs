@@ -38,6 +38,7 @@ const FAMILIES: &[&[Row]] = &[
     crate::sync::fence::ROWS,
     crate::async_ops::tma::ROWS,
     crate::async_ops::bulk::ROWS,
+    crate::async_ops::copy::ROWS,
     crate::async_ops::tcgen05::ROWS,
     crate::async_ops::tmem_move::ROWS,
     crate::async_ops::wgmma::ROWS,

@@ -44,6 +44,8 @@ pub enum Agent {
     Wgmma(u32),
     /// tcgen05.mma and cp of a thread.
     Tensor(u32),
+    /// cp.async of a warp.
+    Copy(u32),
     /// A TMA load.
     Load,
     /// Bulk stores of a thread reading shared memory.
@@ -60,6 +62,7 @@ impl std::fmt::Display for Agent {
             Agent::TmemStore(w) => write!(f, "tcgen05.st of warp {w}"),
             Agent::Wgmma(w) => write!(f, "wgmma of warp {w}"),
             Agent::Tensor(t) => write!(f, "tensor pipe of thread {t}"),
+            Agent::Copy(w) => write!(f, "cp.async of warp {w}"),
             Agent::Load => write!(f, "TMA load"),
             Agent::StoreRead(t) => write!(f, "bulk store of thread {t} (reading)"),
             Agent::StoreWrite(t) => write!(f, "bulk store of thread {t} (writing)"),
@@ -165,6 +168,7 @@ impl Det {
             Agent::Tensor(t) => (3, t),
             Agent::StoreRead(t) => (4, t),
             Agent::StoreWrite(t) => (5, t),
+            Agent::Copy(w) => (7, w),
             Agent::Load => (6, self.agents.len() as u32),
         };
         if let Some(&x) = self.by_kind.get(&key) {

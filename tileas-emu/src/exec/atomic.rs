@@ -113,25 +113,43 @@ fn update(b: &Build<'_>, op: &str, ty: &str) -> R<Update> {
 
 fn atom(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
+    b.polls();
     let red = b.inst.opcode.starts_with("red");
     let mods: Vec<&str> = b.inst.opcode.split('.').collect();
     let ty = mods.last().copied().unwrap_or("");
     let n = type_bytes(ty).ok_or_else(|| b.error("P011", "not a type"))?;
+    let kinds: [&[&str]; 4] = [
+        &["relaxed", "acquire", "release", "acq_rel"],
+        &["cta", "cluster", "gpu", "sys"],
+        &["global", "shared", "shared::cta"],
+        &["v2", "v4", "v8"],
+    ];
+    if kinds.iter().any(|k| mods.iter().filter(|m| k.contains(m)).count() > 1) {
+        return Err(b.error("P011", "two modifiers of one kind"));
+    }
     let find = |names: &[&str]| mods[1..].iter().copied().find(|m| names.contains(m));
     let op = find(&["add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec"]).unwrap_or("");
-    let space = find(&["global", "shared", "shared::cta"]).unwrap_or("");
+    let space = find(kinds[2]).unwrap_or("");
+    let parts = find(kinds[3]).map_or(1, |v| usize::from(v.as_bytes()[1] - b'0'));
     let (acquire, release) =
         (find(&["acquire", "acq_rel"]).is_some(), find(&["release", "acq_rel"]).is_some());
     let f = update(b, op, ty)?;
     let k = usize::from(!red);
     b.count(k + if op == "cas" { 3 } else { 2 })?;
+    let items = |b: &Build<'_>, i: usize| match b.items(i)? {
+        v if v.len() == parts => Ok(v.to_vec()),
+        _ => Err(b.error("P012", format!("{parts} registers expected"))),
+    };
+    if parts > 1 && (op == "cas" || n * parts as u32 > 16) {
+        return Err(b.error("P011", "not a vector operation"));
+    }
     let d = match (red, b.operand(0)?) {
-        (true, _) | (_, Operand::Sink) => None,
-        (_, o) => Some(b.dest(o, n)?),
+        (true, _) | (_, Operand::Sink) => vec![None; parts],
+        _ => items(b, 0)?.iter().map(|o| b.dest(o, n).map(Some)).collect::<R<Vec<_>>>()?,
     };
     let a = b.mem(k)?;
-    let x = b.src(k + 1, n)?;
-    let y = if op == "cas" { b.src(k + 2, n)? } else { x };
+    let x = items(b, k + 1)?.iter().map(|o| b.source(o, n)).collect::<R<Vec<_>>>()?;
+    let y = if op == "cas" { b.src(k + 2, n)? } else { x[0] };
     let shared = space.starts_with("shared");
     let global = space == "global";
     Ok(Box::new(move |cx, m| {
@@ -143,37 +161,49 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
             } else {
                 cx.generic(cx.w.address(a, l))
             };
-            let mut buffer = [0u8; 8];
-            let bytes = &mut buffer[..n as usize];
             cx.release_to(at, l, release);
-            match at {
-                // Atomics on shared memory do not race with each other; their bytes are checked by hand.
-                Loc::Shared(s) => {
-                    cx.cta.smem.check(s, n, n, "atomic")?;
-                    cx.cta.smem.check_defined(s, n, "atomic")?;
-                    if cx.cta.smem.in_mbarrier(s, n) {
-                        return Err(Trap::new("barrier.bytes", format!("atomic on an mbarrier at {s:#x}")));
-                    }
-                    cx.cta.footprint.bytes(s, n, true);
-                    bytes.copy_from_slice(cx.cta.smem.slice(s, n));
-                }
-                Loc::Global(_) => cx.load(at, bytes, l, true)?,
-                _ => return Err(Trap::new("bounds", "atomic on parameter or local memory")),
+            let whole = n * parts as u32;
+            if let Loc::Global(g) = at
+                && !g.is_multiple_of(whole.into())
+            {
+                return Err(Trap::new("align", format!("atomic of {whole} bytes at {g:#x} is misaligned")));
             }
-            let old = u64::from_le_bytes(buffer);
-            let new = f(old, super::int::get(cx, x, n, l), super::int::get(cx, y, n, l)).to_le_bytes();
-            match at {
-                Loc::Shared(s) => {
-                    shared_epoch(cx, s, n, l)?;
-                    cx.cta.smem.write(s, &new[..n as usize]);
-                    cx.cta.changed();
+            for (i, (&x, &d)) in x.iter().zip(&d).enumerate() {
+                let at = at.plus(i as u32 * n);
+                let mut buffer = [0u8; 8];
+                let bytes = &mut buffer[..n as usize];
+                match at {
+                    // Atomics on shared memory do not race with each other; their bytes are checked by hand.
+                    Loc::Shared(s) => {
+                        cx.cta.smem.check(s, n, n, "atomic")?;
+                        cx.cta.smem.check_defined(s, n, "atomic")?;
+                        if cx.cta.smem.in_mbarrier(s, n) {
+                            return Err(Trap::new(
+                                "barrier.bytes",
+                                format!("atomic on an mbarrier at {s:#x}"),
+                            ));
+                        }
+                        cx.cta.footprint.bytes(s, n, true);
+                        bytes.copy_from_slice(cx.cta.smem.slice(s, n));
+                    }
+                    Loc::Global(_) => cx.load(at, bytes, l, true)?,
+                    _ => return Err(Trap::new("bounds", "atomic on parameter or local memory")),
                 }
-                _ => cx.store(at, &new[..n as usize], l, true)?,
+                let old = u64::from_le_bytes(buffer);
+                let new = f(old, super::int::get(cx, x, n, l), super::int::get(cx, y, n, l)).to_le_bytes();
+                match at {
+                    Loc::Shared(s) => {
+                        shared_epoch(cx, s, n, l)?;
+                        cx.cta.smem.write(s, &new[..n as usize]);
+                        cx.cta.changed();
+                    }
+                    _ => cx.store(at, &new[..n as usize], l, true)?,
+                }
+                if let Some(d) = d {
+                    super::int::set(cx, d, n, l, old);
+                }
             }
             cx.acquire_from(at, acquire);
-            if let Some(d) = d {
-                super::int::set(cx, d, n, l, old);
-            }
         }
         Ok(Flow::Yield)
     }))
@@ -188,14 +218,14 @@ fn shared_epoch(cx: &mut Cx<'_>, address: u32, bytes: u32, lane: usize) -> X<()>
     Ok(())
 }
 
-/// Rows of this family.
+/// Rows of this family. Semantics, scope and space stand in any order: assemblers take that.
 pub const ROWS: &[Row] = &[
     row(
-        "atom.{relaxed,acquire,release,acq_rel}?.{cta,cluster,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "atom.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,acquire,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{add,and,or,xor,exch,cas,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b16,b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
     row(
-        "red.{relaxed,release}?.{cta,cluster,gpu,sys}?.{global,shared,shared::cta}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
+        "red.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{relaxed,release,acq_rel,cta,cluster,gpu,sys,global,shared,shared::cta}?.{add,and,or,xor,min,max,inc,dec}.noftz?.{v2,v4,v8}?.{b32,u32,s32,f32,b64,u64,s64,f64,f16,f16x2,bf16,bf16x2}",
         atom,
     ),
 ];

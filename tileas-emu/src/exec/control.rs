@@ -1,6 +1,6 @@
 //! Branches, exits and instructions without effect on a machine without time.
 
-use super::cx::{first, lanes};
+use super::cx::{Frag, first, lanes};
 use super::{Flow, Trap};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
@@ -10,7 +10,41 @@ use crate::exec::Wait;
 fn bra(b: &mut Build<'_>) -> R<Exec> {
     b.count(1)?;
     let target = b.label(0)?;
-    Ok(Box::new(move |_, _| Ok(Flow::Jump(target))))
+    let uniform = b.m(0).is_some();
+    Ok(Box::new(move |cx, m| {
+        let all = cx.w.frags[cx.f].mask;
+        if uniform && m != all {
+            let what = format!("bra.uni is taken by lanes {m:#x} of {all:#x} only");
+            return Err(Trap::new("divergent", what));
+        }
+        Ok(Flow::Jump(target))
+    }))
+}
+
+/// `brx.idx`: a branch to one of a table's labels, by lane.
+fn indexed(b: &mut Build<'_>) -> R<Exec> {
+    b.count(2)?;
+    let x = b.src(0, 4)?;
+    let targets = b.table(1)?;
+    let uniform = b.m(0).is_some();
+    Ok(Box::new(move |cx, m| {
+        let index = cx.w.u32(x, first(m));
+        let Some(&target) = targets.get(index as usize) else {
+            return Err(Trap::new("branch", format!("index {index} of a table of {} labels", targets.len())));
+        };
+        let away = lanes(m).filter(|&l| cx.w.u32(x, l) != index).fold(0, |a, l| a | 1 << l);
+        if uniform && away != 0 {
+            return Err(Trap::new("divergent", "lanes that execute brx.idx.uni differ in the index"));
+        }
+        if away != 0 {
+            // They execute it again, by themselves.
+            let f = &mut cx.w.frags[cx.f];
+            f.mask &= !away;
+            let rest = Frag { pc: cx.pc, mask: away, wait: Wait::Ready, know: f.know.clone() };
+            cx.w.frags.push(rest);
+        }
+        Ok(Flow::Jump(target))
+    }))
 }
 
 fn exit(b: &mut Build<'_>) -> R<Exec> {
@@ -101,6 +135,7 @@ fn policy(b: &mut Build<'_>) -> R<Exec> {
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
     row("bra.uni?", bra),
+    row("brx.idx.uni?", indexed),
     row("ret.uni?", exit),
     row("exit", exit),
     row("trap", trap),

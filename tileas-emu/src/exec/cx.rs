@@ -52,6 +52,8 @@ pub struct Warp {
     pub any_busy: bool,
     /// Diverged parts; never empty while the warp lives.
     pub frags: Vec<Frag>,
+    /// Lanes whose carry flag (`CC.CF`) is set, and lanes that have written it.
+    pub carry: (u32, u32),
     /// Lanes that have not exited.
     pub live: u32,
     /// Local memory, lane after lane.
@@ -62,6 +64,8 @@ pub struct Warp {
     pub local_taint: Vec<bool>,
     /// Outstanding tcgen05.ld and .st.
     pub moves: Vec<crate::async_ops::tmem_move::Move>,
+    /// cp.async groups committed, by lane.
+    pub copy_groups: [u32; 32],
     /// wgmma state.
     pub wgmma: crate::async_ops::wgmma::Pipe,
     /// Phase of the `bar.red` the warp has arrived at.

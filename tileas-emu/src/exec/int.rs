@@ -160,6 +160,47 @@ fn mad(b: &mut Build<'_>) -> R<Exec> {
     }
 }
 
+/// Extended-precision forms: `add.cc`, `subc`, `madc.hi.cc`, … A lane's carry flag lies outside its registers.
+fn carry(b: &mut Build<'_>) -> R<Exec> {
+    let mods: Vec<&str> = b.inst.opcode.split('.').collect();
+    let (name, takes) = mods[0].strip_suffix('c').map_or((mods[0], false), |n| (n, true));
+    let (subtracts, multiplies) = (name == "sub", name == "mad");
+    let (gives, high) = (mods.contains(&"cc"), mods.contains(&"hi"));
+    let (n, s) = int_type(b);
+    b.count(if multiplies { 4 } else { 3 })?;
+    let (d, x, y) = (b.dst(0, n)?, b.src(1, n)?, b.src(2, n)?);
+    let z = if multiplies { b.src(3, n)? } else { y };
+    let mask = if n == 8 { u64::MAX } else { (1 << (8 * n)) - 1 };
+    Ok(Box::new(move |cx, m| {
+        if takes && cx.cta.det.on.undefined && cx.w.carry.1 & m != m {
+            return Err(Trap::new("undefined", "the carry flag holds no value"));
+        }
+        for l in lanes(m) {
+            let (mut a, mut c) = (get(cx, x, n, l), get(cx, z, n, l));
+            if multiplies {
+                let p = product(a, get(cx, y, n, l), n, s);
+                a = (if high { p >> (8 * n) } else { p }) as u64 & mask;
+            }
+            let mut carry = takes && cx.w.carry.0 >> l & 1 != 0;
+            if subtracts {
+                // The flag is a borrow.
+                c = !c & mask;
+                carry = !carry;
+            }
+            let sum = u128::from(a) + u128::from(c) + u128::from(carry);
+            set(cx, d, n, l, sum as u64);
+            if gives {
+                let out = (sum >> (8 * n) != 0) != subtracts;
+                cx.w.carry.0 = cx.w.carry.0 & !(1 << l) | u32::from(out) << l;
+            }
+        }
+        if gives {
+            cx.w.carry.1 |= m;
+        }
+        Ok(Flow::Next)
+    }))
+}
+
 fn div(b: &mut Build<'_>) -> R<Exec> {
     let (n, s) = int_type(b);
     let rem = b.inst.opcode.starts_with("rem");
@@ -576,9 +617,6 @@ fn mov(b: &mut Build<'_>) -> R<Exec> {
             }))
         }
         (d, x) => {
-            if b.symbol(1).is_some_and(|s| s.space == crate::parse::ast::Space::Param) {
-                return Err(b.error("P012", "the address of a parameter is taken with cvta.param"));
-            }
             let x = b.source(x, n)?;
             let d = b.dest(d, n)?;
             let k = n.div_ceil(4) as Col;
@@ -594,6 +632,12 @@ pub const ROWS: &[Row] = &[
     row("sub.{s16,u16,s32,u32,s64,u64}", sub),
     row("mul.{lo,hi,wide}.{s16,u16,s32,u32,s64,u64}", mul),
     row("mad.{lo,hi,wide}.{s16,u16,s32,u32,s64,u64}", mad),
+    row("add.cc.{s32,u32,s64,u64}", carry),
+    row("addc.cc?.{s32,u32,s64,u64}", carry),
+    row("sub.cc.{s32,u32,s64,u64}", carry),
+    row("subc.cc?.{s32,u32,s64,u64}", carry),
+    row("mad.{lo,hi}.cc.{s32,u32,s64,u64}", carry),
+    row("madc.{lo,hi}.cc?.{s32,u32,s64,u64}", carry),
     row("div.{s16,u16,s32,u32,s64,u64}", div),
     row("rem.{s16,u16,s32,u32,s64,u64}", div),
     row("min.{s16,u16,s32,u32,s64,u64}", min_max),

@@ -135,9 +135,10 @@ fn mma_sync(b: &mut Build<'_>) -> R<Exec> {
     multiply(b, k, [1, 2, 3, 4])
 }
 
-/// `mma.sync` m16n8k32 of bytes.
+/// `mma.sync` m16n8 of bytes.
 fn mma_int(b: &mut Build<'_>) -> R<Exec> {
-    multiply(b, 32, [usize::MAX, 1, 2, usize::MAX])
+    let k = if b.ms(0) == "m16n8k16" { 16 } else { 32 };
+    multiply(b, k, [usize::MAX, 2, 3, usize::MAX])
 }
 
 /// An `mma.sync` whose types D, A, B, C are these choices of its row; `s32` where there is none.
@@ -152,7 +153,7 @@ fn multiply(b: &mut Build<'_>, k: u32, types: [usize; 4]) -> R<Exec> {
     let integer = |e: Elem| !matches!(e, Elem::Float(_));
     let saturate = b.inst.opcode.contains("satfinite");
     if elem != element_bytes(fb)
-        || k * elem != 32
+        || !matches!(k * elem, 16 | 32)
         || dt != ct
         || integer(fa) != integer(fd)
         || integer(fb) != integer(fd)
@@ -168,7 +169,9 @@ fn multiply(b: &mut Build<'_>, k: u32, types: [usize; 4]) -> R<Exec> {
         }
         items.iter().map(|o| if dst { b.dest(o, 4) } else { b.source(o, 4) }).collect()
     };
-    let (ra, rb, rc) = (take(b, 1, 4, false)?, take(b, 2, 2, false)?, take(b, 3, nd, false)?);
+    // 16 bytes along K are the first half of the registers.
+    let half_k = if k * elem == 16 { 1 } else { 2 };
+    let (ra, rb, rc) = (take(b, 1, 2 * half_k, false)?, take(b, 2, half_k, false)?, take(b, 3, nd, false)?);
     let rd = take(b, 0, nd, true)?;
     Ok(Box::new(move |cx, _| {
         let (mut ma, mut mb) = (vec![0f32; 16 * k as usize], vec![0f32; 8 * k as usize]);
@@ -221,5 +224,5 @@ pub const ROWS: &[Row] = &[
         "mma.sync.aligned.{m16n8k4,m16n8k8,m16n8k16,m16n8k32}.row.col.{f32,f16}.{f16,bf16,tf32,e4m3,e5m2}.{f16,bf16,tf32,e4m3,e5m2}.{f32,f16}",
         mma_sync,
     ),
-    row("mma.sync.aligned.m16n8k32.row.col.satfinite?.s32.{s8,u8}.{s8,u8}.s32", mma_int),
+    row("mma.sync.aligned.{m16n8k16,m16n8k32}.row.col.satfinite?.s32.{s8,u8}.{s8,u8}.s32", mma_int),
 ];

@@ -242,6 +242,9 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
     if !matches!(want, In::Param | In::Local) {
         b.visible();
     }
+    if atomic {
+        b.polls();
+    }
     let items = b.items(0)?;
     if items.len() != v {
         return Err(b.error("P012", format!("{v} destination registers expected")));

@@ -8,7 +8,7 @@ use super::data::Placed;
 
 /// How near a result must be: |result - reference| ≤ `relative` · scale. 0: equal.
 ///
-/// NaN equals NaN, and the zeros are equal. The scale of a sum of products is Σ|a·b|, since rounding errors grow with
+/// NaN equals NaN, and the zeros are equal. Relative to an infinity nothing but equal numbers is near. The scale of a sum of products is Σ|a·b|, since rounding errors grow with
 /// what is summed and not with what is left after cancellation.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Tolerance {
@@ -34,7 +34,7 @@ impl Tolerance {
     pub fn allows(self, got: f64, want: f64, scale: f64) -> bool {
         got == want
             || (got.is_nan() && want.is_nan())
-            || (self.relative > 0.0 && (got - want).abs() <= self.relative * scale)
+            || (self.relative > 0.0 && scale.is_finite() && (got - want).abs() <= self.relative * scale)
     }
 }
 
@@ -129,6 +129,7 @@ mod tests {
         }
         let t = Tolerance { relative: 0.25 };
         assert!(t.allows(1.0, 2.0, 4.0) && !t.allows(1.0, 2.0, 3.9));
+        assert!(!t.allows(1.0, 2.0, f64::INFINITY) && t.allows(f64::INFINITY, f64::INFINITY, 1.0));
         assert!(!t.allows(f64::NAN, 2.0, 4.0) && !t.allows(2.0, f64::INFINITY, f64::NAN));
         assert!(Tolerance::EXACT.allows(f64::NAN, f64::NAN, 0.0) && Tolerance::EXACT.allows(0.0, -0.0, 0.0));
         assert!(!Tolerance::EXACT.allows(1.0, 1.0 + f64::EPSILON, f64::INFINITY));

@@ -20,6 +20,8 @@ pub enum Fill {
     Normal,
     /// 0, 1, 2, … up to 250 and again, centred for signed types.
     Ramp,
+    /// Random integers from the first number on, below the second.
+    Range(i64, i64),
     /// One number everywhere.
     All(f64),
     /// These numbers in row-major order; zeros behind them.
@@ -31,7 +33,7 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// `ints`, `uniform`, `normal`, `ramp`, `zeros`, `ones`, `nan`, `special` or a number.
+    /// `ints`, `uniform`, `normal`, `ramp`, `zeros`, `ones`, `nan`, `special`, a range of integers such as `0..16`, or a number.
     pub fn parse(text: &str) -> Option<Fill> {
         Some(match text {
             "ints" => Fill::Ints,
@@ -42,7 +44,14 @@ impl Fill {
             "ones" => Fill::All(1.0),
             "nan" => Fill::All(f64::NAN),
             "special" => Fill::Special,
-            other => Fill::All(other.parse().ok()?),
+            other => match other.split_once("..") {
+                Some((low, high)) => {
+                    let exact = |text: &str| text.parse().ok().filter(|n: &i64| n.unsigned_abs() <= 1 << 53);
+                    let (low, high) = (exact(low)?, exact(high)?);
+                    (low < high).then_some(Fill::Range(low, high))?
+                }
+                None => Fill::All(other.parse().ok()?),
+            },
         })
     }
 }
@@ -225,6 +234,11 @@ pub fn place(
     host: &mut Host,
 ) -> Result<Placed, String> {
     let (elem, strides, offset, total) = spec.layout().map_err(|e| format!("{name}: {e}"))?;
+    if let Fill::Range(low, high) = spec.fill
+        && let Some(x) = [low, high - 1].into_iter().find(|&x| elem.decode(elem.encode(x as f64)) != x as f64)
+    {
+        return Err(format!("{name}: {x} is not exact in {}", spec.elem));
+    }
     let (size, empty) = (elem.bytes(), spec.shape.contains(&0));
     let mut bytes: Vec<u8> = (0..total).map(|i| (i as u8) ^ 0x5A).collect();
     let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -268,6 +282,7 @@ fn number(fill: &Fill, i: usize, unsigned: bool, rng: &mut Rng) -> f64 {
     let unit = |rng: &mut Rng| (rng.bits() >> 11) as f64 / (1u64 << 53) as f64;
     match fill {
         Fill::Ints => rng.below(5) as f64 - if unsigned { 0.0 } else { 2.0 },
+        Fill::Range(low, high) => low.saturating_add(rng.below(low.abs_diff(*high) as usize) as i64) as f64,
         Fill::Uniform => unit(rng),
         Fill::Normal => (0..12).map(|_| unit(rng)).sum::<f64>() - 6.0,
         Fill::Ramp => (i % 251) as f64 - if unsigned { 0.0 } else { 125.0 },

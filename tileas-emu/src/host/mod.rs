@@ -325,9 +325,13 @@ fn scalar(
     let Some(value) = value else { return fail(&format!("nothing is called {of}")) };
     let bits: u32 = ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(32);
     let bytes = (bits.div_ceil(8) as usize).clamp(1, 8);
-    let raw = match (value, ty) {
-        (v, "f32") => u64::from((number(v) as f32).to_bits()),
-        (v, "f64") => number(v).to_bits(),
+    let float = data::Elem::by_name(ty).filter(|e| matches!(e, data::Elem::Float(_)));
+    let raw = match (value, float) {
+        (v, Some(elem)) => elem.encode(number(v)),
+        // Both readings of the bit pattern are accepted.
+        (HostScalar::Int(v), _) if bits < 64 && !(-(1i64 << (bits - 1))..1i64 << bits).contains(&v) => {
+            return fail(&format!("{v} does not fit into {ty}"));
+        }
         (HostScalar::Int(v), _) => v as u64,
         (HostScalar::Float(_), _) => return fail(&format!("a float for a parameter of type {ty}")),
     };
@@ -385,6 +389,29 @@ impl HostMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn narrow_scalars_have_their_bytes() {
+        let bytes = |ty: &str, value| {
+            let json = format!(
+                r#"{{"kernel": "k", "block": [32], "grid": ["1"], "params": [{{"name": "x", "kind": "scalar", "type": "{ty}"}}]}}"#
+            );
+            let mut host = Host::default();
+            host.scalars.insert("x".into(), value);
+            prepare(&read_launch(&json).unwrap()[0], &host, None).map(|p| p.args[0].1.clone())
+        };
+        let is = |ty, value, want: &[u8]| assert_eq!(bytes(ty, value), Ok(HostArg::Bytes(want.to_vec())), "{ty}");
+        is("i16", HostScalar::Int(-3), &[0xfd, 0xff]);
+        is("i16", HostScalar::Int(65535), &[0xff, 0xff]);
+        is("i8", HostScalar::Int(-128), &[0x80]);
+        is("i1", HostScalar::Int(1), &[1]);
+        is("f16", HostScalar::Float(0.5), &[0, 0x38]);
+        is("bf16", HostScalar::Int(-2), &[0, 0xc0]);
+        for (ty, value) in [("i16", 65536), ("i16", -32769), ("i8", 256), ("i1", 2)] {
+            assert!(bytes(ty, HostScalar::Int(value)).unwrap_err().contains("does not fit"), "{ty} {value}");
+        }
+        assert!(bytes("i16", HostScalar::Float(0.5)).is_err());
+    }
 
     #[test]
     fn a_document_becomes_arguments() {

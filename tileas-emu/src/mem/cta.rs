@@ -59,6 +59,8 @@ pub struct Cta {
     pub loads: Vec<Load>,
     /// Bulk stores whose writes are not complete, or whose group is not waited for.
     pub stores: Vec<Store>,
+    /// cp.async copies that no wait has covered.
+    pub copies: Vec<crate::async_ops::copy::Copy>,
     /// Committed bulk groups by thread.
     pub bulk_groups: FxHashMap<u32, Vec<crate::async_ops::bulk::Group>>,
     /// Tensor pipes by thread, in order of issue.

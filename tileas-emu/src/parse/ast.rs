@@ -105,6 +105,8 @@ pub enum Stmt {
     Label(String, Place),
     /// Instruction.
     Inst(Box<Inst>),
+    /// `.branchtargets`: the labels of the table that the label before it names.
+    Targets(Vec<String>, Place),
     /// `{`: a new scope of names.
     Open,
     /// `}`.

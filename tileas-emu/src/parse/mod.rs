@@ -146,8 +146,12 @@ impl<'a> Parser<'a> {
         }
         let at = self.at();
         m.target = self.word("a target")?.to_string();
-        if !matches!(m.target.as_str(), "sm_90" | "sm_90a" | "sm_100" | "sm_100a" | "sm_100f") {
+        let number = m.target.strip_prefix("sm_").unwrap_or("").trim_end_matches(['a', 'f']);
+        if !number.parse().is_ok_and(|n: u32| (75..130).contains(&n)) {
             return Err(Diagnostic::new("P018", at, format!("target `{}` is not emulated", m.target)));
+        }
+        while self.eat(b',') {
+            self.word("a target option")?;
         }
         if self.eat_word(".address_size") && self.int()? != 64 {
             return Err(Diagnostic::new("P018", at, "only .address_size 64 is emulated"));
@@ -168,6 +172,14 @@ impl<'a> Parser<'a> {
                     self.next();
                     self.pragma()?;
                 }
+                Token::Word(".file") => {
+                    self.next();
+                    self.file()?;
+                }
+                Token::Word(".section") => {
+                    self.next();
+                    self.section()?;
+                }
                 Token::Word(".extern" | ".shared" | ".global" | ".const") => {
                     let external = self.eat_word(".extern");
                     let v = self.var(external)?;
@@ -181,14 +193,65 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Pragmas say nothing about results.
     fn pragma(&mut self) -> R<()> {
-        match self.next() {
-            Token::Str("nounroll") => self.expect(b';'),
-            Token::Str(s) => {
-                Err(Diagnostic::new("P003", self.at(), format!("pragma \"{s}\" is not supported")))
+        loop {
+            match *self.peek() {
+                Token::Str(_) => self.next(),
+                _ => return self.unexpected("a string"),
+            };
+            if !self.eat(b',') {
+                return self.expect(b';');
             }
-            _ => self.unexpected("a string"),
         }
+    }
+
+    /// `.file n "name" [, time, size]`.
+    fn file(&mut self) -> R<()> {
+        self.int()?;
+        match *self.peek() {
+            Token::Str(_) => self.next(),
+            _ => return self.unexpected("a string"),
+        };
+        while self.eat(b',') {
+            self.int()?;
+        }
+        Ok(())
+    }
+
+    /// `.loc file line column [, function_name label [+ n]] [, inlined_at file line column]`.
+    fn loc(&mut self) -> R<()> {
+        let place = |p: &mut Self| (0..3).try_for_each(|_| p.int().map(drop));
+        place(self)?;
+        while self.eat(b',') {
+            match self.word("`function_name` or `inlined_at`")? {
+                "function_name" => {
+                    self.word("a label")?;
+                    if self.eat(b'+') {
+                        self.int()?;
+                    }
+                }
+                "inlined_at" => place(self)?,
+                _ => {
+                    self.i -= 1;
+                    return self.unexpected("`function_name` or `inlined_at`");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A debug section: only that its braces close.
+    fn section(&mut self) -> R<()> {
+        self.word("a section name")?;
+        self.expect(b'{')?;
+        while !self.eat(b'}') {
+            if self.is(b'{') || *self.peek() == Token::End {
+                return self.unexpected("`}`");
+            }
+            self.next();
+        }
+        Ok(())
     }
 
     fn space(&mut self) -> R<Space> {
@@ -282,6 +345,9 @@ impl<'a> Parser<'a> {
             if braces {
                 self.expect(b'}')?;
             }
+            if size == 0 {
+                size = init.len() as u64;
+            }
             if init.len() as u64 > size {
                 return Err(Diagnostic::new("P012", at, format!("more initial values than `{name}` holds")));
             }
@@ -327,6 +393,8 @@ impl<'a> Parser<'a> {
                 ".maxntid" => bounds.maxntid = Some(self.dims()?),
                 ".minnctapersm" => bounds.minnctapersm = Some(self.u32()?),
                 ".maxnreg" => bounds.maxnreg = Some(self.u32()?),
+                // A bound for the launch, which has clusters of one CTA.
+                ".maxclusterrank" => drop(self.u32()?),
                 ".pragma" => self.pragma()?,
                 ".reqnctapercluster" => {
                     if self.dims()? != [1, 1, 1] {
@@ -405,6 +473,22 @@ impl<'a> Parser<'a> {
             Token::Word(".pragma") => {
                 self.next();
                 self.pragma()
+            }
+            Token::Word(".loc") => {
+                self.next();
+                self.loc()
+            }
+            Token::Word(".branchtargets") => {
+                self.next();
+                let mut names = Vec::new();
+                loop {
+                    names.push(self.word("a label")?.to_string());
+                    if !self.eat(b',') {
+                        break;
+                    }
+                }
+                out.push(Stmt::Targets(names, at));
+                self.expect(b';')
             }
             Token::Word(w) if w.starts_with('.') => {
                 Err(Diagnostic::new("P003", at, format!("directive `{w}` is not supported")))

@@ -5,6 +5,7 @@
 //! PTX promises no more.
 
 use super::launch::{RunOptions, entry_registers, refuse};
+use super::policy::Rng;
 use super::report::{Fault, Report, Site};
 use crate::async_ops::Pending;
 use crate::decode::regs::Special;
@@ -49,6 +50,8 @@ pub struct Core<'a> {
     /// Which member elect.sync picks.
     pub elected: u32,
     uses_wgmma: bool,
+    /// How often, in 1024, lanes that poll go on at different times, and what draws that.
+    pub apart: (u32, Rng),
 }
 
 impl<'a> Core<'a> {
@@ -95,6 +98,7 @@ impl<'a> Core<'a> {
             dynamic_smem,
             elected: 0,
             uses_wgmma,
+            apart: (0, Rng::new(0)),
         })
     }
 
@@ -126,6 +130,7 @@ impl<'a> Core<'a> {
             warps: (0..warps).map(|w| Some(Box::new(self.warp(w, id, linear, cap)))).collect(),
             loads: Vec::new(),
             stores: Vec::new(),
+            copies: Vec::new(),
             bulk_groups: Default::default(),
             pipes: Default::default(),
             det: Det::new(on, linear, warps, end as usize),
@@ -234,7 +239,7 @@ impl<'a> Core<'a> {
         let cta = &mut self.ctas[c];
         let r = cta.complete(p, self.mem, &mut self.gshadow);
         let lane = match p {
-            Pending::Load(_) => Lane::Load,
+            Pending::Load(_) | Pending::Copy(_) => Lane::Load,
             Pending::Store(_) => Lane::Store,
             _ => Lane::Tensor,
         };
@@ -316,6 +321,7 @@ impl<'a> Core<'a> {
                 env: &self.env,
                 trace: &mut *self.trace,
                 uses_wgmma: self.uses_wgmma,
+                apart: &mut self.apart,
             };
             match s.step(&mut w, &mut f, pc) {
                 Ok(true) => {}
@@ -362,9 +368,12 @@ impl<'a> Core<'a> {
                         continue;
                     }
                 }
-                Pending::Load(_) => ("exit.load", "a load is still in flight when the CTA ends"),
+                Pending::Load(_) | Pending::Copy(_) => {
+                    ("exit.load", "a load is still in flight when the CTA ends")
+                }
                 Pending::Pipe(_) => ("exit.tensor", "the tensor pipe still works when the CTA ends"),
-                _ => continue,
+                Pending::Wgmma(_) => ("exit.tensor", "a wgmma still works when the CTA ends"),
+                Pending::Move(..) => ("exit.tensor", "a tcgen05.ld or .st still works when the CTA ends"),
             };
             return Err(self.fault(c, Trap::new(code, what), site.pc, Some(Lane::Warp(site.warp)), 0));
         }
@@ -377,6 +386,26 @@ impl<'a> Core<'a> {
                 "nothing waits until this store has read shared memory before the CTA ends",
             );
             return Err(self.fault(c, t, s.site.pc, Some(Lane::Warp(s.site.warp)), 0));
+        }
+        if let Some((a, site)) = cta.unseen() {
+            let t = Trap::new(
+                "exit.signal",
+                format!(
+                    "no wait sees what this operation signals to mbarrier {a:#x} before the CTA ends: \
+                     it may come when the shared memory is another CTA's"
+                ),
+            );
+            return Err(self.fault(c, t, site.pc, Some(Lane::Warp(site.warp)), 0));
+        }
+        if let Some((n, b)) = cta.named.iter().enumerate().find(|(_, b)| b.arrived != 0) {
+            let t = Trap::new(
+                "exit.barrier",
+                format!(
+                    "{} of {} threads have arrived at barrier {n} when the CTA ends",
+                    b.arrived, b.expected
+                ),
+            );
+            return Err(self.fault(c, t, b.pc, None, 0));
         }
         if let Some(a) = cta.tmem.allocations.first() {
             let t = Trap::new(
@@ -459,14 +488,25 @@ struct Stepper<'s> {
     env: &'s Env,
     trace: &'s mut dyn Trace,
     uses_wgmma: bool,
+    apart: &'s mut (u32, Rng),
 }
+
+/// Most fragments of a warp up to which polling lanes part.
+const APART: usize = 4;
 
 impl Stepper<'_> {
     /// Executes one instruction of a fragment; false when the fragment cannot go on now.
     fn step(&mut self, w: &mut Warp, f: &mut usize, pc: u32) -> X<bool> {
         let kernel = self.kernel;
         let inst = &kernel.code[pc as usize];
-        let mask = w.frags[*f].mask;
+        let mut mask = w.frags[*f].mask;
+        if inst.polls && self.apart.0 != 0 && mask.count_ones() > 1 && w.frags.len() < APART {
+            let away = mask & self.apart.1.bits() as u32;
+            if away != 0 && away != mask && self.apart.1.chance(self.apart.0) {
+                split(w, *f, away, pc);
+                mask &= !away;
+            }
+        }
         let mut active = mask;
         if let Some((p, negated)) = inst.guard {
             let p = usize::from(p);

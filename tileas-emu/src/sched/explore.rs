@@ -278,7 +278,12 @@ fn step(core: &mut Core<'_>, choice: Choice) -> Result<Footprint, Fault> {
             }
         }
         Choice::Complete(_, p) => {
-            if let Pending::Move(w, _) | Pending::Wgmma(w) = p {
+            let warp = match p {
+                Pending::Move(w, _) | Pending::Wgmma(w) => Some(w),
+                Pending::Copy(_) => Some(core.ctas[c].site_of(p).warp),
+                _ => None,
+            };
+            if let Some(w) = warp {
                 core.ctas[c].footprint.add(Item::Warp(w));
             }
             core.complete(c, p)?;

@@ -116,6 +116,9 @@ fn random(core: &mut Core<'_>, seed: u64, latest: bool) -> Result<(), Fault> {
     let mut rng = Rng::new(seed ^ 0x7EA5);
     core.join = latest;
     core.elected = rng.below(32) as u32;
+    if !latest {
+        core.apart = ([100, 700, 0][(seed % 3) as usize], Rng::new(seed ^ 0x1A4E5));
+    }
     let work = [10, 100, 512, 970][rng.below(4)];
     let starve = [0, 10, 50][rng.below(3)];
     let longest = [0, 3, 7, 10][rng.below(4)];

@@ -1,7 +1,8 @@
 //! Fences.
 //!
 //! A proxy fence publishes to the asynchronous proxy all ordinary accesses it is ordered after; of
-//! the lanes of its warp that do not take part, only those before the warp last synchronised.
+//! the lanes of its warp that do not take part, only those before the warp last synchronised. It and
+//! `fence.mbarrier_init` also make mbarriers known there that asynchronous operations are to signal.
 //! tcgen05 fences move tensor-memory order in and out of thread synchronisation.
 //! Source: PTX ISA, "membar, fence", "Memory Consistency Model: Proxies", "tcgen05.fence".
 
@@ -10,14 +11,18 @@ use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
 use crate::exec::Flow;
 
-fn nothing(b: &mut Build<'_>) -> R<Exec> {
+fn mbarrier_init(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
-    Ok(Box::new(|_, _| Ok(Flow::Next)))
+    Ok(Box::new(|cx, m| {
+        cx.publish_mbarriers(m);
+        Ok(Flow::Next)
+    }))
 }
 
 fn proxy(b: &mut Build<'_>) -> R<Exec> {
     b.count(0)?;
-    Ok(Box::new(|cx, m| {
+    let global = b.ms(0) == "global";
+    Ok(Box::new(move |cx, m| {
         if cx.cta.det.on.races {
             let w = cx.w.id as usize;
             let own = cx.own(m);
@@ -25,6 +30,9 @@ fn proxy(b: &mut Build<'_>) -> R<Exec> {
             let g = k.g.clone();
             k.p.join(&g);
             own.raise(&mut k.p, w as u32);
+            if !global {
+                cx.publish_mbarriers(m);
+            }
             cx.cta.det.clocks[w] += 1;
         }
         cx.log("fence.proxy.async", 0);
@@ -88,7 +96,7 @@ fn memory(b: &mut Build<'_>) -> R<Exec> {
 
 /// Rows of this family.
 pub const ROWS: &[Row] = &[
-    row("fence.mbarrier_init.release.cluster", nothing),
+    row("fence.mbarrier_init.release.cluster", mbarrier_init),
     row("fence.{acq_rel,sc,acquire,release}?.{cta,cluster,gpu,sys}", memory),
     row("membar.{cta,gl,sys}", memory),
     row("fence.proxy.async.{global,shared::cta,shared::cluster}?", proxy),

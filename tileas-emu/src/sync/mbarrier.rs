@@ -8,9 +8,11 @@
 //! would see the parity of the phase after.
 //! Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 
+use crate::async_ops::Site;
 use crate::decode::build::{Addr, Build};
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
+use crate::detect::Ticket;
 use crate::detect::clock::Released;
 use crate::exec::cx::{Cx, lanes};
 use crate::exec::{Flow, Trap, Wait, X};
@@ -36,6 +38,14 @@ pub struct Mbarrier {
     pub done: Released,
     /// Waits of the last completed phase: warp, lanes, its clock, line.
     waits: Vec<(u16, u32, u32, u32)>,
+    /// Who initialised it: warp, lane plus one, clock.
+    by: (u16, u8, u32),
+    /// Fences that made the initialisation known to the asynchronous proxy: warp, lanes, clock.
+    published: Vec<(u16, u32, u32)>,
+    /// The phase that an asynchronous operation last contributed to, and where that was issued.
+    signalled: Option<(u64, Site)>,
+    /// Phases that some wait has seen complete.
+    seen: u64,
 }
 
 /// Present state for messages.
@@ -120,6 +130,36 @@ impl Cta {
         self.settle(address)
     }
 
+    /// An asynchronous operation is about to signal an mbarrier: some wait must see that.
+    pub fn signals(&mut self, address: u32, site: Site) -> X<()> {
+        let b = self.mbarrier(address)?;
+        b.signalled = Some((b.phase, site));
+        Ok(())
+    }
+
+    /// An mbarrier that an asynchronous operation has signalled and no wait has seen that.
+    pub fn unseen(&self) -> Option<(u32, Site)> {
+        let late = |(&a, b): (&u32, &Mbarrier)| b.signalled.filter(|s| s.0 >= b.seen).map(|s| (a, s.1));
+        self.mbarriers.iter().find_map(late)
+    }
+
+    /// Requires that an asynchronous operation can know an mbarrier that it will signal.
+    pub fn check_published(&mut self, address: u32, t: &Ticket) -> X<()> {
+        let b = self.mbarrier(address)?;
+        let Some(k) = &t.know else { return Ok(()) };
+        if b.published.iter().any(|&(w, m, clock)| lanes(m).any(|l| k.g.has(w, l as u8 + 1, clock))) {
+            return Ok(());
+        }
+        Err(Trap::new(
+            "barrier.init",
+            format!(
+                "mbarrier {address:#x} (line {}): its initialisation is not known to the asynchronous proxy \
+                 (fence.mbarrier_init or fence.proxy.async by a thread ordered after it)",
+                b.line
+            ),
+        ))
+    }
+
     /// Changes the pending transaction bytes.
     pub fn transact(&mut self, address: u32, delta: i64, release: Option<&Released>) -> X<()> {
         let b = self.mbarrier(address)?;
@@ -128,6 +168,43 @@ impl Cta {
         }
         b.tx += delta;
         self.settle(address)
+    }
+}
+
+impl Cx<'_> {
+    /// Makes the initialisations that a fence of these lanes is ordered after known to the asynchronous proxy.
+    pub fn publish_mbarriers(&mut self, m: u32) {
+        if !self.cta.det.on.races {
+            return;
+        }
+        let (w, own) = (self.w.id, self.own(m));
+        let mut g = self.know().g.clone();
+        own.raise(&mut g, w);
+        for b in self.cta.mbarriers.values_mut() {
+            let again = b.published.iter().any(|x| u32::from(x.0) == w && m & !x.1 == 0);
+            if !again && g.has(b.by.0, b.by.1, b.by.2) {
+                b.published.push((w as u16, m, own.now));
+            }
+        }
+        self.cta.det.clocks[w as usize] += 1;
+    }
+
+    /// Requires that the initialisation of an mbarrier is ordered before its use by a lane.
+    fn initialised(&mut self, address: u32, lane: usize) -> X<()> {
+        let b = self.cta.mbarrier(address)?;
+        let (by, line) = (b.by, b.line);
+        if !self.cta.det.on.races {
+            return Ok(());
+        }
+        let own = u32::from(by.0) == self.w.id
+            && (by.1 == 0 || usize::from(by.1) == lane + 1 || by.2 < self.w.since);
+        if own || self.w.frags[self.f].know.g.has(by.0, by.1, by.2) {
+            return Ok(());
+        }
+        let m = format!(
+            "mbarrier {address:#x} is used, and its initialisation (line {line}) is not ordered before"
+        );
+        Err(Trap::new("barrier.init", m))
     }
 }
 
@@ -151,7 +228,9 @@ fn init(b: &mut Build<'_>) -> R<Exec> {
             cx.cta.smem.set_mbarrier(address, true);
             cx.cta.footprint.mbarrier(address);
             let line = cx.inst.line;
-            let b = Mbarrier { count, pending: i64::from(count), line, ..Mbarrier::default() };
+            let e = cx.lane_epoch(l);
+            let by = (e.agent, e.lane, e.clock);
+            let b = Mbarrier { count, pending: i64::from(count), line, by, ..Mbarrier::default() };
             cx.cta.mbarriers.insert(address, b);
             cx.log("mbarrier.init", address.into());
         }
@@ -199,6 +278,7 @@ fn arrive(b: &mut Build<'_>) -> R<Exec> {
         let mut release = if relaxed || apart { Released::default() } else { cx.release(m) };
         for l in lanes(m) {
             let address = cx.shared_address(a, l)?;
+            cx.initialised(address, l)?;
             let v = n.map_or(1, |c| cx.w.u32(c, l));
             if apart && !relaxed {
                 release = cx.release(1 << l);
@@ -254,6 +334,7 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let address = cx.shared_address(a, l)?;
             let v = i64::from(cx.w.u32(n, l));
+            cx.initialised(address, l)?;
             cx.cta.transact(address, sign * v, None)?;
             cx.log("expect_tx", v as u64);
         }
@@ -269,6 +350,10 @@ fn ordered(done: &Released, wait: &(u16, u32, u32, u32)) -> bool {
 
 /// Takes in what phase completion released; true where the wait succeeds.
 fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X<()> {
+    if done {
+        let b = cx.cta.mbarrier(address)?;
+        b.seen = b.seen.max(b.phase);
+    }
     if done && acquire && cx.cta.det.on.races {
         let (w, line) = (cx.w.id as u16, cx.inst.line);
         let clock = cx.cta.det.clocks[usize::from(w)];
@@ -289,6 +374,7 @@ fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X
 
 fn wait(b: &mut Build<'_>) -> R<Exec> {
     b.visible();
+    b.polls();
     let by_parity = b.inst.opcode.contains("parity");
     let blocking = b.inst.opcode.starts_with("mbarrier.try_wait");
     let acquire = !b.inst.opcode.contains("relaxed");
@@ -335,6 +421,7 @@ fn one_wait(
             Some((x, phase)) if x == address => phase,
             _ => cx.cta.mbarrier(address)?.phase,
         };
+        cx.initialised(address, l)?;
         let done = test(cx, l, phase);
         if done {
             result |= 1 << l;

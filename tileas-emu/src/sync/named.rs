@@ -1,7 +1,7 @@
 //! Named barriers: `bar` and `barrier`.
 //!
 //! Whole warps arrive. Detected: counts that differ within a phase, more arrivals than the count,
-//! numbers outside 0..15.
+//! numbers outside 0..15, arrivals left over when the CTA ends.
 //! Source: PTX ISA, "bar, barrier".
 
 use crate::decode::build::Build;
@@ -20,6 +20,8 @@ pub struct Named {
     pub arrived: u32,
     /// Completed phases.
     pub phase: u64,
+    /// The last arrival.
+    pub pc: u32,
     /// Releases of the present phase.
     collected: Released,
     /// Releases of the last completed phase.
@@ -57,6 +59,7 @@ fn arrive(cx: &mut Cx<'_>, number: u32, count: u32) -> X<bool> {
         ));
     }
     b.expected = count;
+    b.pc = cx.pc;
     // A warp counts as a whole, whatever lanes have exited.
     b.arrived += 32;
     b.collected.join(&release);

@@ -43,7 +43,8 @@ impl<'a> Parser<'a, '_> {
         let Tok::Word(word) = self.tok.tok else { return Err(self.unexpected("an operation name")) };
         let Some(opcode) = Opcode::from_name(word) else {
             let message = format!("unknown operation {}, expected one of the operation table", quote(word));
-            return Err(CodegenError::new(Code::E0004, self.tok.loc(), message));
+            let names = Opcode::ALL.iter().map(|o| o.name());
+            return Err(CodegenError::new(Code::E0004, self.tok.loc(), message).did_you_mean(word, names));
         };
         self.bump()?;
         match opcode {

@@ -1,12 +1,12 @@
 //! Types and attribute dictionaries.
 
-use super::{DEEPEST, MAX_ATTRS, MAX_ELEMENTS, MAX_RANK, Parser, Types};
+use super::{DEEPEST, MAX_ATTRS, MAX_ELEMENTS, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::{AttrData, AttrDict};
 use crate::ir::entities::{Attr, Type};
 use crate::ir::layouts::Layout;
 use crate::ir::lexer::{Tok, quote, unescape};
-use crate::ir::types::{Dim, Scalar, Shape, Space, TypeData};
+use crate::ir::types::{Dim, MAX_RANK, Scalar, Shape, Space, TypeData};
 use smallvec::SmallVec;
 
 impl<'a> Parser<'a, '_> {

@@ -3,7 +3,8 @@
 //! In: any [`Function`] the API can build. Out: a list of errors, empty for legal IR, in program order; or a
 //! [`Verified`] reference, which only this module can make. Structure (segments, attributes, regions, terminators,
 //! visibility of values) follows from the operation table; `typing` has the typing rules and shapes, `memory`
-//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents.
+//! loads, stores, TMA, copies and layouts, `control` loops, branches, pipelines and agents. `strangers` comes first: entities
+//! that are not of the function.
 //!
 //! Guarantee: total (no panic, bounded recursion), every violation is reported once, each with its op's location and
 //! both sides of a disagreement. Cost: linear in ops + operands. Elsewhere: what a target supports (place, lower),
@@ -11,6 +12,7 @@
 
 mod control;
 mod memory;
+mod strangers;
 mod typing;
 
 #[cfg(test)]
@@ -21,7 +23,7 @@ use super::entities::{Block, Op, Sym, Type, Value};
 use super::function::Function;
 use super::module::Module;
 use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
-use super::types::{Dim, Scalar, Shape, TypeData};
+use super::types::{Dim, MAX_RANK, Scalar, Shape, TypeData};
 use crate::error::{Code, CodegenError, Loc};
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
@@ -54,6 +56,9 @@ impl Default for Limits {
     }
 }
 
+/// Nesting that no limit exceeds: blocks are checked recursively.
+const DEEPEST: usize = 512;
+
 /// Elements a tile must stay below.
 const MAX_TILE_ELEMENTS: u64 = 0x100_0000;
 
@@ -83,6 +88,11 @@ pub fn verify_function(func: &Function) -> Vec<CodegenError> {
 
 /// All violations of a function.
 pub fn verify_function_with(func: &Function, limits: &Limits) -> Vec<CodegenError> {
+    let strangers = strangers::find(func);
+    if !strangers.is_empty() {
+        // What an op means cannot be said as long as it is not known what it names.
+        return strangers;
+    }
     let mut c =
         Checker { func, limits, errors: Vec::new(), visible: EntitySet::with_capacity(func.num_values()) };
     c.block(func.entry(), None, 0);
@@ -160,8 +170,9 @@ impl<'f> Checker<'f> {
     fn block(&mut self, b: Block, parent: Option<Op>, depth: usize) {
         let func = self.func;
         let loc = parent.map_or(func.loc, |op| func.op_loc(op));
-        if depth > self.limits.max_nesting {
-            let text = format!("regions nest deeper than {}", self.limits.max_nesting);
+        let most = self.limits.max_nesting.min(DEEPEST);
+        if depth > most {
+            let text = format!("regions nest deeper than {most}");
             self.errors.push(CodegenError::new(Code::E0008, loc, text));
             return;
         }
@@ -309,7 +320,11 @@ impl<'f> Checker<'f> {
         for (key, _) in func.inherent(op).iter() {
             let known = def.attrs.iter().any(|a| a.key == key) || keys::SCHEDULE.iter().any(|k| k.0 == key);
             if !known {
-                self.err(op, Code::E0206, format_args!("unknown attribute `{}`", func.symbol(key)));
+                let (wrong, names) = (func.symbol(key), def.attrs.iter().map(|a| func.symbol(a.key)));
+                let text = format!("{}: unknown attribute `{wrong}`", def.name);
+                let error = CodegenError::new(Code::E0206, func.op_loc(op), text);
+                let all = names.chain(keys::SCHEDULE.iter().map(|k| func.symbol(k.0)));
+                self.errors.push(error.did_you_mean(wrong, all));
             }
         }
     }
@@ -361,6 +376,7 @@ impl<'f> Checker<'f> {
     fn value_type(&mut self, v: Value, def: Option<Op>, loc: Loc) {
         let func = self.func;
         let data = self.data(v);
+        let rank = data.rank();
         let mut report = |code: Code, text: String| {
             let who = match def {
                 Some(op) => func.opcode(op).name().to_string(),
@@ -369,6 +385,9 @@ impl<'f> Checker<'f> {
             self.errors.push(CodegenError::new(code, loc, format!("{who}: {text}")));
         };
         match data {
+            _ if rank > MAX_RANK => {
+                report(Code::E0211, format!("expected at most {MAX_RANK} dimensions, but got {rank}"));
+            }
             TypeData::Tile { dims, elem, space, layout } => {
                 // The leading extent of a ring buffer counts slots, any number of them.
                 let ring = def.is_some_and(|op| func.opcode(op) == Opcode::AllocTensor);

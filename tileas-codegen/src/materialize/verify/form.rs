@@ -88,7 +88,7 @@ pub fn check(m: &mut Model<'_>) {
             found.push((Code::E0710, c.op, format!("a copy of op{}, which is no steady loop here", c.of)));
         }
     }
-    agreement(m, &mut found);
+    m.canon = Some(agreement(m, &mut found));
     for (code, op, message) in found {
         m.error(code, op, message);
     }
@@ -183,7 +183,7 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
 }
 
 /// Loops and branches of one origin run alike in all agents.
-fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
+fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) -> Canon {
     let func = m.func;
     let mut canon = Canon::default();
     for &(_, v, op) in m.sends.iter().chain(&m.receives) {
@@ -242,4 +242,5 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
             found.push((Code::E0703, op, text));
         }
     }
+    canon
 }

@@ -11,7 +11,7 @@
 //! between. For deadlocks an agent is one thread: the lanes of a warp wait for each other, and more order means more cycles.
 
 use super::model::{Engine, Event, Model, What};
-use crate::ir::Op;
+use crate::ir::{Op, keys};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -107,6 +107,8 @@ pub struct Graph {
     pub loads: FxHashMap<(usize, usize, usize), usize>,
     /// Of each region event with stores inside: that those which are waited for inside have read their slots.
     pub stores: FxHashMap<(usize, usize), usize>,
+    /// Of each event with stores: that all they wrote is in global memory.
+    pub written: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
     /// Whether an agent runs an event of a turn before one of an earlier turn: it has local stages.
@@ -168,6 +170,7 @@ impl Graph {
         self.of(m, &m.regions[region].events, region, true);
         self.loaded(m, &m.regions[region].events);
         self.stored(m, &m.regions[region].events);
+        self.written(m, region);
         self.index();
     }
 
@@ -227,6 +230,32 @@ impl Graph {
                     self.stores.insert((a, i), node);
                     let leave = self.at(a, i).lane_leaves;
                     self.edge(node, leave, 0, Why::Completes);
+                }
+            }
+        }
+    }
+
+    /// What stores wrote is complete where their lane waits for it: at a commit that lets no bulk group be pending. A
+    /// release that waits says only that they have read their slots.
+    fn written(&mut self, m: &Model<'_>, region: usize) {
+        for (a, list) in m.regions[region].events.iter().enumerate() {
+            for (i, x) in list.iter().enumerate() {
+                let stores = match &x.what {
+                    What::Access(engine, ..) => *engine == Engine::Store,
+                    What::Region(inner) => inner.iter().any(|&r| stores_in(m, r, a)),
+                    _ => false,
+                };
+                if !stores {
+                    continue;
+                }
+                let node = self.node(a, ("written", Some(x.op)));
+                self.written.insert((a, i), node);
+                for (j, e) in list.iter().enumerate().filter(|(_, e)| completes_stores(m, e)) {
+                    let distance = x.local - e.local + i64::from(j < i);
+                    if j > i || region != 0 {
+                        let to = self.at(a, j).lane;
+                        self.edge(node, to, distance, Why::Completes);
+                    }
                 }
             }
         }
@@ -381,6 +410,7 @@ impl Graph {
             by_from,
             loads,
             stores,
+            written,
             arms,
             back,
             rows,
@@ -397,6 +427,7 @@ impl Graph {
         by_from.clear();
         loads.clear();
         stores.clear();
+        written.clear();
         arms.clear();
         *back = false;
         rows.clear();
@@ -939,6 +970,20 @@ pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bo
             }
             _ => false,
         })
+    })
+}
+
+/// Whether the lane waits at an event until all it has stored is complete.
+fn completes_stores(m: &Model<'_>, e: &Event) -> bool {
+    matches!(e.what, What::Commit(..)) && m.func.attr_int(e.op, keys::BULK_PENDING) == Some(0)
+}
+
+/// Whether an agent waits until what a store wrote is complete, in one of the regions on the way to it; `path` as in
+/// [`stores_waited`].
+pub fn stores_complete(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bool {
+    path.iter().any(|&(region, j)| {
+        let list = &m.regions[region].events[agent];
+        list.iter().skip(j + 1).any(|e| e.local >= list[j].local && completes_stores(m, e))
     })
 }
 

@@ -172,6 +172,16 @@ impl Form {
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
+
+    /// Numbers and their factors, none 0.
+    pub fn terms(&self) -> &[(u32, i64)] {
+        &self.terms
+    }
+
+    /// What is added to the terms.
+    pub fn base(&self) -> i64 {
+        self.constant
+    }
 }
 
 /// Iterations of a loop in numbers that mean the same in every agent, with local stages or without: the difference of
@@ -369,6 +379,49 @@ impl Canon {
             return Some(Known::As((Form::default().offset(n), None)));
         }
         Some(Known::As((span, Some(self.number_of(step)))))
+    }
+
+    /// By number: the loop whose iterations it counts, if it does, and the ops, by origin, that it depends on.
+    pub fn origins(&self, func: &Function) -> Vec<(Option<i64>, SmallVec<[i64; 4]>)> {
+        let mut of_class: FxHashMap<u32, i64> = FxHashMap::default();
+        for (&param, class) in &self.classes {
+            let ValueDef::Param(b, _) = func.value_def(param) else { continue };
+            let origin = func.block_parent(b).and_then(|l| note(func, l, keys::ORIGIN));
+            if let (Some(class), Some(origin)) = (class, origin) {
+                of_class.insert(*class, origin);
+            }
+        }
+        let mut keys: Vec<(u32, &Key)> = self.numbers.iter().map(|(k, &n)| (n, k)).collect();
+        keys.sort_unstable_by_key(|k| k.0);
+        let mut out: Vec<(Option<i64>, SmallVec<[i64; 4]>)> = Vec::with_capacity(keys.len());
+        // What a number is made from has smaller numbers.
+        for (_, key) in keys {
+            let (mut index, mut on, mut parts) = (None, SmallVec::new(), SmallVec::<[u32; 4]>::new());
+            match key {
+                Key::Value(_) => {}
+                Key::Index(l) => {
+                    index = Some(*l);
+                    on.push(*l);
+                }
+                Key::Made(op) => on.push(*op),
+                Key::Carried(class) => on.extend(of_class.get(class).copied()),
+                Key::Behind(l, _, (span, step)) => {
+                    on.push(*l);
+                    parts.extend(span.terms.iter().map(|t| t.0).chain(*step));
+                }
+                Key::Choice(list) => parts.extend_from_slice(list),
+                Key::Op(_, _, list, _) => parts.extend_from_slice(list),
+                Key::Sum(form) => parts.extend(form.terms.iter().map(|t| t.0)),
+            }
+            for n in parts {
+                let (_, more) = &out[n as usize];
+                on.extend(more.iter().copied());
+            }
+            on.sort_unstable();
+            on.dedup();
+            out.push((index, on));
+        }
+        out
     }
 
     fn intern(&mut self, key: Key) -> u32 {

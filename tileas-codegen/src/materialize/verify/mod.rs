@@ -4,20 +4,23 @@
 //! In: a materialised function. Out: a [`SyncReport`], or all violations. It shares no code with what built the
 //! function. Checks: each pipe advances once per execution of one home region, with one acquire, commit, and per
 //! consumer one wait and release, in that order (E0703); arrival counts and transaction bytes (E0704); stages, types
-//! and slots (E0705); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths, those of buffers that
+//! and slots (E0705); where buffers and barriers lie (E0708); no cycle of distance sum ≤ 0 (E0702); conflicting accesses ordered by paths, those of buffers that
 //! share memory all one way (E0706); a reverse path per pipe (E0707); the emitted order is that of the schedule
-//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710). Cost: accesses × nodes × edges per region.
+//! (E0709); loops with local stages have guards, or prologue and epilogue, that fit (E0710); conflicting accesses to a
+//! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
 mod form;
 #[cfg(feature = "arbitrary")]
 pub mod generate;
 mod graph;
 mod linear;
+mod memory;
 mod model;
 mod order;
 #[cfg(feature = "arbitrary")]
 mod render;
 mod turns;
+mod views;
 mod windows;
 
 use crate::error::{Code, CodegenError};
@@ -88,6 +91,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
     if dangling(m, &mut scratch.seen) && readable {
         form::check(m);
         order::check(m);
+        memory::check(m, isa);
         scalars(m);
         turns::check(m, &mut scratch.turns);
     }
@@ -579,6 +583,7 @@ fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &m
     if found.is_empty() {
         reverse_paths(m, homes, graphs, &mut found);
         conflicts(m, homes, graphs, report, &mut found);
+        views::check(m, graphs, report, &mut found);
     }
     for (code, op, message) in found {
         m.error(code, op, message);

@@ -5,12 +5,12 @@
 //! of a prologue or epilogue (`of`) are kept aside as copies, which [`super::form`] compares with their loop.
 //! Ownership values and iterators are traced to their pipeline. What cannot be read is an error (E0708).
 
-use super::linear::{Lin, note};
+use super::linear::{Canon, Lin, note};
 use super::order::has_work;
 use crate::error::{Code, CodegenError};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use cranelift_entity::SecondaryMap;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
@@ -83,7 +83,7 @@ pub enum What {
     Release(usize, i64, Option<i64>),
     /// Advance of an iterator.
     Inc(usize),
-    /// An op that reads or writes buffers; the pipe whose transaction it completes.
+    /// An op that reads or writes buffers, or a contended view; the pipe whose transaction it completes.
     Access(Engine, Touches, Option<usize>),
     /// A region op: its regions.
     Region(SmallVec<[usize; 2]>),
@@ -128,6 +128,10 @@ pub struct Model<'a> {
     pub below: Vec<SmallVec<[usize; 4]>>,
     /// By pipe: the regions in which it is acquired.
     acquired: Vec<SmallVec<[usize; 2]>>,
+    /// Views that the kernel writes and that more than one of its ops access.
+    contended: FxHashSet<Value>,
+    /// What values are in all agents, where that was found out.
+    pub canon: Option<Canon>,
     /// Complaints.
     pub errors: Vec<CodegenError>,
     by_key: FxHashMap<(i64, usize), usize>,
@@ -212,6 +216,8 @@ impl<'a> Model<'a> {
             regions: Vec::with_capacity(8),
             below: Vec::new(),
             acquired: Vec::new(),
+            contended: contended(func),
+            canon: None,
             errors: Vec::new(),
             by_key: FxHashMap::default(),
             pipe_of: FxHashMap::default(),
@@ -625,6 +631,10 @@ impl<'a> Model<'a> {
                 &[("a", "a_stage", false), ("b", "b_stage", false), ("acc", "acc_stage", true)]
             }
             Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
+            Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw => {
+                let contended = view_of(func, op).is_some_and(|(view, _)| self.contended.contains(&view));
+                return contended.then_some(What::Access(Engine::Threads, touches, None));
+            }
             _ => return None,
         };
         if func.opcode(op) == Opcode::Copy {
@@ -724,4 +734,30 @@ impl<'a> Model<'a> {
             None => self.func.opcode(op).name().rsplit('.').next().unwrap_or("op").to_string(),
         }
     }
+}
+
+/// The view an op reads or writes, and whether it writes it.
+pub fn view_of(func: &Function, op: Op) -> Option<(Value, bool)> {
+    let writes = match func.opcode(op) {
+        Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad => false,
+        Opcode::TiledStore | Opcode::AsyncTiledTmaStore | Opcode::AtomicRmw => true,
+        _ => return None,
+    };
+    let desc = || func.named_operand(op, "desc").and_then(|d| func.defining_op(d));
+    let view = func.named_operand(op, "view").or_else(|| func.named_operand(desc()?, "view"))?;
+    Some((view, writes))
+}
+
+/// Views that are written and that several ops access. What one op does in turns is ordered by its own thread, unless it
+/// is an engine's.
+fn contended(func: &Function) -> FxHashSet<Value> {
+    let mut seen: SmallVec<[(Value, bool, u32); 8]> = SmallVec::new();
+    for op in func.ops() {
+        let Some((view, writes)) = view_of(func, op) else { continue };
+        match seen.iter_mut().find(|s| s.0 == view) {
+            Some(s) => (s.1, s.2) = (s.1 | writes, s.2 + 1),
+            None => seen.push((view, writes, 1)),
+        }
+    }
+    seen.into_iter().filter(|s| s.1 && s.2 > 1).map(|s| s.0).collect()
 }

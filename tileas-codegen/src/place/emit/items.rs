@@ -257,10 +257,7 @@ impl Placer<'_> {
                 list.push(v);
             }
         } else {
-            let factor = constant(self, i64::from(parts));
-            let mul = self.op(Opcode::Muli, &[coord, factor], &[1, 1], &[ty], None.into());
-            let first = self.first_result(mul);
-            self.name_after(first, coord, "0");
+            let first = self.times(coord, parts);
             list.push(first);
             for n in 1..parts {
                 let offset = constant(self, i64::from(n));
@@ -274,6 +271,34 @@ impl Placer<'_> {
         let v = list[k as usize];
         self.coords.insert((coord, parts), list);
         v
+    }
+
+    /// A coordinate that is no constant, times the number of slices, here. One that would not fit becomes a negative one,
+    /// which is out of bounds as well.
+    pub(super) fn times(&mut self, coord: Value, parts: u32) -> Value {
+        let ty = self.func.value_type(coord);
+        let constant = |this: &mut Self, n: u32| {
+            let op = this.op(Opcode::Constant, &[], &[], &[ty], None.into());
+            this.func.set_int(op, keys::VALUE, i64::from(n));
+            this.first_result(op)
+        };
+        // Grids have 65535 CTAs at most along the second and third axis.
+        let small = self.func.defining_op(coord).is_some_and(|op| {
+            self.func.opcode(op) == Opcode::ProgramId && self.func.attr_int(op, keys::AXIS) != Some(0)
+        });
+        let mut bounded = coord;
+        if !small || parts > 1 << 15 {
+            let beyond = constant(self, (1u32 << 31).div_ceil(parts));
+            let least = self.op(Opcode::Mini, &[coord, beyond], &[1, 1], &[ty], None.into());
+            let unit = self.func.intern_attr(AttrData::Unit);
+            self.func.inherent_mut(least).set(keys::UNSIGNED, unit);
+            bounded = self.first_result(least);
+        }
+        let factor = constant(self, parts);
+        let mul = self.op(Opcode::Muli, &[bounded, factor], &[1, 1], &[ty], None.into());
+        let first = self.first_result(mul);
+        self.name_after(first, coord, "0");
+        first
     }
 
     fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {

@@ -253,12 +253,7 @@ impl Placer<'_> {
                 ValueDef::Param(b, _) => self.func.first_op(b),
             };
             self.at = anchor.unwrap_or(back);
-            let op = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
-            self.func.set_int(op, keys::VALUE, i64::from(parts));
-            let factor = self.first_result(op);
-            let mul = self.op(Opcode::Muli, &[coord, factor], &[1, 1], &[ty], None.into());
-            let first = self.first_result(mul);
-            self.name_after(first, coord, "0");
+            let first = self.times(coord, parts);
             self.at = back;
             Some(first)
         };

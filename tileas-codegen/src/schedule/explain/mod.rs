@@ -227,7 +227,10 @@ pub fn explain_region(
         notes.push(format!("exact mode: {o} ({} steps)", o.steps));
     }
     if schedule.stats.curtailed {
-        notes.push("the steps of the function were used up (option `search-steps`)".to_owned());
+        let n = schedule.stats.steps;
+        notes.push(format!(
+            "the search had fewer steps than it may take and used {n} (option `search-steps`)"
+        ));
     }
     if let Some(failure) = &schedule.failure {
         notes.extend(failure.lines(problem));
@@ -273,7 +276,9 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
     }
     if s.generator == Generator::Serial {
         let summary = p.summary.unwrap_or_default();
-        let reason = if s.status.serial_fallback {
+        let reason = if let Some(cap) = o.ii_cap.filter(|&c| s.status.serial_fallback && c < b.max()) {
+            format!("the option `ii-cap` allows {cap}, below the bound {}", b.max())
+        } else if s.status.serial_fallback {
             format!(
                 "no interval from {} to {} could be scheduled",
                 b.max(),

@@ -5,7 +5,7 @@
 
 use super::super::options::{ScheduleOptions, SchedulerChoice};
 use super::super::problem::{EdgeData, MAX_QUANTITY, Node, NodeDef, PoolUse, Problem, Use};
-use super::super::{RegionSchedule, Scheduler};
+use super::super::{RegionSchedule, RegionSummary, Scheduler};
 use super::witness::{self, Cycle, Link, LinkKind, Load};
 use super::{Facts, Verdict};
 
@@ -58,7 +58,8 @@ struct Change {
 impl Change {
     fn apply(&self, p: &Problem) -> Problem {
         let mut q = Problem::new(p.name());
-        q.summary = p.summary;
+        // Every change is one of a pipelined loop.
+        q.summary = p.summary.map(|s| RegionSummary { force_serial: false, ..s });
         let capacity = |is_pool, index, c: u32| {
             let twice = self.doubled.contains(&(is_pool, index));
             if twice { c.saturating_mul(2).min(MAX_QUANTITY) } else { c }
@@ -178,7 +179,12 @@ pub(super) fn what_ifs(
     let has_depths = p.nodes().any(|n| p.max_depth(n) > 0);
     match verdict {
         Verdict::Empty => return out,
-        Verdict::Serial(_) => try_change("pipelined (`scheduler = cost`)".into(), &Change::default()),
+        Verdict::Serial(_) => {
+            let forced = p.summary.is_some_and(|s| s.force_serial);
+            let how =
+                if forced { "without `force_serial_execution` on the loop" } else { "`scheduler = cost`" };
+            try_change(format!("pipelined ({how})"), &Change::default());
+        }
         Verdict::Bound | Verdict::Refuted | Verdict::Open(..) => {}
     }
     if *verdict == Verdict::Bound {

@@ -1,0 +1,288 @@
+//! Every element-wise op with every element type: computes what the source says, or is refused by name.
+//!
+//! One kernel per row loads its operands, at tile extents that do not divide those of the views, computes, and stores. Types
+//! that cannot be loaded come from i32 by a conversion and go back by one. What compiles is executed in program order, agent by
+//! agent and as PTX; what does not must be what the table below says, with a code, a place, the op and the type.
+
+use tileas_codegen::error::Loc;
+use tileas_codegen::{Code, CodegenError, Context, Settings, Stage};
+use tileas_filetests::execute::{Forms, RunCase, execute};
+
+const INTS: [&str; 5] = ["i1", "i8", "i16", "i32", "i64"];
+const FLOATS: [&str; 3] = ["f16", "bf16", "f32"];
+/// Types without arithmetic.
+const BARE: [&str; 4] = ["f64", "tf32", "e4m3", "e5m2"];
+/// Extents of tiles, and of the views around.
+const SHAPES: [(&[u32], &[u32]); 5] = [
+    (&[64, 32], &[70, 45]),
+    (&[128, 64], &[128, 64]),
+    (&[256], &[300]),
+    (&[16, 8], &[33, 7]),
+    (&[1, 64, 16], &[1, 65, 20]),
+];
+
+fn is_float(ty: &str) -> bool {
+    ty.starts_with(['f', 'b', 't', 'e'])
+}
+
+fn bits(ty: &str) -> u32 {
+    ty.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0)
+}
+
+/// Whether tiles of the type are loaded and stored.
+fn in_memory(ty: &str) -> bool {
+    matches!(ty, "i16" | "i32" | "f16" | "bf16" | "f32")
+}
+
+/// One row: an op on operands of `from` with a result of `to`.
+struct Row {
+    op: String,
+    attrs: &'static str,
+    operands: usize,
+    from: &'static str,
+    to: &'static str,
+}
+
+impl Row {
+    fn new(op: &str, attrs: &'static str, operands: usize, from: &'static str, to: &'static str) -> Row {
+        Row { op: op.to_owned(), attrs, operands, from, to }
+    }
+
+    /// The type that a refusal names, where the op is to be refused.
+    fn refused(&self) -> Option<&'static str> {
+        if let Some(bare) = BARE.into_iter().find(|b| [self.from, self.to].contains(b)) {
+            return Some(bare);
+        }
+        let order = self.op == "cmpi" && self.attrs.contains("lt");
+        let no_i1 = ["divi", "remi", "maxi", "mini", "shli", "shri", "negi", "itof"];
+        if self.from == "i1" && (order || no_i1.contains(&self.op.as_str())) {
+            return Some("i1");
+        }
+        (self.op == "ftoi" && matches!(self.to, "i1" | "i64")).then_some(self.to)
+    }
+
+    /// Whether the result is the rounded exact one.
+    fn exact(&self) -> bool {
+        let rounded = ["divf", "sqrt", "fma", "exp", "exp2", "log", "log2", "rsqrt", "tanh"];
+        !rounded.contains(&self.op.as_str())
+    }
+
+    fn kernel(&self, tile: &[u32]) -> String {
+        let (extents, views) = (extents(tile), "?x".repeat(tile.len()));
+        let memory = |ty: &'static str| match (in_memory(ty), is_float(ty)) {
+            (true, _) => ty,
+            (false, true) => "f32",
+            (false, false) => "i32",
+        };
+        let (from, to) = (memory(self.from), memory(self.to));
+        let coords = ["0, %b, %c", "%b, %c", "%b"][3 - tile.len()];
+        let mut text = format!("kernel @k(%x: view<gmem, {views}{from}>, %y: view<gmem, {views}{from}>, ");
+        text += &format!("%z: view<gmem, {views}{from}>, %o: view<gmem, {views}{to}>) {{\n");
+        text += "  %b = program_id <{axis = 0}> : i32\n  %c = program_id <{axis = 1}> : i32\n";
+        let mut line = |value: &str, op: &str, args: String, ty: &str| {
+            text += &format!("  %{value} = {op} {args} : tile<{extents}x{ty}>\n");
+        };
+        let mut names = Vec::new();
+        for v in ["x", "y", "z"].into_iter().take(self.operands) {
+            line(&format!("{v}0"), "tiled_load", format!("%{v}[{coords}]"), from);
+            let mut name = format!("%{v}0");
+            if !is_float(from) {
+                // Numbers all over the range; as amounts of shifts, some beyond the width.
+                let by = if v == "x" { 2741 } else { 1 };
+                line(&format!("{v}1"), "muli", format!("{name}, {by}"), from);
+                name = format!("%{v}1");
+                if v == "y" && ["divi", "remi"].contains(&self.op.as_str()) {
+                    line("y2", "ori", format!("{name}, 1"), from);
+                    name = "%y2".to_owned();
+                }
+            }
+            if from != self.from {
+                let op = match (is_float(from), bits(self.from) < 32) {
+                    (true, _) => "ftof",
+                    (false, true) => "trunci",
+                    (false, false) => "exti",
+                };
+                line(&format!("{v}3"), op, name, self.from);
+                name = format!("%{v}3");
+            }
+            names.push(name);
+        }
+        match self.op.as_str() {
+            "select" => {
+                line("m", "cmpi", format!("%x0, 7 <{{predicate = lt}}>"), "i1");
+                line("r", "select", format!("%m, {}, {}", names[0], names[1]), self.to);
+            }
+            op => line("r", op, format!("{}{}", names.join(", "), self.attrs), self.to),
+        }
+        let mut result = "r";
+        if to != self.to {
+            let op = match (is_float(to), bits(self.to) < 32) {
+                (true, _) => "ftof",
+                (false, true) => "exti",
+                (false, false) => "trunci",
+            };
+            line("s", op, "%r".to_owned(), to);
+            result = "s";
+        }
+        text + &format!("  tiled_store %{result}, %o[{coords}]\n  return\n}}\n")
+    }
+
+    fn case(&self, tile: &[u32], view: &[u32]) -> String {
+        let memory = |ty: &str| match (in_memory(ty), is_float(ty)) {
+            (true, _) => ty.to_owned(),
+            (false, float) => if float { "f32" } else { "i32" }.to_owned(),
+        };
+        let (from, to) = (memory(self.from), memory(self.to));
+        let positive = ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh"].contains(&self.op.as_str());
+        let init = if !is_float(&from) {
+            "ramp"
+        } else if positive {
+            "uniform"
+        } else if self.op.starts_with("fto") || self.op.starts_with("cmp") {
+            "special"
+        } else {
+            "normal"
+        };
+        let one = |name: &str, ty: &str, init: &str| {
+            format!("\"{name}\": {{\"shape\": {view:?}, \"dtype\": \"{ty}\", \"init\": \"{init}\"}}")
+        };
+        let views =
+            [one("x", &from, init), one("y", &from, init), one("z", &from, init), one("o", &to, "zeros")];
+        let last = tile.len() - 1;
+        let grid: Vec<u32> = match tile.len() {
+            1 => vec![view[0].div_ceil(tile[0])],
+            _ => vec![view[last - 1].div_ceil(tile[last - 1]), view[last].div_ceil(tile[last])],
+        };
+        let tol = if self.exact() { "exact" } else { "2^-6" };
+        let views = views.join(", ");
+        format!(
+            "{{\"views\": {{{views}}}, \"scalars\": {{}}, \"seeds\": [1], \"grid\": {grid:?}, \"tol\": \"{tol}\"}}"
+        )
+    }
+}
+
+fn extents(tile: &[u32]) -> String {
+    tile.iter().map(u32::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// All ops and types.
+fn rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let unsigned = " <{unsigned}>";
+    for ty in INTS {
+        for op in ["addi", "subi", "muli", "andi", "ori", "xori", "shli"] {
+            rows.push(Row::new(op, "", 2, ty, ty));
+        }
+        for op in ["divi", "remi", "maxi", "mini", "shri"] {
+            rows.push(Row::new(op, "", 2, ty, ty));
+            rows.push(Row::new(op, unsigned, 2, ty, ty));
+        }
+        rows.push(Row::new("negi", "", 1, ty, ty));
+        rows.push(Row::new("select", "", 2, ty, ty));
+        for attrs in [" <{predicate = eq}>", " <{predicate = lt}>", " <{predicate = lt, unsigned}>"] {
+            rows.push(Row::new("cmpi", attrs, 2, ty, "i1"));
+        }
+        for to in FLOATS {
+            rows.push(Row::new("itof", "", 1, ty, to));
+            rows.push(Row::new("itof", unsigned, 1, ty, to));
+            rows.push(Row::new("ftoi", "", 1, to, ty));
+            rows.push(Row::new("ftoi", unsigned, 1, to, ty));
+        }
+        for to in INTS {
+            if bits(to) > bits(ty) {
+                rows.push(Row::new("exti", "", 1, ty, to));
+                rows.push(Row::new("exti", unsigned, 1, ty, to));
+            } else if bits(to) < bits(ty) {
+                rows.push(Row::new("trunci", "", 1, ty, to));
+            }
+        }
+    }
+    for ty in FLOATS.into_iter().chain(BARE) {
+        for op in ["addf", "subf", "mulf", "divf", "maxf", "minf"] {
+            rows.push(Row::new(op, "", 2, ty, ty));
+        }
+        rows.push(Row::new("maxf", " <{propagate_nan}>", 2, ty, ty));
+        rows.push(Row::new("fma", "", 3, ty, ty));
+        for op in ["negf", "absf", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh"] {
+            rows.push(Row::new(op, "", 1, ty, ty));
+        }
+        rows.push(Row::new("cmpf", " <{predicate = lt}>", 2, ty, "i1"));
+        for to in FLOATS {
+            rows.push(Row::new("ftof", "", 1, ty, to));
+        }
+    }
+    rows
+}
+
+/// Compiles and executes a row, or says why it was refused.
+fn run(row: &Row, tile: &[u32], view: &[u32], context: &mut Context) -> Result<(), Vec<CodegenError>> {
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let (text, mut settings) = (row.kernel(tile), Settings::default());
+    settings.verify_passes = true;
+    let module = context.parse(&text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let run = context.run_to(Stage::Metadata, &module, &*isa, &settings)?;
+    let cases = [RunCase::parse(&row.case(tile, view)).expect("a case")];
+    let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
+    let materialized = run.kernels[0].materialized.as_ref().expect("the kernel has agents");
+    let forms = Forms { source: &module.functions[0], materialized, ptx: &ptx, metadata: &metadata };
+    execute(&forms, &cases).unwrap_or_else(|e| panic!("{e:#}\n{text}"));
+    Ok(())
+}
+
+/// Runs rows, and compares what is refused with the table.
+fn sweep(rows: &[Row], shapes: &[(&[u32], &[u32])]) {
+    let (mut context, mut wrong, mut computed) = (Context::new(), Vec::new(), 0);
+    for row in rows {
+        for (tile, view) in shapes {
+            let name = format!("{}{} {} to {} {tile:?}", row.op, row.attrs, row.from, row.to);
+            match (run(row, tile, view, &mut context), row.refused()) {
+                (Ok(()), None) => computed += 1,
+                (Ok(()), Some(_)) => wrong.push(format!("{name}: accepted")),
+                (Err(e), None) => wrong.push(format!("{name}: {}", e[0])),
+                (Err(errors), Some(ty)) => {
+                    let told = errors.iter().all(|e| {
+                        e.code == Code::E0802
+                            && e.location != Loc::NONE
+                            && e.message.contains(&format!(" {ty}"))
+                            && (e.message.contains(&format!("`{}`", row.op)) || e.message.contains("`ftof`"))
+                    });
+                    if !told {
+                        wrong.push(format!("{name}: {}", errors[0]));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(computed * 2 > rows.len() * shapes.len(), "{computed} of {} rows compile", rows.len());
+}
+
+#[test]
+fn every_op_and_type_computes_or_is_refused_by_name() {
+    sweep(&rows(), &SHAPES[..1]);
+}
+
+#[test]
+fn every_type_at_other_extents() {
+    let rows = rows().into_iter().filter(|r| {
+        ["addi", "addf", "select"].contains(&r.op.as_str()) && r.refused().is_none()
+            || ["itof", "ftoi"].contains(&r.op.as_str()) && r.from == "i16"
+    });
+    sweep(&rows.collect::<Vec<_>>(), &SHAPES[1..]);
+}
+
+#[test]
+fn types_without_vectors_are_neither_loaded_nor_stored() {
+    let mut context = Context::new();
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    for ty in ["i8", "i64", "f64", "e4m3"] {
+        let text = format!(
+            "kernel @k(%x: view<gmem, ?x?x{ty}>, %y: view<gmem, ?x?x{ty}>) {{\n  %t = tiled_load %x[0, 0] : tile<64x32x{ty}>\n  \
+             tiled_store %t, %y[0, 0]\n  return\n}}\n"
+        );
+        let module = context.parse(&text, &Settings::default()).expect("text");
+        let errors = context.compile(&module, &*isa, &Settings::default()).expect_err(ty);
+        let e = &errors[0];
+        assert!(e.code == Code::E0802 && e.location != Loc::NONE && e.message.contains(ty), "{e}");
+    }
+}

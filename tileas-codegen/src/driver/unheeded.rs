@@ -1,0 +1,100 @@
+//! Warnings about constraints that no schedule heeds.
+//!
+//! In: the source and the placed function with its constraints and schedules. Out: `W0407` for each constraint without effect: on
+//! ops outside of innermost loops, on loops (which take `force_serial_execution` alone, and only innermost ones), on ops that
+//! every agent computes for itself, on members of an `if` that is one op of another group, on ops that placement replaced;
+//! and for the keys of rematerialisation, which this compiler does not do. Cost: nothing without constraints.
+
+use crate::constraints::{ConstraintMap, Group, lookup};
+use crate::error::{Code, CodegenError, Loc};
+use crate::ir::{Function, Op, Opcode, Sym, keys};
+use crate::schedule::ScheduleAnalysis;
+use rustc_hash::FxHashSet;
+
+/// The keys that schedules heed.
+const PLACEMENT: [Sym; 4] = [keys::GID, keys::LEADER_GID, keys::MAX_DEPTH, keys::FORCE_SERIAL_EXECUTION];
+
+/// All warnings, in program order.
+pub(super) fn unheeded(
+    source: &Function,
+    placed: &Function,
+    constraints: &ConstraintMap,
+    analysis: &ScheduleAnalysis,
+) -> Vec<CodegenError> {
+    let mut out = Vec::new();
+    let mut warn = |func: &Function, op: Op, keys: &[Sym], why: &str| {
+        let has = |k: &&Sym| lookup(func, op, **k).is_some();
+        let names: Vec<String> = keys.iter().filter(has).map(|&k| format!("`{}`", func.symbol(k))).collect();
+        // A sliced op is several, which have one place.
+        let (loc, name) = (func.op_loc(op), func.opcode(op).name());
+        let text = format!("{name}: {} without effect: {why}", names.join(", "));
+        let known = out.iter().any(|e: &CodegenError| e.location == loc && e.message == text);
+        if !names.is_empty() && !known {
+            out.push(CodegenError::new(Code::W0407, loc, text));
+        }
+    };
+    let mut places: FxHashSet<Loc> = FxHashSet::default();
+    for &op in constraints.tagged() {
+        places.insert(placed.op_loc(op));
+        warn(placed, op, &REMATERIALISATION, "nothing is computed again here");
+        if placed.opcode(op) == Opcode::For {
+            match analysis.loops[op] {
+                Some(_) => warn(placed, op, &PLACEMENT[..3], "it is for ops of a loop, not for the loop"),
+                None => warn(placed, op, &PLACEMENT, "only innermost loops are scheduled"),
+            }
+        } else if let Some(why) = reason(placed, constraints, analysis, op) {
+            warn(placed, op, why.0, &why.1);
+        }
+    }
+    for op in source.ops().filter(|&op| !places.contains(&source.op_loc(op))) {
+        if source.op_loc(op) != Loc::NONE {
+            warn(source, op, &PLACEMENT, "placement replaces the op");
+        }
+    }
+    out
+}
+
+/// Why the constraints of an op, and which of them, have no effect.
+fn reason(
+    func: &Function,
+    constraints: &ConstraintMap,
+    analysis: &ScheduleAnalysis,
+    op: Op,
+) -> Option<(&'static [Sym], String)> {
+    let all = |why: &str| Some((&PLACEMENT[..], why.to_owned()));
+    // The op of a loop body that the op is, or is in.
+    let mut seat = op;
+    while analysis.node_of[seat].is_none() {
+        match func.op_parent(seat) {
+            Some(up) if func.opcode(up) == Opcode::If => seat = up,
+            Some(up) if func.opcode(up) == Opcode::For && analysis.loops[up].is_some() => {
+                return all("every agent that needs the op computes it, so it has no place in the schedule");
+            }
+            _ => return all("only the bodies of innermost loops are scheduled"),
+        }
+    }
+    let first = first_group(func, constraints, seat);
+    let own = constraints.group(op);
+    (own.is_some() && own != first).then(|| {
+        let gid = first.map_or(0, |g| constraints.groups().gid(g));
+        (&PLACEMENT[..2], format!("the `if` around it is scheduled as one op, of group {gid}"))
+    })
+}
+
+/// The group of an op, or of the first op inside it that has one.
+fn first_group(func: &Function, constraints: &ConstraintMap, op: Op) -> Option<Group> {
+    let mut found = constraints.group(op);
+    for &r in func.regions(op) {
+        func.walk(func.region_block(r), &mut |inner| found = found.or(constraints.group(inner)));
+    }
+    found
+}
+
+/// The keys of rematerialisation.
+const REMATERIALISATION: [Sym; 5] = [
+    keys::PREFERRED_ATOM_SIZE,
+    keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS,
+    keys::MAX_NUM_OF_RECOMPUTATIONS,
+    keys::ENABLE_DEFUSION_IF_FUSION_EXTENDING_LIVENESS,
+    keys::RECOMPUTABLE,
+];

@@ -1,0 +1,357 @@
+//! Order of accesses to global memory.
+//!
+//! Accesses to one view parameter, at least one of them a write, happen in program order where they may touch one element.
+//! For each such pair, in every region that holds both, the graph of the region must have a path from where the first is
+//! complete to where the second begins: within a turn, and from a turn to the next one. Complete is what threads did when
+//! all of them have gone on, a load when its barrier says so, a store when its lane has waited for what it wrote. What
+//! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory.
+//! No path is asked for
+//! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds;
+//! - between tiles in the registers of one agent whose layouts give each element of the view to the same threads:
+//!   coordinates count whole tiles, so that is so where each thread's first element stands alike in both. Where a layout has
+//!   replicas, all of them read an element and one writes it;
+//! - between bulk stores of one lane in different turns that need not go to the same tile: that is left to the kernel.
+//!
+//! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
+
+use super::graph::{Graph, stores_complete};
+use super::linear::{Canon, Form, local_of, note};
+use super::model::{Engine, Model, What, view_of};
+use super::{Code, SyncReport};
+use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+
+/// One access to a view.
+struct Place {
+    agent: usize,
+    /// (region, event) from the kernel body down.
+    path: SmallVec<[(usize, usize); 4]>,
+    engine: Engine,
+    writes: bool,
+    /// Of a TMA load: the pipe on whose barrier it completes.
+    load: Option<usize>,
+    op: Op,
+    /// First element and extent by dimension; `None`: not followed.
+    range: SmallVec<[Option<(Form, i64)>; 4]>,
+}
+
+/// Checks all views.
+pub fn check(
+    m: &mut Model<'_>,
+    graphs: &mut [Graph],
+    report: &mut SyncReport,
+    found: &mut Vec<(Code, Op, String)>,
+) {
+    let mut views: Vec<(Value, Vec<Place>)> = Vec::new();
+    for agent in 0..m.threads.len() {
+        collect(m, agent, 0, &mut SmallVec::new(), &mut views);
+    }
+    views.retain(|(_, list)| list.iter().any(|p| p.writes));
+    if views.is_empty() {
+        return;
+    }
+    let mut canon = m.canon.take().unwrap_or_default();
+    for place in views.iter_mut().flat_map(|v| &mut v.1) {
+        place.range = range(m.func, &mut canon, place.op);
+    }
+    let mut pairs = Pairs { m, origins: canon.origins(m.func), inside: Vec::new(), graphs, report };
+    for (view, list) in &views {
+        for (i, x) in list.iter().enumerate() {
+            for y in &list[i..] {
+                if (x.writes || y.writes)
+                    && let Some(text) = pairs.unordered(x, y)
+                {
+                    let name = m.func.value_name(*view).unwrap_or("?");
+                    found.push((Code::E0711, y.op, format!("%{name}: {text}")));
+                }
+            }
+        }
+    }
+}
+
+fn collect(
+    m: &Model<'_>,
+    agent: usize,
+    region: usize,
+    path: &mut SmallVec<[(usize, usize); 8]>,
+    out: &mut Vec<(Value, Vec<Place>)>,
+) {
+    for (i, e) in m.regions[region].events[agent].iter().enumerate() {
+        path.push((region, i));
+        match &e.what {
+            What::Region(inner) => inner.iter().for_each(|&r| collect(m, agent, r, path, out)),
+            What::Access(engine, _, completes) => {
+                if let Some((view, writes)) = view_of(m.func, e.op) {
+                    let place = Place {
+                        agent,
+                        path: SmallVec::from_slice(path),
+                        engine: *engine,
+                        writes,
+                        load: completes.filter(|_| *engine == Engine::Load),
+                        op: e.op,
+                        range: SmallVec::new(),
+                    };
+                    match out.iter_mut().find(|v| v.0 == view) {
+                        Some(v) => v.1.push(place),
+                        None => out.push((view, vec![place])),
+                    }
+                }
+            }
+            _ => {}
+        }
+        path.pop();
+    }
+}
+
+/// The register tile that an op loads or stores, or the descriptor of what it moves.
+fn tile(func: &Function, op: Op) -> Option<Value> {
+    let stored = || func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
+    func.named_operand(op, "desc").or_else(stored).or_else(|| func.result(op))
+}
+
+fn range(func: &Function, canon: &mut Canon, op: Op) -> SmallVec<[Option<(Form, i64)>; 4]> {
+    let dims = tile(func, op).and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
+    let local = local_of(func, op);
+    let coords = func.named_segment(op, "coords").iter().enumerate();
+    coords
+        .map(|(d, &c)| {
+            let extent = dims.get(d).map_or(1, |&n| i64::from(n));
+            let origin = Form::default().plus(&canon.form(func, c, local)?, extent);
+            Some((origin, extent))
+        })
+        .collect()
+}
+
+/// The coordinates in its tile of the first element that each thread holds; `None` where these do not tell which
+/// threads hold all others.
+fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]>>> {
+    let data = m.func.value_data(v);
+    let dims = data.dims()?;
+    let map = LinearLayout::of_register(data.layout()?, dims, u32::try_from(m.threads[agent] / 32).ok()?)?;
+    // Each bit of the thread number is one bit of an element's number, or none.
+    let mut parts = map.lane.iter().chain(&map.warp).filter(|&&p| p != 0);
+    let plain = parts.all(|p| p.is_power_of_two()) && dims.iter().all(|n| n.is_power_of_two());
+    let place = |thread: i64| {
+        let mut flat = map.element(0, (thread % 32) as u32, (thread / 32) as u32);
+        dims.iter()
+            .rev()
+            .map(|&n| {
+                let at = flat % u64::from(n);
+                flat /= u64::from(n);
+                at
+            })
+            .collect()
+    };
+    plain.then(|| (0..m.threads[agent]).map(place).collect())
+}
+
+/// Two accesses that need an order.
+struct Pairs<'a, 'm> {
+    m: &'a Model<'m>,
+    /// Of each number in a form: the loop whose iterations it counts, and the ops it depends on.
+    origins: Vec<(Option<i64>, SmallVec<[i64; 4]>)>,
+    /// By loop: its op, and the ops in it in any agent, by origin.
+    inside: Vec<(Op, FxHashSet<i64>)>,
+    graphs: &'a mut [Graph],
+    report: &'a mut SyncReport,
+}
+
+impl Pairs<'_, '_> {
+    /// What is not ordered, if there is something.
+    fn unordered(&mut self, x: &Place, y: &Place) -> Option<String> {
+        let m = self.m;
+        let threads = x.engine == Engine::Threads && y.engine == Engine::Threads;
+        if x.agent == y.agent && threads && (m.threads[x.agent] == 1 || self.own(x, y)) {
+            return None;
+        }
+        let around = (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0);
+        let depths: SmallVec<[usize; 8]> = around.collect();
+        // Orders that hold between executions of the inner regions, one after the other, hold in the outer ones.
+        let mut shown = [false; 2];
+        let innermost = depths.last().copied();
+        for &k in depths.iter().rev() {
+            let region = x.path[k].0;
+            let item = |p: &Place| m.regions[region].events[p.agent][p.path[k].1].op;
+            let (nx, ny) = (self.origin(item(x)), self.origin(item(y)));
+            let here = Some(k) == innermost;
+            let mut within = [false; 2];
+            if here && nx != ny {
+                // In program order the first is the one with the smaller number.
+                let (a, b, n) = if nx < ny { (x, y, 0) } else { (y, x, 1) };
+                if !self.apart(a, b) {
+                    within[n] = true;
+                    self.report.ordered_pairs += 1;
+                    if !self.ordered(a, b, k, 0) {
+                        return Some(self.text(a, b, "in one turn"));
+                    }
+                    shown[n] = true;
+                }
+            }
+            let info = &m.regions[region];
+            if !info.repeats || info.trips.is_some_and(|n| n <= 1) {
+                continue;
+            }
+            for (n, (a, b)) in [(x, y), (y, x)].into_iter().enumerate() {
+                if std::ptr::eq(x, y) && n == 1 || within[n] || shown[n] || !self.meets_later(a, b, item(a)) {
+                    continue;
+                }
+                self.report.ordered_pairs += 1;
+                if !self.ordered(a, b, k, 1) {
+                    return Some(self.text(a, b, "from one turn to a later one"));
+                }
+                shown[n] = true;
+            }
+        }
+        None
+    }
+
+    fn origin(&self, op: Op) -> i64 {
+        note(self.m.func, op, keys::ORIGIN).unwrap_or(-1)
+    }
+
+    fn text(&self, a: &Place, b: &Place, when: &str) -> String {
+        let m = self.m;
+        let does = |p: &Place| if p.writes { "writes" } else { "reads" };
+        format!(
+            "{} of agent {} {} what {} of agent {} {} {when}, and nothing orders them",
+            m.op_name(a.op),
+            a.agent,
+            does(a),
+            m.op_name(b.op),
+            b.agent,
+            does(b)
+        )
+    }
+
+    /// Whether what both touch in one agent's registers is the same thread's.
+    fn own(&self, x: &Place, y: &Place) -> bool {
+        let firsts = |p: &Place| firsts(self.m, p.agent, tile(self.m.func, p.op)?);
+        let (Some(mut v), Some(w)) = (firsts(x), firsts(y)) else { return false };
+        v == w
+            && (x.writes == y.writes || {
+                v.sort_unstable();
+                v.windows(2).all(|two| two[0] != two[1])
+            })
+    }
+
+    /// Whether they touch no element in common in one turn of the region around both.
+    fn apart(&self, x: &Place, y: &Place) -> bool {
+        x.range.iter().zip(&y.range).any(|(p, q)| {
+            let (Some((p, wide)), Some((q, broad))) = (p, q) else { return false };
+            let gap = p.clone().plus(q, -1);
+            let mut span = Some((gap.base(), gap.base()));
+            for &(n, factor) in gap.terms() {
+                let most = self.last_index(n);
+                span = span.zip(most).map(|((lo, hi), last)| {
+                    let end = factor.saturating_mul(last);
+                    (lo.saturating_add(end.min(0)), hi.saturating_add(end.max(0)))
+                });
+            }
+            span.is_some_and(|(lo, hi)| lo >= *broad || hi <= -*wide)
+        })
+    }
+
+    /// The greatest number that a loop with a constant trip count gives to an iteration, if the number is one.
+    fn last_index(&self, number: u32) -> Option<i64> {
+        let l = self.origins.get(number as usize)?.0?;
+        let l = self.m.loops.iter().find(|x| x.origin == l)?;
+        Some((self.m.regions[l.region?].trips? - 1).max(0))
+    }
+
+    /// Whether what `a` touches in one turn may have an element in common with what `b` touches in a later one; `at`: the
+    /// event of `a` in the loop.
+    fn meets_later(&mut self, a: &Place, b: &Place, at: Op) -> bool {
+        let func = self.m.func;
+        // Guards of a rolled loop stand between.
+        let mut l = func.op_parent(at);
+        while let Some(op) = l.filter(|&op| func.opcode(op) != Opcode::For) {
+            l = func.op_parent(op);
+        }
+        let Some(l) = l else { return true };
+        let index = self.origin(l);
+        let fixed = |s: &mut Self, form: &Form| {
+            form.terms().iter().all(|t| s.origins[t.0 as usize].0 == Some(index) || !s.varies(t.0, l))
+        };
+        let mut apart = false;
+        let (mut still, mut common) = (true, true);
+        for (p, q) in a.range.iter().zip(&b.range) {
+            let (Some((p, wide)), Some((q, broad))) = (p, q) else {
+                (still, common) = (false, false);
+                continue;
+            };
+            let gap = p.clone().plus(q, -1);
+            let constant = gap.as_constant();
+            let stride = p.terms().iter().find(|t| self.origins[t.0 as usize].0 == Some(index));
+            let stride = stride.map_or(0, |t| t.1);
+            still &= fixed(self, p) && stride == 0;
+            common &= constant.is_some_and(|g| g < *broad && -g < *wide);
+            apart |= fixed(self, p)
+                && fixed(self, q)
+                && constant.is_some_and(|g| {
+                    stride > 0 && stride.saturating_sub(g) >= *wide
+                        || stride < 0 && g.saturating_sub(stride) >= *broad
+                });
+        }
+        let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
+        !apart && (!lane || still && common)
+    }
+
+    /// Whether a number may change from one iteration of a loop to the next.
+    fn varies(&mut self, number: u32, l: Op) -> bool {
+        let (m, origin) = (self.m, self.origin(l));
+        let known = self.inside.iter().position(|i| i.0 == l).unwrap_or_else(|| {
+            let mut set: FxHashSet<i64> = FxHashSet::default();
+            for other in m.func.ops().filter(|&o| m.func.opcode(o) == Opcode::For && self.origin(o) == origin)
+            {
+                for n in 0..m.func.regions(other).len() {
+                    let Some(b) = m.func.op_block_at(other, n) else { continue };
+                    m.func.walk(b, &mut |o| set.extend(note(m.func, o, keys::ORIGIN)));
+                }
+            }
+            set.insert(origin);
+            self.inside.push((l, set));
+            self.inside.len() - 1
+        });
+        let set = &self.inside[known].1;
+        self.origins[number as usize].1.iter().any(|on| set.contains(on))
+    }
+
+    /// Whether `a` is complete before `b` begins, at most so many turns later, in the region at depth `k`.
+    fn ordered(&mut self, a: &Place, b: &Place, k: usize, most: i64) -> bool {
+        let m = self.m;
+        let region = a.path[k].0;
+        let (ea, eb) = (a.path[k].1, b.path[k].1);
+        let g = &mut self.graphs[region];
+        let (na, nb) = (g.at(a.agent, ea), g.at(b.agent, eb));
+        let to = nb.begin(b.engine != Engine::Threads);
+        let written = g.written.get(&(a.agent, ea)).copied();
+        let loads = a.load.and_then(|p| g.loads.get(&(a.agent, ea, p)).copied());
+        let mut near = |from: usize| g.distance(from, to, most).is_some_and(|d| d <= most);
+        match a.engine {
+            Engine::Threads if a.writes && b.engine != Engine::Threads => {
+                // By a commit behind which the fences of all these threads stand.
+                let list = &m.regions[region].events[a.agent];
+                let published = |p: usize| m.func.attr_call(m.pipes[p].op, keys::PUBLISH);
+                (0..list.len()).any(|c| {
+                    let What::Commit(p, None) = list[c].what else { return false };
+                    if list[c].lane || published(p).is_none_or(|(name, _)| name != "global") {
+                        return false;
+                    }
+                    let nc = g.at(a.agent, c);
+                    let given = g.distance(na.all_left, nc.all_left, most);
+                    let taken = given.filter(|&d| d <= most).and_then(|_| g.distance(nc.all_left, to, most));
+                    given.zip(taken).is_some_and(|(x, y)| x + y <= most)
+                })
+            }
+            Engine::Threads => near(na.all_left),
+            Engine::Store => {
+                let inside = stores_complete(m, a.agent, &a.path[k + 1..]).then_some(na.lane_leaves);
+                written.into_iter().chain(inside).any(near)
+            }
+            Engine::Load => loads.into_iter().chain([na.done]).any(near),
+            // The matrix engine touches no view.
+            Engine::Mma => false,
+        }
+    }
+}
