@@ -293,11 +293,13 @@ pub fn choose(
     for r in &mut rings {
         r.depth = r.need.min(max_depth);
     }
+    let silent: SmallVec<[Pipe; 4]> = pipes.keys().filter(|&p| is_silent(func, pipes, &pipes[p])).collect();
     // Memory of its own for every web; where that does not fit, webs of which one is dead before the other share, then
     // those of which it can be waited for.
     let sharing: OnceCell<Sharing> = OnceCell::new();
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
+        silent.iter().for_each(|&p| pipes[p].has_empty = true);
         memory::lay_out(func, isa, smem_limit, webs, pipes, None, false)
             .or_else(|_| {
                 let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
@@ -381,6 +383,25 @@ pub(super) fn freeing_edges(
     }
     edges.dedup();
     edges
+}
+
+/// Whether a pipe feeds the matrix engine with work of which nothing tells that it is complete: what it makes is read by
+/// nobody. Its slots are then handed back even if they are used once, so that their producer waits for the work before the
+/// kernel ends.
+fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) -> bool {
+    let told = |key: Key, item: Op| {
+        let Some(block) = func.op_block(item) else { return true };
+        pipes.values().filter(|q| q.producer == key && q.home == block).any(|q| {
+            let mut behind = std::iter::successors(Some(item), |&op| func.next_op(op));
+            behind.any(|op| q.events.contains(&op))
+        })
+    };
+    p.consumers.iter().filter(|c| c.key.class == Class::Mma).any(|c| {
+        c.uses.iter().any(|&op| {
+            let mut outwards = std::iter::successors(Some(op), |&op| func.op_parent(op));
+            !outwards.any(|item| told(c.key, item))
+        })
+    })
 }
 
 fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>) {

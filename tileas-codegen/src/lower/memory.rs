@@ -104,7 +104,10 @@ impl Lower<'_> {
         self.open_section();
         let slot = self.stage(op, f.named_segment(op, "stage"))?;
         let (addr, off) = self.slot_addr(&buf, slot);
-        let origin = self.origin(op, &tile)?;
+        let mut origin = self.origin(op, &tile)?;
+        for c in origin.iter_mut().skip(1) {
+            *c = self.stored_at(*c);
+        }
         let form = match origin.len() {
             1 => PtxOp::TmaStore1d,
             2 => PtxOp::TmaStore2d,
@@ -115,12 +118,26 @@ impl Lower<'_> {
         };
         for (bytes, col) in self.slabs(m, &tile, elem) {
             let mut c = origin.clone();
-            c[0] = self.b.fold_add(c[0], col);
+            let first = self.b.fold_add(c[0], col);
+            c[0] = self.stored_at(first);
             let list = self.b.list(&c.as_slice());
             self.b.emit(form, &[map.into(), list, Operand::addr(addr, off + bytes as i32)]);
         }
         self.b.bulk_commit_group();
         Ok(())
+    }
+
+    /// Where a tile is stored that begins at an element. The corner of a store may lie beyond the end of a tensor but not before its
+    /// begin (CUDA programming guide, tensor memory access): what is negative goes beyond the end, where nothing is written.
+    fn stored_at(&mut self, first: Operand) -> Operand {
+        match first {
+            Operand::Imm(n) if (0..1 << 31).contains(&n) => first,
+            Operand::Imm(_) => Operand::Imm(i64::from(i32::MAX)),
+            x => {
+                let r = self.b.as_reg(RegTy::B32, x);
+                self.b.min_u32(r, i32::MAX as u32).into()
+            }
+        }
     }
 
     pub(super) fn copy(&mut self, op: Op) -> CodegenResult<()> {
