@@ -661,10 +661,10 @@ impl Gen<'_, '_> {
             3 => self.pick(onto),
             _ => None,
         };
-        if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c])) {
-            if self.chance(60) {
-                acc = Some(c);
-            }
+        if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c]))
+            && self.chance(60)
+        {
+            acc = Some(c);
         }
         let (am, an) = acc.map_or((0, 0), |c| (self.tile(c).0[0], self.tile(c).0[1]));
         let left =
