@@ -95,7 +95,6 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("max-slots", &["1", "2"]),
     ("max-constraint-iterations", &["0", "1"]),
     ("regalloc", &["plan"]),
-    ("mma-in-order", &["true"]),
 ];
 
 struct Gen<'a, 'b> {
@@ -662,10 +661,10 @@ impl Gen<'_, '_> {
             3 => self.pick(onto),
             _ => None,
         };
-        if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c])) {
-            if self.chance(60) {
-                acc = Some(c);
-            }
+        if let Some(&c) = carried.last().filter(|&&c| onto(&self.k.types[c], &self.info[c]))
+            && self.chance(60)
+        {
+            acc = Some(c);
         }
         let (am, an) = acc.map_or((0, 0), |c| (self.tile(c).0[0], self.tile(c).0[1]));
         let left =
