@@ -464,7 +464,10 @@ pub fn requests(
             continue;
         }
         let tiles = Tiles::of(p, agent);
-        let order = tiles.as_ref().and_then(|tiles| tiles.order(most)).filter(|(least, order)| *least < peak && !order.is_empty());
+        let order = tiles
+            .as_ref()
+            .and_then(|tiles| tiles.order(most))
+            .filter(|(least, order)| *least < peak && !order.is_empty());
         if let Some((tiles, (least, order))) = tiles.zip(order) {
             out.push(Constraint {
                 family: Family::RegisterPressure,
