@@ -11,7 +11,8 @@ use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ddg::schedule_function_with;
 use tileas_codegen::schedule::refine::{Extra, Family, RoundStatus, register_peak};
 use tileas_codegen::schedule::{
-    Generator, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleAnalysis, ScheduleOptions, Scheduler,
+    Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleAnalysis, ScheduleOptions,
+    Scheduler,
 };
 use tileas_codegen::{Code, Context, Settings, Stage};
 
@@ -175,41 +176,68 @@ fn depth_beyond_the_trip_count_is_limited() {
 }
 
 #[test]
-fn register_pressure_asks_for_shorter_lives_and_is_lifted_where_they_cost_more() {
+fn register_pressure_asks_for_an_order_that_holds_less() {
     // Without steps for shorter lives what is found keeps its values longer than they need.
     let (s, text) = schedule(&stream("%n"), &["spill-budget=60", "lifetime-steps=0"]);
     let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
     let request = &round.added[0];
     assert_eq!((request.family, request.asker), (Family::RegisterPressure, "registers"));
-    // 128 x 32 elements in 128 threads are 32 registers.
-    assert!(request.why.contains("registers of 60, 32 of them"), "{text}");
-    assert!(request.rule.ends_with("(latency 1, distance 1)"), "{text}");
-    assert!(round.kept || round.lifted.len() == 1);
-    assert!(s.ii == 16 && s.status.converged, "{text}");
+    // 128 x 32 elements in 128 threads are 32 registers: both loads and their product, instead of those and another load.
+    assert!(request.why.contains("holds 128 registers of 60, and no more than 96 in this order"), "{text}");
+    assert!(request.rule.ends_with("distance 1)"), "{text}");
+    // 32 registers above the budget cost more than 5 cycles.
+    assert_eq!((round.cycles, round.kept, s.ii), ((16, Some(21)), true, 21), "{text}");
+    assert!(s.status.converged, "{text}");
     let (s, text) = schedule(&stream("%n"), &["spill-budget=200"]);
     assert!(s.rounds.is_empty(), "{text}");
 }
 
-/// Registers held, counted instance by instance over many iterations.
+/// Registers held behind each op, counted instance by instance over many iterations that run by time.
 fn counted(p: &Problem, s: &RegionSchedule, agent: u32) -> u32 {
-    let (far, ii) = (40, i64::from(s.ii));
-    let mine = |n| p.extra(n).simt_agent == Some(agent);
-    let mut most = 0;
-    for at in p.nodes().filter(|&n| mine(n)) {
-        let now = i64::from(s.start[at]) + far * ii;
-        let mut held = 0;
-        for u in p.nodes().filter(|&u| mine(u)) {
-            let ends = p.edges().values().filter(|e| e.from == u && mine(e.to) && e.latency > 0);
-            let life = ends.map(|e| i64::from(s.start[e.to]) + ii * i64::from(e.distance)).max();
-            let Some(end) = life else { continue };
-            let start = i64::from(s.start[u]);
-            let alive =
-                (0..2 * far).filter(|k| start + k * ii <= now && now < end.max(start) + k * ii).count();
-            held += p.extra(u).registers * alive as u32;
+    const FAR: i64 = 60;
+    let ii = i64::from(s.ii);
+    let mine: Vec<Node> = p.nodes().filter(|&n| p.extra(n).simt_agent == Some(agent)).collect();
+    let Some(first) = mine.iter().map(|&u| i64::from(s.start[u])).min() else { return 0 };
+    let time = |u: Node, k: i64| i64::from(s.start[u]) + k * ii;
+    let mut run: Vec<(i64, Node, i64)> =
+        (0..2 * FAR).flat_map(|k| mine.iter().map(move |&u| (time(u, k), u, k))).collect();
+    run.sort_unstable_by_key(|&(t, u, _)| (t, s.start[u], u));
+    let at = |u: Node, k: i64| run.iter().position(|&(_, v, n)| (v, n) == (u, k)).unwrap_or(run.len());
+    let renames = |u: Node| p.extra(u).held == 0 && p.extra(u).registers > 0;
+    // The position and the time of the last reader of a result.
+    fn last(
+        p: &Problem,
+        u: Node,
+        k: i64,
+        mine: &[Node],
+        at: &dyn Fn(Node, i64) -> usize,
+        time: &dyn Fn(Node, i64) -> i64,
+    ) -> (usize, i64) {
+        let mut end = (at(u, k), time(u, k));
+        for e in p.edges().values().filter(|e| e.from == u && mine.contains(&e.to) && e.latency > 0) {
+            let k = k + i64::from(e.distance);
+            let renames = p.extra(e.to).held == 0 && p.extra(e.to).registers > 0;
+            end = end.max(if renames {
+                last(p, e.to, k, mine, at, time)
+            } else {
+                (at(e.to, k), time(e.to, k))
+            });
         }
-        most = most.max(held);
+        end
     }
-    most
+    let step = |t: i64| (t - first).div_euclid(ii);
+    let mut held = vec![0; run.len()];
+    for &(t, u, k) in run.iter().filter(|&&(t, ..)| step(t) < FAR + 2) {
+        let (end, then) = last(p, u, k, &mine, &at, &time);
+        let registers = match renames(u) {
+            true if step(then) == step(t) => 0,
+            true => p.extra(u).registers,
+            false => p.extra(u).held,
+        };
+        held[at(u, k)..end.max(at(u, k))].iter_mut().for_each(|h| *h += registers);
+    }
+    let steady = run.iter().zip(&held).filter(|((t, ..), _)| step(*t) == FAR);
+    steady.map(|(_, &h)| h).max().unwrap_or(0)
 }
 
 #[test]
@@ -220,18 +248,21 @@ fn the_peak_of_registers_is_what_running_the_loop_counts() {
         ((seed >> 33) % u64::from(n)) as u32
     };
     let mut high = 0;
-    for _ in 0..300 {
+    for _ in 0..200 {
         let mut p = Problem::new("random");
         let n = 2 + below(6);
         for k in 0..n {
-            let extra =
-                NodeExtra { simt_agent: Some(below(2)), registers: below(40), ..NodeExtra::default() };
+            let registers = below(40);
+            let held = if below(4) == 0 { 0 } else { registers };
+            let extra = NodeExtra { simt_agent: Some(below(2)), registers, held, ..NodeExtra::default() };
             p.add_node(&NodeDef { id: &format!("n{k}"), extra, ..NodeDef::default() });
         }
         for _ in 0..2 * n {
-            let (a, b) = (below(n), below(n));
-            let node = tileas_codegen::schedule::Node::from_u32;
-            p.add_edge(node(a), node(b), 1, below(3));
+            let (a, b) = (Node::from_u32(below(n)), Node::from_u32(below(n)));
+            // Names of names end somewhere.
+            if a < b || p.extra(b).held > 0 {
+                p.add_edge(a, b, 1, below(3));
+            }
         }
         let mut s = RegionSchedule { ii: 1 + below(9), ..RegionSchedule::default() };
         (0..n).for_each(|_| _ = s.start.push(below(40)));

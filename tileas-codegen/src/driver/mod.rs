@@ -35,7 +35,7 @@ use crate::place::{choose::without_choices, dead::without_dead, place_in, tma::r
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::ddg::Pass;
-use crate::schedule::refine::Extra;
+use crate::schedule::refine::{Extra, Family};
 use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
@@ -321,12 +321,25 @@ impl Context {
                 let func = chosen.as_ref().unwrap_or(func);
                 let before = warnings.len();
                 self.front(func, job, state, warnings)?;
-                let stuck = match self.back(func, job, state, warnings) {
+                let mut stuck = match self.back(func, job, state, warnings) {
                     Err(found) if self.may_run_serially(&found, job) => found,
                     done => return done,
                 };
-                // Nobody asked for the order in which agents take their turns: program order is always one that works.
+                // Nobody asked for the order in which agents take their turns. Perhaps it is the one that needs few registers
+                // which does not work.
                 let mut settings = job.settings.clone();
+                if settings.spill_budget.is_none() && state.schedule.as_ref().is_some_and(is_ordered) {
+                    settings.spill_budget = Some(u32::MAX);
+                    let job = &Job { settings: &settings, kernels: job.kernels.clone(), ..*job };
+                    warnings.truncate(before);
+                    self.front(func, job, state, warnings)?;
+                    stuck = match self.back(func, job, state, warnings) {
+                        Err(found) if self.may_run_serially(&found, job) => found,
+                        done => return done,
+                    };
+                    settings.spill_budget = None;
+                }
+                // Program order is always one that works.
                 settings.scheduler = SchedulerChoice::Serial;
                 let job = &Job { settings: &settings, kernels: job.kernels.clone(), ..*job };
                 warnings.truncate(before);
@@ -677,6 +690,12 @@ fn overlaps(func: &Function, agent: &str) -> bool {
         func.walk(body, &mut |op| found |= func.discardable(op).get(keys::SKEW).is_some());
     }
     found
+}
+
+/// Whether ops of some loop are in an order that registers asked for.
+fn is_ordered(analysis: &ScheduleAnalysis) -> bool {
+    let rounds = analysis.regions.iter().flat_map(|r| &r.schedule.rounds);
+    rounds.filter(|r| r.kept).flat_map(|r| &r.added).any(|a| a.family == Family::RegisterPressure)
 }
 
 /// Warnings about loops whose refinement the round limit ended.

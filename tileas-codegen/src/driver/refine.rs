@@ -24,8 +24,8 @@ use crate::schedule::refine::{self, Constraint, Extra, Family, Request, Round, R
 use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
-/// Registers of a thread that addresses and loop control take.
-const RESERVED: u32 = 40;
+/// Cycles of an iteration that a register above the budget costs: it is stored and loaded.
+const SPILLED: u64 = 4;
 
 /// What the rounds work on.
 pub(super) struct Refiner<'a> {
@@ -230,12 +230,13 @@ impl Refiner<'_> {
         requests::requests(self.func, self.plan, self.isa, analysis, assigned, out);
     }
 
-    /// Registers per thread that tiles of an agent may take.
+    /// Registers per thread that tiles of an agent may take: three quarters. The others are for addresses, loop control and
+    /// what the assembler computes ahead.
     fn budget(&self, agent: u32) -> u32 {
         let info = &self.plan.agents[Agent::from_u32(agent)];
         let cap = if info.max_regs > 0 { info.max_regs } else { self.plan.entry_reg_cap };
         let cap = self.settings.max_regs.map_or(cap, |n| cap.min(n));
-        self.settings.spill_budget.unwrap_or(cap.saturating_sub(RESERVED))
+        self.settings.spill_budget.unwrap_or((cap + 1) * 3 / 4)
     }
 
     fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {
@@ -245,9 +246,10 @@ impl Refiner<'_> {
             agents.map(|a| u64::from(over(a))).sum()
         };
         let cycles = analysis.regions.iter().map(|r| u64::from(self.cycles(r, assigned)));
+        let registers: u64 = analysis.regions.iter().map(registers).sum();
         Score {
-            cycles: cycles.sum(),
-            registers: analysis.regions.iter().map(registers).sum(),
+            cycles: cycles.sum::<u64>() + SPILLED * registers,
+            registers,
             uncovered: requests::all_uncovered(assigned),
             ring_bytes: requests::ring_bytes(assigned),
             stages: analysis.regions.iter().map(|r| u64::from(r.schedule.code_stages())).sum(),

@@ -1,7 +1,8 @@
 //! Budgets of a function's agents: checked always, kept by planned spills where they are exceeded.
 //!
 //! In: a function the verifier accepts, what its threads have at entry, the mode. Out: an [`AgentReport`] per agent that
-//! does not fit, and, in [`Mode::Plan`], the function rewritten so that it does. In the common case — everything fits —
+//! does not fit, and, in [`Mode::Plan`], the function rewritten so that it does. Where something exceeds a budget, cheap values
+//! are made where they are used first ([`sink`]). In the common case — everything fits —
 //! this costs one liveness analysis and one walk, or, for functions with few registers, a sum.
 
 use super::agents::{AgentFinder, least_budget};
@@ -10,6 +11,7 @@ use super::plan::{NoPlan, Planner};
 use super::pressure::{AgentRange, PTXAS_RESERVE, Pressure, PressureScratch};
 use super::remat::Remat;
 use super::rewrite::{SharedRoom, SpillStats, rewrite};
+use super::sink;
 use crate::error::{Code, CodegenError, Loc};
 use crate::nvvm::passes::{CleanupStats, dce};
 use crate::nvvm::{Bb, Function};
@@ -139,6 +141,16 @@ impl Allocator {
         self.current = true;
         if keeps(&mut self.pressure, func, &self.liveness, options) {
             return Vec::new();
+        }
+        let (before, was) = (func.clone(), self.pressure.function(func, &self.liveness).units);
+        if sink::run(func) {
+            self.liveness.recompute(func);
+            if self.pressure.function(func, &self.liveness).units >= was {
+                *func = before;
+                self.liveness.recompute(func);
+            } else if keeps(&mut self.pressure, func, &self.liveness, options) {
+                return Vec::new();
+            }
         }
         let agents = self.finder.find(func, options.cap);
         let local_base = func.local_bytes;

@@ -5,7 +5,7 @@
 //! reserve exceed an agent's budget, regalloc2 serves as a *spill planner*: its stores and reloads are kept, its assignment
 //! is not. [`Allocator`] does all of it; `docs/registers.md` has the figures behind [`PTXAS_RESERVE`].
 //!
-//! Parts: `liveness`, `pressure`; `agents` finds who runs what; `names`, `graph` describe an agent to regalloc2; `plan` runs
+//! Parts: `liveness`, `pressure`; `sink` makes cheap values later; `agents` finds who runs what; `names`, `graph` describe an agent to regalloc2; `plan` runs
 //! it, `content` reads its answer, `rewrite` and `remat` write it into the function.
 
 mod agents;
@@ -18,6 +18,7 @@ mod plan;
 mod pressure;
 mod remat;
 mod rewrite;
+mod sink;
 
 pub use agents::AgentFinder;
 pub use allocator::{AgentReport, Allocator, Mode, RegallocOptions};

@@ -738,6 +738,13 @@ impl<'a> Builder<'a> {
                 registers.saturating_add(if agent.is_some() { registers_of(func, v, warps) } else { 0 });
         }
 
+        // Of a node of several ops none narrows or renames.
+        let source = func.operands(op).first().map_or(0, |&v| registers_of(func, v, warps));
+        let held = match func.opcode(op) {
+            code if renames(code) || func.result(op).is_some_and(|v| self.made_anywhere(v, 0)) => 0,
+            Opcode::Ftof => registers.max(source),
+            _ => registers,
+        };
         let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
         // Of an `if` as its group: the first op inside that has one.
         let mut member = op;
@@ -752,9 +759,21 @@ impl<'a> Builder<'a> {
             leader_gid: gid(self.constraints.leader_group(member)).filter(|_| follows),
             simt_agent: agent.map(|a| a.as_u32()),
             registers,
+            held,
             ring_bytes,
             cross_cluster: false,
         }
+    }
+
+    /// Whether a value follows from what does not change in an iteration by element-wise ops alone, as masks and distances
+    /// do: the assembler makes such elements where they are used.
+    fn made_anywhere(&self, v: Value, depth: u32) -> bool {
+        const DEPTH: u32 = 8;
+        let func = self.func;
+        let Some(op) = func.defining_op(v) else { return false };
+        let plain = func.opcode(op).has(Traits::ELEMENTWISE) || renames(func.opcode(op));
+        self.memory.node_of[op].is_none()
+            || depth < DEPTH && plain && func.operands(op).iter().all(|&v| self.made_anywhere(v, depth + 1))
     }
 
     /// Resources that are used, by number; then nodes and edges.
@@ -835,6 +854,11 @@ impl<'a> Builder<'a> {
         }
         self.memory.fill = memory;
     }
+}
+
+/// Whether an op only says where the elements of its operand are.
+fn renames(code: Opcode) -> bool {
+    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::ExtractSlice | Opcode::ConvertLayout)
 }
 
 /// 32-bit registers per thread that a value takes in an agent of that many warps.

@@ -103,6 +103,10 @@ pub struct NodeExtra {
     pub simt_agent: Option<u32>,
     /// 32-bit registers per thread that the op's result takes.
     pub registers: u32,
+    /// Registers that are taken between the op and the last reader of its result. More than the result where the op narrows,
+    /// since the assembler converts where the result is used; none where it only says where elements are, or they follow from
+    /// what does not change.
+    pub held: u32,
     /// Bytes of the op's result in a ring between agents.
     pub ring_bytes: u32,
     /// The op reaches across the cluster: its latency ceiling is the higher one.
