@@ -100,7 +100,8 @@ fn damaged_placements_get_no_buffers() {
         }
     }
     let options = BufferOptions::default();
-    let made = assign_buffers(&func, &plan, &ScheduleAnalysis::default(), &*isa(), &options).expect("buffers");
+    let made =
+        assign_buffers(&func, &plan, &ScheduleAnalysis::default(), &*isa(), &options).expect("buffers");
     let refused_by_check = check(&func, &made.webs, &made.rings()).expect_err("two tiles in one place");
     assert_eq!(refused_by_check.code, Code::E0601);
 

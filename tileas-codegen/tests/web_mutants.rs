@@ -60,8 +60,7 @@ impl Judge<'_> {
             }
             let width = self.func.value_data(base).dims().and_then(|d| d.last()).copied().unwrap_or(1);
             let number = self.func.named_operand(op, "number").map_or(0, |n| self.numbers[&n]);
-            for (o, add) in
-                offsets.iter_mut().zip(self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default())
+            for (o, add) in offsets.iter_mut().zip(self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default())
             {
                 *o += add;
             }
@@ -176,7 +175,9 @@ impl Judge<'_> {
                     let params = self.func.block_params(body).to_vec();
                     let bound = |n| self.func.named_operand(op, n).and_then(|v| self.func.constant_value(v));
                     let trips = match (bound("lower"), bound("upper"), bound("step")) {
-                        (Some(a), Some(b), Some(s)) if s > 0.0 => ((b - a) / s).ceil().clamp(0.0, 16.0) as i64,
+                        (Some(a), Some(b), Some(s)) if s > 0.0 => {
+                            ((b - a) / s).ceil().clamp(0.0, 16.0) as i64
+                        }
                         _ => self.trips,
                     };
                     self.hand_on_all(&self.func.named_segment(op, "inits").to_vec(), &params[1..]);
@@ -267,7 +268,9 @@ fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut out: Vec<PathBuf> = ["examples", "filetests/filetests/execute", "filetests/filetests/storage"]
         .iter()
-        .flat_map(|d| std::fs::read_dir(root.join(d)).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())))
+        .flat_map(|d| {
+            std::fs::read_dir(root.join(d)).into_iter().flatten().filter_map(|e| Some(e.ok()?.path()))
+        })
         .filter(|p| p.extension().is_some_and(|x| x == "tileas"))
         .collect();
     out.sort();
@@ -375,7 +378,13 @@ fn no_sharing_that_changes_a_value_is_accepted() {
                 }
                 let Ok(webs) = webs::build(&damaged) else { continue };
                 dropped.kernels += 1;
-                judge(&format!("{name}: without the copy to {v}"), &damaged, &webs, &EntitySet::new(), &mut dropped);
+                judge(
+                    &format!("{name}: without the copy to {v}"),
+                    &damaged,
+                    &webs,
+                    &EntitySet::new(),
+                    &mut dropped,
+                );
             }
         }
     }

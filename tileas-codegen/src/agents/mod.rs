@@ -300,8 +300,7 @@ fn check_tensor_warps(
     let is_acc = |v: &Value| classes.class(*v) == Class::Acc;
     let reads = simt.iter().copied().find(|&op| func.operands(op).iter().any(is_acc));
     let by_operand = classes.operands.iter().find(|o| is_acc(&o.value)).map(|o| o.op);
-    let by_tie =
-        (0..classes.ties.len()).find(|&n| writes && classify::tie_needs_write(func, classes, n));
+    let by_tie = (0..classes.ties.len()).find(|&n| writes && classify::tie_needs_write(func, classes, n));
     match reads.or(by_operand).or(by_tie.map(|n| classes.ties[n].op)) {
         None => Ok(()),
         Some(op) => Err(CodegenError::new(

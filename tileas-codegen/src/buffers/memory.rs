@@ -48,24 +48,25 @@ pub fn lay_out(
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
     // The first place behind what may not be shared.
-    let place = |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, (end, limit): (u64, u64)| -> u64 {
-        let Some(sharing) = sharing else { return end.next_multiple_of(align) };
-        let first = |overlaps: &dyn Fn(Web) -> bool| {
-            let mut at = 0;
-            for p in list.iter().filter(|p| !overlaps(p.0)) {
-                if at + size <= p.1 {
-                    break;
+    let place =
+        |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, (end, limit): (u64, u64)| -> u64 {
+            let Some(sharing) = sharing else { return end.next_multiple_of(align) };
+            let first = |overlaps: &dyn Fn(Web) -> bool| {
+                let mut at = 0;
+                for p in list.iter().filter(|p| !overlaps(p.0)) {
+                    if at + size <= p.1 {
+                        break;
+                    }
+                    at = at.max(p.2.next_multiple_of(align));
                 }
-                at = at.max(p.2.next_multiple_of(align));
+                at
+            };
+            let at = first(&|w| sharing.may_share(web, w));
+            if !waits || at + size <= limit {
+                return at;
             }
-            at
+            first(&|w| sharing.may_share(web, w) || sharing.may_wait(web, w))
         };
-        let at = first(&|w| sharing.may_share(web, w));
-        if !waits || at + size <= limit {
-            return at;
-        }
-        first(&|w| sharing.may_share(web, w) || sharing.may_wait(web, w))
-    };
     let limits = &isa.machine().limits;
     let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
     let most = u64::from(smem_limit).saturating_sub(barriers + 2 * u64::from(BASE_ALIGN));

@@ -48,7 +48,8 @@ impl Sharing {
         world.func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
         let range = |u: &Vec<Use>| {
             let first = u.iter().map(|((_, item, _), _)| place[*item]).min()?;
-            let last = u.iter().map(|((_, item, _), ends)| if ends.is_empty() { u32::MAX } else { place[*item] });
+            let last =
+                u.iter().map(|((_, item, _), ends)| if ends.is_empty() { u32::MAX } else { place[*item] });
             Some((first, last.max()?))
         };
         out.items.extend(uses.iter().map(|u| u.as_ref().and_then(range)));
@@ -187,14 +188,7 @@ fn uses_of(
 }
 
 /// Where an access of a web is known to be complete.
-fn ends_of(
-    world: World<'_>,
-    pipes: &[PipeData],
-    sync: &Sync<'_>,
-    body: Block,
-    web: Web,
-    op: Op,
-) -> Vec<At> {
+fn ends_of(world: World<'_>, pipes: &[PipeData], sync: &Sync<'_>, body: Block, web: Web, op: Op) -> Vec<At> {
     let World { func, plan, .. } = world;
     let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), ancestor_in(func, op, body)) else {
         return Vec::new();

@@ -353,8 +353,12 @@ fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
         }
         let ty = e.out.scalar(Scalar::I32);
         let (lo, hi, step) = (e.const_int(0, ty), e.const_int(i64::from(d.depth), ty), e.const_int(1, ty));
-        let it = e.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
+        let mut it = e.known.iters[p].expand().ok_or_else(|| internal(format!("no iterator for {p}")))?;
         let it_ty = e.out.value_type(it);
+        if d.home == e.sh.src.entry() {
+            // Nothing advanced it: the kernel body runs once.
+            it = e.simple(Opcode::AsyncPipelineIncIter, &[it], it_ty);
+        }
         let l = e.op(Opcode::For, &[lo, hi, step, it], &[1, 1, 1, 1], &[it_ty], Loc::NONE);
         let inner = e.out.add_region(l);
         let outer = std::mem::replace(&mut e.cur, inner);
