@@ -282,6 +282,8 @@ impl Machine<'_> {
             Opcode::Addf | Opcode::Addi => x[0] + x[1],
             Opcode::Subf | Opcode::Subi => x[0] - x[1],
             Opcode::Mulf | Opcode::Muli => x[0] * x[1],
+            // Coordinates are small and not negative.
+            Opcode::Mini => x[0].min(x[1]),
             Opcode::Divi => (x[0] / x[1]).trunc(),
             Opcode::Remi => x[0] % x[1],
             Opcode::Maxf => x[0].max(x[1]),
