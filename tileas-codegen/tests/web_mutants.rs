@@ -9,7 +9,7 @@
 use cranelift_entity::{EntityRef, EntitySet};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use tileas_codegen::buffers::webs::{self, Web, Webs};
+use tileas_codegen::storage::webs::{self, Web, Webs};
 use tileas_codegen::driver::{Context, Stage};
 use tileas_codegen::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use tileas_codegen::settings::Settings;

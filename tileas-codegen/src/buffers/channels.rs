@@ -12,11 +12,11 @@
 //! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
-use super::access::{Class, Key, accesses, base_of, class_of};
-use super::carried::Carried;
+use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::carried::Carried;
 use super::needs::Needs;
 use super::sync::World;
-use super::webs::{Web, Webs, ancestor_in};
+use crate::storage::webs::{Web, Webs, ancestor_in};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
@@ -239,7 +239,7 @@ pub fn build(
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);
     let mut walks = Walks::default();
-    let carried = super::carried::find(func, plan);
+    let carried = crate::storage::carried::find(func, plan);
     for (web, data) in webs.webs.iter() {
         if let Some(op) = own_operand(func, webs, web) {
             let text = "the matrix engine reads an operand that it wrote";

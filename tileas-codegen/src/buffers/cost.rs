@@ -2,7 +2,7 @@
 //!
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
-use super::access::class_of;
+use crate::storage::access::class_of;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
@@ -163,7 +163,7 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
     if func.regions(op).is_empty() {
         match class_of(func, plan, op) {
             // A store's slot is free when it has been read; a register copy is complete when it was issued.
-            super::access::Class::Sync => {
+            crate::storage::access::Class::Sync => {
                 u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
             }
             _ => u64::from(isa.machine().real_latency(op_class(func, op), &work(func, op))),

@@ -8,7 +8,7 @@
 
 use super::channels::{Pipe, PipeData};
 use super::share::Sharing;
-use super::webs::{Web, Webs};
+use crate::storage::webs::{Web, Webs};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;

@@ -4,25 +4,21 @@
 //! turns into code. Steps: [`webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
-pub mod access;
 pub mod alias;
-pub mod carried;
 pub mod channels;
 pub mod cost;
 pub mod depth;
 pub mod memory;
 pub mod needs;
 pub mod order;
-pub mod partition;
 pub mod requests;
 pub mod share;
 pub mod sync;
-pub mod webs;
 
-pub use access::{Class, Key};
+pub use crate::storage::access::{Class, Key};
 pub use channels::{Consumer, Pipe, PipeData, Publish};
 pub use memory::MemoryMap;
-pub use webs::{Flag, Web, WebData, Webs};
+pub use crate::storage::webs::{Flag, Web, WebData, Webs};
 
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -117,7 +113,7 @@ pub fn assign_buffers(
     let mut waits: Vec<(Web, Web)> = Vec::new();
     let mut rounds = 0;
     let (webs, pipes, memory, rejects) = loop {
-        let mut webs = webs::build(func)?;
+        let mut webs = crate::storage::webs::build(func)?;
         let mut pipes = channels::build(world, &mut webs, opts.first_named_barrier, &waits)?;
         let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
         if chosen.waits.is_empty() {
@@ -145,7 +141,7 @@ pub fn assign_buffers(
 
 impl BufferAssignment {
     /// Webs that a loop carries in slots of their own for each version.
-    pub fn rings(&self) -> EntitySet<webs::Web> {
+    pub fn rings(&self) -> EntitySet<Web> {
         let mut rings = EntitySet::new();
         for p in self.pipes.values().filter(|p| p.payload && p.distance > 0) {
             rings.extend(p.webs.iter().copied());

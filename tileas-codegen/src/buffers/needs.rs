@@ -4,8 +4,8 @@
 //! stands in the block of its source, whose regions the agent then keeps. What is computed from it is cloned like any
 //! uniform value. Errors: E0605 where a register tile of another agent is needed. Cost: linear in the ops.
 
-use super::access::{is_name, is_stored};
-use super::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
+use crate::storage::access::{is_name, is_stored};
+use crate::storage::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};

@@ -17,11 +17,11 @@
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
 
-use super::access::{Class, Key, class_of};
+use crate::storage::access::{Class, Key, class_of};
 use super::alias::Touched;
 use super::channels::{Consumer, Ops, PipeData, Publish};
 use super::sync::{Point, Sync, World};
-use super::webs::ancestor_in;
+use crate::storage::webs::ancestor_in;
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};

@@ -9,10 +9,10 @@
 //! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
 //! Cost: items × agents points; a query follows what a point orders, with a work list.
 
-use super::access::{Class, Key};
+use crate::storage::access::{Class, Key};
 use super::channels::{Consumer, PipeData};
 use super::needs::{Needs, is_item};
-use super::webs::ancestor_in;
+use crate::storage::webs::ancestor_in;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};

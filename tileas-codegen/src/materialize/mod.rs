@@ -29,7 +29,7 @@ pub mod verify;
 pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
-use crate::buffers::access::{Class, is_stored};
+use crate::storage::access::{Class, is_stored};
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;

@@ -13,7 +13,7 @@
 use super::PlaceOptions;
 use super::classify::{self, Class, Classes, DisjointSets};
 use super::operands::MatrixLayouts;
-use crate::buffers::webs::region_yields;
+use crate::storage::webs::region_yields;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};

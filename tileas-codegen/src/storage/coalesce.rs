@@ -10,7 +10,7 @@
 //! - What registers read of a tile *after* the op that overwrites it is read before that op (`Placer::read_place`), so
 //!   it does not keep the tile alive. Inside the overwriting loop, or around the back edge of a loop, it does.
 //! - A fresh product that a loop hands to its next iteration, while registers still read the one before, is a ring of
-//!   two slots (`buffers::carried`): both versions are alive in one set, but not in one slot.
+//!   two slots (`storage::carried`): both versions are alive in one set, but not in one slot.
 //!
 //! Guarantees: the result depends on the function alone. Cost: ties × pairs of values in the sets they would join; a tie
 //! of values that are used once costs two look-ups.
@@ -345,7 +345,7 @@ impl<'a> Coalescer<'a> {
     }
 
     /// The argument to which a yield hands a fresh product while registers may still read the product before: the versions
-    /// have slots of their own, as `buffers::carried` will find.
+    /// have slots of their own, as `storage::carried` will find.
     fn ring(&self, tie: &Tie) -> Option<Value> {
         let func = self.func;
         if func.opcode(tie.op) != Opcode::Yield {

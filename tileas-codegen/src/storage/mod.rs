@@ -2,7 +2,11 @@
 //!
 //! Values that loops, conditionals and multiplies tie together want one place, so that nothing moves; values that are
 //! alive at once need two. [`coalesce`] decides before tiles are placed, which is where a copy can still be made;
-//! [`check`] proves afterwards, of the placed function, that every read finds what program order says it finds.
+//! [`webs`] are the sets that came of it, [`access`] is what ops do to them. [`check`] proves afterwards, of the placed function, that every read finds what program order says it finds.
 
+pub mod access;
+pub mod carried;
 pub mod check;
 pub mod coalesce;
+pub mod partition;
+pub mod webs;

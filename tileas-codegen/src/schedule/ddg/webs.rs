@@ -9,8 +9,8 @@
 //! Cost: linear but for union-find and the depth of nesting.
 
 use crate::agents::AgentPlan;
-use crate::buffers::carried;
-use crate::buffers::partition::Partition;
+use crate::storage::carried;
+use crate::storage::partition::Partition;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
 use crate::place::classify::is_leaf;
 use crate::schedule::Node;
