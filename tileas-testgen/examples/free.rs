@@ -75,12 +75,20 @@ fn of(k: &Kernel, limit: u64) -> Verdict {
     timed(k.text(), options, k.case(), limit)
 }
 
+/// What showed one symptom.
+#[derive(Default)]
+struct Seen {
+    times: u64,
+    seeds: Vec<u64>,
+    /// Reduced: seed, kernel, what was said.
+    kernels: Vec<(u64, Kernel, String)>,
+}
+
 #[derive(Default)]
 struct Tally {
     right: u64,
     refused: BTreeMap<String, Vec<u64>>,
-    /// Symptom: how often, seeds, reduced kernels.
-    wrong: BTreeMap<String, (u64, Vec<u64>, Vec<(u64, Kernel, String)>)>,
+    wrong: BTreeMap<String, Seen>,
     features: BTreeMap<&'static str, [u64; 2]>,
 }
 
@@ -109,7 +117,7 @@ fn main() {
                     }
                     one(seed, &args, &tally);
                     let t = tally.lock().expect("no thread fails");
-                    let wrong: u64 = t.wrong.values().map(|w| w.0).sum();
+                    let wrong: u64 = t.wrong.values().map(|w| w.times).sum();
                     bar.set_message(format!("{} wrong, {} symptoms", wrong, t.wrong.len()));
                     bar.inc(1);
                 }
@@ -147,11 +155,11 @@ fn one(seed: u64, args: &Args, tally: &Mutex<Tally>) {
             }
             Verdict::Wrong(s) => {
                 let w = t.wrong.entry(s.key.clone()).or_default();
-                w.0 += 1;
-                w.1.push(seed);
+                w.times += 1;
+                w.seeds.push(seed);
                 // Wrong results have many causes that look the same.
                 let each = if s.key.contains("wrong result") { 8 * args.each } else { args.each };
-                if w.0 > each as u64 {
+                if w.times > each as u64 {
                     return;
                 }
                 s
@@ -166,9 +174,9 @@ fn one(seed: u64, args: &Args, tally: &Mutex<Tally>) {
     };
     let mut t = tally.lock().expect("no thread fails");
     if let Some(w) = t.wrong.get_mut(&symptom.key)
-        && w.2.iter().all(|(_, k, _)| skeleton(&k.body) != skeleton(&small.body))
+        && w.kernels.iter().all(|(_, k, _)| skeleton(&k.body) != skeleton(&small.body))
     {
-        w.2.push((seed, small, detail));
+        w.kernels.push((seed, small, detail));
     }
     write(&args.out, &t);
 }
@@ -196,7 +204,7 @@ fn skeleton(b: &Block) -> String {
 
 /// Writes a file for each reduced kernel.
 fn write(out: &std::path::Path, t: &Tally) {
-    for (key, (_, _, kernels)) in &t.wrong {
+    for (key, Seen { kernels, .. }) in &t.wrong {
         for (seed, k, detail) in kernels {
             let word: String =
                 key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(48).collect();
@@ -216,18 +224,18 @@ fn write(out: &std::path::Path, t: &Tally) {
 fn report(t: &Tally) -> String {
     let mut out = String::new();
     let (refused, wrong): (u64, u64) =
-        (t.refused.values().map(|r| r.len() as u64).sum(), t.wrong.values().map(|w| w.0).sum());
+        (t.refused.values().map(|r| r.len() as u64).sum(), t.wrong.values().map(|w| w.times).sum());
     let _ = writeln!(out, "{} right, {refused} refused, {wrong} wrong", t.right);
     let few = |list: &[u64]| list.iter().take(8).map(ToString::to_string).collect::<Vec<_>>().join(" ");
     for (code, seeds) in &t.refused {
         let _ = writeln!(out, "{:5}  refused {code}  (seeds {})", seeds.len(), few(seeds));
     }
     let mut list: Vec<_> = t.wrong.iter().collect();
-    list.sort_by_key(|w| std::cmp::Reverse(w.1.0));
-    for (key, (n, seeds, _)) in list {
-        let _ = writeln!(out, "{n:5}  {key}  (seeds {})", few(seeds));
+    list.sort_by_key(|w| std::cmp::Reverse(w.1.times));
+    for (key, Seen { times, seeds, .. }) in list {
+        let _ = writeln!(out, "{times:5}  {key}  (seeds {})", few(seeds));
     }
-    let mut seeds: Vec<u64> = t.wrong.values().flat_map(|w| &w.1).copied().collect();
+    let mut seeds: Vec<u64> = t.wrong.values().flat_map(|w| &w.seeds).copied().collect();
     seeds.sort_unstable();
     let _ = writeln!(out, "wrong seeds: {seeds:?}");
     let _ = writeln!(out, "kernels with a feature, and those not refused:");

@@ -171,6 +171,9 @@ fn symptom(e: &anyhow::Error) -> String {
     }
     // What is wrong, without where.
     let said = bare(last);
+    if said.starts_with("Deadlock") {
+        return format!("{who}: deadlock");
+    }
     let said = said.split(" (CTA").next().unwrap_or("").split(" in `").next().unwrap_or("");
     let said = said.split_once("line #: ").map_or(said, |s| s.1);
     let said = said.split_once("]: ").or(said.split_once("x#: ")).map_or(said, |s| s.1);
