@@ -9,11 +9,11 @@
 use cranelift_entity::{EntityRef, EntitySet};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use tileas_codegen::storage::webs::{self, Web, Webs};
 use tileas_codegen::driver::{Context, Stage};
 use tileas_codegen::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use tileas_codegen::settings::Settings;
 use tileas_codegen::storage::check::check;
+use tileas_codegen::storage::webs::{self, Web, Webs};
 
 /// Content that nothing was written to yet.
 const NOTHING: u64 = 0;

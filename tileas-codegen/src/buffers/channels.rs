@@ -12,15 +12,15 @@
 //! what a schedule reorders is the post-verifier's business. Errors: E0606, E0607, E0609.
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
-use crate::storage::access::{Class, Key, accesses, base_of, class_of};
-use crate::storage::carried::Carried;
 use super::needs::Needs;
 use super::sync::World;
-use crate::storage::webs::{Web, Webs, ancestor_in};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
 use crate::place::roll::is_slice_loop;
+use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::carried::Carried;
+use crate::storage::webs::{Web, Webs, ancestor_in};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::{SmallVec, smallvec};
 

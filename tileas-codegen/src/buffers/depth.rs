@@ -7,20 +7,20 @@
 //! Unit: cycles of the schedule's model for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
-use crate::storage::access::{Class, Key};
 use super::channels::{Consumer, Pipe, PipeData};
 use super::cost;
 use super::memory::{self, MemoryMap};
 use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
 use super::sync::World;
-use crate::storage::webs::{Web, Webs};
 use super::{BufferOptions, Reject};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::handoff::{LoopSchedule, OpEdge, ScheduleAnalysis};
+use crate::storage::access::{Class, Key};
+use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 use std::cell::OnceCell;

@@ -8,10 +8,10 @@
 
 use super::channels::{Pipe, PipeData};
 use super::share::Sharing;
-use crate::storage::webs::{Web, Webs};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
+use crate::storage::webs::{Web, Webs};
 use cranelift_entity::PrimaryMap;
 
 /// Bytes of one barrier.

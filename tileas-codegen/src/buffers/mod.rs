@@ -16,9 +16,9 @@ pub mod share;
 pub mod sync;
 
 pub use crate::storage::access::{Class, Key};
+pub use crate::storage::webs::{Flag, Web, WebData, Webs};
 pub use channels::{Consumer, Pipe, PipeData, Publish};
 pub use memory::MemoryMap;
-pub use crate::storage::webs::{Flag, Web, WebData, Webs};
 
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};

@@ -4,12 +4,12 @@
 //! stands in the block of its source, whose regions the agent then keeps. What is computed from it is cloned like any
 //! uniform value. Errors: E0605 where a register tile of another agent is needed. Cost: linear in the ops.
 
-use crate::storage::access::{is_name, is_stored};
-use crate::storage::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use crate::place::classify::is_scalar_source;
+use crate::storage::access::{is_name, is_stored};
+use crate::storage::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 /// Values, flags and ops one agent needs.

@@ -17,14 +17,14 @@
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
 
-use crate::storage::access::{Class, Key, class_of};
 use super::alias::Touched;
 use super::channels::{Consumer, Ops, PipeData, Publish};
 use super::sync::{Point, Sync, World};
-use crate::storage::webs::ancestor_in;
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
+use crate::storage::access::{Class, Key, class_of};
+use crate::storage::webs::ancestor_in;
 use smallvec::{SmallVec, smallvec};
 
 /// One access to a view, as an item of the block under study sees it.

@@ -7,13 +7,13 @@
 //! of one loop do not share there.
 //! Cost: one graph search per access, webs² comparisons.
 
-use crate::storage::access::{Class, Key, accesses, base_of, class_of};
 use super::channels::{Pipe, PipeData, Publish};
 use super::order::add;
 use super::sync::{Point, Sync, World};
-use crate::storage::webs::{Web, Webs, ancestor_in};
 use crate::agents::Agent;
 use crate::ir::{Block, Op, Space};
+use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::webs::{Web, Webs, ancestor_in};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 

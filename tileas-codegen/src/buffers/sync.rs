@@ -9,14 +9,14 @@
 //! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
 //! Cost: items × agents points; a query follows what a point orders, with a work list.
 
-use crate::storage::access::{Class, Key};
 use super::channels::{Consumer, PipeData};
 use super::needs::{Needs, is_item};
-use crate::storage::webs::ancestor_in;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use crate::storage::access::{Class, Key};
+use crate::storage::webs::ancestor_in;
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

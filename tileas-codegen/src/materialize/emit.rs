@@ -8,14 +8,14 @@
 use super::MaterializeOptions;
 use super::plan::{BlockPlan, Plans, Scope, Step, block_plan};
 use crate::agents::{Agent, AgentPlan};
-use crate::storage::access::{Class, accesses, base_of, is_name, is_stored, numbered_slice, slice_base};
 use crate::buffers::needs::{Needs, canonical, for_each_use};
-use crate::storage::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
 use crate::place::roll::is_slice_loop;
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
+use crate::storage::access::{Class, accesses, base_of, is_name, is_stored, numbered_slice, slice_base};
+use crate::storage::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use rustc_hash::FxHashMap;

@@ -29,7 +29,6 @@ pub mod verify;
 pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
-use crate::storage::access::{Class, is_stored};
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -37,6 +36,7 @@ use crate::ir::{
     AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
 };
 use crate::schedule::handoff::ScheduleAnalysis;
+use crate::storage::access::{Class, is_stored};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use emit::{Emit, Known, Shared, internal};

@@ -9,13 +9,13 @@
 //! stand in different local stages. Cost: items × pipes of the agent in the block.
 
 use crate::agents::{Agent, AgentPlan};
-use crate::storage::access::{Class, class_of};
 use crate::buffers::channels::Carry;
 use crate::buffers::needs::{Needs, for_each_use, is_item};
-use crate::storage::webs::{for_args, region_yields};
 use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::schedule::handoff::LoopSchedule;
+use crate::storage::access::{Class, class_of};
+use crate::storage::webs::{for_args, region_yields};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 

@@ -9,12 +9,12 @@
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step};
 use crate::buffers::Pipe;
-use crate::storage::access::numbered_slice;
 use crate::buffers::needs::for_each_use;
-use crate::storage::webs::{for_args, region_yields};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
+use crate::storage::access::numbered_slice;
+use crate::storage::webs::{for_args, region_yields};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 

@@ -10,9 +10,9 @@
 //! materialised function. Errors: E0601, naming the value read and the value found. Cost: accesses × values of a web, a
 //! few times for nested loops.
 
-use crate::storage::webs::{Web, Webs};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
+use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 

@@ -9,11 +9,11 @@
 //! Cost: linear but for union-find and the depth of nesting.
 
 use crate::agents::AgentPlan;
-use crate::storage::carried;
-use crate::storage::partition::Partition;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
 use crate::place::classify::is_leaf;
 use crate::schedule::Node;
+use crate::storage::carried;
+use crate::storage::partition::Partition;
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
