@@ -109,7 +109,7 @@ impl Row {
         }
         match self.op.as_str() {
             "select" => {
-                line("m", "cmpi", format!("%x0, 7 <{{predicate = lt}}>"), "i1");
+                line("m", "cmpi", "%x0, 7 <{predicate = lt}>".to_owned(), "i1");
                 line("r", "select", format!("%m, {}, {}", names[0], names[1]), self.to);
             }
             op => line("r", op, format!("{}{}", names.join(", "), self.attrs), self.to),

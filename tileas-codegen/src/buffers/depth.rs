@@ -391,9 +391,11 @@ pub(super) fn freeing_edges(
 fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) -> bool {
     let told = |key: Key, item: Op| {
         let Some(block) = func.op_block(item) else { return true };
-        pipes.values().filter(|q| q.producer == key && q.home == block).any(|q| {
+        pipes.values().filter(|q| q.producer == key).any(|q| {
+            let first = q.carry.as_ref().filter(|c| c.parent == block).map_or(&[][..], |c| &c.inits);
+            let events = if q.home == block { &q.events[..] } else { first };
             let mut behind = std::iter::successors(Some(item), |&op| func.next_op(op));
-            behind.any(|op| q.events.contains(&op))
+            !events.is_empty() && behind.any(|op| events.contains(&op))
         })
     };
     p.consumers.iter().filter(|c| c.key.class == Class::Mma).any(|c| {

@@ -166,9 +166,12 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
 }
 
+/// The dimension and the bit of the coordinate there that a bit of the thread number stands for; none: it tells replicas apart.
+type Holder = Option<(usize, u32)>;
+
 /// By bit of the thread number: the dimension and the bit of the element's coordinate in the view that it stands for (none: it
 /// tells replicas apart). Tiles are placed at multiples of their extents, which are powers of two.
-fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Option<(usize, u32)>; 10]>> {
+fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Holder; 10]>> {
     let data = func.value_data(v);
     let dims = data.dims()?;
     let map = LinearLayout::of_register(data.layout()?, dims, warps)?;
