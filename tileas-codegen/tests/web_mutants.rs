@@ -180,20 +180,20 @@ impl Judge<'_> {
                         }
                         _ => self.trips,
                     };
-                    self.hand_on_all(&self.func.named_segment(op, "inits").to_vec(), &params[1..]);
+                    self.hand_on_all(self.func.named_segment(op, "inits"), &params[1..]);
                     for i in 0..trips {
                         self.numbers.insert(params[0], i);
                         self.block(body);
                         self.hand_on_all(&self.yields(body), &params[1..]);
                     }
-                    self.hand_on_all(&params[1..], &self.func.results(op).to_vec());
+                    self.hand_on_all(&params[1..], self.func.results(op));
                 }
                 Opcode::If => {
                     let n = (self.arms >> (self.branches % 16) & 1) as usize;
                     self.branches += 1;
                     if let Some(block) = self.func.op_block_at(op, n) {
                         self.block(block);
-                        self.hand_on_all(&self.yields(block), &self.func.results(op).to_vec());
+                        self.hand_on_all(&self.yields(block), self.func.results(op));
                     }
                 }
                 Opcode::Copy => {

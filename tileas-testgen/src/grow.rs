@@ -4,7 +4,7 @@
 //! scalars and tiles of all kinds, whatever made them: loads, products, loops, branches. Tile extents come from a few
 //! numbers drawn for the kernel, so that tiles fit each other.
 //!
-//! Guarantees: the same data gives the same kernel. Trips of nested loops multiply to at most [`TRIPS`]. CTAs do not
+//! Guarantees: the same data gives the same kernel. Trips of nested loops multiply to at most `TRIPS`. CTAs do not
 //! conflict: with several, whatever touches a written view lies in the rows of its CTA. Numbers are bounded: each
 //! value has a bound of its magnitude and a least bit, so that sums of products are exact in any order, and comparisons
 //! and conversions give one answer, unless [`Kernel::exact`] is false; then nothing is compared that is not.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-/// A value: its number in [`Kernel::types`].
+/// A value: its number in `Kernel::types`.
 pub type Id = usize;
 
 /// An element type.

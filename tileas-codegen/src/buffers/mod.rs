@@ -1,7 +1,7 @@
 //! Buffers: storage webs, channels and their bundles, depths, memory layout.
 //!
 //! In: the placed function, the agent plan and the schedules. Out: a [`BufferAssignment`], which [`crate::materialize`]
-//! turns into code. Steps: [`webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
+//! turns into code. Steps: [`crate::storage::webs`], [`needs`] → [`channels`] → [`depth`] → [`memory`]. Nothing here searches for starts.
 //! [`BufferAssignment::dump`] prints everything with its reasons.
 
 pub mod alias;

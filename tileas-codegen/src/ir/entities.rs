@@ -1,7 +1,7 @@
 //! Entity types of the tile IR.
 //!
 //! An entity is a number. Above the bits that count, those that a caller's function hands out say which one it was, so that
-//! the verifier finds an entity of another function; see [`Maker`]. Nothing else looks at them: equality, order, hash
+//! the verifier finds an entity of another function; see `Maker`. Nothing else looks at them: equality, order, hash
 //! and text are those of the number.
 
 use cranelift_entity::EntityRef;
