@@ -152,6 +152,8 @@ mod with_solver {
         let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
         let mut builder = Settings::builder();
         builder.set("scheduler", "optimal").expect("an option");
+        // The worked example says nothing of registers.
+        builder.set("spill-budget", "65535").expect("an option");
         let settings = builder.finish();
         let mut seen = Vec::new();
         for path in paths {

@@ -45,7 +45,13 @@ type Cells = BTreeMap<u64, i64>;
 
 /// An atomic op; gives the old value.
 fn atomic(f: &Function, op: Op, cells: &mut Cells, value: Val, key: u64) -> Val {
-    let Val::Int(v) = value else { panic!("an integer") };
+    if let Val::Tile(v) = value {
+        // A float: what is added up stands for the sum.
+        let cell = cells.entry(key).or_insert_with(|| scalar_at(key));
+        let old = std::mem::replace(cell, cell.wrapping_add(v as i64));
+        return Val::Tile(h(&[11, old as u64]));
+    }
+    let Val::Int(v) = value else { panic!("a number") };
     let cell = cells.entry(key).or_insert_with(|| scalar_at(key));
     let old = *cell;
     *cell = match f.attr_name(op, keys::MODE).expect("a mode") {

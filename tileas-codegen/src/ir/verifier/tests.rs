@@ -794,13 +794,14 @@ fn errors_stand_at_their_op() {
     assert!(verify_function(&func).iter().all(|e| e.location == Loc::new(7, 9)));
 }
 
-/// Every declared code of the family is exercised by a test above.
+/// Every declared code of the family is exercised by a test above; E0228, entities of other functions, by
+/// `tests/builder_calls.rs`.
 #[test]
 fn no_code_without_a_test() {
     let text = include_str!("tests.rs");
     for (code, _) in Code::all() {
         let c = code.as_str();
-        if c.starts_with("E02") {
+        if c.starts_with("E02") && *code != Code::E0228 {
             assert!(text.contains(&format!("\"{c}\"")) || text.contains(&format!("Code::{c}")), "{c}");
         }
     }

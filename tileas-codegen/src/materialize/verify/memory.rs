@@ -9,7 +9,7 @@
 use super::linear::Lin;
 use super::model::{Model, What};
 use crate::error::Code;
-use crate::ir::{AttrData, Function, Op, Opcode, Space, Sym, Value, ValueDef, keys};
+use crate::ir::{AttrData, Function, Layout, Op, Opcode, Space, Sym, Value, ValueDef, keys};
 use crate::isa::TargetIsa;
 use smallvec::SmallVec;
 
@@ -86,7 +86,10 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)
         if from < 0 || to > room {
             bad(op, format!("the buffer takes {unit} {from} to {to}, the kernel asks for {room}"));
         }
-        let align = data.layout().and_then(|l| l.swizzle()).map_or(1, |s| i64::from(s.alignment()));
+        let align = match data.layout() {
+            Some(Layout::SmemRow) => data.elem().map_or(1, |e| i64::from(e.bytes())),
+            layout => layout.and_then(|l| l.swizzle()).map_or(1, |s| i64::from(s.alignment())),
+        };
         if !tensor && from % align != 0 {
             bad(op, format!("the buffer's layout needs an `offset` that is a multiple of {align}"));
         }

@@ -185,7 +185,23 @@ fn drains(m: &mut Model<'_>) {
     let func = m.func;
     let mut acquired = vec![0i64; m.pipes.len()];
     let mut advanced = vec![0i64; m.pipes.len()];
+    // Of pipes that go round once per kernel: acquires and advances in the body of the producer, and acquires elsewhere.
+    let mut once = vec![(0, 0, 0); m.pipes.len()];
     for op in func.ops() {
+        let body =
+            func.op_parent(op).is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+        let acquires = func.opcode(op) == Opcode::AsyncPipelineProducerAcquire && !func.has_attr(op, keys::DRAIN);
+        let advances = func.opcode(op) == Opcode::AsyncPipelineIncIter && body;
+        if (acquires || advances)
+            && let Some((p, None)) = func.operands(op).first().and_then(|&v| m.trace(v, 64))
+        {
+            let count = match (acquires, body) {
+                (true, true) => &mut once[p].0,
+                (true, false) => &mut once[p].2,
+                _ => &mut once[p].1,
+            };
+            *count += 1;
+        }
         let drain = match func.opcode(op) {
             Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
             Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
@@ -215,6 +231,10 @@ fn drains(m: &mut Model<'_>) {
             let text = format!(
                 "{got} slots are acquired at the end and the iterator advances {steps} times, all {depth} slots are needed"
             );
+            m.error(Code::E0703, op, text);
+        }
+        if engine && once[p].2 == 0 && once[p].0 != once[p].1 {
+            let text = format!("{} slots are used and the iterator advances {} times before all are acquired", once[p].0, once[p].1);
             m.error(Code::E0703, op, text);
         }
     }
