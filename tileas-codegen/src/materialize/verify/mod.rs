@@ -188,9 +188,9 @@ fn drains(m: &mut Model<'_>) {
     // Of pipes that go round once per kernel: acquires and advances in the body of the producer, and acquires elsewhere.
     let mut once = vec![(0, 0, 0); m.pipes.len()];
     for op in func.ops() {
-        let body =
-            func.op_parent(op).is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
-        let acquires = func.opcode(op) == Opcode::AsyncPipelineProducerAcquire && !func.has_attr(op, keys::DRAIN);
+        let body = func.op_parent(op).is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+        let acquires =
+            func.opcode(op) == Opcode::AsyncPipelineProducerAcquire && !func.has_attr(op, keys::DRAIN);
         let advances = func.opcode(op) == Opcode::AsyncPipelineIncIter && body;
         if (acquires || advances)
             && let Some((p, None)) = func.operands(op).first().and_then(|&v| m.trace(v, 64))
@@ -234,7 +234,10 @@ fn drains(m: &mut Model<'_>) {
             m.error(Code::E0703, op, text);
         }
         if engine && once[p].2 == 0 && once[p].0 != once[p].1 {
-            let text = format!("{} slots are used and the iterator advances {} times before all are acquired", once[p].0, once[p].1);
+            let text = format!(
+                "{} slots are used and the iterator advances {} times before all are acquired",
+                once[p].0, once[p].1
+            );
             m.error(Code::E0703, op, text);
         }
     }
