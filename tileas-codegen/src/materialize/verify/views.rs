@@ -123,10 +123,42 @@ fn range(func: &Function, canon: &mut Canon, op: Op) -> SmallVec<[Option<(Form, 
     coords
         .map(|(d, &c)| {
             let extent = extent(func, op, d);
-            let origin = Form::default().plus(&canon.form(func, c, local)?, extent);
-            Some((origin, extent))
+            let first = unbounded(func, canon, c, extent, local, 16)?;
+            Some((Form::default().plus(&first, extent), extent))
         })
         .collect()
+}
+
+/// A coordinate without bounds that keep the first element, `factor` times as much, from wrapping around: where such a bound
+/// holds it back, the tile is out of bounds, and there is no access.
+fn unbounded(
+    func: &Function,
+    canon: &mut Canon,
+    v: Value,
+    factor: i64,
+    local: i64,
+    fuel: u32,
+) -> Option<Form> {
+    let plain = |canon: &mut Canon| canon.form(func, v, local);
+    let (Some(op), Some(fuel)) = (func.defining_op(v), fuel.checked_sub(1)) else { return plain(canon) };
+    let &[a, b] = func.operands(op) else { return plain(canon) };
+    let constant = func.constant_value(b).map(|c| c as i64);
+    match (func.opcode(op), constant) {
+        (Opcode::Mini, Some(most))
+            if func.has_attr(op, keys::UNSIGNED) && most.saturating_mul(factor) >= 1 << 31 =>
+        {
+            unbounded(func, canon, a, factor, local, fuel)
+        }
+        (Opcode::Muli, Some(c)) if c > 0 => {
+            let inner = unbounded(func, canon, a, factor.saturating_mul(c), local, fuel)?;
+            Some(Form::default().plus(&inner, c))
+        }
+        (Opcode::Addi, _) => {
+            let left = unbounded(func, canon, a, factor, local, fuel)?;
+            Some(left.plus(&unbounded(func, canon, b, factor, local, fuel)?, 1))
+        }
+        _ => plain(canon),
+    }
 }
 
 /// The coordinates in its tile of the first element that each thread holds; `None` where these do not tell which
