@@ -1,14 +1,15 @@
 //! Who reads the scalars that come from memory.
 //!
 //! In: a function in value form and the agent of every op that has one. Out: an agent for each scalar source (see
-//! [`is_scalar_source`]). A source that one agent needs belongs to it. One that several need, and one whose reading
-//! changes memory, belongs to an agent of one lane, which reads it once and sends it: the load agent if it needs the
-//! scalar (it runs ahead of all others), else another that does, else the load agent, made for the purpose.
+//! [`is_scalar_source`]). A source that one agent needs belongs to it. One that several need, one whose reading
+//! changes memory, and one that other CTAs may write meanwhile (a load that is not weak: two threads may find different
+//! values) belongs to an agent of one lane, which reads it once and sends it: the load agent if it needs the scalar (it
+//! runs ahead of all others), else another that does, else the load agent, made for the purpose.
 //! "Needs" is a backward slice over scalars, bounds and conditions; it is a heuristic here (who really receives what
 //! is decided on the placed function). Cost: agents × ops reached.
 
 use super::AgentKind;
-use crate::ir::{Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Function, Op, Opcode, Value, ValueDef, keys};
 use crate::place::classify::is_scalar_source;
 use cranelift_entity::EntitySet;
 
@@ -38,10 +39,11 @@ pub fn owners(
     let choose = |op: Op| -> Party {
         let mut wanted: Vec<Party> = needs.iter().filter(|n| n.1.contains(op)).map(|n| n.0).collect();
         wanted.sort_unstable();
-        let pure = func.opcode(op) != Opcode::AtomicRmw;
+        let weak = func.opcode(op) != Opcode::AtomicRmw
+            && matches!(func.attr_name(op, keys::MEM_SEMANTIC), None | Some("weak"));
         match wanted.as_slice() {
-            [only] if pure => *only,
-            [] if pure && simt_count > 0 => (AgentKind::Simt, 0),
+            [only] if weak => *only,
+            [] if weak && simt_count > 0 => (AgentKind::Simt, 0),
             all => all.iter().copied().find(|p| one_lane(p.0)).unwrap_or((AgentKind::Load, 0)),
         }
     };

@@ -406,15 +406,20 @@ fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) 
     })
 }
 
+/// Whether no slot of a pipe is used a second time.
+pub fn used_once(func: &Function, p: &PipeData) -> bool {
+    // What comes before the loop uses a slot as well.
+    let before = p.carry.as_ref().map_or(Some(0), |c| cost::executions(func, c.parent));
+    let uses = cost::executions(func, p.home).zip(before).map(|(a, b)| a.saturating_add(b));
+    uses.is_some_and(|n| n <= u64::from(p.depth))
+}
+
 fn apply(func: &Function, rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>) {
     for r in rings {
         for &id in &r.pipes {
             let p = &mut pipes[id];
             p.depth = r.depth;
-            // What comes before the loop uses a slot as well.
-            let before = p.carry.as_ref().map_or(Some(0), |c| cost::executions(func, c.parent));
-            let uses = cost::executions(func, p.home).zip(before).map(|(a, b)| a.saturating_add(b));
-            p.has_empty = uses.is_none_or(|n| n > u64::from(r.depth));
+            p.has_empty = !used_once(func, p);
             for &w in &p.webs {
                 webs.webs[w].slots = r.depth;
             }

@@ -362,13 +362,14 @@ impl Context {
     }
 
     /// Whether what was found is that agents wait for each other, or overtake each other, under a schedule that was not asked
-    /// for. Constraints do not forbid the serial one: with one stage groups share it, no depth is exceeded, and
+    /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one stage groups share it, no depth is exceeded, and
     /// nothing overlaps itself.
     fn may_run_serially(&self, found: &[CodegenError], job: &Job<'_>) -> bool {
         let schedules = job.front.contains(&Step::Schedule);
         let asked = job.settings.scheduler == SchedulerChoice::Serial;
         let free = !asked && !job.settings.require_pipelining;
-        let order = |e: &CodegenError| matches!(e.code, Code::E0702 | Code::E0706 | Code::E0711);
+        let codes = [Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
+        let order = |e: &CodegenError| codes.contains(&e.code);
         schedules && free && !found.is_empty() && found.iter().all(order)
     }
 

@@ -263,7 +263,11 @@ pub fn block_plan(
             }
             for c in &readers[e.from..e.to] {
                 match c.first {
-                    _ if !p.scalar => locals.extend(p.consumers[c.number].uses.iter().map(|&op| local(op))),
+                    // Where it waits there need not be a use: an access to the view that a load reads waits for it too.
+                    first if !p.scalar => {
+                        let uses = p.consumers[c.number].uses.iter().copied();
+                        locals.extend(uses.chain(first).map(local));
+                    }
                     Some(first) => locals.push(local(first)),
                     None => locals.push(c.late),
                 }

@@ -96,8 +96,8 @@ pub(super) struct Skewed<'a> {
     vars: Vec<VarData>,
     yields: &'a [Value],
     body_args: &'a [Value],
-    /// Local stage in which each carried argument is computed.
-    arg_local: Vec<Option<u32>>,
+    /// Local stage and group in which the next value of each carried argument is computed or handed on.
+    arg_home: Vec<Option<(u32, usize)>>,
     lo: Value,
     stride: Value,
     /// Number of iterations, at least 0.
@@ -255,7 +255,7 @@ impl<'a> Skewed<'a> {
             vars: Vec::new(),
             yields: region_yields(src, op, 0),
             body_args: for_args(src, op),
-            arg_local: Vec::new(),
+            arg_home: Vec::new(),
             lo,
             stride,
             trips,
@@ -354,14 +354,16 @@ impl<'a> Skewed<'a> {
                 }
             }
         }
-        self.arg_local = vec![None; self.body_args.len()];
+        self.arg_home = vec![None; self.body_args.len()];
+        // Arguments whose next value no item makes: it is known anywhere, such as a constant or the index, or is another
+        // argument.
+        let mut handed: SmallVec<[usize; 4]> = SmallVec::new();
         for i in e.carried_args(self.op) {
             let init = e.get(inits[i])?;
             match defs.iter().find(|d| d.0 == self.yields[i]) {
-                Some(d) => self.arg_local[i] = Some(d.1),
+                Some(d) => self.arg_home[i] = Some((d.1, d.2)),
                 None if self.yields[i] == self.body_args[i] => {}
-                // What is known anywhere, such as a constant or the index, or another argument.
-                None => self.arg_local[i] = Some(0),
+                None => handed.push(i),
             }
             self.need(Var::Arg(i), 1, e.out.value_type(init), init);
         }
@@ -369,11 +371,8 @@ impl<'a> Skewed<'a> {
         let made = |v: Value| defs.iter().any(|d| d.0 == v);
         let mut uses =
             Uses { e, body: self.body, made, passed: SecondaryMap::new(), group: 0, work: Vec::new() };
-        // What no item makes is handed on by the last group of the first local stage.
-        let hands_on = self.groups.iter().rposition(|g| g.local == 0);
-        let handed =
-            |&i: &usize| self.local_of_yield(src, i).is_none() && self.yields.get(i) != self.body_args.get(i);
-        let handed: SmallVec<[usize; 4]> = e.carried_args(self.op).into_iter().filter(handed).collect();
+        self.hand_on(&mut uses, &defs, &handed)?;
+        let mut early = None;
         for (g, group) in self.groups.iter().enumerate() {
             uses.group += 1;
             let mut need = |v: Value| {
@@ -382,9 +381,12 @@ impl<'a> Skewed<'a> {
                         wanted.push((Var::Value(v), group.local.saturating_sub(kd) as usize, v));
                     }
                 } else if let Some(i) = self.body_args.iter().position(|&a| a == v)
-                    && let Some(kd) = self.arg_local[i]
+                    && let Some(home) = self.arg_home[i]
                 {
-                    wanted.push((Var::Arg(i), (1 + group.local).saturating_sub(kd) as usize, v));
+                    match self.delay((group.local, g), home) {
+                        Some(delay) => wanted.push((Var::Arg(i), delay, v)),
+                        None => early = Some(v),
+                    }
                 }
             };
             for &s in &group.steps {
@@ -392,9 +394,16 @@ impl<'a> Skewed<'a> {
                     uses.op(o, &mut need);
                 }
             }
-            if hands_on == Some(g) {
-                handed.iter().for_each(|&i| uses.value(self.yields[i], &mut need));
+            for &i in handed.iter().filter(|&&i| self.arg_home[i].is_some_and(|h| h.1 == g)) {
+                uses.value(self.yields[i], &mut need);
             }
+        }
+        if early.is_some_and(|v| e.needs.values.contains(v)) {
+            let loc = src.op_loc(self.op);
+            return Err(unsupported(
+                loc,
+                "a carried value that is handed on unchanged and used stages before it is made",
+            ));
         }
         for (var, delay, v) in wanted {
             if !e.needs.values.contains(v) {
@@ -408,6 +417,57 @@ impl<'a> Skewed<'a> {
             self.need(var, delay, ty, init);
         }
         Ok(())
+    }
+
+    /// Finds the group that hands on each of these arguments: of the first local stage in which all that it rests on is there
+    /// the last group.
+    fn hand_on<M: Fn(Value) -> bool>(
+        &mut self,
+        uses: &mut Uses<'_, '_, M>,
+        defs: &[(Value, u32, usize)],
+        handed: &[usize],
+    ) -> CodegenResult<()> {
+        let mut places: Vec<(u32, usize)> =
+            self.groups.iter().enumerate().map(|(g, group)| (group.local, g)).collect();
+        places.sort_unstable_by_key(|&(local, g)| (local, std::cmp::Reverse(g)));
+        let rests_on: Vec<SmallVec<[Value; 4]>> = handed
+            .iter()
+            .map(|&i| {
+                let mut found = SmallVec::new();
+                uses.group += 1;
+                uses.value(self.yields[i], &mut |v| found.push(v));
+                found
+            })
+            .collect();
+        let mut at: SmallVec<[usize; 4]> = handed.iter().map(|_| 0).collect();
+        loop {
+            for (&i, &place) in handed.iter().zip(&at) {
+                self.arg_home[i] = places.get(place).copied();
+            }
+            let there = |&(local, g): &(u32, usize), v: &Value| {
+                if let Some(d) = defs.iter().find(|d| d.0 == *v) {
+                    return local > d.1 || local == d.1 && g >= d.2;
+                }
+                let home = self.body_args.iter().position(|a| a == v).and_then(|j| self.arg_home[j]);
+                home.is_none_or(|home| self.delay((local, g), home).is_some())
+            };
+            let early =
+                |&n: &usize| places.get(at[n]).is_some_and(|p| !rests_on[n].iter().all(|v| there(p, v)));
+            // Later and later, so that this ends.
+            let Some(n) = (0..handed.len()).find(early) else { break };
+            at[n] += 1;
+        }
+        if at.contains(&places.len()) {
+            let loc = uses.e.sh.src.op_loc(self.op);
+            return Err(unsupported(loc, "a carried value that no local stage can hand on"));
+        }
+        Ok(())
+    }
+
+    /// How many steps ago an argument was computed or handed on in its group as a group at `at` sees it; `None` where
+    /// that is yet to come.
+    fn delay(&self, at: (u32, usize), home: (u32, usize)) -> Option<usize> {
+        (1 + at.0).checked_sub(home.0).filter(|&d| d > 0 || at.1 > home.1).map(|d| d as usize)
     }
 
     fn need(&mut self, var: Var, chain: usize, ty: Type, init: Value) {
@@ -528,8 +588,8 @@ impl<'a> Skewed<'a> {
                     }
                     ValueDef::Param(..) => None,
                 },
-                Var::Arg(i) => match self.arg_local[i] {
-                    Some(k) => (1 + local).checked_sub(k).and_then(|d| v.at(d as usize)),
+                Var::Arg(i) => match self.arg_home[i] {
+                    Some((k, _)) => (1 + local).checked_sub(k).and_then(|d| v.at(d as usize)),
                     None => v.at(0),
                 },
             };
@@ -561,11 +621,8 @@ impl<'a> Skewed<'a> {
             Var::Arg(i) if self.local_of_yield(src, i).is_some() => {
                 self.yields.get(i).is_some_and(|&y| any(&|s| result(s, y)))
             }
-            // Made by no group: the last one of the first local stage hands it on.
-            Var::Arg(i) => {
-                self.yields.get(i) != self.body_args.get(i)
-                    && self.groups.iter().rposition(|g| g.local == 0) == Some(n)
-            }
+            // Made by no group: one hands it on.
+            Var::Arg(i) => self.arg_home[i].is_some_and(|home| home.1 == n),
         }
     }
 

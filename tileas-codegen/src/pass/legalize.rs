@@ -224,7 +224,7 @@ fn check_channels(
         }
         // A home that runs no more often than there are slots needs no others.
         let (need, _) = depth::need(party, analysis, isa, &buffers.pipes, pipe);
-        if pipe.depth >= need || !pipe.has_empty {
+        if pipe.depth >= need || depth::used_once(func, pipe) {
             continue;
         }
         let known = buffers.rejects.iter().any(|r| r.pipe == id && r.have == pipe.depth);

@@ -165,10 +165,11 @@ impl Graph {
     }
 
     /// Builds the graph of one region for what is ordered at every trip count: nested loops may make no trip, so what
-    /// agents do inside orders nothing outside. Takes the place of the graph that was here.
-    pub fn build(&mut self, m: &Model<'_>, region: usize) {
+    /// agents do inside orders nothing outside. Takes the place of the graph that was here. `inside`: the graphs of the
+    /// regions behind this one.
+    pub fn build(&mut self, m: &Model<'_>, region: usize, inside: &mut [Graph]) {
         self.of(m, &m.regions[region].events, region, true);
-        self.loaded(m, &m.regions[region].events);
+        self.loaded(m, region, inside);
         self.stored(m, &m.regions[region].events);
         self.written(m, region);
         self.index();
@@ -180,43 +181,69 @@ impl Graph {
         !self.apart && m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
     }
 
-    /// Whoever waits inside a nested region for what another agent loads there through a pipe leaves it after these loads.
-    /// The node of the loads has no predecessor: without a trip there are none, and nothing else is ordered.
-    fn loaded(&mut self, m: &Model<'_>, events: &[Vec<Event>]) {
+    /// Whoever comes to something inside a nested region only behind what an agent loads there through a pipe leaves
+    /// the region after these loads: it waits for them, or for who did. The node of the loads has no predecessor: without a
+    /// trip there are none, and nothing else is ordered. `inside`: the graphs of the regions behind this one.
+    fn loaded(&mut self, m: &Model<'_>, region: usize, inside: &mut [Graph]) {
+        let events = &m.regions[region].events;
         for (a, list) in events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
                 let What::Region(rx) = &x.what else { continue };
                 // The pipes that the agent loads for inside.
                 let mut pipes: SmallVec<[usize; 8]> = SmallVec::new();
-                for &r in rx.iter().flat_map(|&x| &m.below[x]) {
-                    for e in &m.regions[r].events[a] {
-                        if let What::Access(Engine::Load, _, Some(p)) = e.what {
-                            pipes.push(p);
-                        }
-                    }
+                for &r in rx {
+                    inside[r - region - 1].loads_here(m, r, a, |p, _| pipes.push(p));
                 }
                 pipes.sort_unstable();
                 pipes.dedup();
                 for p in pipes {
                     let node = self.node(a, ("loads", Some(x.op)));
                     self.loads.insert((a, i, p), node);
-                    for (b, others) in events.iter().enumerate().filter(|&(b, _)| b != a) {
-                        for (j, y) in others.iter().enumerate() {
-                            let What::Region(ry) = &y.what else { continue };
-                            if rx != ry || m.pipes[p].distance != 0 {
-                                continue;
-                            }
-                            let at = self.at(b, j);
-                            for (lane, leave) in [(true, at.lane_leaves), (false, at.first_leaves)] {
-                                if ry.iter().any(|&r| waits_in(m, r, b, p, lane)) {
-                                    self.edge(node, leave, 0, Why::Inner(p));
-                                }
+                    for (b, others) in events.iter().enumerate() {
+                        let Some(j) =
+                            others.iter().position(|y| matches!(&y.what, What::Region(ry) if rx == ry))
+                        else {
+                            continue;
+                        };
+                        let at = self.at(b, j);
+                        for (lane, leave) in [(true, at.lane_leaves), (false, at.first_leaves)] {
+                            if rx.iter().all(|&r| inside[r - region - 1].follows(m, r, (a, p), b, lane)) {
+                                self.edge(node, leave, 0, Why::Inner(p));
                             }
                         }
                     }
                 }
             }
         }
+    }
+
+    /// The completion of what an agent loads in this region, and in those inside, with the pipe.
+    fn loads_here(&self, m: &Model<'_>, region: usize, a: usize, mut f: impl FnMut(usize, usize)) {
+        for (i, e) in m.regions[region].events[a].iter().enumerate() {
+            if let What::Access(Engine::Load, _, Some(p)) = e.what {
+                f(p, self.at(a, i).done);
+            }
+        }
+        self.loads.iter().filter(|l| l.0.0 == a).for_each(|(&(_, _, p), &node)| f(p, node));
+    }
+
+    /// Whether agent `b`, its lane or every thread, ends something in each turn of this region behind all that agent and
+    /// pipe `by` load there in that turn.
+    fn follows(&mut self, m: &Model<'_>, region: usize, by: (usize, usize), b: usize, lane: bool) -> bool {
+        let mut loads: SmallVec<[usize; 8]> = SmallVec::new();
+        self.loads_here(m, region, by.0, |p, node| {
+            if p == by.1 {
+                loads.push(node);
+            }
+        });
+        let list = &m.regions[region].events[b];
+        loads.into_iter().all(|from| {
+            (0..list.len()).filter(|&j| in_graph(&list[j].what)).any(|j| {
+                let n = self.at(b, j);
+                let to = if lane { n.lane_leaves } else { n.first_leaves };
+                (lane || !list[j].lane) && self.distance(from, to, 0).is_some_and(|d| d <= 0)
+            })
+        })
     }
 
     /// A lane that waits inside a nested region for a store there has done so when it leaves. The node of the stores has
@@ -917,11 +944,6 @@ fn any_event(m: &Model<'_>, region: usize, agent: usize, f: &dyn Fn(&Event) -> b
 
 fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
     any_event(m, region, agent, &|e| matches!(e.what, What::Access(Engine::Load, _, Some(q)) if q == pipe))
-}
-
-/// Whether an agent waits for a pipe in a region: its lane alone, or all threads.
-fn waits_in(m: &Model<'_>, region: usize, agent: usize, pipe: usize, lane: bool) -> bool {
-    any_event(m, region, agent, &|e| matches!(e.what, What::Wait(p, _) if p == pipe) && e.lane == lane)
 }
 
 /// After how many turns of a region a release, at `at.1` of an agent's events, says that the store at `at.0` has read

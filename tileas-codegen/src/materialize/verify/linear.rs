@@ -249,6 +249,26 @@ fn yielded(func: &Function, op: Op, r: usize, n: usize) -> Option<Value> {
     func.operands(end).get(n).copied()
 }
 
+/// Arguments of a loop, each the one that the next was in the turn before, and what the last one was: a value that the
+/// body makes, or which of them.
+type Chain = (SmallVec<[Value; 4]>, Result<Value, usize>);
+
+/// The arguments through which a loop hands a value on until it is `v`, from there back.
+fn handed_on(func: &Function, v: Value) -> Option<Chain> {
+    let mut chain: SmallVec<[Value; 4]> = smallvec::smallvec![v];
+    loop {
+        let ValueDef::Param(b, n) = func.value_def(*chain.last()?) else { return None };
+        let next = yielded(func, func.block_parent(b)?, 0, (n as usize).checked_sub(1)?)?;
+        if let Some(k) = chain.iter().position(|&x| x == next) {
+            return Some((chain, Err(k)));
+        }
+        match func.value_def(next) {
+            ValueDef::Param(c, m) if c == b && m > 0 && chain.len() < FUEL as usize => chain.push(next),
+            _ => return Some((chain, Ok(next))),
+        }
+    }
+}
+
 fn is_skewed(func: &Function, l: Op) -> bool {
     func.discardable(l).get(keys::SKEW).is_some()
 }
@@ -294,7 +314,11 @@ impl Canon {
                 let Some(&init) = func.named_segment(l, "inits").get(n) else { continue };
                 let next = yielded(func, l, 0, n).filter(|_| func.value_data(param).as_scalar().is_some());
                 let Some(next) = next else { continue };
-                let local = func.defining_op(next).map_or(0, |d| local_of(func, d));
+                let made = match handed_on(func, param).filter(|_| is_skewed(func, l)) {
+                    Some((_, Ok(made))) => made,
+                    _ => next,
+                };
+                let local = func.defining_op(made).map_or(0, |d| local_of(func, d));
                 let count = first.len() as u32;
                 let key = (note(func, l, keys::ORIGIN), func.value_type(param));
                 self.classes.insert(param, Some(*first.entry(key).or_insert(count)));
@@ -480,31 +504,25 @@ impl Canon {
         })
     }
 
-    /// What a loop with local stages hands from step to step: what a group before made in this iteration, or what the one
-    /// before it ended with.
+    /// What a loop with local stages hands from step to step: what a group before made in this iteration, or what the loop
+    /// carries at its begin.
     fn handed(&mut self, func: &Function, v: Value, local: i64, fuel: u32) -> Option<Form> {
-        let (mut param, mut delay) = (v, 1);
-        let made = loop {
-            let ValueDef::Param(b, n) = func.value_def(param) else { return None };
-            let next = yielded(func, func.block_parent(b)?, 0, (n as usize).checked_sub(1)?)?;
-            if next == param {
-                return self.carried(param);
-            }
-            match func.value_def(next) {
-                ValueDef::Param(c, m) if c == b && m > 0 && delay < i64::from(FUEL) => {
-                    (param, delay) = (next, delay + 1);
-                }
-                _ => break next,
-            }
+        let (chain, end) = handed_on(func, v)?;
+        let made = match end {
+            Ok(made) => made,
+            // What the loop never changes.
+            Err(_) if chain.len() == 1 => return self.carried(v),
+            // Arguments that it exchanges; before them, what is handed from stage to stage.
+            Err(cycle) => return self.carried(*chain.get(cycle)?).filter(|_| cycle as i64 == local),
         };
         if local == ANYWHERE {
             return None;
         }
         let from = func.defining_op(made).map_or(0, |d| local_of(func, d));
-        match delay - (local - from) {
+        match chain.len() as i64 - (local - from) {
             0 => self.follow(func, made, from, fuel),
-            1 => self.carried(param),
-            _ => None,
+            // Of so many iterations before.
+            n => self.carried(*chain.get(usize::try_from(chain.len() as i64 - n).ok()?)?),
         }
     }
 

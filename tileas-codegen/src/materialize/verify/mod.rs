@@ -594,7 +594,11 @@ fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &m
         graphs.resize_with(count, Graph::default);
     }
     let graphs = &mut graphs[..count];
-    graphs.iter_mut().enumerate().for_each(|(r, g)| g.build(m, r));
+    // Regions have greater numbers than those around them.
+    for r in (0..count).rev() {
+        let (around, inside) = graphs.split_at_mut(r + 1);
+        around[r].build(m, r, inside);
+    }
     let lanes: SmallVec<[&str; 8]> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
     let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();

@@ -702,8 +702,10 @@ impl<'a> Model<'a> {
     /// Upper bound on the executions of a region per kernel.
     pub fn executions(&self, region: usize) -> Option<i64> {
         let r = &self.regions[region];
-        let outer = r.parent.map_or(Some(1), |p| self.executions(p))?;
-        outer.checked_mul(r.trips?)
+        match (r.parent.map_or(Some(1), |p| self.executions(p)), r.trips) {
+            (Some(0), _) | (_, Some(0)) => Some(0),
+            (outer, trips) => outer?.checked_mul(trips?),
+        }
     }
 
     /// A name of an event for messages.

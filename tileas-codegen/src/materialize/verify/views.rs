@@ -208,6 +208,9 @@ impl Pairs<'_, '_> {
         // Orders that hold between executions of the inner regions, one after the other, hold in the outer ones.
         let mut shown = [false; 2];
         let innermost = depths.last().copied();
+        if innermost.is_some_and(|k| m.executions(x.path[k].0) == Some(0)) {
+            return None;
+        }
         for &k in depths.iter().rev() {
             let region = x.path[k].0;
             let item = |p: &Place| m.regions[region].events[p.agent][p.path[k].1].op;

@@ -185,7 +185,7 @@ fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
             );
             found.push((Code::E0703, e.op, text));
         }
-        if !inside && !waits_alone(m, w) {
+        if !inside && !waits_alone(m, w, buffer) {
             let what = if w.produce { "write" } else { "use" };
             let text =
                 format!("Pipe_{p}: agent {} does not {what} buffer {n} while it owns the slot", w.agent);
@@ -197,12 +197,11 @@ fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
     }
 }
 
-/// Whether a consumer only waits until loads have read global memory: it touches nothing of what they bring.
-fn waits_alone(m: &Model<'_>, w: &Window<'_>) -> bool {
-    let info = &m.pipes[w.pipe];
+/// Whether a consumer only waits until loads have read global memory: it touches nothing of what they bring to the buffer.
+fn waits_alone(m: &Model<'_>, w: &Window<'_>, buffer: Value) -> bool {
     let mut touched = false;
     w.list.iter().for_each(|top| {
-        accesses(m, w.agent, top, &mut |_, t, _, _| touched |= info.buffers.contains(&t.buffer));
+        accesses(m, w.agent, top, &mut |_, t, _, _| touched |= t.buffer == buffer);
     });
     !w.produce && producer_engine(m, w.pipe) == Engine::Load && !touched
 }
