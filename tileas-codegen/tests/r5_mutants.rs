@@ -402,7 +402,13 @@ fn early_release<'a>(f: &'a Function, op: Op, m: &mut Mutants<'a>) {
     let Some(open) = opener(f, op) else { return };
     let Some(create) = pipe_of(f, f.operands(open)[0], 64) else { return };
     let buffers = f.operands(create);
-    let uses = |o: Op| f.opcode(o) != Create && f.operands(o).iter().any(|v| buffers.contains(v));
+    // What the same agent writes for a later turn is no use of this one.
+    let turn = f.operands(open)[1];
+    let other = |v: &Value| *v != turn && ops(f, &[Acquire]).iter().any(|&a| f.operands(a)[1] == *v);
+    let uses = |o: Op| {
+        let list = f.operands(o);
+        f.opcode(o) != Create && list.iter().any(|v| buffers.contains(v)) && !list.iter().any(other)
+    };
     let mut last = None;
     let mut at = f.next_op(open);
     while let Some(o) = at.filter(|&o| o != op) {
@@ -547,7 +553,9 @@ fn loops<'a>(f: &'a Function, m: &mut Mutants<'a>) {
                 .filter(|&o| f.opcode(o) == Opcode::For && note(f, o, keys::ORIGIN) == origin)
                 .count();
             let upper = f.named_operand(op, "upper").expect("a bound");
-            if skew.is_some() || partners > 1 {
+            let lower = f.named_operand(op, "lower").and_then(|v| f.constant_value(v));
+            let never = lower.zip(f.constant_value(upper)).is_some_and(|(lo, hi)| lo >= hi);
+            if !never && (skew.is_some() || partners > 1) {
                 m.add("a trip less", format!("{op}"), move |m| {
                     let ty = m.value_type(upper);
                     let one = m.make_op(Opcode::Constant, &[], &[], &[ty], tileas_codegen::Loc::NONE);
@@ -590,10 +598,15 @@ fn misbehaves(placed: &Function, mat: &Function, seeds: u64) -> Option<String> {
     None
 }
 
-/// Whether what a run is given cannot make some loop of the source run often: a bound is the smaller of two numbers.
+/// Whether what a run is given cannot make some loop of the source run often: a bound is the smaller of two numbers, or only
+/// the lower one is given.
 fn few_trips(mat: &Function) -> bool {
-    let bound = |op| mat.named_operand(op, "upper").and_then(|v| mat.defining_op(v));
-    ops(mat, &[Opcode::For]).into_iter().filter_map(bound).any(|d| mat.opcode(d) == Opcode::Mini)
+    ops(mat, &[Opcode::For]).into_iter().any(|l| {
+        let bound = |name| mat.named_operand(l, name);
+        let (Some(lower), Some(upper)) = (bound("lower"), bound("upper")) else { return false };
+        mat.defining_op(upper).is_some_and(|d| mat.opcode(d) == Opcode::Mini)
+            || mat.constant_value(upper).is_some() && mat.constant_value(lower).is_none()
+    })
 }
 
 /// Kinds of mutants of which some do what the kernel does, and why; such a mutant of another kind is an error of the
@@ -608,22 +621,15 @@ const EQUIVALENT: [(&str, &str); 7] = [
     ("exchange ops", "one of the two is a region in which the agent does nothing of its own"),
 ];
 
-/// Kernels in which one early release is accepted and does the same, and it is not understood yet why. Exactly these, so that
-/// the list cannot hide another one.
-const OPEN: [&str; 3] = ["norm_rows/lnloop", "softmax_rows/softmax", "w0903_stages/skew_stream"];
-
 /// Why a mutant of that kind may do the same as the kernel it was made from.
-fn equivalent(name: &str, kind: &str, f: &Function) -> Option<&'static str> {
-    if kind == "an early release" && OPEN.contains(&name) {
-        return Some("not understood");
-    }
+fn equivalent(kind: &str, f: &Function) -> Option<&'static str> {
     // A token behind a store is given when all bulk groups of the lane are complete.
     let token = || {
         ops(f, &[Opcode::AsyncPipelineProducerCommit])
             .into_iter()
             .any(|op| f.has_attr(op, keys::BULK_PENDING))
     };
-    if (kind == "bulk groups pending" || kind == "an early release") && token() {
+    if kind == "bulk groups pending" && token() {
         return Some("a token of the same lane waits for the groups");
     }
     EQUIVALENT.iter().find(|e| e.0 == kind).map(|e| e.1)
@@ -693,7 +699,7 @@ fn shard(number: usize) {
                         equal += 1;
                         let run = catch_unwind(AssertUnwindSafe(|| misbehaves(&k.placed, &func, 4)));
                         match run {
-                            Ok(None) => match equivalent(&k.name, m.kind, &k.mat) {
+                            Ok(None) => match equivalent(m.kind, &k.mat) {
                                 Some(why) => println!("{name}: accepted, does the same: {why}"),
                                 None => bad.push(format!("{name}: accepted, does the same without a reason")),
                             },
