@@ -162,7 +162,8 @@ fn role(func: &Function, classes: &Classes, op: Op) -> Option<AgentKind> {
     }
 }
 
-/// Components of simt ops: those that share a register tile, or a view that one of them writes.
+/// Components of simt ops: those that share a register tile, the versions of a ring that a loop carries (who reads the last
+/// one behind the loop has taken all others), or a view that one of them writes.
 fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (DisjointSets, usize) {
     let base = func.num_values();
     let mut sets = DisjointSets::new(base + func.num_ops());
@@ -172,7 +173,8 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
         let node = base + op.index();
         for &v in func.operands(op).iter().chain(func.results(op)) {
             if matches!(classes.class(v), Class::Reg | Class::Acc | Class::Smem) {
-                sets.union(node, v.index());
+                let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));
+                sets.union(node, ring.unwrap_or(v).index());
             }
         }
         if let Some(touch) = classify::touches(func, op) {

@@ -91,12 +91,14 @@ impl Lower<'_> {
             return self.unsupported(op, format!("of a scalar of type {}", elem.name()));
         };
         let pad = self.f.attr_number(op, keys::PADDING).unwrap_or(0.0);
-        if pad != 0.0 && form.ty == RegTy::B16 {
-            return self.unsupported(op, "pads 16-bit elements with zero only");
-        }
         let (addr, guard) = self.element(op, elem)?;
         let r = self.b.reg(form.ty);
-        self.zero(r, form.ty, pad);
+        if form.ty == RegTy::B16 {
+            let none = self.padding(elem, pad);
+            self.b.mov_to(r, none.half);
+        } else {
+            self.zero(r, form.ty, pad);
+        }
         if let Some(p) = guard {
             self.b.on(p);
         }

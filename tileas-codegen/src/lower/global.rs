@@ -73,6 +73,13 @@ struct Tail {
     by_column: SmallVec<[(u32, Reg); 16]>,
 }
 
+/// What elements out of bounds read as: a register of them, and one of 16 bits.
+#[derive(Copy, Clone)]
+pub(super) struct Padding {
+    unit: Operand,
+    pub(super) half: Operand,
+}
+
 impl Lower<'_> {
     /// Addresses and predicates of all vectors of a tile; `vec` elements each.
     fn accesses(
@@ -362,6 +369,33 @@ impl Lower<'_> {
         guard
     }
 
+    /// What elements out of bounds read as.
+    pub(super) fn padding(&mut self, elem: Scalar, pad: f64) -> Padding {
+        let whole = Operand::Imm(pad as i64);
+        match elem {
+            _ if pad == 0.0 && !pad.is_sign_negative() && elem.bits() == 16 => {
+                Padding { unit: Operand::Imm(0), half: Operand::Imm(0) }
+            }
+            Scalar::F16 | Scalar::BF16 => {
+                let x = self.b.imm(RegTy::F32, Operand::f32(pad as f32));
+                let half =
+                    if elem == Scalar::F16 { self.b.cvt_rn_f16_f32(x) } else { self.b.cvt_rn_bf16_f32(x) };
+                let unit = self.b.reg(RegTy::B32);
+                self.b.pack_b32_b16_to(unit, [half, half]);
+                Padding { unit: unit.into(), half: half.into() }
+            }
+            Scalar::I16 => {
+                let half = i64::from(pad as i64 as u16);
+                Padding { unit: Operand::Imm(half << 16 | half), half: Operand::Imm(half) }
+            }
+            _ if super::control::element_reg(elem) == RegTy::F32 => {
+                let unit = Operand::f32(pad as f32);
+                Padding { unit, half: unit }
+            }
+            _ => Padding { unit: whole, half: whole },
+        }
+    }
+
     pub(super) fn tiled_load(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "load without result") };
@@ -370,16 +404,13 @@ impl Lower<'_> {
             return self.err(Code::E0803, op, "the result is not a placed tile");
         };
         let pad = f.attr_number(op, crate::ir::keys::PADDING).unwrap_or(0.0);
-        if pad != 0.0 && !matches!(elem, Scalar::F32 | Scalar::I32) {
-            return self.unsupported(op, "pads 16-bit elements with zero only");
-        }
         let n = self.elements_per_thread(op, layout, dims)?;
         let rt = super::control::element_reg(elem);
         if !matches!(elem.bits(), 16 | 32) {
             return self.unsupported(op, format!("of {} elements", elem.name()));
         }
         let regs = self.b.regs(rt, super::units(elem, n));
-        let none = if rt == RegTy::F32 { Operand::f32(pad as f32) } else { Operand::Imm(pad as i64) };
+        let none = self.padding(elem, pad);
         let all = self.accesses(op, dims, elem, layout, false)?;
         if let Rest::Alike = all.rest {
             self.load_alike(&all, elem, regs, none);
@@ -388,16 +419,16 @@ impl Lower<'_> {
             all.list.iter().for_each(|a| self.load_vector(&all, a, elem, regs));
         } else {
             for r in regs.iter() {
-                self.b.mov_to(r, none);
+                self.b.mov_to(r, none.unit);
             }
             if all.vec * all.elem_bytes == 2 {
-                self.load_elements(&all, elem, regs);
+                self.load_elements(&all, elem, regs, none);
             } else {
                 self.access(
                     all.rest,
                     |this| all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs)),
                     |_| (),
-                    |this| this.load_elements(&all, elem, regs),
+                    |this| this.load_elements(&all, elem, regs, none),
                 );
             }
         }
@@ -409,7 +440,7 @@ impl Lower<'_> {
     /// One row that all lanes of a warp hold alike. Where it is in bounds as a whole: vectors. Else each lane loads what one
     /// register holds, element by element, and hands it to the others: fewer loads than there are elements, and no
     /// register waits for more than one of them.
-    fn load_alike(&mut self, all: &Accesses, elem: Scalar, regs: Regs, none: Operand) {
+    fn load_alike(&mut self, all: &Accesses, elem: Scalar, regs: Regs, none: Padding) {
         let (Some(row), Some(lane)) = (all.rows.first(), self.lane) else { return };
         let rt = super::control::element_reg(elem);
         let per_unit = 4 / all.elem_bytes as u32;
@@ -441,7 +472,7 @@ impl Lower<'_> {
                     Some(q) => self.b.setp_gt_and_u32(left, index, q),
                     None => self.b.setp_gt_u32(left, index),
                 };
-                let (ty, x) = if per_unit == 1 { (rt, none) } else { (RegTy::B16, Operand::Imm(0)) };
+                let (ty, x) = if per_unit == 1 { (rt, none.unit) } else { (RegTy::B16, none.half) };
                 let d = self.b.imm(ty, x);
                 self.load_element_to(
                     Some(p),
@@ -510,13 +541,13 @@ impl Lower<'_> {
 
     /// What registers hold where no whole vector is loaded into them: the elements in bounds of the vector that is not as a
     /// whole, loaded once a row by the threads it belongs to unless all are `whole`, and else the padding.
-    fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, whole: Reg, none: Operand) {
+    fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, whole: Reg, none: Padding) {
         let tail = self.tail(all);
         let rt = super::control::element_reg(elem);
         let per_vector = all.vec * all.elem_bytes / 4;
         let found = self.b.regs(rt, per_vector * all.rows.len());
         for d in found {
-            self.b.mov_to(d, none);
+            self.b.mov_to(d, none.unit);
         }
         let join = self.b.block();
         self.b.br_on(whole, join);
@@ -539,7 +570,7 @@ impl Lower<'_> {
                     }
                     continue;
                 }
-                let h = self.b.imm(RegTy::B16, 0);
+                let h = self.b.imm(RegTy::B16, none.half);
                 if !last {
                     self.load_element_to(guard, RegTy::B16, h, at);
                 }
@@ -555,13 +586,13 @@ impl Lower<'_> {
             let unit = a.first * all.elem_bytes / 4;
             let found = found.slice(a.row * per_vector, (a.row + 1) * per_vector);
             for (x, d) in found.into_iter().zip(regs.slice(unit, unit + per_vector)) {
-                self.b.emit(select, &[d.into(), x.into(), none, p.into()]);
+                self.b.emit(select, &[d.into(), x.into(), none.unit, p.into()]);
             }
         }
     }
 
     /// Element by element; 16-bit elements are put together in pairs at the end.
-    fn load_elements(&mut self, all: &Accesses, elem: Scalar, regs: Regs) {
+    fn load_elements(&mut self, all: &Accesses, elem: Scalar, regs: Regs, none: Padding) {
         let rt = super::control::element_reg(elem);
         let mut low = None;
         for a in &all.list {
@@ -575,7 +606,7 @@ impl Lower<'_> {
                     continue;
                 }
                 // Elements are in register order, first vector first.
-                let h = self.b.imm(RegTy::B16, 0);
+                let h = self.b.imm(RegTy::B16, none.half);
                 self.load_element_to(p, RegTy::B16, h, addr);
                 match (low.take(), regs.get(n / 2)) {
                     (Some(l), Some(d)) => self.b.pack_b32_b16_to(d, [l, h]),
