@@ -23,6 +23,7 @@ use tileas_codegen::{Context, Settings};
 
 const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
 const PERSISTENT: &str = include_str!("../../examples/gemm_persistent.tileas");
+const ATTENTION: &str = include_str!("../../examples/attention_fwd.tileas");
 
 fn main() {
     divan::main();
@@ -265,3 +266,4 @@ macro_rules! kernel {
 
 kernel!(gemm, GEMM);
 kernel!(persistent, PERSISTENT);
+kernel!(attention, ATTENTION);

@@ -419,8 +419,7 @@ impl<'a> Skewed<'a> {
         Ok(())
     }
 
-    /// Finds the group that hands on each of these arguments: of the first local stage in which all that it rests on is there
-    /// the last group.
+    /// Finds the group that hands on each of these arguments: the first of an iteration where all that it rests on is there.
     fn hand_on<M: Fn(Value) -> bool>(
         &mut self,
         uses: &mut Uses<'_, '_, M>,
@@ -429,7 +428,7 @@ impl<'a> Skewed<'a> {
     ) -> CodegenResult<()> {
         let mut places: Vec<(u32, usize)> =
             self.groups.iter().enumerate().map(|(g, group)| (group.local, g)).collect();
-        places.sort_unstable_by_key(|&(local, g)| (local, std::cmp::Reverse(g)));
+        places.sort_unstable();
         let rests_on: Vec<SmallVec<[Value; 4]>> = handed
             .iter()
             .map(|&i| {

@@ -256,6 +256,9 @@ impl Edges {
     }
 
     fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
+        // Where two ops have one cycle of a turn, the agent runs first what stands first in the program, whatever the
+        // iteration.
+        let latency = if distance > 0 && to < from { latency.max(1) } else { latency };
         let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
         match self.list.get_mut(at) {
             Some(edge) => (edge.2, edge.4) = (edge.2.max(latency), edge.4 | value),
