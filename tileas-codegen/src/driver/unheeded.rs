@@ -46,8 +46,10 @@ pub(super) fn unheeded(
             warn(placed, op, why.0, &why.1);
         }
     }
-    for op in source.ops().filter(|&op| !places.contains(&source.op_loc(op))) {
-        if source.op_loc(op) != Loc::NONE {
+    let tagged = |&op: &Op| PLACEMENT.iter().any(|&k| lookup(source, op, k).is_some());
+    for op in source.ops().filter(tagged) {
+        let loc = source.op_loc(op);
+        if loc != Loc::NONE && !places.contains(&loc) {
             warn(source, op, &PLACEMENT, "placement replaces the op");
         }
     }

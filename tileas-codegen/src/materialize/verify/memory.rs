@@ -172,8 +172,15 @@ fn named(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
 
 /// Slots that no iterator selects, and numbers of slices.
 fn indices(func: &Function, op: Op, found: &mut Vec<(Code, Op, String)>) {
-    for stage in ["stage", "source_stage", "dest_stage", "a_stage", "b_stage", "acc_stage"] {
-        let Some(v) = func.named_operand(op, stage) else { continue };
+    let slot = |name| func.named_operand(op, name);
+    let slots = match func.opcode(op) {
+        Opcode::Copy => [slot("source_stage"), slot("dest_stage"), None],
+        Opcode::AsyncDot => [slot("a_stage"), slot("b_stage"), slot("acc_stage")],
+        Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore => [slot("stage"), None, None],
+        Opcode::ExtractSlice => [None; 3],
+        _ => return,
+    };
+    for v in slots.into_iter().flatten() {
         if func.value_data(v).as_scalar().is_some() && Lin::of(func, v).as_constant() != Some(0) {
             let text = "a buffer without an iterator has one slot, which is number 0".to_owned();
             found.push((Code::E0705, op, text));
