@@ -489,13 +489,14 @@ mod tests {
               "box": [64, 32]}],
             "requires": ["a.d1 == 64", "a.s0 % 8 == 0", "c.s0 == 1", "ptr(a, c) % 16 == 0"]}"#;
         let doc = &read_launch(json).unwrap()[0];
-        let error = |a: (&[i64], &[i64]), c: (&[i64], &[i64])| {
-            let view =
-                |v: (&[i64], &[i64])| HostView { address: 0x10, sizes: v.0.into(), strides: v.1.into() };
+        /// Extents and strides.
+        type Form<'a> = (&'a [i64], &'a [i64]);
+        let error = |a: Form<'_>, c: Form<'_>| {
+            let view = |v: Form<'_>| HostView { address: 0x10, sizes: v.0.into(), strides: v.1.into() };
             let views = BTreeMap::from([("a".to_owned(), view(a)), ("c".to_owned(), view(c))]);
             prepare(doc, &Host { views, ..Host::default() }, None).err().unwrap_or_default()
         };
-        let (a, c): ((&[i64], &[i64]), (&[i64], &[i64])) = ((&[8, 64], &[64, 1]), (&[70], &[1]));
+        let (a, c): (Form<'_>, Form<'_>) = ((&[8, 64], &[64, 1]), (&[70], &[1]));
         assert_eq!(error(a, c), "");
         // Ranks come first: the extents that a requirement names may be others.
         assert_eq!(error(a, (&[7, 10], &[10, 1])), "c has rank 1, 2 extents are given");
