@@ -193,7 +193,15 @@ fn usage_is_status_2_and_files_status_3() {
 fn tables_and_options() {
     let (status, isa, _) = tileas(&["isa", "--target", "sm_103a"], b"");
     assert!(status == 0 && isa.contains("sm_103a") && isa.contains("tma"));
-    assert!(tileas(&["isa", "--list"], b"").1.lines().any(|l| l == "sm_100a"));
+    // Whatever is listed can be compiled for.
+    let list = tileas(&["isa", "--list"], b"").1;
+    assert!(list.lines().any(|l| l == "sm_100a"));
+    for cpu in list.lines() {
+        let (status, ptx, stderr) = tileas(&["compile", GEMM, "--target", cpu], b"");
+        assert!(status == 0 && ptx.contains(&format!(".target {cpu}\n")), "{cpu}: {stderr}");
+    }
+    let (status, _, stderr) = tileas(&["compile", GEMM, "--target", "sm_90a"], b"");
+    assert!(status != 0 && !stderr.contains("compute capability"), "{stderr}");
     let (status, options, _) = tileas(&["options"], b"");
     assert_eq!(status, 0);
     for o in tileas_codegen::Settings::list() {

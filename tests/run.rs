@@ -242,7 +242,8 @@ fn requirements_and_source_faults() {
         }
     }
     let (status, _, err) = tileas(&args);
-    assert!(status == 2 && err.contains("requirement"), "{err}");
+    assert!(status == 2 && err.contains("must be a multiple of 8 for TMA"), "{err}");
+    assert!(err.ends_with("\nhelp: strides that fit: --arg a=200x137/144,1\n"), "{err}");
     let text = "kernel @k(%x: view<gmem, ?xf32>, %n: i32) {
   %m = divi 8, %n : i32
   %t = tiled_load %x[%m] : tile<32xf32>
@@ -255,6 +256,92 @@ fn requirements_and_source_faults() {
     if status == 1 {
         assert!(err.contains("error[value]: in program order") && err.contains("divides.tileas:2"), "{err}");
     }
+}
+
+#[test]
+fn arguments_must_fit_the_types_of_the_parameters() {
+    // The rows are vectors that nothing guards: the type says that they are whole.
+    let text = "kernel @rows(%x: view<gmem, ?x128xf16>, %i: view<gmem, ?xi32>, %y: view<gmem, ?x128xf16>) {
+  %p = program_id <{axis = 0}> : i32
+  %k = tiled_load %i[%p] : i32
+  %t = tiled_load %x[%k, 0] : tile<1x128xf16>
+  tiled_store %t, %y[%p, 0]
+  return
+}\n";
+    let k = file("rows.tileas", text);
+    let ptx = temp("rows.ptx").to_str().expect("UTF-8").to_owned();
+    assert_eq!(tileas(&["compile", &k, "-o", &ptx]).0, 0);
+    let (x_fits, y_fits) = ("x=3x128xf16", "y=4x128xf16");
+    for file in [&k, &ptx] {
+        let run = |x: &str, i: &str, y: &str| {
+            tileas(&["run", file, "--arg", x, "--arg", i, "--arg", y, "--expect", "y=x[i]"])
+        };
+        let (status, out, err) = run(x_fits, "i=4xi32:0..3", y_fits);
+        assert_eq!((status, err.as_str()), (0, ""), "{out}");
+        for (x, i, y, part) in [
+            (
+                "x=3x120xf16",
+                "i=4xi32:0..3",
+                y_fits,
+                "rows: launch requirement `x.d1 == 128` does not hold: extent 1 of x is 128 in its type, 120 is given\n",
+            ),
+            (
+                "x=3x128xf16/129,1",
+                "i=4xi32:0..3",
+                y_fits,
+                "a multiple of 8\nhelp: strides that fit: --arg x=3x128/128,1\n",
+            ),
+            (x_fits, "i=2x2xi32:0..3", y_fits, "i has rank 1, 2 extents are given"),
+            ("x=384xf16", "i=4xi32:0..3", y_fits, "x has rank 2, 1 extent is given"),
+            (
+                x_fits,
+                "i=4xi32:0..3",
+                "y=0x128xf16",
+                "nothing is to be launched: the grid is [0, 1, 1], as `ceildiv(y.d0, 1)` is 0",
+            ),
+        ] {
+            let (status, _, err) = run(x, i, y);
+            assert!(status == 2 && err.contains(part), "{part} missing in\n{err}");
+        }
+    }
+}
+
+#[test]
+fn what_a_stride_must_be_comes_with_what_helps() {
+    let text = "kernel @product(%a: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf16>) {
+  %z = constant 0.0 : tile<128x32xf32>
+  %x = tiled_load %a[0, 0] : tile<128x32xf16>
+  %y = tiled_load %a[0, 0] : tile<32x32xf16>
+  %n = dot %x, %y, %z
+  %h = ftof %n : tile<128x32xf16>
+  tiled_store %h, %c[0, 0]
+  return
+}\n";
+    let k = file("product.tileas", text);
+    let run = |a: &str, c: &str, more: &[&str]| {
+        tileas(&[&["run", &k, "--check", "--arg", a, "--arg", c], more].concat())
+    };
+    let (status, _, err) = run("a=99x33", "c=99x40", &[]);
+    assert!(status == 2 && err.contains("`a.s0 % 8 == 0`") && err.contains("33 elements"), "{err}");
+    let help = "help: strides that fit: --arg a=99x33/40,1\nhelp: or do without tensor maps: --set tma-rewrite=false\n";
+    assert!(err.ends_with(help), "{err}");
+    // Both do help.
+    for (a, more) in [("a=99x33/40,1", &[] as &[&str]), ("a=99x33", &["--set", "tma-rewrite=false"])] {
+        let (status, out, err) = run(a, "c=99x40", more);
+        assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    }
+    // Elements that only a tensor map can load: there is no way without.
+    let k = file(
+        "product_tf32.tileas",
+        text.replace("%y, %z", "%y, %z <{transpose_b}>")
+            .replace("%a: view<gmem, ?x?xf16>", "%a: view<gmem, ?x?xtf32>")
+            .replace("32xf16>\n  %y", "32xtf32>\n  %y")
+            .replace("tile<32x32xf16>", "tile<32x32xtf32>"),
+    );
+    let (status, _, err) = tileas(&["run", &k, "--arg", "a=99x33", "--arg", "c=99x40"]);
+    assert!(status == 2 && err.ends_with("help: strides that fit: --arg a=99x33/36,1\n"), "{err}");
+    let (status, _, err) = run("a=0x40", "c=99x40", &[]);
+    assert!(status == 2 && err.contains("extent 0 of a is 0"), "{err}");
 }
 
 /// `o = exp(x - max(x))` row by row, with a maximum that starts at -inf; `wrong`: with another result.

@@ -116,20 +116,29 @@ fn bind(f: &Function, args: &[Arg]) -> InterpResult<Vec<(Value, Val)>> {
     }
     let mut out = Vec::with_capacity(args.len());
     for (n, (&p, arg)) in f.params().iter().zip(args).enumerate() {
-        let wrong = |what: &str| Err(InterpError::new(Fault::Argument, format!("argument {n}: {what}")));
+        let name = f.value_name(p).map_or(String::new(), |s| format!(" %{s}"));
+        let wrong =
+            |what: &str| Err(InterpError::new(Fault::Argument, format!("argument {n}{name}: {what}")));
         let val = match (f.value_data(p), arg) {
             (TypeData::Scalar(s), Arg::Int(v)) if s.is_int() => Val::Int(num::wrap(*s, *v)),
             (TypeData::Scalar(s), Arg::Float(v)) if s.is_float() => Val::Float(num::round(*s, *v)),
             (TypeData::View { dims, elem, .. }, Arg::View(v)) => {
-                if v.elem != *elem || v.sizes.len() != dims.len() || v.strides.len() != dims.len() {
-                    return wrong("the view has another rank or element type");
+                let ty = f.value_data(p);
+                if v.elem != *elem {
+                    return wrong(&format!("its type is {ty}, elements {} are given", v.elem.name()));
+                }
+                if v.sizes.len() != dims.len() || v.strides.len() != dims.len() {
+                    let (sizes, strides) = (&v.sizes, &v.strides);
+                    let message =
+                        format!("its type is {ty}, extents {sizes:?}, strides {strides:?} are given");
+                    return wrong(&message);
                 }
                 let fits = |(d, n): (&Dim, &i64)| match d {
                     Dim::Static(s) => i64::from(*s) == *n,
                     Dim::Dynamic => (0..=i64::from(i32::MAX)).contains(n),
                 };
                 if !dims.iter().zip(&v.sizes).all(fits) {
-                    return wrong("the view has other extents than its type");
+                    return wrong(&format!("its type is {ty}, extents {:?} are given", v.sizes));
                 }
                 Val::View(Rc::new(v.clone()))
             }

@@ -158,6 +158,34 @@ fn bad_arguments_are_errors() {
 }
 
 #[test]
+fn views_that_do_not_fit_are_named() {
+    let module = parse_module(
+        "kernel @k(%n: i32, %x: view<gmem, ?x64xf32>) {
+  %t = tiled_load %x[0, 0] : tile<16x64xf32>
+  tiled_store %t, %x[0, 0]
+}",
+    )
+    .expect("parses");
+    let run = |elem, sizes: &[i64]| {
+        let mut memory = Memory::new();
+        let buffer = memory.add(Buffer::new(elem, 4096));
+        let strides = vec![1; sizes.len()][..].into();
+        let view = View { buffer, offset: 0, sizes: sizes.into(), strides, elem };
+        let args = [Arg::Int(0), Arg::View(view)];
+        run_sequential(&module.functions[0], [1; 3], &args, &mut memory, &Limits::default())
+    };
+    for (elem, sizes, given) in [
+        (Scalar::F32, &[8_i64, 60] as &[i64], "extents [8, 60] are given"),
+        (Scalar::F32, &[64], "extents [64], strides [1] are given"),
+        (Scalar::F16, &[8, 64], "elements f16 are given"),
+    ] {
+        let e = run(elem, sizes).expect_err("another type");
+        let want = format!("argument 1 %x: its type is view<gmem, ?x64xf32>, {given}");
+        assert!(e.fault == Fault::Argument && e.to_string().contains(&want), "{e}");
+    }
+}
+
+#[test]
 fn memory_and_coordinates_are_bounded() {
     let module = parse_module(GEMM).expect("parses");
     let (mut memory, args) = setup();

@@ -81,9 +81,7 @@ const COMMON: [Feature; 3] = [Feature::Tma, Feature::TensorMemory, Feature::SetM
 /// E0890 for a triple that is not 64-bit NVPTX and for a processor without tensor memory; the message lists
 /// what there is.
 pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, CodegenError> {
-    let error = |message: String| {
-        CodegenError::new(Code::E0890, Loc::NONE, message).note(Loc::NONE, "failed to get compute capability")
-    };
+    let error = |message: String| CodegenError::new(Code::E0890, Loc::NONE, message);
     if triple.architecture != target_lexicon::Architecture::Nvptx64 {
         return Err(error(format!("target triple {triple} is not supported, the triple is {TRIPLE}")));
     }
@@ -93,7 +91,7 @@ pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, Codege
             error(format!("processor {cpu:?} is not of the tcgen05 family, which is {}", names.join(", ")));
         if let Some(c) = tables::CPUS.iter().find(|c| c.name.strip_suffix(['a', 'f']) == Some(cpu)) {
             let text = format!("tensor memory needs the architecture-specific name, such as {}", c.name);
-            e.notes.insert(0, (Loc::NONE, text));
+            e = e.note(Loc::NONE, text);
         }
         return Err(e);
     };

@@ -481,7 +481,7 @@ pub const OPS: &[OpRow] = &[
         traits: EWS,
         rule: Rule::Custom,
         class: "Layout",
-        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`. `at(%k)`: the last offset grows by `%k` times the last extent; only for tiles in shared or tensor memory, since registers have no addresses. A part that leaves the tile is undefined.",
+        doc: "The sub-tile at static `offsets` (elements) of extent `sizes`. `at(%k)`: the last offset grows by `%k` times the last extent; only for tiles in shared or tensor memory, since registers have no addresses. A part that leaves the tile is undefined. Code is generated for parts of accumulators along their columns, for parts of operands as they are loaded, and for parts of register tiles whose elements each thread has already: columns where threads hold whole rows (chains with a `reduce` or a `dot`), there also runs of 128 rows; else runs of elements in row-major order whose length and start are multiples of 16 bytes per thread (512 elements of f32 with 128 threads).",
         ..BASE
     },
     OpRow {
@@ -491,7 +491,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Custom,
         class: "Reduce",
-        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`.",
+        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for matrices along `axis = 1`, of f32, f16, bf16, i16 and i32; a thread holds whole rows, so their length is limited. Of a matrix of one row the result is stored as a `1x1` tile (`reshape`), not as a vector.",
         ..BASE
     },
     OpRow {
@@ -536,7 +536,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates the element at the coordinates atomically (relaxed, device scope), once per execution and CTA; the result is what was there before. Out of bounds nothing is updated and the result is 0.",
+        doc: "Updates the element at the coordinates atomically (relaxed, device scope), once per execution and CTA; the result is what was there before. Out of bounds nothing is updated and the result is 0. It orders no other access: what a CTA stored need not be visible to a CTA that sees the update.",
         ..BASE
     },
     OpRow {
@@ -620,7 +620,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Async, Schedulable],
         rule: Rule::Dot,
         class: "Dot",
-        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token.",
+        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128. K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3 and e5m2, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. There are no products of f32 or of integers. tf32, e4m3 and e5m2 come from views of these types only, no conversion makes them; tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. All targets take the same.",
         ..BASE
     },
     OpRow {
@@ -630,7 +630,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Dot,
         class: "Dot",
-        doc: "`async.dot` in value form, written by front ends that do not care.",
+        doc: "`async.dot` in value form, written by front ends that do not care; `async.dot` says which extents and types there is code for.",
         ..BASE
     },
     // -- control

@@ -22,15 +22,19 @@ pub const SM_100F: u16 = 4;
 /// See [`SM_90A`].
 pub const SM_103A: u16 = 8;
 /// See [`SM_90A`].
-pub const SM_110A: u16 = 16;
+pub const SM_103F: u16 = 16;
+/// See [`SM_90A`].
+pub const SM_110A: u16 = 32;
+/// See [`SM_90A`].
+pub const SM_110F: u16 = 64;
 /// Every target.
 pub const ALL: u16 = SM_90A | BLACKWELL;
 /// The tensor-memory family.
-pub const BLACKWELL: u16 = SM_100A | SM_100F | SM_103A | SM_110A;
+pub const BLACKWELL: u16 = SM_100A | SM_100F | SM_103A | SM_103F | SM_110A | SM_110F;
 /// The architecture-specific targets of that family: block-scaled tensor instructions in `scale_vec` spelling.
 pub const BLACKWELL_A: u16 = SM_100A | SM_103A | SM_110A;
 /// Warp-wide f32 minimum and maximum.
-pub const BLACKWELL_REDUX: u16 = SM_100A | SM_100F | SM_103A;
+pub const BLACKWELL_REDUX: u16 = SM_100A | SM_100F | SM_103A | SM_103F;
 /// Integer tensor instructions.
 pub const BLACKWELL_I8: u16 = SM_100A | SM_110A;
 

@@ -6,9 +6,10 @@ use crate::Failure;
 use crate::input::{complain, say};
 use crate::npy;
 use std::collections::{BTreeMap, BTreeSet};
+use tileas_codegen::ir::{Dim, Opcode, Scalar, TypeData};
 use tileas_emu::host::data::{Elem, Fill, Placed, ViewSpec, place};
 use tileas_emu::host::expr::evaluate;
-use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare};
+use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare, unmet};
 use tileas_emu::{Arg, Launch, Memory};
 
 /// A tensor in memory.
@@ -112,7 +113,7 @@ impl Setup {
         s.launch = match &kernel.doc {
             Some(doc) => prepare(doc, &s.host, args.grid)
                 .and_then(|p| p.launch(&kernel.name))
-                .or_else(|e| usage(format!("{}: {e}", kernel.name)))?,
+                .or_else(|e| usage(format!("{}: {e}{}", kernel.name, stride_help(kernel, doc, &s.host))))?,
             None => s.plain_launch(args, kernel)?,
         };
         Ok(s)
@@ -248,6 +249,42 @@ impl Setup {
             Failure::Io
         })
     }
+}
+
+/// What helps against a stride that is no multiple of what the code asks for; empty where that is not what is wrong.
+fn stride_help(kernel: &Kernel, doc: &LaunchDoc, host: &Host) -> String {
+    let unmet = unmet(doc, host).ok().flatten();
+    let Some((name, rest)) = unmet.and_then(|text| text.split_once(".s")) else { return String::new() };
+    let unit = rest.strip_suffix(" == 0").and_then(|t| t.split_once(" % ")?.1.parse::<u32>().ok());
+    let (Some(view), Some(unit @ 1..)) = (host.views.get(name), unit) else { return String::new() };
+    let unit = i64::from(unit);
+    let mut strides = vec![1i64; view.sizes.len()];
+    for d in (1..strides.len()).rev() {
+        let row = view.sizes[d].max(1).saturating_mul(strides[d]);
+        strides[d - 1] = row.saturating_add(unit - 1) / unit * unit;
+    }
+    let list = |numbers: &[i64], by: &str| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
+    let mut help =
+        format!("\nhelp: strides that fit: --arg {name}={}/{}", list(&view.sizes, "x"), list(&strides, ","));
+    // Without a tensor map the code takes any stride, unless the type lets it count on whole vectors; registers hold few types.
+    let rewritten = kernel.source.as_ref().is_some_and(|(f, _)| {
+        let view = |v| f.value_name(v) == Some(name);
+        let written = f.ops().any(|op| {
+            f.opcode(op) == Opcode::MakeTiledTmaDesc && f.named_operand(op, "view").is_some_and(view)
+        });
+        let ragged = f.params().iter().filter(|&&p| view(p)).any(|&p| match f.value_data(p) {
+            TypeData::View { dims, elem, .. } => {
+                use Scalar::{BF16, F16, F32, I16, I32};
+                dims.last() == Some(&Dim::Dynamic) && matches!(elem, F16 | BF16 | F32 | I16 | I32)
+            }
+            _ => false,
+        });
+        ragged && !written
+    });
+    if rewritten && doc.tensor_maps.iter().any(|m| m.view == name) {
+        help.push_str("\nhelp: or do without tensor maps: --set tma-rewrite=false");
+    }
+    help
 }
 
 /// FNV-1a, 64 bits.

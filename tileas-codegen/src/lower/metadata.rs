@@ -23,6 +23,9 @@ pub struct ParamMeta {
     /// Tensor map number.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub map: Option<usize>,
+    /// Dimensions of the view of a pointer.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub rank: Option<usize>,
     /// Dimension of a size or stride.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub dim: Option<usize>,
@@ -39,13 +42,28 @@ pub struct ParamMeta {
 
 impl ParamMeta {
     fn new(name: String, kind: &'static str) -> ParamMeta {
-        ParamMeta { name, kind, of: None, map: None, dim: None, ty: None, align: None, size: None }
+        ParamMeta {
+            name,
+            kind,
+            of: None,
+            map: None,
+            rank: None,
+            dim: None,
+            ty: None,
+            align: None,
+            size: None,
+        }
     }
     pub(super) fn tensor_map(name: String, map: usize) -> ParamMeta {
         ParamMeta { map: Some(map), align: Some(64), size: Some(128), ..ParamMeta::new(name, "tensor_map") }
     }
-    pub(super) fn pointer(view: &str) -> ParamMeta {
-        ParamMeta { of: Some(view.into()), align: Some(16), ..ParamMeta::new(view.into(), "pointer") }
+    pub(super) fn pointer(view: &str, rank: usize) -> ParamMeta {
+        ParamMeta {
+            of: Some(view.into()),
+            rank: Some(rank),
+            align: Some(16),
+            ..ParamMeta::new(view.into(), "pointer")
+        }
     }
     pub(super) fn size(view: &str, d: usize) -> ParamMeta {
         ParamMeta {

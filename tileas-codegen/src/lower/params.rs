@@ -243,7 +243,7 @@ impl Abi {
         }
         for v in &self.views {
             if v.direct {
-                params.push(ParamMeta::pointer(&v.name));
+                params.push(ParamMeta::pointer(&v.name, v.dims.len()));
             }
             for d in (0..v.dims.len()).filter(|&d| v.passes_size(d)) {
                 params.push(ParamMeta::size(&v.name, d));
@@ -399,10 +399,26 @@ impl Abi {
         (std::mem::take(&mut self.params), maps)
     }
 
+    /// Whether the parameters tell the host of a view.
+    fn is_passed(&self, view: usize) -> bool {
+        let v = &self.views[view];
+        v.direct || self.maps.iter().any(|m| m.view == view) || (0..v.dims.len()).any(|d| v.passes_size(d))
+    }
+
     /// Conditions on views that the code relies on.
     pub fn requires(&self) -> Vec<String> {
         let dims = self.views.iter().map(|v| v.dims.len()).sum::<usize>();
-        let mut out = Vec::with_capacity(dims + 1);
+        let mut out = Vec::with_capacity(2 * dims + 1);
+        for (_, v) in self.views.iter().enumerate().filter(|&(i, _)| self.is_passed(i)) {
+            for (d, dim) in v.dims.iter().enumerate() {
+                if let Dim::Static(n) = dim {
+                    let mut text = dim_name(&v.name, ".d", d, 16);
+                    text.push_str(" == ");
+                    push_number(&mut text, u64::from(*n));
+                    out.push(text);
+                }
+            }
+        }
         let mut aligned: SmallVec<[&str; 8]> = SmallVec::new();
         for (i, v) in self.views.iter().enumerate() {
             let mapped = self.maps.iter().any(|m| m.view == i);

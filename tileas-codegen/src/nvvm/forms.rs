@@ -20,14 +20,25 @@ pub enum Target {
     Sm100f,
     /// Blackwell, compute capability 10.3.
     Sm103a,
+    /// Blackwell family target: 10.3.
+    Sm103f,
     /// Blackwell, compute capability 11.0.
     Sm110a,
+    /// Blackwell family target: 11.0.
+    Sm110f,
 }
 
 impl Target {
     /// All targets.
-    pub const ALL: [Target; 5] =
-        [Target::Sm90a, Target::Sm100a, Target::Sm100f, Target::Sm103a, Target::Sm110a];
+    pub const ALL: [Target; 7] = [
+        Target::Sm90a,
+        Target::Sm100a,
+        Target::Sm100f,
+        Target::Sm103a,
+        Target::Sm103f,
+        Target::Sm110a,
+        Target::Sm110f,
+    ];
 
     /// Spelling in `.target`.
     pub fn as_str(self) -> &'static str {
@@ -36,7 +47,9 @@ impl Target {
             Target::Sm100a => "sm_100a",
             Target::Sm100f => "sm_100f",
             Target::Sm103a => "sm_103a",
+            Target::Sm103f => "sm_103f",
             Target::Sm110a => "sm_110a",
+            Target::Sm110f => "sm_110f",
         }
     }
 
@@ -50,8 +63,8 @@ impl Target {
         match self {
             Target::Sm90a => (8, 0),
             Target::Sm100a => (8, 6),
-            Target::Sm100f | Target::Sm103a => (8, 8),
-            Target::Sm110a => (9, 0),
+            Target::Sm100f | Target::Sm103a | Target::Sm103f => (8, 8),
+            Target::Sm110a | Target::Sm110f => (9, 0),
         }
     }
 

@@ -88,6 +88,10 @@ impl Walk<'_> {
                 };
                 match v {
                     Some(v) => Ok(v),
+                    None if self.names.address(view).is_some() => {
+                        let rank = (0..).take_while(|&d| self.names.extent(view, d).is_some()).count();
+                        self.fail(e, &format!("there is no {view}.{part}, {view} has rank {rank}"))
+                    }
                     None => self.fail(e, &format!("nothing is called {view}.{part}")),
                 }
             }
@@ -147,6 +151,13 @@ mod tests {
         fn address(&self, view: &str) -> Option<u64> {
             (view == "a").then_some(0x1010)
         }
+    }
+
+    #[test]
+    fn parts_beyond_the_rank_say_the_rank() {
+        let error = |text| evaluate(text, &Fixed).unwrap_err();
+        assert!(error("1 + a.s3 == 1").ends_with("there is no a.s3, a has rank 2"));
+        assert!(error("b.d0").ends_with("nothing is called b.d0"));
     }
 
     #[test]

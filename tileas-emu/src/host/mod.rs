@@ -15,6 +15,7 @@ use crate::{Arg, Launch, MapDesc, OobFill, Swizzle, TmaType};
 use expr::{Names, evaluate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use syntax::{Binary, Expr, Kind};
 
 /// A number or an expression in a launch document.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +38,8 @@ pub struct ParamDoc {
     pub of: Option<String>,
     /// Number of the tensor map.
     pub map: Option<usize>,
+    /// Dimensions of the view of a pointer.
+    pub rank: Option<usize>,
     /// Dimension of a size or stride.
     pub dim: Option<usize>,
     /// Type: `i32`, `u64`, `f32`, …
@@ -225,10 +228,10 @@ pub fn prepare(doc: &LaunchDoc, host: &Host, grid: Option<[u32; 3]>) -> Result<P
     if doc.cluster.iter().any(|&c| c > 1) {
         return Err("clusters are not supported".into());
     }
-    for text in &doc.requires {
-        if evaluate(text, host)? == 0 {
-            return Err(format!("launch requirement `{text}` does not hold"));
-        }
+    check_ranks(doc, host)?;
+    if let Some(text) = unmet(doc, host)? {
+        let why = meaning(text, doc, host).map_or(String::new(), |w| format!(": {w}"));
+        return Err(format!("launch requirement `{text}` does not hold{why}"));
     }
     let triple = |list: &[Number], what: &str| -> Result<[u32; 3], String> {
         let mut out = [1; 3];
@@ -238,6 +241,13 @@ pub fn prepare(doc: &LaunchDoc, host: &Host, grid: Option<[u32; 3]>) -> Result<P
         }
         Ok(out)
     };
+    let grid = match grid {
+        Some(g) => g,
+        None => triple(&doc.grid, "a grid")?,
+    };
+    if let Some((Number::Text(e), _)) = doc.grid.iter().zip(grid).find(|&(_, n)| n == 0) {
+        return Err(format!("nothing is to be launched: the grid is {grid:?}, as `{e}` is 0"));
+    }
     let mut maps = Vec::new();
     for m in &doc.tensor_maps {
         maps.push(tensor_map(m, host, &eval)?);
@@ -258,13 +268,67 @@ pub fn prepare(doc: &LaunchDoc, host: &Host, grid: Option<[u32; 3]>) -> Result<P
         None => 0,
     };
     Ok(Prepared {
-        grid: match grid {
-            Some(g) => g,
-            None => triple(&doc.grid, "a grid")?,
-        },
+        grid,
         block: triple(&doc.block, "a block")?,
         dynamic_smem: u32::try_from(smem).map_err(|_| format!("{smem} bytes of shared memory"))?,
         args,
+    })
+}
+
+/// Every view must have as many extents as the kernel's parameter.
+fn check_ranks(doc: &LaunchDoc, host: &Host) -> Result<(), String> {
+    let pointers = doc.params.iter().filter_map(|p| Some((p.of.as_ref().unwrap_or(&p.name), p.rank?)));
+    for (name, rank) in pointers.chain(doc.tensor_maps.iter().map(|m| (&m.view, m.dims.len()))) {
+        if let Some(given) = host.views.get(name).map(|v| v.sizes.len()).filter(|&n| n != rank) {
+            let s = if given == 1 { " is" } else { "s are" };
+            return Err(format!("{name} has rank {rank}, {given} extent{s} given"));
+        }
+    }
+    Ok(())
+}
+
+/// The first requirement of a document that does not hold.
+///
+/// # Errors
+/// Requirements that have no value.
+pub fn unmet<'d>(doc: &'d LaunchDoc, host: &Host) -> Result<Option<&'d str>, String> {
+    for text in &doc.requires {
+        if evaluate(text, host)? == 0 {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
+}
+
+/// What a requirement that does not hold says of a view, and what was given.
+fn meaning(text: &str, doc: &LaunchDoc, host: &Host) -> Option<String> {
+    let member = |e: &Expr| match &e.kind {
+        Kind::Member(view, part) => match &view.kind {
+            Kind::Name(view) => Some((view.clone(), part.get(..1)?.to_owned(), part.get(1..)?.parse().ok()?)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Kind::Binary(Binary::Eq, left, right) = syntax::parse(text).ok()?.kind else { return None };
+    let Kind::Int(want) = right.kind else { return None };
+    if let Kind::Binary(Binary::Rem, stride, unit) = &left.kind {
+        let ((view, _, d), Kind::Int(unit)) = (member(stride).filter(|m| m.1 == "s")?, &unit.kind) else {
+            return None;
+        };
+        let given = host.stride(&view, d)?;
+        let why = if doc.tensor_maps.iter().any(|m| m.view == view) { " for TMA" } else { "" };
+        return Some(format!(
+            "the stride of {view} along dimension {d} is {given} elements and must be a multiple of {unit}{why}"
+        ));
+    }
+    let (view, part, d) = member(&left)?;
+    Some(match part.as_str() {
+        "d" => format!("extent {d} of {view} is {want} in its type, {} is given", host.extent(&view, d)?),
+        "s" => format!(
+            "the stride of {view} along dimension {d} must be {want}, {} is given",
+            host.stride(&view, d)?
+        ),
+        _ => return None,
     })
 }
 
@@ -283,6 +347,9 @@ fn tensor_map(
     };
     if m.interleave.as_deref().is_some_and(|i| i != "none") {
         return Err(format!("tensor map over {}: interleaved layouts are not supported", m.view));
+    }
+    if let Some(d) = view.sizes.iter().position(|&n| n == 0) {
+        return Err(format!("extent {d} of {} is 0, and no tensor map is of an empty tensor", m.view));
     }
     let box_dims = list(&m.box_dims, i64::from(u32::MAX))?.iter().map(|&v| v as u32).collect::<Vec<_>>();
     Ok(HostMap {
@@ -412,6 +479,48 @@ mod tests {
             assert!(bytes(ty, HostScalar::Int(value)).unwrap_err().contains("does not fit"), "{ty} {value}");
         }
         assert!(bytes("i16", HostScalar::Float(0.5)).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let json = r#"{"kernel": "k", "block": [32], "grid": ["ceildiv(c.d0, 64)", 1], "params": [
+              {"name": "c", "kind": "pointer", "of": "c", "rank": 1}, {"name": "tm", "kind": "tensor_map", "map": 0}],
+            "tensor_maps": [{"view": "a", "type": "f16", "dims": ["a.d1", "a.d0"], "strides_bytes": ["a.s0 * 2"],
+              "box": [64, 32]}],
+            "requires": ["a.d1 == 64", "a.s0 % 8 == 0", "c.s0 == 1", "ptr(a, c) % 16 == 0"]}"#;
+        let doc = &read_launch(json).unwrap()[0];
+        /// Extents and strides.
+        type Form<'a> = (&'a [i64], &'a [i64]);
+        let error = |a: Form<'_>, c: Form<'_>| {
+            let view = |v: Form<'_>| HostView { address: 0x10, sizes: v.0.into(), strides: v.1.into() };
+            let views = BTreeMap::from([("a".to_owned(), view(a)), ("c".to_owned(), view(c))]);
+            prepare(doc, &Host { views, ..Host::default() }, None).err().unwrap_or_default()
+        };
+        let (a, c): (Form<'_>, Form<'_>) = ((&[8, 64], &[64, 1]), (&[70], &[1]));
+        assert_eq!(error(a, c), "");
+        // Ranks come first: the extents that a requirement names may be others.
+        assert_eq!(error(a, (&[7, 10], &[10, 1])), "c has rank 1, 2 extents are given");
+        assert_eq!(error((&[64], &[1]), c), "a has rank 2, 1 extent is given");
+        assert_eq!(
+            error((&[8, 60], &[64, 1]), c),
+            "launch requirement `a.d1 == 64` does not hold: extent 1 of a is 64 in its type, 60 is given"
+        );
+        assert_eq!(
+            error((&[8, 64], &[68, 1]), c),
+            "launch requirement `a.s0 % 8 == 0` does not hold: the stride of a along dimension 0 is 68 elements and must be a multiple of 8 for TMA"
+        );
+        assert_eq!(
+            error(a, (&[70], &[2])),
+            "launch requirement `c.s0 == 1` does not hold: the stride of c along dimension 0 must be 1, 2 is given"
+        );
+        assert_eq!(
+            error(a, (&[0], &[1])),
+            "nothing is to be launched: the grid is [0, 1, 1], as `ceildiv(c.d0, 64)` is 0"
+        );
+        assert_eq!(
+            error((&[0, 64], &[64, 1]), c),
+            "extent 0 of a is 0, and no tensor map is of an empty tensor"
+        );
     }
 
     #[test]
