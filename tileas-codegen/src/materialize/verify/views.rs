@@ -78,6 +78,10 @@ fn collect(
     path: &mut SmallVec<[(usize, usize); 8]>,
     out: &mut Vec<(Value, Vec<Place>)>,
 ) {
+    if m.regions[region].trips == Some(0) {
+        // Nothing in there happens.
+        return;
+    }
     for (i, e) in m.regions[region].events[agent].iter().enumerate() {
         path.push((region, i));
         match &e.what {
@@ -208,9 +212,6 @@ impl Pairs<'_, '_> {
         // Orders that hold between executions of the inner regions, one after the other, hold in the outer ones.
         let mut shown = [false; 2];
         let innermost = depths.last().copied();
-        if innermost.is_some_and(|k| m.executions(x.path[k].0) == Some(0)) {
-            return None;
-        }
         for &k in depths.iter().rev() {
             let region = x.path[k].0;
             let item = |p: &Place| m.regions[region].events[p.agent][p.path[k].1].op;
