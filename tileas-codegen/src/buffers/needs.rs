@@ -24,7 +24,7 @@ pub struct Needs {
     /// Region ops that contain ops of the agent.
     pub own_regions: EntitySet<Op>,
     /// Whether what is cloned may rest on items: some value is a scalar that was read from memory, here or in another
-    /// agent, or a register tile that a loop or branch without ops of the agent hands on.
+    /// agent, or what a loop or branch without ops of the agent hands on.
     pub clones_after_items: bool,
     /// Scalars that another agent sends, by their sources in program order.
     pub received: Vec<Received>,
@@ -74,7 +74,7 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
         Some(e) => Err(e),
         None => {
             let mut needs = w.needs;
-            needs.clones_after_items |= hands_on_tiles(func, &needs);
+            needs.clones_after_items |= clones_regions(func, &needs);
             if needs.received.is_empty() {
                 return Ok(needs);
             }
@@ -91,15 +91,16 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
     }
 }
 
-/// Whether a loop or branch in which the agent runs nothing of its own results in a register tile that it needs.
-fn hands_on_tiles(func: &Function, needs: &Needs) -> bool {
+/// Whether a loop or branch in which the agent runs nothing of its own results in a register tile that it needs, or stands in
+/// a loop, whose local stages may know what it rests on at different times.
+fn clones_regions(func: &Function, needs: &Needs) -> bool {
     let tile = |&v: &Value| func.value_data(v).is_tile() && needs.values.contains(v);
     let cloned = |&op: &Op| {
         matches!(func.opcode(op), Opcode::For | Opcode::If)
             && needs.ops.contains(op)
             && !needs.own_regions.contains(op)
     };
-    func.ops().filter(cloned).any(|op| func.results(op).iter().any(tile))
+    func.ops().filter(cloned).any(|op| func.op_parent(op).is_some() || func.results(op).iter().any(tile))
 }
 
 /// Visits what an op and everything inside it rest on: operands, and the values that "written" flags are made from.

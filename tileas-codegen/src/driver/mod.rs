@@ -320,8 +320,7 @@ impl Context {
                 let chosen = without_choices(func);
                 let func = chosen.as_ref().unwrap_or(func);
                 let before = warnings.len();
-                self.front(func, job, state, warnings)?;
-                let mut stuck = match self.back(func, job, state, warnings) {
+                let mut stuck = match self.through(func, job, state, warnings) {
                     Err(found) if self.may_run_serially(&found, job) => found,
                     done => return done,
                 };
@@ -332,8 +331,7 @@ impl Context {
                     settings.spill_budget = Some(u32::MAX);
                     let job = &Job { settings: &settings, kernels: job.kernels.clone(), ..*job };
                     warnings.truncate(before);
-                    self.front(func, job, state, warnings)?;
-                    stuck = match self.back(func, job, state, warnings) {
+                    stuck = match self.through(func, job, state, warnings) {
                         Err(found) if self.may_run_serially(&found, job) => found,
                         done => return done,
                     };
@@ -347,8 +345,7 @@ impl Context {
                     let text = "the loops of the kernel run one iteration after the other";
                     CodegenError::new(Code::W0406, e.location, text).note(Loc::NONE, e.message)
                 }));
-                self.front(func, job, state, warnings)?;
-                return self.back(func, job, state, warnings);
+                return self.through(func, job, state, warnings);
             }
             Form::Materialized if job.back.is_empty() => {
                 let stage = job.front.last().map_or(job.last, |s| s.stage());
@@ -475,6 +472,18 @@ impl Context {
         (state.plan, state.schedule, state.buffers) = (known.take(), known.take(), known.take());
         warnings.extend(state.schedule.iter().flat_map(|s| s.warnings.iter().cloned()));
         Ok(())
+    }
+
+    /// All steps.
+    fn through(
+        &mut self,
+        func: &Function,
+        job: &Job<'_>,
+        state: &mut KernelState,
+        warnings: &mut Errors,
+    ) -> Result<Option<FunctionInfo>, Errors> {
+        self.front(func, job, state, warnings)?;
+        self.back(func, job, state, warnings)
     }
 
     /// The steps from the materialised function on.

@@ -522,7 +522,7 @@ impl<'a> Skewed<'a> {
         if let Some(&old) = src.block_params(self.body).first() {
             e.bind(old, iv);
         }
-        self.bind_vars(e, local);
+        self.bind_vars(e, n);
         for &step in &self.groups[n].steps {
             match step {
                 Step::Item(o) => {
@@ -570,9 +570,10 @@ impl<'a> Skewed<'a> {
         Ok(())
     }
 
-    /// Binds what a group of that local stage sees: values of the iteration that it runs.
-    fn bind_vars(&self, e: &mut Emit<'_, '_>, local: u32) {
-        let src = e.sh.src;
+    /// Binds what group `n` sees at its begin: values of the iteration that it runs. What is yet to be made there is not bound,
+    /// lest something that rests on it is cloned before it.
+    fn bind_vars(&self, e: &mut Emit<'_, '_>, n: usize) {
+        let (src, local) = (e.sh.src, self.groups[n].local);
         for v in &self.vars {
             let seen = match v.var {
                 Var::Iter(_, k) if k == local => v.at(0),
@@ -582,9 +583,10 @@ impl<'a> Skewed<'a> {
                     .and_then(|g| local.checked_sub(self.groups[g].local))
                     .and_then(|d| v.at(d as usize)),
                 Var::Value(x) => match src.value_def(x) {
-                    ValueDef::Result(o, _) => {
-                        self.local_of(o).and_then(|k| local.checked_sub(k)).and_then(|d| v.at(d as usize))
-                    }
+                    ValueDef::Result(o, _) => self
+                        .group_of(Step::Item(o))
+                        .and_then(|g| local.checked_sub(self.groups[g].local).filter(|&d| d > 0 || g < n))
+                        .and_then(|d| v.at(d as usize)),
                     ValueDef::Param(..) => None,
                 },
                 Var::Arg(i) => match self.arg_home[i] {

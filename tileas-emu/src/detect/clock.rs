@@ -136,7 +136,7 @@ pub struct Know {
     pub p: Clock,
     /// What its tcgen05 operations are ordered after.
     pub t: Clock,
-    /// Part of `t` that a release hands over (`before_thread_sync`).
+    /// Part of `t` that a release hands over (`before_thread_sync`), besides `t_in`.
     pub t_out: Clock,
     /// Acquired, but before an `after_thread_sync`.
     pub t_in: Clock,
@@ -149,14 +149,12 @@ pub struct Know {
 }
 
 impl Know {
-    /// What a release hands over.
+    /// What a release hands over. What was acquired goes on without a fence here: the order of synchronisation is transitive,
+    /// fences stand between tcgen05 operations and the synchronisation of their own threads.
     pub fn released(&self) -> Released {
-        Released {
-            g: self.g.clone(),
-            p: self.p.clone(),
-            t: self.t_out.clone(),
-            foreign: self.foreign.clone(),
-        }
+        let mut t = self.t_out.clone();
+        t.join(&self.t_in);
+        Released { g: self.g.clone(), p: self.p.clone(), t, foreign: self.foreign.clone() }
     }
 
     /// Takes in a release.
