@@ -148,7 +148,8 @@ impl Cx<'_> {
         Ok(lane * self.kernel.local_bytes as usize + a as usize)
     }
 
-    /// Writes bytes to a place.
+    /// Writes bytes to a place. A polling thread sees no change where they are there already, nor in local memory: a loop may
+    /// store what it has over and over while it waits.
     pub fn store(&mut self, at: Loc, data: &[u8], lane: usize, atomic: bool) -> X<()> {
         let n = data.len() as u32;
         let aligned = |a: u64| {
@@ -158,15 +159,20 @@ impl Cx<'_> {
                 Err(Trap::new("align", format!("store of {n} bytes at {a:#x} is misaligned")))
             }
         };
-        match at {
+        let changes = match at {
             Loc::Shared(a) => {
                 self.touch_shared(a, n, true, lane)?;
+                let changes = self.cta.smem.slice(a, n) != data;
                 self.cta.smem.write(a, data);
+                changes
             }
             Loc::Global(a) => {
                 aligned(a)?;
-                self.mem.slice_mut(a, n)?.copy_from_slice(data);
+                let place = self.mem.slice_mut(a, n)?;
+                let changes = place != data;
+                place.copy_from_slice(data);
                 self.touch_global(a, n, true, atomic, lane)?;
+                changes
             }
             Loc::Param(a) => return Err(Trap::new("bounds", format!("store to parameter memory at {a:#x}"))),
             Loc::Local(a) => {
@@ -179,9 +185,12 @@ impl Cx<'_> {
                 if let Some(taint) = self.w.local_taint.get_mut(to..to + n as usize) {
                     taint.fill(false);
                 }
+                false
             }
+        };
+        if changes {
+            self.cta.changed();
         }
-        self.cta.changed();
         Ok(())
     }
 }
