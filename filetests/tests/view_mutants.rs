@@ -138,11 +138,20 @@ fn mutants(f: &Function, all: bool) -> Vec<Mutant> {
     for &access in &touches {
         let before = std::iter::successors(f.prev_op(access), |&op| f.prev_op(op));
         for w in before.take_while(|&op| f.regions(op).is_empty()) {
-            let takes = |o: Op| f.results(o).iter().any(|v| f.operands(access).contains(v));
-            let handed = ops(f, &[Commit])
-                .into_iter()
-                .any(|c| f.results(w).iter().any(|v| f.operands(c).contains(v)) && takes(c));
-            let free = !takes(w) && !handed;
+            // Commits and releases follow the wait; nothing else from there to the access may rest on it.
+            let mut hang: Vec<Value> = f.results(w).to_vec();
+            let mut free = true;
+            for op in std::iter::successors(f.next_op(w), |&op| f.next_op(op)) {
+                let rests = f.operands(op).iter().any(|v| hang.contains(v));
+                if rests && [Commit, Release].contains(&f.opcode(op)) {
+                    hang.extend(f.results(op));
+                } else {
+                    free &= !rests;
+                }
+                if op == access {
+                    break;
+                }
+            }
             if [Wait, Acquire].contains(&f.opcode(w)) && free {
                 add(
                     "an access before its wait",

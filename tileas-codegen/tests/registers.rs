@@ -141,6 +141,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     // cannot hide another one.
     const MORE: &[&str] = &[
         "execute/fence_through_other_pipe",
+        "execute/padding_16",
         "execute/read_inside_only",
         "execute/rewritten_after_update",
         "execute/skew_arm_rings",
