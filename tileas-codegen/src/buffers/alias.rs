@@ -122,15 +122,6 @@ impl Touched {
         Some(Touched { op, view: touch.view, write: touch.write, range: range.collect() })
     }
 
-    /// Whether they certainly have an element in common in one execution of the block that holds both.
-    pub fn meets(&self, other: &Touched) -> bool {
-        self.view == other.view
-            && self.pairs(other).all(|(x, y)| {
-                let gap = x.0.clone().plus(&y.0, -1);
-                gap.terms.is_empty() && gap.constant < y.1 && -gap.constant < x.1
-            })
-    }
-
     /// Whether they have no element in common in one execution of the block that holds both, in two of its ops or in regions
     /// of two. Indices of loops with constant bounds may be anything in these bounds.
     pub fn apart(&self, other: &Touched, func: &Function) -> bool {
@@ -165,7 +156,8 @@ impl Touched {
         })
     }
 
-    /// Whether the elements are the same in every iteration of the loop with that body.
+    /// Whether the elements are the same in every iteration of the loop with that body, all iterations of loops in there taken
+    /// together.
     pub fn fixed_in(&self, func: &Function, body: Block) -> bool {
         self.range.iter().flat_map(|r| &r.0.terms).all(|t| !varies_in(func, body, t.0, 16))
     }
@@ -193,6 +185,12 @@ fn index_range(func: &Function, v: Value) -> Option<(i64, i64)> {
 fn varies_in(func: &Function, body: Block, v: Value, fuel: u32) -> bool {
     if !defined_in(func, body, v) {
         return false;
+    }
+    if let (ValueDef::Param(b, 0), Some(fuel)) = (func.value_def(v), fuel.checked_sub(1))
+        && b != body
+        && let Some(l) = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For)
+    {
+        return func.operands(l).iter().take(3).any(|&x| varies_in(func, body, x, fuel));
     }
     let pure = |op: &Op| func.opcode(*op).has(Traits::PURE) && func.regions(*op).is_empty();
     func.defining_op(v)
@@ -238,7 +236,6 @@ mod tests {
         assert!(t[0].apart(&t[1], &f) && t[1].apart(&t[0], &f), "neighbours");
         assert!(!t[0].apart(&t[2], &f) && !t[2].apart(&t[1], &f), "a whole and its parts");
         assert!(!t[2].apart(&t[3], &f), "rows n and 2n + 1 may be the same");
-        assert!(t[0].meets(&t[0]) && !t[0].meets(&t[1]) && t[0].meets(&t[2]));
     }
 
     #[test]
@@ -250,17 +247,6 @@ mod tests {
              %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n    %z = tiled_load %v[%n, %j] : tile<16x16xf32>\n    yield\n  }",
         );
         assert!(t[0].apart(&t[1], &f) && t[1].apart(&t[0], &f) && !t[0].apart(&t[2], &f));
-    }
-
-    #[test]
-    fn a_tile_meets_its_parts() {
-        let (_, t) = touched(
-            "  %four = constant 4 : i32\n  %a = muli %n, %four : i32\n  \
-             %x = tiled_load %v[%n, %n] : tile<16x64xf32>\n  %y = tiled_load %v[%n, %a] : tile<16x16xf32>\n  \
-             %z = tiled_load %v[%n, %n] : tile<8x64xf32>",
-        );
-        assert!(t[0].meets(&t[1]) && t[1].meets(&t[0]));
-        assert!(!t[0].meets(&t[2]), "rows 16n and 8n");
     }
 
     #[test]

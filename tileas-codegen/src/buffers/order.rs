@@ -139,11 +139,11 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     }
     if x.key == y.key && a.write == b.write {
         // A thread writes in the order of its program. Bulk stores, even of one thread, complete in any order: they wait
-        // for each other where they may write one element; from one iteration to a later one where they certainly do, not
-        // where a kernel computes which tile is next.
+        // for each other where they may write one element; from one iteration to a later one where all iterations write
+        // the same tiles, not where a kernel computes which tile is next.
         let free = match x.key.class {
             Class::Sync => plan.agents[x.key.agent].elect,
-            _ => across && !(a.meets(b) && a.fixed_in(func, block)),
+            _ => across && !(a.fixed_in(func, block) && b.fixed_in(func, block)),
         };
         if free {
             return false;

@@ -12,6 +12,7 @@ use crate::error::Code;
 use crate::ir::{AttrData, Function, Layout, Op, Opcode, Space, Sym, Value, ValueDef, keys};
 use crate::isa::TargetIsa;
 use smallvec::SmallVec;
+use std::fmt;
 
 /// Bytes that align the base of shared memory, which is asked for without alignment.
 const SLACK: i64 = 1024;
@@ -25,7 +26,25 @@ struct Room {
     from: i64,
     to: i64,
     op: Op,
-    what: String,
+    what: Owner,
+}
+
+/// What lies in shared memory.
+enum Owner {
+    Buffer,
+    /// The barriers of one side of a pipe.
+    Barriers(&'static str, usize),
+    TensorBase,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Buffer => f.write_str("a buffer"),
+            Owner::Barriers(side, pipe) => write!(f, "{side} barriers of Pipe_{pipe}"),
+            Owner::TensorBase => f.write_str("the tensor-memory base"),
+        }
+    }
 }
 
 /// Checks places, slots and slices.
@@ -98,7 +117,7 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)
             bad(op, format!("warp {owner} allocates tensor memory, there are {warps}"));
         }
         if !tensor {
-            buffers.push(Room { from, to, op, what: "a buffer".to_owned() });
+            buffers.push(Room { from, to, op, what: Owner::Buffer });
         }
     }
     for (n, p) in m.pipes.iter().enumerate().filter(|(_, p)| !p.named) {
@@ -109,12 +128,12 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)
                 continue;
             };
             let to = from.saturating_add(p.depth.saturating_mul(BARRIER));
-            words.push(Room { from, to, op: p.op, what: format!("{side} barriers of Pipe_{n}") });
+            words.push(Room { from, to, op: p.op, what: Owner::Barriers(side, n) });
         }
     }
     if let Some(op) = last.filter(|_| columns > 0) {
         let from = kernel_int(func, keys::TMEM_BASE_AT);
-        words.push(Room { from, to: from.saturating_add(4), op, what: "the tensor-memory base".to_owned() });
+        words.push(Room { from, to: from.saturating_add(4), op, what: Owner::TensorBase });
         let (least, most) = (i64::from(limits.tmem_alloc_min_columns), i64::from(limits.tmem_columns));
         if !(least..=most).contains(&columns) || columns & (columns - 1) != 0 {
             bad(

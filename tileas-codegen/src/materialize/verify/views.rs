@@ -15,7 +15,7 @@
 //! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
 
 use super::graph::{Graph, stores_complete};
-use super::linear::{Canon, Form, Lin, local_of, note};
+use super::linear::{Canon, Form, local_of, note};
 use super::model::{Engine, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::opcodes::Traits;
@@ -311,6 +311,10 @@ impl Pairs<'_, '_> {
             l = func.op_parent(op);
         }
         let Some(l) = l else { return true };
+        let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
+        if lane && !meet_again(func, a.op, b.op, l) {
+            return false;
+        }
         let index = self.origin(l);
         let fixed = |s: &mut Self, form: &Form| {
             form.terms().iter().all(|t| s.origins[t.0 as usize].0 == Some(index) || !s.varies(t.0, l))
@@ -328,8 +332,7 @@ impl Pairs<'_, '_> {
                         || stride < 0 && g.saturating_sub(stride) >= *broad
                 });
         }
-        let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
-        !apart && (!lane || meet_again(func, a.op, b.op, l))
+        !apart
     }
 
     /// Whether a number may change from one iteration of a loop to the next.
@@ -391,19 +394,13 @@ impl Pairs<'_, '_> {
     }
 }
 
-/// Whether two stores certainly have an element in common, in whatever turns of a loop.
+/// Whether two stores go to the same tiles in all turns of a loop.
 fn meet_again(func: &Function, a: Op, b: Op, l: Op) -> bool {
-    let coords = func.named_segment(a, "coords").iter().zip(func.named_segment(b, "coords"));
-    coords.enumerate().all(|(d, (&v, &w))| {
-        let (wide, broad) = (extent(func, a, d), extent(func, b, d));
-        let (x, y) = (Lin::of(func, v), Lin::of(func, w));
-        let gap = Lin::default().plus(&x, wide).plus(&y, -broad);
-        x.terms.iter().all(|t| stays(func, t.0, l, 16))
-            && gap.as_constant().is_some_and(|g| g < broad && -g < wide)
-    })
+    let coords = func.named_segment(a, "coords").iter().chain(func.named_segment(b, "coords"));
+    coords.into_iter().all(|&v| stays(func, v, l, 16))
 }
 
-/// Whether a value is the same in all turns of a loop.
+/// Whether a value is the same in all turns of a loop, all turns of loops in there taken together.
 fn stays(func: &Function, v: Value, l: Op, fuel: u32) -> bool {
     let made = match func.value_def(v) {
         ValueDef::Result(op, _) => Some(op),
@@ -413,6 +410,12 @@ fn stays(func: &Function, v: Value, l: Op, fuel: u32) -> bool {
     let above = std::iter::successors(made, |&op| func.op_parent(op)).skip(1).any(|op| op == l);
     if !own && !above {
         return true;
+    }
+    if let (ValueDef::Param(_, 0), Some(inner), false) = (func.value_def(v), made, own) {
+        let bounds = func.operands(inner).iter().take(3);
+        return func.opcode(inner) == Opcode::For
+            && fuel > 0
+            && bounds.into_iter().all(|&x| stays(func, x, l, fuel - 1));
     }
     let pure = |op: &Op| func.opcode(*op).has(Traits::PURE) && func.regions(*op).is_empty();
     func.defining_op(v)
