@@ -143,7 +143,7 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
         // the same tiles, not where a kernel computes which tile is next.
         let free = match x.key.class {
             Class::Sync => plan.agents[x.key.agent].elect,
-            _ => across && !(a.fixed_in(func, block) && b.fixed_in(func, block)),
+            _ => across && (a.apart(b, func) || !(a.fixed_in(func, block) && b.fixed_in(func, block))),
         };
         if free {
             return false;

@@ -312,7 +312,7 @@ impl Pairs<'_, '_> {
         }
         let Some(l) = l else { return true };
         let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
-        if lane && !meet_again(func, a.op, b.op, l) {
+        if lane && (self.apart(a, b) || !meet_again(func, a.op, b.op, l)) {
             return false;
         }
         let index = self.origin(l);
