@@ -359,8 +359,8 @@ impl Context {
     }
 
     /// Whether what was found is that agents wait for each other, or overtake each other, under a schedule that was not asked
-    /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one stage groups share it, no depth is exceeded, and
-    /// nothing overlaps itself.
+    /// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one
+    /// stage groups share it, no depth is exceeded, and nothing overlaps itself.
     fn may_run_serially(&self, found: &[CodegenError], job: &Job<'_>) -> bool {
         let schedules = job.front.contains(&Step::Schedule);
         let asked = job.settings.scheduler == SchedulerChoice::Serial;
