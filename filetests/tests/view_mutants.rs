@@ -2,7 +2,7 @@
 //!
 //! Kernels of `memory_order/`, and some of `execute/`, that write a view and access it more than once are materialised, and changed as
 //! a wrong compiler pass could: an access moved before what it waits for or behind what it signals, a wait or release of
-//! all threads made by one lane, a release or commit made at once, a wait for stores made weaker, a fence or a whole token
+//! all threads made by one lane, a release or commit made at once, a wait for stores made weaker or dropped, a fence or a whole token
 //! dropped. Each mutant is refused with a code of the post-verifier, or runs, agent by agent and as PTX under all timings
 //! with all detectors, without a report, and computes what the source does; for kinds of which that may be so the reason
 //! is listed.
@@ -18,11 +18,11 @@ use Opcode::{
     AsyncPipelineConsumerRelease as Release, AsyncPipelineConsumerWait as Wait,
     AsyncPipelineCreateIterator as Iterator_, AsyncPipelineCreatePipeline as Create,
     AsyncPipelineIncIter as Inc, AsyncPipelineProducerAcquire as Acquire,
-    AsyncPipelineProducerCommit as Commit,
+    AsyncPipelineProducerCommit as Commit, AsyncPipelineStoreWait as StoreWait,
 };
 
 /// Kinds of mutants of which some do what the kernel does, and why.
-const EQUIVALENT: [(&str, &str); 8] = [
+const EQUIVALENT: [(&str, &str); 10] = [
     ("bulk groups pending", "a token of the same lane waits for the groups"),
     ("an access before its wait", "another path orders it, or it is the agent's own, or of another view"),
     ("an access behind its signal", "another path orders it, or it is the agent's own, or of another view"),
@@ -31,6 +31,8 @@ const EQUIVALENT: [(&str, &str); 8] = [
     ("only the lane signals", "only the lane did what is signalled"),
     ("no fence", "an engine's access to other tiles, or the threads wrote nothing"),
     ("a lost token", "another path orders the two"),
+    ("a lost store wait", "the lane waits for its stores for others, too"),
+    ("a store before its wait", "the lane waits for its stores for others, too, or in the turn before"),
 ];
 
 type Change = Box<dyn Fn(&mut Function)>;
@@ -238,6 +240,17 @@ fn mutants(f: &Function, all: bool) -> Vec<Mutant> {
                 text(op),
                 Box::new(move |m| m.set_attr(op, keys::ISSUER, AttrData::Unit)),
             );
+        }
+    }
+    for op in ops(f, &[StoreWait]) {
+        add("a lost store wait", text(op), Box::new(move |m| m.remove_op(op)));
+        let stores = |&o: &Op| f.opcode(o) == Opcode::AsyncTiledTmaStore;
+        if let Some(next) = std::iter::successors(f.next_op(op), |&o| f.next_op(o)).find(stores) {
+            let change = move |m: &mut Function| {
+                m.remove_op(op);
+                m.insert_after(next, op);
+            };
+            add("a store before its wait", text(op), Box::new(change));
         }
     }
     for create in ops(f, &[Create]) {

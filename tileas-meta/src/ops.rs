@@ -752,6 +752,14 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "async.pipeline.store_wait",
+        results: Arity::Many,
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "The issuing lane waits until all TMA stores that it has issued are complete.",
+        ..BASE
+    },
+    OpRow {
         name: "async.pipeline.agent_switch",
         attrs: &[
             need("num_warps", Ints),

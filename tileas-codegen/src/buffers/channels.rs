@@ -225,7 +225,7 @@ fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
     }
 }
 
-/// Finds all channels and bundles them; `waits` are webs that follow one another in the same memory.
+/// Finds all channels and bundles them, and the items before which a lane waits for its stores; `waits` are webs that follow one another in the same memory.
 ///
 /// # Errors
 /// See the module documentation.
@@ -234,7 +234,7 @@ pub fn build(
     webs: &mut Webs,
     first_named: u32,
     waits: &[(Web, Web)],
-) -> CodegenResult<PrimaryMap<Pipe, PipeData>> {
+) -> CodegenResult<(PrimaryMap<Pipe, PipeData>, Vec<(Agent, Op)>)> {
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);
@@ -268,7 +268,7 @@ pub fn build(
         walks.blocks = blocks;
     }
     scalar_channels(func, plan, webs, needs, &mut found);
-    super::order::memory_tokens(world, &mut found)?;
+    let store_waits = super::order::memory_tokens(world, &mut found)?;
     super::share::add_waits(world, webs, waits, &mut found);
     // Threads of one agent that order what they do themselves meet.
     for p in found.iter_mut().filter(|p| p.webs.is_empty() && !plan.agents[p.producer.agent].elect) {
@@ -289,7 +289,7 @@ pub fn build(
             }
         }
     }
-    Ok(pipes)
+    Ok((pipes, store_waits))
 }
 
 /// The ring of a tile that is read one iteration after it was made.

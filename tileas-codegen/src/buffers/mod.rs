@@ -78,6 +78,8 @@ pub struct BufferAssignment {
     pub webs: Webs,
     /// Bundled channels in program order of their commits.
     pub pipes: PrimaryMap<Pipe, PipeData>,
+    /// Items before which the lane of an agent waits for all that it has stored.
+    pub store_waits: Vec<(Agent, Op)>,
     /// What each agent's region must contain.
     pub needs: PrimaryMap<Agent, needs::Needs>,
     /// Memory layout.
@@ -112,12 +114,12 @@ pub fn assign_buffers(
     // Webs that follow one another in the same memory: each round adds the waits for those of the layout before.
     let mut waits: Vec<(Web, Web)> = Vec::new();
     let mut rounds = 0;
-    let (webs, pipes, memory, rejects) = loop {
+    let (webs, pipes, store_waits, memory, rejects) = loop {
         let mut webs = crate::storage::webs::build(func)?;
-        let mut pipes = channels::build(world, &mut webs, opts.first_named_barrier, &waits)?;
+        let (mut pipes, store_waits) = channels::build(world, &mut webs, opts.first_named_barrier, &waits)?;
         let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
         if chosen.waits.is_empty() {
-            break (webs, pipes, chosen.memory, chosen.rejects);
+            break (webs, pipes, store_waits, chosen.memory, chosen.rejects);
         }
         rounds += 1;
         if rounds > MOST_LAYOUTS {
@@ -136,7 +138,7 @@ pub fn assign_buffers(
             ii_eff[op] = depth::ii_eff(depth::Party { func, plan, needs: &needs }, isa, s, &pipes);
         }
     }
-    Ok(BufferAssignment { webs, pipes, needs, memory, rejects, ii_eff })
+    Ok(BufferAssignment { webs, pipes, store_waits, needs, memory, rejects, ii_eff })
 }
 
 impl BufferAssignment {
@@ -187,6 +189,10 @@ impl BufferAssignment {
                 p.depth,
                 p.why
             );
+        }
+        for &(agent, op) in &self.store_waits {
+            let lane = plan.agents[agent].kind.name();
+            let _ = writeln!(s, "{op}: {lane}{} waits for its stores", agent.as_u32());
         }
         for r in &self.rejects {
             let _ = writeln!(s, "{}: {} slots are needed, there are {}", r.pipe, r.need, r.have);

@@ -11,8 +11,8 @@
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
-//! Left to program order: what one thread reads and writes itself, and bulk stores that may go to different tiles. A tile whose
-//! layout gives an element to several threads is read by all of these and written by one.
+//! Left to program order: what one thread reads and writes itself. A tile whose layout gives an element to several threads
+//! is read by all of these and written by one.
 //!
 //! Cost: pairs of accesses per view; graph queries as many as accesses each time that a token has been added, since what the
 //! graph orders by then is found from each first access for all second ones at once.
@@ -82,16 +82,18 @@ fn blocks_around(func: &Function, ops: impl Iterator<Item = Op>) -> Vec<Block> {
     out.into_iter().map(|o| o.1).collect()
 }
 
-/// Adds the tokens that memory order across agents needs.
+/// Adds the tokens that memory order across agents needs. Returns the items before which the lane of an agent waits for all
+/// that it has stored.
 ///
 /// # Errors
 /// E0606 where a view is overwritten after a TMA load whose tile nobody waits for.
-pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<()> {
+pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<Vec<(Agent, Op)>> {
     let World { func, plan, .. } = world;
     let all: Vec<Touched> = func.ops().filter_map(|op| Touched::of(func, op)).collect();
     let mut views: Vec<Value> = all.iter().filter(|t| t.write).map(|t| t.view).collect();
     views.sort_unstable();
     views.dedup();
+    let mut store_waits = Vec::new();
     for view in views {
         let mine = || all.iter().filter(|t| t.view == view);
         let keys: Vec<Key> = mine()
@@ -114,10 +116,10 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
                     })
                 })
                 .collect();
-            block_tokens(world, block, &accesses, found)?;
+            block_tokens(world, block, &accesses, found, &mut store_waits)?;
         }
     }
-    Ok(())
+    Ok(store_waits)
 }
 
 /// Two accesses that need an order. Sorted nearest first, inside an iteration before across, since those may imply the others.
@@ -137,21 +139,9 @@ fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool
     if !(a.write || b.write) {
         return false;
     }
-    if x.key == y.key && a.write == b.write {
-        // A thread writes in the order of its program. Bulk stores, even of one thread, complete in any order: they wait
-        // for each other where they may write one element; from one iteration to a later one where all iterations write
-        // the same tiles, not where a kernel computes which tile is next.
-        let free = match x.key.class {
-            Class::Sync => plan.agents[x.key.agent].elect,
-            _ => across && (a.apart(b, func) || !(a.fixed_in(func, block) && b.fixed_in(func, block))),
-        };
-        if free {
-            return false;
-        }
-    }
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
-        // Where the same bits of the coordinates choose the thread, all threads that hold an element read it and one of
-        // them writes it.
+        // One lane keeps the order of its program; its bulk stores complete in any. Where the same bits of the coordinates
+        // choose the thread, all threads that hold an element read it and one of them writes it.
         let holders = |op: Op| {
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
             holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
@@ -195,6 +185,7 @@ fn block_tokens(
     block: Block,
     accesses: &[Access],
     found: &mut Vec<PipeData>,
+    store_waits: &mut Vec<(Agent, Op)>,
 ) -> CodegenResult<()> {
     let World { func, .. } = world;
     // What an arm does in one turn of a loop around it and in a later one is ordered in the body of that loop, where
@@ -250,6 +241,13 @@ fn block_tokens(
                 false => complete.iter().any(|&from| s.distance(from, to).is_some_and(|d| d <= most)),
             };
         if ordered(&sync, found, &complete) {
+            continue;
+        }
+        if x.key == y.key && x.key.class == Class::Bulk {
+            // The lane itself waits, as late as it can.
+            if !store_waits.contains(&(y.key.agent, y.item)) {
+                store_waits.push((y.key.agent, y.item));
+            }
             continue;
         }
         added = true;

@@ -72,6 +72,11 @@ impl Lower<'_> {
             O::AsyncPipelineProducerCommit => self.producer_commit(op),
             O::AsyncPipelineConsumerWait => self.consumer_wait(op),
             O::AsyncPipelineConsumerRelease => self.consumer_release(op),
+            O::AsyncPipelineStoreWait => {
+                self.open_section();
+                self.b.bulk_wait_group(0);
+                Ok(())
+            }
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
             O::AsyncDot => self.async_dot(op),
@@ -100,7 +105,7 @@ impl Lower<'_> {
             return false;
         }
         match self.f.opcode(op) {
-            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot => true,
+            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot | O::AsyncPipelineStoreWait => true,
             O::AsyncPipelineConsumerWait
             | O::AsyncPipelineConsumerRelease
             | O::AsyncPipelineProducerAcquire => {

@@ -473,6 +473,10 @@ impl<'a, 'b> Emit<'a, 'b> {
                 }
                 self.local(op, local);
             }
+            Step::StoreWait => {
+                let op = self.op(Opcode::AsyncPipelineStoreWait, &[], &[], &[], Loc::NONE);
+                self.local(op, local);
+            }
             Step::Inc(p) => {
                 let it = self.iter(p)?;
                 let ty = self.out.value_type(it);

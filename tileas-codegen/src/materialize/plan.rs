@@ -36,6 +36,8 @@ pub enum Step {
     Release(Pipe, usize, Option<Op>, u32),
     /// Advance the iterator.
     Inc(Pipe),
+    /// Wait until what the lane has stored so far is complete.
+    StoreWait,
 }
 
 /// The steps of one block.
@@ -181,6 +183,9 @@ pub fn block_plan(
             for c in readers[e.from..e.to].iter().filter(|c| c.first == Some(item)) {
                 receive(&mut out.steps, &ba.pipes[e.pipe], e.pipe, c.number, l);
             }
+        }
+        if ba.store_waits.contains(&(agent, item)) {
+            out.steps.push((l, Step::StoreWait));
         }
         out.steps.push((l, Step::Item(item)));
         for e in ends.iter().filter(|e| e.commits == Some(item)) {

@@ -715,7 +715,10 @@ impl Machine<'_> {
     fn is_lanes(&self, op: Op) -> bool {
         let has = |key| self.f.has_attr(op, key);
         match self.f.opcode(op) {
-            Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore | Opcode::AsyncDot => true,
+            Opcode::AsyncTiledTmaLoad
+            | Opcode::AsyncTiledTmaStore
+            | Opcode::AsyncDot
+            | Opcode::AsyncPipelineStoreWait => true,
             Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait => has(keys::ISSUER),
             Opcode::AsyncPipelineProducerCommit => has(keys::TX) || has(keys::BULK_PENDING),
             Opcode::AsyncPipelineConsumerRelease => has(keys::BULK_PENDING),
@@ -886,6 +889,11 @@ impl Machine<'_> {
                     _ => pipe.full[s as usize].arrive(threads),
                 }
                 self.set(a, op, 0, args[0]);
+            }
+            Opcode::AsyncPipelineStoreWait => {
+                if !self.agents[a].stores.is_empty() {
+                    return false;
+                }
             }
             Opcode::AsyncPipelineConsumerRelease => {
                 let Val::Own(p, s) = args[0] else { panic!("ownership") };

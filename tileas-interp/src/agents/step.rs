@@ -111,6 +111,11 @@ impl Machine<'_> {
                 };
                 self.set(a, op, 0, next);
             }
+            Opcode::AsyncPipelineStoreWait => {
+                if !self.agents[a].stores.is_empty() {
+                    return Ok(Step::Waits);
+                }
+            }
             Opcode::AsyncPipelineProducerAcquire => {
                 let (pipe, slot, phase) = self.iter(op, args.get(1))?;
                 if self.pipes[pipe].empty.get(slot as usize).is_some_and(|b| !b.ready(phase ^ 1)) {

@@ -18,7 +18,7 @@ impl Checker<'_> {
             Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait => self.acquire(op),
             Opcode::AsyncPipelineConsumerRelease => self.owned_result(op),
             Opcode::AsyncPipelineAgentSwitch => self.agents(op),
-            Opcode::Return | Opcode::Yield | Opcode::AsyncPipelineYield => {
+            Opcode::Return | Opcode::Yield | Opcode::AsyncPipelineYield | Opcode::AsyncPipelineStoreWait => {
                 self.same_count(op, Code::E0203, "results", self.func.results(op).len(), 0);
             }
             _ => {}

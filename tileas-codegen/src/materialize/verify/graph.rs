@@ -262,8 +262,8 @@ impl Graph {
         }
     }
 
-    /// What stores wrote is complete where their lane waits for it: at a commit that lets no bulk group be pending. A
-    /// release that waits says only that they have read their slots.
+    /// What stores wrote is complete where their lane waits for it: alone, or at a commit that lets no bulk group be
+    /// pending. A release that waits says only that they have read their slots.
     fn written(&mut self, m: &Model<'_>, region: usize) {
         for (a, list) in m.regions[region].events.iter().enumerate() {
             for (i, x) in list.iter().enumerate() {
@@ -997,7 +997,11 @@ pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bo
 
 /// Whether the lane waits at an event until all it has stored is complete.
 fn completes_stores(m: &Model<'_>, e: &Event) -> bool {
-    matches!(e.what, What::Commit(..)) && m.func.attr_int(e.op, keys::BULK_PENDING) == Some(0)
+    match e.what {
+        What::StoreWait => true,
+        What::Commit(..) => m.func.attr_int(e.op, keys::BULK_PENDING) == Some(0),
+        _ => false,
+    }
 }
 
 /// Whether an agent waits until what a store wrote is complete, in one of the regions on the way to it; `path` as in

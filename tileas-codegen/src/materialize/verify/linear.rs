@@ -195,6 +195,25 @@ pub enum Known<T> {
     Unknown,
 }
 
+/// What a number stands for.
+pub struct Origin {
+    /// What it is made from directly.
+    pub made: Made,
+    /// The ops, by origin, that it depends on.
+    pub on: SmallVec<[i64; 4]>,
+}
+
+/// What a number is made from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Made {
+    /// Counts the iterations of the loop of that origin.
+    Index(i64),
+    /// That op of two numbers, and whether it is unsigned.
+    Of(Opcode, bool, [u32; 2]),
+    Sum(Form),
+    Other,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Key {
     /// A parameter of the kernel.
@@ -405,8 +424,8 @@ impl Canon {
         Some(Known::As((span, Some(self.number_of(step)))))
     }
 
-    /// By number: the loop whose iterations it counts, if it does, and the ops, by origin, that it depends on.
-    pub fn origins(&self, func: &Function) -> Vec<(Option<i64>, SmallVec<[i64; 4]>)> {
+    /// By number: what it is made from.
+    pub fn origins(&self, func: &Function) -> Vec<Origin> {
         let mut of_class: FxHashMap<u32, i64> = FxHashMap::default();
         for (&param, class) in &self.classes {
             let ValueDef::Param(b, _) = func.value_def(param) else { continue };
@@ -417,14 +436,14 @@ impl Canon {
         }
         let mut keys: Vec<(u32, &Key)> = self.numbers.iter().map(|(k, &n)| (n, k)).collect();
         keys.sort_unstable_by_key(|k| k.0);
-        let mut out: Vec<(Option<i64>, SmallVec<[i64; 4]>)> = Vec::with_capacity(keys.len());
+        let mut out: Vec<Origin> = Vec::with_capacity(keys.len());
         // What a number is made from has smaller numbers.
         for (_, key) in keys {
-            let (mut index, mut on, mut parts) = (None, SmallVec::new(), SmallVec::<[u32; 4]>::new());
+            let (mut made, mut on, mut parts) = (Made::Other, SmallVec::new(), SmallVec::<[u32; 4]>::new());
             match key {
                 Key::Value(_) => {}
                 Key::Index(l) => {
-                    index = Some(*l);
+                    made = Made::Index(*l);
                     on.push(*l);
                 }
                 Key::Made(op) => on.push(*op),
@@ -434,16 +453,24 @@ impl Canon {
                     parts.extend(span.terms.iter().map(|t| t.0).chain(*step));
                 }
                 Key::Choice(list) => parts.extend_from_slice(list),
-                Key::Op(_, _, list, _) => parts.extend_from_slice(list),
-                Key::Sum(form) => parts.extend(form.terms.iter().map(|t| t.0)),
+                Key::Op(op, attrs, list, _) => {
+                    if let &[a, b] = list.as_slice() {
+                        made = Made::Of(*op, attrs.iter().any(|a| a.0 == keys::UNSIGNED), [a, b]);
+                    }
+                    parts.extend_from_slice(list);
+                }
+                Key::Sum(form) => {
+                    made = Made::Sum(form.clone());
+                    parts.extend(form.terms.iter().map(|t| t.0));
+                }
             }
             for n in parts {
-                let (_, more) = &out[n as usize];
+                let more = &out[n as usize].on;
                 on.extend(more.iter().copied());
             }
             on.sort_unstable();
             on.dedup();
-            out.push((index, on));
+            out.push(Origin { made, on });
         }
         out
     }

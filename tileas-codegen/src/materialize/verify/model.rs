@@ -83,6 +83,8 @@ pub enum What {
     Release(usize, i64, Option<i64>),
     /// Advance of an iterator.
     Inc(usize),
+    /// A wait until all bulk stores of the lane are complete.
+    StoreWait,
     /// An op that reads or writes buffers, or a contended view; the pipe whose transaction it completes.
     Access(Engine, Touches, Option<usize>),
     /// A region op: its regions.
@@ -514,6 +516,7 @@ impl<'a> Model<'a> {
                         _ => What::Inc(p),
                     }
                 }
+                Opcode::AsyncPipelineStoreWait => What::StoreWait,
                 _ => match self.access(op) {
                     Some(w) => w,
                     None => continue,
@@ -534,6 +537,7 @@ impl<'a> Model<'a> {
             What::Commit(_, tx) => tx.is_some() || self.func.has_attr(op, keys::BULK_PENDING),
             What::Release(.., pending) => pending.is_some(),
             What::Access(engine, ..) => *engine != Engine::Threads,
+            What::StoreWait => true,
             What::Inc(_) | What::Region(_) => false,
         }
     }

@@ -6,20 +6,19 @@
 //! all of them have gone on, a load when its barrier says so, a store when its lane has waited for what it wrote. What
 //! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory.
 //! No path is asked for
-//! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds;
+//! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds, or two coordinates are
+//!   quotient and remainder of a number that is another one in each turn;
 //! - between tiles in the registers of one agent whose layouts give each element of the view to the same threads:
 //!   coordinates count whole tiles, so that is so where each thread's first element stands alike in both. Where a layout has
-//!   replicas, all of them read an element and one writes it;
-//! - between bulk stores of one lane in different turns that need not go to the same tile: that is left to the kernel.
+//!   replicas, all of them read an element and one writes it.
 //!
 //! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
 
 use super::graph::{Graph, stores_complete};
-use super::linear::{Canon, Form, local_of, note};
+use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
 use super::model::{Engine, Model, What, view_of};
 use super::{Code, SyncReport};
-use crate::ir::opcodes::Traits;
-use crate::ir::{Function, LinearLayout, Op, Opcode, Value, ValueDef, keys};
+use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
@@ -56,7 +55,8 @@ pub fn check(
     for place in views.iter_mut().flat_map(|v| &mut v.1) {
         place.range = range(m.func, &mut canon, place.op);
     }
-    let mut pairs = Pairs { m, origins: canon.origins(m.func), inside: Vec::new(), graphs, report };
+    let origins = canon.origins(m.func);
+    let mut pairs = Pairs { m, canon, origins, inside: Vec::new(), graphs, report };
     for (view, list) in &views {
         for (i, x) in list.iter().enumerate() {
             for y in &list[i..] {
@@ -191,8 +191,9 @@ fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]
 /// Two accesses that need an order.
 struct Pairs<'a, 'm> {
     m: &'a Model<'m>,
-    /// Of each number in a form: the loop whose iterations it counts, and the ops it depends on.
-    origins: Vec<(Option<i64>, SmallVec<[i64; 4]>)>,
+    canon: Canon,
+    /// Of each number in a form: what it is made from.
+    origins: Vec<Origin>,
     /// By loop: its op, and the ops in it in any agent, by origin.
     inside: Vec<(Op, FxHashSet<i64>)>,
     graphs: &'a mut [Graph],
@@ -296,7 +297,7 @@ impl Pairs<'_, '_> {
 
     /// The greatest number that a loop with a constant trip count gives to an iteration, if the number is one.
     fn last_index(&self, number: u32) -> Option<i64> {
-        let l = self.origins.get(number as usize)?.0?;
+        let Made::Index(l) = self.origins.get(number as usize)?.made else { return None };
         let l = self.m.loops.iter().find(|x| x.origin == l)?;
         Some((self.m.regions[l.region?].trips? - 1).max(0))
     }
@@ -311,28 +312,107 @@ impl Pairs<'_, '_> {
             l = func.op_parent(op);
         }
         let Some(l) = l else { return true };
-        let lane = a.agent == b.agent && a.engine == Engine::Store && b.engine == Engine::Store;
-        if lane && (self.apart(a, b) || !meet_again(func, a.op, b.op, l)) {
-            return false;
-        }
-        let index = self.origin(l);
-        let fixed = |s: &mut Self, form: &Form| {
-            form.terms().iter().all(|t| s.origins[t.0 as usize].0 == Some(index) || !s.varies(t.0, l))
+        let apart = a.range.iter().zip(&b.range).any(|(p, q)| {
+            let (Some((p, wide)), Some((q, broad))) = (p, q) else { return false };
+            p.terms().iter().any(|&(n, times)| {
+                let stride = self.grows(n, l).saturating_mul(times);
+                stride != 0
+                    && self.rest(p, q, n, l).is_some_and(|(least, most)| match stride {
+                        1.. => stride.saturating_sub(most) >= *wide,
+                        _ => least.saturating_sub(stride) >= *broad,
+                    })
+            })
+        });
+        !apart && !self.told_apart(a, b, l)
+    }
+
+    /// Whether two coordinates hold quotient and remainder of a number that is another one in each turn, and tell both.
+    fn told_apart(&mut self, a: &Place, b: &Place, l: Op) -> bool {
+        let terms = |p: &Place| -> SmallVec<[u32; 8]> {
+            p.range.iter().flatten().flat_map(|r| r.0.terms()).map(|t| t.0).collect()
         };
-        let mut apart = false;
-        for (p, q) in a.range.iter().zip(&b.range) {
-            let (Some((p, wide)), Some((q, broad))) = (p, q) else { continue };
-            let constant = p.clone().plus(q, -1).as_constant();
-            let stride = p.terms().iter().find(|t| self.origins[t.0 as usize].0 == Some(index));
-            let stride = stride.map_or(0, |t| t.1);
-            apart |= fixed(self, p)
-                && fixed(self, q)
-                && constant.is_some_and(|g| {
-                    stride > 0 && stride.saturating_sub(g) >= *wide
-                        || stride < 0 && g.saturating_sub(stride) >= *broad
-                });
+        let made = |s: &Self, n: u32| match &s.origins[n as usize].made {
+            Made::Of(op @ (Opcode::Divi | Opcode::Remi), unsigned, of) => Some((*op, *unsigned, *of)),
+            _ => None,
+        };
+        let all = terms(a);
+        for &quotient in &all {
+            let Some((Opcode::Divi, unsigned, of)) = made(self, quotient) else { continue };
+            if self.grows(of[0], l) <= 0 || self.varies(of[1], l) {
+                continue;
+            }
+            let rest = all.iter().find(|&&n| made(self, n) == Some((Opcode::Remi, unsigned, of)));
+            let Some(&remainder) = rest else { continue };
+            let told = |s: &mut Self, n: u32| {
+                a.range.iter().zip(&b.range).any(|(p, q)| {
+                    let (Some((p, wide)), Some((q, broad))) = (p, q) else { return false };
+                    let factor = p.terms().iter().find(|t| t.0 == n).map_or(0, |t| t.1.saturating_abs());
+                    factor > 0
+                        && s.rest(p, q, n, l).is_some_and(|(least, most)| {
+                            factor.saturating_sub(most) >= *wide && factor.saturating_add(least) >= *broad
+                        })
+                })
+            };
+            if told(self, quotient) && told(self, remainder) {
+                return true;
+            }
         }
-        !apart
+        false
+    }
+
+    /// By how much a number grows with each turn of a loop, at least; 0 where that is not known.
+    fn grows(&mut self, number: u32, l: Op) -> i64 {
+        match self.origins[number as usize].made.clone() {
+            Made::Index(index) => i64::from(index == self.origin(l)),
+            Made::Of(Opcode::Muli, _, [a, b]) => {
+                // A stride is positive.
+                let Some(Known::As((_, Some(stride)))) = self.canon.iterations(self.m.func, l) else {
+                    return 0;
+                };
+                match (a == stride, b == stride) {
+                    (_, true) => self.grows(a, l),
+                    (true, false) => self.grows(b, l),
+                    _ => 0,
+                }
+            }
+            Made::Sum(form) => {
+                let mut grows = 0;
+                for &(n, factor) in form.terms() {
+                    match self.grows(n, l) {
+                        by @ 1.. if grows == 0 && factor > 0 => grows = by.saturating_mul(factor),
+                        0 if !self.varies(n, l) => {}
+                        _ => return 0,
+                    }
+                }
+                grows
+            }
+            _ => 0,
+        }
+    }
+
+    /// The least and the greatest that `p` of one turn can be above `q` of another one, without the number `but`, which is as
+    /// often in both.
+    fn rest(&mut self, p: &Form, q: &Form, but: u32, l: Op) -> Option<(i64, i64)> {
+        let factor = |f: &Form, n: u32| f.terms().iter().find(|t| t.0 == n).map_or(0, |t| t.1);
+        if factor(p, but) != factor(q, but) {
+            return None;
+        }
+        let (mut least, mut most) = (p.base().saturating_sub(q.base()), p.base().saturating_sub(q.base()));
+        for (form, other, sign) in [(p, q, 1), (q, p, -1)] {
+            for &(n, times) in form.terms().iter().filter(|t| t.0 != but) {
+                if !self.varies(n, l) {
+                    if factor(other, n) != times {
+                        return None;
+                    }
+                    continue;
+                }
+                let own = self.origins[n as usize].made == Made::Index(self.origin(l));
+                let last = self.last_index(n).filter(|_| !own)?;
+                let end = times.saturating_mul(sign).saturating_mul(last);
+                (least, most) = (least.saturating_add(end.min(0)), most.saturating_add(end.max(0)));
+            }
+        }
+        Some((least, most))
     }
 
     /// Whether a number may change from one iteration of a loop to the next.
@@ -352,7 +432,7 @@ impl Pairs<'_, '_> {
             self.inside.len() - 1
         });
         let set = &self.inside[known].1;
-        self.origins[number as usize].1.iter().any(|on| set.contains(on))
+        self.origins[number as usize].on.iter().any(|on| set.contains(on))
     }
 
     /// Whether `a` is complete before `b` begins, at most so many turns later, in the region at depth `k`.
@@ -392,34 +472,4 @@ impl Pairs<'_, '_> {
             Engine::Mma => false,
         }
     }
-}
-
-/// Whether two stores go to the same tiles in all turns of a loop.
-fn meet_again(func: &Function, a: Op, b: Op, l: Op) -> bool {
-    let coords = func.named_segment(a, "coords").iter().chain(func.named_segment(b, "coords"));
-    coords.into_iter().all(|&v| stays(func, v, l, 16))
-}
-
-/// Whether a value is the same in all turns of a loop, all turns of loops in there taken together.
-fn stays(func: &Function, v: Value, l: Op, fuel: u32) -> bool {
-    let made = match func.value_def(v) {
-        ValueDef::Result(op, _) => Some(op),
-        ValueDef::Param(b, _) => func.block_parent(b),
-    };
-    let own = matches!(func.value_def(v), ValueDef::Param(..)) && made == Some(l);
-    let above = std::iter::successors(made, |&op| func.op_parent(op)).skip(1).any(|op| op == l);
-    if !own && !above {
-        return true;
-    }
-    if let (ValueDef::Param(_, 0), Some(inner), false) = (func.value_def(v), made, own) {
-        let bounds = func.operands(inner).iter().take(3);
-        return func.opcode(inner) == Opcode::For
-            && fuel > 0
-            && bounds.into_iter().all(|&x| stays(func, x, l, fuel - 1));
-    }
-    let pure = |op: &Op| func.opcode(*op).has(Traits::PURE) && func.regions(*op).is_empty();
-    func.defining_op(v)
-        .filter(pure)
-        .filter(|_| fuel > 0)
-        .is_some_and(|op| func.operands(op).iter().all(|&x| stays(func, x, l, fuel - 1)))
 }
