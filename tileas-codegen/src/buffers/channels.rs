@@ -13,6 +13,7 @@
 //! Cost: webs × accesses × engines². Source: architecture, "Channels" and "Storage webs".
 
 use super::needs::Needs;
+use super::order::StoreWaits;
 use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -225,7 +226,7 @@ fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
     }
 }
 
-/// Finds all channels and bundles them, and the items before which a lane waits for its stores; `waits` are webs that follow one another in the same memory.
+/// Finds all channels and bundles them, and where lanes wait for their stores; `waits` are webs that follow one another in the same memory.
 ///
 /// # Errors
 /// See the module documentation.
@@ -234,7 +235,7 @@ pub fn build(
     webs: &mut Webs,
     first_named: u32,
     waits: &[(Web, Web)],
-) -> CodegenResult<(PrimaryMap<Pipe, PipeData>, Vec<(Agent, Op)>)> {
+) -> CodegenResult<(PrimaryMap<Pipe, PipeData>, StoreWaits)> {
     let World { func, plan, needs, .. } = world;
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);

@@ -79,7 +79,7 @@ pub struct BufferAssignment {
     /// Bundled channels in program order of their commits.
     pub pipes: PrimaryMap<Pipe, PipeData>,
     /// Items before which the lane of an agent waits for all that it has stored.
-    pub store_waits: Vec<(Agent, Op)>,
+    pub store_waits: order::StoreWaits,
     /// What each agent's region must contain.
     pub needs: PrimaryMap<Agent, needs::Needs>,
     /// Memory layout.

@@ -27,6 +27,9 @@ use crate::storage::access::{Class, Key, class_of};
 use crate::storage::webs::ancestor_in;
 use smallvec::{SmallVec, smallvec};
 
+/// Items before which the lane of an agent waits for all that it has stored.
+pub type StoreWaits = Vec<(Agent, Op)>;
+
 /// One access to a view, as an item of the block under study sees it.
 struct Access {
     item: Op,
@@ -82,18 +85,17 @@ fn blocks_around(func: &Function, ops: impl Iterator<Item = Op>) -> Vec<Block> {
     out.into_iter().map(|o| o.1).collect()
 }
 
-/// Adds the tokens that memory order across agents needs. Returns the items before which the lane of an agent waits for all
-/// that it has stored.
+/// Adds the tokens that memory order across agents needs. Returns where lanes wait for their stores.
 ///
 /// # Errors
 /// E0606 where a view is overwritten after a TMA load whose tile nobody waits for.
-pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<Vec<(Agent, Op)>> {
+pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<StoreWaits> {
     let World { func, plan, .. } = world;
     let all: Vec<Touched> = func.ops().filter_map(|op| Touched::of(func, op)).collect();
     let mut views: Vec<Value> = all.iter().filter(|t| t.write).map(|t| t.view).collect();
     views.sort_unstable();
     views.dedup();
-    let mut store_waits = Vec::new();
+    let mut store_waits = StoreWaits::new();
     for view in views {
         let mine = || all.iter().filter(|t| t.view == view);
         let keys: Vec<Key> = mine()
@@ -185,7 +187,7 @@ fn block_tokens(
     block: Block,
     accesses: &[Access],
     found: &mut Vec<PipeData>,
-    store_waits: &mut Vec<(Agent, Op)>,
+    store_waits: &mut StoreWaits,
 ) -> CodegenResult<()> {
     let World { func, .. } = world;
     // What an arm does in one turn of a loop around it and in a later one is ordered in the body of that loop, where
