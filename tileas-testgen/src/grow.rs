@@ -225,6 +225,10 @@ impl Gen<'_, '_> {
                     self.k.options.push((name, value));
                 }
             }
+            if self.k.options.contains(&("scheduler", "optimal")) {
+                // With real cycles the default takes minutes.
+                self.k.options.push(("optimal-steps", "2000"));
+            }
         }
     }
 

@@ -76,6 +76,11 @@ pub struct Liveness {
     pub(crate) writes: Vec<(u32, Reg)>,
     /// By row: those of the successors, plus 1; 0 = none.
     next: Vec<[u32; 2]>,
+    /// By row: when it was last computed, and when that last changed what is live at its start.
+    times: Vec<[u32; 2]>,
+    /// The set at hand, by word, and its words that are not 0.
+    now: Vec<u32>,
+    words: Vec<Word>,
     /// By row: how often its instructions mention a register.
     mentions: Vec<u32>,
     /// The same of the row at hand, so far.
@@ -285,6 +290,9 @@ impl Liveness {
             early,
             writes,
             next,
+            times,
+            now,
+            words,
             mentions,
             count,
             ..
@@ -303,13 +311,24 @@ impl Liveness {
         sets.clear();
         live_in.clear();
         live_in.resize(rows, List::default());
-        let (mut now, mut found) = (vec![0u32; exposed.len().div_ceil(32)], Vec::new());
+        now.clear();
+        now.resize(exposed.len().div_ceil(32), 0);
+        times.clear();
+        times.resize(rows, [0; 2]);
         let mut changed = !exposed.is_empty();
+        let mut time = 0;
         while changed {
             changed = false;
             for (i, next) in next.iter().enumerate().rev() {
-                for &j in next.iter().filter(|&&j| j != 0) {
-                    for &(word, bits) in sets.get(live_in[j as usize - 1]) {
+                let behind = || next.iter().filter(|&&j| j != 0).map(|&j| j as usize - 1);
+                let [last, _] = times[i];
+                if last > 0 && behind().all(|j| times[j][1] <= last) {
+                    continue;
+                }
+                time += 1;
+                times[i][0] = time;
+                for j in behind() {
+                    for &(word, bits) in sets.get(live_in[j]) {
                         now[word as usize] |= bits;
                     }
                 }
@@ -319,12 +338,14 @@ impl Liveness {
                 for &bit in generates.of(i) {
                     now[bit as usize / 32] |= 1 << (bit % 32);
                 }
-                found.clear();
+                words.clear();
                 for (word, bits) in now.iter_mut().enumerate().filter(|(_, bits)| **bits != 0) {
-                    found.push((word as u32, std::mem::take(bits)));
+                    words.push((word as u32, std::mem::take(bits)));
                 }
-                if sets.get(live_in[i]) != found.as_slice() {
-                    sets.set(&mut live_in[i], &found);
+                if sets.get(live_in[i]) != words.as_slice() {
+                    sets.set(&mut live_in[i], words);
+                    time += 1;
+                    times[i][1] = time;
                     changed = true;
                 }
             }

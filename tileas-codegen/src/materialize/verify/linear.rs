@@ -434,11 +434,11 @@ impl Canon {
                 of_class.insert(*class, origin);
             }
         }
-        let mut keys: Vec<(u32, &Key)> = self.numbers.iter().map(|(k, &n)| (n, k)).collect();
-        keys.sort_unstable_by_key(|k| k.0);
+        let mut keys: Vec<Option<&Key>> = vec![None; self.numbers.len()];
+        self.numbers.iter().for_each(|(key, &n)| keys[n as usize] = Some(key));
         let mut out: Vec<Origin> = Vec::with_capacity(keys.len());
         // What a number is made from has smaller numbers.
-        for (_, key) in keys {
+        for key in keys.into_iter().flatten() {
             let (mut made, mut on, mut parts) = (Made::Other, SmallVec::new(), SmallVec::<[u32; 4]>::new());
             match key {
                 Key::Value(_) => {}

@@ -207,8 +207,8 @@ fn drains(m: &mut Model<'_>) {
             Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
             _ => false,
         };
-        let traced = func.operands(op).first().and_then(|&v| m.trace(v, 64));
-        let (true, Some((p, _))) = (drain, traced) else { continue };
+        let pipe = func.operands(op).first().filter(|_| drain);
+        let Some((p, _)) = pipe.and_then(|&v| m.trace(v, 64)) else { continue };
         let bound = |l: Op, n: usize| func.operands(l).get(n).and_then(|&v| func.constant_value(v));
         let times = match func.op_parent(op).filter(|&l| func.opcode(l) == Opcode::For) {
             Some(l) => match (bound(l, 0), bound(l, 1), bound(l, 2)) {

@@ -19,7 +19,6 @@ use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
 use super::model::{Engine, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
-use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// One access to a view.
@@ -194,8 +193,8 @@ struct Pairs<'a, 'm> {
     canon: Canon,
     /// Of each number in a form: what it is made from.
     origins: Vec<Origin>,
-    /// By loop: its op, and the ops in it in any agent, by origin.
-    inside: Vec<(Op, FxHashSet<i64>)>,
+    /// By loop: its op, and the origins of the ops in it in any agent, sorted.
+    inside: Vec<(Op, Vec<i64>)>,
     graphs: &'a mut [Graph],
     report: &'a mut SyncReport,
 }
@@ -419,7 +418,7 @@ impl Pairs<'_, '_> {
     fn varies(&mut self, number: u32, l: Op) -> bool {
         let (m, origin) = (self.m, self.origin(l));
         let known = self.inside.iter().position(|i| i.0 == l).unwrap_or_else(|| {
-            let mut set: FxHashSet<i64> = FxHashSet::default();
+            let mut set = Vec::new();
             for other in m.func.ops().filter(|&o| m.func.opcode(o) == Opcode::For && self.origin(o) == origin)
             {
                 for n in 0..m.func.regions(other).len() {
@@ -427,12 +426,13 @@ impl Pairs<'_, '_> {
                     m.func.walk(b, &mut |o| set.extend(note(m.func, o, keys::ORIGIN)));
                 }
             }
-            set.insert(origin);
+            set.push(origin);
+            set.sort_unstable();
             self.inside.push((l, set));
             self.inside.len() - 1
         });
         let set = &self.inside[known].1;
-        self.origins[number as usize].on.iter().any(|on| set.contains(on))
+        self.origins[number as usize].on.iter().any(|on| set.binary_search(on).is_ok())
     }
 
     /// Whether `a` is complete before `b` begins, at most so many turns later, in the region at depth `k`.
