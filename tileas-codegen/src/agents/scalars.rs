@@ -9,7 +9,7 @@
 //! is decided on the placed function). Cost: agents × ops reached.
 
 use super::AgentKind;
-use crate::ir::{Function, Op, Opcode, Value, ValueDef, keys};
+use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use crate::place::classify::is_scalar_source;
 use cranelift_entity::EntitySet;
 
@@ -39,8 +39,7 @@ pub fn owners(
     let choose = |op: Op| -> Party {
         let mut wanted: Vec<Party> = needs.iter().filter(|n| n.1.contains(op)).map(|n| n.0).collect();
         wanted.sort_unstable();
-        let weak = func.opcode(op) != Opcode::AtomicRmw
-            && matches!(func.attr_name(op, keys::MEM_SEMANTIC), None | Some("weak"));
+        let weak = func.is_weak(op);
         match wanted.as_slice() {
             [only] if weak => *only,
             [] if weak && simt_count > 0 => (AgentKind::Simt, 0),

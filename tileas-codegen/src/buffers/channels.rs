@@ -21,7 +21,7 @@ use crate::ir::{Block, Function, Op, Opcode, Space};
 use crate::place::roll::is_slice_loop;
 use crate::storage::access::{Class, Key, accesses, base_of, class_of};
 use crate::storage::carried::Carried;
-use crate::storage::webs::{Web, Webs, ancestor_in};
+use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::{SmallVec, smallvec};
 
@@ -466,7 +466,7 @@ fn block_channels(
     nodes.clear();
     events.clear();
     for &op in &data.ops {
-        let Some(item) = ancestor_in(func, op, block) else { continue };
+        let Some(item) = func.ancestor_in(op, block) else { continue };
         let Some(agent) = plan.op_agent[op].expand() else {
             return Err(CodegenError::new(
                 Code::E0608,

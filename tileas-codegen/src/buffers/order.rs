@@ -24,7 +24,6 @@ use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
 use crate::storage::access::{Class, Key, class_of};
-use crate::storage::webs::ancestor_in;
 use smallvec::{SmallVec, smallvec};
 
 /// Items before which the lane of an agent waits for all that it has stored.
@@ -109,7 +108,7 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
         for block in blocks_around(func, mine().map(|t| t.op)) {
             let accesses: Vec<Access> = mine()
                 .filter_map(|t| {
-                    let item = ancestor_in(func, t.op, block)?;
+                    let item = func.ancestor_in(t.op, block)?;
                     let agent = plan.op_agent[t.op].expand()?;
                     Some(Access {
                         item,

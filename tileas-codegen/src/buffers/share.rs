@@ -13,7 +13,7 @@ use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::ir::{Block, Op, Space};
 use crate::storage::access::{Class, Key, accesses, base_of, class_of};
-use crate::storage::webs::{Web, Webs, ancestor_in};
+use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -128,11 +128,11 @@ pub fn add_waits(world: World<'_>, webs: &Webs, pairs: &[(Web, Web)], found: &mu
         let engine = |op: Op| class_of(func, plan, op);
         let mut ops: SmallVec<[Op; 8]> = webs.webs[a].ops.clone();
         ops.sort_by_key(|&op| {
-            let item = ancestor_in(func, op, body).map_or(0, |item| place[item]);
+            let item = func.ancestor_in(op, body).map_or(0, |item| place[item]);
             (engine(op) == Class::Tma, std::cmp::Reverse(item))
         });
         for op in ops {
-            let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), ancestor_in(func, op, body)) else {
+            let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), func.ancestor_in(op, body)) else {
                 continue;
             };
             let class = engine(op);
@@ -179,7 +179,7 @@ fn uses_of(
         if !accesses(func, op).iter().any(|a| mine(a.value)) {
             continue;
         }
-        let (agent, item) = (plan.op_agent[op].expand()?, ancestor_in(func, op, body)?);
+        let (agent, item) = (plan.op_agent[op].expand()?, func.ancestor_in(op, body)?);
         let key = Key { agent, class: class_of(func, plan, op) };
         // Without an end the web can only be the later one.
         out.push(((agent, item, Sync::wait_point(key)), ends_of(world, pipes, sync, body, web, op)));
@@ -190,7 +190,7 @@ fn uses_of(
 /// Where an access of a web is known to be complete.
 fn ends_of(world: World<'_>, pipes: &[PipeData], sync: &Sync<'_>, body: Block, web: Web, op: Op) -> Vec<At> {
     let World { func, plan, .. } = world;
-    let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), ancestor_in(func, op, body)) else {
+    let (Some(agent), Some(item)) = (plan.op_agent[op].expand(), func.ancestor_in(op, body)) else {
         return Vec::new();
     };
     match class_of(func, plan, op) {

@@ -16,7 +16,6 @@ use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
 use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use crate::storage::access::{Class, Key};
-use crate::storage::webs::ancestor_in;
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -309,7 +308,7 @@ impl<'a> Sync<'a> {
                 return Some((c.key.agent, w, Sync::wait_point(c.key)));
             }
             // Inside the item: each thread that takes part has waited before it leaves.
-            let inner = p.events.first().and_then(|&e| ancestor_in(self.world.func, e, self.block));
+            let inner = p.events.first().and_then(|&e| self.world.func.ancestor_in(e, self.block));
             (inner == Some(item)).then_some((c.key.agent, item, Point::First))
         };
         p.consumers.iter().filter_map(learn).collect()

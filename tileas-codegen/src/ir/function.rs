@@ -640,6 +640,14 @@ impl Function {
         self.block_parent(self.op_block(op)?)
     }
 
+    /// The op of `block` that is `op` or contains it.
+    pub fn ancestor_in(&self, mut op: Op, block: Block) -> Option<Op> {
+        while self.op_block(op)? != block {
+            op = self.op_parent(op)?;
+        }
+        Some(op)
+    }
+
     /// Regions of an op.
     #[inline]
     pub fn regions(&self, op: Op) -> &[Region] {
@@ -1094,6 +1102,12 @@ impl Function {
             AttrData::Name(s) => Some(self.symbol(*s)),
             _ => None,
         }
+    }
+
+    /// Whether an access to memory may be moved and merged like any other: it is neither atomic nor ordered.
+    pub fn is_weak(&self, op: Op) -> bool {
+        self.opcode(op) != Opcode::AtomicRmw
+            && matches!(self.attr_name(op, super::keys::MEM_SEMANTIC), None | Some("weak"))
     }
 
     /// An inherent array of integers.

@@ -125,7 +125,7 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, 
     opts.tma_rewrite
         && isa.features().has(Feature::Tma)
         && func.results(op).is_empty()
-        && !func.has_attr(op, crate::ir::keys::MEM_SEMANTIC)
+        && func.is_weak(op)
         && *view_elem == elem
         && !matches!(elem, Scalar::I1 | Scalar::E2M1)
         && dims.len() >= 2

@@ -433,17 +433,6 @@ pub fn tie_needs_write(func: &Function, c: &Classes, n: usize) -> bool {
     }
 }
 
-/// The op of `block` that is `op` or contains it.
-pub fn ancestor_in(func: &Function, block: Block, mut op: Op) -> Option<Op> {
-    loop {
-        let at = func.op_block(op)?;
-        if at == block {
-            return Some(op);
-        }
-        op = func.block_parent(at)?;
-    }
-}
-
 /// The block a value is defined in.
 pub fn home(func: &Function, v: Value) -> Option<Block> {
     match func.value_def(v) {

@@ -7,7 +7,7 @@
 //! Guarantee: order, names and attributes of the rest stay. Cost: linear in ops and operands.
 
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef, keys};
+use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 /// Whether an op does nothing but give its results.
 fn is_removable(func: &Function, op: Op) -> bool {
     match func.opcode(op) {
-        Opcode::TiledLoad => matches!(func.attr_name(op, keys::MEM_SEMANTIC), None | Some("weak")),
+        Opcode::TiledLoad => func.is_weak(op),
         Opcode::AsyncTiledTmaLoad | Opcode::AsyncDot | Opcode::Dot => true,
         Opcode::For | Opcode::If | Opcode::Yield => true,
         o => o.has(Traits::PURE),

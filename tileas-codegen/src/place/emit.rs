@@ -8,7 +8,7 @@
 
 use super::PlaceOptions;
 use super::chains::{Chain, Chains};
-use super::classify::{self, Class, Classes, ancestor_in, home};
+use super::classify::{self, Class, Classes, home};
 use super::operands::MatrixLayouts;
 use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::{CodegenResult, Loc};
@@ -364,7 +364,7 @@ impl<'a> Placer<'a> {
         for n in 0..self.chains.of_write.len() {
             let (Some(chain), Some(block)) = (self.chains.of_write[n], self.write_block(n)) else { continue };
             let (v, op, _) = self.write_value(n);
-            let Some(anchor) = ancestor_in(self.func, block, op) else { continue };
+            let Some(anchor) = self.func.ancestor_in(op, block) else { continue };
             if self.shared_with[n] == n {
                 self.request(&mut requests, v, chain, anchor);
                 later.push((anchor, Item { chain, kind: ItemKind::Write(n), block }));
@@ -441,7 +441,7 @@ impl<'a> Placer<'a> {
         let mut block = inner;
         // Outermost wins: a value overwritten before a region must be read before that.
         loop {
-            if let Some(at) = ancestor_in(self.func, block, user)
+            if let Some(at) = self.func.ancestor_in(user, block)
                 && let Some(k) = self.first_kill(v, block)
                 && self.position[k] < self.position[at]
             {
@@ -459,7 +459,7 @@ impl<'a> Placer<'a> {
 
     /// The first op of a block that overwrites `v`, itself or in a region.
     fn first_kill(&self, v: Value, block: Block) -> Option<Op> {
-        let here = self.kills.get(&v)?.iter().filter_map(|&k| ancestor_in(self.func, block, k));
+        let here = self.kills.get(&v)?.iter().filter_map(|&k| self.func.ancestor_in(k, block));
         here.min_by_key(|&k| self.position[k])
     }
 

@@ -134,7 +134,7 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
     let kernel_level = matches!(func.value_def(view), ValueDef::Param(b, _) if b == func.entry());
     let ok = kernel_level
         && !written.contains(view)
-        && !func.has_attr(op, keys::MEM_SEMANTIC)
+        && func.is_weak(op)
         && data.space().is_none()
         && *view_elem == elem
         && view_dims.len() == 2

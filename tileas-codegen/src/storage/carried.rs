@@ -8,7 +8,7 @@
 //! rings go on through all loops. Any other carried tile stays in place. Cost: arguments × ops.
 
 use super::access::{Key, accesses, base_of, class_of, is_stored};
-use super::webs::{ancestor_in, for_args, is_constant, region_yields};
+use super::webs::{for_args, is_constant, region_yields};
 use crate::agents::AgentPlan;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 
@@ -117,7 +117,7 @@ fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Optio
     };
     let mut readers: Vec<(Key, Vec<Op>, Vec<Op>)> = Vec::new();
     for op in reads_of(func, all, arg)? {
-        let (k, item) = (key(op)?, ancestor_in(func, op, body)?);
+        let (k, item) = (key(op)?, func.ancestor_in(op, body)?);
         match readers.iter_mut().find(|r| r.0 == k) {
             Some(r) if r.1.contains(&item) => {}
             Some(r) => r.1.push(item),
@@ -125,7 +125,7 @@ fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Optio
         }
     }
     for op in reads_of(func, all, *func.results(l).get(n)?)? {
-        let (k, item) = (key(op)?, ancestor_in(func, op, parent)?);
+        let (k, item) = (key(op)?, func.ancestor_in(op, parent)?);
         let r = readers.iter_mut().find(|r| r.0 == k)?;
         if !r.2.contains(&item) {
             r.2.push(item);

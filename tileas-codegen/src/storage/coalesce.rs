@@ -16,7 +16,7 @@
 //! of values that are used once costs two look-ups.
 
 use crate::ir::{Block, Function, Op, Opcode, Value};
-use crate::place::classify::{Class, DisjointSets, Tie, ancestor_in};
+use crate::place::classify::{Class, DisjointSets, Tie};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -308,7 +308,7 @@ impl<'a> Coalescer<'a> {
             // Where that is in a region, what is outside of it reads before the region.
             let mut anchor = tie.op;
             while let Some(block) = self.func.op_block(anchor)
-                && ancestor_in(self.func, block, u.op).is_none()
+                && self.func.ancestor_in(u.op, block).is_none()
                 && let Some(parent) = self.func.block_parent(block)
             {
                 anchor = parent;
@@ -383,7 +383,7 @@ pub fn exclusive(func: &Function, a: Op, b: Op) -> bool {
         std::iter::successors(func.op_block(op), |&b| func.block_parent(b).and_then(|p| func.op_block(p)))
     };
     let Some(common) = outwards(a).find(|x| outwards(b).any(|y| *x == y)) else { return true };
-    match (ancestor_in(func, common, a), ancestor_in(func, common, b)) {
+    match (func.ancestor_in(a, common), func.ancestor_in(b, common)) {
         (Some(x), Some(y)) => x == y && x != a && x != b && func.opcode(x) == Opcode::If,
         _ => false,
     }

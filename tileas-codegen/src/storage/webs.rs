@@ -113,15 +113,6 @@ pub fn common_block(func: &Function, a: Block, b: Block) -> Block {
     outwards(b).find(|&x| outwards(a).any(|y| x == y)).unwrap_or_else(|| func.entry())
 }
 
-/// The op of `block` that is or contains `op`.
-pub fn ancestor_in(func: &Function, op: Op, block: Block) -> Option<Op> {
-    let mut op = op;
-    while func.op_block(op)? != block {
-        op = func.op_parent(op)?;
-    }
-    Some(op)
-}
-
 /// Forms the webs.
 ///
 /// # Errors
