@@ -24,7 +24,7 @@ pub struct Needs {
     /// Region ops that contain ops of the agent.
     pub own_regions: EntitySet<Op>,
     /// Whether what is cloned may rest on items: some value is a scalar that was read from memory, here or in another
-    /// agent, or what a loop or branch without ops of the agent hands on.
+    /// agent, or what a loop or branch hands on.
     pub clones_after_items: bool,
     /// Scalars that another agent sends, by their sources in program order.
     pub received: Vec<Received>,
@@ -91,16 +91,22 @@ pub fn compute(func: &Function, plan: &AgentPlan, agent: Agent) -> CodegenResult
     }
 }
 
-/// Whether a loop or branch in which the agent runs nothing of its own results in a register tile that it needs, or stands in
-/// a loop, whose local stages may know what it rests on at different times.
+/// Whether a loop or branch makes what clones rest on at other times than they stand in the text: in a block of a loop, whose
+/// local stages may know what it rests on at different times, one in which the agent runs nothing of its own, or one that
+/// results in a scalar; anywhere, one without ops of the agent that results in a register tile.
 fn clones_regions(func: &Function, needs: &Needs) -> bool {
-    let tile = |&v: &Value| func.value_data(v).is_tile() && needs.values.contains(v);
-    let cloned = |&op: &Op| {
-        matches!(func.opcode(op), Opcode::For | Opcode::If)
-            && needs.ops.contains(op)
-            && !needs.own_regions.contains(op)
+    let region = |&op: &Op| matches!(func.opcode(op), Opcode::For | Opcode::If) && needs.ops.contains(op);
+    let late = |op: Op| {
+        let mut results = func.results(op).iter().filter(|&&v| needs.values.contains(v));
+        let tile = |v: &Value| func.value_data(*v).is_tile();
+        match (needs.own_regions.contains(op), func.op_parent(op).is_some()) {
+            (true, true) => results.any(|v| !tile(v)),
+            (true, false) => false,
+            (false, true) => true,
+            (false, false) => results.any(tile),
+        }
     };
-    func.ops().filter(cloned).any(|op| func.op_parent(op).is_some() || func.results(op).iter().any(tile))
+    func.ops().filter(region).any(late)
 }
 
 /// Visits what an op and everything inside it rest on: operands, and the values that "written" flags are made from.

@@ -614,10 +614,19 @@ impl<'a> Placer<'a> {
         let c = self.items[i as usize].chain;
         let slices = |c: Chain| self.chains.info[c].slices;
         let differs = |&d: &Chain| d != c && slices(d) != slices(c) && self.still_reads(d, v);
-        for d in self.active.iter().copied().filter(differs).collect::<SmallVec<[Chain; 4]>>() {
-            self.flush(d)?;
+        let mut chains: SmallVec<[Chain; 4]> = self.active.iter().copied().filter(differs).collect();
+        // They overwrite what others still read.
+        let mut n = 0;
+        while let Some(&d) = chains.get(n) {
+            n += 1;
+            let written = self.pending[d].iter().filter_map(|&i| self.overwrites(i));
+            for v in written.collect::<SmallVec<[Value; 2]>>() {
+                let reads = |&e: &Chain| !chains.contains(&e) && self.still_reads(e, v);
+                let more: SmallVec<[Chain; 4]> = self.active.iter().copied().filter(reads).collect();
+                chains.extend(more);
+            }
         }
-        Ok(())
+        self.flush_all(chains)
     }
 
     /// Completes chains, those that read a tile before the one that overwrites it. Where that is no order they go on
