@@ -624,13 +624,13 @@ const EQUIVALENT: [(&str, &str); 7] = [
 /// Why a mutant of that kind may do the same as the kernel it was made from.
 fn equivalent(kind: &str, f: &Function) -> Option<&'static str> {
     // A token behind a store is given when all bulk groups of the lane are complete.
-    let token = || {
-        ops(f, &[Opcode::AsyncPipelineProducerCommit])
+    let waits = || {
+        ops(f, &[Opcode::AsyncPipelineProducerCommit, Opcode::AsyncPipelineStoreWait])
             .into_iter()
-            .any(|op| f.has_attr(op, keys::BULK_PENDING))
+            .any(|op| f.opcode(op) == Opcode::AsyncPipelineStoreWait || f.has_attr(op, keys::BULK_PENDING))
     };
-    if kind == "bulk groups pending" && token() {
-        return Some("a token of the same lane waits for the groups");
+    if kind == "bulk groups pending" && waits() {
+        return Some("the same lane waits for the groups, alone or to give a token");
     }
     EQUIVALENT.iter().find(|e| e.0 == kind).map(|e| e.1)
 }
