@@ -69,7 +69,7 @@ fn kernel_int(func: &Function, key: Sym) -> i64 {
 fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)>) {
     let func = m.func;
     let asked = kernel_int(func, keys::DYNAMIC_SMEM);
-    let (bytes, columns) = ((asked - SLACK).max(0), kernel_int(func, keys::TMEM_COLUMNS));
+    let (bytes, columns) = (asked.saturating_sub(SLACK).max(0), kernel_int(func, keys::TMEM_COLUMNS));
     let limits = &isa.machine().limits;
     let warps = kernel_int(func, keys::NUM_THREADS) / i64::from(limits.warp_threads);
     let mut bad = |op: Op, text: String| found.push((Code::E0708, op, text));
@@ -78,7 +78,7 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)
     let ends = func.ops().filter(|&op| func.opcode(op) == Opcode::AsyncPipelineAgentSwitch).flat_map(|op| {
         let ints = |key| func.attr_ints(op, key).unwrap_or_default();
         let (first, count) = (ints(keys::WARP_ID), ints(keys::NUM_WARPS));
-        first.iter().zip(&count).map(|(a, b)| (op, a + b)).collect::<SmallVec<[_; 8]>>()
+        first.iter().zip(&count).map(|(a, b)| (op, a.saturating_add(*b))).collect::<SmallVec<[_; 8]>>()
     });
     for (op, end) in ends.filter(|&(_, end)| end > warps) {
         bad(op, format!("an agent reaches to warp {}, the kernel has {warps} warps", end - 1));
@@ -233,6 +233,6 @@ fn range(func: &Function, v: Value) -> Option<(i64, i64)> {
     let l = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For)?;
     let bound = |name: &str| Lin::of(func, func.named_operand(l, name)?).as_constant();
     let (lo, hi, step) = (bound("lower")?, bound("upper")?, bound("step")?);
-    let greatest = if hi > lo && step > 0 { lo + (hi - 1 - lo) / step * step } else { lo };
+    let greatest = if hi > lo && step > 0 { lo + (hi - 1).saturating_sub(lo) / step * step } else { lo };
     Some((lo.saturating_add(lin.constant), greatest.saturating_add(lin.constant)))
 }

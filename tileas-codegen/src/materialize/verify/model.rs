@@ -258,7 +258,8 @@ impl<'a> Model<'a> {
             m.error(Code::E0708, switch, "num_warps and lanes must have one entry per agent");
             return m;
         }
-        m.threads = warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w * 32 }).collect();
+        m.threads =
+            warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w.saturating_mul(32) }).collect();
         m.regions.push(RegionInfo {
             parent: None,
             trips: Some(1),
