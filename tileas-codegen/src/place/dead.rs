@@ -99,9 +99,11 @@ pub fn without_dead(func: &Function) -> Option<Function> {
         matches!(func.opcode(op), Opcode::For | Opcode::If)
             && func.results(op).iter().any(|&v| !values.contains(v))
     };
-    // Pure leaves go with the first look at placement; constants without users are no reason to copy a kernel.
-    let matters =
-        |op: Op| !ops.contains(op) && !is_end(op) && !func.opcode(op).has(Traits::PURE) || partly(op);
+    // Scalars without users are no reason to copy a kernel; tiles are, since what they rest on is planned by who needs it.
+    let is_scalar = |op: Op| {
+        func.opcode(op).has(Traits::PURE) && !func.results(op).iter().any(|&v| func.value_data(v).is_tile())
+    };
+    let matters = |op: Op| !ops.contains(op) && !is_end(op) && !is_scalar(op) || partly(op);
     if !func.ops().any(matters) {
         return None;
     }
