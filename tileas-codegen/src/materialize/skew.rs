@@ -117,18 +117,21 @@ fn groups_of(plan: &BlockPlan) -> Vec<Group> {
     out
 }
 
-/// Uniform ops that continue a recurrence through the loop's arguments: they run at stage 0, before all else.
+/// Uniform ops that continue a recurrence through the loop's arguments: they run at stage 0, before all else. What rests on
+/// the result of an item as well, such as a number from memory, has to wait for that one.
 fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
     let src = e.sh.src;
     let args = for_args(src, op);
     let mut tainted: Vec<Value> = e.carried_args(op).iter().map(|&i| args[i]).collect();
+    let mut waiting: Vec<Value> = Vec::new();
     let mut out = Vec::new();
-    for o in src.block_ops(body) {
+    for o in src.block_ops(body).filter(|&o| !src.opcode(o).is_terminator()) {
         let uniform = e.sh.plan.op_agent[o].is_none()
             && src.regions(o).is_empty()
-            && !src.opcode(o).is_terminator()
             && src.opcode(o).has(Traits::UNIFORM);
-        if uniform && e.needs.ops.contains(o) && src.operands(o).iter().any(|v| tainted.contains(v)) {
+        if !uniform || src.operands(o).iter().any(|v| waiting.contains(v)) {
+            waiting.extend(src.results(o));
+        } else if e.needs.ops.contains(o) && src.operands(o).iter().any(|v| tainted.contains(v)) {
             tainted.extend(src.results(o));
             out.push(o);
         }
