@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tileas_codegen::Code;
 use tileas_codegen::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferOptions, assign_buffers};
+use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
 use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::{Atoms, Cpu, Features, Flags, MachineModel, MmaAtom, MmaEncoding, SharedIsa};
@@ -14,7 +15,6 @@ use tileas_codegen::isa::{TargetIsa, Triple};
 use tileas_codegen::lower::lower;
 use tileas_codegen::materialize::materialize;
 use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::schedule::handoff::ScheduleAnalysis;
 use tileas_codegen::storage::check::check;
 
 fn isa() -> SharedIsa {

@@ -1,7 +1,8 @@
 //! Random scheduling problems have legal schedules.
 #![no_main]
 use libfuzzer_sys::arbitrary::Unstructured;
-use tileas_codegen::schedule::{Scheduler, generate};
+use tileas_codegen::schedule::Scheduler;
+use tileas_testgen::generate;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut u = Unstructured::new(data);

@@ -4,8 +4,9 @@ use crate::Failure;
 use crate::commands::options;
 use crate::diagnostics::Source;
 use crate::input::{Common, read_source, target, write_output};
+use tileas_codegen::CodegenError;
 use tileas_codegen::schedule::json::{Document, Documents};
-use tileas_codegen::schedule::{RegionSchedule, ScheduleOptions, Scheduler, render};
+use tileas_codegen::schedule::{Diagnostic, RegionSchedule, ScheduleOptions, Scheduler, render};
 use tileas_codegen::trace::{self, Picture};
 use tileas_codegen::{Context, Stage};
 
@@ -127,16 +128,17 @@ pub fn schedule_graphs(
     source: &Source,
     options: &ScheduleOptions,
 ) -> Result<(Documents, Vec<RegionSchedule>), Failure> {
-    let failed = |errors: &[tileas_codegen::CodegenError]| {
-        source.report(errors);
+    let report = |said: Vec<Diagnostic>| {
+        let said: Vec<CodegenError> = said.into_iter().map(CodegenError::from).collect();
+        source.report(&said);
         Failure::Diagnostics
     };
-    let documents = Documents::read(source.text(), &options.limits).map_err(|e| failed(&e))?;
+    let documents = Documents::read(source.text(), &options.limits).map_err(report)?;
     let mut scheduler = Scheduler::new();
     let mut schedules = Vec::new();
     for region in &documents.regions {
-        let schedule = scheduler.schedule(&region.problem, options).map_err(|e| failed(&[e]))?;
-        source.report(&schedule.warnings);
+        let schedule = scheduler.schedule(&region.problem, options).map_err(|e| report(vec![e]))?;
+        report(schedule.warnings.clone());
         schedules.push(schedule);
     }
     Ok((documents, schedules))

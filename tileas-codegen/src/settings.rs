@@ -17,8 +17,11 @@ use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
 use crate::schedule::{
-    ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, Rungs, ScheduleOptions, SchedulerChoice, SelectorKind,
+    ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind,
 };
+
+/// Latency ceilings in cycles, as published: of ops, and of those that reach across the cluster.
+const CEILINGS: (u32, u32) = (5_000, 7_000);
 
 /// Values an option accepts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -239,7 +242,7 @@ macro_rules! settings {
                 if canonical == "scheduler" {
                     self.settings.scheduler.check()?;
                     self.settings.warnings.retain(|w| w.code != Code::W0401);
-                    self.settings.warnings.extend(SchedulerChoice::parse(value).1);
+                    self.settings.warnings.extend(SchedulerChoice::parse(value).1.map(CodegenError::from));
                 }
                 Ok(self)
             }
@@ -267,8 +270,6 @@ settings! {
     ii_search: IiSearch = IiSearch::Auto, "ii-search", Allowed::Words(&["auto", "linear", "gallop"]);
     /// Placements per op in one attempt at one initiation interval.
     budget_ratio: u32 = 16, "budget-ratio", Allowed::Int(1, 100_000);
-    /// Attempts with different priorities at one initiation interval.
-    attempts: u32 = 4, "attempts", Allowed::Int(1, 1_000);
     /// Placements in all attempts of one loop together.
     step_limit: u64 = 4_000_000, "step-limit", Allowed::Int(1, u64::MAX);
     /// Stages a whole iteration must fit in.
@@ -515,7 +516,6 @@ impl Settings {
             ii_cap: self.ii_cap,
             ii_search: self.ii_search,
             budget_ratio: self.budget_ratio,
-            attempts: self.attempts,
             step_limit: self.step_limit,
             max_stages: self.max_stages,
             require_pipelining: self.require_pipelining,
@@ -531,8 +531,8 @@ impl Settings {
             search_steps: self.search_steps,
             lifetime_steps: self.lifetime_steps,
             spill_budget: self.spill_budget,
-            latency_ceilings: self.latency_ceilings,
-            rungs: Rungs::ALL,
+            latency_ceilings: self.latency_ceilings.then_some(CEILINGS),
+            ..ScheduleOptions::default()
         }
     }
 }
@@ -548,7 +548,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
-             ii-search=auto budget-ratio=16 attempts=4 step-limit=4000000 max-stages=unlimited \
+             ii-search=auto budget-ratio=16 step-limit=4000000 max-stages=unlimited \
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 max-uses=1024 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 search-steps=4000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \

@@ -1,10 +1,11 @@
-//! Attention forward from text to schedule: the loop is the one that `schedule_data/attention.json` has by hand.
+//! Attention forward from text to schedule: the loop is the one that `../../tileas-schedule/tests/data/attention.json` has by hand.
 #![cfg(feature = "serde")]
 
+use tileas_codegen::ddg::ScheduledRegion;
 use tileas_codegen::ir::parser::parse_module;
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::verify::verify;
-use tileas_codegen::schedule::{Node, Problem, ScheduleOptions, ScheduledRegion};
+use tileas_codegen::schedule::{Node, Problem, ScheduleOptions};
 use tileas_codegen::{Context, Settings, Stage};
 
 /// The worked example says nothing of registers.
@@ -78,7 +79,7 @@ fn the_loop_has_the_dependences_of_the_worked_example() {
     let names: Vec<&str> = r.problem.nodes().map(|n| r.problem.op_name(n)).collect();
     assert_eq!(names, NAMES.map(|n| n.1));
     let ours = edges(&r.problem, |n| NAMES[n.as_u32() as usize].0.to_owned());
-    let text = include_str!("schedule_data/attention.json");
+    let text = include_str!("../../tileas-schedule/tests/data/attention.json");
     let worked = Documents::read(text, &ScheduleOptions::default().limits).unwrap().regions.remove(0).problem;
     let theirs = edges(&worked, |n| worked.id(n).to_owned());
     for e in &theirs {

@@ -6,6 +6,10 @@ use tileas_codegen::Code;
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::ddg::Scheduler;
+use tileas_codegen::ddg::refine::Extra;
+use tileas_codegen::ddg::schedule_function_with;
+use tileas_codegen::ddg::{LoopSchedule, ScheduleAnalysis};
 use tileas_codegen::ir::parser::parse_module;
 use tileas_codegen::ir::printer::print_function;
 use tileas_codegen::ir::verifier::verify_function;
@@ -16,10 +20,7 @@ use tileas_codegen::materialize::{
 };
 use tileas_codegen::place::roll::is_slice_loop;
 use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::schedule::ddg::schedule_function_with;
-use tileas_codegen::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
-use tileas_codegen::schedule::refine::Extra;
-use tileas_codegen::schedule::{ScheduleOptions, Scheduler};
+use tileas_codegen::schedule::ScheduleOptions;
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
@@ -448,7 +449,7 @@ fn a_rejected_depth_is_scheduled_for() {
 #[test]
 fn tiles_handed_over_together_ask_for_one_depth() {
     use tileas_codegen::buffers::requests::{requests, ring_bytes};
-    use tileas_codegen::schedule::refine::{Family, Rule};
+    use tileas_codegen::ddg::refine::{Family, Rule};
     let (func, plan) = placed(&source("simple"));
     let isa = isa();
     let asked = |list: &[u32]| {
@@ -474,7 +475,7 @@ fn tiles_handed_over_together_ask_for_one_depth() {
 #[test]
 fn a_starving_ring_asks_the_others_to_shorten() {
     use tileas_codegen::buffers::requests::{requests, uncovered};
-    use tileas_codegen::schedule::refine::{Family, Rule};
+    use tileas_codegen::ddg::refine::{Family, Rule};
     let text = "kernel @s(%x: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {
   %b = program_id <{axis = 0}> : i32
   %dx = make_tiled_tma_desc %x <{box = [128, 32], swizzle = b128}> : tma_desc<128x32xf32>

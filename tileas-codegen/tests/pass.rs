@@ -3,6 +3,10 @@
 use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::ddg::ScheduleAnalysis;
+use tileas_codegen::ddg::Scheduler;
+use tileas_codegen::ddg::refine::Extra;
+use tileas_codegen::ddg::schedule_function_with;
 use tileas_codegen::ir::{
     AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
 };
@@ -11,10 +15,7 @@ use tileas_codegen::pass::{
     AnalysisKind, AnalysisManager, Facts, ORDER, PASSES, PassInfo, Pipeline, Step, Work, legalize,
 };
 use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::schedule::ddg::schedule_function_with;
-use tileas_codegen::schedule::handoff::ScheduleAnalysis;
-use tileas_codegen::schedule::refine::Extra;
-use tileas_codegen::schedule::{AsyncHandles, ScheduleOptions, Scheduler};
+use tileas_codegen::schedule::ScheduleOptions;
 use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
 const GEMM: &str = "
@@ -102,7 +103,7 @@ impl Known {
     }
 
     fn start(&self, op: Op) -> u32 {
-        self.analysis.start(op).expect("a seat")
+        self.analysis.loops[self.for_op].as_ref().expect("a schedule").start[op]
     }
 
     fn ii(&self) -> u32 {
@@ -230,36 +231,6 @@ fn stale_analyses_are_refused() {
     assert!(error.code == Code::E1008 && error.to_string().contains("`place`"), "{error}");
 }
 
-/// What spec page 1 lists is there for every op, and agrees with the problem.
-#[test]
-fn the_seam_shows_all_of_a_schedule() {
-    let k = known(GEMM);
-    assert_eq!(k.analysis.validity().bits() & 0b101, 0b001, "converged, no fallback");
-    let handles = AsyncHandles::of(&k.func);
-    let region = &k.analysis.regions[0];
-    for (node, &op) in region.ops.iter() {
-        let footprint = k.analysis.footprint(op).expect("a footprint");
-        assert_eq!(footprint.latency, region.problem.latency(node));
-        assert_eq!(footprint.uses, region.problem.uses(node));
-        let (start, stage) = (k.start(op), k.analysis.stage(op).expect("a stage"));
-        assert!(stage * k.ii() <= start && start < (stage + 1) * k.ii());
-        assert_eq!(k.analysis.depth(op), Some(stage));
-        assert_eq!(k.analysis.order(op), Some(region.schedule.order[node]));
-        let cells = k.analysis.optional_cells(op).expect("pipelined");
-        assert_eq!((cells.depth * k.ii() + cells.row, cells.depth), (start, stage));
-    }
-    let (load, dot) = (k.op(Opcode::AsyncTiledTmaLoad, 1), k.op(Opcode::AsyncDot, 0));
-    for op in [load, dot] {
-        let value = k.func.result(op).expect("a result");
-        let handle = handles.handle(value).expect("asynchronous");
-        assert_eq!((handles.producer(handle), handles.value(handle)), (Some(op), Some(value)));
-    }
-    assert!(handles.handle(k.func.params()[0]).is_none());
-    assert!(handles.iter().len() >= 3);
-    let outside = k.op(Opcode::Return, 0);
-    assert_eq!((k.analysis.stage(outside), k.analysis.footprint(outside)), (None, None));
-}
-
 /// A schedule as it comes may be materialised; each damage is found and has its code.
 #[test]
 fn damaged_schedules_are_not_legal() {
@@ -269,7 +240,7 @@ fn damaged_schedules_are_not_legal() {
         let k = fresh();
         (k.op(Opcode::AsyncTiledTmaLoad, 0), k.op(Opcode::AsyncTiledTmaLoad, 1), k.op(Opcode::AsyncDot, 0))
     };
-    fn at(k: &mut Known) -> &mut tileas_codegen::schedule::LoopSchedule {
+    fn at(k: &mut Known) -> &mut tileas_codegen::ddg::LoopSchedule {
         k.analysis.loops[k.for_op].as_mut().expect("a schedule")
     }
     // E0403: no schedule, no seat, another start than the one found, another II.

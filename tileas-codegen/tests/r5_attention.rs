@@ -44,7 +44,8 @@ impl Scheduled {
 }
 
 fn read(folder: &str, name: &str) -> Problem {
-    let path = format!("{}/tests/schedule_data/{folder}{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path =
+        format!("{}/tests/../../tileas-schedule/tests/data/{folder}{name}.json", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
     Documents::read(&text, &ScheduleOptions::default().limits).unwrap().regions.remove(0).problem
 }
@@ -209,7 +210,7 @@ fn lives(s: &Scheduled, d: Depths) -> bool {
 }
 
 fn plan_a() -> Scheduled {
-    let text = include_str!("schedule_data/attention.json");
+    let text = include_str!("../../tileas-schedule/tests/data/attention.json");
     let d = Documents::read(text, &ScheduleOptions::default().limits).unwrap().regions.remove(0);
     let s = d.given_schedule().unwrap();
     let start = d.problem.nodes().map(|n| s.start[n]).collect();

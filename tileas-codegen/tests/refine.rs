@@ -5,14 +5,14 @@
 
 use tileas_codegen::agents::{AgentOptions, plan_agents};
 use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
+use tileas_codegen::ddg::refine::{Extra, Family, RoundStatus, register_peak};
+use tileas_codegen::ddg::schedule_function_with;
+use tileas_codegen::ddg::{ScheduleAnalysis, Scheduler};
 use tileas_codegen::driver::StageRun;
 use tileas_codegen::ir::{Op, Opcode, parse_module};
 use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::schedule::ddg::schedule_function_with;
-use tileas_codegen::schedule::refine::{Extra, Family, RoundStatus, register_peak};
 use tileas_codegen::schedule::{
-    Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleAnalysis, ScheduleOptions,
-    Scheduler,
+    Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleOptions,
 };
 use tileas_codegen::{Code, Context, Settings, Stage};
 
@@ -128,8 +128,8 @@ fn the_round_limit_truncates_and_says_so() {
     assert!(text.contains(", truncated"));
     let run = run_to(Stage::Materialized, &gemm("%kt", ""), &pairs);
     let analysis = run.kernels[0].schedule.as_ref().expect("scheduled");
-    let v = analysis.validity();
-    assert_eq!((v.truncated, v.bits()), (true, 0b1000));
+    let status = analysis.regions[0].schedule.status;
+    assert!(status.truncated && !status.converged && !status.serial_fallback && !status.budget_exceeded);
     let warning = run.warnings.iter().find(|w| w.code == Code::W0404).expect("a warning");
     assert!(warning.message.contains("`g/loop0`") && warning.message.contains("0 rounds"), "{warning}");
     assert!(warning.location.is_some());
@@ -137,7 +137,8 @@ fn the_round_limit_truncates_and_says_so() {
     let run =
         run_to(Stage::Materialized, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=1"]);
     assert!(run.warnings.iter().all(|w| w.code != Code::W0404));
-    assert_eq!(run.kernels[0].schedule.as_ref().expect("scheduled").validity().bits(), 0b1);
+    let status = run.kernels[0].schedule.as_ref().expect("scheduled").regions[0].schedule.status;
+    assert!(status.converged && !status.truncated);
     assert_eq!((RoundStatus::CONVERGED.bits(), RoundStatus::BUDGET_EXCEEDED.bits()), (0b01, 0b10));
 }
 
@@ -151,7 +152,7 @@ fn a_loop_of_one_trip_is_forced_serial() {
     assert_eq!((round.cycles, round.kept, s.generator), ((32, Some(32)), true, Generator::Serial));
     // Where it would take longer it is lifted: two loads of the stream take turns anyway, but the rest overlaps.
     let (s, text) = schedule(&gemm("2", ""), &[]);
-    assert!(s.rounds.is_empty() && s.generator == Generator::CostBased, "{text}");
+    assert!(s.rounds.is_empty() && s.generator == Generator::Modulo, "{text}");
 }
 
 /// Two trips through four stages: never are more than two at work. With two stages the interval grows and the whole
@@ -307,7 +308,10 @@ fn constraints_of_the_user_are_hard() {
         ..Extra::default()
     });
     assert_eq!(seat(&both, loads[0]), (3, seat(&plain, dot).1));
-    let stages: Vec<_> = [loads[0], loads[1], dot].iter().map(|&op| both.stage(op)).collect();
+    let stages: Vec<_> = [loads[0], loads[1], dot]
+        .iter()
+        .map(|&op| both.regions[0].schedule.stage[both.seat(op).expect("a seat").1])
+        .collect();
     assert!(stages.iter().all(|s| *s == stages[0]), "{stages:?}");
     let serial = made(&Extra { serial: vec![both.regions[0].for_op], ..Extra::default() });
     assert_eq!(serial.regions[0].schedule.generator, Generator::Serial);

@@ -4,8 +4,9 @@
 use tileas_codegen::constraints::{
     ConstraintMap, ConstraintMode, ConstraintSlot, GroupForest, parse_constraints,
 };
+use tileas_codegen::ddg::ScheduledRegion;
 use tileas_codegen::ir::{Function, Op, keys, parse_module, print_module};
-use tileas_codegen::schedule::{RegionSchedule, ScheduledRegion};
+use tileas_codegen::schedule::RegionSchedule;
 use tileas_codegen::{Context, Settings, Stage};
 
 use ConstraintMode::{Spec, Strict};
@@ -476,7 +477,7 @@ fn forced_serial_on_the_loop_and_on_an_op_of_it() {
     let whole = region(&gemm([""; 3], &format!("<{{{force}}}>")), &[]);
     assert_eq!((whole.schedule.generator.to_string().as_str(), whole.schedule.stage_count), ("serial", 1));
     let op = region(&gemm(["", "", &format!("{{{force}}}")], ""), &[]);
-    assert_eq!(op.schedule.generator.to_string(), "cost-based");
+    assert_eq!(op.schedule.generator.to_string(), "modulo");
     // The multiply must be finished, 16 cycles, before its next turn; alone it could follow after 8.
     assert_eq!((op.schedule.bounds.recurrence, op.schedule.bounds.dependency), (8, 16));
     assert_eq!(op.schedule.exclusions.len(), 1);

@@ -8,11 +8,11 @@ use tileas_codegen::schedule::{Limits, NodeDef, Problem, ScheduleOptions, Schedu
 use tileas_codegen::trace::{self, Options, Picture};
 use tileas_codegen::{Context, Settings, Stage};
 
-#[path = "schedule_data/loops.rs"]
+#[path = "../../tileas-schedule/tests/data/loops.rs"]
 mod loops;
 
-const GEMM: &str = include_str!("schedule_data/gemm.json");
-const ATTENTION: &str = include_str!("schedule_data/attention.json");
+const GEMM: &str = include_str!("../../tileas-schedule/tests/data/gemm.json");
+const ATTENTION: &str = include_str!("../../tileas-schedule/tests/data/attention.json");
 const KERNEL: &str = include_str!("../../examples/gemm_f16.tileas");
 
 fn read(text: &str) -> Problem {
@@ -187,7 +187,7 @@ fn threads_never_overlap_and_are_ordered_like_lanes() {
     let events = events(&p, 1);
     let dot = events.iter().find(|e| e["name"] == "n" && e["cat"] == "async.dot").expect("the dot");
     assert!(dot["args"]["ir"].as_str().is_some_and(|t| t.contains("transpose_b")), "{dot}");
-    assert_eq!(dot["args"]["placed_by"], "rau_refinement");
+    assert_eq!(dot["args"]["placed_by"], "ims");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn charts_show_agents_iterations_and_loads() {
     let p = kernel();
     let chart = trace::gantt(&p, &Options { iterations: Some(2), width: 60 });
     let expected = "\
-gemm_bias_relu/loop0: II 16, 2 stages, cost-based, optimal
+gemm_bias_relu/loop0: II 16, 2 stages, modulo, optimal
 one column = 1 cycle(s), digit = iteration that holds slots, - = until the result, | = an iteration begins
             0               16              32
 agent1 load

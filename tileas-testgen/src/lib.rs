@@ -1,12 +1,14 @@
-//! Random kernels, for tests, fuzz targets and runs by hand; never part of the product.
+//! Random kernels and scheduling problems, for tests, fuzz targets and runs by hand; never part of the product.
 //!
 //! [`grow::kernel`] draws one; [`judge::judge`] compiles and executes it; [`shrink::shrink`] takes away what a finding does
-//! not need. A seed is random data too ([`bytes`]), so that a fuzz target and a range of seeds draw by the same code.
+//! not need. [`families`] and [`generate`] draw problems of the scheduler. A seed is random data too ([`bytes`]), so that a fuzz target and a range of seeds draw by the same code.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod families;
 pub mod features;
+pub mod generate;
 pub mod grow;
 pub mod judge;
 pub mod kernel;

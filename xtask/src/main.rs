@@ -97,7 +97,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "scheduler without exact mode",
-        cargo: &["test", "-p", "tileas-codegen", "--test", "schedule_optimal", "--test", "schedule_rules"],
+        cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
         takes_args: false,
         possible: true,
     },

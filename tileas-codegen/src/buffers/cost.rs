@@ -3,10 +3,10 @@
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
 use crate::agents::{Agent, AgentKind, AgentPlan};
+use crate::ddg::footprint::Footprint;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
 use crate::schedule::CycleModel;
-use crate::schedule::ddg::footprint::Footprint;
 use crate::storage::access::class_of;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;

@@ -21,10 +21,10 @@ pub use channels::{Consumer, Pipe, PipeData, Publish};
 pub use memory::MemoryMap;
 
 use crate::agents::{Agent, AgentPlan};
+use crate::ddg::{OpEdge, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::schedule::handoff::{OpEdge, ScheduleAnalysis};
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use std::fmt::Write;
 

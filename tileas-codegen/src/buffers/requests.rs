@@ -10,10 +10,10 @@ use super::BufferAssignment;
 use super::channels::PipeData;
 use super::depth::{self, Why};
 use crate::agents::AgentPlan;
+use crate::ddg::refine::{Constraint, Family, Rule};
+use crate::ddg::{LoopSchedule, ScheduleAnalysis};
 use crate::ir::{Function, Op, Space};
 use crate::isa::TargetIsa;
-use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
-use crate::schedule::refine::{Constraint, Family, Rule};
 
 /// Cycles of a producer's latency that the slots of its ring do not cover.
 pub fn uncovered(why: &Why) -> u64 {

@@ -12,9 +12,9 @@
 use super::channels::{Consumer, PipeData};
 use super::needs::{Needs, is_item};
 use crate::agents::{Agent, AgentKind, AgentPlan};
+use crate::ddg::{LoopSchedule, ScheduleAnalysis};
 use crate::error::Loc;
 use crate::ir::{Block, Function, Op};
-use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis};
 use crate::storage::access::{Class, Key};
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;

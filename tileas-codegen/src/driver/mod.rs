@@ -21,6 +21,9 @@ pub use wiring::Buffers;
 
 use crate::agents::{AgentPlan, plan_agents};
 use crate::constraints::ConstraintMap;
+use crate::ddg::Pass;
+use crate::ddg::refine::{Extra, Family};
+use crate::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
 use crate::ir::{
@@ -34,9 +37,7 @@ use crate::pass::{AnalysisManager, Step, legalize};
 use crate::place::{choose::without_choices, dead::without_dead, place_in, tma::rewrite_loads};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
-use crate::schedule::ddg::Pass;
-use crate::schedule::refine::{Extra, Family};
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
+use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
 /// A compiled kernel.

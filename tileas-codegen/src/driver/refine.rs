@@ -16,12 +16,13 @@ use crate::agents::{Agent, AgentPlan};
 use crate::buffers::depth::{self, Party};
 use crate::buffers::{cost, requests};
 use crate::constraints::ConstraintMap;
+use crate::ddg::Pass;
+use crate::ddg::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
+use crate::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler};
 use crate::error::CodegenResult;
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
-use crate::schedule::ddg::Pass;
-use crate::schedule::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion, Scheduler, SchedulerChoice, SearchSteps};
+use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
 
 /// Cycles of an iteration that a register above the budget costs: it is stored and loaded.

@@ -5,10 +5,10 @@
 use super::wiring::Buffers;
 use crate::agents::AgentPlan;
 use crate::buffers::needs::runs;
+use crate::ddg::ScheduleAnalysis;
 use crate::ir::{Function, Op, Opcode, print_function};
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
-use crate::schedule::handoff::ScheduleAnalysis;
 use crate::schedule::render;
 use std::fmt::{self, Write};
 

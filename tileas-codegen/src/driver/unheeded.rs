@@ -6,9 +6,9 @@
 //! and for the keys of rematerialisation, which this compiler does not do. Cost: nothing without constraints.
 
 use crate::constraints::{ConstraintMap, Group, lookup};
+use crate::ddg::ScheduleAnalysis;
 use crate::error::{Code, CodegenError, Loc};
 use crate::ir::{Function, Op, Opcode, Sym, keys};
-use crate::schedule::ScheduleAnalysis;
 use rustc_hash::FxHashSet;
 
 /// The keys that schedules heed.

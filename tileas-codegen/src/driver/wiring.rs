@@ -6,14 +6,15 @@ use super::refine::Refiner;
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, assign_buffers};
 use crate::constraints::ConstraintMap;
+use crate::ddg::ScheduleAnalysis;
+use crate::ddg::Scheduler;
+use crate::ddg::refine::Extra;
+use crate::ddg::{Pass, schedule_pass};
 use crate::error::{CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::materialize::MaterializeScratch;
-use crate::schedule::ddg::{Pass, schedule_pass};
-use crate::schedule::handoff::ScheduleAnalysis;
-use crate::schedule::refine::Extra;
-use crate::schedule::{Scheduler, SearchSteps};
+use crate::schedule::SearchSteps;
 use crate::settings::Settings;
 
 /// Storage and channels of a kernel.

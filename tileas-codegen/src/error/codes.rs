@@ -27,6 +27,12 @@ impl Code {
     }
 }
 
+impl From<tileas_schedule::Code> for Code {
+    fn from(code: tileas_schedule::Code) -> Code {
+        Code(code.as_str())
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0)
@@ -207,6 +213,14 @@ codes! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scheduler_has_no_code_of_its_own() {
+        for &(code, meaning) in tileas_schedule::Code::ALL {
+            let here = Code::all().iter().find(|c| c.0 == code.into());
+            assert_eq!(here.map(|c| c.1), Some(meaning), "{code}");
+        }
+    }
 
     #[test]
     fn codes_are_unique_and_well_formed() {

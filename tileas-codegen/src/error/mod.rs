@@ -142,3 +142,16 @@ impl fmt::Display for CodegenError {
 }
 
 impl std::error::Error for CodegenError {}
+
+/// What the scheduler says; its place is a node, of which only the caller knows the source.
+impl From<tileas_schedule::Diagnostic> for CodegenError {
+    fn from(said: tileas_schedule::Diagnostic) -> CodegenError {
+        let location = match said.place {
+            tileas_schedule::Place::Text(at) => Loc::new(at, at),
+            _ => Loc::NONE,
+        };
+        let mut error = CodegenError::new(said.code.into(), location, said.message);
+        error.notes = said.notes.into_iter().map(|note| (Loc::NONE, note)).collect();
+        error
+    }
+}

@@ -8,12 +8,12 @@ use crate::agents::AgentPlan;
 use crate::buffers::depth::{Party, Why, ii_eff};
 use crate::buffers::needs::runs;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, cost};
+use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
 use crate::ir::{Function, Module, Op};
 use crate::isa::{TargetIsa, Work};
 use crate::schedule::explain::{RegionExplanation, explain_region};
-use crate::schedule::{ScheduleAnalysis, ScheduledRegion};
 use crate::settings::Settings;
 
 /// An agent.

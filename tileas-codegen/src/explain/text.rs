@@ -277,7 +277,7 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
         let (alone, turn) = (some(o.slack.alone), some(o.slack.turn));
         let first = o.first_seat.unwrap_or(o.start.into());
         write!(out, "  {alone:>6}  {:>6}  {turn:>6}  {first:>6}", o.slack.path())?;
-        writeln!(out, "  {}", o.arm.as_deref().or(r.search.rung.as_deref()).unwrap_or("serial"))?;
+        writeln!(out, "  {}", o.arm.as_deref().or(r.search.strategy.as_deref()).unwrap_or("serial"))?;
     }
     Ok(())
 }

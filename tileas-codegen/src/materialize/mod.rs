@@ -30,12 +30,12 @@ pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
+use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{
     AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
 };
-use crate::schedule::handoff::ScheduleAnalysis;
 use crate::storage::access::{Class, is_stored};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;

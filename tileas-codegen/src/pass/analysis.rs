@@ -10,9 +10,9 @@
 use crate::agents::AgentPlan;
 use crate::buffers::BufferAssignment;
 use crate::constraints::ConstraintMap;
+use crate::ddg::ScheduleAnalysis;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Stamp};
-use crate::schedule::handoff::ScheduleAnalysis;
 use std::fmt;
 
 /// The kinds of analysis.

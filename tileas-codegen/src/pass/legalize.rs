@@ -9,10 +9,10 @@
 
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, depth};
+use crate::ddg::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use crate::error::{Code, CodegenError, Loc};
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
-use crate::schedule::handoff::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use crate::schedule::problem::{MAX_QUANTITY, NO_GROUP, Node};
 use cranelift_entity::EntityRef;
 

@@ -272,7 +272,6 @@ pub static PASSES: &[PassInfo] = &[
             "ii-cap",
             "ii-search",
             "budget-ratio",
-            "attempts",
             "step-limit",
             "max-stages",
             "require-pipelining",

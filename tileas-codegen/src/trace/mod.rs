@@ -22,9 +22,10 @@ pub use html::{html_page, html_sections};
 pub use svg::svg;
 
 use crate::agents::AgentPlan;
+use crate::ddg::ScheduledRegion;
 use crate::driver::KernelState;
 use crate::ir::{Function, Op, ValueNames, print_op_line};
-use crate::schedule::{Node, Problem, RegionSchedule, ScheduledRegion};
+use crate::schedule::{Node, Problem, RegionSchedule};
 use cranelift_entity::SecondaryMap;
 
 /// Most iterations that are drawn unless a number is asked for.
@@ -203,8 +204,8 @@ impl Picture {
     /// Who gave an op its seat: the arm, or the strategy where it has none.
     fn placed_by(&self, n: Node) -> &'static str {
         let arm = self.schedule.trail.arms.get(n.as_u32() as usize).copied().flatten();
-        let rung = self.schedule.stats.rung;
-        arm.map(|a| a.name()).or(rung.map(|r| r.name())).unwrap_or("serial")
+        let strategy = self.schedule.stats.strategy;
+        arm.map(|a| a.name()).or(strategy.map(|s| s.name())).unwrap_or("serial")
     }
 
     /// Cycles until an op's footprint is over and its result is ready, at least 1.

@@ -43,7 +43,6 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("serial-threshold", &["0", "40"]),
     ("ii-search", &["linear", "gallop"]),
     ("budget-ratio", &["1"]),
-    ("attempts", &["1"]),
     ("step-limit", &["1", "40"]),
     ("max-stages", &["1", "2", "3"]),
     ("rrt-size-threshold", &["0", "16"]),

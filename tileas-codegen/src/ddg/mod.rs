@@ -1,0 +1,936 @@
+//! The scheduling problems of a placed function: one per innermost loop.
+//!
+//! In: placed IR, agents, constraints and the machine model. Out: a [`ScheduleAnalysis`]. For each `for` without a
+//! loop inside, the body becomes a [`Problem`] and is scheduled; all other code keeps program order.
+//!
+//! Nodes are the ops of the body that an agent runs, in program order; a nested `if` is one node (see [`footprint`]).
+//! Ops of nobody (constants, scalar index math) are left out: dependences lead through them at no cost. Edges:
+//!
+//! - SSA, through iteration arguments with one iteration of distance per argument;
+//! - storage webs (see [`webs`]): what destination-form copies and in-place updates write and others read, and
+//!   anti-dependences, with the latency for which the reader holds its source;
+//! - memory order: ops on one view of which at least one writes, in program order and around the loop. Different view
+//!   parameters do not alias. The instances of one op are ordered by their agent.
+//!
+//! Guarantees: zero-distance edges point forward in program order, so no zero-distance cycle exists; edges are unique
+//! in (from, to, distance); output depends on the input alone. Cost: near linear in ops and edges.
+//! Elsewhere: starts (the generators), slots of rings (`buffers`). Source: architecture page, "Scheduling".
+
+mod analysis;
+pub mod footprint;
+mod memory;
+pub mod refine;
+pub mod webs;
+
+pub use analysis::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
+
+use crate::agents::{AgentKind, AgentPlan};
+use crate::constraints::{ConstraintMap, Group};
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::layouts::registers_per_thread;
+use crate::ir::opcodes::Traits;
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, push_number};
+use crate::isa::{MachineModel, PoolId, TargetIsa};
+use crate::place::roll::is_slice_loop;
+use crate::schedule::{
+    Allowance, CycleModel, Diagnostic, Generator, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem,
+    RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
+};
+use cranelift_entity::{EntitySet, PrimaryMap};
+use footprint::Footprint;
+use memory::{Fill, Memory};
+use refine::Extra;
+use rustc_hash::FxHashMap;
+use std::borrow::Cow;
+use webs::{Event, Order, Webs};
+
+/// A scheduler for the loops of functions, with the memory of building their problems.
+#[derive(Default)]
+pub struct Scheduler {
+    loops: crate::schedule::Scheduler,
+    memory: Memory,
+}
+
+impl Scheduler {
+    /// A scheduler without memory of anything.
+    pub fn new() -> Scheduler {
+        Scheduler::default()
+    }
+
+    /// Keeps the allocations of an analysis that nobody needs any more for the next one.
+    pub fn recycle(&mut self, analysis: ScheduleAnalysis) {
+        self.memory.recycle(analysis);
+    }
+}
+
+/// Schedules the innermost loops of a placed function.
+///
+/// # Errors
+/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
+/// and those of [`crate::schedule::Scheduler::schedule_into`].
+pub fn schedule_function(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+) -> CodegenResult<ScheduleAnalysis> {
+    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &Extra::default())
+}
+
+/// As [`schedule_function`], with constraints that the function does not show.
+///
+/// # Errors
+/// As [`schedule_function`].
+pub fn schedule_function_with(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+    extra: &Extra,
+) -> CodegenResult<ScheduleAnalysis> {
+    let steps = &mut SearchSteps::new(opts.search_steps);
+    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { extra, steps, before: None })
+}
+
+/// One pass over the loops of a function.
+pub struct Pass<'a> {
+    /// Constraints that the function does not show.
+    pub extra: &'a Extra,
+    /// What its searches may use; less afterwards.
+    pub steps: &'a mut SearchSteps,
+    /// Schedules of an earlier pass with the same options and no more constraints: a loop whose problem is the same keeps
+    /// its schedule, others are not searched for below its interval.
+    pub before: Option<&'a ScheduleAnalysis>,
+}
+
+/// As [`schedule_function_with`], as one of several passes that share their steps.
+///
+/// # Errors
+/// As [`schedule_function`].
+pub fn schedule_pass(
+    func: &Function,
+    plan: &AgentPlan,
+    constraints: &ConstraintMap,
+    isa: &dyn TargetIsa,
+    scheduler: &mut Scheduler,
+    opts: &ScheduleOptions,
+    pass: Pass<'_>,
+) -> CodegenResult<ScheduleAnalysis> {
+    let Pass { extra, steps, before } = pass;
+    let memory = std::mem::take(&mut scheduler.memory);
+    let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model, memory);
+    let mut analysis = builder.memory.analysis();
+    let loops = innermost_loops(func);
+    steps.begin(loops.iter().map(|&op| depth(func, op)));
+    for (number, for_op) in loops.into_iter().enumerate() {
+        let allowed = steps.grant(depth(func, for_op));
+        let ScheduledRegion { problem, mut schedule, ops, fused, .. } =
+            builder.region(for_op, number, extra)?;
+        if ops.is_empty() {
+            // A loop of scalar math: whoever needs its values runs it.
+            let mut empty = builder.memory.loop_schedule();
+            (empty.ii, empty.stage_count, empty.serial, empty.model) = (1, 1, true, CycleModel::default());
+            analysis.loops[for_op] = Some(empty);
+            continue;
+        }
+        let earlier = before.and_then(|b| b.region(for_op));
+        match earlier {
+            Some(region) if region.problem.is_same(&problem) => schedule = region.schedule.clone(),
+            _ => {
+                let pipelined = earlier.filter(|r| r.schedule.generator != Generator::Serial);
+                let floor = pipelined.map_or(0, |r| r.schedule.ii);
+                let allowance = Allowance { steps: Some(allowed), floor };
+                let done = scheduler.loops.schedule_within(&problem, opts, allowance, &mut schedule);
+                done.map_err(|e| located(func, for_op, &problem, &ops, e))?;
+                steps.pay(schedule.stats.steps);
+            }
+        }
+        let mut result = builder.memory.loop_schedule();
+        result.ii = schedule.ii;
+        result.stage_count = schedule.stage_count;
+        result.serial = schedule.generator == Generator::Serial;
+        result.model = opts.cycle_model;
+        let region = ScheduledRegion { for_op, schedule, problem, ops, fused };
+        let schedule = &region.schedule;
+        for (node, op) in region.seats() {
+            analysis.node_of[op] = node.into();
+            result.scheduled.push(op);
+            result.order[op] = schedule.order[node];
+            for_each_nested(func, op, &mut |inner| result.start[inner] = schedule.start[node]);
+        }
+        if !region.fused.is_empty() {
+            rank_members(func, for_op, &mut result);
+        }
+        analysis.loops[for_op] = Some(result);
+        let warnings = schedule.warnings.iter().cloned();
+        let located = warnings.map(|w| located(func, for_op, &region.problem, &region.ops, w));
+        analysis.warnings.extend(located);
+        analysis.regions.push(region);
+    }
+    scheduler.memory = builder.memory;
+    Ok(analysis)
+}
+
+/// What the scheduler says of a loop, at the op it is about; at the loop where it is about none.
+fn located(
+    func: &Function,
+    for_op: Op,
+    problem: &Problem,
+    ops: &PrimaryMap<Node, Op>,
+    said: Diagnostic,
+) -> CodegenError {
+    let node = match said.place {
+        Place::Node(n) | Place::Use(n, _) | Place::PoolUse(n, _) => Some(n),
+        Place::Edge(e) => problem.edges().get(e).map(|e| e.from),
+        Place::Whole | Place::Text(_) | Place::Slot(_) | Place::Pool(_) => None,
+    };
+    let op = node.and_then(|n| ops.get(n)).copied().unwrap_or(for_op);
+    let mut error = CodegenError::from(said);
+    error.location = func.op_loc(op);
+    error
+}
+
+/// Loops around a loop.
+fn depth(func: &Function, for_op: Op) -> u32 {
+    let above = std::iter::successors(func.op_parent(for_op), |&op| func.op_parent(op));
+    above.filter(|&op| func.opcode(op) == Opcode::For).count() as u32
+}
+
+/// Program order of the scheduled ops, and a rank of its own for each op of a fused set.
+fn rank_members(func: &Function, for_op: Op, result: &mut LoopSchedule) {
+    let body = func.op_block_at(for_op, 0);
+    let place: FxHashMap<Op, usize> =
+        body.into_iter().flat_map(|b| func.block_ops(b)).enumerate().map(|(k, op)| (op, k)).collect();
+    result.scheduled.sort_by_key(|op| place.get(op));
+    let mut line = result.scheduled.clone();
+    line.sort_by_key(|&op| result.order[op]);
+    for (rank, op) in line.into_iter().enumerate() {
+        result.order[op] = rank as u32;
+    }
+}
+
+/// `for` ops without a `for` inside, in program order; loops over the slices of a register chain keep theirs.
+pub fn innermost_loops(func: &Function) -> Vec<Op> {
+    let all = func.all_ops();
+    let mut outer: EntitySet<Op> = EntitySet::new();
+    for &op in all.iter().filter(|&&op| func.opcode(op) == Opcode::For) {
+        let mut at = func.op_parent(op);
+        // What is above a marked op is marked already.
+        while let Some(parent) = at.filter(|&p| outer.insert(p)) {
+            at = func.op_parent(parent);
+        }
+    }
+    let innermost =
+        |op: Op| func.opcode(op) == Opcode::For && !outer.contains(op) && !is_slice_loop(func, op);
+    all.into_iter().filter(|&op| innermost(op)).collect()
+}
+
+/// Visits an op and everything inside it.
+fn for_each_nested(func: &Function, op: Op, f: &mut impl FnMut(Op)) {
+    f(op);
+    for &r in func.regions(op) {
+        func.walk(func.region_block(r), f);
+    }
+}
+
+/// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
+/// destination-form copy overwrites is not read.
+fn for_each_use(func: &Function, op: Op, f: &mut impl FnMut(Value, bool)) {
+    for_each_nested(func, op, &mut |inner| match func.opcode(inner) {
+        Opcode::Dot | Opcode::AsyncDot => {
+            let acc = func.named_operand(inner, "acc");
+            func.operands(inner).iter().for_each(|&v| f(v, Some(v) == acc));
+        }
+        Opcode::Copy => {
+            for segment in ["source", "source_stage", "dest_stage", "when", "number"] {
+                func.named_segment(inner, segment).iter().for_each(|&v| f(v, false));
+            }
+        }
+        _ => func.operands(inner).iter().for_each(|&v| f(v, false)),
+    });
+}
+
+/// What the edges need to know of a node.
+#[derive(Clone, Default)]
+struct NodeInfo {
+    footprint: Footprint,
+    /// Cycles for which it reads its sources.
+    hold: u32,
+    /// A dot by itself, not one in an `if`.
+    is_dot: bool,
+    /// An `if`.
+    is_region: bool,
+}
+
+/// Edges under construction: unique in (from, to, distance), the largest latency wins; `true`: a value lives along it.
+#[derive(Default)]
+struct Edges {
+    list: Vec<(Node, Node, u32, u32, bool)>,
+    index: FxHashMap<(Node, Node, u32), usize>,
+}
+
+impl Edges {
+    fn clear(&mut self) {
+        let Edges { list, index } = self;
+        list.clear();
+        index.clear();
+    }
+
+    /// An edge along which a value goes.
+    fn carry(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, true);
+    }
+
+    /// An edge that only orders.
+    fn order(&mut self, from: Node, to: Node, latency: u32, distance: u32) {
+        self.add(from, to, latency, distance, false);
+    }
+
+    fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
+        // Where two ops have one cycle of a turn, the agent runs first what stands first in the program, whatever the
+        // iteration.
+        let latency = if distance > 0 && to < from { latency.max(1) } else { latency };
+        let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
+        match self.list.get_mut(at) {
+            Some(edge) => (edge.2, edge.4) = (edge.2.max(latency), edge.4 | value),
+            None => self.list.push((from, to, latency, distance, value)),
+        }
+    }
+}
+
+/// The set of reads that the next one may join, while a body is walked.
+#[derive(Default)]
+struct Reads {
+    /// The node of the first one, and where it stands in the body.
+    open: Option<(Node, Op)>,
+    members: u32,
+}
+
+impl Reads {
+    /// The node whose set an op joins. It is a copy of a whole tile or a slice from shared memory to registers, nobody
+    /// constrains it, what it reads was there before the first of the set, and nothing was written to shared
+    /// memory since.
+    fn join(&mut self, b: &mut Builder<'_>, op: Op) -> Option<Node> {
+        let func = b.func;
+        let space = |name| func.named_operand(op, name).and_then(|v| func.value_data(v).space());
+        let copy = func.opcode(op) == Opcode::Copy;
+        if copy && space("dest").is_some() || !func.regions(op).is_empty() {
+            // A write, or what may have one inside.
+            self.open = None;
+        }
+        let read = copy
+            && space("source") == Some(Space::Smem)
+            && space("dest").is_none()
+            && func.result(op).is_some_and(|v| func.value_data(v).space() == Some(Space::Rmem));
+        if !read || b.constraints_of(op) != (None, 0, false) || b.constraints.is_pending(op) {
+            return None;
+        }
+        let most = b.machine.pool(PoolId::FUSED_READ).map_or(0, |p| u32::from(p.capacity));
+        let fits = self.open.filter(|&(node, first)| {
+            self.members < most
+                && b.plan.op_agent[op] == b.plan.op_agent[first]
+                && b.memory.nodes.get(node).is_some()
+                && b.reads_known_before(op, first)
+        });
+        match fits {
+            Some((node, _)) => {
+                self.members += 1;
+                Some(node)
+            }
+            None => {
+                self.open = Some((b.ops.next_key(), op));
+                self.members = 1;
+                None
+            }
+        }
+    }
+}
+
+/// The ops of a node: several in a fused set.
+fn members<'a>(
+    ops: &'a PrimaryMap<Node, Op>,
+    fused: &'a [(Node, Op)],
+    node: Node,
+) -> impl Iterator<Item = Op> + 'a {
+    std::iter::once(ops[node]).chain(fused.iter().filter(move |f| f.0 == node).map(|f| f.1))
+}
+
+/// All ops of the nodes; those of a fused set stand where its first one does.
+fn seats<'a>(
+    ops: &'a PrimaryMap<Node, Op>,
+    fused: &'a [(Node, Op)],
+) -> impl Iterator<Item = (Node, Op)> + 'a {
+    ops.keys().flat_map(move |n| members(ops, fused, n).map(move |op| (n, op)))
+}
+
+/// Builds problems; its memory serves all loops of a function.
+struct Builder<'a> {
+    func: &'a Function,
+    plan: &'a AgentPlan,
+    constraints: &'a ConstraintMap,
+    machine: &'a MachineModel,
+    model: CycleModel,
+    webs: Webs,
+    /// The ops of the nodes.
+    ops: PrimaryMap<Node, Op>,
+    memory: Memory,
+}
+
+impl<'a> Builder<'a> {
+    fn new(
+        func: &'a Function,
+        plan: &'a AgentPlan,
+        constraints: &'a ConstraintMap,
+        machine: &'a MachineModel,
+        model: CycleModel,
+        mut memory: Memory,
+    ) -> Builder<'a> {
+        memory.group_numbers.clear();
+        memory.group_numbers.extend(constraints.groups().roots().zip(0..));
+        memory.node_of.clear();
+        memory.node_of.resize(func.num_ops());
+        memory.seen.clear();
+        memory.seen.resize(func.num_values());
+        memory.epoch = 0;
+        let webs = Webs::find(func, plan);
+        Builder { func, plan, constraints, machine, model, webs, ops: PrimaryMap::new(), memory }
+    }
+
+    /// The problem of one loop, and the op of each of its nodes; not scheduled yet.
+    fn region(&mut self, for_op: Op, number: usize, extra: &Extra) -> CodegenResult<ScheduledRegion> {
+        let m = &mut self.memory;
+        m.nodes.clear();
+        m.live.clear();
+        m.edges.clear();
+        m.events.clear();
+        let mut name = std::mem::take(&mut m.fill.id);
+        name.clear();
+        name.push_str(&self.func.name);
+        name.push_str("/loop");
+        push_number(&mut name, number as u64);
+        let ScheduledRegion { mut problem, schedule, ops, fused, .. } = m.region(for_op, &name);
+        m.fill.id = name;
+        (self.ops, m.fused) = (ops, fused);
+        let Some(body) = self.func.op_block_at(for_op, 0) else {
+            let (ops, fused) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.memory.fused));
+            return Ok(ScheduledRegion { for_op, schedule, problem, ops, fused });
+        };
+        self.collect_nodes(body, extra.fuse_reads)?;
+        self.find_live(body);
+        self.ssa_edges(body);
+        self.web_edges(body);
+        self.memory_edges();
+        for e in extra.edges.iter().filter(|e| self.func.op_block(e.from) == Some(body)) {
+            if let (Some(from), Some(to)) =
+                (self.memory.node_of[e.from].expand(), self.memory.node_of[e.to].expand())
+            {
+                self.memory.edges.order(from, to, e.latency.max(0) as u32, e.distance);
+            }
+        }
+        let mut summary = self.summary();
+        summary.force_serial = self.constraints.force_serial(for_op) || extra.serial.contains(&for_op);
+        problem.summary = Some(summary);
+        self.fill(&mut problem, extra);
+        let (ops, fused) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.memory.fused));
+        Ok(ScheduledRegion { for_op, schedule, problem, ops, fused })
+    }
+
+    fn collect_nodes(&mut self, body: Block, fuse_reads: bool) -> CodegenResult<()> {
+        let func = self.func;
+        let mut reads = Reads::default();
+        for op in func.block_ops(body) {
+            let mut planned = false;
+            let mut orphan = None;
+            for_each_nested(func, op, &mut |inner| {
+                let opcode = func.opcode(inner);
+                let agent = self.plan.op_agent[inner].is_some();
+                planned |= agent;
+                let silent = opcode.has(Traits::PURE)
+                    || opcode.is_terminator()
+                    || matches!(opcode, Opcode::If | Opcode::For);
+                if !agent && !silent && orphan.is_none() {
+                    orphan = Some(inner);
+                }
+            });
+            if let Some(inner) = orphan {
+                let text = format!("the plan gives `{}` no agent", func.opcode(inner).name());
+                return Err(CodegenError::new(Code::E0509, func.op_loc(inner), text));
+            }
+            if !planned {
+                continue;
+            }
+            let fuse = fuse_reads && self.model == CycleModel::Slot;
+            if let Some(node) = if fuse { reads.join(self, op) } else { None } {
+                self.memory.fused.push((node, op));
+                self.memory.node_of[op] = node.into();
+                self.charge_set(node);
+                continue;
+            }
+            let is_region = !func.regions(op).is_empty();
+            let footprint = Footprint::of(func, self.plan, self.machine, self.model, op)?;
+            let node = self.ops.push(op);
+            let is_dot = matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot);
+            self.memory.nodes.push(NodeInfo { hold: footprint.hold(), footprint, is_dot, is_region });
+            self.memory.node_of[op] = node.into();
+        }
+        Ok(())
+    }
+
+    /// Whether no operand of `op` depends on an op of the body from `first` on: all come from before, by nodes or
+    /// without any.
+    fn reads_known_before(&mut self, op: Op, first: Op) -> bool {
+        let func = self.func;
+        let (mut seen, mut stack) =
+            (std::mem::take(&mut self.memory.walked), std::mem::take(&mut self.memory.stack));
+        seen.clear();
+        stack.clear();
+        stack.extend_from_slice(func.operands(op));
+        let mut known = true;
+        while let Some(v) = stack.pop() {
+            let ValueDef::Result(def, _) = func.value_def(v) else { continue };
+            if func.op_block(def) != func.op_block(first) || !seen.insert(v) {
+                continue;
+            }
+            match self.memory.node_of[def].expand() {
+                Some(node) => known &= self.memory.node_of[first].expand().is_some_and(|f| node < f),
+                None => stack.extend_from_slice(func.operands(def)),
+            }
+            if !known {
+                break;
+            }
+        }
+        (self.memory.walked, self.memory.stack) = (seen, stack);
+        known
+    }
+
+    /// Charges the pool of fused reads with the members of a set.
+    fn charge_set(&mut self, node: Node) {
+        let members = 1 + self.memory.fused.iter().filter(|f| f.0 == node).count() as u32;
+        let footprint = &mut self.memory.nodes[node].footprint;
+        let duration = footprint.hold();
+        footprint.pools.retain(|p| p.pool != PoolId::FUSED_READ);
+        footprint.pools.push(footprint::PoolCharge { pool: PoolId::FUSED_READ, count: members, duration });
+    }
+
+    /// The ops of a node: several in a fused set.
+    fn ops_of(&self, node: Node) -> impl Iterator<Item = Op> + '_ {
+        members(&self.ops, &self.memory.fused, node)
+    }
+
+    /// Marks what depends on a node, so that tracing does not wander through index math.
+    fn find_live(&mut self, body: Block) {
+        let func = self.func;
+        loop {
+            let mut grown = false;
+            for op in func.block_ops(body) {
+                if func.results(op).iter().all(|&v| self.memory.live.contains(v)) {
+                    continue;
+                }
+                let mut reached = self.memory.node_of[op].is_some();
+                if !reached {
+                    for_each_use(func, op, &mut |v, _| reached |= self.memory.live.contains(v));
+                }
+                if reached {
+                    func.results(op).iter().for_each(|&v| grown |= self.memory.live.insert(v));
+                }
+            }
+            let params = func.block_params(body).get(1..).unwrap_or(&[]);
+            for (&param, &y) in params.iter().zip(yielded(func, body)) {
+                if self.memory.live.contains(y) {
+                    grown |= self.memory.live.insert(param);
+                }
+            }
+            if !grown {
+                return;
+            }
+        }
+    }
+
+    /// The nodes a value comes from, with the number of iterations in between (the least one per path of values).
+    fn trace(&mut self, body: Block, value: Value) {
+        let func = self.func;
+        self.memory.sources.clear();
+        self.memory.epoch += 1;
+        self.memory.level.clear();
+        self.memory.level.push(value);
+        let mut distance = 0;
+        while !self.memory.level.is_empty() {
+            while let Some(v) = self.memory.level.pop() {
+                if !self.memory.live.contains(v)
+                    || std::mem::replace(&mut self.memory.seen[v], self.memory.epoch) == self.memory.epoch
+                {
+                    continue;
+                }
+                match func.value_def(v) {
+                    ValueDef::Result(op, _) if func.op_block(op) == Some(body) => {
+                        match self.memory.node_of[op].expand() {
+                            Some(node) => self.memory.sources.push((node, distance)),
+                            None => for_each_use(func, op, &mut |u, _| self.memory.level.push(u)),
+                        }
+                    }
+                    ValueDef::Param(b, n) if b == body && n > 0 => {
+                        self.memory.next_level.extend(yielded(func, body).get(n as usize - 1));
+                    }
+                    // From outside the loop, or inside an `if` whose result stands for it.
+                    _ => {}
+                }
+            }
+            std::mem::swap(&mut self.memory.level, &mut self.memory.next_level);
+            distance += 1;
+        }
+    }
+
+    fn ssa_edges(&mut self, body: Block) {
+        let func = self.func;
+        let mut uses = std::mem::take(&mut self.memory.uses);
+        for to in self.ops.keys() {
+            uses.clear();
+            for op in self.ops_of(to) {
+                for_each_use(func, op, &mut |v, acc| uses.push((v, acc)));
+            }
+            for &(v, acc) in &uses {
+                self.trace(body, v);
+                for i in 0..self.memory.sources.len() {
+                    let (from, distance) = self.memory.sources[i];
+                    self.memory.edges.carry(from, to, self.latency(from, acc), distance);
+                }
+            }
+        }
+        self.memory.uses = uses;
+    }
+
+    /// Cycles from a node to a reader of its result; `acc`: a dot that goes on accumulating.
+    fn latency(&self, from: Node, acc: bool) -> u32 {
+        let info = &self.memory.nodes[from];
+        match self.model {
+            CycleModel::Slot if acc && info.is_dot => self.machine.acc_to_acc_latency,
+            // The engine takes the next one when it is done with this one.
+            CycleModel::Real if acc && info.is_dot => info.hold,
+            _ => info.footprint.latency,
+        }
+    }
+
+    fn web_edges(&mut self, body: Block) {
+        let mut events = std::mem::take(&mut self.memory.events);
+        let (ops, fused) = (&self.ops, &self.memory.fused);
+        for (node, op) in seats(ops, fused) {
+            for_each_nested(self.func, op, &mut |inner| {
+                self.webs.events(self.func, inner, node, &mut events)
+            });
+        }
+        self.webs.enter_loop(self.func, body);
+        // Events of one web stay in program order.
+        events.sort_by_key(|e| e.place);
+        for group in events.chunk_by(|a, b| a.place == b.place) {
+            if let Some(order) = self.webs.order_of(self.func, group) {
+                self.order_edges(group, order);
+            }
+        }
+        events.clear();
+        self.memory.events = events;
+    }
+
+    fn memory_edges(&mut self) {
+        let func = self.func;
+        let mut events = std::mem::take(&mut self.memory.events);
+        for (node, op) in seats(&self.ops, &self.memory.fused) {
+            for_each_nested(func, op, &mut |inner| {
+                if let Some(touch) = crate::place::classify::touches(func, inner) {
+                    events.push(Event::whole(touch.view, node, !touch.write, touch.write));
+                }
+                // A TMA load has read its view for certain only where its tile is used.
+                for &v in func.operands(inner) {
+                    let load = func.defining_op(v).filter(|&d| func.opcode(d) == Opcode::AsyncTiledTmaLoad);
+                    if let Some(touch) = load.and_then(|d| crate::place::classify::touches(func, d)) {
+                        events.push(Event::whole(touch.view, node, true, false));
+                    }
+                }
+            });
+        }
+        events.sort_by_key(|e| e.place);
+        for group in events.chunk_by(|a, b| a.place == b.place) {
+            self.order_edges(group, Order::InPlace);
+        }
+        events.clear();
+        self.memory.events = events;
+    }
+
+    /// Orders the accesses to one place: two iterations are walked and the dependences of the second are kept.
+    fn order_edges(&mut self, events: &[Event], order: Order) {
+        if !events.iter().any(|e| e.writes) {
+            return;
+        }
+        let mut writes: Vec<(&Event, u32)> = Vec::new();
+        let mut reads: Vec<(&Event, u32)> = Vec::new();
+        let last = u32::from(order != Order::OneIteration);
+        for iteration in 0..=last {
+            for e in events {
+                if iteration == last {
+                    self.edges_of_event(e, iteration, &writes, &reads, order);
+                }
+                if e.reads {
+                    reads.push((e, iteration));
+                }
+                if e.writes {
+                    // Later accesses are ordered after this one, and through it after what it covers.
+                    writes.retain(|(w, _)| !e.covers(w));
+                    reads.retain(|(r, _)| !e.covers(r));
+                    writes.push((e, iteration));
+                }
+            }
+        }
+    }
+
+    fn edges_of_event(
+        &mut self,
+        e: &Event,
+        iteration: u32,
+        writes: &[(&Event, u32)],
+        reads: &[(&Event, u32)],
+        order: Order,
+    ) {
+        let to = e.node;
+        for &(w, at) in writes.iter().filter(|(w, _)| w.meets(e)) {
+            let (from, distance) = (w.node, iteration - at);
+            if from == to && (distance == 0 || (!self.memory.nodes[to].is_region && !e.reads)) {
+                continue;
+            }
+            if e.reads {
+                self.memory.edges.carry(from, to, self.latency(from, e.accumulates), distance);
+            } else if order.frees(distance) {
+                // Whoever read in between stands between the two writes already.
+                let read = reads
+                    .iter()
+                    .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));
+                if !read {
+                    let both_dots = self.memory.nodes[from].is_dot && e.is_dot;
+                    self.memory.edges.order(from, to, self.latency(from, both_dots), distance);
+                }
+            }
+        }
+        if !e.writes {
+            return;
+        }
+        for &(r, at) in reads.iter().filter(|(r, _)| r.meets(e)) {
+            let (from, distance) = (r.node, iteration - at);
+            let same = from == to && (distance == 0 || !self.memory.nodes[to].is_region);
+            if !same && order.frees(distance) {
+                self.memory.edges.order(from, to, self.memory.nodes[from].hold, distance);
+            }
+        }
+    }
+
+    fn summary(&self) -> RegionSummary {
+        let func = self.func;
+        let mut s = RegionSummary::default();
+        for op in self.ops.values().copied().chain(self.memory.fused.iter().map(|f| f.1)) {
+            for_each_nested(func, op, &mut |inner| {
+                if self.plan.op_agent[inner].is_none() {
+                    return;
+                }
+                let opcode = func.opcode(inner);
+                s.op_count += 1;
+                s.has_async_pipeline |= opcode.has(Traits::ASYNC);
+                s.has_tma |= matches!(opcode, Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore);
+                s.has_mma |= matches!(opcode, Opcode::Dot | Opcode::AsyncDot);
+            });
+        }
+        s
+    }
+
+    /// Constraints of a node: those of the op and of what is inside it; the tightest depth and the first group.
+    fn constraints_of(&self, op: Op) -> (Option<u32>, u32, bool) {
+        let (mut group, mut depth, mut serial) = (None, 0, false);
+        for_each_nested(self.func, op, &mut |inner| {
+            let own = self.constraints.group(inner).and_then(|g| self.memory.group_numbers.get(&g).copied());
+            group = group.or(own);
+            let d = self.constraints.max_depth(inner);
+            depth = if depth == 0 || d == 0 { depth.max(d) } else { depth.min(d) };
+            serial |= self.constraints.force_serial(inner);
+        });
+        (group, depth, serial)
+    }
+
+    /// The group of the set an op is in: that of its first member with a group of the user's, else one of its own.
+    fn soft_group(&self, op: Op, extra: &Extra) -> Option<u32> {
+        let (k, set) = extra.groups.iter().enumerate().find(|(_, set)| set.contains(&op))?;
+        let known = set.iter().find_map(|&member| self.constraints_of(member).0);
+        Some(known.unwrap_or((self.memory.group_numbers.len() + k) as u32))
+    }
+
+    /// Whom the op follows; who computes it in registers, and what its results take there and in rings.
+    fn extra_of(&self, op: Op) -> NodeExtra {
+        let (func, plan) = (self.func, self.plan);
+        let agent = plan.op_agent[op].expand().filter(|&a| plan.agents[a].kind == AgentKind::Simt);
+        let warps = agent.map_or(1, |a| plan.agents[a].warps);
+        let (mut registers, mut ring_bytes) = (0_u32, 0_u32);
+        let node = self.memory.node_of[op].expand();
+        let all = node.into_iter().flat_map(|n| self.ops_of(n));
+        for &v in all.flat_map(|o| func.results(o)) {
+            ring_bytes = ring_bytes.saturating_add(self.webs.ring_bytes(func, v));
+            registers =
+                registers.saturating_add(if agent.is_some() { registers_of(func, v, warps) } else { 0 });
+        }
+
+        // Of a node of several ops none narrows or renames.
+        let source = func.operands(op).first().map_or(0, |&v| registers_of(func, v, warps));
+        let held = match func.opcode(op) {
+            code if renames(code) || func.result(op).is_some_and(|v| self.made_anywhere(v, 0)) => 0,
+            Opcode::Ftof => registers.max(source),
+            _ => registers,
+        };
+        let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
+        // Of an `if` as its group: the first op inside that has one.
+        let mut member = op;
+        for_each_nested(func, op, &mut |inner| {
+            if self.constraints.own_group(member).is_none() {
+                member = inner;
+            }
+        });
+        let follows = self.constraints.is_pending(member);
+        NodeExtra {
+            own_gid: gid(self.constraints.own_group(member)),
+            leader_gid: gid(self.constraints.leader_group(member)).filter(|_| follows),
+            simt_agent: agent.map(|a| a.as_u32()),
+            registers,
+            held,
+            ring_bytes,
+            cross_cluster: false,
+        }
+    }
+
+    /// Whether a value follows from what does not change in an iteration by element-wise ops alone, as masks and distances
+    /// do: the assembler makes such elements where they are used.
+    fn made_anywhere(&self, v: Value, depth: u32) -> bool {
+        const DEPTH: u32 = 8;
+        let func = self.func;
+        let Some(op) = func.defining_op(v) else { return false };
+        let plain = func.opcode(op).has(Traits::ELEMENTWISE) || renames(func.opcode(op));
+        self.memory.node_of[op].is_none()
+            || depth < DEPTH && plain && func.operands(op).iter().all(|&v| self.made_anywhere(v, depth + 1))
+    }
+
+    /// Resources that are used, by number; then nodes and edges.
+    fn fill(&mut self, problem: &mut Problem, extra: &Extra) {
+        let mut memory = std::mem::take(&mut self.memory.fill);
+        let Fill { slots, pools, uses, pool_uses, id } = &mut memory;
+        let footprints = || self.memory.nodes.values().map(|n| &n.footprint);
+        slots.clear();
+        slots.extend(footprints().flat_map(|f| f.uses.iter().map(|u| u.slot)));
+        slots.sort_unstable_by_key(|s| s.get());
+        slots.dedup();
+        for &id in slots.iter() {
+            let (name, capacity): (Cow<'static, str>, _) = match self.model {
+                CycleModel::Slot => {
+                    self.machine.slot(id).map_or(("?".into(), 1), |s| (s.name.into(), s.capacity.into()))
+                }
+                CycleModel::Real => (footprint::unit_name(self.machine, id).into(), 1),
+            };
+            problem.add_slot(id.get().into(), &name, capacity);
+        }
+        pools.clear();
+        pools.extend(footprints().flat_map(|f| f.pools.iter().map(|u| u.pool)));
+        pools.sort_unstable_by_key(|p| p.get());
+        pools.dedup();
+        for &id in pools.iter() {
+            let (name, capacity) = self.machine.pool(id).map_or(("?", 1), |p| (p.name, p.capacity));
+            problem.add_pool(id.get().into(), name, capacity.into());
+        }
+        for (node, info) in self.memory.nodes.iter() {
+            let op = self.ops[node];
+            uses.clear();
+            pool_uses.clear();
+            for u in &info.footprint.uses {
+                let Some(i) = slots.iter().position(|&s| s == u.slot) else { continue };
+                uses.push(Use {
+                    slot: Slot::from_u32(i as u32),
+                    offset: u.offset,
+                    duration: u.duration,
+                    occupancy: u.occupancy,
+                });
+            }
+            for u in &info.footprint.pools {
+                let Some(i) = pools.iter().position(|&p| p == u.pool) else { continue };
+                let pool = Pool::from_u32(i as u32);
+                pool_uses.push(PoolUse { pool, count: u.count, duration: u.duration });
+            }
+            let (group, max_depth, force_serial) = self.constraints_of(op);
+            let group = group.or_else(|| self.soft_group(op, extra));
+            let limit = extra.depths.iter().filter(|d| d.0 == op).map(|d| d.1);
+            let max_depth = limit.fold(max_depth, |a, b| if a == 0 { b } else { a.min(b) });
+            id.clear();
+            id.push_str("op");
+            push_number(id, node.as_u32());
+            problem.add_node(&NodeDef {
+                id,
+                name: self.func.opcode(op).name(),
+                latency: info.footprint.latency,
+                uses,
+                pools: pool_uses,
+                group,
+                max_depth,
+                force_serial,
+                extra: self.extra_of(op),
+            });
+            let rest = self.memory.fused.iter().filter(|f| f.0 == node);
+            if rest.clone().next().is_some() {
+                let names = (1..=rest.count()).map(|k| format!("{id}.{k}"));
+                let members = std::iter::once(id.clone()).chain(names).collect();
+                problem.set_members(node, members);
+            }
+        }
+        for &(from, to, latency, distance, value) in &self.memory.edges.list {
+            let edge = problem.add_edge(from, to, i32::try_from(latency).unwrap_or(i32::MAX), distance);
+            if !value {
+                problem.set_order_only(edge);
+            }
+        }
+        self.memory.fill = memory;
+    }
+}
+
+/// Whether an op only says where the elements of its operand are.
+fn renames(code: Opcode) -> bool {
+    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::ExtractSlice | Opcode::ConvertLayout)
+}
+
+/// 32-bit registers per thread that a value takes in an agent of that many warps.
+fn registers_of(func: &Function, v: Value, warps: u32) -> u32 {
+    match func.value_data(v) {
+        TypeData::Tile { dims, elem, space: None | Some(Space::Rmem), layout } => {
+            let exact = layout.and_then(|l| registers_per_thread(l, dims, *elem, warps));
+            let bits = dims.iter().fold(u64::from(elem.bits()), |n, &d| n.saturating_mul(d.into()));
+            exact.unwrap_or(
+                u32::try_from(bits.div_ceil(32 * 32 * u64::from(warps.max(1)))).unwrap_or(u32::MAX),
+            )
+        }
+        TypeData::Scalar(s) => s.bits().div_ceil(32),
+        _ => 0,
+    }
+}
+
+/// What a loop body hands to the next iteration.
+fn yielded(func: &Function, body: Block) -> &[Value] {
+    match func.last_op(body) {
+        Some(op) if func.opcode(op) == Opcode::Yield => func.operands(op),
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_a_class() {
+        for &opcode in Opcode::ALL {
+            let name = opcode.def().class;
+            let class = footprint::class_named(name);
+            assert!(name == "by-space" || class.is_some_and(|c| format!("{c:?}") == name), "{name}");
+        }
+    }
+}
