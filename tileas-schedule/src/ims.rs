@@ -119,7 +119,7 @@ impl Ims {
             }
             left -= 1;
             self.placements += 1;
-            if let Some(t) = self.find_seat(g, w, table, ii, u, lo, hi) {
+            if let Some(t) = self.find_seat(g, w, table, ii, u, (lo, hi)) {
                 self.seat(g, w, table, ii, u, t);
             } else {
                 let scan = self.force(g, w, table, ii, u, lo);
@@ -168,10 +168,8 @@ impl Ims {
         table: &Table,
         ii: i64,
         u: u32,
-        lo: i64,
-        hi: i64,
+        (mut lo, mut hi): (i64, i64),
     ) -> Option<i64> {
-        let (mut lo, mut hi) = (lo, hi);
         let group = w.group[u as usize];
         if group != NO_GROUP && self.group_count[group as usize] > 0 {
             let first = self.group_stage[group as usize] * ii;

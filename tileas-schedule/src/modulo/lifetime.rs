@@ -264,7 +264,7 @@ impl Lifetime {
             if !self.window_graph(l.p, turns) || !self.closure.build(&self.graph, ii) {
                 continue;
             }
-            let budget = (2 * u64::from(l.g.n) + 8).min(*steps);
+            let budget = (4 * u64::from(l.g.n) + 16).min(*steps);
             *steps -= budget;
             let tied = Loop { g: &self.graph, ..l };
             if !at.windows.prepare(l.p, tied.g, wide, l.o.max_stages, &mut at.stuck)
