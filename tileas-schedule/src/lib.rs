@@ -4,7 +4,7 @@
 //! dependences. Out: a [`RegionSchedule`]. Nothing here knows any IR. The recipe of [`Scheduler::schedule_into`]: check →
 //! graph → serial schedule (always exists, gives the cap) → bounds → generator chosen by [`select()`] → stages and order.
 //!
-//! Three generators and a judge: `serial`, the baseline; [`modulo`], the default; [`ladder`], the published cost-based
+//! Three generators and a judge: `serial`, the baseline; `modulo`, the default; `ladder`, the published cost-based
 //! generator, complete and apart; `optimal`, a SAT solver behind a feature, which proves. [`verify`] is a checker that shares
 //! no code with them.
 //!

@@ -8,7 +8,7 @@ pub enum SchedulerChoice {
     Auto,
     /// Always the serial generator.
     Serial,
-    /// The published cost-based generator ([`crate::ladder`]), where the loop does not force serial execution.
+    /// The published cost-based generator (`ladder`), where the loop does not force serial execution.
     CostBased,
     /// Modulo scheduling, then exact mode: the least II and the fewest stages, with proofs (feature `optimal`).
     Optimal,

@@ -1,7 +1,7 @@
 //! A schedule as text for people: a table of ops and the modulo reservation table.
 //!
-//! In: a problem and its schedule. Out: strings; nothing here decides anything. Charts and other pictures:
-//! [`crate::trace`].
+//! In: a problem and its schedule. Out: strings; nothing here decides anything. Charts and other pictures are drawn
+//! elsewhere.
 
 use super::RegionSchedule;
 use crate::problem::{Node, Problem};
