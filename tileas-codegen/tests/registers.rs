@@ -145,7 +145,6 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/read_inside_only",
         "execute/skew_arm_rings",
         "execute/skew_scalar_branch_carried",
-        
         "execute/tma_load_padding",
         "execute/tma_load_written",
         "execute/token_in_place",

@@ -9,12 +9,14 @@
 //! machine model (weights), or real cycles where an item says so; the two are never mixed in one number.
 
 pub mod atoms;
+pub mod contract;
 pub mod describe;
 pub mod machine;
 
 pub use atoms::{
     AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,
 };
+pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
 pub use machine::{
     Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
@@ -117,6 +119,12 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// The data of the matrix instructions.
     fn atoms(&self) -> &Atoms;
+
+    /// Where accumulators live.
+    fn acc_home(&self) -> &AccHome;
+
+    /// What issuer and reader of a multiply may rely on.
+    fn mma_contract(&self) -> &MmaContract;
 
     /// The instruction form and instruction descriptor of a matrix instruction.
     ///
