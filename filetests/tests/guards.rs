@@ -11,7 +11,7 @@ use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
 use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
 };
 use tileas_codegen::isa::{TargetIsa, Triple};
 use tileas_codegen::lower::lower;
@@ -230,6 +230,9 @@ impl TargetIsa for Renamed {
         self.0.mma_contract()
     }
 
+    fn emit(&self) -> &dyn Emit {
+        self.0.emit()
+    }
     fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
         self.0.encode_mma(atom)
     }

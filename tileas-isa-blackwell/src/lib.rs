@@ -14,8 +14,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use tileas_codegen::ir::{Layout, Space, Swizzle};
 use tileas_codegen::isa::{
-    AccAllocation, AccHome, Atoms, Completion, Cpu, Feature, Features, Flags, InOrder, Issue, MachineModel,
-    MmaAtom, MmaContract, MmaEncoding, SharedIsa, TargetIsa, Triple,
+    AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, Flags, InOrder, Issue,
+    MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::{Code, CodegenError, Loc};
 
@@ -70,6 +70,10 @@ impl TargetIsa for Blackwell {
 
     fn mma_contract(&self) -> &MmaContract {
         &MMA_CONTRACT
+    }
+
+    fn emit(&self) -> &dyn Emit {
+        self
     }
 
     fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {

@@ -11,6 +11,7 @@
 pub mod atoms;
 pub mod contract;
 pub mod describe;
+pub mod emit;
 pub mod machine;
 
 pub use atoms::{
@@ -18,6 +19,7 @@ pub use atoms::{
 };
 pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
+pub use emit::Emit;
 pub use machine::{
     Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
     Pool, PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId,
@@ -125,6 +127,9 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// What issuer and reader of a multiply may rely on.
     fn mma_contract(&self) -> &MmaContract;
+
+    /// Writes the instructions in which targets differ.
+    fn emit(&self) -> &dyn Emit;
 
     /// The instruction form and instruction descriptor of a matrix instruction.
     ///
