@@ -10,7 +10,9 @@ use tileas_codegen::buffers::{BufferOptions, assign_buffers};
 use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
 use tileas_codegen::ir::{Layout, Space};
-use tileas_codegen::isa::{Atoms, Cpu, Features, Flags, MachineModel, MmaAtom, MmaEncoding, SharedIsa};
+use tileas_codegen::isa::{
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
+};
 use tileas_codegen::isa::{TargetIsa, Triple};
 use tileas_codegen::lower::lower;
 use tileas_codegen::materialize::materialize;
@@ -219,6 +221,17 @@ impl TargetIsa for Renamed {
     }
     fn atoms(&self) -> &Atoms {
         self.0.atoms()
+    }
+    fn acc_home(&self) -> &AccHome {
+        self.0.acc_home()
+    }
+
+    fn mma_contract(&self) -> &MmaContract {
+        self.0.mma_contract()
+    }
+
+    fn emit(&self) -> &dyn Emit {
+        self.0.emit()
     }
     fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
         self.0.encode_mma(atom)

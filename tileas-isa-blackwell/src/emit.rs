@@ -1,11 +1,90 @@
-//! Encodings of the tcgen05 matrix instructions.
+//! Encodings of the tcgen05 matrix instructions, and the instructions around them.
 //!
 //! Source: PTX ISA, tcgen05 "Instruction descriptor" and "Shared memory descriptor"; strides as in "Canonical
 //! layouts". Pure functions of shapes and types, pinned by tests against published constants.
 
 use tileas_codegen::ir::Swizzle;
+use tileas_codegen::isa::Emit;
 use tileas_codegen::isa::{AtomType, MmaAtom, MmaEncoding};
-use tileas_codegen::nvvm::PtxOp;
+use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
+
+impl Emit for crate::Blackwell {
+    fn acc_alloc(&self, b: &mut FuncBuilder<'_>, to: Operand, columns: u32) {
+        b.tcgen05_alloc_cg1(to, columns);
+        b.tcgen05_relinquish_cg1();
+    }
+
+    fn acc_free(&self, b: &mut FuncBuilder<'_>, base: Reg, columns: u32) {
+        b.tcgen05_dealloc_cg1(base, columns);
+    }
+
+    fn acc_load(&self, b: &mut FuncBuilder<'_>, to: Regs, (base, offset): (Reg, i32)) {
+        for (at, n) in pieces(to.len()) {
+            let list = b.list(&to.slice(at, at + n));
+            b.emit(load(n), &[list, Operand::addr(base, offset + at as i32)]);
+        }
+        b.tcgen05_wait_ld();
+    }
+
+    fn acc_store(&self, b: &mut FuncBuilder<'_>, (base, offset): (Reg, i32), values: &[Operand]) {
+        for (at, n) in pieces(values.len()) {
+            let mut piece = [Operand::Imm(0); 32];
+            for (x, &v) in piece.iter_mut().zip(&values[at..at + n]) {
+                *x = b.as_reg(RegTy::F32, v).into();
+            }
+            let list = b.list(&&piece[..n]);
+            b.emit(store(n), &[Operand::addr(base, offset + at as i32), list]);
+        }
+    }
+
+    fn acc_store_wait(&self, b: &mut FuncBuilder<'_>) {
+        b.tcgen05_wait_st();
+    }
+
+    fn fence_before(&self, b: &mut FuncBuilder<'_>) {
+        b.tcgen05_fence_before();
+    }
+
+    fn fence_after(&self, b: &mut FuncBuilder<'_>) {
+        b.tcgen05_fence_after();
+    }
+
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
+        b.tcgen05_commit_cg1(barrier);
+    }
+}
+
+/// First column and width of the instructions that move `columns` columns.
+fn pieces(columns: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let n = 1 << columns.checked_sub(at)?.checked_ilog2()?.min(5);
+        at += n;
+        Some((at - n, n))
+    })
+}
+
+fn load(columns: usize) -> PtxOp {
+    match columns {
+        1 => PtxOp::Tcgen05Ld32x32bX1,
+        2 => PtxOp::Tcgen05Ld32x32bX2,
+        4 => PtxOp::Tcgen05Ld32x32bX4,
+        8 => PtxOp::Tcgen05Ld32x32bX8,
+        16 => PtxOp::Tcgen05Ld32x32bX16,
+        _ => PtxOp::Tcgen05Ld32x32bX32,
+    }
+}
+
+fn store(columns: usize) -> PtxOp {
+    match columns {
+        1 => PtxOp::Tcgen05St32x32bX1,
+        2 => PtxOp::Tcgen05St32x32bX2,
+        4 => PtxOp::Tcgen05St32x32bX4,
+        8 => PtxOp::Tcgen05St32x32bX8,
+        16 => PtxOp::Tcgen05St32x32bX16,
+        _ => PtxOp::Tcgen05St32x32bX32,
+    }
+}
 
 /// The form and the 32-bit instruction descriptor of an MMA.
 pub(crate) fn encode_mma(atom: &MmaAtom) -> Result<MmaEncoding, String> {

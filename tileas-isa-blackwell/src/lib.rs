@@ -12,9 +12,10 @@ mod tables;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use tileas_codegen::ir::Swizzle;
+use tileas_codegen::ir::{Layout, Space, Swizzle};
 use tileas_codegen::isa::{
-    Atoms, Cpu, Feature, Features, Flags, MachineModel, MmaAtom, MmaEncoding, SharedIsa, TargetIsa, Triple,
+    AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, Flags, InOrder, Issue,
+    MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::{Code, CodegenError, Loc};
 
@@ -63,6 +64,18 @@ impl TargetIsa for Blackwell {
         &self.atoms
     }
 
+    fn acc_home(&self) -> &AccHome {
+        &ACC_HOME
+    }
+
+    fn mma_contract(&self) -> &MmaContract {
+        &MMA_CONTRACT
+    }
+
+    fn emit(&self) -> &dyn Emit {
+        self
+    }
+
     fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
         emit::encode_mma(atom)
     }
@@ -71,6 +84,20 @@ impl TargetIsa for Blackwell {
         emit::smem_descriptor(swizzle, rows, mn_major)
     }
 }
+
+/// Tensor memory, a 32-bit cell per element. Source: PTX ISA, tcgen05, data path layouts D and F.
+const ACC_HOME: AccHome = AccHome {
+    space: Space::Tmem,
+    allocation: AccAllocation::Columns,
+    layout: |m, _| if m == 64 { Layout::Tmem64 } else { Layout::Tmem128 },
+};
+
+/// Source: PTX ISA, tcgen05, memory consistency model, pipelined instructions.
+const MMA_CONTRACT: MmaContract = MmaContract {
+    issue: Issue::OneThread,
+    completion: Completion::Commit,
+    in_order: InOrder::SameAccumulator,
+};
 
 /// What every processor of the family has.
 const COMMON: [Feature; 3] = [Feature::Tma, Feature::TensorMemory, Feature::SetMaxRegisters];

@@ -1,6 +1,7 @@
 //! Pins of every published number, and checks of the model against hand-computed totals.
 
 use super::*;
+use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::*;
 
 const M: &MachineModel = &tables::MODEL;
@@ -343,11 +344,14 @@ fn mma_shapes_are_as_the_manual_has_them() {
     assert_eq!(atom.operand_bytes(), (16384, 32768));
     assert_eq!(atom.work(true), Work { bytes: 49152, elements: 32768, macs: 128 * 256 * 64 });
     assert_eq!(atom.work(false).bytes, 32768);
-    assert_eq!(atom.kind.acc_space, OperandSpace::Tmem);
+    let target = isa_for_cpu("sm_100a").unwrap();
+    let (home, contract) = (target.acc_home(), target.mma_contract());
+    assert_eq!((home.space, home.allocation), (Space::Tmem, AccAllocation::Columns));
+    assert_eq!(((home.layout)(64, 8), (home.layout)(128, 8)), (Layout::Tmem64, Layout::Tmem128));
     assert_eq!(atom.kind.a_spaces, [OperandSpace::Smem, OperandSpace::Tmem]);
     assert_eq!(atom.kind.b_spaces, [OperandSpace::Smem]);
     assert_eq!(
-        (atom.kind.issue, atom.kind.completion, atom.kind.in_order),
+        (contract.issue, contract.completion, contract.in_order),
         (Issue::OneThread, Completion::Commit, InOrder::SameAccumulator)
     );
 }

@@ -508,7 +508,6 @@ const fn mma(
         shapes,
         a_spaces: &["Smem", "Tmem"],
         b_spaces: &["Smem"],
-        acc_space: "Tmem",
         transposable,
         n_step_transposed,
         feature,

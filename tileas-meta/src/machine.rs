@@ -241,8 +241,6 @@ pub struct MmaRow {
     pub a_spaces: &'static [&'static str],
     /// Spaces B may be in.
     pub b_spaces: &'static [&'static str],
-    /// Space of accumulator and result.
-    pub acc_space: &'static str,
     /// Operand types that may be stored with M or N contiguous.
     pub transposable: &'static [TypeName],
     /// N is a multiple of this when a transposed B is used (the shape's own step if smaller).
@@ -650,12 +648,11 @@ pub fn machine_statics(m: &MachineRows) -> String {
             };
             (
                 format!(
-                    "MmaKind {{ kind: {:?}, types: {types}, k: {}, shapes: {shapes}, a_spaces: {}, b_spaces: {}, acc_space: OperandSpace::{}, transposable: {}, n_step_transposed: {}, issue: Issue::OneThread, completion: Completion::Commit, in_order: InOrder::SameAccumulator, feature: {feature}, source: {:?} }}",
+                    "MmaKind {{ kind: {:?}, types: {types}, k: {}, shapes: {shapes}, a_spaces: {}, b_spaces: {}, transposable: {}, n_step_transposed: {}, feature: {feature}, source: {:?} }}",
                     r.kind,
                     r.k,
                     spaces(r.a_spaces),
                     spaces(r.b_spaces),
-                    r.acc_space,
                     list(r.transposable, |t| format!("AtomType::{t}")),
                     r.n_step_transposed,
                     r.src

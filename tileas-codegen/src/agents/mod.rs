@@ -16,7 +16,7 @@ mod scalars;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
-use crate::isa::{Feature, TargetIsa};
+use crate::isa::{AccAllocation, Feature, TargetIsa};
 use crate::place::classify::{self, Class, Classes, DisjointSets};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
@@ -296,7 +296,7 @@ fn check_tensor_warps(
     opts: &AgentOptions,
 ) -> CodegenResult<()> {
     let group = isa.machine().limits.warpgroup_warps.max(1);
-    if opts.simt_warps.max(1) == group {
+    if isa.acc_home().allocation != AccAllocation::Columns || opts.simt_warps.max(1) == group {
         return Ok(());
     }
     let is_acc = |v: &Value| classes.class(*v) == Class::Acc;

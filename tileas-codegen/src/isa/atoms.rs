@@ -149,18 +149,10 @@ pub struct MmaKind {
     pub a_spaces: &'static [OperandSpace],
     /// Spaces B may be in.
     pub b_spaces: &'static [OperandSpace],
-    /// Space of accumulator and result, which are one storage.
-    pub acc_space: OperandSpace,
     /// Types an operand may have when it is stored with M or N contiguous.
     pub transposable: &'static [AtomType],
     /// N is a multiple of this when B is stored with N contiguous.
     pub n_step_transposed: u16,
-    /// Who issues it.
-    pub issue: Issue,
-    /// How its end becomes known.
-    pub completion: Completion,
-    /// What runs in issue order.
-    pub in_order: InOrder,
     /// What the processor must have.
     pub feature: Option<Feature>,
     /// Where the row comes from.

@@ -30,7 +30,7 @@ pub fn describe(isa: &dyn TargetIsa) -> String {
             k.k,
             shapes.join(", "),
             spaces.join(" or "),
-            k.acc_space.name(),
+            isa.acc_home().space.name(),
             k.source
         );
         for (a, b, acc) in k.types {

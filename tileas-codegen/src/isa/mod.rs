@@ -9,13 +9,17 @@
 //! machine model (weights), or real cycles where an item says so; the two are never mixed in one number.
 
 pub mod atoms;
+pub mod contract;
 pub mod describe;
+pub mod emit;
 pub mod machine;
 
 pub use atoms::{
     AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,
 };
+pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
+pub use emit::Emit;
 pub use machine::{
     Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
     Pool, PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId,
@@ -117,6 +121,15 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// The data of the matrix instructions.
     fn atoms(&self) -> &Atoms;
+
+    /// Where accumulators live.
+    fn acc_home(&self) -> &AccHome;
+
+    /// What issuer and reader of a multiply may rely on.
+    fn mma_contract(&self) -> &MmaContract;
+
+    /// Writes the instructions in which targets differ.
+    fn emit(&self) -> &dyn Emit;
 
     /// The instruction form and instruction descriptor of a matrix instruction.
     ///

@@ -124,7 +124,7 @@ impl Lower<'_> {
     /// if `always`.
     fn fence_signal(&mut self, always: bool) {
         if always || self.unfenced.accesses {
-            self.b.tcgen05_fence_before();
+            self.isa.emit().fence_before(&mut self.b);
             // What one lane fences is not fenced for the others.
             self.unfenced.accesses &= self.section.is_some();
         }
@@ -144,7 +144,7 @@ impl Lower<'_> {
     }
 
     fn fence_after(&mut self) {
-        self.b.tcgen05_fence_after();
+        self.isa.emit().fence_after(&mut self.b);
         self.unfenced.waits &= self.section.is_some();
         self.unfenced.accesses |= !self.agent.elect;
     }
@@ -202,7 +202,7 @@ impl Lower<'_> {
                 self.open_section();
                 let bar = self.barrier(pipe.full_at, slot);
                 let bar = self.plain(bar);
-                self.b.tcgen05_commit_cg1(bar);
+                self.isa.emit().commit(&mut self.b, bar);
             }
             Signal::Arrive if self.f.has_attr(op, keys::BULK_PENDING) => {
                 let pending = self.f.attr_int(op, keys::BULK_PENDING).unwrap_or(0);
@@ -217,7 +217,7 @@ impl Lower<'_> {
             }
             Signal::Arrive => {
                 if pipe.publish_tmem || !self.pending_st.is_empty() {
-                    self.b.tcgen05_wait_st();
+                    self.isa.emit().acc_store_wait(&mut self.b);
                     self.pending_st.clear();
                 }
                 if pipe.publish_proxy {
@@ -297,7 +297,7 @@ impl Lower<'_> {
                     self.open_section();
                     let bar = self.barrier(pipe.empty_at, slot);
                     let bar = self.plain(bar);
-                    self.b.tcgen05_commit_cg1(bar);
+                    self.isa.emit().commit(&mut self.b, bar);
                 }
                 Signal::Arrive | Signal::Bulk => {
                     // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.

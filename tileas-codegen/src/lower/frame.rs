@@ -2,7 +2,7 @@
 //!
 //! Named barrier 0 over all threads is the frame barrier: `bar.sync` in the prologue; at the end `bar.arrive` in
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
-//! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier and tcgen05.
+//! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
 use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -242,12 +242,11 @@ impl Lower<'_> {
         let done = self.b.named_block("ALLOC_DONE");
         let p = self.b.setp_ne_u32(warp, owner);
         self.b.br_on(p, done);
-        self.b.tcgen05_alloc_cg1((base, at), cols);
-        self.b.tcgen05_relinquish_cg1();
+        self.isa.emit().acc_alloc(&mut self.b, Operand::addr(base, at), cols);
         self.b.place(done);
-        self.b.tcgen05_fence_before();
+        self.isa.emit().fence_before(&mut self.b);
         self.b.bar_sync_all(0);
-        self.b.tcgen05_fence_after();
+        self.isa.emit().fence_after(&mut self.b);
         self.tmem = Some(self.b.ld_shared_b32((base, at)));
         Ok(())
     }
@@ -337,7 +336,7 @@ impl Lower<'_> {
         self.b.place(exit);
         self.b.bar_warp_sync(0xffff_ffffu32);
         if let Some(cols) = tmem {
-            self.b.tcgen05_fence_before();
+            self.isa.emit().fence_before(&mut self.b);
             let free = self.b.named_block("FREE");
             let p = self.b.setp_eq_u32(warp, owner);
             self.b.br_on(p, free);
@@ -345,9 +344,9 @@ impl Lower<'_> {
             self.b.ret();
             self.b.place(free);
             self.b.bar_sync(0, threads);
-            self.b.tcgen05_fence_after();
+            self.isa.emit().fence_after(&mut self.b);
             let tmem = self.tmem.unwrap_or(warp);
-            self.b.tcgen05_dealloc_cg1(tmem, cols);
+            self.isa.emit().acc_free(&mut self.b, tmem, cols);
         }
         self.b.ret();
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! A tile wider than the swizzle span is moved by one TMA instruction per slab of that width; slab k lies
 //! `k · rows · span` bytes behind the tile's base. Register tiles move in 16-byte chunks. Source: PTX ISA,
-//! cp.async.bulk.tensor, swizzling modes, tcgen05.ld/st.
+//! cp.async.bulk.tensor, swizzling modes.
 
 use super::{Buffer, Lower, Stored, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -252,13 +252,7 @@ impl Lower<'_> {
                 self.check_tensor_rows(op, buf, rows_columns(dims).0)?;
                 let base = self.tmem_addr(op, buf, slot)?;
                 let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
-                for (at, n) in tmem_pieces(dims.last().copied().unwrap_or(0)) {
-                    let part = regs.slice(at as usize, (at + n) as usize);
-                    let list = self.b.list(&part);
-                    let addr = Operand::addr(base.0, base.1 + (col0 + at) as i32);
-                    self.b.emit(tmem_ld(n), &[list, addr]);
-                }
-                self.b.tcgen05_wait_ld();
+                self.isa.emit().acc_load(&mut self.b, regs, (base.0, base.1 + col0 as i32));
                 Ok(())
             }
             Space::Smem => {
@@ -298,11 +292,12 @@ impl Lower<'_> {
 
     /// Writes `x` to columns of tensor memory and waits until it is there.
     fn fill_tmem(&mut self, base: (Reg, i32), columns: u32, x: Reg) {
-        for (at, n) in tmem_pieces(columns) {
-            let list = self.b.list(&[x; 32].get(..n as usize).unwrap_or_default());
-            self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + at as i32), list]);
+        let emit = self.isa.emit();
+        for at in (0..columns).step_by(32) {
+            let values = &[Operand::Reg(x); 32][..(columns - at).min(32) as usize];
+            emit.acc_store(&mut self.b, (base.0, base.1 + at as i32), values);
         }
-        self.b.tcgen05_wait_st();
+        emit.acc_store_wait(&mut self.b);
     }
 
     /// Does once, before a loop over the slices of tensor memory, what `when` asks for in each of its turns: all slices
@@ -419,13 +414,8 @@ impl Lower<'_> {
             // Of two stores to one column the first may come last.
             self.wait_stores();
         }
-        for (at, n) in tmem_pieces(columns) {
-            let regs: SmallVec<[Operand; 32]> = (at as usize..(at + n) as usize)
-                .map(|i| self.b.as_reg(RegTy::F32, self.units[t.regs.start as usize + i]).into())
-                .collect();
-            let list = self.b.list(&regs.as_slice());
-            self.b.emit(tmem_st(n), &[Operand::addr(base.0, base.1 + col0 + at as i32), list]);
-        }
+        let values = &self.units[t.regs.start as usize..t.regs.start as usize + t.regs.len()];
+        self.isa.emit().acc_store(&mut self.b, (base.0, base.1 + col0), values);
         self.pending_st.push(stored);
         Ok(())
     }
@@ -434,7 +424,7 @@ impl Lower<'_> {
     pub(super) fn wait_stores(&mut self) {
         if !self.pending_st.is_empty() {
             self.pending_st.clear();
-            self.b.tcgen05_wait_st();
+            self.isa.emit().acc_store_wait(&mut self.b);
         }
     }
 
@@ -624,37 +614,5 @@ impl Lower<'_> {
             (byte / span) * buf.rows * span + byte % span
         };
         if bytes == 0 { desc.into() } else { self.b.add_s64(desc, bytes >> 4).into() }
-    }
-}
-
-/// First column and width of the instructions that move `cols` columns of tensor memory.
-fn tmem_pieces(cols: u32) -> impl Iterator<Item = (u32, u32)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let n = 1 << cols.checked_sub(at)?.checked_ilog2()?.min(5);
-        at += n;
-        Some((at - n, n))
-    })
-}
-
-fn tmem_ld(n: u32) -> PtxOp {
-    match n {
-        1 => PtxOp::Tcgen05Ld32x32bX1,
-        2 => PtxOp::Tcgen05Ld32x32bX2,
-        4 => PtxOp::Tcgen05Ld32x32bX4,
-        8 => PtxOp::Tcgen05Ld32x32bX8,
-        16 => PtxOp::Tcgen05Ld32x32bX16,
-        _ => PtxOp::Tcgen05Ld32x32bX32,
-    }
-}
-
-fn tmem_st(n: u32) -> PtxOp {
-    match n {
-        1 => PtxOp::Tcgen05St32x32bX1,
-        2 => PtxOp::Tcgen05St32x32bX2,
-        4 => PtxOp::Tcgen05St32x32bX4,
-        8 => PtxOp::Tcgen05St32x32bX8,
-        16 => PtxOp::Tcgen05St32x32bX16,
-        _ => PtxOp::Tcgen05St32x32bX32,
     }
 }

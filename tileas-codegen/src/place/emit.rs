@@ -225,7 +225,7 @@ impl<'a> Placer<'a> {
                 ValueDef::Result(op, _) => matches!(self.func.opcode(op), Opcode::For | Opcode::If),
             };
             match (self.classes.class(v), self.layouts.of_value[v]) {
-                (Class::Acc, Some(l)) => self.set_place(v, Space::Tmem, l),
+                (Class::Acc, Some(l)) => self.set_place(v, self.isa.acc_home().space, l),
                 (Class::Smem, Some(l)) => self.set_place(v, Space::Smem, l),
                 (Class::Reg, _) if carried => {
                     if let Some(c) = self.chains.of_value[v].expand() {
@@ -245,7 +245,7 @@ impl<'a> Placer<'a> {
         self.func.set_value_type(v, ty);
     }
 
-    /// Zeros that a dot or loop starts from become tensor-memory constants: they occupy nothing.
+    /// Zeros that a dot or loop starts from become constants in the accumulators' memory: they occupy nothing.
     fn zero_starts(&mut self) {
         let mut made: FxHashMap<(Value, Type), Value> = FxHashMap::default();
         for i in 0..self.classes.ties.len() {
@@ -260,7 +260,7 @@ impl<'a> Placer<'a> {
             else {
                 continue;
             };
-            let data = self.func.value_data(tie.value).placed(Space::Tmem, layout);
+            let data = self.func.value_data(tie.value).placed(self.isa.acc_home().space, layout);
             let ty = self.func.intern_type(data);
             let v = match made.get(&(tie.value, ty)) {
                 Some(&v) => v,

@@ -106,7 +106,7 @@ pub(super) fn matrix_layouts(
     for op in func.ops() {
         for &v in func.results(op) {
             match classes.class(v) {
-                Class::Acc => out.of_value[v] = Some(acc_layout(func, v)),
+                Class::Acc => out.of_value[v] = Some(acc_layout(func, v, isa)),
                 Class::Smem => fits(func, op, v, descriptor_swizzle(func, op))?,
                 _ => {}
             }
@@ -115,7 +115,7 @@ pub(super) fn matrix_layouts(
             let Some(block) = func.op_block_at(op, r) else { continue };
             for &v in func.block_params(block) {
                 if classes.class(v) == Class::Acc {
-                    out.of_value[v] = Some(acc_layout(func, v));
+                    out.of_value[v] = Some(acc_layout(func, v, isa));
                 }
             }
         }
@@ -173,11 +173,9 @@ pub(super) fn matrix_layouts(
     Ok(out)
 }
 
-fn acc_layout(func: &Function, v: Value) -> Layout {
-    match func.value_data(v).dims() {
-        Some([64, _]) => Layout::Tmem64,
-        _ => Layout::Tmem128,
-    }
+fn acc_layout(func: &Function, v: Value, isa: &dyn TargetIsa) -> Layout {
+    let (m, n) = rows_columns(func.value_data(v).dims().unwrap_or(&[]));
+    (isa.acc_home().layout)(m, n)
 }
 
 fn two_layouts(func: &Function, op: Op, v: Value, before: Layout, now: Layout) -> CodegenError {

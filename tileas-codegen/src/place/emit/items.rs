@@ -483,8 +483,10 @@ impl Placer<'_> {
         let (dims, elem) = (self.dims(value), self.elem(value));
         let (space, layout) = match n.checked_sub(ties) {
             None => {
-                let member = self.classes.ties[n].member;
-                (Space::Tmem, self.layouts.of_value[member].unwrap_or(Layout::Tmem128))
+                let (member, home) = (self.classes.ties[n].member, self.isa.acc_home());
+                let (rows, columns) = crate::place::chains::rows_columns(&dims);
+                let layout = self.layouts.of_value[member].unwrap_or_else(|| (home.layout)(rows, columns));
+                (home.space, layout)
             }
             Some(i) => (Space::Smem, self.layouts.of_operand[i]),
         };

@@ -1,0 +1,40 @@
+//! Where accumulators live and what a multiply promises: the two facts of a target that shape a kernel.
+//!
+//! Passes ask the target for [`AccHome`] and [`MmaContract`] where they would otherwise have to know one family's
+//! memory or completion by heart. Both are data of the whole family: a kernel has one home for its accumulators.
+
+use super::{Completion, InOrder, Issue};
+use crate::ir::{Layout, Space};
+
+/// How room for accumulators is given out.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum AccAllocation {
+    /// Columns of tensor memory, which a warp of the CTA allocates and frees. The warps of one warpgroup share its lanes.
+    Columns,
+    /// Registers of the threads that issue the multiplies.
+    Registers,
+    /// Bytes of the CTA's shared memory.
+    SharedBytes,
+}
+
+/// Where accumulators live.
+#[derive(Copy, Clone, Debug)]
+pub struct AccHome {
+    /// Their memory.
+    pub space: Space,
+    /// How it is given out.
+    pub allocation: AccAllocation,
+    /// Layout of an accumulator of `m` rows and `n` columns.
+    pub layout: fn(m: u32, n: u32) -> Layout,
+}
+
+/// What issuer and reader of a multiply may rely on. The spaces of its operands are those of its kind.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct MmaContract {
+    /// Who issues it.
+    pub issue: Issue,
+    /// How its end becomes known.
+    pub completion: Completion,
+    /// What runs in issue order.
+    pub in_order: InOrder,
+}
