@@ -13,8 +13,9 @@
 //! Guarantee: no schedule has a smaller II. Cost: O(edges · carried edges on a path) per Newton step; a few steps.
 //! Elsewhere: finding a schedule (`serial`, `cost_based`). Source: spec page 4.
 
+use crate::entities::{Node, Pool, Slot};
 use crate::graph::{Arc, Graph};
-use crate::problem::{Node, Pool, Problem, Slot, rotate_to_smallest};
+use crate::problem::{Problem, rotate_to_smallest};
 
 /// Lower bounds on II with their witnesses. Every bound is at least 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! The codes are part of the registry of `tileas-codegen`, which gives each its meaning there; none ever changes meaning.
 
-use crate::problem::Place;
+use crate::entities::Place;
 use std::fmt;
 
 /// A stable code: `E0306` is an error, `W0403` a warning.

@@ -11,11 +11,11 @@
 //! rerun gives the same answer. Cost: O(placements · (II + degree)). Elsewhere: choosing II (`modulo`, `ladder`), shorter
 //! lifetimes (`modulo`). Source: B. R. Rau, "Iterative modulo scheduling", 1994; spec page 4.
 
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::placement::Stuck;
-use crate::problem::{NO_GROUP, Node, Problem};
+use crate::problem::{NO_GROUP, Problem};
 use crate::table::Table;
-use crate::windows::Windows;
+use crate::windows::{Stuck, Windows};
 
 const UNPLACED: i64 = i64::MIN;
 const NO_OP: u32 = u32::MAX;

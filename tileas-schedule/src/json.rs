@@ -11,9 +11,10 @@
 //! are ours too, and written only where a loop was refined. Cost: O(text).
 //! Source: `tileas-schedule/1`.
 
+use crate::entities::{Node, Place, Pool, Slot};
 use crate::error::{Code, Diagnostic};
 use crate::options::Limits;
-use crate::problem::{MAX_QUANTITY, Node, NodeDef, Place, Pool, PoolUse, Problem, Slot, Use};
+use crate::problem::{MAX_QUANTITY, NodeDef, PoolUse, Problem, Use};
 use crate::rounds::Round;
 use crate::schedule::{Generator, RegionSchedule, Status};
 use cranelift_entity::EntityRef;

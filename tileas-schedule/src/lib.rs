@@ -22,6 +22,7 @@ extern crate self as tileas_schedule;
 pub mod bounds;
 pub mod budget;
 mod closure;
+pub mod entities;
 pub mod error;
 pub mod explain;
 #[cfg(test)]
@@ -53,21 +54,21 @@ mod windows;
 
 pub use bounds::Bounds;
 pub use budget::{Allowance, SearchSteps};
+pub use entities::{Edge, Node, Place, Pool, Slot};
 pub use error::{Code, Diagnostic, Result};
 pub use modulo::lifetime;
 pub use options::{
     ArmPolicy, CycleModel, Engine, Engines, G2Horizon, IiSearch, Limits, Rung, Rungs, ScheduleOptions,
     SchedulerChoice, SelectorKind,
 };
-pub use problem::{
-    Edge, EdgeData, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem, Resource, Slot, Use,
-};
+pub use problem::{EdgeData, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, Resource, Use};
 pub use schedule::{Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status};
-pub use select::{RegionSummary, select};
+pub use select::select;
 pub use trail::Strategy;
 
-use placement::{Loop, Placement, Stuck};
+use placement::{Loop, Placement};
 use problem::{MAX_QUANTITY, NO_GROUP};
+use windows::Stuck;
 
 /// The scheduler with its memory. One per thread; options and problems are shared.
 #[derive(Default)]
@@ -157,7 +158,7 @@ impl Scheduler {
         at.begin(bound);
         at.stuck = options.latency_ceilings.and_then(|most| above_ceiling(problem, graph, most, before));
         let refused = at.stuck.is_some();
-        let mut found = match out.generator {
+        let found = match out.generator {
             _ if refused => None,
             Generator::CostBased => ladder.search(at, l, cap),
             _ => modulo.search(at, l, cap),
@@ -177,10 +178,14 @@ impl Scheduler {
             out.warnings.push(Diagnostic::new(Code::W0405, Place::Whole, text).note(note));
         }
         #[cfg(feature = "optimal")]
-        if options.scheduler == SchedulerChoice::Optimal && !refused {
-            let (better, report) = optimal::prove(at, l, found, cap, modulo);
-            (found, out.optimality) = (better, Some(report));
-        }
+        let found = match options.scheduler {
+            SchedulerChoice::Optimal if !refused => {
+                let (better, report) = optimal::prove(at, l, found, cap, modulo);
+                out.optimality = Some(report);
+                better
+            }
+            _ => found,
+        };
         at.trail.proven = at.proven;
         at.trail.copy_into(&mut out.trail);
         out.stats.strategy = at.strategy;

@@ -8,14 +8,15 @@
 //! counted in steps, never in time, so that a rerun gives the same answer.
 
 use crate::closure::Closure;
+use crate::entities::Node;
 use crate::graph::Graph;
 use crate::ims::{Ims, Outcome};
 use crate::options::ScheduleOptions;
-use crate::problem::{MAX_QUANTITY, Node, Problem};
+use crate::problem::{MAX_QUANTITY, Problem};
 use crate::schedule::{ConflictRow, FailureReport, ResourceRef};
 use crate::table::Table;
 use crate::trail::{Strategy, Trail, TryEnd};
-use crate::windows::Windows;
+use crate::windows::{Stuck, Windows};
 
 /// Ops up to which a loop gets all of `exact-steps`; a step of a larger one takes longer, and counts by its ops.
 pub(crate) const FULL_BUDGET: u64 = 64;
@@ -96,14 +97,6 @@ impl Budget {
     pub fn cut_short(&self, steps: u64) -> bool {
         self.limited && (self.spent >= self.granted / 2 || self.granted < steps / 16)
     }
-}
-
-/// The op an attempt gave up on, and the window it had.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Stuck {
-    pub node: Node,
-    pub window: (i64, i64),
-    pub rank: u32,
 }
 
 /// The working state of one loop.

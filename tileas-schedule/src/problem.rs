@@ -9,34 +9,14 @@
 //! Guarantee: [`Problem::check`] finds every structural error and names its place; a problem without errors has a
 //! schedule (at worst the serial one). Cost: O(uses + edges). Source: spec pages 3 and 4, `tileas-schedule/1`.
 
+use crate::entities::{Edge, Node, Place, Pool, Slot};
 use crate::error::{Code, Diagnostic};
 use crate::options::Limits;
-use crate::select::RegionSummary;
-use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, entity_impl};
+use cranelift_entity::{EntityRef, EntitySet, PrimaryMap};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
-
-/// An op of the loop body. Numbered in program order.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Node(u32);
-entity_impl!(Node, "node");
-
-/// A dependence between two ops.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Edge(u32);
-entity_impl!(Edge, "edge");
-
-/// A slot of the machine, by position in the problem; its external number is [`Resource::id`].
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(u32);
-entity_impl!(Slot, "slot");
-
-/// A counted pool of the machine, by position in the problem; its external number is [`Resource::id`].
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Pool(u32);
-entity_impl!(Pool, "pool");
 
 /// The largest quantity a problem or schedule may contain: 31 bits.
 pub const MAX_QUANTITY: u32 = i32::MAX as u32;
@@ -136,44 +116,23 @@ pub struct NodeDef<'a> {
     pub extra: NodeExtra,
 }
 
-/// Where in a problem an error is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The problem as a whole.
-    Whole,
-    /// A byte of the document it is read from.
-    Text(usize),
-    /// A slot.
-    Slot(Slot),
-    /// A pool.
-    Pool(Pool),
-    /// An op.
-    Node(Node),
-    /// The n-th slot reservation of an op.
-    Use(Node, u32),
-    /// The n-th pool charge of an op.
-    PoolUse(Node, u32),
-    /// An edge.
-    Edge(Edge),
-}
-
-impl Place {
-    /// The JSON pointer of this place in a `tileas-schedule/1` document.
-    pub fn pointer(self) -> String {
-        match self {
-            Place::Whole | Place::Text(_) => String::new(),
-            Place::Slot(s) => format!("/slots/{}", s.index()),
-            Place::Pool(p) => format!("/pools/{}", p.index()),
-            Place::Node(n) => format!("/ops/{}", n.index()),
-            Place::Use(n, k) => format!("/ops/{}/uses/{k}", n.index()),
-            Place::PoolUse(n, k) => format!("/ops/{}/pools/{k}", n.index()),
-            Place::Edge(e) => format!("/edges/{}", e.index()),
-        }
-    }
-}
-
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct TextRange(u32, u32);
+
+/// What the selector knows of a region.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionSummary {
+    /// Ops that count (uniform ops do not).
+    pub op_count: u32,
+    /// An asynchronous op is present.
+    pub has_async_pipeline: bool,
+    /// A TMA op is present.
+    pub has_tma: bool,
+    /// An MMA is present.
+    pub has_mma: bool,
+    /// The loop itself carries `force_serial_execution`.
+    pub force_serial: bool,
+}
 
 /// The scheduling problem of one loop.
 #[derive(Clone, Debug, Default)]

@@ -4,7 +4,8 @@
 //! elsewhere.
 
 use super::RegionSchedule;
-use crate::problem::{Node, Problem};
+use crate::entities::Node;
+use crate::problem::Problem;
 use std::fmt::Write;
 
 /// Rows of the reservation table that are printed in full.

@@ -7,8 +7,9 @@
 //! Source: spec page 1 (what crosses the seam), spec page 4 (stage count, diagnostics), `tileas-schedule/1`.
 
 use crate::bounds::Bounds;
+use crate::entities::{Node, Pool, Slot};
 use crate::error::Diagnostic;
-use crate::problem::{Node, Pool, Problem, Slot};
+use crate::problem::Problem;
 use crate::rounds::Round;
 use crate::trail::{Strategy, Trail};
 use cranelift_entity::PrimaryMap;

@@ -4,25 +4,11 @@
 //! order of spec page 3 is `selector = spec`; the default asks for asynchronous work before it counts ops, because a
 //! bare GEMM body has three.
 
+use crate::entities::Place;
 use crate::error::{Code, Diagnostic, Result};
 use crate::options::{ScheduleOptions, SchedulerChoice, SelectorKind};
-use crate::problem::Place;
+use crate::problem::RegionSummary;
 use crate::schedule::Generator;
-
-/// What the selector knows of a region.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegionSummary {
-    /// Ops that count (uniform ops do not).
-    pub op_count: u32,
-    /// An asynchronous op is present.
-    pub has_async_pipeline: bool,
-    /// A TMA op is present.
-    pub has_tma: bool,
-    /// An MMA is present.
-    pub has_mma: bool,
-    /// The loop itself carries `force_serial_execution`.
-    pub force_serial: bool,
-}
 
 /// The generator for a region; `None` stands for a bare graph, which is pipelined unless forced. `force_serial_execution` on
 /// the loop wins over every value of the option `scheduler`.

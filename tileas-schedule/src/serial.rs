@@ -7,8 +7,9 @@
 //! Guarantee: always succeeds on a checked problem, unless the total does not fit 31 bits; the result is legal, since
 //! no two ops are ever busy together. Cost: O(nodes + edges). Source: spec page 3, "Serial Generator".
 
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::problem::{MAX_QUANTITY, Node, Problem};
+use crate::problem::{MAX_QUANTITY, Problem};
 
 /// Fills `starts` (by op, in cycles) and returns II; `None` if it does not fit 31 bits.
 pub(crate) fn serial_schedule(p: &Problem, g: &Graph, starts: &mut Vec<i64>) -> Option<u32> {

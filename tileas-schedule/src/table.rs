@@ -13,8 +13,9 @@
 //! Cost: `reset` O(uses + rows), `first_fit` O(uses · II / 64) for one op, and where rows are coarse O(II + uses), since a
 //! blocked row skips all starts that would cover it. Elsewhere: which op goes first (`ims`). Source: spec page 4, "Resource Reservation Table".
 
+use crate::entities::Node;
 use crate::lines::{Lines, SHORT};
-use crate::problem::{Node, Problem};
+use crate::problem::Problem;
 use cranelift_entity::EntityRef;
 
 /// A run of rows relative to the op's start: `value` is a slot mask or an amount of `resource`.

@@ -3,8 +3,8 @@
 //! Written by the cost-based generator once per candidate II and once per success, read by explanations only: no
 //! decision looks at it. Bounded by [`MAX_TRIES`]; memory is reused.
 
+use crate::entities::Node;
 use crate::options::{Engine, Rung};
-use crate::problem::Node;
 use std::fmt;
 
 /// Candidates remembered; older ones are forgotten first.

@@ -6,8 +6,9 @@
 //!
 //! Cost: O(edges + uses · log uses). Used by tests, fuzzing and, when the setting is on, after the scheduler.
 
+use crate::entities::Node;
 use crate::options::Limits;
-use crate::problem::{MAX_QUANTITY, Node, Problem};
+use crate::problem::{MAX_QUANTITY, Problem};
 use crate::schedule::{Generator, RegionSchedule};
 use cranelift_entity::EntityRef;
 use std::collections::BTreeMap;

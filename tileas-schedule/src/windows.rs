@@ -7,14 +7,22 @@
 //! Guarantee: an empty window is a proof that nothing has this II. Cost: a pass over the edges per carried edge on a path;
 //! rounds through groups are bounded, since windows are sound after any number of them.
 
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::placement::Stuck;
-use crate::problem::{NO_GROUP, Node, Problem};
+use crate::problem::{NO_GROUP, Problem};
 
 /// No deadline.
 pub(crate) const NEVER: i64 = 1 << 60;
 /// Rounds of tightening through groups.
 const GROUP_ROUNDS: u32 = 256;
+
+/// The op an attempt gave up on, and the window it had.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Stuck {
+    pub node: Node,
+    pub window: (i64, i64),
+    pub rank: u32,
+}
 
 /// The windows of one II, and their memory.
 #[derive(Default)]

@@ -1,9 +1,11 @@
 //! Developer tasks: `cargo xtask <task>`.
 //!
-//! `test` runs every test with the outside tools they need; `ptxas` prints the assembler the tests use. Tools
+//! `test` runs every test with the outside tools they need; `ptxas` prints the assembler the tests use; `layers` checks who
+//! imports whom. Tools
 //! are looked for first and fetched once into `target/tools` otherwise (see [`tools`]). The library crates need none of
 //! this: plain `cargo test` runs what needs no outside tool.
 
+mod layers;
 mod tools;
 
 use anyhow::{Context, Result, bail};
@@ -30,6 +32,8 @@ enum Task {
     },
     /// Print the path of the ptxas that tests use, fetching it if need be.
     Ptxas,
+    /// Check who imports whom against the picture in docs/architecture.md.
+    Layers,
 }
 
 /// Set for the children of `cargo xtask test`, so that a test that calls it again is refused.
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.task {
         Task::Test { args } => test(&args),
+        Task::Layers => layers::check(&Places::new().root),
         Task::Ptxas => tools::ptxas(&Places::new()).map(|path| println!("{}", path.display())),
     };
     match result {

@@ -13,7 +13,8 @@ use crate::ddg::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
 use crate::error::{Code, CodegenError, Loc};
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
-use crate::schedule::problem::{MAX_QUANTITY, NO_GROUP, Node};
+use crate::schedule::Node;
+use crate::schedule::problem::{MAX_QUANTITY, NO_GROUP};
 use cranelift_entity::EntityRef;
 
 /// What all errors of this step say.

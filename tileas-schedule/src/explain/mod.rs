@@ -20,11 +20,12 @@ pub use what_if::WhatIf;
 pub use witness::{Cycle, Link, LinkKind, Load};
 
 use crate::bounds::{Bounds, BoundsScratch};
+use crate::entities::Node;
+use crate::entities::Place;
 use crate::error::{Code, Diagnostic, Result};
 use crate::graph::Graph;
 use crate::options::{ScheduleOptions, SchedulerChoice};
-use crate::problem::Place;
-use crate::problem::{Node, Problem};
+use crate::problem::Problem;
 use crate::trail::TryEnd;
 use crate::{Generator, RegionSchedule};
 

@@ -4,8 +4,9 @@
 //! freedom of the op alone, slack when everything may move, slack of the tightest dependence cycle through it.
 //! Forced-serial ops add their dependences; slots, pools and groups are not looked at.
 
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::problem::{Node, Problem};
+use crate::problem::Problem;
 use crate::{RegionSchedule, render};
 
 /// Ops of the largest loop whose cycles are measured.

@@ -5,8 +5,9 @@
 
 use super::witness::{self, Cycle, Link, LinkKind, Load};
 use super::{Facts, Verdict};
+use crate::entities::Node;
 use crate::options::{ScheduleOptions, SchedulerChoice};
-use crate::problem::{EdgeData, MAX_QUANTITY, Node, NodeDef, PoolUse, Problem, Use};
+use crate::problem::{EdgeData, MAX_QUANTITY, NodeDef, PoolUse, Problem, Use};
 use crate::{RegionSchedule, RegionSummary, Scheduler};
 
 /// Ops of the largest loop that is scheduled again.

@@ -1,8 +1,9 @@
 //! Bounds spelled out: who takes how much of what, and which dependences make up a cycle or chain.
 
 use super::{Facts, ids};
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::problem::{Node, Problem};
+use crate::problem::Problem;
 use std::fmt;
 
 /// What a slot or pool has to do in one interval.

@@ -18,9 +18,10 @@
 use super::cost::{CostVector, UNSEATED, View};
 use super::gates::{Gate, Gates};
 use crate::closure::{Closure, FAR, NO_PATH};
+use crate::entities::Node;
 use crate::graph::Graph;
 use crate::options::{G2Horizon, ScheduleOptions};
-use crate::problem::{NO_GROUP, Node, Problem};
+use crate::problem::{NO_GROUP, Problem};
 use crate::random::SplitMix;
 use crate::table::Table;
 use crate::windows::{NEVER, Windows};

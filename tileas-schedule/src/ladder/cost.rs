@@ -13,7 +13,7 @@
 
 use super::arms::Attempt;
 use crate::closure::NO_PATH;
-use crate::problem::Node;
+use crate::entities::Node;
 use crate::table::Table;
 
 /// A predicate that never holds.

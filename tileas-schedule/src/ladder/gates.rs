@@ -9,7 +9,8 @@
 //!
 //! The rule stage ≤ `max_depth` is not a gate: it is part of every window. Source: spec page 3, "Admission Gates".
 
-use crate::problem::{Node, Problem};
+use crate::entities::Node;
+use crate::problem::Problem;
 
 /// A gate.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

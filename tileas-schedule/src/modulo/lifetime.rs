@@ -10,9 +10,10 @@
 
 use super::polish::Polish;
 use crate::closure::Closure;
+use crate::entities::Node;
 use crate::graph::Graph;
 use crate::placement::{Loop, Placement};
-use crate::problem::{EdgeData, NO_GROUP, Node, Problem};
+use crate::problem::{EdgeData, NO_GROUP, Problem};
 use crate::windows::NEVER;
 
 /// Largest number of pairs of ops in one agent that get a window.
@@ -264,7 +265,7 @@ impl Lifetime {
             if !self.window_graph(l.p, turns) || !self.closure.build(&self.graph, ii) {
                 continue;
             }
-            let budget = (4 * u64::from(l.g.n) + 16).min(*steps);
+            let budget = (2 * u64::from(l.g.n) + 8).min(*steps);
             *steps -= budget;
             let tied = Loop { g: &self.graph, ..l };
             if !at.windows.prepare(l.p, tied.g, wide, l.o.max_stages, &mut at.stuck)

@@ -11,8 +11,9 @@
 //! [`MAX_ROWS`]; larger problems are not modelled.
 
 use crate::closure::{Closure, MAX_OPS, NO_PATH};
+use crate::entities::Node;
 use crate::graph::Graph;
-use crate::problem::{NO_GROUP, Node};
+use crate::problem::NO_GROUP;
 use crate::table::Table;
 use crate::windows::{NEVER, Windows};
 use cranelift_entity::EntityRef;

@@ -15,9 +15,10 @@
 //! stage; nothing where the longest path already needs as many stages.
 
 use super::search::{Answer, Engine, Search};
+use crate::entities::{Node, Slot};
 use crate::graph::Graph;
 use crate::placement::{Loop, Placement};
-use crate::problem::{NO_GROUP, Node, Problem, Slot};
+use crate::problem::{NO_GROUP, Problem};
 use crate::windows::{NEVER, Windows};
 use cranelift_entity::EntityRef;
 

@@ -12,10 +12,10 @@ use super::eject::Eject;
 use super::model::{MAX_ROWS, Model};
 use super::orders::Orders;
 use super::tabu::Tabu;
+use crate::entities::Node;
 use crate::graph::Graph;
 pub(crate) use crate::options::Engine;
 use crate::placement::{Loop, Placement};
-use crate::problem::Node;
 use crate::windows::Windows;
 
 /// What a search found out.

@@ -1,11 +1,12 @@
 //! Every search at one II, asked about small problems with every kind of constraint, against all rows and stages.
 
 use super::search::{Answer, Engine, Search};
+use crate::entities::Node;
 use crate::families::Rng;
 use crate::graph::Graph;
 use crate::options::ScheduleOptions;
 use crate::placement::{Loop, Placement};
-use crate::problem::{EdgeData, Node, NodeDef, PoolUse, Problem, Use};
+use crate::problem::{EdgeData, NodeDef, PoolUse, Problem, Use};
 use cranelift_entity::EntityRef;
 
 /// Few ops, every kind of constraint.

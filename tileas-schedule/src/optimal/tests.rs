@@ -1,11 +1,12 @@
 //! Exact mode against brute force, against the bounded exact search, and on random loops of every family.
 
 use super::*;
+use crate::entities::Node;
 use crate::error::Code;
 use crate::families::{Family, Rng};
 use crate::graph::Graph;
 use crate::options::ScheduleOptions;
-use crate::problem::{Node, Problem};
+use crate::problem::Problem;
 use crate::problem::{NodeDef, PoolUse, Use};
 use crate::schedule::{Generator, Optimality};
 use crate::verify::verify;
