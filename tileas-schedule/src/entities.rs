@@ -12,12 +12,12 @@ entity_impl!(Node, "node");
 pub struct Edge(u32);
 entity_impl!(Edge, "edge");
 
-/// A slot of the machine, by position in the problem; its external number is [`Resource::id`].
+/// A slot of the machine, by position in the problem; its external number is [`crate::Resource::id`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u32);
 entity_impl!(Slot, "slot");
 
-/// A counted pool of the machine, by position in the problem; its external number is [`Resource::id`].
+/// A counted pool of the machine, by position in the problem; its external number is [`crate::Resource::id`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pool(u32);
 entity_impl!(Pool, "pool");
