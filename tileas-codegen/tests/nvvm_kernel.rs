@@ -2,12 +2,13 @@
 //! epilogue, TMA store. Verified, cleaned, emitted twice, assembled by ptxas (`PTXAS`, see `ptx_forms`), and timed.
 
 use std::process::Command;
+use tileas_codegen::nvvm::Liveness;
 use tileas_codegen::nvvm::passes::{CleanupScratch, cleanup};
 use tileas_codegen::nvvm::{
     FuncBuilder, Function, Module, Operand, ParamKind, PtxOp, Reg, RegTy, Special, Target, print, verify,
 };
 use tileas_codegen::ptx::{PtxEmitter, PtxInfo, PtxOptions};
-use tileas_codegen::regalloc::{AgentRange, Liveness, PTXAS_RESERVE, PressureScratch};
+use tileas_codegen::regalloc::{AgentRange, PTXAS_RESERVE, PressureScratch};
 use tileas_codegen::{Code, CodegenError};
 
 const STAGES: u32 = 4;

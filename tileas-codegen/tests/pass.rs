@@ -7,12 +7,13 @@ use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ddg::Scheduler;
 use tileas_codegen::ddg::refine::Extra;
 use tileas_codegen::ddg::schedule_function_with;
+use tileas_codegen::driver::Pipeline;
 use tileas_codegen::ir::{
     AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
 };
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::pass::{
-    AnalysisKind, AnalysisManager, Facts, ORDER, PASSES, PassInfo, Pipeline, Step, Work, legalize,
+    AnalysisKind, AnalysisManager, Facts, ORDER, PASSES, PassInfo, Step, Work, legalize,
 };
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ScheduleOptions;

@@ -6,9 +6,10 @@ mod execute;
 mod generate;
 
 use std::collections::BTreeSet;
+use tileas_codegen::nvvm::Liveness;
 use tileas_codegen::nvvm::{self, Function, Inst, Module, Reg};
 use tileas_codegen::regalloc::{
-    AgentFinder, Allocator, Liveness, Mode, NoPlan, PressureScratch, RegallocOptions, SharedRoom,
+    AgentFinder, Allocator, Mode, NoPlan, PressureScratch, RegallocOptions, SharedRoom,
 };
 
 /// Whether a register's value before an instruction is read later on some path: by walking all paths.

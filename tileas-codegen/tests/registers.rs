@@ -7,9 +7,10 @@ mod corpus;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
+use tileas_codegen::nvvm::Liveness;
 use tileas_codegen::nvvm::{self, Module};
 use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
-use tileas_codegen::regalloc::{Liveness, PTXAS_RESERVE, PressureScratch};
+use tileas_codegen::regalloc::{PTXAS_RESERVE, PressureScratch};
 use tileas_codegen::{Context, Settings};
 
 /// What `ptxas -v` says of one kernel.

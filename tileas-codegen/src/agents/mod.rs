@@ -17,75 +17,10 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, Feature, TargetIsa};
-use crate::place::classify::{self, Class, Classes, DisjointSets};
-use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
+pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
+use crate::storage::classify::{self, Class, Classes, DisjointSets};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
-
-/// One agent: a group of warps that runs its own part of the kernel.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Agent(u32);
-entity_impl!(Agent, "agent");
-
-/// What an agent is for.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub enum AgentKind {
-    /// Register tiles.
-    Simt,
-    /// TMA loads.
-    Load,
-    /// Matrix multiplies.
-    Mma,
-    /// TMA stores of tiles that come straight from TMA loads.
-    Store,
-}
-
-impl AgentKind {
-    /// The name as printed.
-    pub fn name(self) -> &'static str {
-        match self {
-            AgentKind::Simt => "simt",
-            AgentKind::Load => "load",
-            AgentKind::Mma => "mma",
-            AgentKind::Store => "store",
-        }
-    }
-}
-
-/// Warps and registers of one agent.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct AgentInfo {
-    /// What it is for.
-    pub kind: AgentKind,
-    /// Index of its first warp in the CTA.
-    pub first_warp: u32,
-    /// Number of warps.
-    pub warps: u32,
-    /// Whether one elected lane runs everything.
-    pub elect: bool,
-    /// Registers per thread asked for with `setmaxnreg`; 0 = none is executed.
-    pub max_regs: u32,
-}
-
-/// The agents of a kernel and who runs each op.
-#[derive(Clone, Debug)]
-pub struct AgentPlan {
-    /// The agents in warp order.
-    pub agents: PrimaryMap<Agent, AgentInfo>,
-    /// The agent of an op; `None` for uniform ops, region ops and terminators.
-    pub op_agent: SecondaryMap<Op, PackedOption<Agent>>,
-    /// Threads of the CTA.
-    pub num_threads: u32,
-    /// Registers a thread has at kernel entry.
-    pub entry_reg_cap: u32,
-}
-
-impl AgentPlan {
-    /// The first agent of a kind.
-    pub fn first(&self, kind: AgentKind) -> Option<Agent> {
-        self.agents.iter().find(|(_, info)| info.kind == kind).map(|(a, _)| a)
-    }
-}
 
 /// Choices of [`plan_agents`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 
 use super::AgentKind;
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
-use crate::place::classify::is_scalar_source;
+use crate::storage::classify::is_scalar_source;
 use cranelift_entity::EntitySet;
 
 /// An agent before agents have numbers: its kind, and which one of its kind.

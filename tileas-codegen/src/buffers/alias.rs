@@ -6,8 +6,8 @@
 
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef, keys};
-use crate::place::classify::touches;
 use crate::place::roll::is_slice_loop;
+use crate::storage::classify::touches;
 use smallvec::SmallVec;
 
 /// Σ factor · value + constant.

@@ -8,7 +8,6 @@
 //! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
-use super::cost;
 use super::memory::{self, MemoryMap};
 use super::needs::{Needs, is_item, runs};
 use super::share::Sharing;
@@ -20,6 +19,7 @@ use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
 use crate::storage::access::{Class, Key};
+use crate::storage::cost;
 use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;

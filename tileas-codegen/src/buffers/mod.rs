@@ -6,7 +6,6 @@
 
 pub mod alias;
 pub mod channels;
-pub mod cost;
 pub mod depth;
 pub mod memory;
 pub mod needs;

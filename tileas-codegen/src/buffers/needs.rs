@@ -7,8 +7,8 @@
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
-use crate::place::classify::is_scalar_source;
 use crate::storage::access::{is_name, is_stored};
+use crate::storage::classify::is_scalar_source;
 use crate::storage::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
 use cranelift_entity::{EntitySet, SecondaryMap};
 

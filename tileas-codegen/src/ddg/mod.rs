@@ -3,7 +3,7 @@
 //! In: placed IR, agents, constraints and the machine model. Out: a [`ScheduleAnalysis`]. For each `for` without a
 //! loop inside, the body becomes a [`Problem`] and is scheduled; all other code keeps program order.
 //!
-//! Nodes are the ops of the body that an agent runs, in program order; a nested `if` is one node (see [`footprint`]).
+//! Nodes are the ops of the body that an agent runs, in program order; a nested `if` is one node (see [`crate::storage::footprint`]).
 //! Ops of nobody (constants, scalar index math) are left out: dependences lead through them at no cost. Edges:
 //!
 //! - SSA, through iteration arguments with one iteration of distance per argument;
@@ -17,7 +17,6 @@
 //! Elsewhere: starts (the generators), slots of rings (`buffers`). Source: architecture page, "Scheduling".
 
 mod analysis;
-pub mod footprint;
 mod memory;
 pub mod refine;
 pub mod webs;
@@ -36,8 +35,8 @@ use crate::schedule::{
     Allowance, CycleModel, Diagnostic, Generator, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem,
     RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
 };
+use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::{EntitySet, PrimaryMap};
-use footprint::Footprint;
 use memory::{Fill, Memory};
 use refine::Extra;
 use rustc_hash::FxHashMap;
@@ -639,13 +638,13 @@ impl<'a> Builder<'a> {
         let mut events = std::mem::take(&mut self.memory.events);
         for (node, op) in seats(&self.ops, &self.memory.fused) {
             for_each_nested(func, op, &mut |inner| {
-                if let Some(touch) = crate::place::classify::touches(func, inner) {
+                if let Some(touch) = crate::storage::classify::touches(func, inner) {
                     events.push(Event::whole(touch.view, node, !touch.write, touch.write));
                 }
                 // A TMA load has read its view for certain only where its tile is used.
                 for &v in func.operands(inner) {
                     let load = func.defining_op(v).filter(|&d| func.opcode(d) == Opcode::AsyncTiledTmaLoad);
-                    if let Some(touch) = load.and_then(|d| crate::place::classify::touches(func, d)) {
+                    if let Some(touch) = load.and_then(|d| crate::storage::classify::touches(func, d)) {
                         events.push(Event::whole(touch.view, node, true, false));
                     }
                 }

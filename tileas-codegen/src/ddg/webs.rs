@@ -10,9 +10,9 @@
 
 use crate::agents::AgentPlan;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
-use crate::place::classify::is_leaf;
 use crate::schedule::Node;
 use crate::storage::carried;
+use crate::storage::classify::is_leaf;
 use crate::storage::partition::Partition;
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 //!
 //! In: a [`Module`], a target and [`Settings`]. Out: a [`CompiledModule`] (PTX, launch metadata, warnings) or every
 //! error found at the first stage that found any. [`Context::run_to`] stops at any [`Stage`] and hands out what the
-//! stages left behind. The recipe is [`Step::STANDARD`], or the steps of a [`crate::pass::Pipeline`]: agents → place →
+//! stages left behind. The recipe is [`Step::STANDARD`], or the steps of a [`Pipeline`]: agents → place →
 //! schedule → buffers → materialize → its verifier → lower → cleanup → registers → PTX, after the source was verified and its
 //! constraints were read. Kernels that are materialised already enter at the verifier of materialised kernels.
 //!
@@ -11,12 +11,15 @@
 
 #[cfg(feature = "arbitrary")]
 pub mod check;
+pub mod pipeline;
 mod refine;
 mod stage;
 mod unheeded;
 mod wiring;
 
-pub use stage::{Form, KernelState, Stage, agents_text};
+pub use crate::pass::Stage;
+pub use pipeline::{PassUse, Pipeline};
+pub use stage::{Form, KernelState, agents_text};
 pub use wiring::Buffers;
 
 use crate::agents::{AgentPlan, plan_agents};

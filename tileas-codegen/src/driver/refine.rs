@@ -14,7 +14,7 @@
 use super::wiring::{self, Buffers};
 use crate::agents::{Agent, AgentPlan};
 use crate::buffers::depth::{self, Party};
-use crate::buffers::{cost, requests};
+use crate::buffers::requests;
 use crate::constraints::ConstraintMap;
 use crate::ddg::Pass;
 use crate::ddg::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
@@ -24,6 +24,7 @@ use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
+use crate::storage::cost;
 
 /// Cycles of an iteration that a register above the budget costs: it is stored and loaded.
 const SPILLED: u64 = 4;

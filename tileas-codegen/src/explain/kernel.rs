@@ -7,7 +7,7 @@
 use crate::agents::AgentPlan;
 use crate::buffers::depth::{Party, Why, ii_eff};
 use crate::buffers::needs::runs;
-use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, cost};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData};
 use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
@@ -15,6 +15,7 @@ use crate::ir::{Function, Module, Op};
 use crate::isa::{TargetIsa, Work};
 use crate::schedule::explain::{RegionExplanation, explain_region};
 use crate::settings::Settings;
+use crate::storage::cost;
 
 /// An agent.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,15 +8,19 @@
 
 mod builder;
 mod forms;
+mod liveness;
 mod module;
 mod parser;
 pub mod passes;
 mod print;
 pub(crate) mod verify;
+pub(crate) mod write;
 
 pub use builder::{FuncBuilder, VecOperand};
 pub(crate) use forms::INDENT;
 pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
+pub use liveness::Liveness;
+pub(crate) use liveness::Mention;
 pub(crate) use module::Look;
 pub use module::{
     Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param,
@@ -25,3 +29,6 @@ pub use module::{
 pub use parser::parse;
 pub use print::{print, print_function};
 pub use verify::{Verified, Verifier, verify};
+
+/// Name of a function's local area, in PTX and in the text form.
+pub(crate) const LOCAL_AREA: &str = "__local";

@@ -4,7 +4,7 @@
 //! successors. Unlike PTX it shows every branch and works on modules that the verifier refuses.
 
 use super::module::{Bb, Function, Module, ParamKind, Reg, SymKind};
-use crate::ptx::write::{Spelling, Text, push_comment, push_inst};
+use super::write::{Spelling, Text, push_comment, push_inst};
 use std::fmt::Write;
 
 struct Ids;

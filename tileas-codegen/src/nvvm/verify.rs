@@ -13,7 +13,7 @@
 use super::forms::{Class, Fit, Kind, PtxOp, Space, Ty};
 use super::module::{Bb, Function, Inst, Look, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
 use crate::error::{Code, CodegenError, Loc};
-use crate::regalloc::Liveness;
+use crate::nvvm::Liveness;
 use cranelift_entity::{EntityRef, EntitySet};
 use smallvec::SmallVec;
 

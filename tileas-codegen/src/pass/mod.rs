@@ -6,10 +6,10 @@
 
 pub mod analysis;
 pub mod legalize;
-pub mod pipeline;
 pub mod registry;
+mod stage;
 
 pub use analysis::{Analysis, AnalysisKind, AnalysisManager};
 pub use legalize::legalize;
-pub use pipeline::{PassUse, Pipeline};
 pub use registry::{Facts, ORDER, PASSES, PassInfo, Step, Work};
+pub use stage::Stage;

@@ -4,7 +4,7 @@
 //! there and has nothing to do in this compiler stands in the table with the reason: it may be named, its place is
 //! checked, and running it is a warning, not a pretence.
 
-use crate::driver::Stage;
+use super::Stage;
 use std::fmt;
 use std::ops::BitOr;
 

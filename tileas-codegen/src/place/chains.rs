@@ -11,12 +11,12 @@
 //! Cost: linear but for union-find.
 
 use super::PlaceOptions;
-use super::classify::{self, Class, Classes, DisjointSets};
 use super::operands::MatrixLayouts;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
+use crate::storage::classify::{self, Class, Classes, DisjointSets};
 use crate::storage::webs::region_yields;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};

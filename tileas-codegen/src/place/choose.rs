@@ -7,10 +7,10 @@
 //! might fail there. Accumulators stay: a branch between them costs nothing.
 //! Guarantee: order, names and attributes of the rest stay. Cost: linear in ops and operands.
 
-use super::classify::{Class, arm_yields, classify, is_register_op};
 use super::dead::without_dead;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::storage::classify::{Class, arm_yields, classify, is_register_op};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;

@@ -8,14 +8,14 @@
 
 use super::PlaceOptions;
 use super::chains::{Chain, Chains};
-use super::classify::{self, Class, Classes, home};
 use super::operands::MatrixLayouts;
-use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::pool::{List, Pool};
 use crate::ir::types::Shape;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
+use crate::plan::{Agent, AgentKind, AgentPlan};
+use crate::storage::classify::{self, Class, Classes, home};
 use crate::storage::coalesce::latest_before;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};

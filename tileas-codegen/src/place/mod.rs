@@ -26,7 +26,6 @@
 
 pub mod chains;
 pub mod choose;
-pub mod classify;
 pub mod dce;
 pub mod dead;
 mod emit;
@@ -34,10 +33,10 @@ mod operands;
 pub mod roll;
 pub mod tma;
 
-use crate::agents::{AgentKind, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Opcode};
 use crate::isa::TargetIsa;
+use crate::plan::{AgentKind, AgentPlan};
 
 /// Choices of [`place`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -90,7 +89,7 @@ pub fn place_in(
     let mut plan = plan.clone();
     dce::remove_dead(&mut func);
     operands::normalise_dots(&mut func, &mut plan);
-    let classes = classify::classify(&func)?;
+    let classes = crate::storage::classify::classify(&func)?;
     let warps = plan
         .agents
         .values()

@@ -4,12 +4,12 @@
 //! Cost: linear in the dots.
 
 use super::chains::rows_columns;
-use super::classify::{Class, Classes};
-use crate::agents::AgentPlan;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{AtomType, MmaRequest, TargetIsa};
+use crate::plan::AgentPlan;
+use crate::storage::classify::{Class, Classes};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 

@@ -9,15 +9,14 @@
 //! Directives; `ptx_forms` tests assemble every form with ptxas.
 
 mod usual;
-pub(crate) mod write;
 
+use crate::nvvm::write::{Spelling, Text, push_comment, push_inst, push_u32};
 use crate::nvvm::{
     Bb, Function, Guard, Linkage, Module, Operand, ParamKind, PtxOp, Reg, RegTy, SymKind, Verified,
 };
-use crate::regalloc::Liveness;
+use crate::nvvm::{LOCAL_AREA, Liveness};
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use std::fmt::Write;
-use write::{LOCAL_AREA, Spelling, Text, push_comment, push_inst, push_u32};
 
 /// How to print.
 #[derive(Copy, Clone, Debug)]

@@ -5,7 +5,7 @@
 //! fit, is left to [`super::write`], which writes everything; where both can, they write the same.
 
 use super::Names;
-use super::write::{Text, number};
+use crate::nvvm::write::{Text, number};
 use crate::nvvm::{Function, Kind, Look, Operand};
 use cranelift_entity::EntityRef;
 

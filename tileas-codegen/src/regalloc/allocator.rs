@@ -6,13 +6,13 @@
 //! this costs one liveness analysis and one walk, or, for functions with few registers, a sum.
 
 use super::agents::{AgentFinder, least_budget};
-use super::liveness::Liveness;
 use super::plan::{NoPlan, Planner};
 use super::pressure::{AgentRange, PTXAS_RESERVE, Pressure, PressureScratch};
 use super::remat::Remat;
 use super::rewrite::{SharedRoom, SpillStats, rewrite};
 use super::sink;
 use crate::error::{Code, CodegenError, Loc};
+use crate::nvvm::Liveness;
 use crate::nvvm::passes::{CleanupStats, dce};
 use crate::nvvm::{Bb, Function};
 

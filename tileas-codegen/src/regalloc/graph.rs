@@ -13,8 +13,8 @@
 
 mod units;
 
-use super::liveness::Liveness;
 use super::names::{Class, ClassBudget, NONE, NameId, Names};
+use crate::nvvm::Liveness;
 use crate::nvvm::{Bb, Function, Inst, Reg};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use regalloc2::{Block, InstRange, Operand, OperandConstraint, PRegSet, RegClass, VReg};

@@ -5,14 +5,13 @@
 //! reserve exceed an agent's budget, regalloc2 serves as a *spill planner*: its stores and reloads are kept, its assignment
 //! is not. [`Allocator`] does all of it; `docs/registers.md` has the figures behind [`PTXAS_RESERVE`].
 //!
-//! Parts: `liveness`, `pressure`; `sink` makes cheap values later; `agents` finds who runs what; `names`, `graph` describe an agent to regalloc2; `plan` runs
+//! Parts: `pressure`; `sink` makes cheap values later; `agents` finds who runs what; `names`, `graph` describe an agent to regalloc2; `plan` runs
 //! it, `content` reads its answer, `rewrite` and `remat` write it into the function.
 
 mod agents;
 mod allocator;
 mod content;
 mod graph;
-mod liveness;
 mod names;
 mod plan;
 mod pressure;
@@ -22,8 +21,6 @@ mod sink;
 
 pub use agents::AgentFinder;
 pub use allocator::{AgentReport, Allocator, Mode, RegallocOptions};
-pub use liveness::Liveness;
-pub(crate) use liveness::Mention;
 pub use plan::NoPlan;
 pub use pressure::{AgentRange, BudgetReport, PTXAS_RESERVE, Pressure, PressureScratch};
 pub use rewrite::{SharedRoom, SpillStats};

@@ -8,7 +8,7 @@
 //! In: a function, its liveness, the blocks of one agent. Out: [`Names`] and, for a budget, [`ClassBudget`].
 //! Cost: linear in the instructions of the agent, times a logarithm for the grouping.
 
-use super::liveness::Liveness;
+use crate::nvvm::Liveness;
 use crate::nvvm::{Bb, Function, PtxOp, Reg, RegTy};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;

@@ -9,8 +9,8 @@
 
 use super::content::{edits_at, names_of_edits};
 use super::graph::{Graph, NoGraph, Origin, UnitKind};
-use super::liveness::Liveness;
 use super::names::{Class, MAX_SCALARS, NONE, NameId, Names, divide};
+use crate::nvvm::Liveness;
 use crate::nvvm::{Bb, Function, Inst, Reg};
 use cranelift_entity::EntitySet;
 use regalloc2::{

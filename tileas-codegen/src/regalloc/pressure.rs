@@ -5,8 +5,8 @@
 //! count in a file of their own. At an instruction both what it reads and what it writes are live, except that a
 //! result may take the place of a source that dies there. Cost: linear in instructions.
 
-use super::liveness::{Liveness, Mention};
 use crate::nvvm::{Bb, Function, Inst, Reg, RegTy};
+use crate::nvvm::{Liveness, Mention};
 use cranelift_entity::{EntityRef, EntitySet};
 
 /// Peak of one range of blocks.

@@ -79,8 +79,9 @@ pub(super) fn run(func: &mut Function) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nvvm::Liveness;
     use crate::nvvm::{FuncBuilder, Operand, PtxOp, Special};
-    use crate::regalloc::{Liveness, PressureScratch};
+    use crate::regalloc::PressureScratch;
 
     #[test]
     fn what_has_one_reader_stands_before_it() {

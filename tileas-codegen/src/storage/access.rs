@@ -3,8 +3,8 @@
 //! In: one op and its agent. Out: the tiles it reads or writes ([`Access`]) and the [`Class`] of engine that
 //! carries it out, which decides how its completion can be signalled. Every other stage asks here.
 
-use crate::agents::{Agent, AgentKind, AgentPlan};
 use crate::ir::{Function, Op, Opcode, Space, TypeData, Value};
+use crate::plan::{Agent, AgentKind, AgentPlan};
 use smallvec::SmallVec;
 
 /// The engine that carries out an access.

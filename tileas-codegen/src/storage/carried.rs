@@ -9,8 +9,8 @@
 
 use super::access::{Key, accesses, base_of, class_of, is_stored};
 use super::webs::{for_args, is_constant, region_yields};
-use crate::agents::AgentPlan;
 use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::plan::AgentPlan;
 
 /// One carried ring.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@
 //! of values that are used once costs two look-ups.
 
 use crate::ir::{Block, Function, Op, Opcode, Value};
-use crate::place::classify::{Class, DisjointSets, Tie};
+use crate::storage::classify::{Class, DisjointSets, Tie};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
 

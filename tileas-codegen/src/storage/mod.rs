@@ -7,6 +7,9 @@
 pub mod access;
 pub mod carried;
 pub mod check;
+pub mod classify;
 pub mod coalesce;
+pub mod cost;
+pub mod footprint;
 pub mod partition;
 pub mod webs;

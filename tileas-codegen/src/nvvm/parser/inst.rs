@@ -7,9 +7,9 @@
 use super::{Known, Parser};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::lexer::quote;
+use crate::nvvm::LOCAL_AREA;
 use crate::nvvm::forms::{Kind, PtxOp, Space, Special, Ty};
 use crate::nvvm::module::{Bb, Function, Guard, List, Operand, Param, Reg, RegTy, Sym, SymKind};
-use crate::ptx::write::LOCAL_AREA;
 use cranelift_entity::EntityRef;
 
 /// All forms by mnemonic.

@@ -11,7 +11,7 @@ pub mod local;
 mod notes;
 
 use super::module::Function;
-use crate::regalloc::Liveness;
+use crate::nvvm::Liveness;
 
 /// Scratch memory of the cleanups.
 #[derive(Default)]

@@ -6,7 +6,7 @@
 //! the emitter want to know, without another walk. Cost: constant per register mentioned.
 
 use crate::nvvm::module::{Bb, Function, Inst, Look, Operand, Reg};
-use crate::regalloc::{Liveness, Mention};
+use crate::nvvm::{Liveness, Mention};
 use cranelift_entity::{EntityRef, packed_option::PackedOption};
 
 /// In [`Use::noted`]: something is known of the register in the whole function.
@@ -248,8 +248,8 @@ impl Notes {
 #[cfg(test)]
 mod tests {
     use super::super::{CleanupScratch, cleanup};
+    use crate::nvvm::Liveness;
     use crate::nvvm::{FuncBuilder, Function, Guard, RegTy, Special};
-    use crate::regalloc::Liveness;
 
     /// A loop with a counter, a value of before it, one written under a guard, and dead code.
     fn looping(defined: bool) -> Function {

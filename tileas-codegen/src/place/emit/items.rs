@@ -1,16 +1,16 @@
 //! Emission of one item for one slice.
 
 use super::super::chains::{Chain, Family, Vector, rows_columns, tma_storable};
-use super::super::classify::Class;
 use super::loops::Slice;
 use super::{Item, ItemKind, Placer};
-use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{
     AttrData, Block, Layout, Op, Opcode, Scalar, Space, Swizzle, Type, TypeData, Value, ValueDef, push_number,
 };
+use crate::plan::Agent;
+use crate::storage::classify::Class;
 use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
 

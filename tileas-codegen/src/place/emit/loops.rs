@@ -6,10 +6,10 @@
 //! longer be one that the scheduler overlaps.
 
 use super::super::chains::Chain;
-use super::super::classify::Class;
 use super::{Item, ItemKind, Placer};
 use crate::error::CodegenResult;
 use crate::ir::{AttrData, Block, Op, Opcode, Scalar, Swizzle, Value, ValueDef, keys};
+use crate::storage::classify::Class;
 use smallvec::SmallVec;
 
 /// Items of a chain that are emitted together for all slices.

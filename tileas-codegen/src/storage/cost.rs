@@ -2,12 +2,12 @@
 //!
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
-use crate::agents::{Agent, AgentKind, AgentPlan};
-use crate::ddg::footprint::Footprint;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
+use crate::plan::{Agent, AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
 use crate::storage::access::class_of;
+use crate::storage::footprint::Footprint;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 use std::sync::LazyLock;

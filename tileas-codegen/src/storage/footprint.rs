@@ -7,12 +7,12 @@
 //! slot per agent that computes in registers: it runs one op after the other.
 //! Guarantee: a seat for the footprint of an `if` is a seat for either arm.
 
-use crate::agents::{AgentKind, AgentPlan};
-use crate::buffers::cost;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use crate::isa::{MachineModel, OpClass, PoolId, SlotId};
+use crate::plan::{AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
+use crate::storage::cost;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
 

@@ -3,10 +3,7 @@
 //! Everything is appended to one buffer; no instruction allocates. How registers and blocks are spelled is the
 //! caller's ([`Spelling`]), the rest follows the form's row.
 
-use crate::nvvm::{Bb, Function, Inst, Kind, Look, Module, Operand, Reg, Ty};
-
-/// Name of the function's local area.
-pub(crate) const LOCAL_AREA: &str = "__local";
+use crate::nvvm::{Bb, Function, Inst, Kind, LOCAL_AREA, Look, Module, Operand, Reg, Ty};
 
 /// How registers and blocks are spelled.
 pub(crate) trait Spelling {

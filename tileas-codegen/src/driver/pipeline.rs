@@ -4,11 +4,11 @@
 //! [`Context::run_to`] gives. Guarantee: a [`Pipeline`] keeps the ordering invariants; every pass finds what it needs,
 //! in the state it needs it. The list starts with a kernel in value form, unless its first pass works on a later form.
 
-use super::registry::{Facts, ORDER, PassInfo, Step, Work};
-use crate::driver::{Context, Stage, StageRun};
+use super::{Context, Stage, StageRun};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::Module;
 use crate::isa::TargetIsa;
+use crate::pass::{Facts, ORDER, PASSES, PassInfo, Step, Work};
 use crate::settings::Settings;
 use std::fmt;
 
@@ -68,7 +68,7 @@ fn parse_use(item: &str) -> CodegenResult<PassUse> {
         return Err(malformed("a pass without a name"));
     }
     let Some(info) = PassInfo::find(name) else {
-        let known: Vec<&str> = super::PASSES.iter().map(|p| p.name).collect();
+        let known: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
         let error = malformed(format!("unknown pass `{name}`"));
         return Err(error.note(Loc::NONE, format!("passes are {}", known.join(", "))));
     };
@@ -210,7 +210,7 @@ fn lacking(before: &[PassUse], pass: &PassInfo, missing: Facts, start: Facts) ->
         (None, Some(d)) if start.has(missing) => {
             format!("`{}` needs {missing}, which `{}` does not preserve", pass.name, before[d].info.name)
         }
-        _ => match super::PASSES.iter().find(|p| p.provides.has(missing)) {
+        _ => match PASSES.iter().find(|p| p.provides.has(missing)) {
             Some(giver) => format!("`{}` needs {missing}: `{}` must run before it", pass.name, giver.name),
             None => format!("`{}` needs {missing}", pass.name),
         },
