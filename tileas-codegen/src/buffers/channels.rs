@@ -18,9 +18,10 @@ use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
-use crate::place::roll::is_slice_loop;
-use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::Storage;
+use crate::storage::access::{Class, Key, accesses, class_of};
 use crate::storage::carried::Carried;
+use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::{SmallVec, smallvec};
@@ -139,7 +140,7 @@ impl PipeData {
     pub fn defers(&self, func: &Function) -> bool {
         self.named.is_some()
             && self.distance == 0
-            && func.block_parent(self.home).is_some_and(|op| is_slice_loop(func, op))
+            && func.block_parent(self.home).is_some_and(|op| func.is_slice_loop(op))
     }
 }
 
@@ -232,6 +233,7 @@ fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
 /// See the module documentation.
 pub fn build(
     world: World<'_>,
+    storage: &Storage,
     webs: &mut Webs,
     first_named: u32,
     waits: &[(Web, Web)],
@@ -240,13 +242,12 @@ pub fn build(
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);
     let mut walks = Walks::default();
-    let carried = crate::storage::carried::find(func, plan);
     for (web, data) in webs.webs.iter() {
         if let Some(op) = own_operand(func, webs, web) {
             let text = "the matrix engine reads an operand that it wrote";
             return Err(CodegenError::new(Code::E0607, func.op_loc(op), text));
         }
-        if let Some(ring) = carried.iter().find(|r| webs.of[r.arg].expand() == Some(web)) {
+        if let Some(ring) = storage.carried(web) {
             found.push(carried_channel(func, webs, web, ring)?);
             continue;
         }

@@ -42,6 +42,7 @@ use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
+use crate::storage::Storage;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -414,6 +415,7 @@ impl Context {
     ) -> Result<(), Errors> {
         let &Job { isa, settings, .. } = job;
         let mut known = AnalysisManager::new();
+        let mut storage: Option<Storage> = None;
         for step in steps {
             let at = state.placed.as_ref().filter(|_| *step > Step::Place).unwrap_or(func);
             match step {
@@ -433,6 +435,7 @@ impl Context {
                     // Inherent attributes travel with clones: the placed ops have keys of their own.
                     self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
                     let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let storage = storage.insert(Storage::of(at, plan).map_err(one)?);
                     let found = wiring::schedule(
                         at,
                         plan,
@@ -440,7 +443,7 @@ impl Context {
                         &mut self.scheduler,
                         isa,
                         settings,
-                        Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
+                        Pass { storage, extra: &Extra::default(), steps: &mut self.steps, before: None },
                     );
                     let found = found.map_err(one)?;
                     warnings.extend(unheeded::unheeded(func, at, &self.constraints, &found));
@@ -450,10 +453,15 @@ impl Context {
                     known.get::<ScheduleAnalysis>(at).map_err(one)?;
                     let analysis = known.take().unwrap_or_default();
                     let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let storage = match &storage {
+                        Some(found) => found,
+                        None => &Storage::of(at, plan).map_err(one)?,
+                    };
                     let scheduler = (&mut self.scheduler, &mut self.steps);
-                    let (analysis, buffers) =
-                        wiring::assign_and_refine(at, plan, analysis, keys, scheduler, isa, settings)
-                            .map_err(one)?;
+                    let (analysis, buffers) = wiring::assign_and_refine(
+                        at, plan, storage, analysis, keys, scheduler, isa, settings,
+                    )
+                    .map_err(one)?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }

@@ -15,7 +15,6 @@ use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ddg::LoopSchedule;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::storage::access::{Class, class_of};
-use crate::storage::webs::{for_args, region_yields};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -299,7 +298,7 @@ pub fn block_plan(
 fn handed_on(scope: &Scope<'_>, block: Block, order: &[(u32, u32, u32, Op)], sources: &[Op]) -> Option<u32> {
     let &Scope { func, needs, .. } = scope;
     let l = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For)?;
-    let (args, yields) = (for_args(func, l), region_yields(func, l, 0));
+    let (args, yields) = (func.for_args(l), func.region_yields(l, 0));
     let made = |v: Value| func.defining_op(v).is_some_and(|d| sources.contains(&d));
     let mut least = None;
     for (&arg, &y) in args.iter().zip(yields).filter(|(arg, _)| needs.values.contains(**arg)) {
