@@ -496,7 +496,7 @@ fn a_starving_ring_asks_the_others_to_shorten() {
         out
     };
     assert!(asked(&ba).is_empty());
-    let rings: Vec<_> = ba.pipes.iter().filter(|(_, p)| p.payload).map(|(id, _)| id).collect();
+    let rings: Vec<_> = ba.pipes.iter().filter(|(_, p)| p.payload()).map(|(id, _)| id).collect();
     let [load, store] = rings[..] else { panic!("{}", ba.dump(&func, &plan)) };
     // 64 - 40 cycles at II 16.
     assert_eq!(ba.pipes[store].why.need, 2);

@@ -17,7 +17,7 @@ pub mod sync;
 pub use crate::storage::access::{Class, Key};
 pub use crate::storage::flag::Flag;
 pub use crate::storage::webs::{Web, WebData, Webs};
-pub use channels::{Consumer, Pipe, PipeData, Publish};
+pub use channels::{Consumer, Pipe, PipeData, PipeKind, Publish};
 pub use memory::MemoryMap;
 
 use crate::agents::{Agent, AgentPlan};
@@ -162,7 +162,7 @@ impl BufferAssignment {
     /// Webs that a loop carries in slots of their own for each version.
     pub fn rings(&self) -> EntitySet<Web> {
         let mut rings = EntitySet::new();
-        for p in self.pipes.values().filter(|p| p.payload && p.distance > 0) {
+        for p in self.pipes.values().filter(|p| p.payload() && p.distance > 0) {
             rings.extend(p.webs.iter().copied());
         }
         rings
@@ -188,11 +188,11 @@ impl BufferAssignment {
             };
             let webs: Vec<String> = p.webs.iter().map(|w| w.to_string()).collect();
             let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
-            let kind = match p.payload {
-                _ if p.exclusion => " mutex",
-                _ if p.scalar => " scalar",
-                true => "",
-                false => " token",
+            let kind = match p.kind {
+                PipeKind::Mutex => " mutex",
+                PipeKind::Scalar => " scalar",
+                PipeKind::Ring | PipeKind::Carried(_) => "",
+                PipeKind::Token | PipeKind::InPlace => " token",
             };
             let empty = if p.has_empty { "" } else { ", no empty side" };
             let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));

@@ -7,7 +7,7 @@
 use crate::agents::AgentPlan;
 use crate::buffers::depth::{Party, Why, ii_eff};
 use crate::buffers::needs::runs;
-use crate::buffers::{BufferAssignment, Key, Pipe, PipeData};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind};
 use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::driver::{Context, KernelState, Stage, StageRun};
 use crate::error::CodegenResult;
@@ -190,9 +190,9 @@ impl View<'_> {
     }
 
     fn channel(&self, id: Pipe, p: &PipeData) -> ChannelWhy {
-        let kind = match p.payload {
-            _ if p.exclusion => "mutex",
-            _ if p.scalar => "scalar",
+        let kind = match p.payload() {
+            _ if p.kind == PipeKind::Mutex => "mutex",
+            _ if p.is_scalar() => "scalar",
             true => "data",
             false => "token",
         };
@@ -255,7 +255,7 @@ impl View<'_> {
     /// consumers hold and what a turn takes in proportion. `None`: the producer is no single op, or hands over no tile.
     fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
         let single = |op: &Op| self.func.regions(*op).is_empty();
-        if !p.payload || p.scalar || p.events.is_empty() || !p.events.iter().all(single) {
+        if !p.payload() || p.is_scalar() || p.events.is_empty() || !p.events.iter().all(single) {
             return None;
         }
         let scaled = |op: Op, num: u64, den: u64| {
@@ -291,7 +291,7 @@ impl View<'_> {
         let mut pipes = self.buffers.pipes.clone();
         // Pipes that share a web share its slots.
         for other in pipes.values_mut() {
-            if !other.in_place && other.webs.iter().any(|w| p.webs.contains(w)) {
+            if !other.in_place() && other.webs.iter().any(|w| p.webs.contains(w)) {
                 other.depth = depth;
             }
         }

@@ -505,7 +505,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         let ba = self.sh.ba;
         let ring = self.known.pipes.iter().copied().find(|&p| {
             let d = &ba.pipes[p];
-            !d.in_place && d.webs.contains(&web)
+            !d.in_place() && d.webs.contains(&web)
         });
         let slot = match ring {
             Some(p) => self.iter(p)?,
@@ -557,7 +557,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let web = self.web_of(src.results(old)[0])?;
                 let ba = self.sh.ba;
                 let pipe = ba.pipes.iter().find(|(_, p)| {
-                    p.payload && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
+                    p.payload() && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
                 });
                 let Some((pipe, _)) = pipe else {
                     return Err(unsupported(loc, "a TMA load whose tile nobody reads"));

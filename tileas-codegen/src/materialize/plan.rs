@@ -130,7 +130,7 @@ pub fn block_plan(
     // Pipes with a distance whose loop stands in this block.
     let around: SmallVec<[(Pipe, &Carry); 4]> = mine
         .iter()
-        .filter_map(|&id| Some((id, ba.pipes[id].carry.as_ref()?)))
+        .filter_map(|&id| Some((id, ba.pipes[id].carry()?)))
         .filter(|(_, c)| c.parent == block)
         .collect();
     ends.clear();
@@ -211,12 +211,12 @@ pub fn block_plan(
             }
         }
         // What is freed behind an item tells of all that was waited for there.
-        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].is_scalar()) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item) && c.first.is_none()) {
                 out.steps.push((l, Step::Wait(e.pipe, c.number)));
             }
         }
-        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].is_scalar()) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
                 if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
                     out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
@@ -224,7 +224,7 @@ pub fn block_plan(
             }
         }
     }
-    for e in ends.iter().filter(|e| ba.pipes[e.pipe].scalar) {
+    for e in ends.iter().filter(|e| ba.pipes[e.pipe].is_scalar()) {
         for c in readers[e.from..e.to].iter_mut().filter(|c| c.first.is_none()) {
             let p = &ba.pipes[e.pipe];
             c.late = handed_on(scope, block, order, &p.events).unwrap_or(out.skew);
@@ -268,7 +268,7 @@ pub fn block_plan(
             for c in &readers[e.from..e.to] {
                 match c.first {
                     // Where it waits there need not be a use: an access to the view that a load reads waits for it too.
-                    first if !p.scalar => {
+                    first if !p.is_scalar() => {
                         let uses = p.consumers[c.number].uses.iter().copied();
                         locals.extend(uses.chain(first).map(local));
                     }
@@ -340,7 +340,7 @@ fn rests_on(func: &Function, block: Block, v: Value, made: &dyn Fn(Value) -> boo
 /// The wait of consumer `n`; for scalars also the reads and the release.
 fn receive(steps: &mut Vec<(u32, Step)>, p: &PipeData, id: Pipe, n: usize, local: u32) {
     steps.push((local, Step::Wait(id, n)));
-    if p.scalar {
+    if p.is_scalar() {
         steps.extend(p.events.iter().map(|&source| (local, Step::Item(source))));
         steps.push((local, Step::Release(id, n, None, 0)));
     }
