@@ -9,8 +9,6 @@
 //! Guarantee: no global state; the same module, options and target give the same bytes, whatever the context did
 //! before. One context per thread. Cost: the sum of the stages.
 
-#[cfg(feature = "arbitrary")]
-pub mod check;
 pub mod pipeline;
 mod refine;
 mod stage;

@@ -10,15 +10,11 @@
 //! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
 mod form;
-#[cfg(feature = "arbitrary")]
-pub mod generate;
 mod graph;
 mod linear;
 mod memory;
 mod model;
 mod order;
-#[cfg(feature = "arbitrary")]
-mod render;
 mod turns;
 mod views;
 mod windows;
@@ -32,7 +28,7 @@ use model::{Engine, Event, Model, PipeInfo, What};
 use smallvec::SmallVec;
 
 /// What E0702 adds where the limits of the search for a choice of arms end it.
-pub(crate) const UNDECIDED: &str =
+pub const UNDECIDED: &str =
     "\n  or none: too many arms and local stages to find out which of them go together";
 
 /// What was proven, in numbers.
@@ -111,8 +107,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
 
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
-#[cfg(feature = "arbitrary")]
-fn deadlocks(func: &Function) -> Vec<CodegenError> {
+pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
     let mut m = Model::read(func, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);

@@ -7,14 +7,15 @@
 //! nothing else; [`Verdict`]s are counted, so that a run that tests nothing is seen.
 
 mod kernels;
+mod run;
 
 pub use kernels::{Drawn, kernel};
+pub use run::{described, run_drawn};
 
-use super::Context;
-use crate::ir::{Module, parse_module, print_module};
-use crate::isa::TargetIsa;
-use crate::settings::Settings;
 use arbitrary::{Result, Unstructured};
+use tileas_codegen::ir::{Module, parse_module, print_module};
+use tileas_codegen::isa::TargetIsa;
+use tileas_codegen::{Context, Settings};
 
 /// What became of a case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
