@@ -26,6 +26,6 @@ pub mod settings;
 pub mod storage;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
-pub use error::{Code, CodegenError, CodegenResult, Loc};
+pub use error::{Code, CodegenError, CodegenResult, Errors, Loc};
 pub use settings::Settings;
 pub use tileas_schedule as schedule;

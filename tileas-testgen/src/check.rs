@@ -33,9 +33,11 @@ pub enum Verdict {
 pub fn check_parse(bytes: &[u8]) -> Verdict {
     let text = String::from_utf8_lossy(bytes);
     match parse_module(&text) {
-        Err(e) => {
-            assert!(e.location.range().is_none_or(|r| r.end <= text.len()), "{e} at {:?}", e.location);
-            assert!(e.code.as_str().starts_with("E00"), "{e}");
+        Err(errors) => {
+            for e in &errors {
+                assert!(e.location.range().is_none_or(|r| r.end <= text.len()), "{e} at {:?}", e.location);
+                assert!(e.code.as_str().starts_with("E00"), "{e}");
+            }
             Verdict::Refused
         }
         Ok(module) => {

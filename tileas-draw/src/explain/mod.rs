@@ -16,7 +16,7 @@ pub use kernel::{AgentWhy, ChannelWhy, KernelExplanation, LoopWhy, SettingWhatIf
 
 use crate::Picture;
 use tileas_codegen::driver::{Context, Stage, StageRun};
-use tileas_codegen::error::{CodegenError, CodegenResult};
+use tileas_codegen::error::{CodegenError, CodegenResult, Errors};
 use tileas_codegen::ir::Module;
 use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::settings::Settings;
@@ -44,12 +44,12 @@ pub fn explain_module(
     module: &Module,
     isa: &dyn TargetIsa,
     settings: &Settings,
-) -> Result<(Explanation, Vec<CodegenError>), Vec<CodegenError>> {
+) -> Result<(Explanation, Vec<CodegenError>), Errors> {
     let run = context.run_to(Stage::Schedule, module, isa, settings)?;
     let others = kernel::other_settings(context, module, isa, settings, &run);
     let mut out = Explanation::default();
     for (k, state) in run.kernels.iter().enumerate() {
-        let mut kernel = kernel::explain_kernel(state, isa, settings).map_err(|e| vec![e])?;
+        let mut kernel = kernel::explain_kernel(state, isa, settings)?;
         kernel.what_if = others.iter().filter_map(|o| kernel::compare(o, k, state)).collect();
         out.pictures.extend(Picture::of_kernel(state));
         out.kernels.push(kernel);

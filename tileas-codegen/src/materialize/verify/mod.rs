@@ -19,7 +19,7 @@ mod turns;
 mod views;
 mod windows;
 
-use crate::error::{Code, CodegenError};
+use crate::error::{Code, CodegenError, Errors};
 use crate::ir::{Function, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
 use cranelift_entity::SecondaryMap;
@@ -50,7 +50,7 @@ pub struct SyncReport {
 ///
 /// # Errors
 /// All violations, each with the op it concerns.
-pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Vec<CodegenError>> {
+pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Errors> {
     verify_materialized_in(func, isa, &mut Scratch::default())
 }
 
@@ -74,11 +74,12 @@ pub fn verify_materialized_in(
     func: &Function,
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
-) -> Result<SyncReport, Vec<CodegenError>> {
+) -> Result<SyncReport, Errors> {
     let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
-    if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+    Errors::check(m.errors)?;
+    Ok(report)
 }
 
 fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
