@@ -38,6 +38,7 @@ use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
+use crate::storage::Storage;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -398,6 +399,7 @@ impl Context {
     ) -> Result<(), Errors> {
         let &Job { isa, settings, .. } = job;
         let mut known = AnalysisManager::new();
+        let mut storage: Option<Storage> = None;
         for step in steps {
             let at = state.placed.as_ref().filter(|_| *step > Step::Place).unwrap_or(func);
             match step {
@@ -416,6 +418,7 @@ impl Context {
                     // Inherent attributes travel with clones: the placed ops have keys of their own.
                     self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
                     let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
+                    let storage = storage.insert(Storage::of(at, plan)?);
                     let found = wiring::schedule(
                         at,
                         plan,
@@ -423,7 +426,7 @@ impl Context {
                         &mut self.scheduler,
                         isa,
                         settings,
-                        Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
+                        Pass { storage, extra: &Extra::default(), steps: &mut self.steps, before: None },
                     )?;
                     warnings.extend(unheeded::unheeded(func, at, &self.constraints, &found));
                     known.publish(at, found);
@@ -432,9 +435,14 @@ impl Context {
                     known.get::<ScheduleAnalysis>(at)?;
                     let analysis = known.take().unwrap_or_default();
                     let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
+                    let storage = match &storage {
+                        Some(found) => found,
+                        None => &Storage::of(at, plan)?,
+                    };
                     let scheduler = (&mut self.scheduler, &mut self.steps);
-                    let (analysis, buffers) =
-                        wiring::assign_and_refine(at, plan, analysis, keys, scheduler, isa, settings)?;
+                    let (analysis, buffers) = wiring::assign_and_refine(
+                        at, plan, storage, analysis, keys, scheduler, isa, settings,
+                    )?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }

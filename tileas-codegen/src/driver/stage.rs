@@ -98,7 +98,7 @@ impl KernelState {
         let mut pipes = buffers.pipes.clone();
         // Pipes that share a web share its slots.
         for other in pipes.values_mut() {
-            if !other.in_place && other.webs.iter().any(|w| changed.webs.contains(w)) {
+            if !other.in_place() && other.webs.iter().any(|w| changed.webs.contains(w)) {
                 other.depth = depth;
             }
         }

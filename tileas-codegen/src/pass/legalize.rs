@@ -211,13 +211,13 @@ fn check_channels(
     let func = found.func;
     let party = depth::Party { func, plan, needs: &buffers.needs };
     let mut short = Vec::new();
-    for (id, pipe) in buffers.pipes.iter().filter(|(_, p)| !p.in_place) {
+    for (id, pipe) in buffers.pipes.iter().filter(|(_, p)| !p.in_place()) {
         let at = pipe.events.first().or(pipe.acquires.first()).copied().or(func.block_parent(pipe.home));
         let Some(at) = at.or(func.first_op(pipe.home)) else { continue };
         if pipe.depth == 0 {
             found.bad(Code::E0408, at, format!("{id} has no slot"));
         }
-        for &web in pipe.webs.iter().filter(|_| pipe.payload) {
+        for &web in pipe.webs.iter().filter(|_| pipe.payload()) {
             let slots = buffers.webs.webs[web].slots;
             if slots < pipe.depth {
                 found.bad(Code::E0408, at, format!("{id} has {} slots, its {web} {slots}", pipe.depth));

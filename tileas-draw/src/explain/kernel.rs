@@ -7,7 +7,7 @@
 use tileas_codegen::agents::AgentPlan;
 use tileas_codegen::buffers::depth::Why;
 use tileas_codegen::buffers::needs::runs;
-use tileas_codegen::buffers::{BufferAssignment, Key, Pipe, PipeData};
+use tileas_codegen::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind};
 use tileas_codegen::ddg::{ScheduleAnalysis, ScheduledRegion};
 use tileas_codegen::driver::{Context, KernelState, Stage, StageRun};
 use tileas_codegen::error::CodegenResult;
@@ -185,9 +185,9 @@ impl View<'_> {
     }
 
     fn channel(&self, id: Pipe, p: &PipeData) -> ChannelWhy {
-        let kind = match p.payload {
-            _ if p.exclusion => "mutex",
-            _ if p.scalar => "scalar",
+        let kind = match p.payload() {
+            _ if p.kind == PipeKind::Mutex => "mutex",
+            _ if p.is_scalar() => "scalar",
             true => "data",
             false => "token",
         };
@@ -250,7 +250,7 @@ impl View<'_> {
     /// consumers hold and what a turn takes in proportion. `None`: the producer is no single op, or hands over no tile.
     fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
         let single = |op: &Op| self.func.regions(*op).is_empty();
-        if !p.payload || p.scalar || p.events.is_empty() || !p.events.iter().all(single) {
+        if !p.payload() || p.is_scalar() || p.events.is_empty() || !p.events.iter().all(single) {
             return None;
         }
         let scaled = |op: Op, num: u64, den: u64| {
