@@ -30,10 +30,9 @@ pub fn gemm() -> Function {
     let operand_type = b.tile_type(&[128, 64], f16);
     let (from, step) = (b.const_i32(0), b.const_i32(1));
     let acc = b.for_loop(from, k_tiles, step, &[zero], |b, i, carried| {
-        let x = b.async_tiled_tma_load(a_desc, &[m, i], None, &[], None, operand_type);
-        let y = b.async_tiled_tma_load(b_desc, &[n, i], None, &[], None, operand_type);
-        let sum = b.async_dot_value(x, y, carried[0]);
-        vec![b.with_unit(sum, keys::TRANSPOSE_B)]
+        let x = b.async_tiled_tma_load(a_desc, &[m, i], operand_type).build();
+        let y = b.async_tiled_tma_load(b_desc, &[n, i], operand_type).build();
+        vec![b.async_dot(x, y, carried[0]).unit(keys::TRANSPOSE_B).build()]
     })[0];
 
     let row_type = b.tile_type(&[1, 128], f32);

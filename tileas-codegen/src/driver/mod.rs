@@ -194,7 +194,7 @@ impl Context {
             self.placed = state.placed;
             state.schedule.into_iter().for_each(|s| self.scheduler.recycle(s));
             self.materialize.spare = state.materialized;
-            self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
+            state.nvvm.into_iter().for_each(|m| self.lower.recycle(m));
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
         }
