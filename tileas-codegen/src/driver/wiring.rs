@@ -10,7 +10,7 @@ use crate::ddg::ScheduleAnalysis;
 use crate::ddg::Scheduler;
 use crate::ddg::refine::Extra;
 use crate::ddg::{Pass, schedule_pass};
-use crate::error::{CodegenError, CodegenResult};
+use crate::error::{CodegenResult, Errors};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::materialize::MaterializeScratch;
@@ -82,6 +82,6 @@ pub(super) fn verify_materialized(
     func: &Function,
     isa: &dyn TargetIsa,
     scratch: &mut crate::materialize::verify::Scratch,
-) -> Result<(), Vec<CodegenError>> {
+) -> Result<(), Errors> {
     crate::materialize::verify::verify_materialized_in(func, isa, scratch).map(|_| ())
 }

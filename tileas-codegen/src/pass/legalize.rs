@@ -10,7 +10,7 @@
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, depth};
 use crate::ddg::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::Node;
@@ -52,7 +52,7 @@ pub fn legalize(
     analysis: &ScheduleAnalysis,
     buffers: &BufferAssignment,
     isa: &dyn TargetIsa,
-) -> Result<(), Vec<CodegenError>> {
+) -> Result<(), Errors> {
     let mut found = Findings { func, errors: Vec::new() };
     for region in &analysis.regions {
         check_region(analysis, region, &mut found);
@@ -61,7 +61,7 @@ pub fn legalize(
         // Channels follow from starts: of a damaged schedule they say nothing.
         check_channels(plan, analysis, buffers, isa, &mut found);
     }
-    if found.errors.is_empty() { Ok(()) } else { Err(found.errors) }
+    Errors::check(found.errors)
 }
 
 /// One loop; without dependences where its ops have no seats.
