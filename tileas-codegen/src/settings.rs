@@ -7,15 +7,17 @@
 //! Guarantee: a value that is stored is allowed. Errors are `E1002` (unknown option) and `E1003` (value not
 //! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
 
-use crate::agents::{AgentOptions, PipelineStrategy};
+use crate::agents::AgentOptions;
+pub use crate::agents::PipelineStrategy;
 use crate::buffers::BufferOptions;
-use crate::constraints::ConstraintMode;
+pub use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
 use crate::isa::Flags;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
-use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
+pub use crate::regalloc::Mode as RegallocMode;
+use crate::regalloc::PTXAS_RESERVE;
 use crate::schedule::{
     ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind,
 };

@@ -1,11 +1,11 @@
 //! Attention forward from text to schedule: the loop is the one that `../../tileas-schedule/tests/data/attention.json` has by hand.
 #![cfg(feature = "serde")]
 
-use tileas_codegen::ddg::ScheduledRegion;
-use tileas_codegen::ir::parser::parse_module;
+use tileas_codegen::ir::parse_module;
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::verify::verify;
 use tileas_codegen::schedule::{Node, Problem, ScheduleOptions};
+use tileas_codegen::testing::ddg::ScheduledRegion;
 use tileas_codegen::{Context, Settings, Stage};
 
 /// The worked example says nothing of registers.

@@ -3,18 +3,18 @@
 //! Expected cycles are worked out by hand from the footprints (TMA 8, copies 7, MMA 8 and 16 to a reader); registers held
 //! are counted by running the loop.
 
-use tileas_codegen::agents::{AgentOptions, plan_agents};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::refine::{Extra, Family, RoundStatus, register_peak};
-use tileas_codegen::ddg::schedule_function_with;
-use tileas_codegen::ddg::{ScheduleAnalysis, Scheduler};
-use tileas_codegen::driver::StageRun;
 use tileas_codegen::ir::{Op, Opcode, parse_module};
-use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::{
     Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleOptions,
 };
-use tileas_codegen::{Code, Context, Settings, Stage};
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{
+    Extra, Family, RoundStatus, ScheduleAnalysis, Scheduler, register_peak, schedule_function_with,
+};
+use tileas_codegen::testing::place::{PlaceOptions, place};
+use tileas_codegen::{Code, Context, Settings, Stage, StageRun};
 
 /// A product of tiles; two loads of 8 cycles, a product of 8 that is ready after 16.
 fn gemm(trips: &str, attrs: &str) -> String {

@@ -1,12 +1,11 @@
 //! The page "Schedule Constraint Attributes", statement by statement, where no narrower test holds it already;
 //! `docs/spec-tests.md` lists both. Kernels are text, expected words and groups are written out by hand.
 
-use tileas_codegen::constraints::{
-    ConstraintMap, ConstraintMode, ConstraintSlot, GroupForest, parse_constraints,
-};
-use tileas_codegen::ddg::ScheduledRegion;
 use tileas_codegen::ir::{Function, Op, keys, parse_module, print_module};
 use tileas_codegen::schedule::RegionSchedule;
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::constraints::{ConstraintMap, ConstraintSlot, GroupForest, parse_constraints};
+use tileas_codegen::testing::ddg::ScheduledRegion;
 use tileas_codegen::{Context, Settings, Stage};
 
 use ConstraintMode::{Spec, Strict};

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::parse_module;
 use tileas_codegen::schedule::trail::Arm;
 use tileas_codegen::schedule::verify::{Rule, verify};
@@ -13,6 +12,7 @@ use tileas_codegen::schedule::{
     RegionSummary, Rung, Rungs, ScheduleOptions, Scheduler, SchedulerChoice, SelectorKind, Strategy, Use,
     select,
 };
+use tileas_codegen::testing::ddg::ScheduleAnalysis;
 use tileas_codegen::{Code, Context, Settings, Stage};
 
 fn schedule(p: &Problem, o: &ScheduleOptions) -> RegionSchedule {

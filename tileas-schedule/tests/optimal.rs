@@ -5,7 +5,7 @@
 
 #[cfg(all(feature = "optimal", feature = "serde"))]
 mod with_solver {
-    use tileas_codegen::ir::parser::parse_module;
+    use tileas_codegen::ir::parse_module;
     use tileas_codegen::{Context, Settings, Stage};
     use tileas_schedule::json::{Document, Documents};
     use tileas_schedule::verify::verify;

@@ -68,11 +68,6 @@ pub struct Extra {
 }
 
 impl Extra {
-    /// Dependences alone.
-    pub fn of_edges(edges: &[OpEdge]) -> Extra {
-        Extra { edges: edges.to_vec(), ..Extra::default() }
-    }
-
     /// Adds what a constraint demands.
     pub fn add(&mut self, constraint: &Constraint) {
         match &constraint.rule {

@@ -17,7 +17,7 @@ mod wiring;
 
 pub use crate::pass::Stage;
 pub use pipeline::{PassUse, Pipeline};
-pub use stage::{Form, KernelState, agents_text};
+pub use stage::{Form, KernelState};
 pub use wiring::Buffers;
 
 use crate::agents::{AgentPlan, plan_agents};

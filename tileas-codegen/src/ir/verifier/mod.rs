@@ -122,14 +122,12 @@ pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     errors
 }
 
-/// The function as a verified one, or all its violations.
+/// The function as a verified one.
+///
+/// # Errors
+/// All its violations, with the default limits.
 pub fn verify(func: &Function) -> Result<Verified<'_>, Errors> {
-    verify_with(func, &Limits::default())
-}
-
-/// As [`verify`], with other limits.
-pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Errors> {
-    Errors::check(verify_function_with(func, limits))?;
+    Errors::check(verify_function(func))?;
     Ok(Verified(func))
 }
 
