@@ -137,7 +137,7 @@ fn gemm_is_the_published_document() {
     assert_gemm_json(&schedule(&kernel("gemm_bias_relu", GEMM_LOOP)));
 }
 
-/// Two tiles are read from shared memory and added: with `fuse-reads` the reads are one op with the published vector
+/// Two tiles are read from shared memory and added: with `tune.fuse-reads` the reads are one op with the published vector
 /// (slot 15 for 7 cycles), one row contribution, and charge `fused_read` with their number.
 #[test]
 fn independent_reads_become_one_reservation() {

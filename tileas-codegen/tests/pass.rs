@@ -381,7 +381,7 @@ fn malformed_pipelines_are_refused() {
     let other = refused("agents{scheduler=cost}");
     assert_eq!(other.code, Code::E1002, "an option of another pass: {other}");
     assert!(other.message.contains("`agents`"));
-    assert_eq!(refused("agents,place,schedule{ii-cap=0}").code, Code::E1003);
+    assert_eq!(refused("agents,place,schedule{search.ii-cap=0}").code, Code::E1003);
 }
 
 /// E1006: what a pass needs is not there, because nothing gave it or because a pass in between did not preserve it.
@@ -488,7 +488,7 @@ fn options_idle_passes_and_forms() {
     let mut context = Context::new();
     let list = "agents,place,tileas-generate-schedule{scheduler=serial step_limit=1000},buffers";
     let pipeline = Pipeline::parse(list).expect("legal");
-    assert_eq!(pipeline.settings(&settings).map(|s| s.get("step-limit")), Ok(Some("1000".to_owned())));
+    assert_eq!(pipeline.settings(&settings).map(|s| s.get("search.step-limit")), Ok(Some("1000".to_owned())));
     let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
     let serial = run.kernels[0].schedule.as_ref().expect("a schedule").regions[0].schedule.generator;
     assert_eq!(serial.to_string(), "serial");

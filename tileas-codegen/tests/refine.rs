@@ -122,7 +122,7 @@ fn a_reject_that_gains_is_kept() {
 /// materialiser, which gets the first schedule.
 #[test]
 fn the_round_limit_truncates_and_says_so() {
-    let pairs = ["pipeline-depth=1", "max-constraint-iterations=0"];
+    let pairs = ["pipeline-depth=1", "published.max-constraint-iterations=0"];
     let (s, text) = schedule(&gemm("%kt", ""), &pairs);
     assert!(s.rounds.is_empty() && s.status.truncated && !s.status.converged, "{text}");
     assert!(text.contains(", truncated"));
@@ -134,8 +134,11 @@ fn the_round_limit_truncates_and_says_so() {
     assert!(warning.message.contains("`g/loop0`") && warning.message.contains("0 rounds"), "{warning}");
     assert!(warning.location.is_some());
     // With a round the same request is settled.
-    let run =
-        run_to(Stage::Materialized, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=1"]);
+    let run = run_to(
+        Stage::Materialized,
+        &gemm("%kt", ""),
+        &["pipeline-depth=1", "published.max-constraint-iterations=1"],
+    );
     assert!(run.warnings.iter().all(|w| w.code != Code::W0404));
     let status = run.kernels[0].schedule.as_ref().expect("scheduled").regions[0].schedule.status;
     assert!(status.converged && !status.truncated);
@@ -179,7 +182,7 @@ fn depth_beyond_the_trip_count_is_limited() {
 #[test]
 fn register_pressure_asks_for_an_order_that_holds_less() {
     // Without steps for shorter lives what is found keeps its values longer than they need.
-    let (s, text) = schedule(&stream("%n"), &["spill-budget=60", "lifetime-steps=0"]);
+    let (s, text) = schedule(&stream("%n"), &["published.spill-budget=60", "search.lifetime-steps=0"]);
     let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
     let request = &round.added[0];
     assert_eq!((request.family, request.asker), (Family::RegisterPressure, "registers"));
@@ -189,7 +192,7 @@ fn register_pressure_asks_for_an_order_that_holds_less() {
     // 32 registers above the budget cost more than 5 cycles.
     assert_eq!((round.cycles, round.kept, s.ii), ((16, Some(21)), true, 21), "{text}");
     assert!(s.status.converged, "{text}");
-    let (s, text) = schedule(&stream("%n"), &["spill-budget=200"]);
+    let (s, text) = schedule(&stream("%n"), &["published.spill-budget=200"]);
     assert!(s.rounds.is_empty(), "{text}");
 }
 
@@ -334,7 +337,11 @@ fn documents_carry_the_rounds() {
     let run = run_to(Stage::Schedule, &gemm("%kt", ""), &[]);
     let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
     assert!(!text.contains("rounds") && !text.contains("truncated"));
-    let run = run_to(Stage::Schedule, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=0"]);
+    let run = run_to(
+        Stage::Schedule,
+        &gemm("%kt", ""),
+        &["pipeline-depth=1", "published.max-constraint-iterations=0"],
+    );
     let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
     let v: serde_json::Value = serde_json::from_str(&text).expect("a document");
     assert_eq!(

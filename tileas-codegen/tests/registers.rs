@@ -212,7 +212,7 @@ fn calibrate_planned() {
         for max in [56, 64, 72, 80, 96, 112] {
             let mut b = Settings::builder();
             b.set("max-regs", &max.to_string()).expect("a register count");
-            b.set("register-reserve", "0").expect("a reserve");
+            b.set("tune.register-reserve", "0").expect("a reserve");
             b.set("regalloc", "plan").expect("a mode");
             for (module, before) in kernel.lower(&mut context, &b.finish()).into_iter().zip(&before) {
                 // Below that, kernels are GEMMs around the same loads, and planning has little to do.

@@ -51,7 +51,7 @@ fn schedule(context: &mut Context, steps: &str) -> (String, bool, u64) {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
-    for (name, value) in [("slice-regs", "32"), ("search-steps", steps)] {
+    for (name, value) in [("slice-regs", "32"), ("search.steps", steps)] {
         b.set(name, value).unwrap_or_else(|e| panic!("{e}"));
     }
     let run =

@@ -144,7 +144,7 @@ mod with_solver {
         let mut builder = Settings::builder();
         builder.set("scheduler", "optimal").expect("an option");
         // The worked example says nothing of registers.
-        builder.set("spill-budget", "65535").expect("an option");
+        builder.set("published.spill-budget", "65535").expect("an option");
         let settings = builder.finish();
         let mut seen = Vec::new();
         for path in paths {

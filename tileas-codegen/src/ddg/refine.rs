@@ -63,7 +63,7 @@ pub struct Extra {
     pub depths: Vec<(Op, u32)>,
     /// Loops that take the serial generator.
     pub serial: Vec<Op>,
-    /// Whether independent reads of shared memory become one reservation (the option `fuse-reads`).
+    /// Whether independent reads of shared memory become one reservation (the option `tune.fuse-reads`).
     pub fuse_reads: bool,
 }
 

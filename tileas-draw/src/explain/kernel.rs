@@ -324,7 +324,7 @@ fn covers(w: &Why, depth: u32) -> String {
     for (on, why) in [
         (w.memory_full, "; memory allows no more"),
         (w.limited, "; an option (`pipeline-depth`) allows no more"),
-        (covered < w.cover && !w.memory_full && !w.limited, "; the option `max-slots` allows no more"),
+        (covered < w.cover && !w.memory_full && !w.limited, "; the option `tune.max-slots` allows no more"),
     ] {
         if on {
             text += why;
@@ -353,7 +353,7 @@ pub(super) fn other_settings(
         ("simt-warps", (settings.simt_warps * 2).to_string()),
     ];
     if full {
-        pairs.push(("unlimited-smem", "true".to_owned()));
+        pairs.push(("tune.unlimited-smem", "true".to_owned()));
     }
     let mut out = Vec::new();
     for (name, value) in pairs {
