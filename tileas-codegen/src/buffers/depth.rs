@@ -18,6 +18,7 @@ use crate::ddg::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
+use crate::schedule::ring_slots;
 use crate::storage::access::{Class, Key};
 use crate::storage::cost;
 use crate::storage::webs::{Web, Webs};
@@ -183,10 +184,8 @@ pub(crate) fn need(
                 let reader = uses.copied().max_by_key(freed);
                 (reader.as_ref().map_or(0, freed), reader)
             };
-            let span = last.saturating_sub(first);
-            let d = p.distance + span.div_ceil(s.ii);
-            // A version in the ring and one being made: with less they would take turns as in place.
-            let d = d.max(p.distance + 1).max(party.own_slots(s, p));
+            let life = u64::from(last.saturating_sub(first));
+            let d = ring_slots(life, p.distance, s.ii).max(party.own_slots(s, p));
             (d, Some(Span { first, writer, last, reader, ii: s.ii }))
         }
         _ => (p.distance + 1, None),
