@@ -4,7 +4,7 @@
 //! the verifier still accepts. The file's module ends at `; ----`.
 
 use crate::header::{NvvmPass, SEPARATOR};
-use crate::run::Outcome;
+use crate::output::Outcome;
 use anyhow::{Result, ensure};
 use std::fmt::Write;
 use tileas_codegen::nvvm::{Function, Module};
