@@ -439,10 +439,17 @@ impl Context {
                         Some(found) => found,
                         None => &Storage::of(at, plan)?,
                     };
-                    let scheduler = (&mut self.scheduler, &mut self.steps);
-                    let (analysis, buffers) = wiring::assign_and_refine(
-                        at, plan, storage, analysis, keys, scheduler, isa, settings,
-                    )?;
+                    let on = refine::Refiner {
+                        func: at,
+                        plan,
+                        storage,
+                        constraints: keys,
+                        scheduler: &mut self.scheduler,
+                        steps: &mut self.steps,
+                        isa,
+                        settings,
+                    };
+                    let (analysis, buffers) = wiring::assign_and_refine(on, analysis)?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }
