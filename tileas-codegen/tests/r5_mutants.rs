@@ -15,12 +15,11 @@ mod sim;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use tileas_codegen::driver::{Context, Stage};
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Sym, TypeData, Value, keys};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::verify_materialized;
 use tileas_codegen::settings::Settings;
-use tileas_codegen::{Code, CodegenError};
+use tileas_codegen::testing::materialize::verify_materialized;
+use tileas_codegen::{Code, CodegenError, Context, Stage};
 
 use Opcode::{
     AsyncPipelineConsumerRelease as Release, AsyncPipelineConsumerWait as Wait,

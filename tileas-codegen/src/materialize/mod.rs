@@ -26,7 +26,7 @@ pub mod plan;
 pub mod skew;
 pub mod verify;
 
-pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
+pub use verify::{verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};

@@ -32,11 +32,11 @@ use std::fmt::Display;
 /// Sizes above which a function is refused rather than processed slowly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Ops directly in one region: the option `max-region-ops`.
+    /// Ops directly in one region: the option `limits.max-region-ops`.
     pub max_region_ops: usize,
     /// Regions inside regions.
     pub max_nesting: usize,
-    /// Which memory semantics loads and stores may have: the option `verify-mem-semantics`.
+    /// Which memory semantics loads and stores may have: the option `published.verify-mem-semantics`.
     pub semantics: MemSemantics,
 }
 
@@ -122,14 +122,12 @@ pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     errors
 }
 
-/// The function as a verified one, or all its violations.
+/// The function as a verified one.
+///
+/// # Errors
+/// All its violations, with the default limits.
 pub fn verify(func: &Function) -> Result<Verified<'_>, Errors> {
-    verify_with(func, &Limits::default())
-}
-
-/// As [`verify`], with other limits.
-pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Errors> {
-    Errors::check(verify_function_with(func, limits))?;
+    Errors::check(verify_function(func))?;
     Ok(Verified(func))
 }
 
@@ -182,8 +180,9 @@ impl<'f> Checker<'f> {
         }
         for (n, op) in func.block_ops(b).enumerate() {
             if n == self.limits.max_region_ops {
-                let text =
-                    format!("region has more than {n} operations, the limit of the option `max-region-ops`");
+                let text = format!(
+                    "region has more than {n} operations, the limit of the option `limits.max-region-ops`"
+                );
                 self.errors.push(CodegenError::new(Code::E1001, func.op_loc(op), text));
             }
             self.op(op, b, parent, depth);
