@@ -10,9 +10,7 @@ use tileas_codegen::buffers::{BufferOptions, assign_buffers};
 use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
 use tileas_codegen::ir::{Layout, Space};
-use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
-};
+use tileas_codegen::isa::{AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa};
 use tileas_codegen::isa::{TargetIsa, Triple};
 use tileas_codegen::lower::lower;
 use tileas_codegen::materialize::materialize;
@@ -232,12 +230,6 @@ impl TargetIsa for Renamed {
 
     fn emit(&self) -> &dyn Emit {
         self.0.emit()
-    }
-    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
-        self.0.encode_mma(atom)
-    }
-    fn smem_descriptor(&self, swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
-        self.0.smem_descriptor(swizzle, rows, mn_major)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
 
-use super::{Lower, NO_PHASE, Stores, TileVal, Val, reg_ty};
+use super::columns::Stores;
+use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};

@@ -62,21 +62,6 @@ pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
     }
 }
 
-fn atom_type(s: Scalar) -> Option<AtomType> {
-    Some(match s {
-        Scalar::F16 => AtomType::F16,
-        Scalar::BF16 => AtomType::Bf16,
-        Scalar::TF32 => AtomType::Tf32,
-        Scalar::F32 => AtomType::F32,
-        Scalar::E4M3 => AtomType::E4m3,
-        Scalar::E5M2 => AtomType::E5m2,
-        Scalar::E2M1 => AtomType::E2m1,
-        Scalar::I8 => AtomType::S8,
-        Scalar::I32 => AtomType::S32,
-        _ => return None,
-    })
-}
-
 /// The swizzle of the descriptor an op uses, `none` if it is a parameter's.
 fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
     func.named_operand(op, "desc")
@@ -213,7 +198,7 @@ fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()>
     let side = |name: &str| {
         let data = func.value_data(func.named_operand(op, name)?);
         let &[rows, cols] = data.dims()? else { return None };
-        Some((rows, cols, atom_type(data.elem()?)?))
+        Some((rows, cols, AtomType::of(data.elem()?)?))
     };
     let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc"))
     else {
