@@ -4,13 +4,14 @@
 //! [`Partition`]. Constants occupy nothing.
 //!
 //! An access names the part of the web it touches where that is known, so that copies of different slices are not
-//! ordered. Tensor memory that outlives an iteration is one place, updated there. Rings of shared memory have as many
+//! ordered. An accumulator that outlives an iteration is one place, updated there. Rings of shared memory have as many
 //! slots as `buffers` gives them: freeing a slot is no dependence here.
 //! Cost: linear but for union-find and the depth of nesting.
 
 use crate::agents::AgentPlan;
 use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef, keys};
 use crate::schedule::Node;
+use crate::storage::access::is_accumulator;
 use crate::storage::carried;
 use crate::storage::classify::is_leaf;
 use crate::storage::partition::Partition;
@@ -160,9 +161,9 @@ impl Webs {
         if self.rings.contains(web) {
             return None;
         }
-        match func.value_data(web).space()? {
-            Space::Tmem if self.kept.contains(web) => Some(Order::InPlace),
-            Space::Tmem => Some(Order::OneIteration),
+        match func.value_data(web).layout()? {
+            l if is_accumulator(l) && self.kept.contains(web) => Some(Order::InPlace),
+            l if is_accumulator(l) => Some(Order::OneIteration),
             _ if !events.iter().any(|e| e.destination) => None,
             _ if self.carried.contains(web) => Some(Order::Ring),
             _ if self.kept.contains(web) => Some(Order::InPlace),

@@ -3,7 +3,7 @@
 //! In: one op and its agent. Out: the tiles it reads or writes ([`Access`]) and the [`Class`] of engine that
 //! carries it out, which decides how its completion can be signalled. Every other stage asks here.
 
-use crate::ir::{Function, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Function, Layout, Op, Opcode, Space, TypeData, Value};
 use crate::plan::{Agent, AgentKind, AgentPlan};
 use smallvec::SmallVec;
 
@@ -43,6 +43,12 @@ pub struct Access {
 /// Whether a value is a tile in shared or tensor memory.
 pub fn is_stored(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Smem | Space::Tmem), .. })
+}
+
+/// Whether a tile with this layout is an accumulator in memory: multiplies update it in place, and each of its rows is
+/// moved by the thread that holds the row in registers.
+pub fn is_accumulator(layout: Layout) -> bool {
+    matches!(layout, Layout::Tmem128 | Layout::Tmem64 | Layout::SmemRow)
 }
 
 /// Whether an op only names a stored tile or a part of it: no code comes of it, and no agent runs it at any time.

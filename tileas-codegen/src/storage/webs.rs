@@ -5,7 +5,7 @@
 //! Errors: E0604 ties of unequal tiles. That sharing changes no result is proven by [`crate::storage::check`].
 //! Cost: near-linear in the values.
 
-use super::access::{accesses, base_of, is_stored, numbered_slice, slice_base};
+use super::access::{accesses, base_of, is_accumulator, is_stored, numbered_slice, slice_base};
 use super::partition::Partition;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Layout, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef, keys};
@@ -55,6 +55,11 @@ impl WebData {
     /// Alignment of a slot in shared memory: a scalar's is that of the widest scalar.
     pub fn alignment(&self) -> u32 {
         if self.is_scalar() { 8 } else { self.layout.swizzle().map_or(128, |s| s.alignment().max(128)) }
+    }
+
+    /// Whether it holds accumulators.
+    pub fn is_accumulator(&self) -> bool {
+        !self.scalar && is_accumulator(self.layout)
     }
 
     /// Whether a slot holds one scalar on its way between agents.
