@@ -4,7 +4,7 @@
 //! Run with `cargo run --example embed`. The kernel is that of `gemm_f16.tileas`.
 
 use tileas_codegen::ir::{Dim, Function, FunctionBuilder, Module, Scalar, keys};
-use tileas_codegen::{CodegenError, Context, Settings};
+use tileas_codegen::{Context, Errors, Settings};
 
 /// C = max(A · Bᵀ + bias, 0) in tiles of 128 × 128, 64 deep: `%a` is M × K, `%b` N × K, `%kt` = ceil(K / 64).
 pub fn gemm() -> Function {
@@ -30,10 +30,9 @@ pub fn gemm() -> Function {
     let operand_type = b.tile_type(&[128, 64], f16);
     let (from, step) = (b.const_i32(0), b.const_i32(1));
     let acc = b.for_loop(from, k_tiles, step, &[zero], |b, i, carried| {
-        let x = b.async_tiled_tma_load(a_desc, &[m, i], None, &[], None, operand_type);
-        let y = b.async_tiled_tma_load(b_desc, &[n, i], None, &[], None, operand_type);
-        let sum = b.async_dot_value(x, y, carried[0]);
-        vec![b.with_unit(sum, keys::TRANSPOSE_B)]
+        let x = b.async_tiled_tma_load(a_desc, &[m, i], operand_type).build();
+        let y = b.async_tiled_tma_load(b_desc, &[n, i], operand_type).build();
+        vec![b.async_dot(x, y, carried[0]).unit(keys::TRANSPOSE_B).build()]
     })[0];
 
     let row_type = b.tile_type(&[1, 128], f32);
@@ -52,9 +51,9 @@ pub fn gemm() -> Function {
 
 /// Compiles and prints; errors come back as values, the library prints nothing.
 #[allow(dead_code, reason = "tests include this file for `gemm`")]
-fn main() -> Result<(), Vec<CodegenError>> {
+fn main() -> Result<(), Errors> {
     let module = Module { functions: vec![gemm()], ..Module::default() };
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").map_err(|e| vec![e])?;
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a")?;
     let settings = Settings::default();
     // One context per thread: it keeps the memory of the passes from one module to the next.
     let mut context = Context::new();

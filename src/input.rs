@@ -50,7 +50,7 @@ impl Common {
     pub fn read(&self, file: &str) -> Result<Input, Failure> {
         let settings = self.settings()?;
         let source = read_source(file)?;
-        let module = Context::new().parse_all(source.text(), &settings).map_err(|errors| {
+        let module = Context::new().parse(source.text(), &settings).map_err(|errors| {
             source.report(&errors);
             Failure::Diagnostics
         })?;

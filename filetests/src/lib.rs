@@ -12,7 +12,6 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub mod drawn;
 pub mod errors;
 pub mod execute;
 pub mod external;

@@ -70,15 +70,14 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
     if let TestKind::Pass(pass) = case.kind {
         return nvvm::outcome(pass, text, &settings);
     }
-    let module = match context.parse_all(text, &settings) {
+    let module = match context.parse(text, &settings) {
         Ok(module) => module,
-        Err(errors) => return failed(errors),
+        Err(errors) => return failed(errors.into_iter().collect()),
     };
     let stage = match case.kind {
         TestKind::Verify => {
-            return Ok(match context.check(&module, &settings) {
-                Ok(reported) | Err(reported) => Outcome { text: None, reported },
-            });
+            let found = context.check(&module, &settings);
+            return failed(found.unwrap_or_else(|errors| errors.into_iter().collect()));
         }
         TestKind::Print => return Ok(Outcome { text: Some(round_trip(&module)?), reported: Vec::new() }),
         TestKind::Constraints => Stage::Constraints,
@@ -95,7 +94,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
     };
     let run = match context.run_to(stage, &module, &*isa, &settings) {
         Ok(run) => run,
-        Err(reported) => return failed(reported),
+        Err(errors) => return failed(errors.into_iter().collect()),
     };
     let out = run.text(stage);
     match case.kind {
@@ -128,10 +127,8 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
 /// Prints, and demands that the print of the parsed print is the same.
 fn round_trip(module: &Module) -> Result<String> {
     let first = print_module(module);
-    let again = tileas_codegen::ir::parse_module(&first).map_err(|e| {
-        let at = e.line_column(&first);
-        anyhow::anyhow!("the print does not parse: {e} at {at:?}\n{first}")
-    })?;
+    let again = tileas_codegen::ir::parse_module(&first)
+        .map_err(|e| anyhow::anyhow!("the print does not parse: {e}\n{first}"))?;
     let second = print_module(&again);
     ensure!(first == second, "the print changes when parsed and printed again\n{first}\n{second}");
     Ok(first)

@@ -5,7 +5,7 @@
 //! agent and as PTX; what does not must be what the table below says, with a code, a place, the op and the type.
 
 use tileas_codegen::error::Loc;
-use tileas_codegen::{Code, CodegenError, Context, Settings, Stage};
+use tileas_codegen::{Code, Context, Errors, Settings, Stage};
 use tileas_filetests::execute::{Forms, RunCase, execute};
 
 const INTS: [&str; 5] = ["i1", "i8", "i16", "i32", "i64"];
@@ -215,7 +215,7 @@ fn rows() -> Vec<Row> {
 }
 
 /// Compiles and executes a row, or says why it was refused.
-fn run(row: &Row, tile: &[u32], view: &[u32], context: &mut Context) -> Result<(), Vec<CodegenError>> {
+fn run(row: &Row, tile: &[u32], view: &[u32], context: &mut Context) -> Result<(), Errors> {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
     let (text, mut settings) = (row.kernel(tile), Settings::default());
     settings.verify_passes = true;

@@ -22,7 +22,7 @@ fn isa() -> SharedIsa {
 }
 
 fn read(text: &str) -> Function {
-    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     module.functions.into_iter().next().expect("one kernel")
 }
 

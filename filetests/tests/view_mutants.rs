@@ -303,7 +303,7 @@ fn judge(
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
     let module = match context.parse(&print_function(mutant), settings) {
         Ok(module) => module,
-        Err(e) => return Err(vec![e.code.as_str().into()]),
+        Err(e) => return Err(vec![e[0].code.as_str().into()]),
     };
     match context.run_to(Stage::Metadata, &module, &*isa, settings) {
         Err(errors) => Err(errors.iter().map(|e| e.code.as_str().to_string()).collect()),

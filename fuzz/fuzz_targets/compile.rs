@@ -2,7 +2,8 @@
 #![no_main]
 use libfuzzer_sys::arbitrary::Unstructured;
 use std::cell::RefCell;
-use tileas_codegen::{Context, driver::check::check_agents};
+use tileas_codegen::Context;
+use tileas_testgen::check::check_agents;
 
 thread_local!(static WARM: RefCell<Context> = RefCell::new(Context::new()));
 

@@ -5,7 +5,7 @@ use crate::commands::schedule::{Drawing, schedule_graphs};
 use crate::diagnostics::Source;
 use crate::input::{Common, read_source, target, write_output};
 use tileas_codegen::Context;
-use tileas_codegen::explain::{Explanation, explain_graphs, explain_module};
+use tileas_draw::explain::{Explanation, explain_graphs, explain_module};
 
 /// Arguments.
 #[derive(clap::Args)]

@@ -7,8 +7,8 @@ use crate::input::{Common, read_source, target, write_output};
 use tileas_codegen::CodegenError;
 use tileas_codegen::schedule::json::{Document, Documents};
 use tileas_codegen::schedule::{Diagnostic, RegionSchedule, ScheduleOptions, Scheduler, render};
-use tileas_codegen::trace::{self, Picture};
 use tileas_codegen::{Context, Stage};
+use tileas_draw::Picture;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -45,8 +45,8 @@ pub struct Drawing {
 
 impl Drawing {
     /// The options of the library.
-    pub fn options(self) -> trace::Options {
-        trace::Options { iterations: self.iterations, width: self.width }
+    pub fn options(self) -> tileas_draw::Options {
+        tileas_draw::Options { iterations: self.iterations, width: self.width }
     }
 }
 
@@ -148,11 +148,11 @@ pub fn schedule_graphs(
 fn draw(args: &Args, pictures: &[Picture]) -> String {
     let options = args.drawing.options();
     match args.format {
-        Format::Svg => trace::svg(pictures, &options),
-        Format::Html => trace::html_page(pictures, &options),
-        Format::ChromeTrace => trace::chrome_trace(pictures, &options),
+        Format::Svg => tileas_draw::svg(pictures, &options),
+        Format::Html => tileas_draw::html_page(pictures, &options),
+        Format::ChromeTrace => tileas_draw::chrome_trace(pictures, &options),
         Format::Gantt | Format::Table | Format::Json => {
-            pictures.iter().map(|p| trace::gantt(p, &options)).collect::<Vec<String>>().join("\n")
+            pictures.iter().map(|p| tileas_draw::gantt(p, &options)).collect::<Vec<String>>().join("\n")
         }
     }
 }

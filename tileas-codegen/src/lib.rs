@@ -12,7 +12,6 @@ pub mod constraints;
 pub mod ddg;
 pub mod driver;
 pub mod error;
-pub mod explain;
 pub mod ir;
 pub mod isa;
 pub mod lower;
@@ -25,9 +24,8 @@ pub mod ptx;
 pub mod regalloc;
 pub mod settings;
 pub mod storage;
-pub mod trace;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
-pub use error::{Code, CodegenError, CodegenResult, Loc};
+pub use error::{Code, CodegenError, CodegenResult, Errors, Loc};
 pub use settings::Settings;
 pub use tileas_schedule as schedule;

@@ -98,15 +98,15 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
         b.before(at);
     }
     match u.int_in_range(0..=19)? {
-        0 => p.types.push(b.func.intern_type(type_data(u)?)),
-        1 => p.attrs.push(b.func.intern_attr(attr_data(u, p)?)),
-        2 => p.syms.push(b.func.intern_symbol(u.choose(&["a", "x y", "", "axis", "7"])?)),
+        0 => p.types.push(b.func().intern_type(type_data(u)?)),
+        1 => p.attrs.push(b.func().intern_attr(attr_data(u, p)?)),
+        2 => p.syms.push(b.func().intern_symbol(u.choose(&["a", "x y", "", "axis", "7"])?)),
         3 => p.values.extend(ty.map(|ty| b.param(ty))),
         4 => p.values.extend(ty.map(|ty| b.constant(*u.choose(&[0, 1, 3]).unwrap_or(&0), ty))),
         5 => p.values.push(b.const_i32(u.arbitrary()?)),
         6..=9 => {
             let opcode = *u.choose(Opcode::ALL)?;
-            let mut o = b.build(opcode);
+            let mut o = b.op(opcode);
             for _ in 0..u.int_in_range(0..=opcode.def().operands.len() + 1)? {
                 o = o.operands(&values(u, p)?);
             }
@@ -132,9 +132,9 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
                     0 => b.addi(v, w),
                     1 => b.addf(v, w),
                     2 => b.cmpi(v, w, keys::LT),
-                    3 => b.async_dot_value(v, w, v),
-                    4 => b.with_unit(v, keys::TRANSPOSE_B),
-                    _ => b.with_int(v, keys::GID, 1),
+                    3 => b.async_dot(v, w, v).build(),
+                    4 => b.async_dot(v, w, v).unit(keys::TRANSPOSE_B).accumulate(w).build(),
+                    _ => b.with(keys::GID, AttrData::Int(1, None)).addi(v, w),
                 });
             }
         }
@@ -144,7 +144,7 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
             let open = b.begin_for(value.unwrap_or(lo), hi, st, &inits);
             p.values.push(open.iv);
             p.values.extend(open.args.iter().copied());
-            p.blocks.extend(b.func.op_block_at(open.op, 0));
+            p.blocks.extend(b.func().op_block_at(open.op, 0));
             if u.ratio(1, 2)? {
                 let yields = if u.ratio(1, 2)? { open.args.to_vec() } else { values(u, p)? };
                 p.values.extend(b.end_for(open, &yields));
@@ -174,7 +174,7 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
             // Functions below the builder.
             let (op, value) = (op.unwrap_or(Op::from_u32(3)), value.unwrap_or(Value::from_u32(4)));
             let ty = ty.unwrap_or(Type::from_u32(u32::MAX));
-            let f = &mut *b.func;
+            let f = b.func();
             match u.int_in_range(0..=11)? {
                 0 => f.remove_op(op),
                 1 => f.insert_after(op, pick(u, &p.ops)?.unwrap_or(op)),
@@ -197,7 +197,7 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
         18 => {
             // Questions about anything.
             let (op, value) = (op.unwrap_or(Op::from_u32(3)), value.unwrap_or(Value::from_u32(4)));
-            let f = &*b.func;
+            let f = b.func();
             let _ =
                 (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
             let _ =
@@ -312,17 +312,17 @@ fn ops_blocks_and_loops_of_another_function_are_found() {
         ("before another's", &|b| _ = b.before(theirs).ret()),
         ("at another's end", &|b| _ = b.set_point(in_loop).ret()),
         ("another's loop", &|b| _ = b.end_for(opened.clone(), &[])),
-        ("on another's value", &|b| _ = b.with_unit(n, keys::TRANSPOSE_B)),
+        ("on another's value", &|b| _ = b.addi(n, n)),
         ("another's name", &|b| _ = b.name(n, "x")),
         ("twice", &|b| {
             let ret = b.ret();
-            let entry = b.func.entry();
-            b.func.append_op(entry, ret);
+            let entry = b.func().entry();
+            b.func().append_op(entry, ret);
         }),
         ("nowhere", &|b| {
-            let op = b.func.make_op(Opcode::Return, &[], &[], &[], Loc::NONE);
-            let next = b.func.make_op(Opcode::Return, &[], &[], &[], Loc::NONE);
-            b.func.insert_after(op, next);
+            let op = b.func().make_op(Opcode::Return, &[], &[], &[], Loc::NONE);
+            let next = b.func().make_op(Opcode::Return, &[], &[], &[], Loc::NONE);
+            b.func().insert_after(op, next);
         }),
     ];
     for (what, misuse) in calls {
@@ -363,7 +363,7 @@ fn seventeen_dimensions_and_absent_bodies_are_errors() {
     assert_eq!(huge, [Code::E0211]);
     let bare = |b: &mut FunctionBuilder<'_>| {
         let n = b.const_i32(1);
-        b.build(Opcode::For).operand(n).operand(n).operand(n).operands(&[]).finish();
+        b.op(Opcode::For).operand(n).operand(n).operand(n).operands(&[]).finish();
     };
     assert_eq!(code(&bare), [Code::E0207]);
     let unclosed = |b: &mut FunctionBuilder<'_>| {

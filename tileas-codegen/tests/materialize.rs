@@ -18,7 +18,6 @@ use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::materialize::{
     MaterializeOptions, MaterializeScratch, materialize, materialize_in, verify_materialized,
 };
-use tileas_codegen::place::roll::is_slice_loop;
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::ScheduleOptions;
 
@@ -27,7 +26,7 @@ fn isa() -> SharedIsa {
 }
 
 fn read(text: &str) -> Function {
-    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     module.functions.into_iter().next().expect("one kernel")
 }
 
@@ -53,7 +52,7 @@ fn nodes(func: &Function, plan: &AgentPlan, l: Op) -> Vec<Op> {
 fn starts(func: &Function, plan: &AgentPlan, ii: u32, list: &[u32]) -> ScheduleAnalysis {
     let mut out = ScheduleAnalysis::default();
     for l in func.all_ops() {
-        if func.opcode(l) != Opcode::For || is_slice_loop(func, l) {
+        if func.opcode(l) != Opcode::For || func.is_slice_loop(l) {
             continue;
         }
         let body = func.op_block_at(l, 0).expect("a body");
@@ -497,7 +496,7 @@ fn a_starving_ring_asks_the_others_to_shorten() {
         out
     };
     assert!(asked(&ba).is_empty());
-    let rings: Vec<_> = ba.pipes.iter().filter(|(_, p)| p.payload).map(|(id, _)| id).collect();
+    let rings: Vec<_> = ba.pipes.iter().filter(|(_, p)| p.payload()).map(|(id, _)| id).collect();
     let [load, store] = rings[..] else { panic!("{}", ba.dump(&func, &plan)) };
     // 64 - 40 cycles at II 16.
     assert_eq!(ba.pipes[store].why.need, 2);

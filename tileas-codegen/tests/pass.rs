@@ -41,7 +41,7 @@ fn isa() -> SharedIsa {
 }
 
 fn read(text: &str) -> Function {
-    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     module.functions.into_iter().next().expect("one kernel")
 }
 
@@ -79,9 +79,8 @@ fn known(text: &str) -> Known {
 
 impl Known {
     fn codes(&self) -> Vec<Code> {
-        let found = legalize(&self.func, &self.plan, &self.analysis, &self.buffers, &*isa())
-            .err()
-            .unwrap_or_default();
+        let found = legalize(&self.func, &self.plan, &self.analysis, &self.buffers, &*isa());
+        let found: Vec<_> = found.err().into_iter().flatten().collect();
         for e in &found {
             assert_eq!(e.message, "failed to legalize schedule", "the specified text");
             assert_eq!(e.notes.len(), 1, "and why");

@@ -13,7 +13,7 @@ use tileas_codegen::ir::{Function, Layout, Opcode, Space, layouts};
 use tileas_codegen::place::{PlaceOptions, place};
 
 fn read(text: &str) -> Function {
-    let module = parse_module(text).unwrap_or_else(|e| panic!("{e} at {:?}", e.line_column(text)));
+    let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     module.functions.into_iter().next().expect("one kernel")
 }
 

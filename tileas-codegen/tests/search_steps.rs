@@ -8,6 +8,7 @@ use tileas_codegen::ddg::{Pass, schedule_pass};
 use tileas_codegen::ir::{Op, parse_module};
 use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::{Generator, ScheduleOptions, SearchSteps, verify};
+use tileas_codegen::storage::Storage;
 use tileas_codegen::{Context, Settings, Stage};
 
 /// Nested loops with a branch and two stores of a tile, cut into slices. Ring depths ask for rounds of refinement, and no
@@ -93,10 +94,11 @@ fn a_loop_whose_problem_is_the_same_keeps_its_schedule() {
     let (func, plan) = place(source, &plan, &*isa, &options).unwrap_or_else(|e| panic!("{e}"));
     let (keys, _) = parse_constraints(&func, func.all_ops(), ConstraintMode::Spec);
     let o = ScheduleOptions::default();
+    let storage = Storage::of(&func, &plan).unwrap_or_else(|e| panic!("{e}"));
     let mut scheduler = Scheduler::new();
     let mut steps = SearchSteps::new(400_000);
     let mut pass = |extra: &Extra, before, steps: &mut SearchSteps| {
-        let pass = Pass { extra, steps, before };
+        let pass = Pass { storage: &storage, extra, steps, before };
         schedule_pass(&func, &plan, &keys, &*isa, &mut scheduler, &o, pass).unwrap_or_else(|e| panic!("{e}"))
     };
     let first = pass(&Extra::default(), None, &mut steps);

@@ -188,7 +188,7 @@ macro_rules! kernel {
                 bencher.bench_local(|| {
                     let lowered =
                         lower_in(black_box(&s.materialized), &[], &*s.isa, MAX_INSTRUCTIONS, &mut scratch);
-                    scratch.spare = lowered.ok().and_then(|mut l| l.module.functions.pop());
+                    lowered.into_iter().for_each(|l| scratch.recycle(l.module));
                 });
             }
 

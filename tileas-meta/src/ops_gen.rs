@@ -1,6 +1,6 @@
 //! Generator: operation rows → Rust tables (`opcodes.rs`), builder methods (`builder_gen.rs`) and `docs/ops.md`.
 
-use crate::ops::{Arity, AttrKind, EXTRA_SYMBOLS, OPS, OpRow, Rule, SCHEDULE_KEYS, Trait, Ty};
+use crate::ops::{Arity, AttrKind, EXTRA_SYMBOLS, OPS, OpRow, Operand, Rule, SCHEDULE_KEYS, Trait, Ty};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -200,37 +200,50 @@ fn def(s: &mut String, op: &OpRow) {
     .expect("a string takes any text");
 }
 
+/// Whether a segment may stay empty: methods take it as a setter.
+fn is_optional(o: &Operand) -> bool {
+    o.arity == Arity::Opt || o.ty == Ty::Stage
+}
+
 /// Rust source of the typed builder methods.
 pub fn builder() -> String {
-    let mut s = String::from(
-        "// Generated from the rows of `tileas-meta/src/ops.rs`; do not edit.\n\nimpl FunctionBuilder<'_> {\n",
-    );
+    let mut methods = String::new();
+    let (mut kinds, mut setters) = (String::new(), String::new());
     for op in OPS {
         if op.regions != 0 || op.traits.contains(&Trait::Terminator) || op.name == "constant" {
             continue; // written by hand: they open regions or end blocks
         }
         let fn_name = op.name.replace('.', "_");
+        let kind = op.operands.iter().any(is_optional).then(|| camel(op.name));
         let mut params = String::new();
-        let mut segs = String::new();
+        let mut calls = String::new();
         for o in op.operands {
-            match o.arity {
-                Arity::One => {
-                    write!(params, ", {}: Value", o.name).expect("a string takes any text");
-                    writeln!(segs, "            .operand({})", o.name).expect("a string takes any text");
-                }
-                Arity::Opt => {
-                    write!(params, ", {}: Option<Value>", o.name).expect("a string takes any text");
-                    writeln!(segs, "            .optional({})", o.name).expect("a string takes any text");
-                }
-                Arity::Many => {
-                    write!(params, ", {}: &[Value]", o.name).expect("a string takes any text");
-                    writeln!(segs, "            .operands({})", o.name).expect("a string takes any text");
-                }
+            let name = o.name;
+            if is_optional(o) {
+                calls.push_str(".operands(&[])");
+            } else if o.arity == Arity::One {
+                params += &format!(", {name}: Value");
+                calls += &format!(".operand({name})");
+            } else {
+                params += &format!(", {name}: &[Value]");
+                calls += &format!(".operands({name})");
             }
         }
-        // `async.dot` writes its type out because its two forms differ in it.
+        for a in op.attrs.iter().filter(|a| a.required) {
+            let arg = match a.name {
+                "box" => "box_dims".to_string(),
+                n => snake(n),
+            };
+            let (call, ty) = match a.kind {
+                AttrKind::Int => ("int", "i64"),
+                AttrKind::Ints => ("ints", "&[i64]"),
+                AttrKind::Enum(_) => ("name", "Sym"),
+                _ => ("attr", "AttrData"),
+            };
+            params += &format!(", {arg}: {ty}");
+            calls += &format!(".{call}(keys::{}, {arg})", screaming(a.name));
+        }
         let inferable = matches!(op.rule, Rule::Same | Rule::Compare | Rule::Select | Rule::I32 | Rule::Dot)
-            && op.name != "async.dot"
             || matches!(
                 op.name,
                 "async.pipeline.producer_acquire"
@@ -238,68 +251,57 @@ pub fn builder() -> String {
                     | "async.pipeline.consumer_release"
                     | "async.pipeline.create_iterator"
             );
-        let (ret, types, finish) = match (op.two_results, op.results) {
-            (true, _) => (
-                "(Value, Value)",
-                ", types: [Type; 2]".to_string(),
-                "            .results(&types)\n            .finish_two()",
-            ),
-            (_, Arity::One) if inferable => {
-                ("Value", String::new(), "            .inferred()\n            .finish_one()")
-            }
-            (_, Arity::One) => {
-                ("Value", ", ty: Type".to_string(), "            .results(&[ty])\n            .finish_one()")
-            }
-            (_, Arity::Opt) => (
-                "Option<Value>",
-                ", ty: Option<Type>".to_string(),
-                "            .results(ty.as_slice())\n            .finish_opt()",
-            ),
-            (_, Arity::Many) => ("Op", String::new(), "            .finish()"),
+        let (ret, finish) = match (op.two_results, op.results) {
+            (true, _) => ("(Value, Value)", "finish_two"),
+            (_, Arity::One) => ("Value", "finish_one"),
+            (_, Arity::Opt) => ("Option<Value>", "finish_opt"),
+            (_, Arity::Many) => ("Op", "finish"),
         };
-        let attrs: Vec<_> = op.attrs.iter().filter(|a| a.required).collect();
-        let mut attr_set = String::new();
-        for a in &attrs {
-            let arg = match a.name {
-                "box" => "box_dims".to_string(),
-                n => snake(n),
-            };
-            let key = format!("keys::{}", screaming(a.name));
-            match a.kind {
-                AttrKind::Int => {
-                    write!(params, ", {arg}: i64").expect("a string takes any text");
-                    writeln!(attr_set, "            .int({key}, {arg})").expect("a string takes any text");
-                }
-                AttrKind::Ints => {
-                    write!(params, ", {arg}: &[i64]").expect("a string takes any text");
-                    writeln!(attr_set, "            .ints({key}, {arg})").expect("a string takes any text");
-                }
-                AttrKind::Enum(_) => {
-                    write!(params, ", {arg}: Sym").expect("a string takes any text");
-                    writeln!(attr_set, "            .name({key}, {arg})").expect("a string takes any text");
-                }
-                _ => {
-                    write!(params, ", {arg}: AttrData").expect("a string takes any text");
-                    writeln!(attr_set, "            .attr({key}, {arg})").expect("a string takes any text");
-                }
+        match (op.two_results, op.results) {
+            (true, _) => {
+                params += ", types: [Type; 2]";
+                calls += ".results(&types)";
             }
+            (_, Arity::One) if inferable => calls += ".inferred()",
+            (_, Arity::One) => {
+                params += ", ty: Type";
+                calls += ".results(&[ty])";
+            }
+            _ => {}
         }
-        let expect = if params.matches(": ").count() + types.matches(": ").count() > 6 {
-            "    #[expect(clippy::too_many_arguments, reason = \"one parameter per operand segment\")]\n"
+        let (name, doc) = (op.name, op.doc);
+        let opcode = camel(op.name);
+        let expect = if params.matches(": ").count() > 6 {
+            "    #[expect(clippy::too_many_arguments, reason = \"one parameter per part of the row\")]\n"
         } else {
             ""
         };
-        writeln!(
-            s,
-            "    /// Appends `{}`: {}\n{expect}    pub fn {fn_name}(&mut self{params}{types}) -> {ret} {{\n        self.build(Opcode::{})\n{segs}{attr_set}{finish}\n    }}\n",
-            op.name,
-            op.doc,
-            camel(op.name)
-        )
-        .expect("a string takes any text");
+        let (returned, made) = match &kind {
+            Some(kind) => (format!("OpBuilder<'_, 'a, made::{kind}>"), "of_kind"),
+            None => (ret.to_owned(), finish),
+        };
+        methods += &format!(
+            "    /// Appends `{name}`: {doc}\n{expect}    pub fn {fn_name}(&mut self{params}) -> {returned} {{\n        self.op(Opcode::{opcode}){calls}.{made}()\n    }}\n\n"
+        );
+        let Some(kind) = kind else { continue };
+        kinds += &format!("    /// `{name}`.\n    pub struct {kind};\n");
+        setters += &format!("impl OpBuilder<'_, '_, made::{kind}> {{\n");
+        for (i, o) in op.operands.iter().enumerate().filter(|(_, o)| is_optional(o)) {
+            let (ty, list) =
+                if o.arity == Arity::Opt { ("Value", "&[value]") } else { ("&[Value]", "value") };
+            setters += &format!(
+                "    /// Sets the operand `{0}`.\n    pub fn {0}(self, value: {ty}) -> Self {{\n        self.fill({i}, {list})\n    }}\n\n",
+                o.name
+            );
+        }
+        setters += &format!(
+            "    /// Links the op.\n    pub fn build(self) -> {ret} {{\n        self.{finish}()\n    }}\n}}\n\n"
+        );
     }
-    s.push_str("}\n");
-    s
+    format!(
+        "// Generated from the rows of `tileas-meta/src/ops.rs`; do not edit.\n\nimpl<'a> FunctionBuilder<'a> {{\n{methods}}}\n\n\
+         /// Rows with optional operands, as kinds of [`OpBuilder`]s.\npub mod made {{\n{kinds}}}\n\n{setters}"
+    )
 }
 
 fn snake(name: &str) -> String {

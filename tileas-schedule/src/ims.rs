@@ -16,6 +16,7 @@ use crate::graph::Graph;
 use crate::problem::{NO_GROUP, Problem};
 use crate::table::Table;
 use crate::windows::{Stuck, Windows};
+use fixedbitset::FixedBitSet;
 
 const UNPLACED: i64 = i64::MIN;
 const NO_OP: u32 = u32::MAX;
@@ -47,7 +48,7 @@ pub(crate) struct Ims {
     by_rank: Vec<u32>,
     rank: Vec<u32>,
     keys: Vec<(i64, u32, u32)>,
-    unplaced: Vec<u64>,
+    unplaced: FixedBitSet,
     group_count: Vec<u32>,
     group_stage: Vec<i64>,
     victims: Vec<u32>,
@@ -90,13 +91,10 @@ impl Ims {
         self.group_stage.clear();
         self.group_stage.resize(p.num_groups(), 0);
         self.unplaced.clear();
-        self.unplaced.resize(n.div_ceil(64), u64::MAX);
-        if !n.is_multiple_of(64) {
-            self.unplaced[n / 64] = (1 << (n % 64)) - 1;
-        }
+        self.unplaced.grow(n);
+        self.unplaced.insert_range(..n);
         self.index_rows(g, table, ii);
         let mut left = budget;
-        let mut word = 0;
         // Thrashing shows early: stop when the number of seated ops has not grown for a while.
         let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
         let patient = match self.hurry {
@@ -104,14 +102,9 @@ impl Ims {
             false => PATIENCE * u64::from(g.n).min(CALM) + u64::from(g.n) / 8 + 16,
         };
         loop {
-            while word < self.unplaced.len() && self.unplaced[word] == 0 {
-                word += 1;
-            }
-            if word == self.unplaced.len() {
-                return Outcome::Placed;
-            }
-            let rank = word as u32 * 64 + self.unplaced[word].trailing_zeros();
-            let u = self.by_rank[rank as usize];
+            let Some(rank) = self.unplaced.minimum() else { return Outcome::Placed };
+            let u = self.by_rank[rank];
+            let rank = rank as u32;
             let (lo, hi) = self.window(g, w, ii, u);
             if left == 0 || patience > patient {
                 *stuck = Some(Stuck { node: Node::from_u32(u), window: (lo, hi), rank });
@@ -128,9 +121,6 @@ impl Ims {
             seated += 1 - self.victims.len() as i64;
             patience = if seated > most { 0 } else { patience + 1 };
             most = most.max(seated);
-            for &v in &self.victims {
-                word = word.min(self.rank[v as usize] as usize / 64);
-            }
             self.victims.clear();
         }
     }
@@ -214,7 +204,7 @@ impl Ims {
         }
         self.last_try[u as usize] = t;
         let rank = self.rank[u as usize] as usize;
-        self.unplaced[rank / 64] &= !(1 << (rank % 64));
+        self.unplaced.remove(rank);
         let group = w.group[u as usize];
         if group != NO_GROUP {
             self.group_count[group as usize] += 1;
@@ -238,7 +228,7 @@ impl Ims {
         }
         self.start[v as usize] = UNPLACED;
         let rank = self.rank[v as usize] as usize;
-        self.unplaced[rank / 64] |= 1 << (rank % 64);
+        self.unplaced.insert(rank);
         let group = w.group[v as usize];
         if group != NO_GROUP {
             self.group_count[group as usize] -= 1;

@@ -62,7 +62,9 @@ pub use options::{
     SchedulerChoice, SelectorKind,
 };
 pub use problem::{EdgeData, NodeDef, NodeExtra, PoolUse, Problem, RegionSummary, Resource, Use};
-pub use schedule::{Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status};
+pub use schedule::{
+    Exclusion, FailureReport, Generator, Optimality, RegionSchedule, Stats, Status, ring_slots,
+};
 pub use select::select;
 pub use trail::Strategy;
 

@@ -37,6 +37,14 @@ impl fmt::Display for Generator {
     }
 }
 
+/// The least slots of a ring with which the schedule's II holds (R3): a slot lives for `life` cycles, from the first write
+/// to the last release, and a reader is `distance` iterations behind its writer. A version in the ring and one being made
+/// at least: with less they would take turns as in one place.
+pub fn ring_slots(life: u64, distance: u32, ii: u32) -> u32 {
+    let slots = u32::try_from(life.div_ceil(u64::from(ii.max(1)))).unwrap_or(u32::MAX);
+    distance.saturating_add(slots.max(1))
+}
+
 /// How scheduling ended.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {

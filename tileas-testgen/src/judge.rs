@@ -133,7 +133,7 @@ fn attempt(text: &str, options: &[(&str, &str)], case: &str, isa: &dyn TargetIsa
     let mut context = Context::new();
     let module = match context.parse(text, &settings) {
         Ok(module) => module,
-        Err(e) => return refused("parse", &[e]),
+        Err(e) => return refused("parse", &e),
     };
     if let Err(errors) = context.check(&module, &settings) {
         return refused("verify", &errors);

@@ -1,11 +1,14 @@
 //! Random kernels and scheduling problems, for tests, fuzz targets and runs by hand; never part of the product.
 //!
 //! [`grow::kernel`] draws one; [`judge::judge`] compiles and executes it; [`shrink::shrink`] takes away what a finding does
-//! not need. [`families`] and [`generate`] draw problems of the scheduler. A seed is random data too ([`bytes`]), so that a fuzz target and a range of seeds draw by the same code.
+//! not need. [`families`] and [`generate`] draw problems of the scheduler, [`agents`] agents that talk through channels, [`check`] kernels and
+//! damaged texts for the whole compiler. A seed is random data too ([`bytes`]), so that a fuzz target and a range of seeds draw by the same code.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod agents;
+pub mod check;
 pub mod families;
 pub mod features;
 pub mod generate;

@@ -6,7 +6,6 @@
 
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef, keys};
-use crate::place::roll::is_slice_loop;
 use crate::storage::classify::touches;
 use smallvec::SmallVec;
 
@@ -52,7 +51,7 @@ impl Linear {
         let Some((v, inner, factor)) = self.terms.iter().find_map(bound) else { return self };
         // Beside it only what moves on within the tile.
         let slice = |&(w, f): &(Value, i64)| match func.value_def(w) {
-            ValueDef::Param(b, 0) => f > 0 && func.block_parent(b).is_some_and(|l| is_slice_loop(func, l)),
+            ValueDef::Param(b, 0) => f > 0 && func.block_parent(b).is_some_and(|l| func.is_slice_loop(l)),
             _ => false,
         };
         let others = self.terms.iter().filter(|t| t.0 != v).all(slice);

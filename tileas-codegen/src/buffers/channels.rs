@@ -18,9 +18,10 @@ use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space};
-use crate::place::roll::is_slice_loop;
-use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::Storage;
+use crate::storage::access::{Class, Key, accesses, class_of};
 use crate::storage::carried::Carried;
+use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::{SmallVec, smallvec};
@@ -86,6 +87,23 @@ pub struct Carry {
     pub behind: Vec<Ops>,
 }
 
+/// What a pipe hands over.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PipeKind {
+    /// Tiles: its webs are its buffers.
+    Ring,
+    /// Tiles that are read one iteration after they were made.
+    Carried(Carry),
+    /// Scalars: a consumer copies them to registers where it first needs one, and releases.
+    Scalar,
+    /// The right to go on: its webs have slots, and nothing is written that the consumer reads.
+    Token,
+    /// The right to go on, where the webs, or what memory holds, stay in place: one slot.
+    InPlace,
+    /// Nothing: it excludes ops from overlapping.
+    Mutex,
+}
+
 /// One pipe.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PipeData {
@@ -95,14 +113,8 @@ pub struct PipeData {
     pub distance: u32,
     /// Webs it orders.
     pub webs: SmallVec<[Web; 4]>,
-    /// Whether it hands over data (its webs are its buffers) or is a token.
-    pub payload: bool,
-    /// Whether the data are scalars: a consumer copies them to registers where it first needs one, and releases.
-    pub scalar: bool,
-    /// Whether it excludes ops from overlapping, and hands over nothing: a mutex.
-    pub exclusion: bool,
-    /// Whether the webs stay in place (one slot, `home` lies below their home).
-    pub in_place: bool,
+    /// What it hands over.
+    pub kind: PipeKind,
     /// Who produces.
     pub producer: Key,
     /// Ops of the home block before the first of which the producer acquires.
@@ -118,8 +130,6 @@ pub struct PipeData {
     /// Both sides are whole warps of one agent, whose issuing lane feeds an engine: this named barrier over the
     /// agent's threads replaces the mbarriers.
     pub named: Option<u32>,
-    /// What happens around the loop, where the distance is not 0.
-    pub carry: Option<Carry>,
     /// Number of slots.
     pub depth: u32,
     /// Whether slots are handed back through barriers (false: the home runs at most `depth` times).
@@ -133,13 +143,36 @@ pub struct PipeData {
 }
 
 impl PipeData {
+    /// Whether it hands over data: its webs are its buffers.
+    pub fn payload(&self) -> bool {
+        matches!(self.kind, PipeKind::Ring | PipeKind::Carried(_) | PipeKind::Scalar)
+    }
+
+    /// Whether the data are scalars.
+    pub fn is_scalar(&self) -> bool {
+        self.kind == PipeKind::Scalar
+    }
+
+    /// Whether what it orders stays where it is, in the one slot that there is.
+    pub fn in_place(&self) -> bool {
+        matches!(self.kind, PipeKind::InPlace | PipeKind::Mutex)
+    }
+
+    /// What happens around the loop, where the distance is not 0.
+    pub fn carry(&self) -> Option<&Carry> {
+        match &self.kind {
+            PipeKind::Carried(carry) => Some(carry),
+            _ => None,
+        }
+    }
+
     /// Whether its slots are freed one by one in later turns: the staging buffers of a loop over slices. Their producer
     /// and the lane that stores belong to one agent, which orders them by a named barrier, so that a turn need only wait
     /// until the store before the last `depth - 1` has read its slot.
     pub fn defers(&self, func: &Function) -> bool {
         self.named.is_some()
             && self.distance == 0
-            && func.block_parent(self.home).is_some_and(|op| is_slice_loop(func, op))
+            && func.block_parent(self.home).is_some_and(|op| func.is_slice_loop(op))
     }
 }
 
@@ -232,6 +265,7 @@ fn learn(clocks: &mut [i64], nk: usize, to: usize, from: &[i64]) {
 /// See the module documentation.
 pub fn build(
     world: World<'_>,
+    storage: &Storage,
     webs: &mut Webs,
     first_named: u32,
     waits: &[(Web, Web)],
@@ -240,13 +274,12 @@ pub fn build(
     let positions = Positions::compute(func);
     let mut found: Vec<PipeData> = Vec::with_capacity(16);
     let mut walks = Walks::default();
-    let carried = crate::storage::carried::find(func, plan);
     for (web, data) in webs.webs.iter() {
         if let Some(op) = own_operand(func, webs, web) {
             let text = "the matrix engine reads an operand that it wrote";
             return Err(CodegenError::new(Code::E0607, func.op_loc(op), text));
         }
-        if let Some(ring) = carried.iter().find(|r| webs.of[r.arg].expand() == Some(web)) {
+        if let Some(ring) = storage.carried(web) {
             found.push(carried_channel(func, webs, web, ring)?);
             continue;
         }
@@ -311,10 +344,12 @@ fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> Co
         home: ring.body,
         distance: 1,
         webs: smallvec![web],
-        payload: true,
-        scalar: false,
-        exclusion: false,
-        in_place: false,
+        kind: PipeKind::Carried(Carry {
+            loop_op: ring.loop_op,
+            parent: ring.parent,
+            inits: ring.init.into_iter().collect(),
+            behind,
+        }),
         producer: ring.writer,
         acquires: smallvec![ring.write],
         events: smallvec![ring.write],
@@ -322,12 +357,6 @@ fn carried_channel(func: &Function, webs: &Webs, web: Web, ring: &Carried) -> Co
         tx,
         publish,
         named: None,
-        carry: Some(Carry {
-            loop_op: ring.loop_op,
-            parent: ring.parent,
-            inits: ring.init.into_iter().collect(),
-            behind,
-        }),
         depth: 1,
         has_empty: true,
         why: Default::default(),
@@ -361,10 +390,7 @@ fn scalar_channels(
             home,
             distance: 0,
             webs: smallvec![web],
-            payload: true,
-            scalar: true,
-            exclusion: false,
-            in_place: false,
+            kind: PipeKind::Scalar,
             producer: Key { agent, class: Class::Sync },
             acquires: smallvec![source],
             events: smallvec![source],
@@ -372,7 +398,6 @@ fn scalar_channels(
             tx: 0,
             publish: Publish::None,
             named: None,
-            carry: None,
             depth: 1,
             has_empty: true,
             why: Default::default(),
@@ -392,13 +417,8 @@ fn keys_of(p: &PipeData) -> SmallVec<[Key; 4]> {
 fn may_bundle(positions: &Positions, a: &PipeData, b: &PipeData) -> bool {
     let same = a.home == b.home
         && a.distance == b.distance
-        && a.in_place == b.in_place
-        && a.payload == b.payload
-        && a.scalar == b.scalar
-        && a.carry.is_none()
-        && b.carry.is_none()
-        && !a.exclusion
-        && !b.exclusion
+        && a.kind == b.kind
+        && !matches!(a.kind, PipeKind::Carried(_) | PipeKind::Mutex)
         && a.producer == b.producer
         && a.publish == b.publish
         && keys_of(a) == keys_of(b)
@@ -553,7 +573,11 @@ fn block_channels(
             ));
         }
         let written = || of_key(e.key).filter(|&n| n <= e.node);
-        let payload = !in_place && written().any(|n| touch(n, e.key).is_some_and(|t| t.writes));
+        let kind = match in_place {
+            true => PipeKind::InPlace,
+            false if written().any(|n| touch(n, e.key).is_some_and(|t| t.writes)) => PipeKind::Ring,
+            false => PipeKind::Token,
+        };
         let events_ops: Ops = written().map(|n| nodes[n].op).collect();
         let mut tx = 0u32;
         if producer.class == Class::Tma {
@@ -587,10 +611,7 @@ fn block_channels(
             home: block,
             distance: 0,
             webs: smallvec![web],
-            payload,
-            scalar: false,
-            exclusion: false,
-            in_place,
+            kind,
             producer,
             acquires: of_key(e.key).map(|n| nodes[n].op).collect(),
             events: events_ops,
@@ -598,7 +619,6 @@ fn block_channels(
             tx,
             publish,
             named,
-            carry: None,
             depth: 1,
             has_empty: true,
             why: Default::default(),

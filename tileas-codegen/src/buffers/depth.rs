@@ -18,6 +18,7 @@ use crate::ddg::{LoopSchedule, OpEdge, ScheduleAnalysis};
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op};
 use crate::isa::TargetIsa;
+use crate::schedule::ring_slots;
 use crate::storage::access::{Class, Key};
 use crate::storage::cost;
 use crate::storage::webs::{Web, Webs};
@@ -150,7 +151,7 @@ impl Party<'_> {
 /// The pipes that hand the slots of a pipe on, itself among them: a tile that one agent begins, another changes and a third
 /// reads stays in its slot from the first write to the last read.
 fn relay<'a>(pipes: &'a PrimaryMap<Pipe, PipeData>, p: &'a PipeData) -> impl Iterator<Item = &'a PipeData> {
-    let rings = |q: &PipeData| q.payload && !q.in_place && !q.scalar && q.distance == 0;
+    let rings = |q: &PipeData| q.payload() && !q.in_place() && !q.is_scalar() && q.distance == 0;
     let whole = rings(p);
     pipes.values().filter(move |&q| {
         let shared = || q.home == p.home && q.webs.iter().any(|w| p.webs.contains(w));
@@ -173,7 +174,7 @@ pub(crate) fn need(
             let writer = acquires.copied().min_by_key(|&op| s.start[op]);
             let first = writer.map_or(0, |op| s.start[op]);
             let freed = |&op: &Op| s.start[op].saturating_add(cost::hold(func, plan, isa, s.model, op));
-            let (last, reader) = if p.scalar {
+            let (last, reader) = if p.is_scalar() {
                 // Freed where it is first needed; at the end of the iteration if only what is yielded rests on it.
                 let end = s.scheduled.iter().map(|&op| s.start[op]).max().unwrap_or(0);
                 let first = |c: &Consumer| c.waits.iter().map(|&op| s.start[op]).min().unwrap_or(end);
@@ -183,10 +184,8 @@ pub(crate) fn need(
                 let reader = uses.copied().max_by_key(freed);
                 (reader.as_ref().map_or(0, freed), reader)
             };
-            let span = last.saturating_sub(first);
-            let d = p.distance + span.div_ceil(s.ii);
-            // A version in the ring and one being made: with less they would take turns as in place.
-            let d = d.max(p.distance + 1).max(party.own_slots(s, p));
+            let life = u64::from(last.saturating_sub(first));
+            let d = ring_slots(life, p.distance, s.ii).max(party.own_slots(s, p));
             (d, Some(Span { first, writer, last, reader, ii: s.ii }))
         }
         _ => (p.distance + 1, None),
@@ -233,7 +232,7 @@ pub fn choose(
         let (d, span) = need(party, sched, isa, pipes, &pipes[id]);
         needs[id] = d;
         let p = &mut pipes[id];
-        if p.in_place {
+        if p.in_place() {
             p.depth = 1;
             p.has_empty = cost::executions(func, p.home).is_none_or(|n| n > 1);
             p.why = Why { in_place: true, need: 1, chosen: 1, ..Why::default() };
@@ -241,7 +240,7 @@ pub fn choose(
         }
         p.why = Why { need: d, span, ..Why::default() };
         let p = &pipes[id];
-        let latency = |&op: &Op| match p.scalar {
+        let latency = |&op: &Op| match p.is_scalar() {
             true => u64::from(isa.machine().real_latency(cost::op_class(func, op), &cost::work(func, op))),
             false => cost::latency(func, plan, isa, p.producer.agent, op),
         };
@@ -251,7 +250,7 @@ pub fn choose(
             .consumers
             .iter()
             .map(|c| {
-                if p.scalar {
+                if p.is_scalar() {
                     // The last agent of a chain reads it turns after the first: a few bytes must not hold that up.
                     return period.saturating_mul(2);
                 }
@@ -266,7 +265,7 @@ pub fn choose(
             cover = cover.max(period.saturating_add(1));
         }
         let cap = cost::executions(func, p.home).map_or(u32::MAX, |n| n.clamp(1, u64::from(u32::MAX)) as u32);
-        let cap = cap.saturating_add(u32::from(p.carry.is_some()));
+        let cap = cap.saturating_add(u32::from(p.carry().is_some()));
         // Rings that share a web become one.
         let mut ring = Ring {
             pipes: smallvec::smallvec![id],
@@ -392,7 +391,7 @@ fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) 
     let told = |key: Key, item: Op| {
         let Some(block) = func.op_block(item) else { return true };
         pipes.values().filter(|q| q.producer == key).any(|q| {
-            let first = q.carry.as_ref().filter(|c| c.parent == block).map_or(&[][..], |c| &c.inits);
+            let first = q.carry().filter(|c| c.parent == block).map_or(&[][..], |c| &c.inits);
             let events = if q.home == block { &q.events[..] } else { first };
             let mut behind = std::iter::successors(Some(item), |&op| func.next_op(op));
             !events.is_empty() && behind.any(|op| events.contains(&op))
@@ -409,7 +408,7 @@ fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) 
 /// Whether no slot of a pipe is used a second time.
 pub fn used_once(func: &Function, p: &PipeData) -> bool {
     // What comes before the loop uses a slot as well.
-    let before = p.carry.as_ref().map_or(Some(0), |c| cost::executions(func, c.parent));
+    let before = p.carry().map_or(Some(0), |c| cost::executions(func, c.parent));
     let uses = cost::executions(func, p.home).zip(before).map(|(a, b)| a.saturating_add(b));
     uses.is_some_and(|n| n <= u64::from(p.depth))
 }

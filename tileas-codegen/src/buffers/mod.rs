@@ -15,8 +15,9 @@ pub mod share;
 pub mod sync;
 
 pub use crate::storage::access::{Class, Key};
-pub use crate::storage::webs::{Flag, Web, WebData, Webs};
-pub use channels::{Consumer, Pipe, PipeData, Publish};
+pub use crate::storage::flag::Flag;
+pub use crate::storage::webs::{Web, WebData, Webs};
+pub use channels::{Consumer, Pipe, PipeData, PipeKind, Publish};
 pub use memory::MemoryMap;
 
 use crate::agents::{Agent, AgentPlan};
@@ -24,6 +25,7 @@ use crate::ddg::{OpEdge, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
+use crate::storage::Storage;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use std::fmt::Write;
 
@@ -103,6 +105,21 @@ pub fn assign_buffers(
     isa: &dyn TargetIsa,
     opts: &BufferOptions,
 ) -> CodegenResult<BufferAssignment> {
+    assign_buffers_in(func, plan, &Storage::of(func, plan)?, sched, isa, opts)
+}
+
+/// As [`assign_buffers`], of a function whose storage is known.
+///
+/// # Errors
+/// As [`assign_buffers`].
+pub fn assign_buffers_in(
+    func: &Function,
+    plan: &AgentPlan,
+    storage: &Storage,
+    sched: &ScheduleAnalysis,
+    isa: &dyn TargetIsa,
+    opts: &BufferOptions,
+) -> CodegenResult<BufferAssignment> {
     let mut needs: PrimaryMap<Agent, needs::Needs> = PrimaryMap::new();
     for agent in plan.agents.keys() {
         needs.push(needs::compute(func, plan, agent)?);
@@ -114,8 +131,9 @@ pub fn assign_buffers(
     let mut waits: Vec<(Web, Web)> = Vec::new();
     let mut rounds = 0;
     let (webs, pipes, store_waits, memory, rejects) = loop {
-        let mut webs = crate::storage::webs::build(func)?;
-        let (mut pipes, store_waits) = channels::build(world, &mut webs, opts.first_named_barrier, &waits)?;
+        let mut webs = storage.webs.clone();
+        let (mut pipes, store_waits) =
+            channels::build(world, storage, &mut webs, opts.first_named_barrier, &waits)?;
         let chosen = depth::choose(&input, &mut webs, &mut pipes)?;
         if chosen.waits.is_empty() {
             break (webs, pipes, store_waits, chosen.memory, chosen.rejects);
@@ -144,7 +162,7 @@ impl BufferAssignment {
     /// Webs that a loop carries in slots of their own for each version.
     pub fn rings(&self) -> EntitySet<Web> {
         let mut rings = EntitySet::new();
-        for p in self.pipes.values().filter(|p| p.payload && p.distance > 0) {
+        for p in self.pipes.values().filter(|p| p.payload() && p.distance > 0) {
             rings.extend(p.webs.iter().copied());
         }
         rings
@@ -170,11 +188,11 @@ impl BufferAssignment {
             };
             let webs: Vec<String> = p.webs.iter().map(|w| w.to_string()).collect();
             let to: Vec<String> = p.consumers.iter().map(|c| agent(c.key)).collect();
-            let kind = match p.payload {
-                _ if p.exclusion => " mutex",
-                _ if p.scalar => " scalar",
-                true => "",
-                false => " token",
+            let kind = match p.kind {
+                PipeKind::Mutex => " mutex",
+                PipeKind::Scalar => " scalar",
+                PipeKind::Ring | PipeKind::Carried(_) => "",
+                PipeKind::Token | PipeKind::InPlace => " token",
             };
             let empty = if p.has_empty { "" } else { ", no empty side" };
             let named = p.named.map_or(String::new(), |id| format!(", named barrier {id}"));

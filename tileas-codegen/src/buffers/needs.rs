@@ -9,7 +9,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Value, ValueDef};
 use crate::storage::access::{is_name, is_stored};
 use crate::storage::classify::is_scalar_source;
-use crate::storage::webs::{Flag, flag_for, flag_of, for_args, region_yields, terminator};
+use crate::storage::flag::{Flag, flag_for, flag_of};
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 /// Values, flags and ops one agent needs.
@@ -234,15 +234,15 @@ impl Walk<'_> {
                     let n = n as usize;
                     let parts = [
                         func.named_segment(op, "inits").get(n).copied(),
-                        for_args(func, op).get(n).copied(),
-                        region_yields(func, op, 0).get(n).copied(),
+                        func.for_args(op).get(n).copied(),
+                        func.region_yields(op, 0).get(n).copied(),
                     ];
                     parts.into_iter().flatten().for_each(|v| self.value(v, op));
                 }
                 Opcode::If => {
                     self.keep(op);
                     for r in 0..2 {
-                        if let Some(&y) = region_yields(func, op, r).get(n as usize) {
+                        if let Some(&y) = func.region_yields(op, r).get(n as usize) {
                             self.value(y, op);
                         }
                     }
@@ -277,7 +277,7 @@ impl Walk<'_> {
                 self.keep(op);
                 if let Some(n) = (n as usize).checked_sub(1) {
                     let init = func.named_segment(op, "inits").get(n).copied();
-                    let y = region_yields(func, op, 0).get(n).copied();
+                    let y = func.region_yields(op, 0).get(n).copied();
                     init.into_iter().chain(y).for_each(|v| self.value(v, op));
                 }
             }
@@ -324,7 +324,7 @@ impl Walk<'_> {
                         self.keep(op);
                         for r in 0..2 {
                             if let (Some(&y), Some(t)) =
-                                (region_yields(func, op, r).get(n as usize), terminator(func, op, r))
+                                (func.region_yields(op, r).get(n as usize), func.terminator(op, r))
                             {
                                 self.flag(y, t);
                             }
@@ -338,7 +338,7 @@ impl Walk<'_> {
                             self.flag(init, op);
                         }
                         if let (Some(&y), Some(t)) =
-                            (region_yields(func, op, 0).get(n), terminator(func, op, 0))
+                            (func.region_yields(op, 0).get(n), func.terminator(op, 0))
                         {
                             self.flag(y, t);
                         }
@@ -353,7 +353,7 @@ impl Walk<'_> {
 pub fn canonical(func: &Function, v: Value) -> Value {
     if let ValueDef::Result(op, n) = func.value_def(v)
         && func.opcode(op) == Opcode::For
-        && let Some(&arg) = for_args(func, op).get(n as usize)
+        && let Some(&arg) = func.for_args(op).get(n as usize)
     {
         return arg;
     }

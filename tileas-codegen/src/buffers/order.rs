@@ -18,7 +18,7 @@
 //! graph orders by then is found from each first access for all second ones at once.
 
 use super::alias::Touched;
-use super::channels::{Consumer, Ops, PipeData, Publish};
+use super::channels::{Consumer, Ops, PipeData, PipeKind, Publish};
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -42,10 +42,7 @@ pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
         home,
         distance: 0,
         webs: SmallVec::new(),
-        payload: false,
-        scalar: false,
-        exclusion: false,
-        in_place: true,
+        kind: PipeKind::InPlace,
         producer,
         acquires: smallvec![event],
         events: smallvec![event],
@@ -53,7 +50,6 @@ pub(super) fn token(home: Block, producer: Key, event: Op) -> PipeData {
         tx: 0,
         publish: Publish::None,
         named: None,
-        carry: None,
         depth: 1,
         has_empty: true,
         why: Default::default(),
@@ -553,7 +549,7 @@ pub fn mutexes(world: World<'_>, found: &mut Vec<PipeData>) {
                     Consumer { key: waiter, waits: smallvec![first], uses: Ops::from_slice(&to.2) };
                 let mut p = token(body, giver, last);
                 p.acquires = Ops::from_slice(&from.2);
-                p.exclusion = true;
+                p.kind = PipeKind::Mutex;
                 p.consumers.push(consumer);
                 found.push(p);
             };

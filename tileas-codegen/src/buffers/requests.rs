@@ -68,7 +68,7 @@ pub fn requests(
         }
     }
     for (id, p, (for_op, s)) in
-        in_loops().filter(|(_, p, _)| p.payload && !p.in_place && p.acquires.len() > 1)
+        in_loops().filter(|(_, p, _)| p.payload() && !p.in_place() && p.acquires.len() > 1)
     {
         let stage = |op: &Op| s.start[*op] / s.ii.max(1);
         let (Some(first), Some(last)) =
@@ -110,7 +110,7 @@ fn home_loop<'a>(
 /// Whether a ring in shared memory has its slots because of its schedule alone, and more than the least.
 fn generous(ba: &BufferAssignment, p: &PipeData) -> bool {
     let smem = p.webs.iter().all(|&w| ba.webs.webs[w].space == Space::Smem);
-    smem && p.payload && !p.in_place && p.why.need == p.why.chosen && p.why.need > p.distance + 1
+    smem && p.payload() && !p.in_place() && p.why.need == p.why.chosen && p.why.need > p.distance + 1
 }
 
 /// Bytes that the rings need for the schedule (rule R3).
@@ -119,7 +119,7 @@ pub fn ring_bytes(ba: &BufferAssignment) -> u64 {
         let webs = p.webs.iter().map(|&w| u64::from(ba.webs.webs[w].bytes()));
         u64::from(p.why.need) * webs.sum::<u64>()
     };
-    ba.pipes.values().filter(|p| p.payload && !p.in_place).map(bytes).sum()
+    ba.pipes.values().filter(|p| p.payload() && !p.in_place()).map(bytes).sum()
 }
 
 /// Cycles not covered, all rings together.

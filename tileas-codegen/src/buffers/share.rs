@@ -12,16 +12,19 @@ use super::order::add;
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::ir::{Block, Op, Space};
-use crate::storage::access::{Class, Key, accesses, base_of, class_of};
+use crate::storage::access::{Class, Key, accesses, class_of};
+use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
 
 /// Pairs of webs that may share memory.
 #[derive(Clone, Default, Debug)]
 pub struct Sharing {
     webs: usize,
-    apart: Vec<bool>,
+    /// By pair.
+    apart: FixedBitSet,
     /// Place in the kernel body of the first and the last item that accesses a web; beyond all where nothing says that the
     /// last access is complete.
     items: Vec<Option<(u32, u32)>>,
@@ -35,7 +38,8 @@ impl Sharing {
     /// Compares all webs.
     pub fn find(world: World<'_>, webs: &Webs, pipes: &PrimaryMap<Pipe, PipeData>) -> Sharing {
         let n = webs.webs.len();
-        let mut out = Sharing { webs: n, apart: vec![false; n * n], items: Vec::with_capacity(n) };
+        let mut out =
+            Sharing { webs: n, apart: FixedBitSet::with_capacity(n * n), items: Vec::with_capacity(n) };
         let body = world.func.entry();
         let sync = Sync::of(world, body, pipes.values().as_slice());
         // Per web: for each access where it is issued, and the places where it is known to be complete.
@@ -72,8 +76,8 @@ impl Sharing {
                     })
                 });
                 if before {
-                    out.apart[i * n + j] = true;
-                    out.apart[j * n + i] = true;
+                    out.apart.insert(i * n + j);
+                    out.apart.insert(j * n + i);
                 }
             }
         }
@@ -82,7 +86,7 @@ impl Sharing {
 
     /// Whether two webs may overlap.
     pub fn may_share(&self, a: Web, b: Web) -> bool {
-        self.apart.get(a.index() * self.webs + b.index()).copied().unwrap_or(false)
+        self.apart.contains(a.index() * self.webs + b.index())
     }
 
     /// Whether the last access of one web stands before the first of the other: with a wait they may overlap.

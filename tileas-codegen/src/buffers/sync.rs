@@ -240,7 +240,7 @@ impl<'a> Sync<'a> {
                 (None, Some(u)) => {
                     // The wait stands behind the item: whoever waits begins the next one later. Scalars that
                     // only what the block yields rests on are received at its end.
-                    if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.scalar) {
+                    if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.is_scalar()) {
                         let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
                         self.link(from, begin, i64::from(p.distance) + d);
                     }
@@ -251,7 +251,8 @@ impl<'a> Sync<'a> {
                 }
                 (None, None) => continue,
             }
-            if let (true, Some(u), Some(a)) = (p.in_place, self.latest(&c.uses), self.earliest(&p.acquires)) {
+            if let (true, Some(u), Some(a)) = (p.in_place(), self.latest(&c.uses), self.earliest(&p.acquires))
+            {
                 let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::Behind };
                 let freed = self.node(c.key.agent, u, freed);
                 let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));

@@ -21,7 +21,7 @@ fn kernel(ops: &[Vec<Tag>]) -> (Function, Vec<Op>) {
     let mut out = Vec::new();
     for (n, tags) in ops.iter().enumerate() {
         b.set_loc(Loc::new(n, n + 1));
-        let op = b.build(Opcode::Negf).operand(x).inferred().finish();
+        let op = b.op(Opcode::Negf).operand(x).inferred().finish();
         for (key, data, inherent) in tags {
             let a = b.func.intern_attr(data.clone());
             let dict = if *inherent { b.func.inherent_mut(op) } else { b.func.discardable_mut(op) };

@@ -30,18 +30,18 @@ use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, push_number};
 use crate::isa::{MachineModel, PoolId, TargetIsa};
-use crate::place::roll::is_slice_loop;
 use crate::schedule::{
     Allowance, CycleModel, Diagnostic, Generator, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem,
     RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
 };
+use crate::storage::Storage;
 use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::{EntitySet, PrimaryMap};
 use memory::{Fill, Memory};
 use refine::Extra;
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
-use webs::{Event, Order, Webs};
+use webs::{Event, LoopWebs, Object, Order};
 
 /// A scheduler for the loops of functions, with the memory of building their problems.
 #[derive(Default)]
@@ -92,11 +92,14 @@ pub fn schedule_function_with(
     extra: &Extra,
 ) -> CodegenResult<ScheduleAnalysis> {
     let steps = &mut SearchSteps::new(opts.search_steps);
-    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { extra, steps, before: None })
+    let storage = &Storage::of(func, plan)?;
+    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { storage, extra, steps, before: None })
 }
 
 /// One pass over the loops of a function.
 pub struct Pass<'a> {
+    /// The storage of the function's tiles.
+    pub storage: &'a Storage,
     /// Constraints that the function does not show.
     pub extra: &'a Extra,
     /// What its searches may use; less afterwards.
@@ -119,9 +122,9 @@ pub fn schedule_pass(
     opts: &ScheduleOptions,
     pass: Pass<'_>,
 ) -> CodegenResult<ScheduleAnalysis> {
-    let Pass { extra, steps, before } = pass;
+    let Pass { storage, extra, steps, before } = pass;
     let memory = std::mem::take(&mut scheduler.memory);
-    let mut builder = Builder::new(func, plan, constraints, isa.machine(), opts.cycle_model, memory);
+    let mut builder = Builder::new(func, plan, storage, constraints, isa.machine(), opts.cycle_model, memory);
     let mut analysis = builder.memory.analysis();
     let loops = innermost_loops(func);
     steps.begin(loops.iter().map(|&op| depth(func, op)));
@@ -223,8 +226,7 @@ pub fn innermost_loops(func: &Function) -> Vec<Op> {
             at = func.op_parent(parent);
         }
     }
-    let innermost =
-        |op: Op| func.opcode(op) == Opcode::For && !outer.contains(op) && !is_slice_loop(func, op);
+    let innermost = |op: Op| func.opcode(op) == Opcode::For && !outer.contains(op) && !func.is_slice_loop(op);
     all.into_iter().filter(|&op| innermost(op)).collect()
 }
 
@@ -373,7 +375,7 @@ struct Builder<'a> {
     constraints: &'a ConstraintMap,
     machine: &'a MachineModel,
     model: CycleModel,
-    webs: Webs,
+    webs: LoopWebs<'a>,
     /// The ops of the nodes.
     ops: PrimaryMap<Node, Op>,
     memory: Memory,
@@ -383,6 +385,7 @@ impl<'a> Builder<'a> {
     fn new(
         func: &'a Function,
         plan: &'a AgentPlan,
+        storage: &'a Storage,
         constraints: &'a ConstraintMap,
         machine: &'a MachineModel,
         model: CycleModel,
@@ -395,7 +398,7 @@ impl<'a> Builder<'a> {
         memory.seen.clear();
         memory.seen.resize(func.num_values());
         memory.epoch = 0;
-        let webs = Webs::find(func, plan);
+        let webs = LoopWebs::new(storage);
         Builder { func, plan, constraints, machine, model, webs, ops: PrimaryMap::new(), memory }
     }
 
@@ -523,6 +526,7 @@ impl<'a> Builder<'a> {
     /// Marks what depends on a node, so that tracing does not wander through index math.
     fn find_live(&mut self, body: Block) {
         let func = self.func;
+        let yields = func.block_parent(body).map_or(&[][..], |l| func.region_yields(l, 0));
         loop {
             let mut grown = false;
             for op in func.block_ops(body) {
@@ -538,7 +542,7 @@ impl<'a> Builder<'a> {
                 }
             }
             let params = func.block_params(body).get(1..).unwrap_or(&[]);
-            for (&param, &y) in params.iter().zip(yielded(func, body)) {
+            for (&param, &y) in params.iter().zip(yields) {
                 if self.memory.live.contains(y) {
                     grown |= self.memory.live.insert(param);
                 }
@@ -572,7 +576,10 @@ impl<'a> Builder<'a> {
                         }
                     }
                     ValueDef::Param(b, n) if b == body && n > 0 => {
-                        self.memory.next_level.extend(yielded(func, body).get(n as usize - 1));
+                        let next = func
+                            .block_parent(body)
+                            .and_then(|l| func.region_yields(l, 0).get(n as usize - 1));
+                        self.memory.next_level.extend(next);
                     }
                     // From outside the loop, or inside an `if` whose result stands for it.
                     _ => {}
@@ -623,9 +630,9 @@ impl<'a> Builder<'a> {
         }
         self.webs.enter_loop(self.func, body);
         // Events of one web stay in program order.
-        events.sort_by_key(|e| e.place);
-        for group in events.chunk_by(|a, b| a.place == b.place) {
-            if let Some(order) = self.webs.order_of(self.func, group) {
+        events.sort_by_key(|e| e.object);
+        for group in events.chunk_by(|a, b| a.object == b.object) {
+            if let Some(order) = self.webs.order_of(group) {
                 self.order_edges(group, order);
             }
         }
@@ -639,19 +646,19 @@ impl<'a> Builder<'a> {
         for (node, op) in seats(&self.ops, &self.memory.fused) {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::storage::classify::touches(func, inner) {
-                    events.push(Event::whole(touch.view, node, !touch.write, touch.write));
+                    events.push(Event::whole(Object::View(touch.view), node, !touch.write, touch.write));
                 }
                 // A TMA load has read its view for certain only where its tile is used.
                 for &v in func.operands(inner) {
                     let load = func.defining_op(v).filter(|&d| func.opcode(d) == Opcode::AsyncTiledTmaLoad);
                     if let Some(touch) = load.and_then(|d| crate::storage::classify::touches(func, d)) {
-                        events.push(Event::whole(touch.view, node, true, false));
+                        events.push(Event::whole(Object::View(touch.view), node, true, false));
                     }
                 }
             });
         }
-        events.sort_by_key(|e| e.place);
-        for group in events.chunk_by(|a, b| a.place == b.place) {
+        events.sort_by_key(|e| e.object);
+        for group in events.chunk_by(|a, b| a.object == b.object) {
             self.order_edges(group, Order::InPlace);
         }
         events.clear();
@@ -699,7 +706,7 @@ impl<'a> Builder<'a> {
                 continue;
             }
             if e.reads {
-                self.memory.edges.carry(from, to, self.latency(from, e.accumulates), distance);
+                self.memory.edges.carry(from, to, self.latency(from, e.accumulates()), distance);
             } else if order.frees(distance) {
                 // Whoever read in between stands between the two writes already.
                 let read = reads
@@ -909,27 +916,5 @@ fn registers_of(func: &Function, v: Value, warps: u32) -> u32 {
         }
         TypeData::Scalar(s) => s.bits().div_ceil(32),
         _ => 0,
-    }
-}
-
-/// What a loop body hands to the next iteration.
-fn yielded(func: &Function, body: Block) -> &[Value] {
-    match func.last_op(body) {
-        Some(op) if func.opcode(op) == Opcode::Yield => func.operands(op),
-        _ => &[],
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_names_a_class() {
-        for &opcode in Opcode::ALL {
-            let name = opcode.def().class;
-            let class = footprint::class_named(name);
-            assert!(name == "by-space" || class.is_some_and(|c| format!("{c:?}") == name), "{name}");
-        }
     }
 }

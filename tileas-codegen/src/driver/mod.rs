@@ -9,8 +9,6 @@
 //! Guarantee: no global state; the same module, options and target give the same bytes, whatever the context did
 //! before. One context per thread. Cost: the sum of the stages.
 
-#[cfg(feature = "arbitrary")]
-pub mod check;
 pub mod pipeline;
 mod refine;
 mod stage;
@@ -27,11 +25,9 @@ use crate::constraints::ConstraintMap;
 use crate::ddg::Pass;
 use crate::ddg::refine::{Extra, Family};
 use crate::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler};
-use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{
-    Function, Module, Opcode, keys, parse_module_all, parse_module_with, print_function, push_number,
-};
+use crate::ir::{Function, Module, Opcode, keys, parse_module_with, print_function, push_number};
 use crate::isa::TargetIsa;
 use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
@@ -42,6 +38,7 @@ use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
+use crate::storage::Storage;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -135,8 +132,6 @@ pub struct Context {
     emitter: PtxEmitter,
 }
 
-type Errors = Vec<CodegenError>;
-
 /// What is done to every kernel of a module.
 struct Job<'a> {
     isa: &'a dyn TargetIsa,
@@ -199,7 +194,7 @@ impl Context {
             self.placed = state.placed;
             state.schedule.into_iter().for_each(|s| self.scheduler.recycle(s));
             self.materialize.spare = state.materialized;
-            self.lower.spare = state.nvvm.and_then(|mut m| m.functions.pop());
+            state.nvvm.into_iter().for_each(|m| self.lower.recycle(m));
             let Some(metadata) = state.metadata else { continue };
             out.kernels.push(CompiledKernel { name: state.name, ptx: state.ptx, metadata, info });
         }
@@ -236,18 +231,9 @@ impl Context {
     /// Parses a module within the limits of the options; an error about a limit names the option.
     ///
     /// # Errors
-    /// The first `E00xx` error.
-    pub fn parse(&mut self, text: &str, settings: &Settings) -> CodegenResult<Module> {
-        parse_module_with(text, &settings.parse_limits()).map_err(with_option)
-    }
-
-    /// As [`Context::parse`], with all errors.
-    ///
-    /// # Errors
     /// All `E00xx` errors that are no consequences of others, at most 64.
-    pub fn parse_all(&mut self, text: &str, settings: &Settings) -> Result<Module, Errors> {
-        parse_module_all(text, &settings.parse_limits())
-            .map_err(|errors| errors.into_iter().map(with_option).collect())
+    pub fn parse(&mut self, text: &str, settings: &Settings) -> Result<Module, Errors> {
+        parse_module_with(text, &settings.parse_limits()).map_err(|errors| errors.map(with_option))
     }
 
     /// Verifies a module and its scheduling constraints, without a target. Returns the warnings.
@@ -263,12 +249,13 @@ impl Context {
             }
             errors.extend(found);
         }
-        let (warnings, strict): (Errors, Errors) = warnings.into_iter().partition(|w| w.code.is_warning());
+        let (warnings, strict): (Vec<_>, Vec<_>) = warnings.into_iter().partition(|w| w.code.is_warning());
         errors.extend(strict);
-        if errors.is_empty() { Ok(warnings) } else { Err(errors) }
+        Errors::check(errors)?;
+        Ok(warnings)
     }
 
-    fn read_constraints(&mut self, func: &Function, settings: &Settings, warnings: &mut Errors) {
+    fn read_constraints(&mut self, func: &Function, settings: &Settings, warnings: &mut Vec<CodegenError>) {
         self.constraints.parse(func, func.ops(), settings.constraint_mode, warnings);
     }
 
@@ -288,9 +275,7 @@ impl Context {
             }
             run.kernels.push(state);
         }
-        if !errors.is_empty() {
-            return Err(errors);
-        }
+        Errors::check(errors)?;
         if job.last >= Stage::Ptx && run.kernels.len() > 1 && job.back.contains(&Step::Ptx) {
             run.combined = Some(self.combine(&run.kernels, job.settings)?);
         }
@@ -303,7 +288,7 @@ impl Context {
         func: &Function,
         job: &Job<'_>,
         state: &mut KernelState,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) -> Result<Option<FunctionInfo>, Errors> {
         self.steps = SearchSteps::new(job.settings.search_steps);
         if job.keep {
@@ -355,7 +340,7 @@ impl Context {
                 let stage = job.front.last().map_or(job.last, |s| s.stage());
                 let text =
                     format!("kernel @{} is materialised already, it has no stage `{stage}`", func.name);
-                return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
+                return Err(CodegenError::new(Code::E1004, func.loc, text).into());
             }
             Form::Materialized => state.materialized = Some(func.clone()),
         }
@@ -380,7 +365,7 @@ impl Context {
         func: &Function,
         job: &Job<'_>,
         state: &mut KernelState,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) -> Result<(), Errors> {
         let &Job { isa, settings, front, .. } = job;
         // What was known before the rewrite is not known after it.
@@ -410,29 +395,30 @@ impl Context {
         steps: &[Step],
         job: &Job<'_>,
         state: &mut KernelState,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) -> Result<(), Errors> {
         let &Job { isa, settings, .. } = job;
         let mut known = AnalysisManager::new();
+        let mut storage: Option<Storage> = None;
         for step in steps {
             let at = state.placed.as_ref().filter(|_| *step > Step::Place).unwrap_or(func);
             match step {
                 Step::Agents => {
-                    let plan = plan_agents(func, isa, &settings.agent_options()).map_err(one)?;
+                    let plan = plan_agents(func, isa, &settings.agent_options())?;
                     known.publish(func, plan);
                 }
                 Step::Place => {
-                    let plan = known.get::<AgentPlan>(func).map_err(one)?;
+                    let plan = known.get::<AgentPlan>(func)?;
                     let (placed, plan) =
-                        place_in(func, plan, isa, &settings.place_options(), self.placed.take())
-                            .map_err(one)?;
+                        place_in(func, plan, isa, &settings.place_options(), self.placed.take())?;
                     self.verify_pass(&placed, settings, "place")?;
                     known.publish(state.placed.insert(placed), plan);
                 }
                 Step::Schedule => {
                     // Inherent attributes travel with clones: the placed ops have keys of their own.
                     self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
-                    let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
+                    let storage = storage.insert(Storage::of(at, plan)?);
                     let found = wiring::schedule(
                         at,
                         plan,
@@ -440,32 +426,35 @@ impl Context {
                         &mut self.scheduler,
                         isa,
                         settings,
-                        Pass { extra: &Extra::default(), steps: &mut self.steps, before: None },
-                    );
-                    let found = found.map_err(one)?;
+                        Pass { storage, extra: &Extra::default(), steps: &mut self.steps, before: None },
+                    )?;
                     warnings.extend(unheeded::unheeded(func, at, &self.constraints, &found));
                     known.publish(at, found);
                 }
                 Step::Buffers => {
-                    known.get::<ScheduleAnalysis>(at).map_err(one)?;
+                    known.get::<ScheduleAnalysis>(at)?;
                     let analysis = known.take().unwrap_or_default();
-                    let (plan, keys) = (known.get::<AgentPlan>(at).map_err(one)?, &self.constraints);
+                    let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
+                    let storage = match &storage {
+                        Some(found) => found,
+                        None => &Storage::of(at, plan)?,
+                    };
                     let scheduler = (&mut self.scheduler, &mut self.steps);
-                    let (analysis, buffers) =
-                        wiring::assign_and_refine(at, plan, analysis, keys, scheduler, isa, settings)
-                            .map_err(one)?;
+                    let (analysis, buffers) = wiring::assign_and_refine(
+                        at, plan, storage, analysis, keys, scheduler, isa, settings,
+                    )?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }
                 Step::Materialize => {
-                    let plan = known.get::<AgentPlan>(at).map_err(one)?;
-                    let analysis = known.get::<ScheduleAnalysis>(at).map_err(one)?;
-                    let buffers = known.get::<Buffers>(at).map_err(one)?;
+                    let plan = known.get::<AgentPlan>(at)?;
+                    let analysis = known.get::<ScheduleAnalysis>(at)?;
+                    let buffers = known.get::<Buffers>(at)?;
                     warnings.extend(truncated(at, analysis, settings));
                     legalize(at, plan, analysis, buffers, isa)?;
                     let scratch = &mut self.materialize;
                     let made = wiring::materialize(at, plan, analysis, buffers, settings, scratch);
-                    let made = made.map_err(one)?;
+                    let made = made?;
                     self.verify_pass(&made, settings, "materialize")?;
                     state.materialized = Some(made);
                 }
@@ -484,7 +473,7 @@ impl Context {
         func: &Function,
         job: &Job<'_>,
         state: &mut KernelState,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) -> Result<Option<FunctionInfo>, Errors> {
         self.front(func, job, state, warnings)?;
         self.back(func, job, state, warnings)
@@ -496,7 +485,7 @@ impl Context {
         func: &Function,
         job: &Job<'_>,
         state: &mut KernelState,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) -> Result<Option<FunctionInfo>, Errors> {
         let Job { isa, settings, back, kernels, .. } = job;
         let (isa, settings) = (*isa, *settings);
@@ -514,13 +503,13 @@ impl Context {
         while let Some(step) = steps.next() {
             let Some(materialized) = &state.materialized else {
                 let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
-                return Err(vec![CodegenError::new(Code::E1004, func.loc, text)]);
+                return Err(CodegenError::new(Code::E1004, func.loc, text).into());
             };
             match (step, &mut lowered) {
                 (Step::Prove, _) => wiring::verify_materialized(materialized, isa, &mut self.sync)?,
                 (Step::Lower, _) => {
                     let most = settings.max_instructions;
-                    let code = lower_in(materialized, kernels, isa, most, &mut self.lower).map_err(one)?;
+                    let code = lower_in(materialized, kernels, isa, most, &mut self.lower)?;
                     lowered = Some(code);
                     (counted, noted) = (false, false);
                 }
@@ -569,7 +558,7 @@ impl Context {
         lowered: &mut Lowered,
         isa: &dyn TargetIsa,
         settings: &Settings,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
         out: &mut String,
     ) -> Option<PtxInfo> {
         let [func] = &mut lowered.module.functions[..] else { return None };
@@ -602,7 +591,7 @@ impl Context {
         materialized: &Function,
         isa: &dyn TargetIsa,
         settings: &Settings,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
     ) {
         let Lowered { module, metadata } = lowered;
         let machine = isa.machine();
@@ -638,7 +627,7 @@ impl Context {
         for e in &mut errors {
             e.message = format!("after `{pass}`: {}", e.message);
         }
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+        Errors::check(errors)
     }
 
     /// Verifies and prints a module; `counted`: its one function is as the allocator left it.
@@ -648,7 +637,7 @@ impl Context {
         module: &nvvm::Module,
         counted: bool,
         settings: &Settings,
-        warnings: &mut Errors,
+        warnings: &mut Vec<CodegenError>,
         out: &mut String,
     ) -> Result<PtxInfo, Errors> {
         let mut found = Vec::new();
@@ -656,7 +645,7 @@ impl Context {
         let version = settings.max_ptx_version;
         let Some(verified) = self.verifier.verify_for(checks, module, version, known, &mut found) else {
             found.retain(|e| !e.code.is_warning());
-            return Err(found);
+            return Err(Errors::of(found));
         };
         warnings.extend(found);
         let known = known.unwrap_or(self.verifier.liveness());
@@ -671,7 +660,7 @@ impl Context {
             // Symbols are numbered per module: kernels can share a table only if it is the same.
             if module.symbols != all.symbols {
                 let text = "kernels with different shared variables cannot be in one PTX module";
-                return Err(vec![CodegenError::new(Code::E1004, Loc::NONE, text)]);
+                return Err(CodegenError::new(Code::E1004, Loc::NONE, text).into());
             }
             all.functions.extend(module.functions.iter().cloned());
         }
@@ -713,7 +702,7 @@ fn is_ordered(analysis: &ScheduleAnalysis) -> bool {
 }
 
 /// Warnings about loops whose refinement the round limit ended.
-fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) -> Errors {
+fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) -> Vec<CodegenError> {
     let loops = analysis.regions.iter().filter(|r| r.schedule.status.truncated);
     let warning = |r: &ScheduledRegion| {
         let n = settings.max_constraint_iterations;
@@ -753,8 +742,4 @@ fn version_text((major, minor): (u8, u8)) -> String {
     text.push('.');
     push_number(&mut text, minor);
     text
-}
-
-fn one(e: CodegenError) -> Errors {
-    vec![e]
 }

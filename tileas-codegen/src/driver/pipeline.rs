@@ -5,7 +5,7 @@
 //! in the state it needs it. The list starts with a kernel in value form, unless its first pass works on a later form.
 
 use super::{Context, Stage, StageRun};
-use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::Module;
 use crate::isa::TargetIsa;
 use crate::pass::{Facts, ORDER, PASSES, PassInfo, Step, Work};
@@ -184,8 +184,8 @@ impl Pipeline {
         module: &Module,
         isa: &dyn TargetIsa,
         settings: &Settings,
-    ) -> Result<StageRun, Vec<CodegenError>> {
-        let settings = self.settings(settings).map_err(|e| vec![e])?;
+    ) -> Result<StageRun, Errors> {
+        let settings = self.settings(settings)?;
         let mut run = context.run_steps(&self.steps, module, isa, &settings)?;
         for pass in &self.passes {
             if let Work::Nothing(reason) = pass.info.work {

@@ -24,6 +24,7 @@ use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::{SchedulerChoice, SearchSteps};
 use crate::settings::Settings;
+use crate::storage::Storage;
 use crate::storage::cost;
 
 /// Cycles of an iteration that a register above the budget costs: it is stored and loaded.
@@ -33,6 +34,7 @@ const SPILLED: u64 = 4;
 pub(super) struct Refiner<'a> {
     pub func: &'a Function,
     pub plan: &'a AgentPlan,
+    pub storage: &'a Storage,
     pub constraints: &'a ConstraintMap,
     pub scheduler: &'a mut Scheduler,
     /// What the searches of the function have left.
@@ -216,10 +218,10 @@ impl Refiner<'_> {
         extra: &Extra,
         before: &ScheduleAnalysis,
     ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-        let Refiner { func, plan, constraints, scheduler, steps, isa, settings } = self;
-        let pass = Pass { extra, steps, before: Some(before) };
+        let Refiner { func, plan, storage, constraints, scheduler, steps, isa, settings } = self;
+        let pass = Pass { storage, extra, steps, before: Some(before) };
         let next = wiring::schedule(func, plan, constraints, scheduler, *isa, settings, pass)?;
-        let assigned = wiring::buffers(func, plan, &next, *isa, settings)?;
+        let assigned = wiring::buffers(func, plan, storage, &next, *isa, settings)?;
         Ok((next, assigned))
     }
 

@@ -4,9 +4,12 @@
 
 use super::wiring::Buffers;
 use crate::agents::AgentPlan;
+use crate::buffers::Pipe;
+use crate::buffers::depth::{Party, ii_eff};
 use crate::buffers::needs::runs;
 use crate::ddg::ScheduleAnalysis;
 use crate::ir::{Function, Op, Opcode, print_function};
+use crate::isa::TargetIsa;
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
 use crate::pass::Stage;
@@ -83,6 +86,25 @@ impl KernelState {
             Stage::Ptx => self.ptx.clone(),
             Stage::Metadata => self.metadata.as_ref().map(metadata_text).unwrap_or_default(),
         }
+    }
+
+    /// The interval of the loop around a pipe as it is, and as it would be if the pipe had another depth. `None`: no
+    /// scheduled loop is around it.
+    pub fn interval_with_depth(&self, isa: &dyn TargetIsa, pipe: Pipe, depth: u32) -> Option<(u32, u32)> {
+        let (func, plan, buffers) = (self.placed.as_ref()?, self.plan.as_ref()?, self.buffers.as_ref()?);
+        let changed = &buffers.pipes[pipe];
+        let op = func.block_parent(changed.home)?;
+        let schedule = self.schedule.as_ref()?.loops[op].as_deref()?;
+        let mut pipes = buffers.pipes.clone();
+        // Pipes that share a web share its slots.
+        for other in pipes.values_mut() {
+            if !other.in_place() && other.webs.iter().any(|w| changed.webs.contains(w)) {
+                other.depth = depth;
+            }
+        }
+        pipes[pipe].depth = depth;
+        let party = Party { func, plan, needs: &buffers.needs };
+        Some((buffers.ii_eff[op].max(schedule.ii), ii_eff(party, isa, schedule, &pipes)))
     }
 
     fn schedule_text(&self) -> String {

@@ -4,18 +4,19 @@
 
 use super::refine::Refiner;
 use crate::agents::AgentPlan;
-use crate::buffers::{BufferAssignment, assign_buffers};
+use crate::buffers::{BufferAssignment, assign_buffers_in};
 use crate::constraints::ConstraintMap;
 use crate::ddg::ScheduleAnalysis;
 use crate::ddg::Scheduler;
 use crate::ddg::refine::Extra;
 use crate::ddg::{Pass, schedule_pass};
-use crate::error::{CodegenError, CodegenResult};
+use crate::error::{CodegenResult, Errors};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::materialize::MaterializeScratch;
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
+use crate::storage::Storage;
 
 /// Storage and channels of a kernel.
 pub type Buffers = BufferAssignment;
@@ -25,15 +26,16 @@ pub type Buffers = BufferAssignment;
 pub(super) fn assign_and_refine(
     func: &Function,
     plan: &AgentPlan,
+    storage: &Storage,
     analysis: ScheduleAnalysis,
     constraints: &ConstraintMap,
     (scheduler, steps): (&mut Scheduler, &mut SearchSteps),
     isa: &dyn TargetIsa,
     settings: &Settings,
 ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-    let assigned = buffers(func, plan, &analysis, isa, settings)?;
+    let assigned = buffers(func, plan, storage, &analysis, isa, settings)?;
     crate::storage::check::check(func, &assigned.webs, &assigned.rings())?;
-    Refiner { func, plan, constraints, scheduler, steps, isa, settings }.run(analysis, assigned)
+    Refiner { func, plan, storage, constraints, scheduler, steps, isa, settings }.run(analysis, assigned)
 }
 
 /// Schedules every innermost loop of a placed function.
@@ -55,11 +57,12 @@ pub(super) fn schedule(
 pub(super) fn buffers(
     func: &Function,
     plan: &AgentPlan,
+    storage: &Storage,
     schedule: &ScheduleAnalysis,
     isa: &dyn TargetIsa,
     settings: &Settings,
 ) -> CodegenResult<Buffers> {
-    assign_buffers(func, plan, schedule, isa, &settings.buffer_options())
+    assign_buffers_in(func, plan, storage, schedule, isa, &settings.buffer_options())
 }
 
 /// The function with pipelines and agents.
@@ -79,6 +82,6 @@ pub(super) fn verify_materialized(
     func: &Function,
     isa: &dyn TargetIsa,
     scratch: &mut crate::materialize::verify::Scratch,
-) -> Result<(), Vec<CodegenError>> {
+) -> Result<(), Errors> {
     crate::materialize::verify::verify_materialized_in(func, isa, scratch).map(|_| ())
 }

@@ -1,12 +1,14 @@
-//! Errors and warnings: one struct, stable codes, source locations.
+//! Errors and warnings: one struct, stable codes, source locations; [`Errors`] where a call may find several.
 //!
 //! Library code never prints and never panics on what a caller can construct: it fills a
 //! [`CodegenError`] and leaves rendering (source excerpt, colours) to the command line.
 //! Codes are listed in [`codes`]; they never change meaning once released.
 
 pub mod codes;
+mod list;
 
 pub use codes::Code;
+pub use list::Errors;
 use std::fmt;
 
 /// A byte range of the source text an object came from.

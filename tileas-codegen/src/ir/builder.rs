@@ -2,8 +2,9 @@
 //!
 //! In: a [`Function`] and a place in it. Out: ops linked at that place, in call order. The typed methods are
 //! generated from the operation rows (`tileas-meta/src/ops.rs`); ops with regions, constants and terminators are
-//! written here. [`FunctionBuilder::build`] is the general form for what the typed methods leave out (optional
-//! attributes, several results).
+//! written here. What every op of a kind has is an argument. Where the row has optional operands the method gives an
+//! [`OpBuilder`] with a setter for each, ended by `build`; [`FunctionBuilder::with`] sets attributes of the op that follows.
+//! [`FunctionBuilder::op`] is the general form.
 //!
 //! Guarantee: operand segments always have the shape the operation table prescribes, and nothing panics on wrong
 //! types, on entities of another function or on places that do not exist; the verifier judges the result. Cost: O(operands +
@@ -20,6 +21,7 @@ use super::opcodes::{Opcode, Rule, keys};
 use super::types::{Dim, Scalar, Space, TypeData};
 use crate::error::{Code, Loc};
 use smallvec::{SmallVec, smallvec};
+use std::marker::PhantomData;
 
 /// Result types that follow from the operands alone; `None` where they must be written out.
 ///
@@ -154,17 +156,23 @@ pub struct OpenFor {
 
 /// Appends ops to a function.
 pub struct FunctionBuilder<'a> {
-    /// The function under construction.
-    pub func: &'a mut Function,
+    pub(crate) func: &'a mut Function,
     point: InsertPoint,
     loc: Loc,
+    /// Attributes of the next op.
+    attrs: SmallVec<[(Sym, AttrData); 4]>,
 }
 
 impl<'a> FunctionBuilder<'a> {
     /// A builder at the end of the kernel body.
     pub fn new(func: &'a mut Function) -> FunctionBuilder<'a> {
         let point = InsertPoint::End(func.entry());
-        FunctionBuilder { func, point, loc: Loc::NONE }
+        FunctionBuilder { func, point, loc: Loc::NONE, attrs: SmallVec::new() }
+    }
+
+    /// The function under construction.
+    pub fn func(&mut self) -> &mut Function {
+        self.func
     }
 
     /// Continues at the end of `block`.
@@ -201,16 +209,23 @@ impl<'a> FunctionBuilder<'a> {
         self.loc
     }
 
+    /// Sets an inherent attribute of the op that is appended next.
+    pub fn with(&mut self, key: Sym, data: AttrData) -> &mut Self {
+        self.attrs.push((key, data));
+        self
+    }
+
     /// Starts an op; it is linked when one of the `finish` methods is called.
-    pub fn build(&mut self, opcode: Opcode) -> OpBuilder<'_, 'a> {
+    pub fn op(&mut self, opcode: Opcode) -> OpBuilder<'_, 'a> {
         OpBuilder {
+            attrs: std::mem::take(&mut self.attrs),
             builder: self,
             opcode,
             operands: SmallVec::new(),
             segments: SmallVec::new(),
             results: SmallVec::new(),
-            attrs: SmallVec::new(),
             inferred: false,
+            kind: PhantomData,
         }
     }
 
@@ -271,7 +286,7 @@ impl<'a> FunctionBuilder<'a> {
         self.func.intern_type(TypeData::PipeIter(slots))
     }
 
-    // ---- values and attributes after the fact
+    // ---- values
 
     /// Adds a kernel parameter.
     pub fn param(&mut self, ty: Type) -> Value {
@@ -291,31 +306,6 @@ impl<'a> FunctionBuilder<'a> {
         v
     }
 
-    /// Sets an inherent unit attribute on the op that defines `v`; parameters have none.
-    pub fn with_unit(&mut self, v: Value, key: Sym) -> Value {
-        if let Some(op) = self.definition(v) {
-            self.func.set_attr(op, key, AttrData::Unit);
-        }
-        v
-    }
-
-    /// Sets an inherent integer attribute on the op that defines `v`; parameters have none.
-    pub fn with_int(&mut self, v: Value, key: Sym, value: i64) -> Value {
-        if let Some(op) = self.definition(v) {
-            self.func.set_int(op, key, value);
-        }
-        v
-    }
-
-    /// The op that defines a value of this function.
-    fn definition(&mut self, v: Value) -> Option<Op> {
-        if self.func.has_value(v) {
-            return self.func.defining_op(v);
-        }
-        self.func.misused(Code::E0228, self.loc, format!("{v} is no value of this function"));
-        None
-    }
-
     // ---- ops with bodies, constants, terminators
 
     /// Appends `constant`: a number of a scalar or tile type. Integers given for a float type become floats.
@@ -325,7 +315,7 @@ impl<'a> FunctionBuilder<'a> {
             AttrData::Int(i, _) if float => AttrData::Float(FloatBits::new(i as f64), None),
             other => other,
         };
-        self.build(Opcode::Constant).attr(keys::VALUE, attr).results(&[ty]).finish_one()
+        self.op(Opcode::Constant).attr(keys::VALUE, attr).results(&[ty]).finish_one()
     }
 
     /// Appends an `i32` constant.
@@ -334,17 +324,11 @@ impl<'a> FunctionBuilder<'a> {
         self.constant(value, ty)
     }
 
-    /// Appends `async.dot` in value form.
-    pub fn async_dot_value(&mut self, a: Value, b: Value, acc: Value) -> Value {
-        let ty = self.func.value_type(acc);
-        self.async_dot(a, &[], b, &[], acc, &[], None, ty)
-    }
-
     /// Opens a `for`; ops go into its body until [`FunctionBuilder::end_for`].
     pub fn begin_for(&mut self, lower: Value, upper: Value, step: Value, inits: &[Value]) -> OpenFor {
         let outer = self.point;
         let op = self
-            .build(Opcode::For)
+            .op(Opcode::For)
             .operand(lower)
             .operand(upper)
             .operand(step)
@@ -367,7 +351,7 @@ impl<'a> FunctionBuilder<'a> {
 
     /// Closes a `for` with the values of the next iteration; gives its results.
     pub fn end_for(&mut self, open: OpenFor, yields: &[Value]) -> Vec<Value> {
-        self.build(Opcode::Yield).operands(yields).finish();
+        self.op(Opcode::Yield).operands(yields).finish();
         self.point = open.outer;
         if !self.func.has_op(open.op) {
             self.func.misused(Code::E0228, self.loc, format!("{} is no loop of this function", open.op));
@@ -400,15 +384,15 @@ impl<'a> FunctionBuilder<'a> {
         otherwise: impl FnOnce(&mut Self) -> Vec<Value>,
     ) -> Vec<Value> {
         let outer = self.point;
-        let op = self.build(Opcode::If).operand(condition).results(result_types).finish();
+        let op = self.op(Opcode::If).operand(condition).results(result_types).finish();
         let then_block = self.func.add_region(op);
         let else_block = self.func.add_region(op);
         self.at_end(then_block);
         let yields = then(self);
-        self.build(Opcode::Yield).operands(&yields).finish();
+        self.op(Opcode::Yield).operands(&yields).finish();
         self.at_end(else_block);
         let yields = otherwise(self);
-        self.build(Opcode::Yield).operands(&yields).finish();
+        self.op(Opcode::Yield).operands(&yields).finish();
         self.point = outer;
         self.func.results(op).to_vec()
     }
@@ -419,7 +403,7 @@ impl<'a> FunctionBuilder<'a> {
         let column = |f: fn(&Agent) -> u32| agents.iter().map(|a| i64::from(f(a))).collect::<Vec<_>>();
         let lanes = agents.iter().map(|a| self.func.intern_attr(AttrData::Name(a.lanes))).collect();
         let op = self
-            .build(Opcode::AsyncPipelineAgentSwitch)
+            .op(Opcode::AsyncPipelineAgentSwitch)
             .ints(keys::NUM_WARPS, &column(|a| a.num_warps))
             .ints(keys::WARP_ID, &column(|a| a.warp_id))
             .attr(keys::LANES, AttrData::Array(lanes))
@@ -429,7 +413,7 @@ impl<'a> FunctionBuilder<'a> {
             let block = self.func.add_region(op);
             self.at_end(block);
             body(self, n);
-            self.build(Opcode::AsyncPipelineYield).finish();
+            self.op(Opcode::AsyncPipelineYield).finish();
         }
         self.point = outer;
         op
@@ -437,13 +421,14 @@ impl<'a> FunctionBuilder<'a> {
 
     /// Appends `return`.
     pub fn ret(&mut self) -> Op {
-        self.build(Opcode::Return).finish()
+        self.op(Opcode::Return).finish()
     }
 }
 
-/// One op in the making: operand segments in the order of the table, attributes and results in any order.
+/// One op in the making: operand segments in the order of the table, attributes and results in any order. `K` names the row
+/// whose optional operands can be set.
 #[must_use = "the op is made by one of the `finish` methods"]
-pub struct OpBuilder<'b, 'a> {
+pub struct OpBuilder<'b, 'a, K = General> {
     builder: &'b mut FunctionBuilder<'a>,
     opcode: Opcode,
     operands: SmallVec<[Value; 8]>,
@@ -451,9 +436,13 @@ pub struct OpBuilder<'b, 'a> {
     results: SmallVec<[Type; 2]>,
     attrs: SmallVec<[(Sym, AttrData); 4]>,
     inferred: bool,
+    kind: PhantomData<K>,
 }
 
-impl OpBuilder<'_, '_> {
+/// The general form of [`OpBuilder`], which knows no row.
+pub struct General;
+
+impl<'b, 'a> OpBuilder<'b, 'a> {
     /// The next segment holds one value.
     pub fn operand(self, v: Value) -> Self {
         self.operands(&[v])
@@ -468,6 +457,22 @@ impl OpBuilder<'_, '_> {
     pub fn operands(mut self, values: &[Value]) -> Self {
         self.operands.extend_from_slice(values);
         self.segments.push(values.len() as u32);
+        self
+    }
+
+    /// The same op with the setters of its row.
+    fn of_kind<K>(self) -> OpBuilder<'b, 'a, K> {
+        let OpBuilder { builder, opcode, operands, segments, results, attrs, inferred, .. } = self;
+        OpBuilder { builder, opcode, operands, segments, results, attrs, inferred, kind: PhantomData }
+    }
+}
+
+impl<K> OpBuilder<'_, '_, K> {
+    /// Puts values into a segment that was left empty.
+    fn fill(mut self, segment: usize, values: &[Value]) -> Self {
+        let at: u32 = self.segments[..=segment].iter().sum();
+        self.operands.insert_from_slice(at as usize, values);
+        self.segments[segment] += values.len() as u32;
         self
     }
 
@@ -511,7 +516,8 @@ impl OpBuilder<'_, '_> {
 
     /// Result types, written out.
     pub fn results(mut self, types: &[Type]) -> Self {
-        self.results.extend_from_slice(types);
+        self.results = types.into();
+        self.inferred = false;
         self
     }
 
@@ -600,13 +606,10 @@ mod tests {
         let bt = b.tiled_load(bias, &[bn], bias16);
         let (zero, one) = (b.const_i32(0), b.const_i32(1));
         let acc = b.for_loop(zero, kt, one, &[z], |b, i, s| {
-            let ta = b.async_tiled_tma_load(da, &[bm, i], None, &[], None, operand);
-            let tb = b.async_tiled_tma_load(db, &[bn, i], None, &[], None, operand);
-            let n = b.async_dot_value(ta, tb, s[0]);
-            b.with_unit(n, keys::TRANSPOSE_B);
-            b.with_int(n, keys::GID, 1);
-            b.with_int(n, keys::LEADER_GID, 1);
-            vec![n]
+            let ta = b.async_tiled_tma_load(da, &[bm, i], operand).build();
+            let tb = b.async_tiled_tma_load(db, &[bn, i], operand).build();
+            let dot = b.async_dot(ta, tb, s[0]).unit(keys::TRANSPOSE_B);
+            vec![dot.int(keys::GID, 1).int(keys::LEADER_GID, 1).build()]
         });
         let bf = b.ftof(bt, bias32);
         let b1 = b.reshape(bf, row);
@@ -670,11 +673,16 @@ mod tests {
         b.before(ret);
         let c = b.cmpf(x, x, keys::LT);
         let s = b.select(c, x, x);
+        let m = b.with(keys::PROPAGATE_NAN, AttrData::Unit).maxf(x, x);
         assert_eq!(b.func.value_data(c).to_string(), "tile<4x8xi1>");
         assert_eq!(b.func.value_type(s), t);
         assert_eq!(b.func.constant_value(x), Some(1.0));
         assert_eq!(func.last_op(func.entry()), Some(ret));
-        assert_eq!(func.all_ops().len(), 4);
+        let max = func.defining_op(m).unwrap();
+        assert!(
+            func.attr(max, keys::PROPAGATE_NAN).is_some() && func.attr(ret, keys::PROPAGATE_NAN).is_none()
+        );
+        assert_eq!(func.all_ops().len(), 5);
     }
 
     #[test]
@@ -685,7 +693,7 @@ mod tests {
             b.placed_tile_type(&[4, 128, 64], Scalar::F16, Space::Smem, Layout::from_name("k128").unwrap());
         let buf = b.alloc_tensor(ring);
         let (p, c) = b
-            .build(Opcode::AsyncPipelineCreatePipeline)
+            .op(Opcode::AsyncPipelineCreatePipeline)
             .operands(&[buf])
             .int(keys::NUM_STAGES, 4)
             .int(keys::PRODUCER_GROUP_ID, 0)
@@ -707,7 +715,7 @@ mod tests {
             } else {
                 let it = b.async_pipeline_create_iterator(c);
                 let owned = b.async_pipeline_consumer_wait(c, it);
-                b.async_pipeline_consumer_release(owned, None);
+                b.async_pipeline_consumer_release(owned).build();
             }
         });
         b.ret();

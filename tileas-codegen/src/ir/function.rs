@@ -648,6 +648,37 @@ impl Function {
         Some(op)
     }
 
+    /// The common block of two blocks: the innermost one that contains both.
+    pub fn common_block(&self, a: Block, b: Block) -> Block {
+        let outwards = |b: Block| {
+            std::iter::successors(Some(b), |&b| self.block_parent(b).and_then(|op| self.op_block(op)))
+        };
+        outwards(b).find(|&x| outwards(a).any(|y| x == y)).unwrap_or_else(|| self.entry())
+    }
+
+    /// Iteration arguments of a `for`, without the induction variable.
+    pub fn for_args(&self, op: Op) -> &[Value] {
+        self.op_block_at(op, 0).map_or(&[], |b| self.block_params(b).get(1..).unwrap_or(&[]))
+    }
+
+    /// The terminator of region `n` of an op.
+    pub fn terminator(&self, op: Op, n: usize) -> Option<Op> {
+        self.op_block_at(op, n).and_then(|b| self.last_op(b))
+    }
+
+    /// What region `n` of an op yields.
+    pub fn region_yields(&self, op: Op, n: usize) -> &[Value] {
+        let yields = self.terminator(op, n).filter(|&t| self.opcode(t) == Opcode::Yield);
+        yields.map_or(&[], |t| self.operands(t))
+    }
+
+    /// Whether an op is a loop over the slices of a chain of register tiles, as `place` writes it. It belongs to the one
+    /// agent that runs the chain and is not scheduled: its ops run in program order, so that one slice is in registers at
+    /// a time; what overlaps is the TMA store of one slice with the next, through the ring of its staging buffer.
+    pub fn is_slice_loop(&self, op: Op) -> bool {
+        self.opcode(op) == Opcode::For && self.discardable(op).get(super::keys::SLICES).is_some()
+    }
+
     /// Regions of an op.
     #[inline]
     pub fn regions(&self, op: Op) -> &[Region] {

@@ -32,7 +32,7 @@ pub use function::{Function, Stamp, ValueDef};
 pub use layouts::{Layout, LinearLayout, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};
-pub use parser::{ParseLimits, parse_module, parse_module_all, parse_module_with};
+pub use parser::{ParseLimits, parse_module, parse_module_with};
 pub use printer::{ValueNames, print_function, print_module, print_op_line};
 pub use types::{Dim, Scalar, Space, TypeData};
 pub use verifier::{Limits, MemSemantics, Verified, verify, verify_function, verify_module};

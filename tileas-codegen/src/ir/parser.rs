@@ -29,7 +29,7 @@ use super::lexer::{Lexer, Tok, Token, quote, unescape};
 use super::module::Module;
 use super::opcodes::Opcode;
 use super::types::Scalar;
-use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -63,30 +63,23 @@ const MAX_ATTRS: usize = 256;
 /// Errors of one text.
 const MOST_ERRORS: usize = 64;
 
-/// Parses a module with default limits; the first error.
-pub fn parse_module(text: &str) -> CodegenResult<Module> {
+/// Parses a module with default limits.
+///
+/// # Errors
+/// As [`parse_module_with`].
+pub fn parse_module(text: &str) -> Result<Module, Errors> {
     parse_module_with(text, &ParseLimits::default())
 }
 
-/// Parses a module; the first error.
-pub fn parse_module_with(text: &str, limits: &ParseLimits) -> CodegenResult<Module> {
-    let errors = match parse_module_all(text, limits) {
-        Ok(module) => return Ok(module),
-        Err(errors) => errors,
-    };
-    // There is one at least.
-    Err(errors
-        .into_iter()
-        .next()
-        .unwrap_or_else(|| CodegenError::new(Code::E0002, Loc::NONE, "unreadable text")))
-}
-
-/// Parses a module; all errors that can be told apart from consequences of others, at most 64.
-pub fn parse_module_all(text: &str, limits: &ParseLimits) -> Result<Module, Vec<CodegenError>> {
+/// Parses a module.
+///
+/// # Errors
+/// All errors that can be told apart from consequences of others, at most 64.
+pub fn parse_module_with(text: &str, limits: &ParseLimits) -> Result<Module, Errors> {
     if text.len() > limits.max_bytes || text.len() >= u32::MAX as usize {
         let max = limits.max_bytes.min(u32::MAX as usize - 1);
         let message = format!("text of {} bytes, expected at most {max}", text.len());
-        return Err(vec![CodegenError::new(Code::E0010, Loc::new(max, text.len()), message)]);
+        return Err(CodegenError::new(Code::E0010, Loc::new(max, text.len()), message).into());
     }
     let mut p = Parser {
         lex: Lexer::new(text),
@@ -103,7 +96,8 @@ pub fn parse_module_all(text: &str, limits: &ParseLimits) -> Result<Module, Vec<
         consequence: false,
     };
     let module = p.module();
-    if p.errors.is_empty() { Ok(module) } else { Err(p.errors) }
+    Errors::check(p.errors)?;
+    Ok(module)
 }
 
 type Names<'a> = SmallVec<[(&'a str, Loc); 2]>;

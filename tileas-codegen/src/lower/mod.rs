@@ -56,12 +56,19 @@ pub const MAX_INSTRUCTIONS: usize = 1_000_000;
 #[derive(Default)]
 pub struct LowerScratch {
     /// A function that is no longer needed.
-    pub spare: Option<nvvm::Function>,
+    spare: Option<nvvm::Function>,
     vals: SecondaryMap<Value, Val>,
     units: Vec<Operand>,
     pipes: Vec<Pipe>,
     moves: control::Moves,
     fusion: fuse::Fusion,
+}
+
+impl LowerScratch {
+    /// Keeps the memory of a function that is no longer needed.
+    pub fn recycle(&mut self, lowered: nvvm::Module) {
+        self.spare = lowered.functions.into_iter().next_back();
+    }
 }
 
 /// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many instructions

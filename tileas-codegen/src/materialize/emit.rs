@@ -13,9 +13,9 @@ use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
 use crate::ddg::{LoopSchedule, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
-use crate::place::roll::is_slice_loop;
-use crate::storage::access::{Class, accesses, base_of, is_name, is_stored, numbered_slice, slice_base};
-use crate::storage::webs::{Flag, flag_for, flag_of, for_args, is_constant, region_yields, terminator};
+use crate::storage::access::{Class, accesses, is_constant, is_name, is_stored};
+use crate::storage::flag::{Flag, flag_for, flag_of};
+use crate::storage::slice::{base_of, numbered_slice, slice_base};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use rustc_hash::FxHashMap;
@@ -505,7 +505,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         let ba = self.sh.ba;
         let ring = self.known.pipes.iter().copied().find(|&p| {
             let d = &ba.pipes[p];
-            !d.in_place && d.webs.contains(&web)
+            !d.in_place() && d.webs.contains(&web)
         });
         let slot = match ring {
             Some(p) => self.iter(p)?,
@@ -557,7 +557,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let web = self.web_of(src.results(old)[0])?;
                 let ba = self.sh.ba;
                 let pipe = ba.pipes.iter().find(|(_, p)| {
-                    p.payload && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
+                    p.payload() && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
                 });
                 let Some((pipe, _)) = pipe else {
                     return Err(unsupported(loc, "a TMA load whose tile nobody reads"));
@@ -750,25 +750,25 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     /// Indices of the register arguments this agent carries through a loop.
     pub fn carried_args(&self, op: Op) -> SmallVec<[usize; 8]> {
-        let args = for_args(self.sh.src, op);
+        let args = self.sh.src.for_args(op);
         (0..args.len()).filter(|&i| self.needs.values.contains(args[i])).collect()
     }
 
     /// Indices of the arguments whose flag this agent carries through a loop.
     pub fn carried_flags(&self, op: Op) -> SmallVec<[usize; 8]> {
-        let args = for_args(self.sh.src, op);
+        let args = self.sh.src.for_args(op);
         (0..args.len()).filter(|&i| self.needs.flags.contains(args[i])).collect()
     }
 
     /// Appends the yield of region `n` of an op: what the agent carries out of it.
     fn yield_carried(&mut self, op: Op, n: usize, carried: &Carried) -> CodegenResult<()> {
         let src = self.sh.src;
-        let yields = region_yields(src, op, n);
+        let yields = src.region_yields(op, n);
         let mut out: SmallVec<[Value; 8]> = SmallVec::new();
         for &i in &carried.values {
             out.push(self.get(yields[i])?);
         }
-        let end = terminator(src, op, n).ok_or_else(|| internal("a region without terminator"))?;
+        let end = src.terminator(op, n).ok_or_else(|| internal("a region without terminator"))?;
         for &i in &carried.flags {
             let v = self.flag_value(yields[i], end)?;
             out.push(v);
@@ -827,7 +827,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         for &p in &carried.pipes {
             operands.push(self.iter(p)?);
         }
-        let slices = is_slice_loop(src, op);
+        let slices = src.is_slice_loop(op);
         if slices {
             self.flags_ahead(body)?;
         }
@@ -845,7 +845,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         }
         let params: SmallVec<[Value; 8]> =
             types.iter().map(|&t| self.out.add_block_param(inner, t)).collect();
-        let args = for_args(src, op);
+        let args = src.for_args(op);
         self.take_carried(&carried, args, args, &params);
         self.block(body, &plan)?;
         self.yield_carried(op, 0, &carried)?;

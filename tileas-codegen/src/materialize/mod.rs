@@ -29,7 +29,7 @@ pub mod verify;
 pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
-use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, Web};
+use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
@@ -250,7 +250,7 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
     let entry = out.entry();
     for (id, p) in sh.ba.pipes.iter() {
         let mut buffers: SmallVec<[Value; 4]> = SmallVec::new();
-        if p.payload {
+        if p.payload() {
             let mut webs: SmallVec<[Web; 4]> = SmallVec::from_slice(&p.webs);
             webs.sort_unstable();
             for w in webs {
@@ -285,7 +285,7 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
         out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
         for (side, suffix) in [".p", ".c"].into_iter().enumerate() {
             let v = out.results(op)[side];
-            let kind = if p.exclusion { "Mutex_" } else { "Pipe_" };
+            let kind = if p.kind == PipeKind::Mutex { "Mutex_" } else { "Pipe_" };
             text.clear();
             text.push_str(kind);
             push_number(text, id.as_u32());

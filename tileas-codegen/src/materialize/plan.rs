@@ -15,7 +15,6 @@ use crate::buffers::{BufferAssignment, Pipe, PipeData};
 use crate::ddg::LoopSchedule;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::storage::access::{Class, class_of};
-use crate::storage::webs::{for_args, region_yields};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
@@ -131,7 +130,7 @@ pub fn block_plan(
     // Pipes with a distance whose loop stands in this block.
     let around: SmallVec<[(Pipe, &Carry); 4]> = mine
         .iter()
-        .filter_map(|&id| Some((id, ba.pipes[id].carry.as_ref()?)))
+        .filter_map(|&id| Some((id, ba.pipes[id].carry()?)))
         .filter(|(_, c)| c.parent == block)
         .collect();
     ends.clear();
@@ -212,12 +211,12 @@ pub fn block_plan(
             }
         }
         // What is freed behind an item tells of all that was waited for there.
-        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].is_scalar()) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item) && c.first.is_none()) {
                 out.steps.push((l, Step::Wait(e.pipe, c.number)));
             }
         }
-        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].scalar) {
+        for e in ends.iter().filter(|e| !ba.pipes[e.pipe].is_scalar()) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
                 if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
                     out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
@@ -225,7 +224,7 @@ pub fn block_plan(
             }
         }
     }
-    for e in ends.iter().filter(|e| ba.pipes[e.pipe].scalar) {
+    for e in ends.iter().filter(|e| ba.pipes[e.pipe].is_scalar()) {
         for c in readers[e.from..e.to].iter_mut().filter(|c| c.first.is_none()) {
             let p = &ba.pipes[e.pipe];
             c.late = handed_on(scope, block, order, &p.events).unwrap_or(out.skew);
@@ -269,7 +268,7 @@ pub fn block_plan(
             for c in &readers[e.from..e.to] {
                 match c.first {
                     // Where it waits there need not be a use: an access to the view that a load reads waits for it too.
-                    first if !p.scalar => {
+                    first if !p.is_scalar() => {
                         let uses = p.consumers[c.number].uses.iter().copied();
                         locals.extend(uses.chain(first).map(local));
                     }
@@ -299,7 +298,7 @@ pub fn block_plan(
 fn handed_on(scope: &Scope<'_>, block: Block, order: &[(u32, u32, u32, Op)], sources: &[Op]) -> Option<u32> {
     let &Scope { func, needs, .. } = scope;
     let l = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For)?;
-    let (args, yields) = (for_args(func, l), region_yields(func, l, 0));
+    let (args, yields) = (func.for_args(l), func.region_yields(l, 0));
     let made = |v: Value| func.defining_op(v).is_some_and(|d| sources.contains(&d));
     let mut least = None;
     for (&arg, &y) in args.iter().zip(yields).filter(|(arg, _)| needs.values.contains(**arg)) {
@@ -341,7 +340,7 @@ fn rests_on(func: &Function, block: Block, v: Value, made: &dyn Fn(Value) -> boo
 /// The wait of consumer `n`; for scalars also the reads and the release.
 fn receive(steps: &mut Vec<(u32, Step)>, p: &PipeData, id: Pipe, n: usize, local: u32) {
     steps.push((local, Step::Wait(id, n)));
-    if p.scalar {
+    if p.is_scalar() {
         steps.extend(p.events.iter().map(|&source| (local, Step::Item(source))));
         steps.push((local, Step::Release(id, n, None, 0)));
     }

@@ -13,8 +13,7 @@ use crate::buffers::needs::for_each_use;
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
-use crate::storage::access::numbered_slice;
-use crate::storage::webs::{for_args, region_yields};
+use crate::storage::slice::numbered_slice;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
@@ -121,7 +120,7 @@ fn groups_of(plan: &BlockPlan) -> Vec<Group> {
 /// the result of an item as well, such as a number from memory, has to wait for that one.
 fn recurrent_uniforms(e: &Emit<'_, '_>, op: Op, body: Block) -> Vec<Op> {
     let src = e.sh.src;
-    let args = for_args(src, op);
+    let args = src.for_args(op);
     let mut tainted: Vec<Value> = e.carried_args(op).iter().map(|&i| args[i]).collect();
     let mut waiting: Vec<Value> = Vec::new();
     let mut out = Vec::new();
@@ -256,8 +255,8 @@ impl<'a> Skewed<'a> {
             groups: groups_of(&plan),
             first,
             vars: Vec::new(),
-            yields: region_yields(src, op, 0),
-            body_args: for_args(src, op),
+            yields: src.region_yields(op, 0),
+            body_args: src.for_args(op),
             arg_home: Vec::new(),
             lo,
             stride,

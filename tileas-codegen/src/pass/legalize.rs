@@ -10,7 +10,7 @@
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, depth};
 use crate::ddg::{LoopSchedule, ScheduleAnalysis, ScheduledRegion};
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::{Function, Op};
 use crate::isa::TargetIsa;
 use crate::schedule::Node;
@@ -52,7 +52,7 @@ pub fn legalize(
     analysis: &ScheduleAnalysis,
     buffers: &BufferAssignment,
     isa: &dyn TargetIsa,
-) -> Result<(), Vec<CodegenError>> {
+) -> Result<(), Errors> {
     let mut found = Findings { func, errors: Vec::new() };
     for region in &analysis.regions {
         check_region(analysis, region, &mut found);
@@ -61,7 +61,7 @@ pub fn legalize(
         // Channels follow from starts: of a damaged schedule they say nothing.
         check_channels(plan, analysis, buffers, isa, &mut found);
     }
-    if found.errors.is_empty() { Ok(()) } else { Err(found.errors) }
+    Errors::check(found.errors)
 }
 
 /// One loop; without dependences where its ops have no seats.
@@ -211,13 +211,13 @@ fn check_channels(
     let func = found.func;
     let party = depth::Party { func, plan, needs: &buffers.needs };
     let mut short = Vec::new();
-    for (id, pipe) in buffers.pipes.iter().filter(|(_, p)| !p.in_place) {
+    for (id, pipe) in buffers.pipes.iter().filter(|(_, p)| !p.in_place()) {
         let at = pipe.events.first().or(pipe.acquires.first()).copied().or(func.block_parent(pipe.home));
         let Some(at) = at.or(func.first_op(pipe.home)) else { continue };
         if pipe.depth == 0 {
             found.bad(Code::E0408, at, format!("{id} has no slot"));
         }
-        for &web in pipe.webs.iter().filter(|_| pipe.payload) {
+        for &web in pipe.webs.iter().filter(|_| pipe.payload()) {
             let slots = buffers.webs.webs[web].slots;
             if slots < pipe.depth {
                 found.bad(Code::E0408, at, format!("{id} has {} slots, its {web} {slots}", pipe.depth));

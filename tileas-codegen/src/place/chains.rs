@@ -17,7 +17,6 @@ use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
 use crate::storage::classify::{self, Class, Classes, DisjointSets};
-use crate::storage::webs::region_yields;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
@@ -365,7 +364,7 @@ impl Chains {
                 for (n, &v) in func.results(op).iter().enumerate() {
                     if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
                         self.info[c].carried = true;
-                        let yields = (0..func.regions(op).len()).map(|r| region_yields(func, op, r));
+                        let yields = (0..func.regions(op).len()).map(|r| func.region_yields(op, r));
                         let mut given = yields.chain([inits]).filter_map(|list| list.get(n));
                         let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
                         self.info[c].memory |=

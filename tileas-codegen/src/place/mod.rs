@@ -30,7 +30,6 @@ pub mod dce;
 pub mod dead;
 mod emit;
 mod operands;
-pub mod roll;
 pub mod tma;
 
 use crate::error::{Code, CodegenError, CodegenResult};

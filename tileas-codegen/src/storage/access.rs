@@ -3,7 +3,7 @@
 //! In: one op and its agent. Out: the tiles it reads or writes ([`Access`]) and the [`Class`] of engine that
 //! carries it out, which decides how its completion can be signalled. Every other stage asks here.
 
-use crate::ir::{Function, Layout, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Function, Op, Opcode, Space, TypeData, Value};
 use crate::plan::{Agent, AgentKind, AgentPlan};
 use smallvec::SmallVec;
 
@@ -45,10 +45,9 @@ pub fn is_stored(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Smem | Space::Tmem), .. })
 }
 
-/// Whether a tile with this layout is an accumulator in memory: multiplies update it in place, and each of its rows is
-/// moved by the thread that holds the row in registers.
-pub fn is_accumulator(layout: Layout) -> bool {
-    matches!(layout, Layout::Tmem128 | Layout::Tmem64 | Layout::SmemRow)
+/// Whether a stored value is a constant: it has no storage.
+pub fn is_constant(func: &Function, v: Value) -> bool {
+    func.defining_op(v).is_some_and(|op| func.opcode(op) == Opcode::Constant)
 }
 
 /// Whether an op only names a stored tile or a part of it: no code comes of it, and no agent runs it at any time.
@@ -85,9 +84,11 @@ pub fn accesses(func: &Function, op: Op) -> SmallVec<[Access; 4]> {
                     push(v, true, false);
                 }
             }
-            // Tied: the result is the accumulator's next version, one access to one web.
+            // Tied: the result is the accumulator's next version, one access to one web. What starts from a constant
+            // reads no memory.
             if let Some(&v) = func.results(op).first() {
-                push(v, true, true);
+                let fresh = func.named_operand(op, "acc").is_some_and(|a| is_constant(func, a));
+                push(v, !fresh, true);
             }
         }
         Opcode::Copy => {
@@ -107,41 +108,4 @@ pub fn accesses(func: &Function, op: Op) -> SmallVec<[Access; 4]> {
         }
     }
     out
-}
-
-/// The tile a slice was taken from.
-pub fn base_of(func: &Function, mut v: Value) -> Value {
-    while let Some(op) = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
-        let Some(base) = func.named_operand(op, "source") else { break };
-        v = base;
-    }
-    v
-}
-
-/// The `extract_slice` with a number behind a stored tile: the slice is known when the program runs.
-pub fn numbered_slice(func: &Function, mut v: Value) -> Option<(Op, Value)> {
-    loop {
-        let op = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice)?;
-        if let Some(number) = func.named_operand(op, "number") {
-            return Some((op, number));
-        }
-        v = func.named_operand(op, "source")?;
-    }
-}
-
-/// The tile a slice was taken from and the offset of the slice in it, innermost last; of a [`numbered_slice`] that of
-/// number 0.
-pub fn slice_base(func: &Function, mut v: Value) -> (Value, SmallVec<[i64; 4]>) {
-    let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
-    let mut offsets: SmallVec<[i64; 4]> = SmallVec::from_elem(0, rank);
-    while let Some(op) = func.defining_op(v).filter(|&op| func.opcode(op) == Opcode::ExtractSlice) {
-        let Some(base) = func.named_operand(op, "source") else { break };
-        for (o, add) in
-            offsets.iter_mut().zip(func.attr_ints(op, crate::ir::keys::OFFSETS).unwrap_or_default())
-        {
-            *o += add;
-        }
-        v = base;
-    }
-    (v, offsets)
 }

@@ -7,8 +7,8 @@
 //! After the loop the readers take the last version, whether or not they use it: what was produced was consumed, and
 //! rings go on through all loops. Any other carried tile stays in place. Cost: arguments × ops.
 
-use super::access::{Key, accesses, base_of, class_of, is_stored};
-use super::webs::{for_args, is_constant, region_yields};
+use super::access::{Key, accesses, class_of, is_constant, is_stored};
+use super::slice::base_of;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::plan::AgentPlan;
 
@@ -73,7 +73,7 @@ pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
     let mut all: Vec<Op> = Vec::new();
     let mut out = Vec::new();
     for l in func.ops().filter(|&op| func.opcode(op) == Opcode::For) {
-        for n in (0..for_args(func, l).len()).filter(|&n| is_stored(func, for_args(func, l)[n])) {
+        for n in (0..func.for_args(l).len()).filter(|&n| is_stored(func, func.for_args(l)[n])) {
             if all.is_empty() {
                 all = func.all_ops();
             }
@@ -85,8 +85,8 @@ pub fn find(func: &Function, plan: &AgentPlan) -> Vec<Carried> {
 
 fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Option<Carried> {
     let (body, parent) = (func.op_block_at(l, 0)?, func.op_block(l)?);
-    let arg = *for_args(func, l).get(n).filter(|&&v| is_stored(func, v))?;
-    let next = *region_yields(func, l, 0).get(n)?;
+    let arg = *func.for_args(l).get(n).filter(|&&v| is_stored(func, v))?;
+    let next = *func.region_yields(l, 0).get(n)?;
     let key = |op: Op| Some(Key { agent: plan.op_agent[op].expand()?, class: class_of(func, plan, op) });
     let made = |v: Value, block: Block| {
         let op = func.defining_op(v)?;

@@ -18,7 +18,13 @@
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::storage::classify::{Class, DisjointSets, Tie};
 use cranelift_entity::{EntityRef, SecondaryMap};
-use smallvec::SmallVec;
+use slotmap::{SlotMap, new_key_type};
+use smallvec::{SmallVec, smallvec};
+
+new_key_type! {
+    /// A set of accumulators that share one place; of two that are joined one dies.
+    struct Set;
+}
 
 /// What becomes of a tie.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -49,8 +55,8 @@ struct Acc {
     made: u32,
     /// The op that makes it; a loop for its arguments and results.
     maker: Op,
-    /// The member of the same set of the next value, in a circle.
-    next: u32,
+    /// The set it is in.
+    set: Set,
 }
 
 /// Sets of values that share one place.
@@ -76,7 +82,8 @@ struct Coalescer<'a> {
     /// Number of an accumulator + 1.
     number: SecondaryMap<Value, u32>,
     fate: Vec<Fate>,
-    sets: DisjointSets,
+    /// The members of each set.
+    sets: SlotMap<Set, SmallVec<[u32; 4]>>,
     /// Arguments whose versions have slots of their own.
     rings: SmallVec<[Value; 2]>,
 }
@@ -92,9 +99,11 @@ pub fn coalesce(func: &Function, ops: &[Op], class: &SecondaryMap<Value, Class>,
     for n in c.order() {
         c.decide(n);
     }
-    for a in 0..c.accs.len() {
-        let root = c.sets.find(a);
-        sets.union(c.accs[root].value.index(), c.accs[a].value.index());
+    for members in c.sets.values() {
+        for pair in members.windows(2) {
+            let value = |n: usize| c.accs[pair[n] as usize].value.index();
+            sets.union(value(0), value(1));
+        }
     }
     copied.iter_mut().zip(&c.fate).for_each(|(out, &f)| *out = f == Fate::Copied);
     Coalesced { sets, copied, rings: c.rings }
@@ -150,7 +159,7 @@ impl<'a> Coalescer<'a> {
             accs: Vec::new(),
             number,
             fate: Vec::new(),
-            sets: DisjointSets::new(0),
+            sets: SlotMap::with_key(),
             rings: SmallVec::new(),
         };
         c.collect();
@@ -172,7 +181,6 @@ impl<'a> Coalescer<'a> {
             }
             func.results(op).iter().for_each(|&v| self.add(v, op, 2 * self.last[n] + 1));
         }
-        self.sets = DisjointSets::new(self.accs.len());
         for &op in self.ops {
             if func.opcode(op) != Opcode::For {
                 continue;
@@ -206,9 +214,10 @@ impl<'a> Coalescer<'a> {
 
     fn add(&mut self, value: Value, maker: Op, made: u32) {
         if self.is_acc(value) {
-            let next = self.accs.len() as u32;
-            self.accs.push(Acc { value, uses: SmallVec::new(), made, maker, next });
-            self.number[value] = next + 1;
+            let number = self.accs.len() as u32;
+            let set = self.sets.insert(smallvec![number]);
+            self.accs.push(Acc { value, uses: SmallVec::new(), made, maker, set });
+            self.number[value] = number + 1;
         }
     }
 
@@ -234,24 +243,26 @@ impl<'a> Coalescer<'a> {
         order.into_iter().map(|o| o.2).collect()
     }
 
-    /// Joins two sets, and their circles.
+    /// Joins the sets of two accumulators.
     fn join(&mut self, a: usize, b: usize) {
-        let next = self.accs[a].next;
-        self.accs[a].next = self.accs[b].next;
-        self.accs[b].next = next;
-        self.sets.union(a, b);
+        let (into, from) = (self.accs[a].set, self.accs[b].set);
+        if into != from
+            && let Some(dying) = self.sets.remove(from)
+        {
+            dying.iter().for_each(|&n| self.accs[n as usize].set = into);
+            self.sets[into].extend(dying);
+        }
     }
 
     fn members(&self, a: usize) -> impl Iterator<Item = usize> + '_ {
-        let next = move |&x: &usize| Some(self.accs[x].next as usize).filter(|&n| n != a);
-        std::iter::successors(Some(a), next)
+        self.sets[self.accs[a].set].iter().map(|&n| n as usize)
     }
 
     fn decide(&mut self, n: usize) {
         let tie = self.ties[n];
         let (Some(v), Some(m)) = (self.acc(tie.value), self.acc(tie.member)) else { return };
         self.fate[n] = Fate::Kept;
-        if self.sets.find(v) == self.sets.find(m) {
+        if self.accs[v].set == self.accs[m].set {
             return;
         }
         let ring = self.ring(&tie).is_some();
@@ -329,10 +340,10 @@ impl<'a> Coalescer<'a> {
             Fate::Open => false,
             Fate::Kept => tie.value == value,
             Fate::Written | Fate::Copied => {
-                let set = |v: Value| self.acc(v).map(|v| self.sets.root(v));
-                let roots = (self.sets.root(joined.0), self.sets.root(joined.1));
+                let set = |v: Value| self.acc(v).map(|v| self.accs[v].set);
+                let roots = (self.accs[joined.0].set, self.accs[joined.1].set);
                 let own = set(tie.member);
-                let with = |r: Option<usize>| r == Some(roots.0) || r == Some(roots.1);
+                let with = |r: Option<Set>| r == Some(roots.0) || r == Some(roots.1);
                 let fits = |v: Value| {
                     let r = set(v);
                     r.is_some() && (r == own || with(r) && with(own))

@@ -2,11 +2,12 @@
 //!
 //! A loop whose trip count is not a constant counts as [`ASSUMED_TRIPS`] trips. Cost: one walk per question.
 
+use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
 use crate::isa::{OpClass, TargetIsa, Work};
 use crate::plan::{Agent, AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
-use crate::storage::access::class_of;
+use crate::storage::access::{self, Class};
 use crate::storage::footprint::Footprint;
 use cranelift_entity::EntityRef;
 use smallvec::SmallVec;
@@ -18,38 +19,47 @@ type Busy = SmallVec<[u64; 8]>;
 /// Trips assumed for a loop of unknown length.
 pub const ASSUMED_TRIPS: u64 = 16;
 
-/// The machine-model class of an op, by its row or by the spaces it moves between.
+/// The machine-model class of an op, by its row or by the spaces it moves between; that of index math for a copy without a
+/// path, which [`Footprint::of`] refuses.
 pub fn op_class(func: &Function, op: Op) -> OpClass {
-    let space = |v: Option<Value>| v.and_then(|v| func.value_data(v).space()).unwrap_or(Space::Rmem);
-    if func.opcode(op) == Opcode::Copy {
-        let from = space(func.named_operand(op, "source"));
-        let to = space(func.named_operand(op, "dest").or_else(|| func.results(op).first().copied()));
-        return match (from, to) {
-            (Space::Smem, Space::Tmem) => OpClass::CopySmemToTmem,
-            (Space::Smem, _) => OpClass::CopySmemToRmem,
-            (Space::Tmem, _) => OpClass::CopyTmemToRmem,
-            (_, Space::Tmem) => OpClass::CopyRmemToTmem,
-            (_, Space::Smem) => OpClass::CopyRmemToSmem,
-            _ => OpClass::ConvertLayout,
-        };
-    }
-    if func.opcode(op) == Opcode::Reduce && func.attr_name(op, crate::ir::keys::MODE) != Some("add") {
-        return OpClass::ReduceMinMax;
-    }
-    CLASSES[func.opcode(op) as usize]
+    class_of(func, op).unwrap_or(OpClass::Uniform)
 }
 
-/// The class of each opcode, by the name that its definition gives.
-static CLASSES: LazyLock<Vec<OpClass>> =
-    LazyLock::new(|| Opcode::ALL.iter().map(|o| class_named(o.def().class)).collect());
-
-fn class_named(name: &str) -> OpClass {
-    let matches = |c: &&OpClass| {
-        let mut parts = name.bytes().filter(u8::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase());
-        c.name().bytes().filter(|c| *c != b'_').all(|x| parts.next() == Some(x)) && parts.next().is_none()
+/// The class of an op, by its row or by the spaces it moves between.
+///
+/// # Errors
+/// `E0221` for a copy between spaces that have no path.
+pub fn class_of(func: &Function, op: Op) -> CodegenResult<OpClass> {
+    if let Some(class) = CLASSES[func.opcode(op) as usize] {
+        let extreme =
+            func.opcode(op) == Opcode::Reduce && func.attr_name(op, crate::ir::keys::MODE) != Some("add");
+        return Ok(if extreme { OpClass::ReduceMinMax } else { class });
+    }
+    let space = |v: Option<Value>| {
+        v.and_then(|v| func.value_data(v).space().or(func.value_data(v).as_scalar().map(|_| Space::Rmem)))
     };
-    OpClass::ALL.iter().find(matches).copied().unwrap_or(OpClass::Uniform)
+    let from = space(func.named_operand(op, "source"));
+    let to = space(func.named_operand(op, "dest").or(func.result(op)));
+    Ok(match (from, to) {
+        (Some(Space::Rmem), Some(Space::Smem)) => OpClass::CopyRmemToSmem,
+        (Some(Space::Smem), Some(Space::Rmem)) => OpClass::CopySmemToRmem,
+        (Some(Space::Smem), Some(Space::Tmem)) => OpClass::CopySmemToTmem,
+        (Some(Space::Rmem), Some(Space::Tmem)) => OpClass::CopyRmemToTmem,
+        (Some(Space::Tmem), Some(Space::Rmem)) => OpClass::CopyTmemToRmem,
+        (Some(Space::Rmem), Some(Space::Rmem)) => OpClass::Layout,
+        _ => {
+            let name = |s: Option<Space>| s.map_or("no space", Space::name);
+            let text = format!("no path for a copy from {} to {}", name(from), name(to));
+            return Err(CodegenError::new(Code::E0221, func.op_loc(op), text));
+        }
+    })
 }
+
+/// The class of each opcode, by the name that its row gives; none for copies, whose spaces say it.
+static CLASSES: LazyLock<Vec<Option<OpClass>>> = LazyLock::new(|| {
+    let named = |o: &Opcode| OpClass::ALL.iter().find(|c| format!("{c:?}") == o.def().class).copied();
+    Opcode::ALL.iter().map(named).collect()
+});
 
 /// How much one execution of an op does.
 pub fn work(func: &Function, op: Op) -> Work {
@@ -161,11 +171,9 @@ fn add_busy(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, block: Block
 /// Real cycles from the start of a producer's op until its result may be read.
 pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Agent, op: Op) -> u64 {
     if func.regions(op).is_empty() {
-        match class_of(func, plan, op) {
+        match access::class_of(func, plan, op) {
             // A store's slot is free when it has been read; a register copy is complete when it was issued.
-            crate::storage::access::Class::Sync => {
-                u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
-            }
+            Class::Sync => u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op))),
             _ => u64::from(isa.machine().real_latency(op_class(func, op), &work(func, op))),
         }
     } else {
@@ -231,4 +239,17 @@ pub fn kept_off(
 /// Whether an agent that computes in registers runs an op.
 fn in_registers(plan: &AgentPlan, op: Op) -> bool {
     plan.op_agent[op].expand().is_some_and(|a| plan.agents[a].kind == AgentKind::Simt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_names_a_class() {
+        for &opcode in Opcode::ALL {
+            let name = opcode.def().class;
+            assert!(name == "by-space" || CLASSES[opcode as usize].is_some(), "{name}");
+        }
+    }
 }

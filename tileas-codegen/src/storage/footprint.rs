@@ -7,8 +7,8 @@
 //! slot per agent that computes in registers: it runs one op after the other.
 //! Guarantee: a seat for the footprint of an `if` is a seat for either arm.
 
-use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space, Value, keys};
+use crate::error::CodegenResult;
+use crate::ir::{Block, Function, Op, Opcode, Space};
 use crate::isa::{MachineModel, OpClass, PoolId, SlotId};
 use crate::plan::{AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
@@ -66,68 +66,11 @@ pub fn unit_name(machine: &MachineModel, slot: SlotId) -> String {
     }
 }
 
-/// The class of that name in the operation table.
-pub fn class_named(name: &str) -> Option<OpClass> {
-    Some(match name {
-        "TmaLoad" => OpClass::TmaLoad,
-        "TmaStore" => OpClass::TmaStore,
-        "Dot" => OpClass::Dot,
-        "CopyRmemToSmem" => OpClass::CopyRmemToSmem,
-        "CopySmemToRmem" => OpClass::CopySmemToRmem,
-        "CopySmemToTmem" => OpClass::CopySmemToTmem,
-        "CopyRmemToTmem" => OpClass::CopyRmemToTmem,
-        "CopyTmemToRmem" => OpClass::CopyTmemToRmem,
-        "ConvertLayout" => OpClass::ConvertLayout,
-        "GlobalLoad" => OpClass::GlobalLoad,
-        "GlobalStore" => OpClass::GlobalStore,
-        "FpAlu" => OpClass::FpAlu,
-        "FmaHeavy" => OpClass::FmaHeavy,
-        "IntAlu" => OpClass::IntAlu,
-        "MinMax" => OpClass::MinMax,
-        "Cvt" => OpClass::Cvt,
-        "Transcendental" => OpClass::Transcendental,
-        "Reduce" => OpClass::Reduce,
-        "ReduceMinMax" => OpClass::ReduceMinMax,
-        "Layout" => OpClass::Layout,
-        "Uniform" => OpClass::Uniform,
-        "Scalar" => OpClass::Scalar,
-        "Barrier" => OpClass::Barrier,
-        _ => return None,
-    })
-}
-
-/// The class of a placed op.
-///
-/// # Errors
-/// `E0221` for a copy between spaces that have no path.
-pub fn class_of(func: &Function, op: Op) -> CodegenResult<OpClass> {
-    if let Some(class) = class_named(func.opcode(op).def().class) {
-        let extreme = func.opcode(op) == Opcode::Reduce && func.attr_name(op, keys::MODE) != Some("add");
-        return Ok(if extreme { OpClass::ReduceMinMax } else { class });
-    }
-    let space = |v: Option<Value>| v.and_then(|v| func.value_data(v).space());
-    let from = space(func.named_operand(op, "source"));
-    let to = space(func.named_operand(op, "dest").or(func.result(op)));
-    Ok(match (from, to) {
-        (Some(Space::Rmem), Some(Space::Smem)) => OpClass::CopyRmemToSmem,
-        (Some(Space::Smem), Some(Space::Rmem)) => OpClass::CopySmemToRmem,
-        (Some(Space::Smem), Some(Space::Tmem)) => OpClass::CopySmemToTmem,
-        (Some(Space::Rmem), Some(Space::Tmem)) => OpClass::CopyRmemToTmem,
-        (Some(Space::Tmem), Some(Space::Rmem)) => OpClass::CopyTmemToRmem,
-        (Some(Space::Rmem), Some(Space::Rmem)) => OpClass::Layout,
-        _ => {
-            let name = |s: Option<Space>| s.map_or("no space", Space::name);
-            let text = format!("no path for a copy from {} to {}", name(from), name(to));
-            return Err(CodegenError::new(Code::E0221, func.op_loc(op), text));
-        }
-    })
-}
-
 impl Footprint {
     /// The footprint of an op that an agent runs, or of an `if` around such ops.
     ///
     /// # Errors
-    /// Those of [`class_of`].
+    /// Those of [`cost::class_of`].
     pub fn of(
         func: &Function,
         plan: &AgentPlan,
@@ -136,7 +79,7 @@ impl Footprint {
         op: Op,
     ) -> CodegenResult<Footprint> {
         if func.regions(op).is_empty() {
-            let class = class_of(func, op)?;
+            let class = cost::class_of(func, op)?;
             return match model {
                 CycleModel::Slot => Footprint::of_class(func, machine, op, class),
                 CycleModel::Real => Ok(Footprint::real(func, plan, machine, op, class)),

@@ -14,6 +14,7 @@ use crate::entities::Node;
 use crate::graph::Graph;
 use crate::placement::{Loop, Placement};
 use crate::problem::{EdgeData, NO_GROUP, Problem};
+use crate::schedule::ring_slots;
 use crate::windows::NEVER;
 
 /// Largest number of pairs of ops in one agent that get a window.
@@ -137,11 +138,10 @@ impl Lives {
             return 0;
         }
         let slots = self.readers(u).iter().map(|&(v, distance)| {
-            let (v, d) = (v as usize, i64::from(distance));
-            let life = starts[v] + self.hold[v] - starts[u];
-            (d + (life + ii - 1).div_euclid(ii)).max(d + 1)
+            let life = starts[v as usize] + self.hold[v as usize] - starts[u];
+            ring_slots(life.max(0) as u64, distance, ii as u32)
         });
-        u64::from(self.bytes[u]) * slots.max().unwrap_or(1) as u64
+        u64::from(self.bytes[u]) * u64::from(slots.max().unwrap_or(1))
     }
 
     fn skew(&mut self, starts: &[i64], ii: i64) -> u64 {

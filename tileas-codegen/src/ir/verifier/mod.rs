@@ -24,7 +24,7 @@ use super::function::Function;
 use super::module::Module;
 use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
 use super::types::{Dim, MAX_RANK, Scalar, Shape, TypeData};
-use crate::error::{Code, CodegenError, Loc};
+use crate::error::{Code, CodegenError, Errors, Loc};
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 use std::fmt::Display;
@@ -123,14 +123,14 @@ pub fn verify_names(module: &Module) -> Vec<CodegenError> {
 }
 
 /// The function as a verified one, or all its violations.
-pub fn verify(func: &Function) -> Result<Verified<'_>, Vec<CodegenError>> {
+pub fn verify(func: &Function) -> Result<Verified<'_>, Errors> {
     verify_with(func, &Limits::default())
 }
 
 /// As [`verify`], with other limits.
-pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Vec<CodegenError>> {
-    let errors = verify_function_with(func, limits);
-    if errors.is_empty() { Ok(Verified(func)) } else { Err(errors) }
+pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Errors> {
+    Errors::check(verify_function_with(func, limits))?;
+    Ok(Verified(func))
 }
 
 struct Checker<'f> {

@@ -48,8 +48,8 @@ fn operand_segments_and_classes() {
     let have = faults(|b| {
         let x = b.const_i32(1);
         let t = b.scalar_type(Scalar::I32);
-        b.build(Opcode::Addi).operand(x).results(&[t]).finish();
-        b.build(Opcode::Addi).operands(&[x, x]).operand(x).results(&[t]).finish();
+        b.op(Opcode::Addi).operand(x).results(&[t]).finish();
+        b.op(Opcode::Addi).operands(&[x, x]).operand(x).results(&[t]).finish();
     });
     expect(
         &have,
@@ -77,15 +77,15 @@ fn operand_segments_and_classes() {
 #[test]
 fn results_attributes_regions() {
     let have = faults(|b| {
-        b.build(Opcode::ProgramId).int(keys::AXIS, 0).finish();
-        b.build(Opcode::ProgramId).inferred().finish();
-        b.build(Opcode::ProgramId).unit(keys::AXIS).inferred().finish();
-        b.build(Opcode::ProgramId).int(keys::AXIS, 3).inferred().finish();
-        b.build(Opcode::ProgramId).int(keys::AXIS, 0).unit(keys::DRAIN).inferred().finish();
-        b.build(Opcode::ProgramId).int(keys::AXIS, 0).int(keys::GID, 4).inferred().finish();
+        b.op(Opcode::ProgramId).int(keys::AXIS, 0).finish();
+        b.op(Opcode::ProgramId).inferred().finish();
+        b.op(Opcode::ProgramId).unit(keys::AXIS).inferred().finish();
+        b.op(Opcode::ProgramId).int(keys::AXIS, 3).inferred().finish();
+        b.op(Opcode::ProgramId).int(keys::AXIS, 0).unit(keys::DRAIN).inferred().finish();
+        b.op(Opcode::ProgramId).int(keys::AXIS, 0).int(keys::GID, 4).inferred().finish();
         let c = b.const_i32(1);
-        b.build(Opcode::For).operand(c).operand(c).operand(c).finish();
-        b.build(Opcode::Yield).finish();
+        b.op(Opcode::For).operand(c).operand(c).operand(c).finish();
+        b.op(Opcode::Yield).finish();
     });
     expect(
         &have,
@@ -140,7 +140,7 @@ fn terminators_and_the_end_of_a_kernel() {
         b.const_i32(2);
         b.at_end(outer);
         let open2 = b.begin_for(c, c, c, &[]);
-        b.build(Opcode::AsyncPipelineYield).finish();
+        b.op(Opcode::AsyncPipelineYield).finish();
         b.at_end(outer);
         let _ = (open, open2);
     });
@@ -152,7 +152,7 @@ fn terminators_and_the_end_of_a_kernel() {
         let last = b.func.last_op(block).unwrap();
         b.func.remove_op(last);
         let point = b.point();
-        b.at_end(block).build(Opcode::Yield).finish();
+        b.at_end(block).op(Opcode::Yield).finish();
         b.set_point(point);
     });
     expect(&have, &[("E0209", "pipeline regions must end with 'async.pipeline.yield'")]);
@@ -226,7 +226,7 @@ fn element_and_operand_types() {
         let t = b.tile_type(&[8], Scalar::F16);
         b.ftof(x, t);
         let wide = b.scalar_type(Scalar::I64);
-        b.build(Opcode::ProgramId).int(keys::AXIS, 0).results(&[wide]).finish();
+        b.op(Opcode::ProgramId).int(keys::AXIS, 0).results(&[wide]).finish();
     });
     expect(
         &have,
@@ -256,9 +256,9 @@ fn shapes_of_rearranging_ops() {
         b.reshape(x, t22h);
         b.iota(t2);
         b.convert_layout(x, t2);
-        b.extract_slice(x, None, &[3, 0], &[2, 2], t2);
-        b.extract_slice(x, None, &[0], &[2, 2], t2);
-        b.extract_slice(x, None, &[0, 0], &[4, 1], t2);
+        b.extract_slice(x, &[3, 0], &[2, 2], t2).build();
+        b.extract_slice(x, &[0], &[2, 2], t2).build();
+        b.extract_slice(x, &[0, 0], &[4, 1], t2).build();
     });
     expect(
         &have,
@@ -284,10 +284,9 @@ fn dot_faults(a: (&[u32], Scalar), bm: (&[u32], Scalar), acc: (&[u32], Scalar), 
             b.param(t)
         };
         let (x, y, z) = (tile(a), tile(bm), tile(acc));
-        let d = b.async_dot_value(x, y, z);
-        if tb {
-            b.with_unit(d, keys::TRANSPOSE_B);
-        }
+        let dot = b.async_dot(x, y, z);
+        let dot = if tb { dot.unit(keys::TRANSPOSE_B) } else { dot };
+        dot.build();
     })
 }
 
@@ -399,14 +398,14 @@ fn value_and_destination_forms() {
         let [pt, _] = b.pipe_types(4);
         let it = b.iter_type(3);
         let (bar, it) = (b.param(pt), b.param(it));
-        b.async_tiled_tma_load(d, &[i, i], Some(buf), &[i], Some(bar), token);
-        b.async_tiled_tma_load(d, &[i, i], None, &[], None, tile);
-        b.async_tiled_tma_load(d, &[i], None, &[], None, other);
-        b.async_tiled_tma_load(d, &[i, i], None, &[], None, token);
-        b.async_tiled_tma_load(d, &[i, i], None, &[], Some(bar), tile);
-        b.async_tiled_tma_load(d, &[i, i], Some(buf), &[i], None, tile);
-        b.async_tiled_tma_load(d, &[i, i], Some(buf), &[it], Some(bar), token);
-        b.async_tiled_tma_load(d, &[i, i], Some(buf), &[i, i], Some(bar), token);
+        b.async_tiled_tma_load(d, &[i, i], token).buffer(buf).stage(&[i]).barrier(bar).build();
+        b.async_tiled_tma_load(d, &[i, i], tile).build();
+        b.async_tiled_tma_load(d, &[i], other).build();
+        b.async_tiled_tma_load(d, &[i, i], token).build();
+        b.async_tiled_tma_load(d, &[i, i], tile).barrier(bar).build();
+        b.async_tiled_tma_load(d, &[i, i], tile).buffer(buf).stage(&[i]).build();
+        b.async_tiled_tma_load(d, &[i, i], token).buffer(buf).stage(&[it]).barrier(bar).build();
+        b.async_tiled_tma_load(d, &[i, i], token).buffer(buf).stage(&[i, i]).barrier(bar).build();
     });
     expect(
         &have,
@@ -427,9 +426,9 @@ fn value_and_destination_forms() {
         let (buf, i) = (ring(b, &[4, 128, 64]), b.const_i32(0));
         let token = b.async_token_type();
         let tile = f32_tile(b, &[128, 64]);
-        b.async_tiled_tma_store(d, &[i, i], buf, &[i], Some(token));
-        b.async_tiled_tma_store(d, &[i, i], buf, &[i], None);
-        b.async_tiled_tma_store(d, &[i, i], tile, &[], Some(token));
+        b.async_tiled_tma_store(d, &[i, i], buf).stage(&[i]).results(&[token]).build();
+        b.async_tiled_tma_store(d, &[i, i], buf).stage(&[i]).build();
+        b.async_tiled_tma_store(d, &[i, i], tile).results(&[token]).build();
     });
     expect(
         &have,
@@ -450,13 +449,13 @@ fn dot_in_destination_form() {
         let i = b.const_i32(0);
         let (i1, token) = (b.scalar_type(Scalar::I1), b.async_token_type());
         let flag = b.constant(1, i1);
-        b.async_dot(x, &[i], y, &[i], acc, &[i], Some(flag), token);
-        b.async_dot(x, &[i], y, &[i], acc, &[i], None, i1);
+        b.async_dot(x, y, acc).a_stage(&[i]).b_stage(&[i]).acc_stage(&[i]).accumulate(flag).build();
+        b.async_dot(x, y, acc).a_stage(&[i]).b_stage(&[i]).acc_stage(&[i]).results(&[i1]).build();
         let va = b.tile_type(&[64, 64], Scalar::F16);
         let vc = b.tile_type(&[64, 64], Scalar::F32);
         let (p, q) = (b.param(va), b.param(vc));
-        b.async_dot(p, &[], p, &[], q, &[], Some(flag), vc);
-        b.async_dot(p, &[], p, &[], q, &[], None, token);
+        b.async_dot(p, p, q).accumulate(flag).build();
+        b.async_dot(p, p, q).results(&[token]).build();
     });
     expect(
         &have,
@@ -480,8 +479,10 @@ fn copies() {
         let acc = b.alloc_tensor(acc_ty);
         let i = b.const_i32(0);
         let read = |b: &mut FunctionBuilder<'_>, column: i64, when: bool, otherwise: bool, ty| {
-            let mut o = b.build(Opcode::Copy).operand(acc).operand(i).optional(None).operands(&[]);
-            o = o.optional(when.then_some(flag)).ints(keys::OFFSETS, &[0, column]).results(&[ty]);
+            let mut o = b.copy(acc).source_stage(&[i]).ints(keys::OFFSETS, &[0, column]).results(&[ty]);
+            if when {
+                o = o.when(flag);
+            }
             if otherwise {
                 o = o.attr(keys::OTHERWISE, Function::float_attr(0.0));
             }
@@ -493,10 +494,10 @@ fn copies() {
         read(b, 0, false, true, reg);
         read(b, 0, false, false, smem);
         read(b, 0, false, false, token);
-        b.copy(r, &[], None, &[], None, None, Some(reg));
-        b.copy(r, &[], Some(acc), &[i], None, None, None);
-        b.copy(r, &[], Some(acc), &[i], None, None, Some(reg));
-        b.build(Opcode::Copy)
+        b.copy(r).results(&[reg]).build();
+        b.copy(r).dest(acc).dest_stage(&[i]).build();
+        b.copy(r).dest(acc).dest_stage(&[i]).results(&[reg]).build();
+        b.op(Opcode::Copy)
             .operand(r)
             .operands(&[])
             .operand(acc)
@@ -557,9 +558,9 @@ fn layouts_and_buffers() {
         });
         b.param(t);
         let t = b.placed_tile_type(&[4, 8, 64], Scalar::F16, Space::Smem, k128);
-        b.build(Opcode::AllocTensor).int(keys::ALIGN, 1000).results(&[t]).finish();
-        b.build(Opcode::AllocTensor).int(keys::ALIGN, 1024).int(keys::OFFSET, 16).results(&[t]).finish();
-        b.build(Opcode::AllocTensor).int(keys::COLUMN, -1).results(&[t]).finish();
+        b.op(Opcode::AllocTensor).int(keys::ALIGN, 1000).results(&[t]).finish();
+        b.op(Opcode::AllocTensor).int(keys::ALIGN, 1024).int(keys::OFFSET, 16).results(&[t]).finish();
+        b.op(Opcode::AllocTensor).int(keys::COLUMN, -1).results(&[t]).finish();
     });
     expect(
         &have,
@@ -585,10 +586,10 @@ fn loops_and_branches() {
         b.for_loop(i, wide, i, &[x], |_, iv, _| vec![iv]);
         let one = b.const_i32(1);
         b.for_loop(i, i, one, &[x], |_, _, _| vec![]);
-        let op = b.build(Opcode::For).operand(i).operand(i).operand(one).operand(x).finish();
+        let op = b.op(Opcode::For).operand(i).operand(i).operand(one).operand(x).finish();
         let body = b.func.add_region(op);
         let point = b.point();
-        b.at_end(body).build(Opcode::Yield).operand(x).finish();
+        b.at_end(body).op(Opcode::Yield).operand(x).finish();
         b.set_point(point);
     });
     expect(
@@ -632,7 +633,7 @@ fn pipelines() {
     let have = faults(|b| {
         let buf = ring(b, &[4, 128, 64]);
         let make = |b: &mut FunctionBuilder<'_>, n: i64, group: i64, full: &[i64]| {
-            b.build(Opcode::AsyncPipelineCreatePipeline)
+            b.op(Opcode::AsyncPipelineCreatePipeline)
                 .operands(&[buf])
                 .int(keys::NUM_STAGES, n)
                 .int(keys::PRODUCER_GROUP_ID, group)
@@ -648,13 +649,13 @@ fn pipelines() {
         let i = b.async_pipeline_create_iterator(p);
         b.async_pipeline_producer_acquire(p, i);
         let owned = b.async_pipeline_consumer_wait(c, i);
-        b.async_pipeline_consumer_release(owned, None);
+        b.async_pipeline_consumer_release(owned).build();
         let three = b.iter_type(3);
-        b.build(Opcode::AsyncPipelineCreateIterator).operand(p).results(&[three]).finish();
-        b.build(Opcode::AsyncPipelineCreateIterator).operand(buf).results(&[three]).finish();
+        b.op(Opcode::AsyncPipelineCreateIterator).operand(p).results(&[three]).finish();
+        b.op(Opcode::AsyncPipelineCreateIterator).operand(buf).results(&[three]).finish();
         let i3 = b.param(three);
         b.async_pipeline_producer_acquire(p, i3);
-        b.build(Opcode::AsyncPipelineConsumerRelease).operand(owned).results(&[three]).finish();
+        b.op(Opcode::AsyncPipelineConsumerRelease).operand(owned).results(&[three]).finish();
         let none = b.iter_type(0);
         b.param(none);
     });

@@ -10,20 +10,16 @@
 //! view ordered by paths (E0711). Cost: accesses × nodes × edges per region.
 
 mod form;
-#[cfg(feature = "arbitrary")]
-pub mod generate;
 mod graph;
 mod linear;
 mod memory;
 mod model;
 mod order;
-#[cfg(feature = "arbitrary")]
-mod render;
 mod turns;
 mod views;
 mod windows;
 
-use crate::error::{Code, CodegenError};
+use crate::error::{Code, CodegenError, Errors};
 use crate::ir::{Function, Layout, Op, Opcode, Space, Value, keys};
 use crate::isa::TargetIsa;
 use cranelift_entity::SecondaryMap;
@@ -32,7 +28,7 @@ use model::{Engine, Event, Model, PipeInfo, What};
 use smallvec::SmallVec;
 
 /// What E0702 adds where the limits of the search for a choice of arms end it.
-pub(crate) const UNDECIDED: &str =
+pub const UNDECIDED: &str =
     "\n  or none: too many arms and local stages to find out which of them go together";
 
 /// What was proven, in numbers.
@@ -54,7 +50,7 @@ pub struct SyncReport {
 ///
 /// # Errors
 /// All violations, each with the op it concerns.
-pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Vec<CodegenError>> {
+pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Errors> {
     verify_materialized_in(func, isa, &mut Scratch::default())
 }
 
@@ -78,11 +74,12 @@ pub fn verify_materialized_in(
     func: &Function,
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
-) -> Result<SyncReport, Vec<CodegenError>> {
+) -> Result<SyncReport, Errors> {
     let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
-    if m.errors.is_empty() { Ok(report) } else { Err(m.errors) }
+    Errors::check(m.errors)?;
+    Ok(report)
 }
 
 fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
@@ -111,8 +108,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
 
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
-#[cfg(feature = "arbitrary")]
-fn deadlocks(func: &Function) -> Vec<CodegenError> {
+pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
     let mut m = Model::read(func, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);

@@ -2,7 +2,7 @@
 //!
 //! In: a module with target and settings ([`explain_module`]), or bare graphs with their schedules ([`explain_graphs`]).
 //! Out: an [`Explanation`], plain data; [`Explanation::to_text`] prints it, [`Explanation::to_html`] makes a page with the
-//! pictures of [`crate::trace`]. Loops are explained by [`crate::schedule::explain`]; agents, rings and other settings
+//! pictures of [`crate`]. Loops are explained by [`tileas_schedule::explain`]; agents, rings and other settings
 //! here ([`kernel`]).
 //!
 //! Guarantee: what is explained is compiled as without explanation; other settings are tried in runs of their own. Cost: some
@@ -14,25 +14,24 @@ mod text;
 
 pub use kernel::{AgentWhy, ChannelWhy, KernelExplanation, LoopWhy, SettingWhatIf};
 
-use crate::driver::{Context, Stage, StageRun};
-use crate::error::{CodegenError, CodegenResult};
-use crate::ir::Module;
-use crate::isa::TargetIsa;
-use crate::schedule::explain::{RegionExplanation, explain_region};
-use crate::schedule::{Problem, RegionSchedule, ScheduleOptions};
-use crate::settings::Settings;
-use crate::trace::Picture;
+use crate::Picture;
+use tileas_codegen::driver::{Context, Stage, StageRun};
+use tileas_codegen::error::{CodegenError, CodegenResult, Errors};
+use tileas_codegen::ir::Module;
+use tileas_codegen::isa::TargetIsa;
+use tileas_codegen::settings::Settings;
+use tileas_schedule::explain::{RegionExplanation, explain_region};
+use tileas_schedule::{Problem, RegionSchedule, ScheduleOptions};
 
 /// Why schedules are as they are.
-#[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Explanation {
     /// Kernels, in source order.
     pub kernels: Vec<KernelExplanation>,
     /// Bare graphs, in document order.
     pub graphs: Vec<RegionExplanation>,
     /// What the pictures show: the loops of all kernels, then the graphs.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub pictures: Vec<Picture>,
 }
 
@@ -45,12 +44,12 @@ pub fn explain_module(
     module: &Module,
     isa: &dyn TargetIsa,
     settings: &Settings,
-) -> Result<(Explanation, Vec<CodegenError>), Vec<CodegenError>> {
+) -> Result<(Explanation, Vec<CodegenError>), Errors> {
     let run = context.run_to(Stage::Schedule, module, isa, settings)?;
     let others = kernel::other_settings(context, module, isa, settings, &run);
     let mut out = Explanation::default();
     for (k, state) in run.kernels.iter().enumerate() {
-        let mut kernel = kernel::explain_kernel(state, isa, settings).map_err(|e| vec![e])?;
+        let mut kernel = kernel::explain_kernel(state, isa, settings)?;
         kernel.what_if = others.iter().filter_map(|o| kernel::compare(o, k, state)).collect();
         out.pictures.extend(Picture::of_kernel(state));
         out.kernels.push(kernel);
@@ -77,7 +76,6 @@ pub fn explain_graphs<'a>(
 
 impl Explanation {
     /// The explanation as JSON, without pictures; a trailing newline.
-    #[cfg(feature = "serde")]
     pub fn to_json(&self) -> String {
         // Plain data: numbers, texts and lists always serialise.
         let value = serde_json::to_value(self).unwrap_or_default();

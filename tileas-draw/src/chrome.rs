@@ -7,11 +7,11 @@
 //!
 //! Source: Trace Event Format (phases X, s, f, C, M, i).
 
-use super::{Bar, Layout, Options, Picture};
-use crate::schedule::Node;
-use crate::schedule::render::slack;
+use crate::picture::{Bar, Layout, Options, Picture};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use tileas_schedule::Node;
+use tileas_schedule::render::slack;
 
 /// Threads of one lane.
 const TRACKS: u64 = 1000;

@@ -1,12 +1,11 @@
 //! Pictures of schedules: what is drawn agrees with the schedule, and drawing changes nothing.
-#![cfg(feature = "serde")]
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use tileas_codegen::schedule::json::{Document, Documents};
-use tileas_codegen::schedule::{Limits, NodeDef, Problem, ScheduleOptions, Scheduler, Use, render};
-use tileas_codegen::trace::{self, Options, Picture};
 use tileas_codegen::{Context, Settings, Stage};
+use tileas_draw::{Options, Picture};
+use tileas_schedule::json::{Document, Documents};
+use tileas_schedule::{Limits, NodeDef, Problem, ScheduleOptions, Scheduler, Use, render};
 
 #[path = "../../tileas-schedule/tests/data/loops.rs"]
 mod loops;
@@ -48,7 +47,7 @@ fn mixed() -> Problem {
         ..NodeDef::default()
     });
     let both = [hold(one, 0, 3, 1), hold(two, 2, 2, 1)];
-    let charge = [tileas_codegen::schedule::PoolUse { pool, count: 2, duration: 3 }];
+    let charge = [tileas_schedule::PoolUse { pool, count: 2, duration: 3 }];
     let def =
         NodeDef { id: "both", name: "y", latency: 4, uses: &both, pools: &charge, ..NodeDef::default() };
     let b = p.add_node(&def);
@@ -71,7 +70,7 @@ fn all() -> Vec<Picture> {
 
 fn events(p: &Picture, iterations: u32) -> Vec<Value> {
     let options = Options { iterations: Some(iterations), ..Options::default() };
-    let text = trace::chrome_trace(std::slice::from_ref(p), &options);
+    let text = tileas_draw::chrome_trace(std::slice::from_ref(p), &options);
     let v: Value = serde_json::from_str(&text).expect("JSON");
     v["traceEvents"].as_array().expect("a list").clone()
 }
@@ -202,16 +201,16 @@ fn drawing_changes_no_schedule() {
         let picture = Picture::of_graph(p.clone(), s.clone());
         let o = Options::default();
         let texts = [
-            trace::gantt(&picture, &o),
-            trace::svg(std::slice::from_ref(&picture), &o),
-            trace::html_page(std::slice::from_ref(&picture), &o),
-            trace::chrome_trace(std::slice::from_ref(&picture), &o),
+            tileas_draw::gantt(&picture, &o),
+            tileas_draw::svg(std::slice::from_ref(&picture), &o),
+            tileas_draw::html_page(std::slice::from_ref(&picture), &o),
+            tileas_draw::chrome_trace(std::slice::from_ref(&picture), &o),
         ];
         assert_eq!(picture.schedule, s);
         let after = document.filled(&scheduler.schedule(&p, &options).expect("schedules"));
         assert_eq!(before, after);
         // And twice the same.
-        assert_eq!(texts[1], trace::svg(&[picture], &o));
+        assert_eq!(texts[1], tileas_draw::svg(&[picture], &o));
     }
 }
 
@@ -242,7 +241,7 @@ fn open_elements(text: &str) -> Vec<String> {
 fn pages_and_drawings_are_well_formed_and_self_contained() {
     let pictures = all();
     let o = Options::default();
-    let (svg, page) = (trace::svg(&pictures, &o), trace::html_page(&pictures, &o));
+    let (svg, page) = (tileas_draw::svg(&pictures, &o), tileas_draw::html_page(&pictures, &o));
     assert_eq!(open_elements(&svg), [""; 0]);
     assert_eq!(open_elements(&page), [""; 0]);
     for text in [&svg, &page] {
@@ -267,7 +266,7 @@ fn pages_and_drawings_are_well_formed_and_self_contained() {
             assert!(page.contains(&row), "{row}");
         }
     }
-    assert!(trace::html_page(&[], &o).contains("No loop was scheduled."));
+    assert!(tileas_draw::html_page(&[], &o).contains("No loop was scheduled."));
 }
 
 #[test]
@@ -275,12 +274,12 @@ fn large_and_empty_loops_can_be_drawn() {
     let large = picture(loops::synthetic(500));
     let empty = picture(Problem::new("empty"));
     let o = Options::default();
-    let page = trace::html_page(&[large, empty], &o);
+    let page = tileas_draw::html_page(&[large, empty], &o);
     assert!(page.len() < 4_000_000, "{} bytes", page.len());
     assert_eq!(page.matches("<tr data-n=").count(), 500);
     let empty = picture(Problem::new("empty"));
-    assert!(trace::gantt(&empty, &o).contains("(no ops)"));
-    assert!(trace::svg(&[empty], &o).contains("</svg>"));
+    assert!(tileas_draw::gantt(&empty, &o).contains("(no ops)"));
+    assert!(tileas_draw::svg(&[empty], &o).contains("</svg>"));
     // A huge interval: the table is left out, the rest is drawn to scale.
     let mut p = Problem::new("huge");
     let s = p.add_slot(1, "s", 1);
@@ -289,15 +288,15 @@ fn large_and_empty_loops_can_be_drawn() {
         p.add_node(&NodeDef { id, latency: 3, uses: &uses, ..NodeDef::default() });
     }
     let huge = picture(p);
-    let chart = trace::gantt(&huge, &o);
+    let chart = tileas_draw::gantt(&huge, &o);
     assert!(chart.lines().all(|l| l.chars().count() <= 120), "{chart}");
-    assert!(trace::svg(&[huge], &o).contains("left out"));
+    assert!(tileas_draw::svg(&[huge], &o).contains("left out"));
 }
 
 #[test]
 fn charts_show_agents_iterations_and_loads() {
     let p = kernel();
-    let chart = trace::gantt(&p, &Options { iterations: Some(2), width: 60 });
+    let chart = tileas_draw::gantt(&p, &Options { iterations: Some(2), width: 60 });
     let expected = "\
 gemm_bias_relu/loop0: II 16, 2 stages, modulo, optimal
 one column = 1 cycle(s), digit = iteration that holds slots, - = until the result, | = an iteration begins
@@ -317,12 +316,12 @@ tmem_bank   11111111........ 8/64 (12 %, pool)
 ";
     assert_eq!(chart, expected);
     // Narrow: two cycles a column, and rows that keep to the width.
-    let narrow = trace::gantt(&p, &Options { iterations: Some(2), width: 40 });
+    let narrow = tileas_draw::gantt(&p, &Options { iterations: Some(2), width: 40 });
     assert!(narrow.contains("one column = 2 cycle(s)"), "{narrow}");
     let rows = narrow.lines().filter(|l| l.starts_with("  t") || l.starts_with("  n"));
     assert!(rows.clone().count() == 3 && rows.clone().all(|l| l.chars().count() <= 40), "{narrow}");
     // Units of a slot that has several.
-    let chart = trace::gantt(&picture(mixed()), &Options::default());
+    let chart = tileas_draw::gantt(&picture(mixed()), &Options::default());
     assert!(
         chart.contains("no slot") && chart.lines().any(|l| l.starts_with("two") && l.contains('#')),
         "{chart}"

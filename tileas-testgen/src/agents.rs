@@ -8,9 +8,13 @@
 //! verifier. Blocking is monotone, so whether a run ends does not depend on the interleaving; one is drawn from a seed
 //! nevertheless. A verdict is about *every* trip count: it must be a deadlock iff some run gets stuck.
 
-use super::render::text;
-use crate::error::Code;
+mod render;
+
 use arbitrary::{Result, Unstructured};
+use render::text;
+use tileas_codegen::Code;
+use tileas_codegen::ir::{parse_module, verify_function};
+use tileas_codegen::materialize::verify::{UNDECIDED, deadlocks};
 
 /// One step of an agent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -377,14 +381,14 @@ fn varied(p: &Program, branches: &[usize]) -> Option<Run> {
 /// If they differ, or the kernel is refused for another reason than a deadlock.
 pub fn check(p: &Program, u: &mut Unstructured<'_>) -> Result<Verdict> {
     let text = text(p);
-    let module = match crate::ir::parse_module(&text) {
+    let module = match parse_module(&text) {
         Ok(m) => m,
         Err(e) => panic!("{e}\n{text}"),
     };
     let f = &module.functions[0];
-    let malformed = crate::ir::verify_function(f);
+    let malformed = verify_function(f);
     assert!(malformed.is_empty(), "{malformed:?}\n{text}");
-    let errors = super::deadlocks(f);
+    let errors = deadlocks(f);
     assert!(errors.iter().all(|e| e.code == Code::E0702), "{errors:?}\n{text}");
     let graph = if errors.is_empty() { Verdict::Live } else { Verdict::Deadlock };
     let mut stuck = None;
@@ -420,10 +424,7 @@ pub fn check(p: &Program, u: &mut Unstructured<'_>) -> Result<Verdict> {
     }
     let runs = if stuck.is_some() { Verdict::Deadlock } else { Verdict::Live };
     // Beyond the limits of the search over arms a refusal says nothing.
-    if runs == Verdict::Live
-        && !errors.is_empty()
-        && errors.iter().all(|e| e.message.contains(super::UNDECIDED))
-    {
+    if runs == Verdict::Live && !errors.is_empty() && errors.iter().all(|e| e.message.contains(UNDECIDED)) {
         return Ok(graph);
     }
     assert_eq!(graph, runs, "the graphs and the runs differ: {stuck:?}\n{errors:?}\n{text}");

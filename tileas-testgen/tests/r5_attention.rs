@@ -2,13 +2,12 @@
 //!
 //! Each case becomes a program of the fuzz form (channels, agents in R1 order with their local stages), and `check`
 //! asserts that the sync graph and the token simulator agree before the verdict is compared with the expected one.
-#![cfg(all(feature = "arbitrary", feature = "serde"))]
 
 use arbitrary::Unstructured;
-use tileas_codegen::materialize::verify::generate::{Channel, Program, Role, Step, Verdict, check};
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::verify::verify;
 use tileas_codegen::schedule::{Generator, Node, Problem, RegionSchedule, ScheduleOptions, Scheduler};
+use tileas_testgen::agents::{Channel, Program, Role, Step, Verdict, check};
 
 /// A depth that never binds.
 const DEEP: u32 = 8;

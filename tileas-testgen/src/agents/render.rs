@@ -1,6 +1,6 @@
-//! Random programs ([`super::generate`]) as text of materialised kernels, with rolled loops for local stages.
+//! Random programs ([`super`]) as text of materialised kernels, with rolled loops for local stages.
 
-use super::generate::{Program, Role, Step};
+use super::{Program, Role, Step};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -3,8 +3,8 @@
 //! In: a picture. Out: one [`ResourceRow`] per slot or pool that is used. An op longer than II meets itself and is
 //! counted each time. Cost: II × (uses of a row), bounded by [`MAX_CELLS`]; larger tables are left out.
 
-use super::Picture;
-use crate::schedule::Node;
+use crate::picture::Picture;
+use tileas_schedule::Node;
 
 /// Cells (rows modulo II, times ops that hold something) that are worked out.
 const MAX_CELLS: u64 = 1 << 22;

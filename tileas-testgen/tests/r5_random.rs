@@ -1,8 +1,7 @@
 //! Random agents: the sync graph calls a deadlock exactly where some run of the token simulator gets stuck.
-#![cfg(feature = "arbitrary")]
 
 use std::cell::Cell;
-use tileas_codegen::materialize::verify::generate::{Verdict, check, program};
+use tileas_testgen::agents::{Verdict, check, program};
 
 #[test]
 fn graph_agrees_with_execution() {

@@ -1,32 +1,16 @@
-//! Schedules as pictures: chart for terminals, SVG, self-contained HTML page, Chrome trace.
+//! What is drawn: a loop with its schedule and who runs what, and every execution of an op on a track of its lane.
 //!
-//! In: [`Picture`]s (a problem, its schedule, who runs what). Out: text. Diagnostics only: nothing here decides anything
-//! and no pass reads it back, so drawing cannot change a schedule. One file per form; all share the layout below, which
-//! puts every execution of an op on a track of its lane.
+//! In: the loops of a compiled kernel, or bare graphs with their schedules. Out: [`Picture`]s, and the layout that every form draws.
 //!
 //! Unit: cycles of the machine model. Guarantee: no panic on any problem that was scheduled, the same input gives the
 //! same bytes, ids from documents are escaped. Cost: ops × iterations, and II × slots for reservations.
 
-#[cfg(feature = "serde")]
-mod chrome;
-mod gantt;
-mod html;
-mod rows;
-mod svg;
-
-#[cfg(feature = "serde")]
-pub use chrome::chrome_trace;
-pub use gantt::gantt;
-pub(crate) use html::{document, escape};
-pub use html::{html_page, html_sections};
-pub use svg::svg;
-
-use crate::agents::AgentPlan;
-use crate::ddg::ScheduledRegion;
-use crate::driver::KernelState;
-use crate::ir::{Function, Op, ValueNames, print_op_line};
-use crate::schedule::{Node, Problem, RegionSchedule};
 use cranelift_entity::SecondaryMap;
+use tileas_codegen::agents::AgentPlan;
+use tileas_codegen::ddg::ScheduledRegion;
+use tileas_codegen::driver::KernelState;
+use tileas_codegen::ir::{Function, Op, ValueNames, print_op_line};
+use tileas_schedule::{Node, Problem, RegionSchedule};
 
 /// Most iterations that are drawn unless a number is asked for.
 const MAX_ITERATIONS: u32 = 8;
@@ -180,46 +164,46 @@ impl Picture {
     }
 
     /// Whether the schedule is one of this problem.
-    fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         let n = self.problem.num_nodes();
         let s = &self.schedule;
         s.ii > 0 && s.start.len() == n && s.stage.len() == n && s.order.len() == n
     }
 
-    fn ii(&self) -> u64 {
+    pub(crate) fn ii(&self) -> u64 {
         u64::from(self.schedule.ii)
     }
 
-    fn start(&self, n: Node) -> u64 {
+    pub(crate) fn start(&self, n: Node) -> u64 {
         u64::from(self.schedule.start[n])
     }
 
     /// Cycles an op holds anything.
-    fn held(&self, n: Node) -> u64 {
+    pub(crate) fn held(&self, n: Node) -> u64 {
         let slots = self.problem.uses(n).iter().filter(|u| u.duration > 0 && u.occupancy > 0);
         let slots = slots.map(|u| u64::from(u.offset) + u64::from(u.duration));
         slots.chain(self.problem.pool_uses(n).iter().map(|u| u64::from(u.duration))).max().unwrap_or(0)
     }
 
     /// Who gave an op its seat: the arm, or the strategy where it has none.
-    fn placed_by(&self, n: Node) -> &'static str {
+    pub(crate) fn placed_by(&self, n: Node) -> &'static str {
         let arm = self.schedule.trail.arms.get(n.as_u32() as usize).copied().flatten();
         let strategy = self.schedule.stats.strategy;
         arm.map(|a| a.name()).or(strategy.map(|s| s.name())).unwrap_or("serial")
     }
 
     /// Cycles until an op's footprint is over and its result is ready, at least 1.
-    fn span(&self, n: Node) -> u64 {
+    pub(crate) fn span(&self, n: Node) -> u64 {
         u64::from(self.problem.latency(n)).max(self.held(n)).max(1)
     }
 
     /// Cycle after the last of iteration 0.
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.problem.nodes().map(|n| self.start(n) + self.span(n)).max().unwrap_or(1)
     }
 
     /// Iterations to draw.
-    fn iterations(&self, options: &Options) -> u32 {
+    pub(crate) fn iterations(&self, options: &Options) -> u32 {
         let ops = self.problem.num_nodes().max(1) as u64;
         let most = (MAX_BARS / ops).clamp(1, 10_000) as u32;
         let own = || (self.end().div_ceil(self.ii()) + 1).clamp(2, MAX_ITERATIONS.into()) as u32;
@@ -227,7 +211,7 @@ impl Picture {
     }
 
     /// "II 16, 2 stages, cost-based, optimal".
-    fn headline(&self) -> String {
+    pub(crate) fn headline(&self) -> String {
         let s = &self.schedule;
         let stages = s.code_stages();
         let mut text = format!("II {}, {stages} stage{}", s.ii, if stages == 1 { "" } else { "s" });
@@ -249,29 +233,29 @@ impl Picture {
 
 /// One execution of an op.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-struct Bar {
-    node: Node,
-    iteration: u32,
-    start: u64,
+pub(crate) struct Bar {
+    pub(crate) node: Node,
+    pub(crate) iteration: u32,
+    pub(crate) start: u64,
     /// Cycle after the last held, at least one after the start.
-    held: u64,
+    pub(crate) held: u64,
     /// Cycle at which the result is ready, or the last held is over.
-    end: u64,
-    lane: u32,
+    pub(crate) end: u64,
+    pub(crate) lane: u32,
     /// Row inside the lane; what is held on one track never overlaps.
-    track: u32,
+    pub(crate) track: u32,
 }
 
 /// Executions by time, and the number of tracks of each lane.
 #[derive(Clone, Debug, Default)]
-struct Layout {
-    bars: Vec<Bar>,
-    tracks: Vec<u32>,
+pub(crate) struct Layout {
+    pub(crate) bars: Vec<Bar>,
+    pub(crate) tracks: Vec<u32>,
 }
 
 impl Layout {
     /// Gives each execution the track of the op's last one if that is free, else the first free one.
-    fn new(p: &Picture, iterations: u32) -> Layout {
+    pub(crate) fn new(p: &Picture, iterations: u32) -> Layout {
         let mut order: Vec<(u64, u32, u32, Node)> = Vec::new();
         for n in p.problem.nodes() {
             for i in 0..iterations {

@@ -1,13 +1,13 @@
 //! A page that needs nothing but a browser: the drawing of each loop, its ops and dependences as tables.
 //!
-//! In: pictures. Out: one HTML document without any reference to the network. The drawing is that of [`svg`](super::svg());
+//! In: pictures. Out: one HTML document without any reference to the network. The drawing is that of [`svg`];
 //! its tooltips work without script. The script only marks what belongs to the op under the pointer, everywhere on the page, and
 //! scales the drawing. All text from kernels and documents is escaped.
 
-use super::svg::{details, svg};
-use super::{Options, Picture};
-use crate::schedule::render::slack;
+use crate::picture::{Options, Picture};
+use crate::svg::{details, escape, svg};
 use std::fmt::{self, Write};
+use tileas_schedule::render::slack;
 
 const STYLE: &str = ":root{color-scheme:light dark;--ink:#1f2328;--dim:#59636e;--line:#d1d9e0;--paper:#fff;--mark:#fff8c5}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--paper:#0d1117;--mark:#3b2e00}}
@@ -28,24 +28,6 @@ all('tr[data-n]').forEach(r=>r.dataset.n==n&&r.classList.add('on'))};
 all('.op,tr[data-n]').forEach(o=>{o.onmouseenter=()=>on(o.dataset.n);o.onmouseleave=off});
 const svg=draw.querySelector('svg'),zoom=box.querySelector('input'),w=svg.getAttribute('width'),h=svg.getAttribute('height');
 zoom.oninput=()=>{svg.setAttribute('width',w*zoom.value);svg.setAttribute('height',h*zoom.value)}})";
-
-/// Text for HTML, SVG and their attributes. What XML cannot contain becomes a replacement character.
-pub(crate) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(c),
-            c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// A document with that title and body, and the style and script that drawings and tables use.
 pub(crate) fn document(title: &str, body: &str) -> String {

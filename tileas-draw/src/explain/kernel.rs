@@ -1,25 +1,24 @@
 //! The kernel around the loops: agents, rings with the reasons of their depths, and what other settings would give.
 //!
-//! Depths are explained by the facts the buffer planner recorded ([`crate::buffers::depth::Why`]); one slot less or more is judged by
+//! Depths are explained by the facts the buffer planner recorded ([`Why`]); one slot less or more is judged by
 //! the planner's own measure, the interval that the loop reaches with these rings. Other settings are judged by running the
 //! stages with them.
 
-use crate::agents::AgentPlan;
-use crate::buffers::depth::{Party, Why, ii_eff};
-use crate::buffers::needs::runs;
-use crate::buffers::{BufferAssignment, Key, Pipe, PipeData};
-use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
-use crate::driver::{Context, KernelState, Stage, StageRun};
-use crate::error::CodegenResult;
-use crate::ir::{Function, Module, Op};
-use crate::isa::{TargetIsa, Work};
-use crate::schedule::explain::{RegionExplanation, explain_region};
-use crate::settings::Settings;
-use crate::storage::cost;
+use tileas_codegen::agents::AgentPlan;
+use tileas_codegen::buffers::depth::Why;
+use tileas_codegen::buffers::needs::runs;
+use tileas_codegen::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind};
+use tileas_codegen::ddg::{ScheduleAnalysis, ScheduledRegion};
+use tileas_codegen::driver::{Context, KernelState, Stage, StageRun};
+use tileas_codegen::error::CodegenResult;
+use tileas_codegen::ir::{Function, Module, Op};
+use tileas_codegen::isa::{TargetIsa, Work};
+use tileas_codegen::settings::Settings;
+use tileas_codegen::storage::cost;
+use tileas_schedule::explain::{RegionExplanation, explain_region};
 
 /// An agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct AgentWhy {
     /// `agent1 load`.
     pub name: String,
@@ -32,8 +31,7 @@ pub struct AgentWhy {
 }
 
 /// What one agent does in a loop (rules R1 and R2).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct AgentLoop {
     /// The agent.
     pub agent: String,
@@ -46,8 +44,7 @@ pub struct AgentLoop {
 }
 
 /// A loop and what the kernel makes of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct LoopWhy {
     /// The schedule.
     pub region: RegionExplanation,
@@ -58,8 +55,7 @@ pub struct LoopWhy {
 }
 
 /// A ring or token between agents.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ChannelWhy {
     /// `Pipe_0`.
     pub name: String,
@@ -84,8 +80,7 @@ pub struct ChannelWhy {
 }
 
 /// A run with another setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct SettingWhatIf {
     /// `max-simt-agents=2`.
     pub setting: String,
@@ -94,8 +89,7 @@ pub struct SettingWhatIf {
 }
 
 /// Everything about one kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct KernelExplanation {
     /// Its name.
     pub name: String,
@@ -120,6 +114,7 @@ struct View<'a> {
     analysis: &'a ScheduleAnalysis,
     buffers: &'a BufferAssignment,
     isa: &'a dyn TargetIsa,
+    state: &'a KernelState,
 }
 
 /// Explains a kernel that has been taken up to the schedule; other settings are left out.
@@ -134,8 +129,8 @@ pub fn explain_kernel(
     let mut out = KernelExplanation { name: state.name.clone(), ..KernelExplanation::default() };
     let parts = (&state.placed, &state.plan, &state.schedule, &state.buffers);
     let (Some(func), Some(plan), Some(analysis), Some(buffers)) = parts else { return Ok(out) };
-    let view = View { func, plan, analysis, buffers, isa };
-    let agent = |(id, a): (crate::agents::Agent, &crate::agents::AgentInfo)| AgentWhy {
+    let view = View { func, plan, analysis, buffers, isa, state };
+    let agent = |(id, a): (tileas_codegen::agents::Agent, &tileas_codegen::agents::AgentInfo)| AgentWhy {
         name: format!("{id} {}", a.kind.name()),
         first_warp: a.first_warp,
         warps: a.warps,
@@ -190,9 +185,9 @@ impl View<'_> {
     }
 
     fn channel(&self, id: Pipe, p: &PipeData) -> ChannelWhy {
-        let kind = match p.payload {
-            _ if p.exclusion => "mutex",
-            _ if p.scalar => "scalar",
+        let kind = match p.payload() {
+            _ if p.kind == PipeKind::Mutex => "mutex",
+            _ if p.is_scalar() => "scalar",
             true => "data",
             false => "token",
         };
@@ -255,7 +250,7 @@ impl View<'_> {
     /// consumers hold and what a turn takes in proportion. `None`: the producer is no single op, or hands over no tile.
     fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
         let single = |op: &Op| self.func.regions(*op).is_empty();
-        if !p.payload || p.scalar || p.events.is_empty() || !p.events.iter().all(single) {
+        if !p.payload() || p.is_scalar() || p.events.is_empty() || !p.events.iter().all(single) {
             return None;
         }
         let scaled = |op: Op, num: u64, den: u64| {
@@ -287,21 +282,8 @@ impl View<'_> {
 
     /// What another depth would do, to the schedule and to the real latency.
     fn with_depth(&self, id: Pipe, p: &PipeData, depth: u32) -> String {
-        let party = Party { func: self.func, plan: self.plan, needs: &self.buffers.needs };
-        let mut pipes = self.buffers.pipes.clone();
-        // Pipes that share a web share its slots.
-        for other in pipes.values_mut() {
-            if !other.in_place && other.webs.iter().any(|w| p.webs.contains(w)) {
-                other.depth = depth;
-            }
-        }
-        pipes[id].depth = depth;
-        let for_op = self.func.block_parent(p.home);
-        let schedule = for_op.and_then(|op| Some((op, self.analysis.loops[op].as_deref()?)));
         let mut effects = Vec::new();
-        if let Some((op, s)) = schedule {
-            let now = self.buffers.ii_eff[op].max(s.ii);
-            let then = ii_eff(party, self.isa, s, &pipes);
+        if let Some((now, then)) = self.state.interval_with_depth(self.isa, id, depth) {
             effects.push(match then.cmp(&now) {
                 std::cmp::Ordering::Equal => format!("the loop keeps its {now} cycles an iteration"),
                 _ => format!("the loop would take {then} cycles an iteration instead of {now}"),

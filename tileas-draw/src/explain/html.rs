@@ -5,9 +5,11 @@ use super::text::{
     agent_lines, binding_lines, channel_line, obstacle_lines, other_lines, search_lines, verdict,
     what_if_line,
 };
-use crate::schedule::explain::{RegionExplanation, Verdict};
-use crate::trace::{Options, document, escape, html_sections};
+use crate::Options;
+use crate::html::{document, html_sections};
+use crate::svg::escape;
 use std::fmt::{self, Write};
+use tileas_schedule::explain::{RegionExplanation, Verdict};
 
 impl Explanation {
     /// A self-contained page.

@@ -3,18 +3,18 @@
 //! In: a [`Drawn`] kernel with its arguments and options. Out: whether it was accepted; everything else is an error: a
 //! refusal that is none of memory, registers or constraints, a fault, a difference between source, agents and PTX.
 
-use crate::execute::{Forms, RunCase, execute};
+use super::{Drawn, Verdict};
 use anyhow::{Context as _, Result, bail};
 use std::fmt::Write;
-use tileas_codegen::driver::check::{Drawn, Verdict};
 use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::{Code, CodegenError, Context, Settings, Stage};
+use tileas_filetests::execute::{Forms, RunCase, execute};
 
 /// Why a legal kernel may be refused: memory does not suffice, or registers for a chain that cannot be cut.
 const RESOURCES: [Code; 3] = [Code::E0602, Code::E0603, Code::E0507];
 
 /// The case that runs a drawn kernel.
-pub fn case_of(drawn: &Drawn) -> String {
+fn case_of(drawn: &Drawn) -> String {
     let view = |(name, extents, elem): &(&str, Vec<u32>, &str)| {
         format!("\"{name}\": {{\"shape\": {extents:?}, \"dtype\": \"{elem}\"}}")
     };

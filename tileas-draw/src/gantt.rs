@@ -4,10 +4,10 @@
 //! begin of an iteration. What is wider than asked for is scaled: a column then stands for several cycles, and says
 //! so. In the table below, a row per slot or pool: `.` nobody, `#` full, else the units taken.
 
-use super::rows::resource_rows;
-use super::{Options, Picture};
-use crate::schedule::Node;
+use crate::picture::{Options, Picture};
+use crate::rows::resource_rows;
 use std::fmt::{self, Write};
+use tileas_schedule::Node;
 
 /// Narrowest chart, labels not counted.
 const MIN_COLUMNS: usize = 16;

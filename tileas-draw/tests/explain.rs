@@ -1,17 +1,16 @@
 //! Explanations: what binds, what a smaller interval would violate, slacks, what-ifs.
 //!
 //! Expected numbers are worked out by hand, or by the brute force below; none comes from the code under test.
-#![cfg(feature = "serde")]
 
-use tileas_codegen::explain::{Explanation, explain_graphs, explain_module};
-use tileas_codegen::schedule::explain::{LinkKind, Obstacle, RegionExplanation, Verdict, explain_region};
-use tileas_codegen::schedule::json::Documents;
-use tileas_codegen::schedule::{
+use tileas_codegen::{Code, Context, Settings, Stage};
+use tileas_draw::Options;
+use tileas_draw::explain::{Explanation, explain_graphs, explain_module};
+use tileas_schedule::explain::{LinkKind, Obstacle, RegionExplanation, Verdict, explain_region};
+use tileas_schedule::json::Documents;
+use tileas_schedule::{
     Limits, NodeDef, PoolUse, Problem, RegionSchedule, RegionSummary, Rung, Rungs, ScheduleOptions,
     Scheduler, SchedulerChoice, Slot, Use,
 };
-use tileas_codegen::trace::Options;
-use tileas_codegen::{Code, Context, Settings, Stage};
 
 const GEMM: &str = include_str!("../../tileas-schedule/tests/data/gemm.json");
 const ATTENTION: &str = include_str!("../../tileas-schedule/tests/data/attention.json");
@@ -206,10 +205,8 @@ fn serial_schedules_say_why() {
     assert_eq!(e.tighter.obstacles, [Obstacle::Serial]);
     assert!(e.notes.iter().any(|n| n.starts_with("W0403: `ii-cap` is 15")), "{:?}", e.notes);
     assert!(e.notes.iter().any(|n| n.contains("the cap is below the lower bounds")), "{:?}", e.notes);
-    let o = ScheduleOptions {
-        scheduler: tileas_codegen::schedule::SchedulerChoice::Serial,
-        ..ScheduleOptions::default()
-    };
+    let o =
+        ScheduleOptions { scheduler: tileas_schedule::SchedulerChoice::Serial, ..ScheduleOptions::default() };
     let e = explain_with(&p, &o);
     assert_eq!(e.verdict, Verdict::Serial("the option `scheduler` asks for it".into()));
     // Pipelining would pay.
@@ -290,10 +287,8 @@ fn slacks_agree_with_brute_force() {
         for (i, row) in dist.iter_mut().enumerate() {
             row[i] = 0;
         }
-        let ends =
-            |k: &tileas_codegen::schedule::EdgeData| (k.from.as_u32() as usize, k.to.as_u32() as usize);
-        let weight =
-            |k: &tileas_codegen::schedule::EdgeData| i64::from(k.latency) - ii * i64::from(k.distance);
+        let ends = |k: &tileas_schedule::EdgeData| (k.from.as_u32() as usize, k.to.as_u32() as usize);
+        let weight = |k: &tileas_schedule::EdgeData| i64::from(k.latency) - ii * i64::from(k.distance);
         for k in p.edges().values() {
             let (u, v) = ends(k);
             dist[u][v] = dist[u][v].max(weight(k));

@@ -4,12 +4,11 @@
 //! neither script nor font. An op has one colour everywhere and one `<title>` with all its numbers. An arrow leaves where the
 //! result is ready and ends where the next op starts: its horizontal extent is the slack of the dependence.
 
-use super::html::escape;
-use super::rows::{ResourceRow, resource_rows};
-use super::{Bar, Layout, Options, Picture};
-use crate::schedule::Node;
-use crate::schedule::render::slack;
+use crate::picture::{Bar, Layout, Options, Picture};
+use crate::rows::{ResourceRow, resource_rows};
 use std::fmt::{self, Write};
+use tileas_schedule::Node;
+use tileas_schedule::render::slack;
 
 /// Pixels: labels on the left, drawing, one track, the gap between lanes.
 const LABEL: f64 = 150.0;
@@ -301,4 +300,22 @@ fn resource(out: &mut String, p: &Picture, k: usize, r: &ResourceRow<'_>, cycle:
         "<rect class=\"frame\" x=\"{LABEL}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{CELL}\"/>"
     )?;
     writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{load}</text>", LABEL + width + 8.0, y + 14.0)
+}
+
+/// Text for HTML, SVG and their attributes. What XML cannot contain becomes a replacement character.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
 }

@@ -7,14 +7,15 @@
 //! nothing else; [`Verdict`]s are counted, so that a run that tests nothing is seen.
 
 mod kernels;
+mod run;
 
 pub use kernels::{Drawn, kernel};
+pub use run::{described, run_drawn};
 
-use super::Context;
-use crate::ir::{Module, parse_module, print_module};
-use crate::isa::TargetIsa;
-use crate::settings::Settings;
 use arbitrary::{Result, Unstructured};
+use tileas_codegen::ir::{Module, parse_module, print_module};
+use tileas_codegen::isa::TargetIsa;
+use tileas_codegen::{Context, Settings};
 
 /// What became of a case.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -32,9 +33,11 @@ pub enum Verdict {
 pub fn check_parse(bytes: &[u8]) -> Verdict {
     let text = String::from_utf8_lossy(bytes);
     match parse_module(&text) {
-        Err(e) => {
-            assert!(e.location.range().is_none_or(|r| r.end <= text.len()), "{e} at {:?}", e.location);
-            assert!(e.code.as_str().starts_with("E00"), "{e}");
+        Err(errors) => {
+            for e in &errors {
+                assert!(e.location.range().is_none_or(|r| r.end <= text.len()), "{e} at {:?}", e.location);
+                assert!(e.code.as_str().starts_with("E00"), "{e}");
+            }
             Verdict::Refused
         }
         Ok(module) => {

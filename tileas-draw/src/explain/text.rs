@@ -2,9 +2,9 @@
 
 use super::Explanation;
 use super::kernel::{ChannelWhy, KernelExplanation, LoopWhy};
-use crate::schedule::explain::{Cycle, LinkKind, Load, Obstacle, RegionExplanation, Verdict, WhatIf};
-use crate::trace::{self, Options};
+use crate::{Options, gantt};
 use std::fmt::{self, Write};
+use tileas_schedule::explain::{Cycle, LinkKind, Load, Obstacle, RegionExplanation, Verdict, WhatIf};
 
 /// Resources and holders named in one line.
 const MAX_NAMED: usize = 6;
@@ -32,7 +32,7 @@ impl Explanation {
                 write_region(out, &l.region)?;
                 write_loop(out, l)?;
                 if let Some(p) = pictures.next() {
-                    writeln!(out, "\n{}", trace::gantt(p, options).trim_end())?;
+                    writeln!(out, "\n{}", gantt(p, options).trim_end())?;
                 }
             }
             write_channels(out, kernel)?;
@@ -44,7 +44,7 @@ impl Explanation {
             }
             write_region(out, region)?;
             if let Some(p) = pictures.next().filter(|_| region.verdict != Verdict::Empty) {
-                writeln!(out, "\n{}", trace::gantt(p, options).trim_end())?;
+                writeln!(out, "\n{}", gantt(p, options).trim_end())?;
             }
         }
         Ok(())
@@ -260,7 +260,7 @@ pub(super) fn search_lines(r: &RegionExplanation) -> Vec<String> {
 }
 
 fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
-    let width = |f: &dyn Fn(&crate::schedule::explain::OpWhy) -> usize, least: usize| {
+    let width = |f: &dyn Fn(&tileas_schedule::explain::OpWhy) -> usize, least: usize| {
         r.ops.iter().map(f).max().unwrap_or(0).max(least)
     };
     let (id, name) = (width(&|o| o.id.chars().count(), 2), width(&|o| o.name.chars().count(), 2));

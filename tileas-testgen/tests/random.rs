@@ -4,10 +4,10 @@ use arbtest::arbitrary::Unstructured;
 use std::cell::RefCell;
 use tileas_codegen::Context;
 use tileas_codegen::Settings;
-use tileas_codegen::driver::check::{
-    Verdict, check_agents, check_compile, check_parse, check_round_trip, kernel, mutated,
+use tileas_testgen::check::{
+    Verdict, check_agents, check_compile, check_parse, check_round_trip, described, kernel, mutated,
+    run_drawn,
 };
-use tileas_filetests::drawn::{described, run_drawn};
 
 /// Counts verdicts: refused, accepted.
 #[derive(Default)]

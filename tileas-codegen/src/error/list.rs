@@ -1,0 +1,101 @@
+//! Several errors at once: what calls report that look at more than one thing.
+//!
+//! [`Errors`] is never empty. A call that looks at one thing (an option, a target, a pipeline of passes) and stops there
+//! reports one [`CodegenError`]; `?` makes a list of it.
+
+use super::CodegenError;
+use std::fmt;
+
+/// One or more errors, in the order in which they were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Errors(Vec<CodegenError>);
+
+impl Errors {
+    /// An error of what was found, if anything was.
+    ///
+    /// # Errors
+    /// All that was found.
+    pub fn check(found: Vec<CodegenError>) -> Result<(), Errors> {
+        if found.is_empty() { Ok(()) } else { Err(Errors::of(found)) }
+    }
+
+    /// What was found where something failed.
+    pub(crate) fn of(found: Vec<CodegenError>) -> Errors {
+        debug_assert!(!found.is_empty(), "what failed says why");
+        Errors(found)
+    }
+
+    /// Each error replaced by another one.
+    #[must_use]
+    pub fn map(self, change: impl FnMut(CodegenError) -> CodegenError) -> Errors {
+        Errors(self.0.into_iter().map(change).collect())
+    }
+}
+
+impl From<CodegenError> for Errors {
+    fn from(error: CodegenError) -> Errors {
+        Errors(vec![error])
+    }
+}
+
+impl std::ops::Deref for Errors {
+    type Target = [CodegenError];
+
+    fn deref(&self) -> &[CodegenError] {
+        &self.0
+    }
+}
+
+impl IntoIterator for Errors {
+    type Item = CodegenError;
+    type IntoIter = std::vec::IntoIter<CodegenError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Errors {
+    type Item = &'a CodegenError;
+    type IntoIter = std::slice::Iter<'a, CodegenError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+/// A line for each error, behind the bytes of the source it is about; its notes below it.
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, e) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            match e.location.range() {
+                Some(r) => write!(f, "{}..{}: {e}", r.start, r.end)?,
+                None => write!(f, "{e}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Errors {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Code, Loc};
+
+    #[test]
+    fn a_line_for_each_with_its_place_and_its_code() {
+        let found = vec![
+            CodegenError::new(Code::E0002, Loc::new(3, 7), "one").note(Loc::NONE, "why"),
+            CodegenError::new(Code::E1002, Loc::NONE, "two"),
+        ];
+        let errors = Errors::check(found).expect_err("two errors");
+        assert_eq!(errors.to_string(), "3..7: E0002: one\n  why\nE1002: two");
+        assert_eq!(errors.map(|e| e.note(Loc::NONE, "n"))[1].notes.len(), 1);
+        assert_eq!(Errors::check(Vec::new()), Ok(()));
+    }
+}
