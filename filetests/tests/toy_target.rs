@@ -282,8 +282,20 @@ impl Emit for Toy {
             b.add_u32(t.base, by)
         };
         let (a, x, d) = (begin(b, &mma.a), begin(b, &mma.b), begin(b, &mma.acc));
-        // A row of the accumulator is the same thread's whose registers take it.
-        let (first, step) = (Operand::Imm(0), 1);
+        // The rows that this thread moves between the accumulator and registers: they are dealt out over all warps, and
+        // over as many lanes of each as there are rows for.
+        let (first, step) = match mma.thread {
+            None => (Operand::Imm(0), 1),
+            Some((thread, threads)) => {
+                let warps = threads / 32;
+                let lanes = (r.m / warps).min(32);
+                let (lane, warp) = (b.and_b32(thread, 31), b.shr_u32(thread, 5));
+                let row = b.fold_mul(warp, lanes);
+                let row = b.fold_add(row, lane);
+                let busy = b.setp_lt_u32(lane, lanes);
+                (b.selp_b32(row, r.m, busy).into(), lanes * warps)
+            }
+        };
         each(b, first, step, r.m, |b, m| {
             each(b, Operand::Imm(0), 1, r.n, |b, n| {
                 let at = element(b, &mma.acc, d, m, n);
@@ -305,6 +317,9 @@ impl Emit for Toy {
                 b.st_shared_f32(at, sum);
             });
         });
+        if mma.thread.is_some() {
+            b.bar_warp_sync(0xffff_ffffu32);
+        }
         Ok(())
     }
 
@@ -426,7 +441,7 @@ const SIZES: [Size; 3] = [
     Size { m: 16, n: 64, k: 32, elem: "f16" },
 ];
 
-const ISSUES: [Issue; 1] = [Issue::OneThread];
+const ISSUES: [Issue; 2] = [Issue::OneThread, Issue::Warpgroup];
 
 /// Kernels by tile size and contract, with extents that are no multiples of the tile.
 fn all(f: impl Fn(Size) -> (String, Vec<String>)) {

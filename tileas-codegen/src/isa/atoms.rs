@@ -33,6 +33,13 @@ pub enum AtomType {
     S32,
 }
 
+impl Issue {
+    /// Whether one lane issues what an engine executes.
+    pub fn is_lane(self) -> bool {
+        self == Issue::OneThread
+    }
+}
+
 impl AtomType {
     /// What matrix instructions make of an element type of the IR.
     pub fn of(s: Scalar) -> Option<AtomType> {
@@ -108,11 +115,9 @@ impl OperandSpace {
 /// Who issues the instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Issue {
-    /// One thread for the whole CTA.
+    /// One thread for the whole CTA: an agent of its own, of one elected lane.
     OneThread,
-    /// All threads of a warp.
-    Warp,
-    /// All threads of a warpgroup.
+    /// All threads of a warpgroup, those that compute in registers.
     Warpgroup,
 }
 

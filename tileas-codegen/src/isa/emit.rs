@@ -41,6 +41,8 @@ pub struct Mma<'a> {
     pub acc: MmaTile,
     /// Whether the accumulator counts: a predicate, or a constant. If not, it is overwritten.
     pub accumulate: Operand,
+    /// Number of this thread in its agent, and how many there are; none where one lane issues.
+    pub thread: Option<(Reg, u32)>,
 }
 
 /// The multiply and its end, as a target writes them.

@@ -106,7 +106,8 @@ impl Lower<'_> {
             return false;
         }
         match self.f.opcode(op) {
-            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot | O::AsyncPipelineStoreWait => true,
+            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncPipelineStoreWait => true,
+            O::AsyncDot => self.isa.mma_contract().issue.is_lane(),
             O::AsyncPipelineConsumerWait
             | O::AsyncPipelineConsumerRelease
             | O::AsyncPipelineProducerAcquire => {

@@ -356,7 +356,7 @@ impl Lower<'_> {
         let mut few_rows = 0_u32;
         let mut tmem_access = false;
         let mut dot_buffers: SmallVec<[crate::ir::Value; 8]> = SmallVec::new();
-        let tensor = self.columns.is_some();
+        let (tensor, lane) = (self.columns.is_some(), self.isa.mma_contract().issue.is_lane());
         let agent = &mut self.agent;
         f.walk(block, &mut |op| {
             match f.opcode(op) {
@@ -365,7 +365,7 @@ impl Lower<'_> {
                     agent.stores |= f.opcode(op) == Opcode::AsyncTiledTmaStore;
                 }
                 Opcode::AsyncDot => {
-                    issuer = true;
+                    issuer |= lane;
                     agent.tensor |= tensor;
                     for name in ["a", "b"] {
                         dot_buffers.extend(f.named_operand(op, name));
@@ -391,12 +391,13 @@ impl Lower<'_> {
             }
         });
         self.agent.tensor |= tmem_access;
-        if self.agent.elect {
-            for v in dot_buffers {
-                if let Val::Buffer(b) = self.vals[v] {
-                    self.operand_base(&b);
-                }
+        // Here, where they are at hand in all blocks.
+        for v in dot_buffers {
+            if let Val::Buffer(b) = self.vals[v] {
+                self.operand_base(&b);
             }
+        }
+        if self.agent.elect {
             return Ok(());
         }
         let lane = self.lane.unwrap_or_else(|| self.b.special(Special::LaneId));

@@ -75,7 +75,8 @@ pub fn verify_materialized_in(
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
 ) -> Result<SyncReport, Errors> {
-    let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
+    let lanes = isa.mma_contract().issue.is_lane();
+    let mut m = Model::read(func, lanes, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
     Errors::check(m.errors)?;
@@ -109,7 +110,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
 pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
-    let mut m = Model::read(func, model::Traced::default());
+    let mut m = Model::read(func, true, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);
         counts(&mut m);

@@ -122,6 +122,8 @@ pub struct Model<'a> {
     pub func: &'a Function,
     /// Pipes in program order.
     pub pipes: Vec<PipeInfo>,
+    /// Whether one lane issues products to an engine, or all threads of an agent compute them.
+    lanes: bool,
     /// Arriving threads of each agent.
     pub threads: Vec<i64>,
     /// Regions; 0 is the kernel body.
@@ -208,12 +210,13 @@ pub struct Copied {
 }
 
 impl<'a> Model<'a> {
-    /// Reads the function.
-    pub fn read(func: &'a Function, mut traced: Traced) -> Model<'a> {
+    /// Reads the function; `lanes`: one lane issues products to an engine.
+    pub fn read(func: &'a Function, lanes: bool, mut traced: Traced) -> Model<'a> {
         traced.clear();
         let mut m = Model {
             func,
             pipes: Vec::with_capacity(16),
+            lanes,
             threads: Vec::new(),
             regions: Vec::with_capacity(8),
             below: Vec::new(),
@@ -681,7 +684,8 @@ impl<'a> Model<'a> {
         let engine = match func.opcode(op) {
             Opcode::AsyncTiledTmaLoad => Engine::Load,
             Opcode::AsyncTiledTmaStore => Engine::Store,
-            Opcode::AsyncDot => Engine::Mma,
+            Opcode::AsyncDot if self.lanes => Engine::Mma,
+            Opcode::AsyncDot => Engine::Threads,
             _ if touches.len() == 2 => Engine::Mma,
             _ => Engine::Threads,
         };
