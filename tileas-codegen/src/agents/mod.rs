@@ -16,7 +16,7 @@ mod scalars;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
-use crate::isa::{AccAllocation, Feature, Issue, TargetIsa};
+use crate::isa::{AccAllocation, Completion, Feature, InOrder, Issue, MmaContract, TargetIsa};
 pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
 use crate::storage::classify::{self, Class, Classes, DisjointSets};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
@@ -128,7 +128,7 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// Assigns ops to agents and agents to warps.
 ///
 /// # Errors
-/// `E0501` for a kernel that is materialised already, `E0508` where the
+/// `E0501` for a kernel that is materialised already, `E0502` for multiplies that no stage can wait for, `E0508` where the
 /// target has too few threads or registers.
 pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
     let classes = classify::classify(func)?;
@@ -143,6 +143,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
             simt.push(op);
         }
     }
+    check_contract(func, ops, isa)?;
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     // Component number of each simt op, in program order of the first op.
@@ -219,6 +220,27 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         plan.op_agent[op] = agent.into();
     }
     Ok(plan)
+}
+
+/// What multiplies promise must be something that the stages know how to wait for.
+fn check_contract(func: &Function, ops: &[Op], isa: &dyn TargetIsa) -> CodegenResult<()> {
+    let MmaContract { issue, completion, in_order } = *isa.mma_contract();
+    let known = match issue {
+        Issue::OneThread => completion == Completion::Commit && in_order != InOrder::Never,
+        Issue::Warpgroup => completion == Completion::Synchronous,
+    } && isa.acc_home().allocation != AccAllocation::Registers;
+    match ops.iter().find(|&&op| matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)) {
+        Some(&op) if !known => Err(CodegenError::new(
+            Code::E0502,
+            func.op_loc(op),
+            format!(
+                "{} has multiplies ({issue:?}, {completion:?}, {in_order:?}) with accumulators ({:?}) that no stage can wait for",
+                isa.name(),
+                isa.acc_home().allocation
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whole warpgroups multiply, where more than one lane does. Tensor memory is divided among the warps of one warpgroup: an

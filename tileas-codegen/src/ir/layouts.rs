@@ -169,6 +169,9 @@ impl fmt::Display for Layout {
     }
 }
 
+/// Lanes of a warp: the five lane bits of a register layout.
+pub const LANES: u32 = 32;
+
 /// Byte offset in a slab-wise shared-memory tile of the element at (`row`, `col`).
 ///
 /// `rows` is the product of all extents but the innermost. The base must be aligned to [`Swizzle::alignment`].

@@ -22,8 +22,8 @@ pub use describe::describe;
 pub use emit::{Emit, EmitColumns, Mma, MmaTile};
 pub use machine::{
     Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
-    Pool, PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId,
-    Use, Work,
+    Pool, PoolId, PoolRole, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit,
+    UnitId, Use, Work,
 };
 
 use std::fmt;

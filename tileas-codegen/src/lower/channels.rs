@@ -105,7 +105,7 @@ impl Lower<'_> {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
-            self.b.bar_sync(id, self.agent.warps * 32);
+            self.b.bar_sync(id, self.threads());
             self.fence_wait(false);
         } else if empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
@@ -165,7 +165,7 @@ impl Lower<'_> {
                 self.fence_signal(pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
-                        self.b.bar_sync(id, self.agent.warps * 32);
+                        self.b.bar_sync(id, self.threads());
                         self.fence_wait(false);
                     }
                     None => {

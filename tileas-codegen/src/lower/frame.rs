@@ -16,8 +16,8 @@ impl Lower<'_> {
     pub(super) fn frame(&mut self) -> CodegenResult<()> {
         let f = self.f;
         let entry = f.entry();
-        let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(32).max(32);
         let limits = &self.isa.machine().limits;
+        let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(0).max(limits.warp_threads);
         let most = limits.max_threads;
         if threads > most || !threads.is_multiple_of(limits.warp_threads.max(1)) {
             let text =
@@ -36,10 +36,11 @@ impl Lower<'_> {
         }
         self.load_params(entry)?;
         let tid = self.b.special(Special::TidX);
-        let lane = self.b.and_b32(tid, 31);
+        let lanes = limits.warp_threads;
+        let lane = self.b.and_b32(tid, lanes - 1);
         self.lane = Some(lane);
-        let warp = self.b.shr_u32(tid, 5);
-        let warp = self.b.shfl_sync_idx_b32(warp, 0, 31, 0xffff_ffffu32);
+        let warp = self.b.shr_u32(tid, lanes.trailing_zeros());
+        let warp = self.b.shfl_sync_idx_b32(warp, 0, lanes - 1, 0xffff_ffffu32);
         self.warp = Some(warp);
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
@@ -49,7 +50,7 @@ impl Lower<'_> {
         }
         match switch {
             None => {
-                self.agent.warps = threads / 32;
+                self.agent.warps = threads / lanes;
                 self.agent.warp = warp.into();
                 self.enter_agent_prologue(entry)?;
                 self.block(entry)?;
@@ -330,9 +331,10 @@ impl Lower<'_> {
         if ranges.iter().all(|r| r.2 == 0) {
             return Ok(idle);
         }
-        for group in 0..(threads / 32).div_ceil(size) {
+        let all = threads / self.isa.machine().limits.warp_threads;
+        for group in 0..all.div_ceil(size) {
             let warps = group * size..(group + 1) * size;
-            let whole = warps.end <= threads / 32;
+            let whole = warps.end <= all;
             let of = |w: u32| ranges.iter().find(|r| (r.0..r.0 + r.1).contains(&w)).map(|r| r.2);
             let mut asked = warps.clone().filter_map(of);
             let Some(n) = asked.next() else { continue };
@@ -401,7 +403,8 @@ impl Lower<'_> {
             return Ok(());
         }
         let lane = self.lane.unwrap_or_else(|| self.b.special(Special::LaneId));
-        let base = self.b.fold_shl(self.agent.warp, 5);
+        let lanes = self.isa.machine().limits.warp_threads;
+        let base = self.b.fold_shl(self.agent.warp, lanes.trailing_zeros());
         let thread = self.b.fold_add(base, lane);
         self.agent.thread = Some(self.b.as_reg(crate::nvvm::RegTy::B32, thread));
         if issuer {

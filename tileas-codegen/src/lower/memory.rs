@@ -403,7 +403,6 @@ impl Lower<'_> {
         let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
         let refused = |why: String| CodegenError::new(Code::E0802, f.op_loc(op), why);
         let atom = self.isa.atoms().select_mma(&request).map_err(refused)?;
-        let limits = &self.isa.machine().limits;
         if self.isa.mma_contract().issue.is_lane() {
             self.open_section();
         }
@@ -435,7 +434,7 @@ impl Lower<'_> {
             b: tile(&b, base_b, 0, sb),
             acc: tile(&d, acc_base, d.at, sd),
             accumulate,
-            thread: self.agent.thread.map(|t| (t, self.agent.warps * limits.warp_threads)),
+            thread: self.agent.thread.map(|t| (t, self.threads())),
         };
         self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
     }

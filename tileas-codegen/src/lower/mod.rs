@@ -449,6 +449,11 @@ impl<'a> Lower<'a> {
         }
     }
 
+    /// Threads of the agent.
+    pub fn threads(&self) -> u32 {
+        self.agent.warps * self.isa.machine().limits.warp_threads
+    }
+
     /// The shared-memory base register.
     pub fn base(&mut self) -> Reg {
         match self.base {

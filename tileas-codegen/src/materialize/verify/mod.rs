@@ -21,7 +21,7 @@ mod windows;
 
 use crate::error::{Code, CodegenError, Errors};
 use crate::ir::{Function, Layout, Op, Opcode, Space, Value, keys};
-use crate::isa::TargetIsa;
+use crate::isa::{Completion, TargetIsa};
 use cranelift_entity::SecondaryMap;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
@@ -75,8 +75,8 @@ pub fn verify_materialized_in(
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
 ) -> Result<SyncReport, Errors> {
-    let lanes = isa.mma_contract().issue.is_lane();
-    let mut m = Model::read(func, lanes, std::mem::take(&mut scratch.traced));
+    let engine = isa.mma_contract().completion == Completion::Commit;
+    let mut m = Model::read(func, engine, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
     Errors::check(m.errors)?;
