@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tileas_codegen::Code;
 use tileas_codegen::ir::{Function, Layout, Op, Opcode, Space, Swizzle, parse_module};
 use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa,
-    TargetIsa, Triple,
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferOptions, assign_buffers};
