@@ -18,11 +18,11 @@
 //! graph orders by then is found from each first access for all second ones at once.
 
 use super::alias::Touched;
-use super::channels::{Consumer, Ops, PipeData, PipeKind, Publish};
+use super::channels::{Consumer, Ops, PipeData, PipeKind};
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
+use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Publish, Value};
 use crate::storage::access::{Class, Key, class_of};
 use smallvec::{SmallVec, smallvec};
 

@@ -5,9 +5,9 @@
 //! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters. Those of tensor memory
 //! follow what the threads of the agent have done: any signal may carry the order of accesses that it does not hand over.
 
-use super::{Lower, NO_PHASE, Pipe, Signal, Val};
+use super::{Lower, NO_PHASE, Pipe, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Op, Value, keys};
+use crate::ir::{Op, Publish, Signal, Value, keys};
 use crate::nvvm::Operand;
 
 impl Lower<'_> {
@@ -100,14 +100,14 @@ impl Lower<'_> {
 
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { empty, empty_at, tensor_side, named, .. } = self.pipes[p];
-        if let (Some(id), true) = (named, empty != Signal::None) {
+        let Pipe { def, empty_at, tensor_side, named, .. } = self.pipes[p];
+        if let (Some(id), true) = (named, def.empty != Signal::None) {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
             self.b.bar_sync(id, self.threads());
             self.fence_wait(false);
-        } else if empty != Signal::None {
+        } else if def.empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -129,40 +129,41 @@ impl Lower<'_> {
 
     pub(super) fn producer_commit(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let pipe = self.pipes[p].clone();
-        match pipe.full {
-            Signal::Tx(bytes) => {
+        let pipe = self.pipes[p];
+        match pipe.def.full {
+            Signal::Tx { bytes, .. } => {
                 self.open_section();
-                let bytes = self.f.attr_int(op, keys::TX).unwrap_or(i64::from(bytes));
+                let bytes = self.f.attr_int(op, keys::TX).unwrap_or(bytes);
                 let bar = self.barrier(pipe.full_at, slot);
                 self.b.mbarrier_arrive_expect_tx(bar, bytes);
             }
-            Signal::Commit => {
+            Signal::Commit(_) => {
                 self.open_section();
                 let bar = self.barrier(pipe.full_at, slot);
                 let bar = self.plain(bar);
                 self.isa.emit().commit(&mut self.b, bar);
             }
-            Signal::Arrive if self.f.has_attr(op, keys::BULK_PENDING) => {
+            Signal::Arrive(_) if self.f.has_attr(op, keys::BULK_PENDING) => {
                 let pending = self.f.attr_int(op, keys::BULK_PENDING).unwrap_or(0);
                 self.open_section();
                 self.b.bulk_wait_group(pending.clamp(0, 63));
-                if pipe.publish_global {
+                if pipe.def.publish == Publish::Global {
                     self.b.fence_proxy_async_global();
                 }
                 self.fence_signal(false);
                 let bar = self.barrier(pipe.full_at, slot);
                 self.b.mbarrier_arrive(bar);
             }
-            Signal::Arrive => {
-                self.publish_stores(pipe.publish_tmem);
-                if pipe.publish_proxy {
+            Signal::Arrive(_) => {
+                let tmem = pipe.def.publish == Publish::Tmem;
+                self.publish_stores(tmem);
+                if pipe.def.publish == Publish::Proxy {
                     self.b.fence_proxy_async_shared_cta();
                 }
-                if pipe.publish_global {
+                if pipe.def.publish == Publish::Global {
                     self.b.fence_proxy_async_global();
                 }
-                self.fence_signal(pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side));
+                self.fence_signal(tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
                         self.b.bar_sync(id, self.threads());
@@ -175,7 +176,7 @@ impl Lower<'_> {
                 }
             }
             Signal::None => {}
-            Signal::Bulk => {
+            Signal::Bulk(_) => {
                 return self.err(Code::E0803, op, "a full side cannot be signalled by a bulk group");
             }
         }
@@ -194,9 +195,9 @@ impl Lower<'_> {
 
     pub(super) fn consumer_wait(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { full, full_at, tensor_side, named, .. } = self.pipes[p];
+        let Pipe { def, full_at, tensor_side, named, .. } = self.pipes[p];
         // A named barrier: the commit was the wait of every thread.
-        if full != Signal::None && named.is_none() {
+        if def.full != Signal::None && named.is_none() {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -210,11 +211,11 @@ impl Lower<'_> {
 
     pub(super) fn consumer_release(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let pipe = self.pipes[p].clone();
+        let pipe = self.pipes[p];
         if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
             self.open_section();
             self.b.bulk_wait_group_read(pending.clamp(0, 63));
-            if pipe.empty != Signal::None && pipe.named.is_none() {
+            if pipe.def.empty != Signal::None && pipe.named.is_none() {
                 self.fence_signal(false);
                 let bar = self.barrier(pipe.empty_at, slot);
                 self.b.mbarrier_arrive(bar);
@@ -222,27 +223,22 @@ impl Lower<'_> {
         } else if pipe.named.is_none() {
             // The one-lane agent of the matrix engine frees slots by commit, threads by arriving. A side on which
             // all arrive counts no commit.
-            let signal = match pipe.empty {
-                Signal::None | Signal::Arrive => pipe.empty,
-                _ if self.agent.elect => Signal::Commit,
-                _ => Signal::Arrive,
-            };
-            match signal {
+            match pipe.def.empty {
                 Signal::None => {}
-                Signal::Commit => {
+                Signal::Commit(_) | Signal::Bulk(_) if self.agent.elect => {
                     self.open_section();
                     let bar = self.barrier(pipe.empty_at, slot);
                     let bar = self.plain(bar);
                     self.isa.emit().commit(&mut self.b, bar);
                 }
-                Signal::Arrive | Signal::Bulk => {
+                Signal::Arrive(_) | Signal::Commit(_) | Signal::Bulk(_) => {
                     // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);
                     self.b.mbarrier_arrive(bar);
                 }
-                Signal::Tx(_) => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
+                Signal::Tx { .. } => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
             }
         }
         self.own(op, p, slot, phase);

@@ -4,9 +4,9 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
-use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
+use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
+use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -154,37 +154,16 @@ impl Lower<'_> {
 
     fn create_pipeline(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
-        let slots = f.attr_int(op, keys::NUM_STAGES).unwrap_or(1).clamp(1, 1 << 16) as u32;
-        let side = |key| -> (Signal, u32) {
-            match f.attr_call(op, key) {
-                Some(("tx", a)) => (
-                    Signal::Tx(a.get(1).copied().unwrap_or(0) as u32),
-                    a.first().copied().unwrap_or(1) as u32,
-                ),
-                Some(("commit", a)) => (Signal::Commit, a.first().copied().unwrap_or(1) as u32),
-                Some(("arrive", a)) => (Signal::Arrive, a.first().copied().unwrap_or(1) as u32),
-                Some(("bulk", a)) => (Signal::Bulk, a.first().copied().unwrap_or(1) as u32),
-                _ => (Signal::None, 0),
-            }
-        };
-        let (full, full_count) = side(keys::FULL);
-        let (empty, empty_count) = side(keys::EMPTY);
+        let def = PipeDef::of(f, op);
         let buffers = f.operands(op);
         let tensor_side =
             buffers.is_empty() || buffers.iter().any(|&b| f.value_data(b).space() == Some(Space::Tmem));
-        let publish = f.attr_name(op, keys::PUBLISH);
         let pipe = Pipe {
-            slots,
-            full,
-            full_count,
-            empty,
-            empty_count,
-            full_at: f.attr_int(op, keys::FULL_AT).unwrap_or(0) as i32,
-            empty_at: f.attr_int(op, keys::EMPTY_AT).unwrap_or(0) as i32,
-            named: f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()),
-            publish_proxy: publish == Some("proxy"),
-            publish_tmem: publish == Some("tmem"),
-            publish_global: publish == Some("global"),
+            def,
+            slots: def.slots.clamp(1, 1 << 16) as u32,
+            full_at: def.full_at.unwrap_or(0) as i32,
+            empty_at: def.empty_at.unwrap_or(0) as i32,
+            named: def.named.and_then(|n| u32::try_from(n).ok()),
             tensor_side,
         };
         let index = self.pipes.len();
@@ -205,11 +184,11 @@ impl Lower<'_> {
             if self.pipes[i].named.is_some() {
                 continue;
             }
-            let Pipe { slots, full, full_count, empty, empty_count, full_at, empty_at, .. } = self.pipes[i];
-            for (signal, count, at) in [(full, full_count, full_at), (empty, empty_count, empty_at)] {
+            let Pipe { def, slots, full_at, empty_at, .. } = self.pipes[i];
+            for (signal, at) in [(def.full, full_at), (def.empty, empty_at)] {
                 if signal != Signal::None {
                     for s in 0..slots as i32 {
-                        self.b.mbarrier_init((base, at + 8 * s), count);
+                        self.b.mbarrier_init((base, at + 8 * s), signal.count() as u32);
                     }
                 }
             }

@@ -25,7 +25,7 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Opcode, Scalar, Space, Type, TypeData, Value, keys};
+use crate::ir::{Function, Layout, Op, Opcode, PipeDef, Scalar, Space, Type, TypeData, Value, keys};
 use crate::isa::{EmitColumns, TargetIsa};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
@@ -193,32 +193,16 @@ pub(crate) enum Val {
 /// The phase of a slot of a pipeline without mbarriers: nothing waits for it, so nothing carries it.
 pub(crate) const NO_PHASE: Operand = Operand::Imm(-1);
 
-/// How one side of a pipeline is signalled.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    None,
-    Tx(u32),
-    Commit,
-    Arrive,
-    Bulk,
-}
-
 /// A pipeline's lowering data.
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Pipe {
+    /// What its op says.
+    pub def: PipeDef,
     pub slots: u32,
-    pub full: Signal,
-    pub full_count: u32,
-    pub empty: Signal,
-    pub empty_count: u32,
     pub full_at: i32,
     pub empty_at: i32,
     /// Named barrier instead of mbarriers.
     pub named: Option<u32>,
-    pub publish_proxy: bool,
-    pub publish_tmem: bool,
-    /// Global memory is handed to an asynchronous engine.
-    pub publish_global: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
 }

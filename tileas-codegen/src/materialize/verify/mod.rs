@@ -20,7 +20,7 @@ mod views;
 mod windows;
 
 use crate::error::{Code, CodegenError, Errors};
-use crate::ir::{Function, Layout, Op, Opcode, Space, Value, keys};
+use crate::ir::{Function, Layout, Op, Opcode, Signal, Space, Value, keys};
 use crate::isa::{Completion, TargetIsa};
 use cranelift_entity::SecondaryMap;
 use graph::Graph;
@@ -220,7 +220,7 @@ fn drains(m: &mut Model<'_>) {
     }
     for p in 0..m.pipes.len() {
         let PipeInfo { op, depth, ref empty, .. } = m.pipes[p];
-        let engine = empty.as_ref().is_some_and(|e| e.name == "commit");
+        let engine = empty.as_ref().is_some_and(|e| matches!(e, Signal::Commit(_)));
         // What is advanced behind the last acquire stands for nothing.
         let turns = depth == 1 || (depth - 1..=depth).contains(&advanced[p]);
         if engine && (acquired[p] != depth || !turns) {
@@ -474,36 +474,38 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
                     What::Commit(p, tx) => {
-                        let full = &m.pipes[p].full;
-                        let (want, bytes) = match full.name {
-                            "tx" => (1, loaded(m, r, a, p)),
-                            "commit" => (1, Some(0)),
+                        let full = m.pipes[p].full;
+                        let (want, bytes) = match full {
+                            Signal::Tx { .. } => (1, loaded(m, r, a, p)),
+                            Signal::Commit(_) => (1, Some(0)),
                             // The lane that stored, having waited for its bulk groups.
                             _ if m.func.has_attr(e.op, keys::BULK_PENDING) => (1, Some(0)),
                             _ => (m.threads[a], Some(0)),
                         };
-                        let one_lane = m.threads[a] == 1 || full.name == "arrive";
-                        if full.count != want || !one_lane {
+                        let one_lane = m.threads[a] == 1 || matches!(full, Signal::Arrive(_));
+                        if full.count() != want || !one_lane {
                             found.push((
                                 Code::E0704,
                                 e.op,
                                 format!(
                                     "Pipe_{p}: full counts {} arrivals, the commit makes {want}",
-                                    full.count
+                                    full.count()
                                 ),
                             ));
                         }
                         let announced = tx.unwrap_or(0);
                         let owed: i64 = m.pipes[p].buffers.iter().map(|&b| slot_bytes(m.func, b)).sum();
-                        let is_tx = full.name == "tx";
-                        if bytes != Some(announced) || full.bytes != announced || (is_tx && owed != announced)
+                        let is_tx = matches!(full, Signal::Tx { .. });
+                        if bytes != Some(announced)
+                            || full.bytes() != announced
+                            || (is_tx && owed != announced)
                         {
                             found.push((
                                 Code::E0704,
                                 e.op,
                                 format!(
                                     "Pipe_{p}: {announced} bytes are announced, the barrier has {}, the loads write {}, the buffers hold {owed}",
-                                    full.bytes,
+                                    full.bytes(),
                                     bytes.map_or_else(|| "different amounts".into(), |b| b.to_string())
                                 ),
                             ));
@@ -557,12 +559,12 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
             }
         }
         if let Some(empty) = &m.pipes[p].empty
-            && empty.count != sum
+            && empty.count() != sum
         {
             found.push((
                 Code::E0704,
                 m.pipes[p].op,
-                format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count),
+                format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count()),
             ));
         }
     }

@@ -9,22 +9,13 @@ use super::linear::{Canon, Lin, note};
 use super::order::has_work;
 use crate::error::{Code, CodegenError};
 use crate::ir::layouts::LANES;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
+use crate::ir::{
+    AttrData, Block, Function, Op, Opcode, PipeDef, Signal, Space, TypeData, Value, ValueDef, keys,
+};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-
-/// How a barrier side is signalled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// `tx`, `commit`, `arrive`, `bulk`.
-    pub name: &'static str,
-    /// Arrivals of a phase.
-    pub count: i64,
-    /// Transaction bytes.
-    pub bytes: i64,
-}
 
 /// One `create_pipeline`.
 pub struct PipeInfo {
@@ -313,32 +304,23 @@ impl<'a> Model<'a> {
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
     }
 
-    fn signal(&self, op: Op, key: crate::ir::Sym) -> Option<Signal> {
-        let (name, args) = self.func.attr_call(op, key)?;
-        Some(Signal {
-            name: ["tx", "commit", "arrive", "bulk", "none"].into_iter().find(|&n| n == name)?,
-            count: args.first().copied().unwrap_or(0),
-            bytes: args.get(1).copied().unwrap_or(0),
-        })
-    }
-
     fn pipe(&mut self, op: Op) {
         let func = self.func;
-        let (Some(full), Some(empty), Some(depth)) =
-            (self.signal(op, keys::FULL), self.signal(op, keys::EMPTY), func.attr_int(op, keys::NUM_STAGES))
-        else {
+        let wanted = [keys::NUM_STAGES, keys::FULL, keys::EMPTY];
+        if wanted.iter().any(|&key| !func.has_attr(op, key)) {
             self.error(Code::E0708, op, "a pipeline needs numStages, full and empty");
             return;
-        };
+        }
+        let PipeDef { slots: depth, distance, full, empty, named, .. } = PipeDef::of(func, op);
         self.pipe_of.insert(op, self.pipes.len());
         self.pipes.push(PipeInfo {
             op,
             depth,
-            distance: func.attr_int(op, keys::DISTANCE).unwrap_or(0),
+            distance,
             full,
-            empty: (empty.name != "none").then_some(empty),
+            empty: (empty != Signal::None).then_some(empty),
             buffers: SmallVec::from_slice(func.operands(op)),
-            named: func.has_attr(op, keys::NAMED),
+            named: named.is_some(),
         });
         let n = self.pipes.len() - 1;
         for &v in func.results(op) {
