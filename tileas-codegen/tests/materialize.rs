@@ -653,7 +653,7 @@ fn another_order_is_refused() {
         let mat = materialize_in(&func, &plan, &sched, &ba, opts, &mut MaterializeScratch::default())
             .expect("materialises");
         verify_materialized(&mat, &*isa).expect("accepted");
-        let note = |op: Op, key| mat.discardable(op).get(key).is_some();
+        let note = |op: Op, key| mat.inherent(op).get(key).is_some();
         let refused = |m: &Function, what: String| {
             let e = verify_materialized(m, &*isa)
                 .err()
@@ -665,16 +665,16 @@ fn another_order_is_refused() {
                 tried += 1;
                 let mut m = mat.clone();
                 let a = m.intern_attr(AttrData::Int(61, None));
-                m.discardable_mut(op).set(keys::START, a);
+                m.inherent_mut(op).set(keys::START, a);
                 refused(&m, format!("another start of {op}"));
                 let mut m = mat.clone();
-                m.discardable_mut(op).remove(keys::START);
+                m.inherent_mut(op).remove(keys::START);
                 refused(&m, format!("{op} without start"));
             }
             if note(op, keys::II) {
                 let mut m = mat.clone();
                 let a = m.intern_attr(AttrData::Int(3, None));
-                m.discardable_mut(op).set(keys::II, a);
+                m.inherent_mut(op).set(keys::II, a);
                 refused(&m, format!("another II of {op}"));
             }
             let Some(next) = mat.next_op(op).filter(|&n| note(op, keys::ORIGIN) && note(n, keys::ORIGIN))

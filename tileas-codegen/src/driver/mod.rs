@@ -699,7 +699,7 @@ fn overlaps(func: &Function, agent: &str) -> bool {
     let switch = func.block_ops(func.entry()).find(|&o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
     let mut found = false;
     if let Some(body) = switch.zip(number).and_then(|(switch, n)| func.op_block_at(switch, n)) {
-        func.walk(body, &mut |op| found |= func.discardable(op).get(keys::SKEW).is_some());
+        func.walk(body, &mut |op| found |= func.inherent(op).get(keys::SKEW).is_some());
     }
     found
 }

@@ -9,7 +9,7 @@
 //! [`skew`] (code).
 //!
 //! What the ops say to later stages and to the verifier, besides what `docs/ops.md` lists:
-//! - discardable `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
+//! - inherent `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
 //!   without one is a guard), `local` (local stage), `skew` (of a rolled loop);
 //! - `create_pipeline`: `distance` d, `publish` (fence of the commit: `proxy` shared memory, `tmem`, `global` memory),
 //!   no buffers = a token or, named `Mutex_n`, an exclusion; a buffer of one element a slot carries a scalar;

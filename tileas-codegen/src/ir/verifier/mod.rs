@@ -316,8 +316,18 @@ impl<'f> Checker<'f> {
                 _ => {}
             }
         }
-        for (key, _) in func.inherent(op).iter() {
-            let known = def.attrs.iter().any(|a| a.key == key) || keys::SCHEDULE.iter().any(|k| k.0 == key);
+        for (key, value) in func.inherent(op).iter() {
+            let stage = keys::STAGE.iter().find(|k| k.0 == key);
+            if let Some(&(_, unit)) = stage {
+                let kind = if unit { AttrKind::Unit } else { AttrKind::Int };
+                if !self.attr_fits(func.attr_data(value), kind) {
+                    let (name, want) = (func.symbol(key), kind_name(kind));
+                    self.err(op, Code::E0205, format_args!("attribute `{name}` expects {want}"));
+                }
+            }
+            let known = stage.is_some()
+                || def.attrs.iter().any(|a| a.key == key)
+                || keys::SCHEDULE.iter().any(|k| k.0 == key);
             if !known {
                 let (wrong, names) = (func.symbol(key), def.attrs.iter().map(|a| func.symbol(a.key)));
                 let text = format!("{}: unknown attribute `{wrong}`", def.name);
