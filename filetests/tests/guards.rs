@@ -7,8 +7,7 @@ use std::sync::Arc;
 use tileas_codegen::Code;
 use tileas_codegen::ir::{Function, Layout, Op, Opcode, Space, Swizzle, parse_module};
 use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
-    TargetIsa, Triple,
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferOptions, assign_buffers};
@@ -231,12 +230,6 @@ impl TargetIsa for Renamed {
 
     fn emit(&self) -> &dyn Emit {
         self.0.emit()
-    }
-    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
-        self.0.encode_mma(atom)
-    }
-    fn smem_descriptor(&self, swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
-        self.0.smem_descriptor(swizzle, rows, mn_major)
     }
 }
 

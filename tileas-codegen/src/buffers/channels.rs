@@ -513,7 +513,7 @@ fn block_channels(
             }
         }
     }
-    let self_ordered = |k: usize| keys[k].class != Class::Sync || data.space != Space::Smem;
+    let self_ordered = |k: usize| keys[k].class != Class::Sync || data.is_accumulator();
     if keys.is_empty() || (keys.len() == 1 && self_ordered(0)) {
         return Ok(());
     }
@@ -714,9 +714,6 @@ fn wrap(
 fn own_operand(func: &Function, webs: &Webs, web: Web) -> Option<Op> {
     let data = &webs.webs[web];
     let dots = || data.ops.iter().copied().filter(|&op| func.opcode(op) == Opcode::AsyncDot);
-    if data.space != Space::Tmem || dots().nth(1).is_none() {
-        return None;
-    }
     let writes = |op: Op| {
         let ours = |v| webs.of[base_of(func, v)].expand() == Some(web);
         accesses(func, op).iter().any(|a| a.writes && ours(a.value))

@@ -29,7 +29,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, push_number};
-use crate::isa::{MachineModel, PoolId, TargetIsa};
+use crate::isa::{MachineModel, PoolRole, TargetIsa};
 use crate::schedule::{
     Allowance, CycleModel, Diagnostic, Generator, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem,
     RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
@@ -297,7 +297,7 @@ impl Reads {
         if !read || b.constraints_of(op) != (None, 0, false) || b.constraints.is_pending(op) {
             return None;
         }
-        let most = b.machine.pool(PoolId::FUSED_READ).map_or(0, |p| u32::from(p.capacity));
+        let most = b.machine.pool_for(PoolRole::FusedReads).map_or(0, |p| u32::from(p.capacity));
         let fits = self.open.filter(|&(node, first)| {
             self.members < most
                 && b.plan.op_agent[op] == b.plan.op_agent[first]
@@ -481,8 +481,9 @@ impl<'a> Builder<'a> {
         let members = 1 + self.memory.fused.iter().filter(|f| f.0 == node).count() as u32;
         let footprint = &mut self.memory.nodes[node].footprint;
         let duration = footprint.hold();
-        footprint.pools.retain(|p| p.pool != PoolId::FUSED_READ);
-        footprint.pools.push(footprint::PoolCharge { pool: PoolId::FUSED_READ, count: members, duration });
+        let Some(pool) = self.machine.pool_for(PoolRole::FusedReads) else { return };
+        footprint.pools.retain(|p| p.pool != pool.id);
+        footprint.pools.push(footprint::PoolCharge { pool: pool.id, count: members, duration });
     }
 
     /// The ops of a node: several in a fused set.

@@ -93,7 +93,7 @@ pub enum Layout {
     SmemK(Swizzle),
     /// As [`Layout::SmemK`], but the innermost dimension is M or N of a matrix operand; the bytes lie the same way.
     SmemMn(Swizzle),
-    /// Shared memory, dense row-major.
+    /// Shared memory, dense row-major: an accumulator, where the target keeps accumulators there.
     SmemRow,
     /// Tensor-memory accumulator of 128 rows: lane = row, column = column (PTX layout D).
     Tmem128,
@@ -168,6 +168,9 @@ impl fmt::Display for Layout {
         }
     }
 }
+
+/// Lanes of a warp: the five lane bits of a register layout.
+pub const LANES: u32 = 32;
 
 /// A linear map from hardware location bits to tile coordinate bits.
 ///

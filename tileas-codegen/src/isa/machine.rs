@@ -77,25 +77,6 @@ pub struct Slot {
 pub struct PoolId(u8);
 
 impl PoolId {
-    /// Issue width of ALU-or-FMA-heavy ops.
-    pub const FMA_ISSUE: PoolId = PoolId(0);
-    /// Fan-out of the dual ALU.
-    pub const DUAL_ALU: PoolId = PoolId(1);
-    /// Fan-out of the FMA-heavy port.
-    pub const FMA_FANOUT: PoolId = PoolId(2);
-    /// Accumulators in flight in tensor memory.
-    pub const TMEM_BANK: PoolId = PoolId(3);
-    /// Dual issue.
-    pub const DUAL_ISSUE: PoolId = PoolId(4);
-    /// Named barriers carried across iterations.
-    pub const BARRIER_CARRY: PoolId = PoolId(5);
-    /// Issue width of the coarse families.
-    pub const COARSE_ISSUE: PoolId = PoolId(6);
-    /// Members of a fused shared-memory read.
-    pub const FUSED_READ: PoolId = PoolId(7);
-    /// Register-bank pairing.
-    pub const REG_BANK: PoolId = PoolId(8);
-
     /// The pool with a number from 0.
     pub const fn new(id: u8) -> PoolId {
         PoolId(id)
@@ -112,6 +93,15 @@ impl PoolId {
     }
 }
 
+/// What the scheduler charges a pool for beyond the rows of op classes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum PoolRole {
+    /// Accumulators being updated in tensor memory: not those that live elsewhere.
+    Accumulators,
+    /// Members of a fused shared-memory read.
+    FusedReads,
+}
+
 /// One named use of a published pool number, with its own counter.
 #[derive(Copy, Clone, Debug)]
 pub struct Pool {
@@ -123,6 +113,8 @@ pub struct Pool {
     pub capacity: u16,
     /// Index of the published number it is taken from.
     pub published: u8,
+    /// What it is charged for by the scheduler itself.
+    pub role: Option<PoolRole>,
     /// What it counts.
     pub what: &'static str,
     /// Where the row comes from.
@@ -500,6 +492,11 @@ impl MachineModel {
     /// A pool's row.
     pub fn pool(&self, id: PoolId) -> Option<&'static Pool> {
         self.pools.get(id.index())
+    }
+
+    /// The pool with a role, where the target has one.
+    pub fn pool_for(&self, role: PoolRole) -> Option<&'static Pool> {
+        self.pools.iter().find(|p| p.role == Some(role))
     }
 
     /// Published latency of an op tag, if it has one.

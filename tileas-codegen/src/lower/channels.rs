@@ -5,10 +5,10 @@
 //! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters. Those of tensor memory
 //! follow what the threads of the agent have done: any signal may carry the order of accesses that it does not hand over.
 
-use super::{Lower, NO_PHASE, Pipe, Signal, Unfenced, Val};
+use super::{Lower, NO_PHASE, Pipe, Signal, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Op, Opcode, Space, Value, keys};
-use crate::nvvm::{Operand, Reg};
+use crate::ir::{Op, Value, keys};
+use crate::nvvm::Operand;
 
 impl Lower<'_> {
     /// Pipeline, slot and phase an op refers to, through (pipeline, iterator) or an owned slot.
@@ -105,7 +105,7 @@ impl Lower<'_> {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
-            self.b.bar_sync(id, self.agent.warps * 32);
+            self.b.bar_sync(id, self.threads());
             self.fence_wait(false);
         } else if empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
@@ -118,67 +118,6 @@ impl Lower<'_> {
         }
         self.own(op, p, slot, phase);
         Ok(())
-    }
-
-    /// Before a signal of this thread: publishes its accesses to tensor memory, if there are any that no fence has, or
-    /// if `always`.
-    fn fence_signal(&mut self, always: bool) {
-        if always || self.unfenced.accesses {
-            self.isa.emit().fence_before(&mut self.b);
-            // What one lane fences is not fenced for the others.
-            self.unfenced.accesses &= self.section.is_some();
-        }
-    }
-
-    /// Behind a wait of this thread: later accesses to tensor memory follow it, by a fence here with `now`, else by one
-    /// before the first of them.
-    fn fence_wait(&mut self, now: bool) {
-        if !self.agent.tensor {
-            return;
-        }
-        if now {
-            self.fence_after();
-        } else {
-            self.unfenced.waits = true;
-        }
-    }
-
-    fn fence_after(&mut self) {
-        self.isa.emit().fence_after(&mut self.b);
-        self.unfenced.waits &= self.section.is_some();
-        self.unfenced.accesses |= !self.agent.elect;
-    }
-
-    /// Orders what follows behind the waits of this thread that no fence has ordered yet.
-    pub(super) fn fence_waited(&mut self) {
-        if self.unfenced.waits {
-            self.fence_after();
-        }
-    }
-
-    /// Before an access to tensor memory: whatever its threads have waited for comes first.
-    pub(super) fn fence_access(&mut self) {
-        self.fence_waited();
-        // What one lane gives to the matrix engine is complete by a commit, which needs no fence.
-        self.unfenced.accesses |= self.section.is_none() && !self.agent.elect;
-    }
-
-    /// What may be open where a turn of a loop begins: what its body may leave open comes round.
-    pub(super) fn unfenced_around(&self, body: crate::ir::Block) -> Unfenced {
-        let mut open = self.unfenced;
-        if !self.agent.tensor {
-            return open;
-        }
-        let f = self.f;
-        f.walk(body, &mut |op| match f.opcode(op) {
-            Opcode::Copy => {
-                let tensor = |&v: &Value| f.value_data(v).space() == Some(Space::Tmem);
-                open.accesses |= !self.agent.elect && f.operands(op).iter().any(tensor);
-            }
-            Opcode::AsyncPipelineConsumerWait | Opcode::AsyncPipelineProducerAcquire => open.waits = true,
-            _ => {}
-        });
-        open
     }
 
     fn wait(&mut self, bar: Operand, parity: Operand) {
@@ -216,10 +155,7 @@ impl Lower<'_> {
                 self.b.mbarrier_arrive(bar);
             }
             Signal::Arrive => {
-                if pipe.publish_tmem || !self.pending_st.is_empty() {
-                    self.isa.emit().acc_store_wait(&mut self.b);
-                    self.pending_st.clear();
-                }
+                self.publish_stores(pipe.publish_tmem);
                 if pipe.publish_proxy {
                     self.b.fence_proxy_async_shared_cta();
                 }
@@ -229,7 +165,7 @@ impl Lower<'_> {
                 self.fence_signal(pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
-                        self.b.bar_sync(id, self.agent.warps * 32);
+                        self.b.bar_sync(id, self.threads());
                         self.fence_wait(false);
                     }
                     None => {
@@ -311,17 +247,5 @@ impl Lower<'_> {
         }
         self.own(op, p, slot, phase);
         Ok(())
-    }
-
-    /// A 64-bit matrix descriptor of slot 0 of a buffer: its low word, made once per agent.
-    pub(super) fn descriptor_base(&mut self, buf: &super::Buffer) -> Reg {
-        if let Some(r) = self.desc_lo[buf.index as usize] {
-            return r;
-        }
-        let base = self.base();
-        let addr = if buf.at == 0 { base } else { self.b.add_u32(base, buf.at) };
-        let lo = self.b.bfe_u32(addr, 4, 14);
-        self.desc_lo[buf.index as usize] = Some(lo);
-        lo
     }
 }

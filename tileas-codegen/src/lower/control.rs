@@ -1,6 +1,7 @@
 //! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
 
-use super::{Lower, NO_PHASE, Stores, TileVal, Val, reg_ty};
+use super::columns::Stores;
+use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
@@ -106,7 +107,8 @@ impl Lower<'_> {
             return false;
         }
         match self.f.opcode(op) {
-            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot | O::AsyncPipelineStoreWait => true,
+            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncPipelineStoreWait => true,
+            O::AsyncDot => self.isa.mma_contract().issue.is_lane(),
             O::AsyncPipelineConsumerWait
             | O::AsyncPipelineConsumerRelease
             | O::AsyncPipelineProducerAcquire => {

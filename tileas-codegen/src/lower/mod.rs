@@ -9,6 +9,7 @@
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
+mod columns;
 mod control;
 mod element;
 mod frame;
@@ -25,11 +26,11 @@ pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Space, Type, TypeData, Value, keys};
-use crate::isa::TargetIsa;
+use crate::isa::{EmitColumns, TargetIsa};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
+use columns::{Stores, Unfenced};
 use cranelift_entity::SecondaryMap;
-use smallvec::SmallVec;
 
 /// A lowered kernel.
 #[derive(Debug)]
@@ -157,45 +158,6 @@ pub(crate) struct Buffer {
     pub index: u32,
 }
 
-/// Columns of tensor memory that are stored to.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stored {
-    /// Number of the buffer.
-    pub buffer: u32,
-    /// Which slot of it.
-    pub slot: Operand,
-    /// Columns of the slot.
-    pub columns: (u32, u32),
-    /// Columns of tensor memory; all from its buffer on where it is not known which slot.
-    pub range: (u32, u32),
-}
-
-impl Stored {
-    /// Columns `from` to `to` of a slot.
-    pub fn of(buf: &Buffer, slot: Operand, from: u32, to: u32) -> Stored {
-        let range = match slot {
-            Operand::Imm(n) => {
-                let at = buf.at + n as u32 * buf.slot;
-                (at + from, at + to)
-            }
-            _ => (buf.at, u32::MAX),
-        };
-        Stored { buffer: buf.index, slot, columns: (from, to), range }
-    }
-
-    /// Whether two may have a column in common.
-    pub fn meets(&self, other: &Stored) -> bool {
-        let meet = |a: (u32, u32), b: (u32, u32)| a.0 < b.1 && b.0 < a.1;
-        match (self.buffer, self.slot) == (other.buffer, other.slot) {
-            true => meet(self.columns, other.columns),
-            false => meet(self.range, other.range),
-        }
-    }
-}
-
-/// Stores of which it is not known that they are complete.
-pub(crate) type Stores = SmallVec<[Stored; 8]>;
-
 /// What an IR value has become.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) enum Val {
@@ -276,23 +238,6 @@ pub(crate) struct AgentCtx {
     pub stores: bool,
 }
 
-/// What of tensor memory no fence has ordered with the signals and waits of the same threads yet. Order travels through
-/// any barrier, also one that hands over something else, so this follows the threads, not the pipes.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Unfenced {
-    /// Accesses, or order taken in by a wait, that the next signal must publish.
-    pub accesses: bool,
-    /// Waits that the next access must follow.
-    pub waits: bool,
-}
-
-impl Unfenced {
-    /// What may be open where two paths meet.
-    pub fn or(self, other: Unfenced) -> Unfenced {
-        Unfenced { accesses: self.accesses || other.accesses, waits: self.waits || other.waits }
-    }
-}
-
 /// State of one lowering.
 pub(crate) struct Lower<'a> {
     pub f: &'a Function,
@@ -310,10 +255,12 @@ pub(crate) struct Lower<'a> {
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
-    /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
-    pub desc_lo: Vec<Option<Reg>>,
+    /// Per buffer: what multiplies need of it, made at agent entry.
+    pub operand_bases: Vec<Option<Reg>>,
     pub base: Option<Reg>,
-    pub tmem: Option<Reg>,
+    /// Tensor memory, where the target has it: what is emitted, and base and number of the columns allocated.
+    pub columns: Option<&'a dyn EmitColumns>,
+    pub tmem: Option<(Reg, u32)>,
     pub warp: Option<Reg>,
     pub lane: Option<Reg>,
     pub agent: AgentCtx,
@@ -372,8 +319,9 @@ impl<'a> Lower<'a> {
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,
-            desc_lo: Vec::new(),
+            operand_bases: Vec::new(),
             base: None,
+            columns: isa.emit().columns(),
             tmem: None,
             warp: None,
             lane: None,
@@ -491,6 +439,11 @@ impl<'a> Lower<'a> {
             Val::Buffer(b) => Ok(*b),
             _ => self.err(Code::E0803, op, format!("{} is not a buffer", self.name(v))),
         }
+    }
+
+    /// Threads of the agent.
+    pub fn threads(&self) -> u32 {
+        self.agent.warps * self.isa.machine().limits.warp_threads
     }
 
     /// The shared-memory base register.

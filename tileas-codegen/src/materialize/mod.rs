@@ -30,6 +30,7 @@ use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
+use crate::ir::layouts::LANES;
 use crate::ir::opcodes::Traits;
 use crate::ir::{
     AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
@@ -43,7 +44,7 @@ use smallvec::SmallVec;
 /// Threads of an agent that arrive when it signals as a whole.
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
     let a = &plan.agents[key.agent];
-    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps) * 32 }
+    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps * LANES) }
 }
 
 fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {

@@ -270,7 +270,7 @@ mod tests {
         let mut f = Function::kernel("k");
         let mut b = FuncBuilder::new(&mut f);
         let t = b.special(Special::TidX); // 1
-        let v = b.tcgen05_ld_32x32b_x8((t, 0)); // 8 + t
+        let v = b.ld_shared_v4_b32((t, 0)); // 4 + t
         let wide = b.mul_wide_u32(t, 4); // + 2, t dies
         let mut sum = v.get(0).unwrap();
         for r in v.into_iter().skip(1) {
@@ -280,11 +280,11 @@ mod tests {
         b.ret();
         let live = Liveness::compute(&f);
         let p = PressureScratch::default().function(&f, &live);
-        assert_eq!(p.units, 10);
+        assert_eq!(p.units, 6);
         assert_eq!(f.op(p.at.unwrap()), PtxOp::MulWideU32);
         assert_eq!(p.predicates, 0);
         let exceeds = |units| PressureScratch::default().exceeds(&f, &live, units);
-        assert_eq!((exceeds(9), exceeds(10)), (true, false));
+        assert_eq!((exceeds(5), exceeds(6)), (true, false));
     }
 
     #[test]

@@ -310,7 +310,7 @@ fn matrix_multiply() {
     expect(
         &dot_faults((&[64, 64], I8), (&[64, 64], F16), (&[64, 64], F16), false),
         &[
-            ("E0215", "expected A of f16, bf16, tf32, e4m3 or e5m2, but got i8"),
+            ("E0215", "expected A of f16, bf16, tf32, f32, e4m3 or e5m2, but got i8"),
             ("E0215", "expected B of i8 as A, but got f16"),
             ("E0215", "expected an accumulator of f32, but got f16"),
         ],

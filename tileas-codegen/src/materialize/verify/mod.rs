@@ -20,8 +20,8 @@ mod views;
 mod windows;
 
 use crate::error::{Code, CodegenError, Errors};
-use crate::ir::{Function, Op, Opcode, Space, Value, keys};
-use crate::isa::TargetIsa;
+use crate::ir::{Function, Layout, Op, Opcode, Space, Value, keys};
+use crate::isa::{Completion, TargetIsa};
 use cranelift_entity::SecondaryMap;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
@@ -67,7 +67,8 @@ pub fn verify_materialized_in(
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
 ) -> Result<SyncReport, Errors> {
-    let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
+    let engine = isa.mma_contract().completion == Completion::Commit;
+    let mut m = Model::read(func, engine, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
     Errors::check(m.errors)?;
@@ -101,7 +102,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
 pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
-    let mut m = Model::read(func, model::Traced::default());
+    let mut m = Model::read(func, true, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);
         counts(&mut m);
@@ -769,7 +770,17 @@ fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
     columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
 }
 
-/// Two accesses: whether to shared memory, the number of their two buffers if these share memory, and both.
+/// Whether the threads that move a tile between this buffer and registers have rows of their own in it, as in accumulators:
+/// in all buffers of this memory, as tensor memory has lanes, or at least in this one.
+fn own_rows(func: &Function, buffer: Value) -> (bool, bool) {
+    let data = func.value_data(buffer);
+    let lanes = data.space() == Some(Space::Tmem);
+    // One extent more is the slots: what has less holds scalars.
+    let dense = data.layout() == Some(Layout::SmemRow) && data.dims().is_some_and(|d| d.len() > 2);
+    (lanes, lanes || dense)
+}
+
+/// Two accesses: whether threads have rows of their own there, the number of their two buffers if these share memory, and both.
 type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
 
 fn conflicts(
@@ -786,25 +797,25 @@ fn conflicts(
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
     let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
     for (n, (buffer, list)) in all.iter().enumerate() {
-        let smem = m.func.value_data(*buffer).space() == Some(Space::Smem);
+        let (lanes, apart) = own_rows(m.func, *buffer);
         for (i, x) in list.iter().enumerate() {
-            pairs.extend(list[i + 1..].iter().map(|y| (smem, None, x, y)));
+            pairs.extend(list[i + 1..].iter().map(|y| (apart, None, x, y)));
         }
         for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
             let number = whole.len();
             whole.push([true; 2]);
-            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (smem, Some(number), x, y))));
+            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
         }
     }
-    for (smem, shared, x, y) in pairs {
+    for (own, shared, x, y) in pairs {
         let same = x.agent == y.agent && x.engine == y.engine;
         let conflict = if shared.is_some() {
             x.writes || y.writes
         } else if same {
-            // One engine works in issue order; threads of an agent do not, in shared memory. In tensor memory each has
-            // lanes of its own, where what it reads is of the turn in which it stands: with local stages the next
+            // One engine works in issue order; threads of an agent do not, in shared memory. In accumulators each has
+            // rows of its own, where what it reads is of the turn in which it stands: with local stages the next
             // version may be written before.
-            x.engine == Engine::Threads && x.writes != y.writes && (smem || columns_meet(m.func, x.op, y.op))
+            x.engine == Engine::Threads && x.writes != y.writes && (!own || columns_meet(m.func, x.op, y.op))
         } else {
             x.writes || y.writes
         };
@@ -832,9 +843,9 @@ fn conflicts(
             // own.
             continue;
         }
-        // What threads did is done when all of them left the region; engines, which the lane starts, may go on. In tensor
-        // memory each thread meets itself alone.
-        let itself = same && !smem;
+        // What threads did is done when all of them left the region; engines, which the lane starts, may go on. In its
+        // own rows each thread meets itself alone.
+        let itself = same && own;
         let end = |p: &Place, n: graph::Nodes| match p.engine {
             Engine::Threads if itself => n.first_leaves,
             Engine::Threads => n.all_left,

@@ -8,6 +8,7 @@
 use super::linear::{Canon, Lin, note};
 use super::order::has_work;
 use crate::error::{Code, CodegenError};
+use crate::ir::layouts::LANES;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -122,6 +123,8 @@ pub struct Model<'a> {
     pub func: &'a Function,
     /// Pipes in program order.
     pub pipes: Vec<PipeInfo>,
+    /// Whether products are complete by commits, or when the threads that issued them go on.
+    engine: bool,
     /// Arriving threads of each agent.
     pub threads: Vec<i64>,
     /// Regions; 0 is the kernel body.
@@ -208,12 +211,13 @@ pub struct Copied {
 }
 
 impl<'a> Model<'a> {
-    /// Reads the function.
-    pub fn read(func: &'a Function, mut traced: Traced) -> Model<'a> {
+    /// Reads the function; `engine`: products are complete by commits.
+    pub fn read(func: &'a Function, engine: bool, mut traced: Traced) -> Model<'a> {
         traced.clear();
         let mut m = Model {
             func,
             pipes: Vec::with_capacity(16),
+            engine,
             threads: Vec::new(),
             regions: Vec::with_capacity(8),
             below: Vec::new(),
@@ -258,8 +262,11 @@ impl<'a> Model<'a> {
             m.error(Code::E0708, switch, "num_warps and lanes must have one entry per agent");
             return m;
         }
-        m.threads =
-            warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w.saturating_mul(32) }).collect();
+        m.threads = warps
+            .iter()
+            .zip(&lanes)
+            .map(|(&w, &e)| if e { 1 } else { w.saturating_mul(i64::from(LANES)) })
+            .collect();
         m.regions.push(RegionInfo {
             parent: None,
             trips: Some(1),
@@ -681,7 +688,8 @@ impl<'a> Model<'a> {
         let engine = match func.opcode(op) {
             Opcode::AsyncTiledTmaLoad => Engine::Load,
             Opcode::AsyncTiledTmaStore => Engine::Store,
-            Opcode::AsyncDot => Engine::Mma,
+            Opcode::AsyncDot if self.engine => Engine::Mma,
+            Opcode::AsyncDot => Engine::Threads,
             _ if touches.len() == 2 => Engine::Mma,
             _ => Engine::Threads,
         };
