@@ -486,7 +486,7 @@ fn pipelines_run_the_stages_of_the_driver() {
 fn options_idle_passes_and_forms() {
     let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
     let mut context = Context::new();
-    let list = "agents,place,tileas-generate-schedule{scheduler=serial step_limit=1000},buffers";
+    let list = "agents,place,tileas-generate-schedule{scheduler=serial search.step_limit=1000},buffers";
     let pipeline = Pipeline::parse(list).expect("legal");
     assert_eq!(pipeline.settings(&settings).map(|s| s.get("search.step-limit")), Ok(Some("1000".to_owned())));
     let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");

@@ -598,7 +598,7 @@ fn refinement_rounds_are_bounded_by_their_option() {
         assert_eq!(analysis.regions[0].schedule.ii, 16, "{rounds}");
         assert!(text.contains("2 slots are needed, there are 1"), "{text}");
     }
-    assert_eq!(settings(&["max_constraint_iterations=3"]).max_constraint_iterations, 3);
+    assert_eq!(settings(&["published.max_constraint_iterations=3"]).max_constraint_iterations, 3);
 }
 
 #[test]

@@ -97,20 +97,6 @@ const MOST_LAYOUTS: u32 = 4;
 ///
 /// # Errors
 /// E06xx, located at the op that needs what there is not.
-pub fn assign_buffers(
-    func: &Function,
-    plan: &AgentPlan,
-    sched: &ScheduleAnalysis,
-    isa: &dyn TargetIsa,
-    opts: &BufferOptions,
-) -> CodegenResult<BufferAssignment> {
-    assign_buffers_in(func, plan, &Storage::of(func, plan)?, sched, isa, opts)
-}
-
-/// As [`assign_buffers`], of a function whose storage is known.
-///
-/// # Errors
-/// As [`assign_buffers`].
 pub fn assign_buffers_in(
     func: &Function,
     plan: &AgentPlan,

@@ -314,18 +314,6 @@ pub fn lookup(func: &Function, op: Op, key: Sym) -> Option<Attr> {
     func.inherent(op).get(key).or_else(|| func.discardable(op).get(key))
 }
 
-/// Reads the constraints of `ops`, which come in walk order. The second part holds warnings; in strict mode,
-/// errors.
-pub fn parse_constraints(
-    func: &Function,
-    ops: impl IntoIterator<Item = Op>,
-    mode: ConstraintMode,
-) -> (ConstraintMap, Vec<CodegenError>) {
-    let (mut map, mut warnings) = (ConstraintMap::default(), Vec::new());
-    map.parse(func, ops, mode, &mut warnings);
-    (map, warnings)
-}
-
 /// Group numbers above this one are reserved as table sentinels.
 const LAST_GID: u32 = 0xFFFF_FFFD;
 

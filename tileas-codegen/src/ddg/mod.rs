@@ -62,40 +62,6 @@ impl Scheduler {
     }
 }
 
-/// Schedules the innermost loops of a placed function.
-///
-/// # Errors
-/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
-/// and those of [`crate::schedule::Scheduler::schedule_into`].
-pub fn schedule_function(
-    func: &Function,
-    plan: &AgentPlan,
-    constraints: &ConstraintMap,
-    isa: &dyn TargetIsa,
-    scheduler: &mut Scheduler,
-    opts: &ScheduleOptions,
-) -> CodegenResult<ScheduleAnalysis> {
-    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &Extra::default())
-}
-
-/// As [`schedule_function`], with constraints that the function does not show.
-///
-/// # Errors
-/// As [`schedule_function`].
-pub fn schedule_function_with(
-    func: &Function,
-    plan: &AgentPlan,
-    constraints: &ConstraintMap,
-    isa: &dyn TargetIsa,
-    scheduler: &mut Scheduler,
-    opts: &ScheduleOptions,
-    extra: &Extra,
-) -> CodegenResult<ScheduleAnalysis> {
-    let steps = &mut SearchSteps::new(opts.search_steps);
-    let storage = &Storage::of(func, plan)?;
-    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { storage, extra, steps, before: None })
-}
-
 /// One pass over the loops of a function.
 pub struct Pass<'a> {
     /// The storage of the function's tiles.
@@ -109,10 +75,11 @@ pub struct Pass<'a> {
     pub before: Option<&'a ScheduleAnalysis>,
 }
 
-/// As [`schedule_function_with`], as one of several passes that share their steps.
+/// Schedules the innermost loops of a placed function, as one of several passes that share their steps.
 ///
 /// # Errors
-/// As [`schedule_function`].
+/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
+/// and those of [`crate::schedule::Scheduler::schedule_into`].
 pub fn schedule_pass(
     func: &Function,
     plan: &AgentPlan,

@@ -41,14 +41,6 @@ pub struct Lowered {
     pub metadata: LaunchMetadata,
 }
 
-/// Lowers one materialised kernel.
-///
-/// # Errors
-/// `E08xx` with the op's location for anything that has no lowering on this target.
-pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    lower_in(func, &[], isa, MAX_INSTRUCTIONS, &mut LowerScratch::default())
-}
-
 /// Instructions of one kernel, at most, where nothing else is asked for.
 pub const MAX_INSTRUCTIONS: usize = 1_000_000;
 
@@ -71,11 +63,11 @@ impl LowerScratch {
     }
 }
 
-/// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many instructions
-/// at most (by an operation's), and in the memory of earlier calls.
+/// Lowers one materialised kernel, for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many
+/// instructions at most (by an operation's), and in the memory of earlier calls.
 ///
 /// # Errors
-/// As [`lower`]; `E1010` at the op that begins beyond the limit.
+/// `E08xx` with the op's location for anything that has no lowering on this target; `E1010` at the op that begins beyond the limit.
 pub fn lower_in(
     func: &Function,
     kernels: &[&str],

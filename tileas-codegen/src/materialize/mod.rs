@@ -26,8 +26,6 @@ pub mod plan;
 pub mod skew;
 pub mod verify;
 
-pub use verify::{verify_materialized, verify_materialized_in};
-
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
@@ -63,19 +61,6 @@ impl Default for MaterializeOptions {
     fn default() -> MaterializeOptions {
         MaterializeOptions { max_peeled_ops: 128 }
     }
-}
-
-/// Builds the materialised function with default options.
-///
-/// # Errors
-/// As [`materialize_in`].
-pub fn materialize(
-    func: &Function,
-    plan: &AgentPlan,
-    sched: &ScheduleAnalysis,
-    ba: &BufferAssignment,
-) -> CodegenResult<Function> {
-    materialize_in(func, plan, sched, ba, MaterializeOptions::default(), &mut MaterializeScratch::default())
 }
 
 /// Memory kept from one function to the next.

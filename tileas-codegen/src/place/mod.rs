@@ -37,7 +37,7 @@ use crate::ir::{Function, Opcode};
 use crate::isa::TargetIsa;
 use crate::plan::{AgentKind, AgentPlan};
 
-/// Choices of [`place`].
+/// Choices of [`place_in`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
@@ -55,24 +55,11 @@ impl Default for PlaceOptions {
     }
 }
 
-/// Places all tiles of a kernel.
+/// Places all tiles of a kernel, in the memory of a function that is no longer needed.
 ///
 /// # Errors
 /// `E0501` to `E0507` for kernels that cannot be placed, `E0509` for a plan made for another kernel,
 /// `E0804` for parameters that are tiles.
-pub fn place(
-    func: &Function,
-    plan: &AgentPlan,
-    isa: &dyn TargetIsa,
-    opts: &PlaceOptions,
-) -> CodegenResult<(Function, AgentPlan)> {
-    place_in(func, plan, isa, opts, None)
-}
-
-/// As [`place`], in the memory of a function that is no longer needed.
-///
-/// # Errors
-/// As [`place`].
 pub fn place_in(
     func: &Function,
     plan: &AgentPlan,

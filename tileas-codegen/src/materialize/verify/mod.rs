@@ -46,14 +46,6 @@ pub struct SyncReport {
     pub ordered_pairs: usize,
 }
 
-/// Checks a materialised function.
-///
-/// # Errors
-/// All violations, each with the op it concerns.
-pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Errors> {
-    verify_materialized_in(func, isa, &mut Scratch::default())
-}
-
 /// Memory of the checks, kept from kernel to kernel.
 #[derive(Default)]
 pub struct Scratch {
@@ -66,10 +58,10 @@ pub struct Scratch {
     blocking: Graph,
 }
 
-/// [`verify_materialized`] in memory that is kept.
+/// Checks a materialised function, in memory that is kept.
 ///
 /// # Errors
-/// As there.
+/// All violations, each with the op it concerns.
 pub fn verify_materialized_in(
     func: &Function,
     isa: &dyn TargetIsa,
