@@ -5,17 +5,17 @@
 
 use std::sync::Arc;
 use tileas_codegen::Code;
-use tileas_codegen::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
-use tileas_codegen::buffers::{BufferOptions, assign_buffers};
-use tileas_codegen::ddg::ScheduleAnalysis;
-use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
-use tileas_codegen::ir::{Layout, Space};
-use tileas_codegen::isa::{AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa};
-use tileas_codegen::isa::{TargetIsa, Triple};
-use tileas_codegen::lower::lower;
-use tileas_codegen::materialize::materialize;
-use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::storage::check::check;
+use tileas_codegen::ir::{Function, Layout, Op, Opcode, Space, Swizzle, parse_module};
+use tileas_codegen::isa::{
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
+};
+use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::buffers::{BufferOptions, assign_buffers};
+use tileas_codegen::testing::ddg::ScheduleAnalysis;
+use tileas_codegen::testing::lower::lower;
+use tileas_codegen::testing::materialize::materialize;
+use tileas_codegen::testing::place::{PlaceOptions, place};
+use tileas_codegen::testing::storage::check;
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")

@@ -259,7 +259,7 @@ pub const CAPACITIES: &[NumberRow] = &[
         CAPACITY_TABLE,
     ),
     num("alu_issue_per_warp_slot", 3, "concurrent ALU issue per warp slot", CAPACITY_TABLE),
-    num("smem_bytes", 232_448, "bytes per SM; unbounded with unlimited-smem", CAPACITY_TABLE),
+    num("smem_bytes", 232_448, "bytes per SM; unbounded with tune.unlimited-smem", CAPACITY_TABLE),
     num("alu_or_fmaheavy_issue", 4, "concurrent ALU-or-FMA-heavy issue", CAPACITY_TABLE),
     num("register_bank_width", 2_048, "over 8 banks", CAPACITY_TABLE),
 ];

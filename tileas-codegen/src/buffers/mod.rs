@@ -14,10 +14,9 @@ pub mod requests;
 pub mod share;
 pub mod sync;
 
-pub use crate::storage::access::{Class, Key};
-pub use crate::storage::flag::Flag;
-pub use crate::storage::webs::{Web, WebData, Webs};
-pub use channels::{Consumer, Pipe, PipeData, PipeKind, Publish};
+pub use crate::storage::access::Key;
+pub use crate::storage::webs::{Web, Webs};
+pub use channels::{Pipe, PipeData, PipeKind};
 pub use memory::MemoryMap;
 
 use crate::agents::{Agent, AgentPlan};

@@ -203,7 +203,7 @@ fn block_tokens(
         }
         if pairs.len() > world.max_pairs {
             let text = format!(
-                "more than {} pairs of accesses to one view may need an order, the limit of the option `max-edges`",
+                "more than {} pairs of accesses to one view may need an order, the limit of the option `limits.max-edges`",
                 world.max_pairs
             );
             return Err(CodegenError::new(Code::E0308, func.op_loc(x.touched.op), text));

@@ -22,7 +22,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use std::fmt::Write;
 
-/// How oddities are treated; the option `constraint-mode`.
+/// How oddities are treated; the option `published.constraint-mode`.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub enum ConstraintMode {
     /// As documented, with warnings.

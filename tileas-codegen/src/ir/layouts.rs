@@ -172,15 +172,6 @@ impl fmt::Display for Layout {
 /// Lanes of a warp: the five lane bits of a register layout.
 pub const LANES: u32 = 32;
 
-/// Byte offset in a slab-wise shared-memory tile of the element at (`row`, `col`).
-///
-/// `rows` is the product of all extents but the innermost. The base must be aligned to [`Swizzle::alignment`].
-pub fn smem_offset(swizzle: Swizzle, rows: u32, elem_bytes: u32, row: u32, col: u32) -> u32 {
-    let span = swizzle.span();
-    let byte = col * elem_bytes;
-    swizzle.apply((byte / span) * rows * span + row * span + byte % span)
-}
-
 /// A linear map from hardware location bits to tile coordinate bits.
 ///
 /// `inputs` lists, per input bit, the flattened row-major element index (a xor-linear combination) it contributes;
@@ -412,7 +403,7 @@ mod tests {
         for row in 0..16 {
             for byte in 0..128 {
                 let want = row * 128 + (((byte >> 4) ^ (row & 7)) << 4) + (byte & 15);
-                assert_eq!(smem_offset(Swizzle::B128, 16, 1, row, byte), want);
+                assert_eq!(Swizzle::B128.apply(row * 128 + byte), want);
             }
         }
     }

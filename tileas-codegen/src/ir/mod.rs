@@ -4,27 +4,27 @@
 //! a [`Function`] owns its arenas and its type and attribute pools, so that passes can intern while the module is
 //! shared. Operations are described once, in `tileas-meta/src/ops.rs`.
 //!
-//! Modules: [`entities`], [`types`], [`attrs`], [`opcodes`] (generated tables), [`function`], [`builder`],
-//! [`layouts`] (register and memory layouts), [`lexer`] and [`parser`] (total, located errors), [`printer`]
-//! (print ∘ parse is the identity on printed text), [`verifier`] (reports all violations).
+//! Modules: `entities`, [`types`], `attrs`, [`opcodes`] (generated tables), `function`, [`builder`],
+//! [`layouts`] (register and memory layouts), `lexer` and `parser` (total, located errors), `printer`
+//! (print ∘ parse is the identity on printed text), `verifier` (reports all violations).
 
-pub mod attrs;
+pub(crate) mod attrs;
 pub mod builder;
 mod digits;
-pub mod entities;
-pub mod function;
+pub(crate) mod entities;
+pub(crate) mod function;
 mod intern;
 pub mod layouts;
-pub mod lexer;
-pub mod module;
+pub(crate) mod lexer;
+pub(crate) mod module;
 pub mod opcodes;
-pub mod parser;
+pub(crate) mod parser;
 pub(crate) mod pool;
-pub mod printer;
+pub(crate) mod printer;
 pub mod types;
-pub mod verifier;
+pub(crate) mod verifier;
 
-pub use attrs::{AttrData, AttrDict};
+pub use attrs::{AttrData, AttrDict, FloatBits};
 pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};

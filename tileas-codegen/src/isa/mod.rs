@@ -8,11 +8,11 @@
 //! Guarantee: everything here is immutable and `Send + Sync`; look-ups are array indexing. Unit: cycles of the
 //! machine model (weights), or real cycles where an item says so; the two are never mixed in one number.
 
-pub mod atoms;
-pub mod contract;
-pub mod describe;
-pub mod emit;
-pub mod machine;
+pub(crate) mod atoms;
+pub(crate) mod contract;
+pub(crate) mod describe;
+pub(crate) mod emit;
+pub(crate) mod machine;
 
 pub use atoms::{
     AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,

@@ -38,7 +38,8 @@ impl Lower<'_> {
         let code = self.f.opcode(op);
         if self.b.func.num_insts() > self.max_instructions {
             let limit = self.max_instructions;
-            let text = format!("more than {limit} instructions, the limit of the option `max-instructions`");
+            let text =
+                format!("more than {limit} instructions, the limit of the option `limits.max-instructions`");
             return self.err(Code::E1010, op, &text);
         }
         if !self.is_issued(op) {

@@ -9,7 +9,7 @@
 //! [`skew`] (code).
 //!
 //! What the ops say to later stages and to the verifier, besides what `docs/ops.md` lists:
-//! - discardable `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
+//! - inherent `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
 //!   without one is a guard), `local` (local stage), `skew` (of a rolled loop);
 //! - `create_pipeline`: `distance` d, `publish` (fence of the commit: `proxy` shared memory, `tmem`, `global` memory),
 //!   no buffers = a token or, named `Mutex_n`, an exclusion; a buffer of one element a slot carries a scalar;
@@ -26,7 +26,7 @@ pub mod plan;
 pub mod skew;
 pub mod verify;
 
-pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
+pub use verify::{verify_materialized, verify_materialized_in};
 
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};

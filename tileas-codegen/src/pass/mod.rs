@@ -9,7 +9,7 @@ pub mod legalize;
 pub mod registry;
 mod stage;
 
-pub use analysis::{Analysis, AnalysisKind, AnalysisManager};
+pub use analysis::{AnalysisKind, AnalysisManager};
 pub use legalize::legalize;
 pub use registry::{Facts, ORDER, PASSES, PassInfo, Step, Work};
 pub use stage::Stage;

@@ -45,7 +45,7 @@ pub struct PlaceOptions {
     /// Least slices that become a loop, where they are equal but for their offsets; 0: none. Default: 2.
     pub roll_slices: u32,
     /// Stores of rows go through TMA where they can. Default: true. Loads are rewritten before agents are planned, by
-    /// [`tma::rewrite_loads`].
+    /// `tma::rewrite_loads`.
     pub tma_rewrite: bool,
 }
 

@@ -719,9 +719,10 @@ fn limits_are_located_errors() {
     let errors = verify_function(&func);
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].code, Code::E1001);
-    assert!(errors[0].message.contains("max-region-ops") && errors[0].message.contains("65536"));
+    assert!(errors[0].message.contains("limits.max-region-ops") && errors[0].message.contains("65536"));
     assert_eq!(errors[0].location, Loc::new(65_535, 65_536));
-    assert!(verify_with(&func, &Limits { max_region_ops: 200_000, ..Limits::default() }).is_ok());
+    let more = Limits { max_region_ops: 200_000, ..Limits::default() };
+    assert_eq!(verify_function_with(&func, &more), []);
 
     // Nesting far beyond any stack is refused, not walked.
     let mut func = Function::new("deep");

@@ -438,7 +438,7 @@ impl<'a> Model<'a> {
     }
 
     fn is_steady(&self, op: Op) -> bool {
-        self.func.discardable(op).get(keys::STEADY).is_some()
+        self.func.inherent(op).get(keys::STEADY).is_some()
     }
 
     fn walk(&mut self, agent: usize, block: Block, region: usize, local: i64) {
