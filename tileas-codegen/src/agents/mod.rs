@@ -170,7 +170,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         let root = sets.root(base + op.index());
         roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
     };
-    // Whoever issues matrix multiplies owns tensor memory: loads join it, not the other way round.
+    // The agent that issues multiplies allocates what accumulators need: loads join it, not the other way round.
     let joined = (opts.light || !opts.strategy.specializes(isa)) && has(AgentKind::Mma);
     let party = |op: Op| {
         let kind = roles[op]?;

@@ -158,7 +158,7 @@ pub fn materialize_in(
 /// Buffers of all webs.
 fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
     let (entry, plan) = (out.entry(), sh.plan);
-    // Whoever issues MMAs owns tensor memory: its first warp allocates and frees.
+    // Tensor memory is allocated and freed by the first warp of the agent that issues multiplies.
     let owner = plan
         .agents
         .values()
