@@ -20,6 +20,7 @@ pub mod nvvm;
 pub mod pass;
 pub mod place;
 pub mod plan;
+pub mod prepare;
 pub mod ptx;
 pub mod regalloc;
 pub mod settings;

@@ -12,9 +12,10 @@ use crate::buffers::BufferOptions;
 use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
-use crate::isa::Flags;
+use crate::isa::{Flags, TargetIsa};
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
+use crate::prepare::PrepareOptions;
 use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
 use crate::schedule::{
     ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind,
@@ -331,6 +332,10 @@ settings! {
     /// and strides that are multiples of 16 bytes, which direct accesses do not need.
     tma_rewrite: bool = true, "tma-rewrite", Allowed::Flag;
 
+    /// Most ops that a loop with a constant number of iterations may be written out to, if nothing in it could run ahead; one that
+    /// runs at most once always is. 0: all loops stay.
+    unroll_ops: u32 = 32, "unroll-ops", Allowed::Int(0, 1_000);
+
     /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
     max_peeled_ops: u32 = 128, "max-peeled-ops", Allowed::Int(0, 1_000_000);
 
@@ -479,6 +484,16 @@ impl Settings {
         }
     }
 
+    /// What preparation reads, all stages of it.
+    pub fn prepare_options(&self, isa: &dyn TargetIsa) -> PrepareOptions {
+        PrepareOptions {
+            tma: self.tma_rewrite && self.pipeline_strategy.specializes(isa),
+            unroll_ops: self.unroll_ops,
+            simt_warps: self.simt_warps,
+            ..PrepareOptions::default()
+        }
+    }
+
     /// What placement reads.
     pub fn place_options(&self) -> PlaceOptions {
         PlaceOptions {
@@ -552,7 +567,7 @@ mod tests {
              require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 max-uses=1024 seed=0 \
              arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 search-steps=4000000 optimal-steps=200000 \
              lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
-             pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
+             pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true unroll-ops=32 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
              smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
              max-regs=target regalloc=report register-reserve=8 \
              min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
