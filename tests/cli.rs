@@ -51,6 +51,7 @@ fn every_stage_can_be_shown() {
     for (stage, part) in [
         ("ir", "kernel @gemm_bias_relu"),
         ("constraints", "; pending []"),
+        ("prepared", "async.tiled_tma_load"),
         ("placed", "; agent0 simt"),
         ("schedule", "ii = 16"),
         ("materialized", "async.pipeline.agent_switch"),

@@ -26,6 +26,8 @@ pub enum TestKind {
     Print,
     /// Dumps constraints and groups.
     Constraints,
+    /// Prints the prepared IR.
+    Prepare,
     /// Prints agents and the placed IR.
     Place,
     /// Prints agents, schedules and channels.
@@ -65,10 +67,11 @@ pub enum NvvmPass {
 
 impl TestKind {
     /// All kinds.
-    pub const ALL: [TestKind; 17] = [
+    pub const ALL: [TestKind; 18] = [
         TestKind::Verify,
         TestKind::Print,
         TestKind::Constraints,
+        TestKind::Prepare,
         TestKind::Place,
         TestKind::Schedule,
         TestKind::Materialize,
@@ -91,6 +94,7 @@ impl TestKind {
             TestKind::Verify => "verify",
             TestKind::Print => "print",
             TestKind::Constraints => "constraints",
+            TestKind::Prepare => "prepare",
             TestKind::Place => "place",
             TestKind::Schedule => "schedule",
             TestKind::Materialize => "materialize",

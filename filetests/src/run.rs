@@ -76,6 +76,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         }
         TestKind::Print => return Ok(Outcome { text: Some(round_trip(&module)?), reported: Vec::new() }),
         TestKind::Constraints => Stage::Constraints,
+        TestKind::Prepare => Stage::Prepared,
         TestKind::Place => Stage::Placed,
         TestKind::Schedule => Stage::Schedule,
         TestKind::Materialize => Stage::Materialized,

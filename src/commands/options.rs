@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::input::write_output;
 use std::fmt::Write;
 use tileas_codegen::Settings;
-use tileas_codegen::passes::{PASSES, Work};
+use tileas_codegen::passes::PASSES;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -22,16 +22,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     write_output("-", &if args.passes { passes(filter) } else { list(filter) })
 }
 
-/// The passes whose name contains a text, those that run first, in their order.
+/// The passes whose name contains a text, in their order.
 fn passes(filter: &str) -> String {
     let mut text = String::new();
     for p in PASSES.iter().filter(|p| p.name.contains(filter) || p.short.contains(filter)) {
         let short = if p.short.is_empty() { String::new() } else { format!(" ({})", p.short) };
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{}{short}\n    {}", p.name, p.doc);
-        if let Work::Nothing(reason) = p.work {
-            let _ = writeln!(text, "    nothing to do here: {reason}");
-        }
         if !p.options.is_empty() {
             let _ = writeln!(text, "    options: {}", p.options.join(", "));
         }

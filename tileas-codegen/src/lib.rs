@@ -24,6 +24,7 @@ pub(crate) mod pass;
 pub mod passes;
 pub(crate) mod place;
 pub(crate) mod plan;
+pub(crate) mod prepare;
 pub(crate) mod ptx;
 pub(crate) mod regalloc;
 pub mod settings;

@@ -15,9 +15,10 @@ use crate::buffers::BufferOptions;
 pub use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
-use crate::isa::Flags;
+use crate::isa::{Flags, TargetIsa};
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
+use crate::prepare::PrepareOptions;
 pub use crate::regalloc::Mode as RegallocMode;
 use crate::regalloc::PTXAS_RESERVE;
 use crate::schedule::{
@@ -372,6 +373,9 @@ settings! {
     /// Least slices of a chain of register tiles that become a loop over slices, where they are equal but for their
     /// offsets; with fewer, and where they are not, each slice is written out. 0: always written out.
     roll_slices: u32 = 2, "tune.roll-slices", Allowed::Int(0, 1_000);
+    /// Most ops that a loop with a constant number of iterations may be written out to, if nothing in it could run ahead; one that
+    /// runs at most once always is. 0: all loops stay.
+    unroll_ops: u32 = 32, "tune.unroll-ops", Allowed::Int(0, 1_000);
     /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
     max_peeled_ops: u32 = 128, "tune.max-peeled-ops", Allowed::Int(0, 1_000_000);
     /// Most slots that `pipeline-depth = auto` gives a ring beyond what its schedule needs.
@@ -492,6 +496,16 @@ impl Settings {
         }
     }
 
+    /// What preparation reads, all stages of it.
+    pub fn prepare_options(&self, isa: &dyn TargetIsa) -> PrepareOptions {
+        PrepareOptions {
+            tma: self.tma_rewrite && self.pipeline_strategy.specializes(isa),
+            unroll_ops: self.unroll_ops,
+            simt_warps: self.simt_warps,
+            ..PrepareOptions::default()
+        }
+    }
+
     /// What placement reads.
     pub fn place_options(&self) -> PlaceOptions {
         PlaceOptions {
@@ -571,7 +585,7 @@ mod tests {
              search.arm-steps=60000 search.exact-steps=8000000 search.steps=4000000 search.optimal-steps=200000 \
              search.lifetime-steps=4000 limits.max-ops=100000 limits.max-edges=1000000 limits.max-uses=1024 \
              limits.max-region-ops=65536 limits.max-instructions=1000000 limits.max-nesting=64 \
-             limits.max-module-ops=1000000 limits.max-bytes=67108864 tune.fuse-reads=false tune.roll-slices=2 \
+             limits.max-module-ops=1000000 limits.max-bytes=67108864 tune.fuse-reads=false tune.roll-slices=2 tune.unroll-ops=32 \
              tune.max-peeled-ops=128 tune.max-slots=8 tune.first-named-barrier=1 tune.unlimited-smem=false \
              tune.register-reserve=8"
                 .replace("DEBUG", if cfg!(debug_assertions) { "true" } else { "false" })

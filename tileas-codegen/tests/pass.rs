@@ -4,14 +4,14 @@ use tileas_codegen::ir::{
     AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
 };
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::passes::{Facts, PASSES, PassInfo, Pipeline, Step, Work};
+use tileas_codegen::passes::{PASSES, PREPARATION, PassInfo, Pipeline, Step};
 use tileas_codegen::schedule::ScheduleOptions;
 use tileas_codegen::settings::ConstraintMode;
 use tileas_codegen::testing::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::testing::constraints::parse_constraints;
 use tileas_codegen::testing::ddg::{Extra, ScheduleAnalysis, Scheduler, schedule_function_with};
-use tileas_codegen::testing::pass::{AnalysisKind, AnalysisManager, ORDER, legalize};
+use tileas_codegen::testing::pass::{AnalysisManager, ORDER, legalize};
 use tileas_codegen::testing::place::{PlaceOptions, place};
 use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
@@ -178,7 +178,7 @@ fn copies_have_stamps_of_their_own() {
     assert_eq!(print_function(&copy), print_function(&func), "stamps do not show");
 }
 
-/// Absent, dropped and stale analyses are refused, each with what became of it: E1008, E1009.
+/// Absent and stale analyses are refused, the latter with what became of them: E1008, E1009.
 #[test]
 fn stale_analyses_are_refused() {
     let Known { mut func, plan, analysis, buffers, for_op } = known(GEMM);
@@ -194,7 +194,6 @@ fn stale_analyses_are_refused() {
     assert_eq!(other.code, Code::E1009, "{other}");
     assert!(other.to_string().contains("another function"), "{other}");
     // A change makes everything stale.
-    let before = func.stamp();
     func.set_int(for_op, keys::START, 3);
     let stale = manager.get::<ScheduleAnalysis>(&func).expect_err("the function changed");
     assert_eq!(stale.code, Code::E1009, "{stale}");
@@ -203,28 +202,13 @@ fn stale_analyses_are_refused() {
         "{stale}"
     );
     assert!(!manager.has::<AgentPlan>(&func));
-    // What a pass declares preserved counts for the new state, the rest is dropped in its name.
-    manager.preserve("annotate", &before, &func, &[AnalysisKind::AgentPlan, AnalysisKind::Schedule]);
-    assert!(manager.get::<AgentPlan>(&func).is_ok() && manager.get::<ScheduleAnalysis>(&func).is_ok());
-    let dropped = manager.get::<BufferAssignment>(&func).err().expect("not preserved");
-    assert_eq!(dropped.code, Code::E1008);
-    assert!(dropped.to_string().contains("`annotate` does not preserve it"), "{dropped}");
-    // What was stale before the pass is not made current by it.
-    func.set_int(for_op, keys::START, 4);
-    let now = func.stamp();
-    func.set_int(for_op, keys::START, 5);
-    manager.preserve("again", &now, &func, &AnalysisKind::ALL);
-    assert_eq!(manager.get::<AgentPlan>(&func).err().map(|e| e.code), Some(Code::E1008));
     // Kernel attributes are part of the state.
     manager.publish(&func, ScheduleAnalysis::default());
     let attr = func.intern_attr(AttrData::Int(7, None));
     func.attrs.set(keys::START, attr);
     assert_eq!(manager.get::<ScheduleAnalysis>(&func).err().map(|e| e.code), Some(Code::E1009));
     assert!(manager.take::<ScheduleAnalysis>().is_some() && manager.take::<ScheduleAnalysis>().is_none());
-    manager.publish(&func, ScheduleAnalysis::default());
-    manager.invalidate(AnalysisKind::Schedule, "place");
-    let error = manager.get::<ScheduleAnalysis>(&func).expect_err("dropped");
-    assert!(error.code == Code::E1008 && error.to_string().contains("`place`"), "{error}");
+    assert_eq!(manager.get::<ScheduleAnalysis>(&func).err().map(|e| e.code), Some(Code::E1008));
 }
 
 /// A schedule as it comes may be materialised; each damage is found and has its code.
@@ -317,28 +301,15 @@ fn refused(list: &str) -> CodegenError {
     }
 }
 
-/// The list of the passes that run, by their names.
+/// The list of all passes, by their names.
 fn standard() -> Vec<&'static str> {
-    PASSES.iter().filter(|p| matches!(p.work, Work::Runs(_))).map(|p| p.name).collect()
+    PASSES.iter().map(|p| p.name).collect()
 }
 
 /// The table is the recipe of the driver, and says nothing that does not exist.
 #[test]
 fn the_table_of_passes_is_consistent() {
-    let steps: Vec<Step> = PASSES
-        .iter()
-        .filter_map(|p| match p.work {
-            Work::Runs(step) => Some(step),
-            Work::Nothing(reason) => {
-                assert!(
-                    !reason.is_empty() && p.provides == Facts::NONE && p.preserves == Facts::ALL,
-                    "{}",
-                    p.name
-                );
-                None
-            }
-        })
-        .collect();
+    let steps: Vec<Step> = PASSES.iter().map(|p| p.step).collect();
     assert_eq!(steps, Step::STANDARD);
     assert!(Step::STANDARD.windows(2).all(|w| w[0].stage() <= w[1].stage() && w[0] < w[1]));
     let known: Vec<&str> = Settings::list().iter().map(|o| o.name).collect();
@@ -359,6 +330,12 @@ fn the_table_of_passes_is_consistent() {
     }
     let parsed = Pipeline::parse(&standard().join(",")).expect("the standard pipeline");
     assert_eq!(parsed, Pipeline::standard());
+    // The published name of the preparation stands for its stages, which come first.
+    for name in PREPARATION.0 {
+        assert_eq!(PassInfo::find(name), None);
+        let list = format!("{name},{}", standard()[4..].join(","));
+        assert_eq!(Pipeline::parse(&list), Ok(Pipeline::standard()));
+    }
     assert_eq!(Pipeline::parse(&Pipeline::standard().to_string()), Ok(Pipeline::standard()));
 }
 
@@ -388,11 +365,8 @@ fn malformed_pipelines_are_refused() {
 #[test]
 fn missing_and_dropped_facts_are_refused() {
     for (list, names) in [
-        ("place", &["tileas-prepare-for-scheduling", "`agents`"][..]),
-        (
-            "agents,schedule",
-            &["tileas-generate-schedule", "the placed kernel", "tileas-prepare-for-scheduling"],
-        ),
+        ("place", &["`place`", "`agents`"][..]),
+        ("agents,schedule", &["tileas-generate-schedule", "the placed kernel", "`place`"]),
         (
             "agents,tma,place",
             &["AgentPlan", "`agents`", "`tileas-lower-tma-load-store-to-async` does not preserve"],
@@ -403,19 +377,13 @@ fn missing_and_dropped_facts_are_refused() {
             "agents,place,schedule,buffers,schedule,materialize",
             &["BufferAssignment", "`tileas-generate-schedule` does not preserve"],
         ),
-        ("agents,place,place", &["tileas-prepare-for-scheduling", "value form"]),
+        ("agents,place,place", &["`place`", "value form"]),
+        ("views,agents", &["`agents`", "boxes", "`decompose-tiled-views` does not preserve"]),
         (
             "agents,place,schedule,buffers,materialize,lower",
             &["`lower`", "deadlock", "`verify-materialized`"],
         ),
         ("prove,lower,ptx", &["`ptx`", "`nvvm-pretreat`"]),
-        ("prove,lower,select-kernels", &["`select-kernels`", "final kernel attributes", "`registers`"]),
-        // Cleaning up again may undo what register budgets asked for.
-        (
-            "prove,lower,registers,cleanup,select-kernels",
-            &["`registers` gave", "`nvvm-pretreat` does not preserve"],
-        ),
-        ("prove,lower,tileas-unspecialized-pipeline", &["`lower` does not preserve"]),
     ] {
         let error = refused(list);
         assert_eq!(error.code, Code::E1006, "{list}: {error}");
@@ -437,7 +405,7 @@ fn ordering_invariants_are_checked() {
         assert!(error.to_string().contains(order.why));
     }
     // In a pipeline that is fine otherwise.
-    let error = refused("prove,lower,cleanup,ptx,ipmsp");
+    let error = refused("prove,lower,cleanup,ptx,registers");
     assert_eq!(error.code, Code::E1007, "{error}");
     let error = refused("agents,schedule,place,buffers");
     assert_eq!(error.code, Code::E1007, "{error}");
@@ -457,11 +425,10 @@ fn pipelines_run_the_stages_of_the_driver() {
     assert_eq!(run.text(Stage::Ptx), compiled.ptx());
     assert_eq!(run.warnings, compiled.warnings);
     let names = standard();
-    for n in 3..=names.len() {
+    for n in 1..=names.len() {
         let pipeline = Pipeline::parse(&names[..n].join(",")).expect("a prefix");
         let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
-        if ["buffers", "verify-materialized", "ptx", "tileas-prepare-for-scheduling"].contains(&names[n - 1])
-        {
+        if ["refresh-tma-boxes", "buffers", "verify-materialized", "ptx", "place"].contains(&names[n - 1]) {
             let whole = context.run_to(pipeline.stage(), &module, &*isa, &settings).expect("runs");
             assert_eq!(run.text(pipeline.stage()), whole.text(pipeline.stage()), "{pipeline}");
         }
@@ -481,9 +448,9 @@ fn pipelines_run_the_stages_of_the_driver() {
     assert_eq!(legal, 1, "only cleanup and registers may change places");
 }
 
-/// Options of passes hold for their pipeline; passes without work say so (W1001); kernels enter where they are.
+/// Options of passes hold for their pipeline; kernels enter where they are.
 #[test]
-fn options_idle_passes_and_forms() {
+fn options_and_forms() {
     let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
     let mut context = Context::new();
     let list = "agents,place,tileas-generate-schedule{scheduler=serial search.step_limit=1000},buffers";
@@ -493,16 +460,6 @@ fn options_idle_passes_and_forms() {
     let serial = run.kernels[0].schedule.as_ref().expect("a schedule").regions[0].schedule.generator;
     assert_eq!(serial.to_string(), "serial");
     assert!(run.kernels[0].buffers.is_some() && run.kernels[0].materialized.is_none());
-    // An idle pass, in its place.
-    let list = "agents,place,schedule,buffers,materialize,tileas-unroll-register-loops,prove,lower,ipmsp,cleanup,ptx";
-    let run =
-        Pipeline::parse(list).expect("legal").run(&mut context, &module, &*isa, &settings).expect("runs");
-    let idle: Vec<&str> =
-        run.warnings.iter().filter(|w| w.code == Code::W1001).map(|w| w.message.as_str()).collect();
-    assert!(
-        idle.len() == 2 && idle[0].contains("`tileas-unroll-register-loops` has nothing to do: "),
-        "{idle:?}"
-    );
     // A materialised kernel enters late; one in value form cannot.
     let late = Pipeline::parse("prove,lower,cleanup,registers,ptx").expect("legal");
     let errors = late.run(&mut context, &module, &*isa, &settings).err().expect("value form");

@@ -2,7 +2,7 @@
 //!
 //! In: a [`Module`], a target and [`Settings`]. Out: a [`CompiledModule`] (PTX, launch metadata, warnings) or every
 //! error found at the first stage that found any. [`Context::run_to`] stops at any [`Stage`] and hands out what the
-//! stages left behind. The recipe is [`Step::STANDARD`], or the steps of a [`Pipeline`]: agents → place →
+//! stages left behind. The recipe is [`Step::STANDARD`], or the steps of a [`Pipeline`]: prepare → agents → place →
 //! schedule → buffers → materialize → its verifier → lower → cleanup → registers → PTX, after the source was verified and its
 //! constraints were read. Kernels that are materialised already enter at the verifier of materialised kernels.
 //!
@@ -33,7 +33,8 @@ use crate::lower::{LaunchMetadata, LowerScratch, Lowered, lower_in};
 use crate::materialize::MaterializeScratch;
 use crate::nvvm::{self, passes::CleanupScratch, verify::Checks};
 use crate::pass::{AnalysisManager, Step, legalize};
-use crate::place::{choose::without_choices, dead::without_dead, place_in, tma::rewrite_loads};
+use crate::place::place_in;
+use crate::prepare::{PrepareOptions, PrepareScratch, prepare};
 use crate::ptx::{FunctionInfo, PtxEmitter, PtxInfo, PtxOptions};
 use crate::regalloc::{Allocator, RegallocOptions, SharedRoom};
 use crate::schedule::{SchedulerChoice, SearchSteps};
@@ -118,6 +119,7 @@ impl StageRun {
 #[derive(Default)]
 pub struct Context {
     constraints: ConstraintMap,
+    prepare: PrepareScratch,
     scheduler: Scheduler,
     /// What the searches of the kernel at hand have left.
     steps: SearchSteps,
@@ -304,10 +306,6 @@ impl Context {
         }
         match Form::of(func) {
             Form::Value => {
-                let alive = without_dead(func);
-                let func = alive.as_ref().unwrap_or(func);
-                let chosen = without_choices(func);
-                let func = chosen.as_ref().unwrap_or(func);
                 let before = warnings.len();
                 let mut stuck = match self.through(func, job, state, warnings) {
                     Err(found) if self.may_run_serially(&found, job) => found,
@@ -359,7 +357,8 @@ impl Context {
         schedules && free && !found.is_empty() && found.iter().all(order)
     }
 
-    /// From the source to the materialised function, with loads through TMA if the steps take them there.
+    /// From the source to the materialised function; without loads through TMA or with loops as they were if the steps do not
+    /// take the kernel there.
     fn front(
         &mut self,
         func: &Function,
@@ -368,26 +367,42 @@ impl Context {
         warnings: &mut Vec<CodegenError>,
     ) -> Result<(), Errors> {
         let &Job { isa, settings, front, .. } = job;
-        // What was known before the rewrite is not known after it.
-        let rewrite = front.iter().rposition(|&s| s == Step::LowerTma);
-        let steps = &front[rewrite.map_or(0, |i| i + 1)..];
-        let threads = settings.simt_warps * isa.machine().limits.warp_threads;
-        let loads = settings.tma_rewrite && settings.pipeline_strategy.specializes(isa);
-        let wanted = rewrite.is_some() && loads;
-        if let Some(rewritten) = wanted.then(|| rewrite_loads(func, isa, threads)).flatten() {
-            let before = warnings.len();
-            match self.front_steps(&rewritten, steps, job, state, warnings) {
-                // The rewrite only guesses that spaces, layouts and memory will suffice (E05, E06).
-                Err(e) if e.iter().all(|e| matches!(&e.code.as_str()[..3], "E05" | "E06")) => {
-                    warnings.truncate(before);
-                }
-                done => return done,
+        // What was known before a rewrite is not known after it.
+        let (prepares, steps) =
+            front.split_at(front.iter().rposition(|s| s.stage() == Stage::Prepared).map_or(0, |i| i + 1));
+        let all = settings.prepare_options(isa);
+        let asked = PrepareOptions {
+            views: prepares.contains(&Step::Views),
+            canonical: prepares.contains(&Step::Canonical),
+            tma: all.tma && prepares.contains(&Step::LowerTma),
+            boxes: prepares.contains(&Step::Boxes),
+            ..all
+        };
+        let (mut options, before) = (asked, warnings.len());
+        loop {
+            let prepared = prepare(func, isa, &options, &mut self.prepare);
+            let at = prepared.func.as_ref().unwrap_or(func);
+            if job.keep {
+                state.prepared = print_function(at);
             }
+            if options.boxes && prepared.func.is_some() {
+                self.verify_pass(at, settings, "prepare")?;
+            }
+            let done = self.front_steps(at, steps, job, state, warnings);
+            self.prepare.spare = prepared.func;
+            match done {
+                Err(Refusal::Room(_)) if prepared.loads => options.tma = false,
+                Err(Refusal::Room(_)) if prepared.loops => {
+                    options = PrepareOptions { unroll_ops: 0, tma: asked.tma, ..options };
+                }
+                Err(Refusal::Room(errors) | Refusal::Other(errors)) => return Err(errors),
+                Ok(()) => return Ok(()),
+            }
+            warnings.truncate(before);
         }
-        self.front_steps(func, steps, job, state, warnings)
     }
 
-    /// The steps from the source on. What they find is published for the function it describes; materialisation takes
+    /// The steps from the prepared function on. What they find is published for the function it describes; materialisation takes
     /// nothing else.
     fn front_steps(
         &mut self,
@@ -396,7 +411,7 @@ impl Context {
         job: &Job<'_>,
         state: &mut KernelState,
         warnings: &mut Vec<CodegenError>,
-    ) -> Result<(), Errors> {
+    ) -> Result<(), Refusal> {
         let &Job { isa, settings, .. } = job;
         let mut known = AnalysisManager::new();
         let mut storage: Option<Storage> = None;
@@ -404,13 +419,14 @@ impl Context {
             let at = state.placed.as_ref().filter(|_| *step > Step::Place).unwrap_or(func);
             match step {
                 Step::Agents => {
-                    let plan = plan_agents(func, isa, &settings.agent_options())?;
+                    let plan = plan_agents(func, isa, &settings.agent_options()).map_err(Refusal::room)?;
                     known.publish(func, plan);
                 }
                 Step::Place => {
                     let plan = known.get::<AgentPlan>(func)?;
                     let (placed, plan) =
-                        place_in(func, plan, isa, &settings.place_options(), self.placed.take())?;
+                        place_in(func, plan, isa, &settings.place_options(), self.placed.take())
+                            .map_err(Refusal::room)?;
                     self.verify_pass(&placed, settings, "place")?;
                     known.publish(state.placed.insert(placed), plan);
                 }
@@ -418,7 +434,7 @@ impl Context {
                     // Inherent attributes travel with clones: the placed ops have keys of their own.
                     self.constraints.parse(at, at.ops(), settings.constraint_mode, &mut Vec::new());
                     let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
-                    let storage = storage.insert(Storage::of(at, plan)?);
+                    let storage = storage.insert(Storage::of(at, plan).map_err(Refusal::room)?);
                     let found = wiring::schedule(
                         at,
                         plan,
@@ -437,7 +453,7 @@ impl Context {
                     let (plan, keys) = (known.get::<AgentPlan>(at)?, &self.constraints);
                     let storage = match &storage {
                         Some(found) => found,
-                        None => &Storage::of(at, plan)?,
+                        None => &Storage::of(at, plan).map_err(Refusal::room)?,
                     };
                     let on = refine::Refiner {
                         func: at,
@@ -449,7 +465,8 @@ impl Context {
                         isa,
                         settings,
                     };
-                    let (analysis, buffers) = wiring::assign_and_refine(on, analysis)?;
+                    let (analysis, buffers) =
+                        wiring::assign_and_refine(on, analysis).map_err(Refusal::room)?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }
@@ -675,6 +692,26 @@ impl Context {
         // Every kernel was verified alone.
         self.emit(Checks::Input, &all, false, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
+    }
+}
+
+/// Why a kernel is not materialised.
+enum Refusal {
+    /// Spaces, layouts or memory do not suffice for it as it was prepared.
+    Room(Errors),
+    /// Anything else.
+    Other(Errors),
+}
+
+impl Refusal {
+    fn room(e: CodegenError) -> Refusal {
+        Refusal::Room(e.into())
+    }
+}
+
+impl<E: Into<Errors>> From<E> for Refusal {
+    fn from(e: E) -> Refusal {
+        Refusal::Other(e.into())
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Context, Stage, StageRun};
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::Module;
 use crate::isa::TargetIsa;
-use crate::pass::{Facts, ORDER, PASSES, PassInfo, Step, Work};
+use crate::pass::{Facts, ORDER, PASSES, PREPARATION, PassInfo, Step};
 use crate::settings::Settings;
 use std::fmt;
 
@@ -103,8 +103,11 @@ impl Pipeline {
     /// `E1005` for an unknown pass or a malformed list, `E1002` and `E1003` for options, and those of
     /// [`Pipeline::build`].
     pub fn parse(text: &str) -> CodegenResult<Pipeline> {
-        let passes = items(text).into_iter().map(parse_use).collect::<CodegenResult<Vec<PassUse>>>()?;
-        Pipeline::build(passes)
+        let ([name, short], preparation) = PREPARATION;
+        let expand =
+            |item| if [name, short].contains(&str::trim(item)) { items(preparation) } else { vec![item] };
+        let passes = items(text).into_iter().flat_map(expand).map(parse_use);
+        Pipeline::build(passes.collect::<CodegenResult<Vec<PassUse>>>()?)
     }
 
     /// A pipeline of these passes.
@@ -127,7 +130,8 @@ impl Pipeline {
         }
         // Kernels that are materialised already enter where thread-level code is made of them.
         let first = passes.first().map_or(Facts::NONE, |p| p.info.requires);
-        let start = if first.has(Facts::MATERIALIZED) { Facts::MATERIALIZED } else { Facts::SOURCE };
+        let source = Facts::SOURCE | Facts::BOXES;
+        let start = if first.has(Facts::MATERIALIZED) { Facts::MATERIALIZED } else { source };
         let mut held = start;
         for (i, pass) in passes.iter().enumerate() {
             if let Some(missing) = pass.info.requires.without(held).iter().next() {
@@ -135,11 +139,7 @@ impl Pipeline {
             }
             held = held.and(pass.info.preserves) | pass.info.provides;
         }
-        let steps = passes.iter().filter_map(|p| match p.info.work {
-            Work::Runs(step) => Some(step),
-            Work::Nothing(_) => None,
-        });
-        let steps = steps.collect();
+        let steps = passes.iter().map(|p| p.info.step).collect();
         Ok(Pipeline { passes, steps })
     }
 
@@ -174,7 +174,7 @@ impl Pipeline {
         Ok(builder.finish())
     }
 
-    /// Takes all kernels of a module through the passes. Passes without work are among the warnings (`W1001`).
+    /// Takes all kernels of a module through the passes.
     ///
     /// # Errors
     /// As [`Context::run_to`]; `E1004` where a kernel is not in the form in which the pipeline starts.
@@ -186,14 +186,7 @@ impl Pipeline {
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
         let settings = self.settings(settings)?;
-        let mut run = context.run_steps(&self.steps, module, isa, &settings)?;
-        for pass in &self.passes {
-            if let Work::Nothing(reason) = pass.info.work {
-                let text = format!("pass `{}` has nothing to do: {reason}", pass.info.name);
-                run.warnings.push(CodegenError::new(Code::W1001, Loc::NONE, text));
-            }
-        }
-        Ok(run)
+        context.run_steps(&self.steps, module, isa, &settings)
     }
 }
 

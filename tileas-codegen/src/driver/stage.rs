@@ -45,6 +45,8 @@ pub struct KernelState {
     pub source: String,
     /// Dump of the constraints.
     pub constraints: String,
+    /// Text of the prepared kernel, where asked for.
+    pub prepared: String,
     /// Agents of the source, then of the placed function.
     #[doc(hidden)]
     pub plan: Option<AgentPlan>,
@@ -74,6 +76,7 @@ impl KernelState {
         match stage {
             Stage::Ir => self.source.clone(),
             Stage::Constraints => self.constraints.clone(),
+            Stage::Prepared => self.prepared.clone(),
             Stage::Placed => match (&self.placed, &self.plan) {
                 (Some(func), Some(plan)) => format!("{}{}", agents_text(plan), print_function(func)),
                 (None, Some(plan)) => agents_text(plan),

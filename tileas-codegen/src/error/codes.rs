@@ -207,7 +207,6 @@ codes! {
     E1008 = "analysis that nobody published, or that a pass has dropped";
     E1009 = "analysis of another function, or of a state the function no longer has";
     E1010 = "kernel with more instructions than the limit";
-    W1001 = "pass that has nothing to do here";
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! The table of passes: names, what each needs and gives, what runs here.
 //!
-//! Names are those of the scheduling specification where it names a pass; our own have one word. A pass that exists
-//! there and has nothing to do in this compiler stands in the table with the reason: it may be named, its place is
-//! checked, and running it is a warning, not a pretence.
+//! Names are those of the scheduling specification where it names a pass; our own have one word. Every row does something; the
+//! published preparation is several rows, which its name stands for as well ([`PREPARATION`]).
 
 use super::Stage;
 use std::fmt;
@@ -19,7 +18,7 @@ impl Facts {
     pub const SOURCE: Facts = Facts(1);
     /// An agent plan of the function as it is.
     pub const AGENTS: Facts = Facts(1 << 1);
-    /// Every tile has a space and a layout: prepared for scheduling.
+    /// Every tile has a space and a layout.
     pub const PLACED: Facts = Facts(1 << 2);
     /// Schedules of the function as it is.
     pub const SCHEDULE: Facts = Facts(1 << 3);
@@ -33,8 +32,8 @@ impl Facts {
     pub const NVVM: Facts = Facts(1 << 7);
     /// Thread-level code that was cleaned up.
     pub const PRETREATED: Facts = Facts(1 << 8);
-    /// Launch attributes of the kernel are final.
-    pub const ATTRIBUTES: Facts = Facts(1 << 9);
+    /// The boxes of descriptors have the extents of the tiles that are loaded through them.
+    pub const BOXES: Facts = Facts(1 << 9);
     /// PTX text.
     pub const PTX: Facts = Facts(1 << 10);
     /// Everything.
@@ -50,7 +49,7 @@ impl Facts {
         (Facts::PROVEN, "the proof that it does not deadlock"),
         (Facts::NVVM, "thread-level code"),
         (Facts::PRETREATED, "pretreated thread-level code"),
-        (Facts::ATTRIBUTES, "final kernel attributes"),
+        (Facts::BOXES, "boxes that fit the loads"),
         (Facts::PTX, "PTX"),
     ];
 
@@ -98,8 +97,14 @@ impl fmt::Display for Facts {
 /// The steps that the driver carries out, in the order of the standard pipeline.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
+    /// Direct views.
+    Views,
+    /// The form of kernels that the scheduler is made for.
+    Canonical,
     /// Loads through TMA, if the stages up to materialisation take them there.
     LowerTma,
+    /// Boxes of descriptors.
+    Boxes,
     /// Who runs which op.
     Agents,
     /// Spaces, layouts, copies, slices.
@@ -124,8 +129,11 @@ pub enum Step {
 
 impl Step {
     /// The standard pipeline.
-    pub const STANDARD: [Step; 11] = [
+    pub const STANDARD: [Step; 14] = [
+        Step::Views,
+        Step::Canonical,
         Step::LowerTma,
+        Step::Boxes,
         Step::Agents,
         Step::Place,
         Step::Schedule,
@@ -141,7 +149,8 @@ impl Step {
     /// The first stage whose text needs this step. That of thread-level code is handed out verified, which emission does.
     pub const fn stage(self) -> Stage {
         match self {
-            Step::LowerTma | Step::Agents | Step::Place => Stage::Placed,
+            Step::Views | Step::Canonical | Step::LowerTma | Step::Boxes => Stage::Prepared,
+            Step::Agents | Step::Place => Stage::Placed,
             Step::Schedule | Step::Buffers => Stage::Schedule,
             Step::Materialize | Step::Prove => Stage::Materialized,
             Step::Lower | Step::Cleanup | Step::Registers | Step::Ptx => Stage::Nvvm,
@@ -149,21 +158,9 @@ impl Step {
     }
 
     /// Whether the step comes before there are pipelines: kernels that have them already skip it.
-    pub const fn is_front(self) -> bool {
-        matches!(
-            self,
-            Step::LowerTma | Step::Agents | Step::Place | Step::Schedule | Step::Buffers | Step::Materialize
-        )
+    pub fn is_front(self) -> bool {
+        self <= Step::Materialize
     }
-}
-
-/// What a pass does here.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// This step of the driver.
-    Runs(Step),
-    /// Nothing, for this reason.
-    Nothing(&'static str),
 }
 
 /// One pass: a row of the table.
@@ -176,7 +173,7 @@ pub struct PassInfo {
     /// What it does.
     pub doc: &'static str,
     /// What runs here.
-    pub work: Work,
+    pub step: Step,
     /// What must hold before it.
     pub requires: Facts,
     /// What holds after it.
@@ -195,7 +192,7 @@ impl PassInfo {
 
     /// The pass that carries out a step.
     pub fn of(step: Step) -> Option<&'static PassInfo> {
-        PASSES.iter().find(|p| p.work == Work::Runs(step))
+        PASSES.iter().find(|p| p.step == step)
     }
 }
 
@@ -204,7 +201,7 @@ const fn pass(name: &'static str, short: &'static str, doc: &'static str, step: 
         name,
         short,
         doc,
-        work: Work::Runs(step),
+        step,
         requires: Facts::NONE,
         provides: Facts::NONE,
         preserves: Facts::ALL,
@@ -212,26 +209,35 @@ const fn pass(name: &'static str, short: &'static str, doc: &'static str, step: 
     }
 }
 
-/// A pass that has nothing to do; it stands where `requires` holds.
-const fn nothing(name: &'static str, doc: &'static str, reason: &'static str, requires: Facts) -> PassInfo {
-    PassInfo {
-        name,
-        short: "",
-        doc,
-        work: Work::Nothing(reason),
-        requires,
-        provides: Facts::NONE,
-        preserves: Facts::ALL,
-        options: &[],
-    }
-}
-
-/// All passes; those that run, in the order of the standard pipeline.
+/// All passes, in the order of the standard pipeline.
 pub static PASSES: &[PassInfo] = &[
     PassInfo {
         requires: Facts::SOURCE,
         provides: Facts::SOURCE,
         preserves: Facts::NONE,
+        ..pass(
+            "decompose-tiled-views",
+            "views",
+            "loads of parts of tiles load these parts; views that are handed on are followed",
+            Step::Views,
+        )
+    },
+    PassInfo {
+        requires: Facts::SOURCE,
+        provides: Facts::SOURCE,
+        preserves: Facts::BOXES,
+        options: &["tune.unroll-ops"],
+        ..pass(
+            "scheduling-canonicalizer",
+            "canonical",
+            "small constant loops, wrappers of single ops, dead ops and branches that only choose are gone",
+            Step::Canonical,
+        )
+    },
+    PassInfo {
+        requires: Facts::SOURCE,
+        provides: Facts::SOURCE,
+        preserves: Facts::BOXES,
         options: &["tma-rewrite"],
         ..pass(
             "tileas-lower-tma-load-store-to-async",
@@ -242,6 +248,17 @@ pub static PASSES: &[PassInfo] = &[
     },
     PassInfo {
         requires: Facts::SOURCE,
+        provides: Facts::SOURCE.or(Facts::BOXES),
+        preserves: Facts::NONE,
+        ..pass(
+            "refresh-tma-boxes",
+            "boxes",
+            "boxes of descriptors follow the tiles that are loaded",
+            Step::Boxes,
+        )
+    },
+    PassInfo {
+        requires: Facts::SOURCE.or(Facts::BOXES),
         provides: Facts::AGENTS,
         options: &["simt-warps", "max-simt-agents", "pipeline-strategy", "published.light-specialization"],
         ..pass("agents", "", "plans who runs which op, and with how many warps and registers", Step::Agents)
@@ -252,9 +269,9 @@ pub static PASSES: &[PassInfo] = &[
         preserves: Facts::NONE,
         options: &["slice-regs", "tune.roll-slices"],
         ..pass(
-            "tileas-prepare-for-scheduling",
             "place",
-            "gives every tile its space and layout; copies, slices and TMA boxes become explicit",
+            "",
+            "gives every tile its space and layout; copies and slices become explicit",
             Step::Place,
         )
     },
@@ -340,12 +357,11 @@ pub static PASSES: &[PassInfo] = &[
     PassInfo {
         requires: Facts::NVVM,
         provides: Facts::PRETREATED,
-        preserves: Facts::ALL.without(Facts::ATTRIBUTES).without(Facts::PTX),
+        preserves: Facts::ALL.without(Facts::PTX),
         ..pass("nvvm-pretreat", "cleanup", "copies, constants, dead code, jumps to jumps", Step::Cleanup)
     },
     PassInfo {
         requires: Facts::NVVM,
-        provides: Facts::ATTRIBUTES,
         preserves: Facts::ALL.without(Facts::PTX),
         options: &["regalloc", "max-regs", "tune.register-reserve"],
         ..pass("registers", "", "register budgets, spills, launch attributes", Step::Registers)
@@ -356,72 +372,6 @@ pub static PASSES: &[PassInfo] = &[
         options: &["min-ptx-version", "max-ptx-version", "ptx-comments"],
         ..pass("ptx", "", "verifies thread-level code (`nvvm-verify`) and writes it as text", Step::Ptx)
     },
-    nothing(
-        "tileas-slice-and-fuse",
-        "slices tiles that are too wide for registers",
-        "`tileas-prepare-for-scheduling` slices chains of register tiles by `slice-regs`",
-        Facts::SOURCE,
-    ),
-    nothing(
-        "tileas-resolve-agent-boundary",
-        "hands values over between agents",
-        "`buffers` makes a channel of every hand-off",
-        Facts::PLACED,
-    ),
-    nothing(
-        "tileas-unspecialized-pipeline",
-        "expands the stages of loops without agents",
-        "`tileas-materialize-schedule` expands the loop of every agent by its local stages",
-        Facts::MATERIALIZED,
-    ),
-    nothing(
-        "tileas-optimize-pipeline-region",
-        "shrinks regions of pipelines to what they yield",
-        "an agent's region has nothing in it but what the agent needs",
-        Facts::MATERIALIZED,
-    ),
-    nothing(
-        "tileas-unroll-register-loops",
-        "marks loops over slices of register tiles for unrolling",
-        "`lower` writes register tiles without loops: no register is chosen at run time",
-        Facts::MATERIALIZED,
-    ),
-    nothing(
-        "check-gep-index",
-        "checks constant indices of aggregates",
-        "there are no aggregates; offsets are checked when code is verified",
-        Facts::NVVM,
-    ),
-    nothing(
-        "ipmsp",
-        "propagates address spaces through calls",
-        "there are no calls, and every address has its space from the start",
-        Facts::NVVM,
-    ),
-    nothing(
-        "nvvm-aa",
-        "alias facts from address spaces",
-        "no clean-up moves a memory access across another",
-        Facts::NVVM,
-    ),
-    nothing(
-        "select-kernels",
-        "removes kernels that are not asked for",
-        "the module that the caller hands in has the kernels to compile and nothing else",
-        Facts::NVVM.or(Facts::ATTRIBUTES),
-    ),
-    nothing(
-        "check-kernel-functions",
-        "makes functions internal that are no kernels",
-        "every function is a kernel",
-        Facts::NVVM.or(Facts::ATTRIBUTES),
-    ),
-    nothing(
-        "kernel-info",
-        "prints metrics of kernels",
-        "the library does not print: the counts are in `CompiledKernel::info`",
-        Facts::NVVM,
-    ),
 ];
 
 /// Two passes of which the first must come first where both are there, and why.
@@ -435,18 +385,34 @@ pub struct Order {
     pub why: &'static str,
 }
 
+/// The published name of the preparation, its short name, and the passes it stands for.
+pub const PREPARATION: ([&str; 2], &str) = (
+    ["tileas-prepare-for-scheduling", "prepare"],
+    "decompose-tiled-views,scheduling-canonicalizer,tileas-lower-tma-load-store-to-async,refresh-tma-boxes",
+);
+
 /// The ordering invariants of the scheduling passes and of the backend. That schedules survive until they are
-/// materialised follows from what passes preserve.
+/// materialised follows from what passes preserve, that boxes fit from what placement requires.
 pub static ORDER: &[Order] = &[
     Order {
-        first: "tileas-prepare-for-scheduling",
-        second: "tileas-generate-schedule",
-        why: "what is scheduled has been prepared for it",
+        first: "decompose-tiled-views",
+        second: "scheduling-canonicalizer",
+        why: "what carried a view that is followed is dead",
     },
     Order {
-        first: "tileas-unroll-register-loops",
-        second: "lower",
-        why: "loops are marked before they can be unrolled",
+        first: "scheduling-canonicalizer",
+        second: "tileas-lower-tma-load-store-to-async",
+        why: "loops that are written out have no loads to run ahead",
+    },
+    Order {
+        first: "tileas-lower-tma-load-store-to-async",
+        second: "refresh-tma-boxes",
+        why: "boxes follow the final loads",
+    },
+    Order {
+        first: "scheduling-canonicalizer",
+        second: "tileas-generate-schedule",
+        why: "what is scheduled has been prepared for it",
     },
     Order {
         first: "nvvm-pretreat",
@@ -458,25 +424,4 @@ pub static ORDER: &[Order] = &[
         second: "ptx",
         why: "launch attributes and spills are final before code is emitted",
     },
-    Order {
-        first: "registers",
-        second: "select-kernels",
-        why: "kernel attributes are final before kernels are selected",
-    },
-    Order {
-        first: "registers",
-        second: "check-kernel-functions",
-        why: "kernel attributes are final before linkage depends on them",
-    },
-    Order {
-        first: "ipmsp",
-        second: "nvvm-aa",
-        why: "address spaces are known before aliases are derived from them",
-    },
-    Order {
-        first: "ipmsp",
-        second: "registers",
-        why: "address spaces are known before values move to memory",
-    },
-    Order { first: "ipmsp", second: "ptx", why: "address spaces are known before code is emitted" },
 ];

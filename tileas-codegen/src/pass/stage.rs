@@ -9,6 +9,8 @@ pub enum Stage {
     Ir,
     /// The scheduling constraints and groups of the source.
     Constraints,
+    /// The IR that is planned and placed, still in value form.
+    Prepared,
     /// Agents, and the IR with every tile in its space and layout.
     Placed,
     /// Schedules of the loops, channels and memory.
@@ -25,9 +27,10 @@ pub enum Stage {
 
 impl Stage {
     /// All stages in pipeline order.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Ir,
         Stage::Constraints,
+        Stage::Prepared,
         Stage::Placed,
         Stage::Schedule,
         Stage::Materialized,
@@ -41,6 +44,7 @@ impl Stage {
         match self {
             Stage::Ir => "ir",
             Stage::Constraints => "constraints",
+            Stage::Prepared => "prepared",
             Stage::Placed => "placed",
             Stage::Schedule => "schedule",
             Stage::Materialized => "materialized",

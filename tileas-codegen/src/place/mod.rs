@@ -1,6 +1,6 @@
 //! Where every tile value lives: spaces, layouts, explicit copies, slices, TMA stores.
 //!
-//! In: a function in value form and its [`AgentPlan`]. Out: a new function in which every tile has a space and a
+//! In: a prepared function in value form and its [`AgentPlan`]. Out: a new function in which every tile has a space and a
 //! layout and every move between spaces is an op, with the plan extended to the new ops.
 //!
 //! - Matrix operands are in shared memory, in the swizzle of the descriptor that loads them; a computed operand is
@@ -18,22 +18,17 @@
 //!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
 //! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
 //!   Coalesced chains (neither tensor nor shared memory, no broadcast) load and store directly.
-//! - Loads that TMA can do better are turned into TMA loads first, since they want an agent of their own ([`tma`]), and
-//!   branches that only choose between register tiles into `select` ([`choose`]).
 //!
 //! Guarantees: source locations and names are kept (`%x` becomes `%x_0`, `%x_1`, … when sliced); dead pure ops are
 //! gone; output depends on the input alone. Cost: linear in the ops of the result.
 
 pub mod chains;
-pub mod choose;
 pub mod dce;
-pub mod dead;
 mod emit;
 mod operands;
-pub mod tma;
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Opcode};
+use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::plan::{AgentKind, AgentPlan};
 
@@ -44,8 +39,7 @@ pub struct PlaceOptions {
     pub slice_regs: u32,
     /// Least slices that become a loop, where they are equal but for their offsets; 0: none. Default: 2.
     pub roll_slices: u32,
-    /// Stores of rows go through TMA where they can. Default: true. Loads are rewritten before agents are planned, by
-    /// `tma::rewrite_loads`.
+    /// Stores of rows go through TMA where they can. Default: true.
     pub tma_rewrite: bool,
 }
 
@@ -74,7 +68,6 @@ pub fn place_in(
     let mut func = func.copy_in(spare);
     let mut plan = plan.clone();
     dce::remove_dead(&mut func);
-    operands::normalise_dots(&mut func, &mut plan);
     let classes = crate::storage::classify::classify(&func)?;
     let warps = plan
         .agents
@@ -94,6 +87,5 @@ pub fn place_in(
     }
     emit::Placer::new(&mut func, &mut plan, &classes, &chains, &layouts, isa, opts).run()?;
     dce::remove_dead(&mut func);
-    debug_assert!(func.all_ops().iter().all(|&op| func.opcode(op) != Opcode::Dot));
     Ok((func, plan))
 }

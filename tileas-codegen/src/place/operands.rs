@@ -8,10 +8,8 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{AtomType, MmaRequest, TargetIsa};
-use crate::plan::AgentPlan;
 use crate::storage::classify::{Class, Classes};
 use cranelift_entity::SecondaryMap;
-use smallvec::SmallVec;
 
 /// Layouts of shared-memory and tensor-memory tiles.
 #[derive(Debug, Default)]
@@ -20,46 +18,6 @@ pub(super) struct MatrixLayouts {
     pub(super) of_value: SecondaryMap<Value, Option<Layout>>,
     /// Of each shared-memory operand, in the order of [`Classes::operands`].
     pub(super) of_operand: Vec<Layout>,
-}
-
-/// Replaces every `dot` by the `async.dot` it stands for.
-pub(super) fn normalise_dots(func: &mut Function, plan: &mut AgentPlan) {
-    if func.ops().all(|op| func.opcode(op) != Opcode::Dot) {
-        return;
-    }
-    let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
-    let mut any = false;
-    for op in func.all_ops() {
-        if func.opcode(op) != Opcode::Dot {
-            continue;
-        }
-        let operands: SmallVec<[Value; 4]> = func.operands(op).into();
-        let (Some(result), 3) = (func.result(op), operands.len()) else { continue };
-        let ty = func.value_type(result);
-        let new = func.make_op(Opcode::AsyncDot, &operands, &[1, 0, 1, 0, 1, 0, 0], &[ty], func.op_loc(op));
-        *func.inherent_mut(new) = func.inherent(op).clone();
-        *func.discardable_mut(new) = func.discardable(op).clone();
-        func.insert_before(op, new);
-        func.remove_op(op);
-        plan.op_agent[new] = plan.op_agent[op];
-        if let Some(v) = func.result(new) {
-            if let Some(name) = func.value_sym(result) {
-                func.set_value_sym(v, name);
-            }
-            renamed[result] = Some(v);
-            any = true;
-        }
-    }
-    if !any {
-        return;
-    }
-    for op in func.all_ops() {
-        for n in 0..func.operands(op).len() {
-            if let Some(v) = renamed[func.operands(op)[n]] {
-                func.set_operand(op, n, v);
-            }
-        }
-    }
 }
 
 /// The swizzle of the descriptor an op uses, `none` if it is a parameter's.

@@ -1,18 +1,17 @@
 //! Branches that only choose between register tiles become `select`.
 //!
-//! In: a source kernel in value form, without dead ops. Out: the kernel in which no branch results in a register tile
-//! that its arms merely pass on, or nothing where there is none. Such a branch holds no op of the agent that has the
+//! In: a kernel in value form, without dead ops. Out: the kernel in which no branch results in a register tile
+//! that its arms merely pass on. Such a branch holds no op of the agent that has the
 //! tile, so nothing would say where in a schedule it stands; a `select` is an op of that agent like any other. What an
 //! arm computes for every agent alike (constants, scalars and tiles of them) moves in front of the branch, unless it
 //! might fail there. Accumulators stay: a branch between them costs nothing.
 //! Guarantee: order, names and attributes of the rest stay. Cost: linear in ops and operands.
 
-use super::dead::without_dead;
+use super::dead::{Live, remove_dead};
+use super::{Draft, Renames};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::storage::classify::{Class, arm_yields, classify, is_register_op};
-use cranelift_entity::SecondaryMap;
-use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
 
 /// A result of a branch, what its arms yield for it, and what must move for that to be known in front of the branch.
@@ -52,24 +51,25 @@ fn choice(func: &Function, branch: Op, n: usize) -> Option<Choice> {
     Some(Choice { branch, result, yields: [x, y], moved })
 }
 
-/// The kernel with `select` in the place of branches that only choose; `None` if there is none.
-pub fn without_choices(func: &Function) -> Option<Function> {
-    let mut found: Vec<Choice> = Vec::new();
+/// Puts `select` in the place of branches that only choose.
+pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live) {
+    let func = draft.func();
+    let mut found: SmallVec<[Choice; 4]> = SmallVec::new();
     for op in func.ops().filter(|&op| func.opcode(op) == Opcode::If) {
         let tiles = (0..func.results(op).len()).filter(|&n| func.value_data(func.results(op)[n]).is_tile());
         found.extend(tiles.filter_map(|n| choice(func, op, n)));
     }
     if found.is_empty() {
-        return None;
+        return;
     }
     // What cannot be classified is refused when agents are planned.
-    let classes = classify(func).ok()?;
+    let Ok(classes) = classify(func) else { return };
     found.retain(|c| classes.class(c.result) == Class::Reg);
     if found.is_empty() {
-        return None;
+        return;
     }
-    let mut out = func.clone();
-    let mut renamed: SecondaryMap<Value, PackedOption<Value>> = SecondaryMap::new();
+    let out = draft.edit();
+    let mut renamed = Renames::default();
     for c in &found {
         for &op in &c.moved {
             // Two results may rest on one op, two branches around each other on it too.
@@ -81,29 +81,16 @@ pub fn without_choices(func: &Function) -> Option<Function> {
         }
         let [yes, no] = c.yields;
         let Some(condition) = out.named_operand(c.branch, "condition").filter(|_| yes != no) else {
-            renamed[c.result] = yes.into();
+            renamed.set(c.result, yes);
             continue;
         };
         let (ty, loc) = (out.value_type(c.result), out.op_loc(c.branch));
         let select = out.make_op(Opcode::Select, &[condition, yes, no], &[1, 1, 1], &[ty], loc);
         out.insert_before(c.branch, select);
         let to = out.results(select)[0];
-        if let Some(name) = out.value_sym(c.result) {
-            out.set_value_sym(to, name);
-        }
-        renamed[c.result] = to.into();
+        renamed.succeed(out, c.result, to);
     }
-    for op in out.all_ops() {
-        for n in 0..out.operands(op).len() {
-            let mut v = out.operands(op)[n];
-            while let Some(to) = renamed[v].expand() {
-                v = to;
-            }
-            if v != out.operands(op)[n] {
-                out.set_operand(op, n, v);
-            }
-        }
-    }
+    renamed.apply(out);
     // Nobody reads the results now.
-    without_dead(&out).or(Some(out))
+    remove_dead(draft, live);
 }

@@ -1,8 +1,8 @@
 //! Turns loads of tiles into TMA loads.
 //!
-//! In: a function in value form, before agents are planned. Out: a new function in which every `tiled_load` that may
+//! In: a function in value form, before agents are planned. Out: the function in which every `tiled_load` that may
 //! and should go through the tensor memory accelerator is an `async.tiled_tma_load` by a descriptor at the top of the
-//! kernel; `None` where there is no such load. Stores are rewritten while chains are emitted (`emit`).
+//! kernel, and whether there is such a load. Stores are rewritten by `place`, when their slices are known.
 //!
 //! *May:* a rank-2 tile of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
 //! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
@@ -17,6 +17,7 @@
 //!
 //! Cost: linear in ops and uses.
 
+use super::{Draft, Renames, written_views};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef};
 use crate::isa::{Feature, TargetIsa};
@@ -46,15 +47,13 @@ struct Load {
 }
 
 /// Rewrites the loads of a kernel; `threads` is the size of the simt agent.
-pub fn rewrite_loads(func: &Function, isa: &dyn TargetIsa, threads: u32) -> Option<Function> {
-    if !isa.features().has(Feature::Tma) {
-        return None;
+pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads: u32) -> bool {
+    let func = draft.func();
+    if !isa.features().has(Feature::Tma) || !draft.has(Opcode::TiledLoad) {
+        return false;
     }
-    if func.ops().all(|op| func.opcode(op) != Opcode::TiledLoad) {
-        return None;
-    }
+    let Some(written) = written_views(func) else { return false };
     let ops = func.all_ops();
-    let written = written_views(func, &ops)?;
     let users = users(func, &ops);
     let limits = &isa.machine().limits;
     let mut budget = limits.smem_bytes / 8;
@@ -76,20 +75,10 @@ pub fn rewrite_loads(func: &Function, isa: &dyn TargetIsa, threads: u32) -> Opti
         }
         loads.push(load);
     }
-    (!loads.is_empty()).then(|| rewrite(func, &loads))
-}
-
-/// Views that the kernel writes; `None` where a write may go anywhere.
-fn written_views(func: &Function, ops: &[Op]) -> Option<EntitySet<Value>> {
-    let mut written = EntitySet::new();
-    for &op in ops.iter().filter(|&&op| func.opcode(op).has(Traits::WRITES_GLOBAL)) {
-        let view = func.named_operand(op, "view").or_else(|| {
-            let desc = func.defining_op(func.named_operand(op, "desc")?)?;
-            func.named_operand(desc, "view")
-        })?;
-        written.insert(view);
+    if !loads.is_empty() {
+        rewrite(draft.edit(), &loads);
     }
-    Some(written)
+    !loads.is_empty()
 }
 
 fn users(func: &Function, ops: &[Op]) -> SecondaryMap<Value, Users> {
@@ -161,10 +150,9 @@ fn inside_branch(func: &Function, op: Op) -> bool {
     around(func, op).any(|p| func.opcode(p) != Opcode::For)
 }
 
-fn rewrite(func: &Function, loads: &[Load]) -> Function {
-    let mut out = func.clone();
+fn rewrite(out: &mut Function, loads: &[Load]) {
     let mut descs: Vec<(&Load, Value)> = Vec::new();
-    let mut renamed: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    let mut renamed = Renames::default();
     let mut top = out.first_op(out.entry());
     for load in loads {
         let same =
@@ -172,42 +160,29 @@ fn rewrite(func: &Function, loads: &[Load]) -> Function {
         let desc = match descs.iter().find(same) {
             Some(&(_, desc)) => desc,
             None => {
-                let desc = descriptor(&mut out, load, top);
+                let desc = descriptor(out, load, top);
                 descs.push((load, desc));
                 desc
             }
         };
-        let coords = func.named_segment(load.op, "coords");
         let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(&[desc]);
-        operands.extend_from_slice(coords);
-        let ty = func.result(load.op).map(|v| func.value_type(v));
-        let segments = [1, coords.len() as u32, 0, 0, 0];
-        let new =
-            out.make_op(Opcode::AsyncTiledTmaLoad, &operands, &segments, ty.as_slice(), func.op_loc(load.op));
-        let mut inherent = func.inherent(load.op).clone();
-        inherent.remove(keys::PADDING);
-        *out.inherent_mut(new) = inherent;
-        *out.discardable_mut(new) = func.discardable(load.op).clone();
-        out.insert_before(load.op, new);
-        out.remove_op(load.op);
+        operands.extend_from_slice(out.named_segment(load.op, "coords"));
+        let ty = out.result(load.op).map(|v| out.value_type(v));
+        let segments = [1, operands.len() as u32 - 1, 0, 0, 0];
+        let new = super::replace(
+            out,
+            load.op,
+            Opcode::AsyncTiledTmaLoad,
+            (&operands, &segments),
+            ty.as_slice(),
+            &mut renamed,
+        );
+        out.inherent_mut(new).remove(keys::PADDING);
         if top == Some(load.op) {
             top = Some(new);
         }
-        if let (Some(old), Some(v)) = (func.result(load.op), out.result(new)) {
-            if let Some(name) = func.value_name(old) {
-                out.set_value_name(v, name);
-            }
-            renamed[old] = Some(v);
-        }
     }
-    for op in out.all_ops() {
-        for n in 0..out.operands(op).len() {
-            if let Some(v) = renamed[out.operands(op)[n]] {
-                out.set_operand(op, n, v);
-            }
-        }
-    }
-    out
+    renamed.apply(out);
 }
 
 /// A descriptor before `top`.

@@ -1,15 +1,15 @@
-//! Removes what no effect of a kernel rests on, before anyone plans it.
+//! Removes what no effect of a kernel rests on.
 //!
-//! In: a source kernel in value form. Out: the kernel without dead ops, or nothing where all is alive. Alive are stores, atomic
+//! In: a kernel in value form. Out: the kernel without dead ops, as it was where all is alive. Alive are stores, atomic
 //! updates and ordered loads, what they rest on, and the loops and branches around them. Loads, products and
 //! everything pure are dead where nobody needs their results; so are iteration arguments and results of branches that only
 //! serve themselves. Later stages count on it: a tile that nobody reads has no hand-off that would say when it is complete.
 //! Guarantee: order, names and attributes of the rest stay. Cost: linear in ops and operands.
 
+use super::{Draft, Renames, is_region};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
-use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntitySet, SecondaryMap};
+use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
 /// Whether an op does nothing but give its results.
@@ -23,14 +23,14 @@ fn is_removable(func: &Function, op: Op) -> bool {
 }
 
 /// What is alive.
-struct Live<'f> {
-    func: &'f Function,
+#[derive(Default)]
+pub struct Live {
     ops: EntitySet<Op>,
     values: EntitySet<Value>,
     work: Vec<Value>,
 }
 
-impl Live<'_> {
+impl Live {
     fn value(&mut self, v: Value) {
         if self.values.insert(v) {
             self.work.push(v);
@@ -38,25 +38,23 @@ impl Live<'_> {
     }
 
     /// An op stays, and what is around it.
-    fn op(&mut self, op: Op) {
+    fn op(&mut self, func: &Function, op: Op) {
         let mut next = Some(op);
         while let Some(op) = next.filter(|&op| self.ops.insert(op)) {
             // What a loop or a branch decides by; what it carries is alive by number.
-            let fixed = match self.func.opcode(op) {
+            let fixed = match func.opcode(op) {
                 Opcode::For => 3,
                 Opcode::If => 1,
                 _ => usize::MAX,
             };
-            let operands: SmallVec<[Value; 8]> = self.func.operands(op).iter().take(fixed).copied().collect();
-            operands.into_iter().for_each(|v| self.value(v));
-            next = self.func.op_parent(op);
+            func.operands(op).iter().take(fixed).for_each(|&v| self.value(v));
+            next = func.op_parent(op);
         }
     }
 
     /// Number `n` of what a loop carries or a branch results in.
-    fn carried(&mut self, op: Op, n: usize) {
-        let func = self.func;
-        self.op(op);
+    fn carried(&mut self, func: &Function, op: Op, n: usize) {
+        self.op(func, op);
         func.results(op).get(n).into_iter().for_each(|&v| self.value(v));
         if func.opcode(op) == Opcode::For {
             func.named_segment(op, "inits").get(n).into_iter().for_each(|&v| self.value(v));
@@ -71,72 +69,62 @@ impl Live<'_> {
         }
     }
 
-    fn run(&mut self) {
+    /// What the effects of a function rest on.
+    fn find(&mut self, func: &Function) {
+        self.ops.clear();
+        self.values.clear();
+        func.ops().filter(|&op| !is_removable(func, op)).for_each(|op| self.op(func, op));
         while let Some(v) = self.work.pop() {
-            match self.func.value_def(v) {
-                ValueDef::Result(op, n) => match self.func.opcode(op) {
-                    Opcode::For | Opcode::If => self.carried(op, n as usize),
-                    _ => self.op(op),
-                },
-                ValueDef::Param(block, n) => match (self.func.block_parent(block), n) {
-                    (Some(l), 0) => self.op(l),
-                    (Some(l), n) => self.carried(l, n as usize - 1),
+            match func.value_def(v) {
+                ValueDef::Result(op, n) if is_region(func.opcode(op)) => self.carried(func, op, n as usize),
+                ValueDef::Result(op, _) => self.op(func, op),
+                ValueDef::Param(block, n) => match (func.block_parent(block), n) {
+                    (Some(l), 0) => self.op(func, l),
+                    (Some(l), n) => self.carried(func, l, n as usize - 1),
                     (None, _) => {}
                 },
             }
         }
     }
+
+    /// Whether a loop or a branch has results that nobody needs.
+    fn is_partly(&self, func: &Function, op: Op) -> bool {
+        is_region(func.opcode(op)) && func.results(op).iter().any(|&v| !self.values.contains(v))
+    }
 }
 
-/// The kernel without what is dead; `None` if nothing is.
-pub fn without_dead(func: &Function) -> Option<Function> {
-    let mut live = Live { func, ops: EntitySet::new(), values: EntitySet::new(), work: Vec::new() };
-    func.ops().filter(|&op| !is_removable(func, op)).for_each(|op| live.op(op));
-    live.run();
-    let Live { ops, values, .. } = live;
-    let is_end = |op: Op| func.opcode(op) == Opcode::Yield;
-    let partly = |op: Op| {
-        matches!(func.opcode(op), Opcode::For | Opcode::If)
-            && func.results(op).iter().any(|&v| !values.contains(v))
-    };
+/// Removes what is dead.
+pub(super) fn remove_dead(draft: &mut Draft<'_>, live: &mut Live) {
+    let func = draft.func();
+    live.find(func);
+    let is_end = |func: &Function, op: Op| func.opcode(op) == Opcode::Yield;
     // Scalars without users are no reason to copy a kernel; tiles are, since what they rest on is planned by who needs it.
     let is_scalar = |op: Op| {
         func.opcode(op).has(Traits::PURE) && !func.results(op).iter().any(|&v| func.value_data(v).is_tile())
     };
-    let matters = |op: Op| !ops.contains(op) && !is_end(op) && !is_scalar(op) || partly(op);
+    let matters =
+        |op: Op| !live.ops.contains(op) && !is_end(func, op) && !is_scalar(op) || live.is_partly(func, op);
     if !func.ops().any(matters) {
-        return None;
+        return;
     }
-    let mut out = func.clone();
-    let mut renamed: SecondaryMap<Value, PackedOption<Value>> = SecondaryMap::new();
+    let out = draft.edit();
+    let mut renamed = Renames::default();
     // Inner ops first, so that what is moved is what stays.
-    for op in func.all_ops().into_iter().rev() {
-        if is_end(op) {
+    for op in out.all_ops().into_iter().rev() {
+        if is_end(out, op) {
             continue;
         }
-        if !ops.contains(op) {
+        if !live.ops.contains(op) {
             out.remove_op(op);
-        } else if partly(op) {
-            narrow(&mut out, op, &values, &mut renamed);
+        } else if live.is_partly(out, op) {
+            narrow(out, op, &live.values, &mut renamed);
         }
     }
-    for op in out.all_ops() {
-        for n in 0..out.operands(op).len() {
-            if let Some(v) = renamed[out.operands(op)[n]].expand() {
-                out.set_operand(op, n, v);
-            }
-        }
-    }
-    Some(out)
+    renamed.apply(out);
 }
 
 /// Puts a loop or branch that carries less in the place of one.
-fn narrow(
-    out: &mut Function,
-    old: Op,
-    values: &EntitySet<Value>,
-    renamed: &mut SecondaryMap<Value, PackedOption<Value>>,
-) {
+fn narrow(out: &mut Function, old: Op, values: &EntitySet<Value>, renamed: &mut Renames) {
     let results: SmallVec<[Value; 8]> = out.results(old).into();
     let kept: SmallVec<[usize; 8]> = (0..results.len()).filter(|&n| values.contains(results[n])).collect();
     let is_loop = out.opcode(old) == Opcode::For;
@@ -153,16 +141,9 @@ fn narrow(
     *out.inherent_mut(new) = out.inherent(old).clone();
     *out.discardable_mut(new) = out.discardable(old).clone();
     out.insert_before(old, new);
-    let rename =
-        |out: &mut Function, from: Value, to: Value, renamed: &mut SecondaryMap<_, PackedOption<Value>>| {
-            if let Some(name) = out.value_sym(from) {
-                out.set_value_sym(to, name);
-            }
-            renamed[from] = to.into();
-        };
     for (i, &n) in kept.iter().enumerate() {
         let to = out.results(new)[i];
-        rename(out, results[n], to, renamed);
+        renamed.succeed(out, results[n], to);
     }
     for r in 0..out.regions(old).len() {
         let Some(from) = out.op_block_at(old, r) else { continue };
@@ -172,7 +153,7 @@ fn narrow(
             if n == 0 || kept.contains(&(n - 1)) {
                 let ty = out.value_type(p);
                 let v = out.add_block_param(to, ty);
-                rename(out, p, v, renamed);
+                renamed.succeed(out, p, v);
             }
         }
         while let Some(op) = out.first_op(from) {
