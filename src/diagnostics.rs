@@ -1,12 +1,17 @@
 //! Errors and warnings as text: code, message, source excerpt, notes.
 
-use crate::input::complain;
 use codespan_reporting::diagnostic::{Diagnostic, Label};
 use codespan_reporting::files::SimpleFile;
 use codespan_reporting::term::{self, Config};
+use std::io::Write;
 use tileas_codegen::{CodegenError, Loc};
 use tileas_emu::Fault;
 use tileas_interp::InterpError;
+
+/// Writes to standard error. If that fails there is nobody to tell.
+pub fn complain(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
 
 /// A source text with its name.
 pub struct Source {

@@ -1,7 +1,7 @@
 //! Files, options and targets of the command line.
 
 use crate::Failure;
-use crate::diagnostics::Source;
+use crate::diagnostics::{Source, complain};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use tileas_codegen::ir::Module;
@@ -137,11 +137,6 @@ pub fn write_output(file: &str, text: &str) -> Result<(), Failure> {
 /// Writes a line to standard output.
 pub fn say(line: &str) -> Result<(), Failure> {
     write_output("-", &format!("{line}\n"))
-}
-
-/// Writes to standard error. If that fails there is nobody to tell.
-pub fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Number of ops of a module, for messages.

@@ -132,7 +132,7 @@ fn schedules_are_explained() {
     let (status, _, stderr) = tileas(&["explain", "--ddg", "-"], b"{\"schema\": 1}");
     assert!(status == 1 && stderr.contains("error[E030"), "{stderr}");
     let (status, _, stderr) =
-        tileas(&["explain", GEMM, "--set", "require-pipelining", "--set", "ii-cap=3"], b"");
+        tileas(&["explain", GEMM, "--set", "require-pipelining", "--set", "search.ii-cap=3"], b"");
     assert!(status == 1 && stderr.contains("error[E0401]"), "{stderr}");
     assert_eq!(tileas(&["explain"], b"").0, 2);
 }
@@ -168,7 +168,7 @@ fn diagnostics_have_excerpts_and_status_1() {
         status == 0 && stderr.contains("warning[W0101]") && stderr.contains("warning[W0407]"),
         "{stdout}{stderr}"
     );
-    assert_eq!(tileas(&["check", "-", "--set", "constraint-mode=strict"], warned).0, 0);
+    assert_eq!(tileas(&["check", "-", "--set", "published.constraint-mode=strict"], warned).0, 0);
 }
 
 #[test]
@@ -265,9 +265,11 @@ fn misspelt_names_are_guessed() {
         let (status, _, stderr) = tileas(&["check", "-"], &text(op, attr));
         assert!(status == 1 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
     }
-    for (set, guess) in
-        [("slice_reg=64", "slice-regs"), ("constraint-mode=strct", "strict"), ("verify-passes=ture", "true")]
-    {
+    for (set, guess) in [
+        ("slice_reg=64", "slice-regs"),
+        ("published.constraint-mode=strct", "strict"),
+        ("verify-passes=ture", "true"),
+    ] {
         let (status, _, stderr) = tileas(&["check", GEMM, "--set", set], b"");
         assert!(status == 2 && stderr.contains(&format!("did you mean `{guess}`?")), "{stderr}");
     }

@@ -4,12 +4,14 @@
 //! the verifier still accepts. The file's module ends at `; ----`.
 
 use crate::header::{NvvmPass, SEPARATOR};
-use crate::run::Outcome;
+use crate::output::Outcome;
 use anyhow::{Result, ensure};
 use std::fmt::Write;
-use tileas_codegen::nvvm::passes::{CleanupScratch, CleanupStats, cfg, cleanup, dce, local};
-use tileas_codegen::nvvm::{Function, Module, parse, print, verify};
-use tileas_codegen::regalloc::{Allocator, RegallocOptions};
+use tileas_codegen::nvvm::{Function, Module};
+use tileas_codegen::testing::nvvm::{
+    CleanupScratch, CleanupStats, cfg, cleanup, dce, local, parse, print, verify,
+};
+use tileas_codegen::testing::regalloc::{Allocator, RegallocOptions};
 use tileas_codegen::{CodegenError, Settings};
 
 pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result<Outcome> {

@@ -1,9 +1,16 @@
-//! Compares a command's output with what a file expects.
+//! What a command produced, and its comparison with what a file expects.
 
 use crate::header::{Header, SEPARATOR};
 use anyhow::{Context, Result, bail};
 use filecheck::{CheckerBuilder, NO_VARIABLES};
 use std::path::Path;
+use tileas_codegen::CodegenError;
+
+/// What a command produced: a text, or only errors.
+pub(crate) struct Outcome {
+    pub(crate) text: Option<String>,
+    pub(crate) reported: Vec<CodegenError>,
+}
 
 /// Checks directives and, in a precise file, the whole output. With `bless`, a precise file is rewritten instead.
 ///

@@ -2,6 +2,7 @@
 
 use crate::execute::{Forms, execute};
 use crate::header::{Header, TestKind};
+use crate::output::Outcome;
 use crate::{Case, errors, external, nvvm, output};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::cell::RefCell;
@@ -12,12 +13,6 @@ use tileas_codegen::{CodegenError, Context, Settings, Stage};
 thread_local! {
     /// One context serves all files of a thread, so that what a pass leaves behind would show.
     static CONTEXT: RefCell<Context> = RefCell::new(Context::new());
-}
-
-/// What a command produced: a text, or only errors.
-pub(crate) struct Outcome {
-    pub(crate) text: Option<String>,
-    pub(crate) reported: Vec<CodegenError>,
 }
 
 /// Runs a case. With `bless`, precise expectations are rewritten.

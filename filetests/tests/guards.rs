@@ -5,19 +5,17 @@
 
 use std::sync::Arc;
 use tileas_codegen::Code;
-use tileas_codegen::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
-use tileas_codegen::buffers::{BufferOptions, assign_buffers};
-use tileas_codegen::ddg::ScheduleAnalysis;
-use tileas_codegen::ir::{Function, Op, Opcode, Swizzle, parse_module};
-use tileas_codegen::ir::{Layout, Space};
+use tileas_codegen::ir::{Function, Layout, Op, Opcode, Space, Swizzle, parse_module};
 use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa,
+    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
 };
-use tileas_codegen::isa::{TargetIsa, Triple};
-use tileas_codegen::lower::lower;
-use tileas_codegen::materialize::materialize;
-use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::storage::check::check;
+use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::buffers::{BufferOptions, assign_buffers};
+use tileas_codegen::testing::ddg::ScheduleAnalysis;
+use tileas_codegen::testing::lower::lower;
+use tileas_codegen::testing::materialize::materialize;
+use tileas_codegen::testing::place::{PlaceOptions, place};
+use tileas_codegen::testing::storage::check;
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
@@ -232,12 +230,6 @@ impl TargetIsa for Renamed {
 
     fn emit(&self) -> &dyn Emit {
         self.0.emit()
-    }
-    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
-        self.0.encode_mma(atom)
-    }
-    fn smem_descriptor(&self, swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
-        self.0.smem_descriptor(swizzle, rows, mn_major)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::diagnostics::Source;
 use crate::input::{Common, target, write_output};
-use tileas_codegen::driver::Pipeline;
+use tileas_codegen::passes::Pipeline;
 use tileas_codegen::{Context, Stage};
 
 /// Arguments.

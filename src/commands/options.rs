@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::input::write_output;
 use std::fmt::Write;
 use tileas_codegen::Settings;
-use tileas_codegen::pass::PASSES;
+use tileas_codegen::passes::PASSES;
 
 /// Arguments.
 #[derive(clap::Args)]

@@ -89,9 +89,9 @@ fn kernels(args: &Args, file: &str) -> Result<(), Failure> {
     let text = match args.format {
         Format::Table => run.text(Stage::Schedule),
         Format::Json => {
-            let reports = run.kernels.into_iter().filter_map(|k| k.schedule).flat_map(|s| s.regions);
+            let loops = run.kernels.iter().flat_map(|k| k.loops());
             let (regions, schedules): (_, Vec<_>) =
-                reports.map(|r| (Document::of(r.problem), r.schedule)).unzip();
+                loops.map(|(problem, schedule)| (Document::of(problem.clone()), schedule.clone())).unzip();
             Documents { regions, is_array: true }.write(&schedules)
         }
         _ => {

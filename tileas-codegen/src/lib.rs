@@ -1,32 +1,40 @@
 //! `tileas-codegen`: an embeddable compiler backend for GPU tile programs.
 //!
-//! A kernel made of tiles goes in (text or builder calls), software-pipelined and warp-specialised PTX with
-//! launch metadata comes out, with an explanation of the schedule. No global state, no process to spawn.
+//! A kernel made of tiles goes in (text or builder calls: [`ir`]), software-pipelined and warp-specialised PTX with
+//! launch metadata comes out of a [`Context`]. No global state, no process to spawn.
+//!
+//! Public is what embedding needs: [`ir`], [`settings`], [`error`], the [`Context`] with its results, [`passes`] to run stages by name,
+//! [`schedule`]; and, for crates that implement a target, [`isa`] with the [`nvvm`] builder.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub mod agents;
-pub mod buffers;
-pub mod constraints;
-pub mod ddg;
-pub mod driver;
+pub(crate) mod agents;
+pub(crate) mod buffers;
+pub(crate) mod constraints;
+pub(crate) mod ddg;
+pub(crate) mod driver;
 pub mod error;
 pub mod ir;
 pub mod isa;
-pub mod lower;
-pub mod materialize;
+pub(crate) mod lower;
+pub(crate) mod materialize;
 pub mod nvvm;
-pub mod pass;
-pub mod place;
-pub mod plan;
-pub mod prepare;
-pub mod ptx;
-pub mod regalloc;
+pub(crate) mod pass;
+pub mod passes;
+pub(crate) mod place;
+pub(crate) mod plan;
+pub(crate) mod prepare;
+pub(crate) mod ptx;
+pub(crate) mod regalloc;
 pub mod settings;
-pub mod storage;
+pub(crate) mod storage;
+#[doc(hidden)]
+pub mod testing;
 
-pub use driver::{CompiledKernel, CompiledModule, Context, Stage};
+pub use driver::{CompiledKernel, CompiledModule, Context, KernelState, Stage, StageRun};
 pub use error::{Code, CodegenError, CodegenResult, Errors, Loc};
+pub use lower::{LaunchMetadata, ParamMeta, TensorMapMeta};
+pub use ptx::FunctionInfo;
 pub use settings::Settings;
 pub use tileas_schedule as schedule;

@@ -2,21 +2,25 @@
 //!
 //! In: option names and values as text ([`SettingsBuilder::set`]) or the builder's fields. Out: [`Settings`], which
 //! every stage reads and none changes. One table below gives each option its name, type, default, allowed values
-//! and documentation; [`Settings::list`] hands it to the command line and the documentation.
+//! and documentation; [`Settings::list`] hands it to the command line and the documentation. What a user sets has a plain name;
+//! `published.*` are readings of the published pages, `search.*` budgets of the searches, `limits.*` sizes beyond which input is
+//! refused, `tune.*` choices of the stages.
 //!
 //! Guarantee: a value that is stored is allowed. Errors are `E1002` (unknown option) and `E1003` (value not
 //! allowed), both naming what is allowed. Elsewhere: what an option does (the stage that reads it).
 
-use crate::agents::{AgentOptions, PipelineStrategy};
+use crate::agents::AgentOptions;
+pub use crate::agents::PipelineStrategy;
 use crate::buffers::BufferOptions;
-use crate::constraints::ConstraintMode;
+pub use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
 use crate::isa::{Flags, TargetIsa};
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::prepare::PrepareOptions;
-use crate::regalloc::{Mode as RegallocMode, PTXAS_RESERVE};
+pub use crate::regalloc::Mode as RegallocMode;
+use crate::regalloc::PTXAS_RESERVE;
 use crate::schedule::{
     ArmPolicy, CycleModel, G2Horizon, IiSearch, Limits, ScheduleOptions, SchedulerChoice, SelectorKind,
 };
@@ -254,139 +258,147 @@ macro_rules! settings {
 settings! {
     /// Processor to compile for.
     target: String = "sm_100a".to_owned(), "target", Allowed::Text("a processor such as sm_100a");
-    /// How oddities in scheduling constraints are treated: as documented with warnings, or strictly with errors.
-    constraint_mode: ConstraintMode = ConstraintMode::Spec, "constraint-mode", Allowed::Words(&["spec", "strict"]);
-
     /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
     scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost", "optimal"]);
-    /// What a cycle is: a weight of the published machine model, or a clock of the hardware units and of the agents.
-    cycle_model: CycleModel = CycleModel::Slot, "cycle-model", Allowed::Words(&["slot", "real"]);
-    /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
-    selector: SelectorKind = SelectorKind::Auto, "selector", Allowed::Words(&["auto", "spec"]);
-    /// Loops with fewer ops that count are small.
-    serial_threshold: u32 = 8, "serial-threshold", Allowed::Int(0, 1_000_000);
-    /// Largest initiation interval tried; `serial` is that of the serial schedule.
-    ii_cap: Option<u32> = None, "ii-cap", Allowed::IntOr(1, 0x7fff_ffff, "serial");
-    /// How candidate initiation intervals are visited; `auto` is linear up to 256, galloping above.
-    ii_search: IiSearch = IiSearch::Auto, "ii-search", Allowed::Words(&["auto", "linear", "gallop"]);
-    /// Placements per op in one attempt at one initiation interval.
-    budget_ratio: u32 = 16, "budget-ratio", Allowed::Int(1, 100_000);
-    /// Placements in all attempts of one loop together.
-    step_limit: u64 = 4_000_000, "step-limit", Allowed::Int(1, u64::MAX);
-    /// Stages a whole iteration must fit in.
-    max_stages: Option<u32> = None, "max-stages", Allowed::IntOr(1, 1_000_000, "unlimited");
     /// Failing to pipeline a loop is an error instead of a serial schedule.
     require_pipelining: bool = false, "require-pipelining", Allowed::Flag;
-    /// Rows of the reservation table before they are quantised; 0 = as many as memory allows.
-    rrt_size_threshold: u32 = 4096, "rrt-size-threshold", Allowed::Int(0, 0x7fff_ffff);
-    /// Ops of one scheduling problem.
-    max_ops: usize = 100_000, "max-ops", Allowed::Int(1, 0x7fff_ffff);
-    /// Edges of one scheduling problem, and pairs of accesses to one view in one block that may need an order.
-    max_edges: usize = 1_000_000, "max-edges", Allowed::Int(1, 0x7fff_ffff);
-    /// Reservations of slots and pools of one op of a scheduling problem.
-    max_uses: usize = 1_024, "max-uses", Allowed::Int(1, 0x7fff_ffff);
-    /// Seed of sampled priorities.
-    seed: u64 = 0, "seed", Allowed::Int(0, u64::MAX);
-    /// Choice among the placement arms of a ready group.
-    arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "arm-policy", Allowed::Words(&["first-success", "lowest-cost", "permute"]);
-    /// Largest max_depth the arms admit: growing in the retry arm, or always 1.
-    g2_horizon: G2Horizon = G2Horizon::Growing, "g2-horizon", Allowed::Words(&["growing", "fixed"]);
-    /// Orders the permute arm looks at in one turn.
-    permute_budget: u32 = 24, "permute-budget", Allowed::Int(1, 1_000_000);
-    /// Seats the placement arms look at in one loop; 0 = no arms.
-    arm_steps: u64 = 60_000, "arm-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of local and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
-    exact_steps: u64 = 8_000_000, "exact-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, local and
-    /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
-    search_steps: u64 = 4_000_000, "search-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.
-    optimal_steps: u64 = 200_000, "optimal-steps", Allowed::Int(0, u64::MAX);
-    /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
-    lifetime_steps: u64 = 4_000, "lifetime-steps", Allowed::Int(0, u64::MAX);
-    /// Registers per thread above which seats pay a spill surcharge.
-    spill_budget: Option<u32> = None, "spill-budget", Allowed::IntOr(1, 1_000_000, "unlimited");
-    /// Up to five independent copies from shared memory to registers are one op of the schedule: they start together
-    /// and hold the transport once. The results of all are then alive together.
-    fuse_reads: bool = false, "fuse-reads", Allowed::Flag;
-    /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
-    latency_ceilings: bool = false, "latency-ceilings", Allowed::Flag;
-
+    /// Stages a whole iteration must fit in.
+    max_stages: Option<u32> = None, "max-stages", Allowed::IntOr(1, 1_000_000, "unlimited");
     /// How loops become pipelines. `none`: not at all, one iteration after the other. `unspecialized`: loops are pipelined, but
     /// no agent exists to load alone: loads stay where they are used, and what an engine executes is issued by one
     /// agent. `warp-specialize`: an agent for each engine. `auto` specialises where the target has TMA.
     pipeline_strategy: PipelineStrategy = PipelineStrategy::Auto, "pipeline-strategy", Allowed::Words(&["auto", "none", "unspecialized", "warp-specialize"]);
-    /// One agent issues TMA loads and matrix multiplies: a warp less, and loads run ahead only by the stages of the
-    /// schedule.
-    light_specialization: bool = false, "light-specialization", Allowed::Flag;
+    /// Slots of every ring, memory permitting; `auto` covers the latencies of the machine model.
+    pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
     /// Warps of an agent that computes in registers; 4 where it reads or writes tensor memory.
     simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
     /// Most agents that compute in registers.
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
-    /// Least slices of a chain of register tiles that become a loop over slices, where they are equal but for their
-    /// offsets; with fewer, and where they are not, each slice is written out. 0: always written out.
-    roll_slices: u32 = 2, "roll-slices", Allowed::Int(0, 1_000);
     /// Loads of matrix operands, loads in loops and stores of rows go through TMA where they can. It asks for pointers
     /// and strides that are multiples of 16 bytes, which direct accesses do not need.
     tma_rewrite: bool = true, "tma-rewrite", Allowed::Flag;
-
-    /// Most ops that a loop with a constant number of iterations may be written out to, if nothing in it could run ahead; one that
-    /// runs at most once always is. 0: all loops stay.
-    unroll_ops: u32 = 32, "unroll-ops", Allowed::Int(0, 1_000);
-
-    /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
-    max_peeled_ops: u32 = 128, "max-peeled-ops", Allowed::Int(0, 1_000_000);
-
-    /// Slots of every ring, memory permitting; `auto` covers the latencies of the machine model.
-    pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
-    /// Most slots that `pipeline-depth = auto` gives a ring beyond what its schedule needs.
-    max_slots: u32 = 8, "max-slots", Allowed::Int(1, 64);
     /// Shared-memory bytes a kernel may ask for; `target` is all there are.
     smem_bytes: Option<u32> = None, "smem-bytes", Allowed::IntOr(1024, 0x7fff_ffff, "target");
-    /// First named barrier for hand-offs inside an agent; 0 is the kernel's own.
-    first_named_barrier: u32 = 1, "first-named-barrier", Allowed::Int(1, 15);
-    /// Rounds in which a loop is scheduled again because a ring did not get the slots its schedule needs.
-    max_constraint_iterations: u32 = 16, "max-constraint-iterations", Allowed::Int(0, 1_000);
-
-    /// Shared memory is not limited; the kernel may not load. A debugging aid.
-    unlimited_smem: bool = false, "unlimited-smem", Allowed::Flag;
-
     /// Registers per thread, as `.maxnreg` says it to the assembler; `target` is what the threads of the CTA can have.
     max_regs: Option<u32> = None, "max-regs", Allowed::IntOr(24, 255, "target");
     /// What happens to agents that need more registers than they may use: `report` warns and leaves it to the
     /// assembler, `plan` stores values in shared or local memory or computes them again.
     regalloc: RegallocMode = RegallocMode::Report, "regalloc", Allowed::Words(&["report", "plan"]);
-    /// Registers per thread kept free for what the assembler adds, when budgets are checked.
-    register_reserve: u32 = PTXAS_RESERVE, "register-reserve", Allowed::Int(0, 128);
-
     /// Least PTX version to state.
     min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version;
     /// Latest PTX version the assembler at hand accepts.
     max_ptx_version: (u8, u8) = (9, 5), "max-ptx-version", Allowed::Version;
     /// Comments in the PTX.
     ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
-
-    /// Memory semantics of loads and stores. `public`: loads may be acquire, stores release. `book`: both are weak or relaxed.
-    verify_mem_semantics: MemSemantics = MemSemantics::Public, "verify-mem-semantics", Allowed::Words(&["public", "book"]);
     /// The IR verifier runs after every pass that rewrites the IR, not on the source alone, and the thread-level verifier checks
     /// operands and blocks. A check of this compiler, not of its input: on in builds with debug assertions, off in others.
     verify_passes: bool = cfg!(debug_assertions), "verify-passes", Allowed::Flag;
+
+    // Readings of the published pages, and numbers that they name.
+    /// How oddities in scheduling constraints are treated: as documented with warnings, or strictly with errors.
+    constraint_mode: ConstraintMode = ConstraintMode::Spec, "published.constraint-mode", Allowed::Words(&["spec", "strict"]);
+    /// What a cycle is: a weight of the published machine model, or a clock of the hardware units and of the agents.
+    cycle_model: CycleModel = CycleModel::Slot, "published.cycle-model", Allowed::Words(&["slot", "real"]);
+    /// Order of the selector's rules: `auto` looks for asynchronous work first, `spec` counts ops first.
+    selector: SelectorKind = SelectorKind::Auto, "published.selector", Allowed::Words(&["auto", "spec"]);
+    /// Loops with fewer ops that count are small.
+    serial_threshold: u32 = 8, "published.serial-threshold", Allowed::Int(0, 1_000_000);
+    /// Rows of the reservation table before they are quantised; 0 = as many as memory allows.
+    rrt_size_threshold: u32 = 4096, "published.rrt-size-threshold", Allowed::Int(0, 0x7fff_ffff);
+    /// Choice among the placement arms of a ready group.
+    arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "published.arm-policy", Allowed::Words(&["first-success", "lowest-cost", "permute"]);
+    /// Largest max_depth the arms admit: growing in the retry arm, or always 1.
+    g2_horizon: G2Horizon = G2Horizon::Growing, "published.g2-horizon", Allowed::Words(&["growing", "fixed"]);
+    /// Registers per thread above which seats pay a spill surcharge.
+    spill_budget: Option<u32> = None, "published.spill-budget", Allowed::IntOr(1, 1_000_000, "unlimited");
+    /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
+    latency_ceilings: bool = false, "published.latency-ceilings", Allowed::Flag;
+    /// One agent issues TMA loads and matrix multiplies: a warp less, and loads run ahead only by the stages of the
+    /// schedule.
+    light_specialization: bool = false, "published.light-specialization", Allowed::Flag;
+    /// Rounds in which a loop is scheduled again because a ring did not get the slots its schedule needs.
+    max_constraint_iterations: u32 = 16, "published.max-constraint-iterations", Allowed::Int(0, 1_000);
+    /// Memory semantics of loads and stores. `public`: loads may be acquire, stores release. `book`: both are weak or relaxed.
+    verify_mem_semantics: MemSemantics = MemSemantics::Public, "published.verify-mem-semantics", Allowed::Words(&["public", "book"]);
+
+    // Budgets and ways of the searches.
+    /// Largest initiation interval tried; `serial` is that of the serial schedule.
+    ii_cap: Option<u32> = None, "search.ii-cap", Allowed::IntOr(1, 0x7fff_ffff, "serial");
+    /// How candidate initiation intervals are visited; `auto` is linear up to 256, galloping above.
+    ii_search: IiSearch = IiSearch::Auto, "search.ii-search", Allowed::Words(&["auto", "linear", "gallop"]);
+    /// Placements per op in one attempt at one initiation interval.
+    budget_ratio: u32 = 16, "search.budget-ratio", Allowed::Int(1, 100_000);
+    /// Placements in all attempts of one loop together.
+    step_limit: u64 = 4_000_000, "search.step-limit", Allowed::Int(1, u64::MAX);
+    /// Seed of sampled priorities.
+    seed: u64 = 0, "search.seed", Allowed::Int(0, u64::MAX);
+    /// Orders the permute arm looks at in one turn.
+    permute_budget: u32 = 24, "search.permute-budget", Allowed::Int(1, 1_000_000);
+    /// Seats the placement arms look at in one loop; 0 = no arms.
+    arm_steps: u64 = 60_000, "search.arm-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of local and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
+    exact_steps: u64 = 8_000_000, "search.exact-steps", Allowed::Int(0, u64::MAX);
+    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, local and
+    /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
+    search_steps: u64 = 4_000_000, "search.steps", Allowed::Int(0, u64::MAX);
+    /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.
+    optimal_steps: u64 = 200_000, "search.optimal-steps", Allowed::Int(0, u64::MAX);
+    /// Placements spent on shorter lifetimes in one loop; 0 = compaction only.
+    lifetime_steps: u64 = 4_000, "search.lifetime-steps", Allowed::Int(0, u64::MAX);
+
+    // Sizes beyond which input is refused.
+    /// Ops of one scheduling problem.
+    max_ops: usize = 100_000, "limits.max-ops", Allowed::Int(1, 0x7fff_ffff);
+    /// Edges of one scheduling problem, and pairs of accesses to one view in one block that may need an order.
+    max_edges: usize = 1_000_000, "limits.max-edges", Allowed::Int(1, 0x7fff_ffff);
+    /// Reservations of slots and pools of one op of a scheduling problem.
+    max_uses: usize = 1_024, "limits.max-uses", Allowed::Int(1, 0x7fff_ffff);
     /// Ops directly in one region of the source.
-    max_region_ops: usize = 65_536, "max-region-ops", Allowed::Int(1, 0x7fff_ffff);
+    max_region_ops: usize = 65_536, "limits.max-region-ops", Allowed::Int(1, 0x7fff_ffff);
     /// Instructions of one kernel at thread level, before clean-up.
-    max_instructions: usize = 1_000_000, "max-instructions", Allowed::Int(1, 0x7fff_ffff);
+    max_instructions: usize = 1_000_000, "limits.max-instructions", Allowed::Int(1, 0x7fff_ffff);
     /// Regions inside regions.
-    max_nesting: usize = 64, "max-nesting", Allowed::Int(1, 256);
+    max_nesting: usize = 64, "limits.max-nesting", Allowed::Int(1, 256);
     /// Ops of one source text.
-    max_module_ops: usize = 1_000_000, "max-module-ops", Allowed::Int(1, 0x7fff_ffff);
+    max_module_ops: usize = 1_000_000, "limits.max-module-ops", Allowed::Int(1, 0x7fff_ffff);
     /// Bytes of one source text.
-    max_bytes: usize = 64 << 20, "max-bytes", Allowed::Int(1, 0x7fff_ffff);
+    max_bytes: usize = 64 << 20, "limits.max-bytes", Allowed::Int(1, 0x7fff_ffff);
+
+    // Choices of the stages that rarely need another value.
+    /// Up to five independent copies from shared memory to registers are one op of the schedule: they start together
+    /// and hold the transport once. The results of all are then alive together.
+    fuse_reads: bool = false, "tune.fuse-reads", Allowed::Flag;
+    /// Least slices of a chain of register tiles that become a loop over slices, where they are equal but for their
+    /// offsets; with fewer, and where they are not, each slice is written out. 0: always written out.
+    roll_slices: u32 = 2, "tune.roll-slices", Allowed::Int(0, 1_000);
+    /// Most ops that a loop with a constant number of iterations may be written out to, if nothing in it could run ahead; one that
+    /// runs at most once always is. 0: all loops stay.
+    unroll_ops: u32 = 32, "tune.unroll-ops", Allowed::Int(0, 1_000);
+    /// Ops in the prologue and epilogue of a loop over local stages; with more it stays rolled, with guards. 0: always.
+    max_peeled_ops: u32 = 128, "tune.max-peeled-ops", Allowed::Int(0, 1_000_000);
+    /// Most slots that `pipeline-depth = auto` gives a ring beyond what its schedule needs.
+    max_slots: u32 = 8, "tune.max-slots", Allowed::Int(1, 64);
+    /// First named barrier for hand-offs inside an agent; 0 is the kernel's own.
+    first_named_barrier: u32 = 1, "tune.first-named-barrier", Allowed::Int(1, 15);
+    /// Shared memory is not limited; the kernel may not load. A debugging aid.
+    unlimited_smem: bool = false, "tune.unlimited-smem", Allowed::Flag;
+    /// Registers per thread kept free for what the assembler adds, when budgets are checked.
+    register_reserve: u32 = PTXAS_RESERVE, "tune.register-reserve", Allowed::Int(0, 128);
 }
 
 fn unknown(name: &str) -> CodegenError {
     let list = Settings::list();
+    // Who leaves the group out is told the whole name.
+    let plain = name.replace('_', "-");
+    let meant = |o: &&OptionInfo| {
+        o.name.split_once('.').is_some_and(|(_, rest)| rest == plain) || o.name.replace('.', "-") == plain
+    };
+    if let Some(o) = list.iter().find(meant) {
+        let text = format!("unknown option `{name}`: its name is `{}`", o.name);
+        return CodegenError::new(Code::E1002, Loc::NONE, text);
+    }
     let names: Vec<&str> = list.iter().map(|o| o.name).collect();
     CodegenError::new(Code::E1002, Loc::NONE, format!("unknown option `{name}`"))
         .did_you_mean(name, names.iter().copied())
@@ -562,17 +574,20 @@ mod tests {
         let text: Vec<String> = list.iter().map(|o| format!("{}={}", o.name, o.default)).collect();
         assert_eq!(
             text.join(" "),
-            "target=sm_100a constraint-mode=spec scheduler=auto cycle-model=slot selector=auto serial-threshold=8 ii-cap=serial \
-             ii-search=auto budget-ratio=16 step-limit=4000000 max-stages=unlimited \
-             require-pipelining=false rrt-size-threshold=4096 max-ops=100000 max-edges=1000000 max-uses=1024 seed=0 \
-             arm-policy=first-success g2-horizon=growing permute-budget=24 arm-steps=60000 exact-steps=8000000 search-steps=4000000 optimal-steps=200000 \
-             lifetime-steps=4000 spill-budget=unlimited fuse-reads=false latency-ceilings=false \
-             pipeline-strategy=auto light-specialization=false simt-warps=4 max-simt-agents=1 slice-regs=64 roll-slices=2 tma-rewrite=true unroll-ops=32 max-peeled-ops=128 pipeline-depth=auto max-slots=8 \
-             smem-bytes=target first-named-barrier=1 max-constraint-iterations=16 unlimited-smem=false \
-             max-regs=target regalloc=report register-reserve=8 \
-             min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-mem-semantics=public \
-             verify-passes=DEBUG max-region-ops=65536 max-instructions=1000000 max-nesting=64 \
-             max-module-ops=1000000 max-bytes=67108864"
+            "target=sm_100a scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
+             pipeline-depth=auto simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
+             max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
+             published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \
+             published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \
+             published.spill-budget=unlimited published.latency-ceilings=false published.light-specialization=false \
+             published.max-constraint-iterations=16 published.verify-mem-semantics=public search.ii-cap=serial \
+             search.ii-search=auto search.budget-ratio=16 search.step-limit=4000000 search.seed=0 search.permute-budget=24 \
+             search.arm-steps=60000 search.exact-steps=8000000 search.steps=4000000 search.optimal-steps=200000 \
+             search.lifetime-steps=4000 limits.max-ops=100000 limits.max-edges=1000000 limits.max-uses=1024 \
+             limits.max-region-ops=65536 limits.max-instructions=1000000 limits.max-nesting=64 \
+             limits.max-module-ops=1000000 limits.max-bytes=67108864 tune.fuse-reads=false tune.roll-slices=2 tune.unroll-ops=32 \
+             tune.max-peeled-ops=128 tune.max-slots=8 tune.first-named-barrier=1 tune.unlimited-smem=false \
+             tune.register-reserve=8"
                 .replace("DEBUG", if cfg!(debug_assertions) { "true" } else { "false" })
         );
     }
@@ -609,14 +624,22 @@ mod tests {
         let mut b = Settings::builder();
         assert_eq!(b.set("slice-regs", "48").map(|_| ()).expect_err("not a power of two").code, Code::E1003);
         assert_eq!(b.set("slice-reg", "64").map(|_| ()).expect_err("unknown").code, Code::E1002);
+        for (old, new) in [("exact_steps", "search.exact-steps"), ("search-steps", "search.steps")] {
+            let e = b.set(old, "1").map(|_| ()).expect_err("without its group");
+            assert_eq!((e.code, e.message.contains(&format!("`{new}`"))), (Code::E1002, true), "{e}");
+        }
     }
 
     #[test]
     fn values_arrive() {
         let mut b = Settings::builder();
-        for pair in
-            ["slice_regs=32", "ii-cap=40", "require-pipelining", "scheduler=Cost", "max-ptx-version=8.7"]
-        {
+        for pair in [
+            "slice_regs=32",
+            "search.ii-cap=40",
+            "require-pipelining",
+            "scheduler=Cost",
+            "max-ptx-version=8.7",
+        ] {
             b.set_pair(pair).unwrap_or_else(|e| panic!("{e}"));
         }
         let s = b.finish();
@@ -624,7 +647,7 @@ mod tests {
             (s.slice_regs, s.ii_cap, s.require_pipelining, s.max_ptx_version),
             (32, Some(40), true, (8, 7))
         );
-        assert_eq!(s.get("ii-cap").as_deref(), Some("40"));
+        assert_eq!(s.get("search.ii-cap").as_deref(), Some("40"));
         assert_eq!((s.scheduler, s.warnings().len()), (SchedulerChoice::CostBased, 1));
         assert!(b.set("scheduler", "serial").map(|b| b.finish().warnings().is_empty()).unwrap_or(false));
     }

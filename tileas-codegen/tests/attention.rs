@@ -1,15 +1,15 @@
 //! Attention forward from text to schedule: the loop is the one that `../../tileas-schedule/tests/data/attention.json` has by hand.
 #![cfg(feature = "serde")]
 
-use tileas_codegen::ddg::ScheduledRegion;
-use tileas_codegen::ir::parser::parse_module;
+use tileas_codegen::ir::parse_module;
 use tileas_codegen::schedule::json::Documents;
 use tileas_codegen::schedule::verify::verify;
 use tileas_codegen::schedule::{Node, Problem, ScheduleOptions};
+use tileas_codegen::testing::ddg::ScheduledRegion;
 use tileas_codegen::{Context, Settings, Stage};
 
 /// The worked example says nothing of registers.
-const WORKED: &[(&str, &str)] = &[("spill-budget", "65535")];
+const WORKED: &[(&str, &str)] = &[("published.spill-budget", "65535")];
 
 fn region(options: &[(&str, &str)]) -> ScheduledRegion {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/attention_fwd.tileas");
@@ -106,7 +106,7 @@ fn its_interval_is_proven_in_two_stages() {
 /// In clocks one group is busy all the time: that is the bound, and the reason for a second group.
 #[test]
 fn in_real_cycles_the_group_is_the_bound() {
-    let r = region(&[("cycle-model", "real")]);
+    let r = region(&[("published.cycle-model", "real")]);
     let s = &r.schedule;
     let slot = s.bounds.resource_slot.expect("a witness");
     assert_eq!(r.problem.slots()[slot].name, "agent0");

@@ -4,13 +4,14 @@
 
 use cranelift_entity::EntityRef;
 use tileas_codegen::CodegenError;
-use tileas_codegen::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan, plan_agents};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_function};
 use tileas_codegen::ir::{Function, Op, Opcode, Space, parse_module, print_function, verify_function};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::{Generator, ScheduleOptions, verify};
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_function};
+use tileas_codegen::testing::place::{PlaceOptions, place};
 
 fn read(text: &str) -> Function {
     let module = parse_module(text).unwrap_or_else(|e| panic!("{e:?}"));
@@ -136,12 +137,11 @@ fn gemm_is_the_published_document() {
     assert_gemm_json(&schedule(&kernel("gemm_bias_relu", GEMM_LOOP)));
 }
 
-/// Two tiles are read from shared memory and added: with `fuse-reads` the reads are one op with the published vector
+/// Two tiles are read from shared memory and added: with `tune.fuse-reads` the reads are one op with the published vector
 /// (slot 15 for 7 cycles), one row contribution, and charge `fused_read` with their number.
 #[test]
 fn independent_reads_become_one_reservation() {
-    use tileas_codegen::ddg::refine::Extra;
-    use tileas_codegen::ddg::schedule_function_with;
+    use tileas_codegen::testing::ddg::{Extra, schedule_function_with};
     let kernel = |count: usize| {
         let loads: String = (0..count)
             .map(|k| format!("    %t{k} = async.tiled_tma_load %da[%o, %i] : tile<128x32xf32>\n"))

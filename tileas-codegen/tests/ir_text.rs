@@ -354,7 +354,7 @@ fn what_the_verifier_judges_parses_and_prints_to_a_fixed_point() {
         let m = parse(&kernel(ops));
         let text = print_module(&m);
         assert_eq!(print_module(&parse(&text)), text, "{ops}");
-        assert!(!tileas_codegen::ir::verifier::verify_module(&m).is_empty(), "{ops}");
+        assert!(!tileas_codegen::ir::verify_module(&m).is_empty(), "{ops}");
     }
 }
 

@@ -3,23 +3,22 @@
 mod sim;
 
 use tileas_codegen::Code;
-use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
-use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::Scheduler;
-use tileas_codegen::ddg::refine::Extra;
-use tileas_codegen::ddg::schedule_function_with;
-use tileas_codegen::ddg::{LoopSchedule, ScheduleAnalysis};
-use tileas_codegen::ir::parser::parse_module;
-use tileas_codegen::ir::printer::print_function;
-use tileas_codegen::ir::verifier::verify_function;
-use tileas_codegen::ir::{AttrData, Function, Op, Opcode, keys};
+use tileas_codegen::ir::{
+    AttrData, Function, Op, Opcode, keys, parse_module, print_function, verify_function,
+};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::{
+use tileas_codegen::schedule::ScheduleOptions;
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{
+    Extra, LoopSchedule, ScheduleAnalysis, Scheduler, schedule_function_with,
+};
+use tileas_codegen::testing::materialize::{
     MaterializeOptions, MaterializeScratch, materialize, materialize_in, verify_materialized,
 };
-use tileas_codegen::place::{PlaceOptions, place};
-use tileas_codegen::schedule::ScheduleOptions;
+use tileas_codegen::testing::place::{PlaceOptions, place};
 
 fn isa() -> SharedIsa {
     tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
@@ -429,7 +428,7 @@ fn a_rejected_depth_is_scheduled_for() {
         &*isa,
         &mut scheduler,
         &options,
-        &Extra::of_edges(&reject.edges),
+        &Extra { edges: reject.edges.clone(), ..Extra::default() },
     )
     .expect("schedules");
     let region = again.regions.first().expect("one loop");
@@ -447,8 +446,8 @@ fn a_rejected_depth_is_scheduled_for() {
 /// Loads of one channel, by hand in stages 0 and 2: the first slot is held from the first load on.
 #[test]
 fn tiles_handed_over_together_ask_for_one_depth() {
-    use tileas_codegen::buffers::requests::{requests, ring_bytes};
-    use tileas_codegen::ddg::refine::{Family, Rule};
+    use tileas_codegen::testing::buffers::{requests, ring_bytes};
+    use tileas_codegen::testing::ddg::{Family, Rule};
     let (func, plan) = placed(&source("simple"));
     let isa = isa();
     let asked = |list: &[u32]| {
@@ -473,8 +472,8 @@ fn tiles_handed_over_together_ask_for_one_depth() {
 /// its schedule alone.
 #[test]
 fn a_starving_ring_asks_the_others_to_shorten() {
-    use tileas_codegen::buffers::requests::{requests, uncovered};
-    use tileas_codegen::ddg::refine::{Family, Rule};
+    use tileas_codegen::testing::buffers::{requests, uncovered};
+    use tileas_codegen::testing::ddg::{Family, Rule};
     let text = "kernel @s(%x: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>, %n: i32) {
   %b = program_id <{axis = 0}> : i32
   %dx = make_tiled_tma_desc %x <{box = [128, 32], swizzle = b128}> : tma_desc<128x32xf32>
@@ -654,7 +653,7 @@ fn another_order_is_refused() {
         let mat = materialize_in(&func, &plan, &sched, &ba, opts, &mut MaterializeScratch::default())
             .expect("materialises");
         verify_materialized(&mat, &*isa).expect("accepted");
-        let note = |op: Op, key| mat.discardable(op).get(key).is_some();
+        let note = |op: Op, key| mat.inherent(op).get(key).is_some();
         let refused = |m: &Function, what: String| {
             let e = verify_materialized(m, &*isa)
                 .err()
@@ -666,16 +665,16 @@ fn another_order_is_refused() {
                 tried += 1;
                 let mut m = mat.clone();
                 let a = m.intern_attr(AttrData::Int(61, None));
-                m.discardable_mut(op).set(keys::START, a);
+                m.inherent_mut(op).set(keys::START, a);
                 refused(&m, format!("another start of {op}"));
                 let mut m = mat.clone();
-                m.discardable_mut(op).remove(keys::START);
+                m.inherent_mut(op).remove(keys::START);
                 refused(&m, format!("{op} without start"));
             }
             if note(op, keys::II) {
                 let mut m = mat.clone();
                 let a = m.intern_attr(AttrData::Int(3, None));
-                m.discardable_mut(op).set(keys::II, a);
+                m.inherent_mut(op).set(keys::II, a);
                 refused(&m, format!("another II of {op}"));
             }
             let Some(next) = mat.next_op(op).filter(|&n| note(op, keys::ORIGIN) && note(n, keys::ORIGIN))

@@ -4,7 +4,8 @@
 mod corpus;
 
 use tileas_codegen::nvvm::{self, Module};
-use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::testing::nvvm::{parse, verify};
+use tileas_codegen::testing::ptx::{PtxEmitter, PtxOptions};
 use tileas_codegen::{Code, Context, Settings};
 
 fn text_of(module: &Module) -> String {
@@ -15,7 +16,7 @@ fn text_of(module: &Module) -> String {
 
 fn ptx_of(module: &Module) -> String {
     let mut found = Vec::new();
-    let verified = nvvm::verify(module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}"));
+    let verified = verify(module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}"));
     let mut out = String::new();
     PtxEmitter::default().emit(verified, &PtxOptions::default(), &mut out);
     out
@@ -28,8 +29,8 @@ fn every_kernel_prints_as_parsed_and_emits_the_same_ptx() {
     for kernel in corpus::kernels() {
         for module in kernel.lower(&mut context, &Settings::default()) {
             let text = text_of(&module);
-            let parsed = nvvm::parse(&text)
-                .unwrap_or_else(|e| panic!("{}: {e} at {:?}", kernel.name, e.line_column(&text)));
+            let parsed =
+                parse(&text).unwrap_or_else(|e| panic!("{}: {e} at {:?}", kernel.name, e.line_column(&text)));
             assert_eq!(text_of(&parsed), text, "{}", kernel.name);
             assert_eq!(ptx_of(&parsed), ptx_of(&module), "{}", kernel.name);
             seen += 1;
@@ -71,7 +72,7 @@ fn errors_have_codes_and_places() {
         ("    bra bb99999999\n", Code::E0923, "bb99999999"),
     ] {
         let text = around(body);
-        let e = match nvvm::parse(&text) {
+        let e = match parse(&text) {
             Ok(m) => panic!("accepted: {body}\n{}", text_of(&m)),
             Err(e) => e,
         };
@@ -93,7 +94,7 @@ fn errors_have_codes_and_places() {
         ("target sm_100a\nkernel @k() maxnreg 4294967296 {\n}", Code::E0923),
         ("target sm_100a\nkernel @k() {\n    ret\n}", Code::E0920),
     ] {
-        assert_eq!(nvvm::parse(text).map(|_| ()).expect_err(text).code, code, "{text}");
+        assert_eq!(parse(text).map(|_| ()).expect_err(text).code, code, "{text}");
     }
 }
 
@@ -105,7 +106,7 @@ fn forms_of_one_mnemonic_are_told_apart() {
                 \x20   ld.shared.b32 %v11:b32, [%v2+-8]\n    @!%v12 st.global.b32 [%v3+4], %v8 ; one ; two\n\
                 \x20   setp.eq.u32 %v12:pred, %v0, 65536\n";
     let text = around(body);
-    let module = nvvm::parse(&text).unwrap_or_else(|e| panic!("{e} {:?}", e.line_column(&text)));
+    let module = parse(&text).unwrap_or_else(|e| panic!("{e} {:?}", e.line_column(&text)));
     let printed = text_of(&module);
     assert!(printed.contains("65536") || printed.contains("0x10000"), "{printed}");
     let f = &module.functions[0];
@@ -114,7 +115,7 @@ fn forms_of_one_mnemonic_are_told_apart() {
         ops[..6].join(" "),
         "mov_special_u32 mov_clock_u32 mov_shared_u32 mov_global_u64 pack_b64_b32 unpack_b64_b32"
     );
-    assert_eq!(text_of(&nvvm::parse(&printed).expect("parses")), printed);
+    assert_eq!(text_of(&parse(&printed).expect("parses")), printed);
 }
 
 #[test]
@@ -153,13 +154,13 @@ fn no_text_panics() {
             }
         }
         let Ok(mutated) = String::from_utf8(bytes) else { return Ok(()) };
-        if let Ok(module) = nvvm::parse(&mutated) {
+        if let Ok(module) = parse(&mutated) {
             // What is accepted prints, and its print is stable.
             let printed = text_of(&module);
-            if let Ok(again) = nvvm::parse(&printed) {
+            if let Ok(again) = parse(&printed) {
                 assert_eq!(text_of(&again), printed);
             }
-            nvvm::verify(&module, (9, 5), &mut Vec::new());
+            verify(&module, (9, 5), &mut Vec::new());
         }
         Ok(())
     })

@@ -1,20 +1,18 @@
 //! Passes: analyses and when they are refused, what a schedule must keep to be materialised, orders of passes.
 
-use tileas_codegen::agents::{AgentOptions, AgentPlan, plan_agents};
-use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::ScheduleAnalysis;
-use tileas_codegen::ddg::Scheduler;
-use tileas_codegen::ddg::refine::Extra;
-use tileas_codegen::ddg::schedule_function_with;
-use tileas_codegen::driver::Pipeline;
 use tileas_codegen::ir::{
     AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
 };
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::pass::{AnalysisManager, ORDER, PASSES, PREPARATION, PassInfo, Step, legalize};
-use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::passes::{PASSES, PREPARATION, PassInfo, Pipeline, Step};
 use tileas_codegen::schedule::ScheduleOptions;
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{Extra, ScheduleAnalysis, Scheduler, schedule_function_with};
+use tileas_codegen::testing::pass::{AnalysisManager, ORDER, legalize};
+use tileas_codegen::testing::place::{PlaceOptions, place};
 use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
 const GEMM: &str = "
@@ -222,7 +220,7 @@ fn damaged_schedules_are_not_legal() {
         let k = fresh();
         (k.op(Opcode::AsyncTiledTmaLoad, 0), k.op(Opcode::AsyncTiledTmaLoad, 1), k.op(Opcode::AsyncDot, 0))
     };
-    fn at(k: &mut Known) -> &mut tileas_codegen::ddg::LoopSchedule {
+    fn at(k: &mut Known) -> &mut tileas_codegen::testing::ddg::LoopSchedule {
         k.analysis.loops[k.for_op].as_mut().expect("a schedule")
     }
     // E0403: no schedule, no seat, another start than the one found, another II.
@@ -284,7 +282,7 @@ fn damaged_schedules_are_not_legal() {
     let mut k = fresh();
     k.buffers.pipes[ring].depth = 1;
     assert_eq!(k.codes(), [Code::E0408]);
-    let reject = tileas_codegen::buffers::Reject { pipe: ring, need: 2, have: 1, edges: Vec::new() };
+    let reject = tileas_codegen::testing::buffers::Reject { pipe: ring, need: 2, have: 1, edges: Vec::new() };
     k.buffers.rejects.push(reject);
     assert_eq!(k.codes(), [], "reported, and the loop runs on");
     // One slot fewer than the web has is legal, one more is not.
@@ -360,7 +358,7 @@ fn malformed_pipelines_are_refused() {
     let other = refused("agents{scheduler=cost}");
     assert_eq!(other.code, Code::E1002, "an option of another pass: {other}");
     assert!(other.message.contains("`agents`"));
-    assert_eq!(refused("agents,place,schedule{ii-cap=0}").code, Code::E1003);
+    assert_eq!(refused("agents,place,schedule{search.ii-cap=0}").code, Code::E1003);
 }
 
 /// E1006: what a pass needs is not there, because nothing gave it or because a pass in between did not preserve it.
@@ -455,9 +453,9 @@ fn pipelines_run_the_stages_of_the_driver() {
 fn options_and_forms() {
     let (isa, module, settings) = (isa(), module(GEMM), Settings::default());
     let mut context = Context::new();
-    let list = "agents,place,tileas-generate-schedule{scheduler=serial step_limit=1000},buffers";
+    let list = "agents,place,tileas-generate-schedule{scheduler=serial search.step_limit=1000},buffers";
     let pipeline = Pipeline::parse(list).expect("legal");
-    assert_eq!(pipeline.settings(&settings).map(|s| s.get("step-limit")), Ok(Some("1000".to_owned())));
+    assert_eq!(pipeline.settings(&settings).map(|s| s.get("search.step-limit")), Ok(Some("1000".to_owned())));
     let run = pipeline.run(&mut context, &module, &*isa, &settings).expect("runs");
     let serial = run.kernels[0].schedule.as_ref().expect("a schedule").regions[0].schedule.generator;
     assert_eq!(serial.to_string(), "serial");

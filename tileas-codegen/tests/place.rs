@@ -4,13 +4,12 @@
 //! expected text, each placed kernel must pass the verifier and the properties in [`check_properties`].
 
 use std::path::PathBuf;
-use tileas_codegen::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::ir::opcodes::Traits;
-use tileas_codegen::ir::parser::parse_module;
-use tileas_codegen::ir::printer::print_function;
-use tileas_codegen::ir::verifier::verify_function;
-use tileas_codegen::ir::{Function, Layout, Opcode, Space, layouts};
-use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::ir::{
+    Function, Layout, Opcode, Space, layouts, parse_module, print_function, verify_function,
+};
+use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
+use tileas_codegen::testing::place::{PlaceOptions, place};
 
 fn read(text: &str) -> Function {
     let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));

@@ -8,12 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-use tileas_codegen::agents::{AgentOptions, plan_agents};
 use tileas_codegen::ir::opcodes::keys;
-use tileas_codegen::ir::parser::parse_module;
-use tileas_codegen::ir::printer::print_function;
-use tileas_codegen::ir::{Block, Function, Op, Opcode, Space, Value};
-use tileas_codegen::place::{PlaceOptions, place};
+use tileas_codegen::ir::{Block, Function, Op, Opcode, Space, Value, parse_module, print_function};
+use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
+use tileas_codegen::testing::place::{PlaceOptions, place};
 
 type Tile = Rc<RefCell<Vec<f64>>>;
 

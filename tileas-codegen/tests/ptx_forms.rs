@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tileas_codegen::nvvm::{
     Class, FuncBuilder, Function, Kind, Module, Operand, Param, ParamKind, PtxOp, RegTy, Space, Special, Sym,
-    Target, Ty, verify,
+    Target, Ty,
 };
-use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::testing::nvvm::verify;
+use tileas_codegen::testing::ptx::{PtxEmitter, PtxOptions};
 
 fn ptxas() -> Option<PathBuf> {
     match std::env::var_os("PTXAS") {

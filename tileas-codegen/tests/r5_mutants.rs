@@ -15,12 +15,11 @@ mod sim;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use tileas_codegen::driver::{Context, Stage};
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Sym, TypeData, Value, keys};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::materialize::verify_materialized;
 use tileas_codegen::settings::Settings;
-use tileas_codegen::{Code, CodegenError};
+use tileas_codegen::testing::materialize::verify_materialized;
+use tileas_codegen::{Code, CodegenError, Context, Stage};
 
 use Opcode::{
     AsyncPipelineConsumerRelease as Release, AsyncPipelineConsumerWait as Wait,
@@ -125,7 +124,7 @@ fn count(f: &mut Function, op: Op, key: Sym, n: usize, by: i64) {
 }
 
 fn note(f: &Function, op: Op, key: Sym) -> Option<i64> {
-    match f.attr_data(f.discardable(op).get(key)?) {
+    match f.attr_data(f.inherent(op).get(key)?) {
         AttrData::Int(v, _) => Some(*v),
         _ => None,
     }
@@ -133,7 +132,7 @@ fn note(f: &Function, op: Op, key: Sym) -> Option<i64> {
 
 fn set_note(f: &mut Function, op: Op, key: Sym, value: i64) {
     let a = f.intern_attr(AttrData::Int(value, None));
-    f.discardable_mut(op).set(key, a);
+    f.inherent_mut(op).set(key, a);
 }
 
 /// The wait or acquire in the same block that owns what a release or commit gives up.

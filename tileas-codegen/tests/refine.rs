@@ -3,18 +3,18 @@
 //! Expected cycles are worked out by hand from the footprints (TMA 8, copies 7, MMA 8 and 16 to a reader); registers held
 //! are counted by running the loop.
 
-use tileas_codegen::agents::{AgentOptions, plan_agents};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::refine::{Extra, Family, RoundStatus, register_peak};
-use tileas_codegen::ddg::schedule_function_with;
-use tileas_codegen::ddg::{ScheduleAnalysis, Scheduler};
-use tileas_codegen::driver::StageRun;
 use tileas_codegen::ir::{Op, Opcode, parse_module};
-use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::{
     Generator, Node, NodeDef, NodeExtra, Problem, RegionSchedule, ScheduleOptions,
 };
-use tileas_codegen::{Code, Context, Settings, Stage};
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{
+    Extra, Family, RoundStatus, ScheduleAnalysis, Scheduler, register_peak, schedule_function_with,
+};
+use tileas_codegen::testing::place::{PlaceOptions, place};
+use tileas_codegen::{Code, Context, Settings, Stage, StageRun};
 
 /// A product of tiles; two loads of 8 cycles, a product of 8 that is ready after 16.
 fn gemm(trips: &str, attrs: &str) -> String {
@@ -122,7 +122,7 @@ fn a_reject_that_gains_is_kept() {
 /// materialiser, which gets the first schedule.
 #[test]
 fn the_round_limit_truncates_and_says_so() {
-    let pairs = ["pipeline-depth=1", "max-constraint-iterations=0"];
+    let pairs = ["pipeline-depth=1", "published.max-constraint-iterations=0"];
     let (s, text) = schedule(&gemm("%kt", ""), &pairs);
     assert!(s.rounds.is_empty() && s.status.truncated && !s.status.converged, "{text}");
     assert!(text.contains(", truncated"));
@@ -134,8 +134,11 @@ fn the_round_limit_truncates_and_says_so() {
     assert!(warning.message.contains("`g/loop0`") && warning.message.contains("0 rounds"), "{warning}");
     assert!(warning.location.is_some());
     // With a round the same request is settled.
-    let run =
-        run_to(Stage::Materialized, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=1"]);
+    let run = run_to(
+        Stage::Materialized,
+        &gemm("%kt", ""),
+        &["pipeline-depth=1", "published.max-constraint-iterations=1"],
+    );
     assert!(run.warnings.iter().all(|w| w.code != Code::W0404));
     let status = run.kernels[0].schedule.as_ref().expect("scheduled").regions[0].schedule.status;
     assert!(status.converged && !status.truncated);
@@ -179,7 +182,7 @@ fn depth_beyond_the_trip_count_is_limited() {
 #[test]
 fn register_pressure_asks_for_an_order_that_holds_less() {
     // Without steps for shorter lives what is found keeps its values longer than they need.
-    let (s, text) = schedule(&stream("%n"), &["spill-budget=60", "lifetime-steps=0"]);
+    let (s, text) = schedule(&stream("%n"), &["published.spill-budget=60", "search.lifetime-steps=0"]);
     let round = s.rounds.first().unwrap_or_else(|| panic!("{text}"));
     let request = &round.added[0];
     assert_eq!((request.family, request.asker), (Family::RegisterPressure, "registers"));
@@ -189,7 +192,7 @@ fn register_pressure_asks_for_an_order_that_holds_less() {
     // 32 registers above the budget cost more than 5 cycles.
     assert_eq!((round.cycles, round.kept, s.ii), ((16, Some(21)), true, 21), "{text}");
     assert!(s.status.converged, "{text}");
-    let (s, text) = schedule(&stream("%n"), &["spill-budget=200"]);
+    let (s, text) = schedule(&stream("%n"), &["published.spill-budget=200"]);
     assert!(s.rounds.is_empty(), "{text}");
 }
 
@@ -334,7 +337,11 @@ fn documents_carry_the_rounds() {
     let run = run_to(Stage::Schedule, &gemm("%kt", ""), &[]);
     let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
     assert!(!text.contains("rounds") && !text.contains("truncated"));
-    let run = run_to(Stage::Schedule, &gemm("%kt", ""), &["pipeline-depth=1", "max-constraint-iterations=0"]);
+    let run = run_to(
+        Stage::Schedule,
+        &gemm("%kt", ""),
+        &["pipeline-depth=1", "published.max-constraint-iterations=0"],
+    );
     let text = run.kernels[0].schedule.as_ref().expect("scheduled").to_json();
     let v: serde_json::Value = serde_json::from_str(&text).expect("a document");
     assert_eq!(

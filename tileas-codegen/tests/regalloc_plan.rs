@@ -6,10 +6,11 @@ mod execute;
 mod generate;
 
 use std::collections::BTreeSet;
-use tileas_codegen::nvvm::Liveness;
 use tileas_codegen::nvvm::{self, Function, Inst, Module, Reg};
-use tileas_codegen::regalloc::{
-    AgentFinder, Allocator, Mode, NoPlan, PressureScratch, RegallocOptions, SharedRoom,
+use tileas_codegen::settings::RegallocMode as Mode;
+use tileas_codegen::testing::nvvm::{Liveness, verify};
+use tileas_codegen::testing::regalloc::{
+    AgentFinder, Allocator, NoPlan, PressureScratch, RegallocOptions, SharedRoom,
 };
 
 /// Whether a register's value before an instruction is read later on some path: by walking all paths.
@@ -148,11 +149,11 @@ fn planned_functions_compute_the_same_with_fewer_registers() {
         };
         let options = RegallocOptions { mode: Mode::Plan, cap, reserve, shared: room };
         let mut accepted = Vec::new();
-        nvvm::verify(&module, (9, 5), &mut accepted).unwrap_or_else(|| panic!("{accepted:?}\n{before}"));
+        verify(&module, (9, 5), &mut accepted).unwrap_or_else(|| panic!("{accepted:?}\n{before}"));
         let reports = allocator.run(&mut module.functions[0], &options);
         let after = text(&module);
         let mut found = Vec::new();
-        nvvm::verify(&module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}\n{before}\n{after}"));
+        verify(&module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}\n{before}\n{after}"));
         let f = &module.functions[0];
         assert_eq!(execute::stores(f, 400), want, "cap {cap}\n{before}\n{after}");
         for r in &reports {

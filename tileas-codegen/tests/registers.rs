@@ -7,10 +7,10 @@ mod corpus;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use tileas_codegen::nvvm::Liveness;
-use tileas_codegen::nvvm::{self, Module};
-use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
-use tileas_codegen::regalloc::{PTXAS_RESERVE, PressureScratch};
+use tileas_codegen::nvvm::Module;
+use tileas_codegen::testing::nvvm::{Liveness, verify};
+use tileas_codegen::testing::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::testing::regalloc::{PTXAS_RESERVE, PressureScratch};
 use tileas_codegen::{Context, Settings};
 
 /// What `ptxas -v` says of one kernel.
@@ -30,7 +30,7 @@ fn ptxas() -> Option<PathBuf> {
 
 fn ptx_of(module: &Module) -> String {
     let mut found = Vec::new();
-    let verified = nvvm::verify(module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}"));
+    let verified = verify(module, (9, 5), &mut found).unwrap_or_else(|| panic!("{found:?}"));
     let mut out = String::new();
     PtxEmitter::default().emit(verified, &PtxOptions::default(), &mut out);
     out
@@ -212,7 +212,7 @@ fn calibrate_planned() {
         for max in [56, 64, 72, 80, 96, 112] {
             let mut b = Settings::builder();
             b.set("max-regs", &max.to_string()).expect("a register count");
-            b.set("register-reserve", "0").expect("a reserve");
+            b.set("tune.register-reserve", "0").expect("a reserve");
             b.set("regalloc", "plan").expect("a mode");
             for (module, before) in kernel.lower(&mut context, &b.finish()).into_iter().zip(&before) {
                 // Below that, kernels are GEMMs around the same loads, and planning has little to do.

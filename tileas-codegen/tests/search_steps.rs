@@ -1,14 +1,13 @@
 //! One budget of search steps per function: never exceeded, shared by loops and rounds, the same each time.
 
-use tileas_codegen::agents::{AgentOptions, plan_agents};
-use tileas_codegen::constraints::{ConstraintMode, parse_constraints};
-use tileas_codegen::ddg::Scheduler;
-use tileas_codegen::ddg::refine::Extra;
-use tileas_codegen::ddg::{Pass, schedule_pass};
 use tileas_codegen::ir::{Op, parse_module};
-use tileas_codegen::place::{PlaceOptions, place};
 use tileas_codegen::schedule::{Generator, ScheduleOptions, SearchSteps, verify};
-use tileas_codegen::storage::Storage;
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::agents::{AgentOptions, plan_agents};
+use tileas_codegen::testing::constraints::parse_constraints;
+use tileas_codegen::testing::ddg::{Extra, Pass, Scheduler, schedule_pass};
+use tileas_codegen::testing::place::{PlaceOptions, place};
+use tileas_codegen::testing::storage::Storage;
 use tileas_codegen::{Context, Settings, Stage};
 
 /// Nested loops with a branch and two stores of a tile, cut into slices. Ring depths ask for rounds of refinement, and no
@@ -52,7 +51,7 @@ fn schedule(context: &mut Context, steps: &str) -> (String, bool, u64) {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
-    for (name, value) in [("slice-regs", "32"), ("search-steps", steps)] {
+    for (name, value) in [("slice-regs", "32"), ("search.steps", steps)] {
         b.set(name, value).unwrap_or_else(|e| panic!("{e}"));
     }
     let run =

@@ -1,12 +1,11 @@
 //! The page "Schedule Constraint Attributes", statement by statement, where no narrower test holds it already;
 //! `docs/spec-tests.md` lists both. Kernels are text, expected words and groups are written out by hand.
 
-use tileas_codegen::constraints::{
-    ConstraintMap, ConstraintMode, ConstraintSlot, GroupForest, parse_constraints,
-};
-use tileas_codegen::ddg::ScheduledRegion;
 use tileas_codegen::ir::{Function, Op, keys, parse_module, print_module};
 use tileas_codegen::schedule::RegionSchedule;
+use tileas_codegen::settings::ConstraintMode;
+use tileas_codegen::testing::constraints::{ConstraintMap, ConstraintSlot, GroupForest, parse_constraints};
+use tileas_codegen::testing::ddg::ScheduledRegion;
 use tileas_codegen::{Context, Settings, Stage};
 
 use ConstraintMode::{Spec, Strict};
@@ -367,7 +366,7 @@ fn every_warning_has_its_strict_counterpart() {
         assert!(
             Context::new().check(&module, &settings.finish()).is_ok_and(|w| w[0].code.as_str() == warning)
         );
-        settings.set("constraint-mode", "strict").expect("an option");
+        settings.set("published.constraint-mode", "strict").expect("an option");
         let checked = Context::new().check(&module, &settings.finish());
         assert_eq!(checked.is_ok(), errors.is_empty(), "{warning}");
     }
@@ -452,7 +451,7 @@ fn the_missing_leader_ties_ops_in_the_schedule_too() {
     let n: Vec<_> = r.problem.nodes().collect();
     assert_eq!(r.schedule.stage[n[0]], r.schedule.stage[n[2]]);
     assert!(r.problem.group(n[0]).is_some() && r.problem.group(n[0]) == r.problem.group(n[2]));
-    let r = region(&text, &["constraint-mode=strict"]);
+    let r = region(&text, &["published.constraint-mode=strict"]);
     let n: Vec<_> = r.problem.nodes().collect();
     assert_ne!(r.problem.group(n[0]), r.problem.group(n[2]));
 }

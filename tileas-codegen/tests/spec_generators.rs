@@ -4,7 +4,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use tileas_codegen::ddg::ScheduleAnalysis;
 use tileas_codegen::ir::parse_module;
 use tileas_codegen::schedule::trail::Arm;
 use tileas_codegen::schedule::verify::{Rule, verify};
@@ -13,6 +12,7 @@ use tileas_codegen::schedule::{
     RegionSummary, Rung, Rungs, ScheduleOptions, Scheduler, SchedulerChoice, SelectorKind, Strategy, Use,
     select,
 };
+use tileas_codegen::testing::ddg::ScheduleAnalysis;
 use tileas_codegen::{Code, Context, Settings, Stage};
 
 fn schedule(p: &Problem, o: &ScheduleOptions) -> RegionSchedule {
@@ -479,10 +479,10 @@ fn the_summary_of_a_region_is_what_the_selector_reads() {
     assert_eq!(region.schedule.generator, Generator::Modulo);
     // To the letter three ops are too few; the threshold is an option.
     for (pairs, generator) in [
-        (&["selector=spec"][..], Generator::Serial),
-        (&["selector=spec", "serial-threshold=3"], Generator::Modulo),
-        (&["selector=spec", "serial-threshold=4"], Generator::Serial),
-        (&["selector=spec", "scheduler=cost"], Generator::CostBased),
+        (&["published.selector=spec"][..], Generator::Serial),
+        (&["published.selector=spec", "published.serial-threshold=3"], Generator::Modulo),
+        (&["published.selector=spec", "published.serial-threshold=4"], Generator::Serial),
+        (&["published.selector=spec", "scheduler=cost"], Generator::CostBased),
         (&["scheduler=serial"], Generator::Serial),
         (&["scheduler=CostBased"], Generator::CostBased),
     ] {
@@ -594,11 +594,11 @@ fn refinement_rounds_are_bounded_by_their_option() {
     // round that gains nothing changes nothing.
     for rounds in ["0", "1", "16"] {
         let (analysis, _, text) =
-            compile(&["pipeline-depth=1", &format!("max-constraint-iterations={rounds}")]);
+            compile(&["pipeline-depth=1", &format!("published.max-constraint-iterations={rounds}")]);
         assert_eq!(analysis.regions[0].schedule.ii, 16, "{rounds}");
         assert!(text.contains("2 slots are needed, there are 1"), "{text}");
     }
-    assert_eq!(settings(&["max_constraint_iterations=3"]).max_constraint_iterations, 3);
+    assert_eq!(settings(&["published.max_constraint_iterations=3"]).max_constraint_iterations, 3);
 }
 
 #[test]
@@ -606,26 +606,26 @@ fn scheduling_options_have_their_published_names_and_defaults() {
     let list = Settings::list();
     for (name, default, allowed) in [
         ("scheduler", "auto", "auto, serial, cost, optimal"),
-        ("selector", "auto", "auto, spec"),
-        ("serial-threshold", "8", "0 to 1000000"),
-        ("max-constraint-iterations", "16", "0 to 1000"),
-        ("rrt-size-threshold", "4096", "0 to 2147483647"),
-        ("arm-policy", "first-success", "first-success, lowest-cost, permute"),
-        ("g2-horizon", "growing", "growing, fixed"),
-        ("permute-budget", "24", "1 to 1000000"),
-        ("ii-cap", "serial", "serial, or 1 to 2147483647"),
-        ("ii-search", "auto", "auto, linear, gallop"),
+        ("published.selector", "auto", "auto, spec"),
+        ("published.serial-threshold", "8", "0 to 1000000"),
+        ("published.max-constraint-iterations", "16", "0 to 1000"),
+        ("published.rrt-size-threshold", "4096", "0 to 2147483647"),
+        ("published.arm-policy", "first-success", "first-success, lowest-cost, permute"),
+        ("published.g2-horizon", "growing", "growing, fixed"),
+        ("search.permute-budget", "24", "1 to 1000000"),
+        ("search.ii-cap", "serial", "serial, or 1 to 2147483647"),
+        ("search.ii-search", "auto", "auto, linear, gallop"),
         ("max-stages", "unlimited", "unlimited, or 1 to 1000000"),
         ("require-pipelining", "false", "true, false"),
-        ("latency-ceilings", "false", "true, false"),
-        ("spill-budget", "unlimited", "unlimited, or 1 to 1000000"),
-        ("constraint-mode", "spec", "spec, strict"),
-        ("cycle-model", "slot", "slot, real"),
-        ("seed", "0", "0 to 18446744073709551615"),
-        ("fuse-reads", "false", "true, false"),
+        ("published.latency-ceilings", "false", "true, false"),
+        ("published.spill-budget", "unlimited", "unlimited, or 1 to 1000000"),
+        ("published.constraint-mode", "spec", "spec, strict"),
+        ("published.cycle-model", "slot", "slot, real"),
+        ("search.seed", "0", "0 to 18446744073709551615"),
+        ("tune.fuse-reads", "false", "true, false"),
         ("pipeline-strategy", "auto", "auto, none, unspecialized, warp-specialize"),
-        ("light-specialization", "false", "true, false"),
-        ("verify-mem-semantics", "public", "public, book"),
+        ("published.light-specialization", "false", "true, false"),
+        ("published.verify-mem-semantics", "public", "public, book"),
     ] {
         let o = list.iter().find(|o| o.name == name).unwrap_or_else(|| panic!("no option {name}"));
         assert_eq!((o.default.as_str(), o.allowed.to_string().as_str()), (default, allowed), "{name}");
@@ -633,19 +633,19 @@ fn scheduling_options_have_their_published_names_and_defaults() {
     // Each arrives where the scheduler reads it.
     let o = settings(&[
         "scheduler=serial",
-        "selector=spec",
-        "serial-threshold=5",
-        "rrt-size-threshold=7",
-        "arm-policy=lowest-cost",
-        "g2-horizon=fixed",
-        "permute-budget=3",
-        "ii-cap=99",
-        "ii-search=gallop",
+        "published.selector=spec",
+        "published.serial-threshold=5",
+        "published.rrt-size-threshold=7",
+        "published.arm-policy=lowest-cost",
+        "published.g2-horizon=fixed",
+        "search.permute-budget=3",
+        "search.ii-cap=99",
+        "search.ii-search=gallop",
         "max-stages=2",
         "require-pipelining",
-        "latency-ceilings",
-        "spill-budget=40",
-        "seed=6",
+        "published.latency-ceilings",
+        "published.spill-budget=40",
+        "search.seed=6",
     ])
     .schedule_options();
     let want = ScheduleOptions {
@@ -736,10 +736,10 @@ fn pipeline_strategies_choose_agents_and_overlap() {
 /// The variant that a table size of 0 selects on one page is an option of its own: one agent issues loads and products.
 #[test]
 fn light_specialization_is_one_issuing_agent() {
-    let (agents, generator, _) = strategy(&["light-specialization"]);
+    let (agents, generator, _) = strategy(&["published.light-specialization"]);
     assert_eq!((agents.as_slice(), generator), (&["simt", "mma"][..], Generator::Modulo));
     // The table size has nothing to do with it.
-    assert_eq!(strategy(&["rrt-size-threshold=0"]).0, ["simt", "load", "mma"]);
+    assert_eq!(strategy(&["published.rrt-size-threshold=0"]).0, ["simt", "load", "mma"]);
 }
 
 // The page that maps statements to tests.

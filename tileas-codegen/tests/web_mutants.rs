@@ -9,11 +9,10 @@
 use cranelift_entity::{EntityRef, EntitySet};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use tileas_codegen::driver::{Context, Stage};
 use tileas_codegen::ir::{Block, Function, Op, Opcode, Space, Value, keys};
 use tileas_codegen::settings::Settings;
-use tileas_codegen::storage::check::check;
-use tileas_codegen::storage::webs::{self, Web, Webs};
+use tileas_codegen::testing::storage::{Web, Webs, build_webs, check};
+use tileas_codegen::{Context, Stage};
 
 /// Content that nothing was written to yet.
 const NOTHING: u64 = 0;
@@ -376,7 +375,7 @@ fn no_sharing_that_changes_a_value_is_accepted() {
                         }
                     }
                 }
-                let Ok(webs) = webs::build(&damaged) else { continue };
+                let Ok(webs) = build_webs(&damaged) else { continue };
                 dropped.kernels += 1;
                 judge(
                     &format!("{name}: without the copy to {v}"),

@@ -6,10 +6,10 @@
 //! same bytes, ids from documents are escaped. Cost: ops × iterations, and II × slots for reservations.
 
 use cranelift_entity::SecondaryMap;
-use tileas_codegen::agents::AgentPlan;
-use tileas_codegen::ddg::ScheduledRegion;
-use tileas_codegen::driver::KernelState;
+use tileas_codegen::KernelState;
 use tileas_codegen::ir::{Function, Op, ValueNames, print_op_line};
+use tileas_codegen::testing::agents::AgentPlan;
+use tileas_codegen::testing::ddg::ScheduledRegion;
 use tileas_schedule::{Node, Problem, RegionSchedule};
 
 /// Most iterations that are drawn unless a number is asked for.

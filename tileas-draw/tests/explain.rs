@@ -200,10 +200,10 @@ fn serial_schedules_say_why() {
     let e = explain_with(&p, &o);
     assert_eq!((e.ii, e.bound, e.generator.as_str()), (32, 16, "serial"));
     // No interval was tried, and no steps were used up.
-    assert_eq!(e.verdict, Verdict::Serial("the option `ii-cap` allows 15, below the bound 16".into()));
+    assert_eq!(e.verdict, Verdict::Serial("the option `search.ii-cap` allows 15, below the bound 16".into()));
     assert!(!e.notes.iter().any(|n| n.contains("steps")), "{:?}", e.notes);
     assert_eq!(e.tighter.obstacles, [Obstacle::Serial]);
-    assert!(e.notes.iter().any(|n| n.starts_with("W0403: `ii-cap` is 15")), "{:?}", e.notes);
+    assert!(e.notes.iter().any(|n| n.starts_with("W0403: `search.ii-cap` is 15")), "{:?}", e.notes);
     assert!(e.notes.iter().any(|n| n.contains("the cap is below the lower bounds")), "{:?}", e.notes);
     let o =
         ScheduleOptions { scheduler: tileas_schedule::SchedulerChoice::Serial, ..ScheduleOptions::default() };

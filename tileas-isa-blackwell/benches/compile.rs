@@ -5,21 +5,21 @@
 //! a counting allocator would be a tenth of the time here.
 
 use divan::{Bencher, black_box};
-use tileas_codegen::agents::{AgentPlan, plan_agents};
-use tileas_codegen::buffers::{BufferAssignment, BufferOptions, assign_buffers};
-use tileas_codegen::constraints::ConstraintMap;
-use tileas_codegen::ddg::ScheduleAnalysis;
-use tileas_codegen::ddg::Scheduler;
-use tileas_codegen::ddg::schedule_function;
 use tileas_codegen::ir::{Function, Module};
 use tileas_codegen::isa::SharedIsa;
-use tileas_codegen::lower::{LowerScratch, MAX_INSTRUCTIONS, lower, lower_in};
-use tileas_codegen::materialize::{MaterializeScratch, materialize, materialize_in, verify};
-use tileas_codegen::nvvm::{self, passes::CleanupScratch};
-use tileas_codegen::place::{place, place_in};
-use tileas_codegen::ptx::{PtxEmitter, PtxOptions};
-use tileas_codegen::regalloc::{Allocator, RegallocOptions};
-use tileas_codegen::{Context, Settings};
+use tileas_codegen::testing::agents::{AgentPlan, plan_agents};
+use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
+use tileas_codegen::testing::constraints::ConstraintMap;
+use tileas_codegen::testing::ddg::{ScheduleAnalysis, Scheduler, schedule_function};
+use tileas_codegen::testing::lower::{LowerScratch, MAX_INSTRUCTIONS, lower, lower_in};
+use tileas_codegen::testing::materialize::{
+    MaterializeScratch, SyncScratch, materialize, materialize_in, verify_materialized_in,
+};
+use tileas_codegen::testing::nvvm::{CleanupScratch, Verifier, cleanup, verify};
+use tileas_codegen::testing::place::{place, place_in};
+use tileas_codegen::testing::ptx::{PtxEmitter, PtxOptions};
+use tileas_codegen::testing::regalloc::{Allocator, RegallocOptions};
+use tileas_codegen::{Context, Settings, nvvm};
 
 const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
 const PERSISTENT: &str = include_str!("../../examples/gemm_persistent.tileas");
@@ -65,7 +65,7 @@ impl Stages {
         let materialized = materialize(&placed, &placed_plan, &analysis, &buffers).expect("materialised");
         let lowered = lower(&materialized, &*isa).expect("lowered").module;
         let mut clean = lowered.clone();
-        nvvm::passes::cleanup(&mut clean.functions[0], &mut CleanupScratch::default());
+        cleanup(&mut clean.functions[0], &mut CleanupScratch::default());
         Stages {
             text,
             isa,
@@ -197,7 +197,7 @@ macro_rules! kernel {
                 let s = Stages::of($text);
                 let mut scratch = CleanupScratch::default();
                 bencher.with_inputs(|| s.lowered.clone()).bench_local_refs(|module| {
-                    nvvm::passes::cleanup(&mut module.functions[0], &mut scratch);
+                    cleanup(&mut module.functions[0], &mut scratch);
                 });
             }
 
@@ -211,7 +211,7 @@ macro_rules! kernel {
             #[divan::bench]
             fn l_verify(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                let mut verifier = nvvm::Verifier::default();
+                let mut verifier = Verifier::default();
                 bencher
                     .bench_local(|| verifier.verify(black_box(&s.clean), (9, 5), &mut Vec::new()).is_some());
             }
@@ -220,7 +220,7 @@ macro_rules! kernel {
             fn m_ptx(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
                 let (mut emitter, options) = (PtxEmitter::default(), PtxOptions::default());
-                let verified = nvvm::verify(&s.clean, (9, 5), &mut Vec::new()).expect("is valid");
+                let verified = verify(&s.clean, (9, 5), &mut Vec::new()).expect("is valid");
                 bencher.bench_local(|| {
                     let mut text = String::new();
                     emitter.emit(black_box(verified), &options, &mut text);
@@ -231,15 +231,13 @@ macro_rules! kernel {
             #[divan::bench]
             fn n_verify_placed(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                bencher.bench_local(|| tileas_codegen::ir::verifier::verify_function(black_box(&s.placed)));
+                bencher.bench_local(|| tileas_codegen::ir::verify_function(black_box(&s.placed)));
             }
 
             #[divan::bench]
             fn o_verify_materialized(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                bencher.bench_local(|| {
-                    tileas_codegen::ir::verifier::verify_function(black_box(&s.materialized))
-                });
+                bencher.bench_local(|| tileas_codegen::ir::verify_function(black_box(&s.materialized)));
             }
 
             #[divan::bench]
@@ -254,10 +252,10 @@ macro_rules! kernel {
             #[divan::bench]
             fn q_r5(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                let mut scratch = verify::Scratch::default();
+                let mut scratch = SyncScratch::default();
                 bencher.bench_local(|| {
                     let func = black_box(&s.materialized);
-                    verify::verify_materialized_in(func, &*s.isa, &mut scratch).expect("is synchronised")
+                    verify_materialized_in(func, &*s.isa, &mut scratch).expect("is synchronised")
                 });
             }
         }

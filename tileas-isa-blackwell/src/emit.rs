@@ -4,21 +4,63 @@
 //! layouts". Pure functions of shapes and types, pinned by tests against published constants.
 
 use tileas_codegen::ir::Swizzle;
-use tileas_codegen::isa::Emit;
-use tileas_codegen::isa::{AtomType, MmaAtom, MmaEncoding};
+use tileas_codegen::isa::{AtomType, Emit, EmitColumns, Mma, MmaAtom, MmaTile};
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
 
 impl Emit for crate::Blackwell {
-    fn acc_alloc(&self, b: &mut FuncBuilder<'_>, to: Operand, columns: u32) {
+    /// Bits 13:0 of a matrix descriptor: the address in 16-byte units.
+    fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg {
+        let addr = if at == 0 { base } else { b.add_u32(base, at) };
+        b.bfe_u32(addr, 4, 14)
+    }
+
+    fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {
+        let Mma { atom, acc, .. } = mma;
+        let (form, idesc) = encode_mma(atom)?;
+        let (ta, tb) = (atom.request.a_m_contiguous, atom.request.b_n_contiguous);
+        let (da, db) = (descriptor(b, &mma.a, ta)?, descriptor(b, &mma.b, tb)?);
+        let dst = match acc.slot {
+            Operand::Imm(s) => Operand::addr(acc.base, (acc.at + s as u32 * acc.size) as i32),
+            s => {
+                let off = b.fold_mul(s, acc.size);
+                Operand::addr(b.add_u32(acc.base, off), acc.at as i32)
+            }
+        };
+        for step in 0..atom.k_steps {
+            let xa = step_descriptor(b, &mma.a, da, atom.k * step, ta);
+            let xb = step_descriptor(b, &mma.b, db, atom.k * step, tb);
+            let enable = if step == 0 { mma.accumulate } else { Operand::Imm(1) };
+            b.emit(form, &[dst, xa, xb, Operand::Imm(i64::from(idesc)), enable]);
+        }
+        Ok(())
+    }
+
+    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
+        b.tcgen05_commit_cg1(barrier);
+    }
+
+    fn columns(&self) -> Option<&dyn EmitColumns> {
+        Some(self)
+    }
+}
+
+impl EmitColumns for crate::Blackwell {
+    fn alloc(&self, b: &mut FuncBuilder<'_>, to: Operand, columns: u32) {
         b.tcgen05_alloc_cg1(to, columns);
         b.tcgen05_relinquish_cg1();
     }
 
-    fn acc_free(&self, b: &mut FuncBuilder<'_>, base: Reg, columns: u32) {
+    fn free(&self, b: &mut FuncBuilder<'_>, base: Reg, columns: u32) {
         b.tcgen05_dealloc_cg1(base, columns);
     }
 
-    fn acc_load(&self, b: &mut FuncBuilder<'_>, to: Regs, (base, offset): (Reg, i32)) {
+    /// Warp w has the lanes from 32 w on; the lane stands in bits 31:16.
+    fn warp_base(&self, b: &mut FuncBuilder<'_>, base: Reg, warp: Operand) -> Operand {
+        let lanes = b.fold_shl(warp, 21);
+        b.fold_add(base, lanes)
+    }
+
+    fn load(&self, b: &mut FuncBuilder<'_>, to: Regs, (base, offset): (Reg, i32)) {
         for (at, n) in pieces(to.len()) {
             let list = b.list(&to.slice(at, at + n));
             b.emit(load(n), &[list, Operand::addr(base, offset + at as i32)]);
@@ -26,7 +68,7 @@ impl Emit for crate::Blackwell {
         b.tcgen05_wait_ld();
     }
 
-    fn acc_store(&self, b: &mut FuncBuilder<'_>, (base, offset): (Reg, i32), values: &[Operand]) {
+    fn store(&self, b: &mut FuncBuilder<'_>, (base, offset): (Reg, i32), values: &[Operand]) {
         for (at, n) in pieces(values.len()) {
             let mut piece = [Operand::Imm(0); 32];
             for (x, &v) in piece.iter_mut().zip(&values[at..at + n]) {
@@ -37,7 +79,7 @@ impl Emit for crate::Blackwell {
         }
     }
 
-    fn acc_store_wait(&self, b: &mut FuncBuilder<'_>) {
+    fn store_wait(&self, b: &mut FuncBuilder<'_>) {
         b.tcgen05_wait_st();
     }
 
@@ -48,10 +90,33 @@ impl Emit for crate::Blackwell {
     fn fence_after(&self, b: &mut FuncBuilder<'_>) {
         b.tcgen05_fence_after();
     }
+}
 
-    fn commit(&self, b: &mut FuncBuilder<'_>, barrier: Operand) {
-        b.tcgen05_commit_cg1(barrier);
-    }
+/// The 64-bit matrix descriptor of a slot's first K step.
+fn descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, mn_major: bool) -> Result<Reg, String> {
+    let swizzle = tile.layout.swizzle().ok_or("matrix operands are read from shared memory")?;
+    let (lbo, hi) = smem_descriptor(swizzle, tile.rows, mn_major);
+    let lo = match tile.slot {
+        Operand::Imm(0) => Operand::Reg(tile.base),
+        s => {
+            let off = b.fold_mul(s, tile.size >> 4);
+            b.add_u32(tile.base, off).into()
+        }
+    };
+    let lo = if lbo == 0 { lo } else { b.or_b32(lo, lbo << 16).into() };
+    Ok(b.pack_b64_b32([lo, Operand::Imm(i64::from(hi))]))
+}
+
+/// The descriptor of the step that begins with element `k` of K.
+fn step_descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, desc: Reg, k: u32, mn_major: bool) -> Operand {
+    let span = tile.layout.swizzle().unwrap_or(Swizzle::None).span();
+    let bytes = if mn_major {
+        k * span
+    } else {
+        let byte = k * tile.elem.bits() / 8;
+        (byte / span) * tile.rows * span + byte % span
+    };
+    if bytes == 0 { desc.into() } else { b.add_s64(desc, bytes >> 4).into() }
 }
 
 /// First column and width of the instructions that move `columns` columns.
@@ -87,7 +152,7 @@ fn store(columns: usize) -> PtxOp {
 }
 
 /// The form and the 32-bit instruction descriptor of an MMA.
-pub(crate) fn encode_mma(atom: &MmaAtom) -> Result<MmaEncoding, String> {
+fn encode_mma(atom: &MmaAtom) -> Result<(PtxOp, u32), String> {
     let r = &atom.request;
     let form = match atom.kind.kind {
         "f16" => PtxOp::Tcgen05MmaCg1F16Ss,
@@ -113,13 +178,13 @@ pub(crate) fn encode_mma(atom: &MmaAtom) -> Result<MmaEncoding, String> {
         | u32::from(r.b_n_contiguous) << 16
         | (r.n >> 3) << 17
         | (r.m >> 4) << 24;
-    Ok(MmaEncoding { form, descriptor })
+    Ok((form, descriptor))
 }
 
 /// Leading-dimension offset in 16-byte units and high word of a shared-memory matrix descriptor.
 ///
 /// `rows`: rows of a slab (M or N extent when K is innermost, K extent when M or N is).
-pub(crate) fn smem_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
+fn smem_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
     let span = swizzle.span();
     let code = match swizzle {
         Swizzle::None => 0,
@@ -147,7 +212,7 @@ mod tests {
         let isa = crate::isa_for_cpu("sm_100a").expect("a known processor");
         let request =
             MmaRequest { a, b: a, acc: AtomType::F32, m, n, k, a_m_contiguous: false, b_n_contiguous };
-        encode_mma(&isa.atoms().select_mma(&request).expect("legal")).expect("encodable").descriptor
+        encode_mma(&isa.atoms().select_mma(&request).expect("legal")).expect("encodable").1
     }
 
     /// Values published with their derivation (PTX instruction descriptor table).

@@ -12,10 +12,10 @@ mod tables;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use tileas_codegen::ir::{Layout, Space, Swizzle};
+use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, Flags, InOrder, Issue,
-    MachineModel, MmaAtom, MmaContract, MmaEncoding, SharedIsa, TargetIsa, Triple,
+    MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::{Code, CodegenError, Loc};
 
@@ -74,14 +74,6 @@ impl TargetIsa for Blackwell {
 
     fn emit(&self) -> &dyn Emit {
         self
-    }
-
-    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String> {
-        emit::encode_mma(atom)
-    }
-
-    fn smem_descriptor(&self, swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
-        emit::smem_descriptor(swizzle, rows, mn_major)
     }
 }
 

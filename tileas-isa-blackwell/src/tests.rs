@@ -112,7 +112,7 @@ fn anchor_vectors_are_pinned() {
     }
     assert_eq!((M.acc_to_acc_latency, M.acc_to_reader_latency), (8, 16));
     assert_eq!(M.latency(Dot), M.acc_to_reader_latency);
-    assert_eq!(M.pool_uses(Dot), [PoolUse { pool: PoolId::TMEM_BANK, count: 1, duration: 8 }]);
+    assert_eq!(M.pool_uses(Dot), [PoolUse { pool: PoolId::new(3), count: 1, duration: 8 }]);
     assert_eq!(M.vector(TmaLoad).row(), 1 << 11 | 1 << 15);
     assert_eq!((M.duration(TmaLoad), M.duration(CopyTmemToRmem), M.duration(Uniform)), (8, 7, 0));
 }
@@ -171,18 +171,8 @@ fn pools_are_pinned() {
     for p in M.pools {
         assert_eq!(p.capacity, M.published_pools[p.published as usize].capacity, "{}", p.name);
     }
-    for (id, name) in [
-        (PoolId::FMA_ISSUE, "fma_issue"),
-        (PoolId::DUAL_ALU, "dual_alu"),
-        (PoolId::FMA_FANOUT, "fma_fanout"),
-        (PoolId::TMEM_BANK, "tmem_bank"),
-        (PoolId::DUAL_ISSUE, "dual_issue"),
-        (PoolId::BARRIER_CARRY, "barrier_carry"),
-        (PoolId::COARSE_ISSUE, "coarse_issue"),
-        (PoolId::FUSED_READ, "fused_read"),
-        (PoolId::REG_BANK, "reg_bank"),
-    ] {
-        assert_eq!(M.pool(id).map(|p| p.name), Some(name));
+    for (role, name) in [(PoolRole::Accumulators, "tmem_bank"), (PoolRole::FusedReads, "fused_read")] {
+        assert_eq!(M.pool_for(role).map(|p| p.name), Some(name));
     }
 }
 

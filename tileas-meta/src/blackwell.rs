@@ -219,6 +219,7 @@ const fn pool(id: u8, name: &'static str, capacity: u16, published: u8, what: &'
         name,
         capacity,
         published,
+        role: None,
         what,
         src: "number: machine model, capacity pools; one counter per use: ours",
     }
@@ -229,11 +230,17 @@ pub const POOLS: &[PoolRow] = &[
     pool(0, "fma_issue", 4, 1, "ALU-or-FMA-heavy issue width"),
     pool(1, "dual_alu", 7, 2, "dual-ALU fan-out"),
     pool(2, "fma_fanout", 6, 7, "ALU-or-FMA-heavy fan-out"),
-    pool(3, "tmem_bank", 4, 1, "accumulators in tensor memory being updated"),
+    PoolRow {
+        role: Some("Accumulators"),
+        ..pool(3, "tmem_bank", 4, 1, "accumulators in tensor memory being updated")
+    },
     pool(4, "dual_issue", 3, 6, "dual issue"),
     pool(5, "barrier_carry", 3, 6, "named barriers carried across iterations"),
     pool(6, "coarse_issue", 5, 4, "issue width of the coarse families"),
-    pool(7, "fused_read", 5, 4, "members of a fused shared-memory read"),
+    PoolRow {
+        role: Some("FusedReads"),
+        ..pool(7, "fused_read", 5, 4, "members of a fused shared-memory read")
+    },
     pool(8, "reg_bank", 2, 8, "register-bank pairing"),
 ];
 
@@ -252,7 +259,7 @@ pub const CAPACITIES: &[NumberRow] = &[
         CAPACITY_TABLE,
     ),
     num("alu_issue_per_warp_slot", 3, "concurrent ALU issue per warp slot", CAPACITY_TABLE),
-    num("smem_bytes", 232_448, "bytes per SM; unbounded with unlimited-smem", CAPACITY_TABLE),
+    num("smem_bytes", 232_448, "bytes per SM; unbounded with tune.unlimited-smem", CAPACITY_TABLE),
     num("alu_or_fmaheavy_issue", 4, "concurrent ALU-or-FMA-heavy issue", CAPACITY_TABLE),
     num("register_bank_width", 2_048, "over 8 banks", CAPACITY_TABLE),
 ];

@@ -123,6 +123,8 @@ pub struct PoolRow {
     pub capacity: u16,
     /// Published pool the cap is taken from.
     pub published: u8,
+    /// What the scheduler charges it for by itself, if it does: the name of a `PoolRole`.
+    pub role: Option<&'static str>,
     /// What it counts.
     pub what: &'static str,
     /// Where the row comes from.
@@ -561,8 +563,14 @@ pub fn machine_statics(m: &MachineRows) -> String {
         m.pools.iter().map(|r| {
             (
                 format!(
-                    "Pool {{ id: PoolId::new({}), name: {:?}, capacity: {}, published: {}, what: {:?}, source: {:?} }}",
-                    r.id, r.name, r.capacity, r.published, r.what, r.src
+                    "Pool {{ id: PoolId::new({}), name: {:?}, capacity: {}, published: {}, role: {}, what: {:?}, source: {:?} }}",
+                    r.id,
+                    r.name,
+                    r.capacity,
+                    r.published,
+                    r.role.map_or("None".into(), |role| format!("Some(PoolRole::{role})")),
+                    r.what,
+                    r.src
                 ),
                 r.src.into(),
             )

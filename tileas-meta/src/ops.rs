@@ -785,18 +785,23 @@ pub const OPS: &[OpRow] = &[
     },
 ];
 
+/// Attributes that stages of the compiler put on ops of any kind and later stages read; `true` marks unit keys. They are
+/// inherent: dropping the discardable ones changes nothing.
+pub const STAGE_KEYS: &[(&str, bool)] = &[
+    ("slices", false),
+    ("origin", false),
+    ("ii", false),
+    ("start", false),
+    ("local", false),
+    ("skew", false),
+    ("steady", true),
+    ("of", false),
+    ("prologue", false),
+    ("epilogue", false),
+];
+
 /// Attribute names that no operation row mentions but passes use, so that they have constant symbols.
 pub const EXTRA_SYMBOLS: &[&str] = &[
-    "local",
-    "origin",
-    "skew",
-    "slices",
-    "steady",
-    "prologue",
-    "epilogue",
-    "of",
-    "ii",
-    "start",
     "num_threads",
     "dynamic_smem",
     "tmem_columns",

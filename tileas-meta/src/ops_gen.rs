@@ -1,6 +1,8 @@
 //! Generator: operation rows → Rust tables (`opcodes.rs`), builder methods (`builder_gen.rs`) and `docs/ops.md`.
 
-use crate::ops::{Arity, AttrKind, EXTRA_SYMBOLS, OPS, OpRow, Operand, Rule, SCHEDULE_KEYS, Trait, Ty};
+use crate::ops::{
+    Arity, AttrKind, EXTRA_SYMBOLS, OPS, OpRow, Operand, Rule, SCHEDULE_KEYS, STAGE_KEYS, Trait, Ty,
+};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -43,6 +45,7 @@ fn symbols() -> Vec<&'static str> {
         }
     }
     set.extend(SCHEDULE_KEYS.iter().map(|k| k.0));
+    set.extend(STAGE_KEYS.iter().map(|k| k.0));
     set.extend(EXTRA_SYMBOLS);
     set.into_iter().collect()
 }
@@ -132,6 +135,11 @@ pub fn opcodes() -> String {
     }
     s.push_str("\n    /// The nine scheduling keys in the order of the specification's table; `true` marks unit keys.\n    pub const SCHEDULE: [(Sym, bool); 9] = [\n");
     for (name, unit) in SCHEDULE_KEYS {
+        let i = syms.iter().position(|n| n == name).expect("symbols() holds every name of the table");
+        writeln!(s, "        (Sym::known({i}), {unit}), // {name}").expect("a string takes any text");
+    }
+    s.push_str("    ];\n\n    /// Keys that stages put on ops of any kind; `true` marks unit keys.\n    pub const STAGE: &[(Sym, bool)] = &[\n");
+    for (name, unit) in STAGE_KEYS {
         let i = syms.iter().position(|n| n == name).expect("symbols() holds every name of the table");
         writeln!(s, "        (Sym::known({i}), {unit}), // {name}").expect("a string takes any text");
     }

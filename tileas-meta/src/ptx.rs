@@ -13,20 +13,38 @@ pub mod rows;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Bit of a target in a row's target set.
-pub const SM_90A: u16 = 1;
-/// See [`SM_90A`].
-pub const SM_100A: u16 = 2;
-/// See [`SM_90A`].
-pub const SM_100F: u16 = 4;
-/// See [`SM_90A`].
-pub const SM_103A: u16 = 8;
-/// See [`SM_90A`].
-pub const SM_103F: u16 = 16;
-/// See [`SM_90A`].
-pub const SM_110A: u16 = 32;
-/// See [`SM_90A`].
-pub const SM_110F: u16 = 64;
+/// A PTX target.
+pub struct TargetRow {
+    /// Name as in `.target`.
+    pub name: &'static str,
+    /// Least `.version` that knows it. Source: PTX ISA, release notes.
+    pub version: (u8, u8),
+    /// What it is.
+    pub what: &'static str,
+}
+
+const fn target(name: &'static str, version: (u8, u8), what: &'static str) -> TargetRow {
+    TargetRow { name, version, what }
+}
+
+/// All targets; the bit of one in a row's target set is its position here.
+pub const TARGETS: &[TargetRow] = &[
+    target("sm_90a", (8, 0), "Hopper."),
+    target("sm_100a", (8, 6), "Blackwell, compute capability 10.0."),
+    target("sm_100f", (8, 8), "Blackwell family target: 10.0 and 10.3."),
+    target("sm_103a", (8, 8), "Blackwell, compute capability 10.3."),
+    target("sm_103f", (8, 8), "Blackwell family target: 10.3."),
+    target("sm_110a", (9, 0), "Blackwell, compute capability 11.0."),
+    target("sm_110f", (9, 0), "Blackwell family target: 11.0."),
+];
+
+const SM_90A: u16 = 1;
+const SM_100A: u16 = 2;
+const SM_100F: u16 = 4;
+const SM_103A: u16 = 8;
+const SM_103F: u16 = 16;
+const SM_110A: u16 = 32;
+const SM_110F: u16 = 64;
 /// Every target.
 pub const ALL: u16 = SM_90A | BLACKWELL;
 /// The tensor-memory family.
@@ -377,6 +395,7 @@ fn effects(letters: &str) -> u16 {
             'r' => 1,
             'w' => 2,
             's' => 4,
+            'd' => 128,
             'a' => 8,
             'c' => 16,
             't' => 32,
@@ -431,7 +450,9 @@ pub fn generate_forms() -> String {
             row.mnemonic
         );
     }
-    out.push_str("];\n\n/// A special register.\n#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\npub enum Special {\n");
+    out.push_str("];\n\n");
+    targets(&mut out);
+    out.push_str("/// A special register.\n#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\npub enum Special {\n");
     for s in rows::SPECIALS {
         let _ = writeln!(out, "    /// `{}`", s.text);
         let _ = writeln!(out, "    {},", s.name);
@@ -459,6 +480,30 @@ pub fn generate_forms() -> String {
         rows::SPECIALS.iter().filter(|s| s.volatile).map(|s| format!("Special::{}", s.name)).collect();
     let _ = write!(out, "{})\n    }}\n}}\n", volatile.join(" | "));
     out
+}
+
+/// The enum of the targets.
+fn targets(out: &mut String) {
+    let variant = |t: &TargetRow| t.name.replacen("sm_", "Sm", 1);
+    out.push_str("/// A PTX target, as in `.target`.\n#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]\npub enum Target {\n");
+    for t in TARGETS {
+        let _ = writeln!(out, "    /// {}\n    {},", t.what, variant(t));
+    }
+    let all: Vec<String> = TARGETS.iter().map(|t| format!("Target::{}", variant(t))).collect();
+    let _ = write!(
+        out,
+        "}}\n\nimpl Target {{\n    /// All targets.\n    pub const ALL: [Target; {}] = [{}];\n\n    /// Spelling in `.target`.\n    pub fn as_str(self) -> &'static str {{\n        match self {{\n",
+        all.len(),
+        all.join(", ")
+    );
+    for t in TARGETS {
+        let _ = writeln!(out, "            Target::{} => {:?},", variant(t), t.name);
+    }
+    out.push_str("        }\n    }\n\n    /// Lowest `.version` that knows the target.\n    pub fn least_version(self) -> (u8, u8) {\n        match self {\n");
+    for t in TARGETS {
+        let _ = writeln!(out, "            Target::{} => {:?},", variant(t), t.version);
+    }
+    out.push_str("        }\n    }\n}\n\n");
 }
 
 /// Names of the operands in docs and generated parameters: results `d`, sources `a`, `b`, ….

@@ -304,12 +304,16 @@ impl<'a> Reader<'a> {
         let edges = self.list(&input, "", "edges", false);
         if ops.len() > self.limits.max_ops {
             let (n, limit) = (ops.len(), self.limits.max_ops);
-            self.error(Code::E0308, "/ops", format_args!("{n} ops, the limit `max-ops` is {limit}"));
+            self.error(Code::E0308, "/ops", format_args!("{n} ops, the limit `limits.max-ops` is {limit}"));
             return None;
         }
         if edges.len() > self.limits.max_edges {
             let (n, limit) = (edges.len(), self.limits.max_edges);
-            self.error(Code::E0308, "/edges", format_args!("{n} edges, the limit `max-edges` is {limit}"));
+            self.error(
+                Code::E0308,
+                "/edges",
+                format_args!("{n} edges, the limit `limits.max-edges` is {limit}"),
+            );
             return None;
         }
         let mut by_id: FxHashMap<&str, Node> = FxHashMap::default();

@@ -176,7 +176,7 @@ impl Scheduler {
         if out.status.budget_exceeded {
             let text =
                 format!("the search of `{}` spent its steps; a shorter interval may exist", problem.name());
-            let note = "the option `step-limit` allows more";
+            let note = "the option `search.step-limit` allows more";
             out.warnings.push(Diagnostic::new(Code::W0405, Place::Whole, text).note(note));
         }
         #[cfg(feature = "optimal")]
@@ -221,10 +221,12 @@ impl Scheduler {
         }
         let text = match (options.ii_cap, out.status.budget_exceeded) {
             (Some(cap), _) if cap < bound => {
-                format!("`ii-cap` is {cap}, below the bound {bound}: using the serial schedule")
+                format!("`search.ii-cap` is {cap}, below the bound {bound}: using the serial schedule")
             }
             (_, true) => {
-                format!("no II from {bound} on was found with `step-limit` steps, using the serial schedule")
+                format!(
+                    "no II from {bound} on was found with `search.step-limit` steps, using the serial schedule"
+                )
             }
             _ => format!("no II from {bound} to {cap} works, using the serial schedule"),
         };

@@ -163,11 +163,11 @@ impl Engines {
 /// Largest problems accepted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Ops per region (option `max-ops`).
+    /// Ops per region (option `limits.max-ops`).
     pub max_ops: usize,
-    /// Edges per region, those of forced-serial groups included (option `max-edges`).
+    /// Edges per region, those of forced-serial groups included (option `limits.max-edges`).
     pub max_edges: usize,
-    /// Reservations of slots and pools per op (option `max-uses`).
+    /// Reservations of slots and pools per op (option `limits.max-uses`).
     pub max_uses: usize,
 }
 
@@ -182,60 +182,60 @@ impl Default for Limits {
 pub struct ScheduleOptions {
     /// Generator (`scheduler`, default `auto`).
     pub scheduler: SchedulerChoice,
-    /// What a cycle is, for problems built from IR (`cycle-model`, default `slot`).
+    /// What a cycle is, for problems built from IR (`published.cycle-model`, default `slot`).
     pub cycle_model: CycleModel,
-    /// Selector rules (`selector`, default `auto`).
+    /// Selector rules (`published.selector`, default `auto`).
     pub selector: SelectorKind,
-    /// Regions with fewer ops that count are small (`serial-threshold`, default 8).
+    /// Regions with fewer ops that count are small (`published.serial-threshold`, default 8).
     pub serial_threshold: u32,
-    /// Largest initiation interval tried (`ii-cap`, default: that of the serial schedule).
+    /// Largest initiation interval tried (`search.ii-cap`, default: that of the serial schedule).
     pub ii_cap: Option<u32>,
-    /// Visiting order of initiation intervals (`ii-search`, default `auto`).
+    /// Visiting order of initiation intervals (`search.ii-search`, default `auto`).
     pub ii_search: IiSearch,
-    /// Placements per op in one attempt at one initiation interval (`budget-ratio`, default 16).
+    /// Placements per op in one attempt at one initiation interval (`search.budget-ratio`, default 16).
     pub budget_ratio: u32,
     /// Placements in all attempts of one region together, each counted once more per 256 rows of the reservation table
-    /// (`step-limit`, default 4 000 000).
+    /// (`search.step-limit`, default 4 000 000).
     pub step_limit: u64,
     /// Stages the whole iteration must fit in (`max-stages`, default unlimited).
     pub max_stages: Option<u32>,
     /// Makes failure an error instead of the serial schedule (`require-pipelining`, default off).
     pub require_pipelining: bool,
-    /// Rows of the reservation table before they are quantised (`rrt-size-threshold`, default 4096; 0: as many as
+    /// Rows of the reservation table before they are quantised (`published.rrt-size-threshold`, default 4096; 0: as many as
     /// memory allows, 16 million cells).
     pub rrt_size_threshold: u32,
-    /// Largest problems accepted (`max-ops`, `max-edges`).
+    /// Largest problems accepted (`limits.max-ops`, `limits.max-edges`).
     pub limits: Limits,
-    /// Choice among the arms (`arm-policy`, default `first-success`).
+    /// Choice among the arms (`published.arm-policy`, default `first-success`).
     pub arm_policy: ArmPolicy,
-    /// Admission by depth in the arms (`g2-horizon`, default `growing`).
+    /// Admission by depth in the arms (`published.g2-horizon`, default `growing`).
     pub g2_horizon: G2Horizon,
-    /// Orders the permute arm looks at in one turn (`permute-budget`, default 24).
+    /// Orders the permute arm looks at in one turn (`search.permute-budget`, default 24).
     pub permute_budget: u32,
-    /// Seats the arms of the published ladder look at in one region (`arm-steps`, default 60 000; 0: no arms).
+    /// Seats the arms of the published ladder look at in one region (`search.arm-steps`, default 60 000; 0: no arms).
     pub arm_steps: u64,
-    /// Registers per thread that seats above pay a surcharge for (`spill-budget`, default unlimited).
+    /// Registers per thread that seats above pay a surcharge for (`published.spill-budget`, default unlimited).
     pub spill_budget: Option<u32>,
     /// Refuses to pipeline what needs more cycles than the first number from the begin of an iteration to the end of an op,
-    /// than the second to that of one that reaches across the cluster (`latency-ceilings`, default: neither).
+    /// than the second to that of one that reaches across the cluster (`published.latency-ceilings`, default: neither).
     pub latency_ceilings: Option<(u32, u32)>,
     /// Rungs of the published ladder that are tried; for experiments.
     pub rungs: Rungs,
     /// Searches of modulo scheduling that are asked; for experiments.
     pub engines: Engines,
     /// Steps of exact mode in one region: conflicts of the solver, and one more per 4096 literals it sets
-    /// (`optimal-steps`, default 200 000; only with `scheduler = optimal`).
+    /// (`search.optimal-steps`, default 200 000; only with `scheduler = optimal`).
     pub optimal_steps: u64,
-    /// Placements spent on shorter lifetimes at the interval found (`lifetime-steps`, default 4 000; 0: compaction
+    /// Placements spent on shorter lifetimes at the interval found (`search.lifetime-steps`, default 4 000; 0: compaction
     /// only).
     pub lifetime_steps: u64,
-    /// Steps of local and exact search for one region, where the heuristics stay above a proven bound (`exact-steps`,
+    /// Steps of local and exact search for one region, where the heuristics stay above a proven bound (`search.exact-steps`,
     /// default 8 000 000; 0: neither). Above 64 ops it is 64 / ops of them, or (88 / ops)² where that is less.
     pub exact_steps: u64,
-    /// Steps of all searches of one function together, its loops and the rounds of refinement (`search-steps`, default
+    /// Steps of all searches of one function together, its loops and the rounds of refinement (`search.steps`, default
     /// 4 000 000; 0: none). A problem that is scheduled by itself has the budgets above alone. See [`crate::budget`].
     pub search_steps: u64,
-    /// Seed of sampled priorities (`seed`, default 0).
+    /// Seed of sampled priorities (`search.seed`, default 0).
     pub seed: u64,
 }
 

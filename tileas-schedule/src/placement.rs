@@ -18,9 +18,9 @@ use crate::table::Table;
 use crate::trail::{Strategy, Trail, TryEnd};
 use crate::windows::{Stuck, Windows};
 
-/// Ops up to which a loop gets all of `exact-steps`; a step of a larger one takes longer, and counts by its ops.
+/// Ops up to which a loop gets all of `search.exact-steps`; a step of a larger one takes longer, and counts by its ops.
 pub(crate) const FULL_BUDGET: u64 = 64;
-/// The square of this by that of the ops is the part of `exact-steps` that a larger loop gets, if less than [`FULL_BUDGET`] by
+/// The square of this by that of the ops is the part of `search.exact-steps` that a larger loop gets, if less than [`FULL_BUDGET`] by
 /// ops: to set up a search costs the square.
 const LARGE: u64 = 88;
 /// One part in this many of what is allowed is kept for what follows the search.
@@ -59,7 +59,7 @@ impl Budget {
         (self.spent, self.limited) = (0, false);
     }
 
-    /// What of `steps`, the option `exact-steps`, this loop may use for searches.
+    /// What of `steps`, the option `search.exact-steps`, this loop may use for searches.
     pub fn of_searches(&mut self, steps: u64, ops: u64) -> u64 {
         let own = match ops {
             n if n > FULL_BUDGET => {
@@ -119,7 +119,7 @@ pub(crate) struct Placement {
     pub attempts: u32,
     /// How the try at hand ended, where that is known.
     pub end: Option<TryEnd>,
-    /// Placements so far, weighted; the option `step-limit` ends them.
+    /// Placements so far, weighted; the option `search.step-limit` ends them.
     steps: u64,
     pub out_of_steps: bool,
     pub stuck: Option<Stuck>,

@@ -511,12 +511,12 @@ impl Problem {
     pub(crate) fn check_structure(&self, limits: &Limits, errors: &mut Vec<Diagnostic>) {
         let mut push = |code, place, text| errors.push(Diagnostic::new(code, place, text));
         if self.num_nodes() > limits.max_ops {
-            let text = format!("{} ops, the limit `max-ops` is {}", self.num_nodes(), limits.max_ops);
+            let text = format!("{} ops, the limit `limits.max-ops` is {}", self.num_nodes(), limits.max_ops);
             push(Code::E0308, Place::Whole, text);
         }
         let edges = self.edges.len() as u64 + self.exclusion_pairs();
         if edges > limits.max_edges as u64 {
-            let text = format!("{edges} edges, the limit `max-edges` is {}", limits.max_edges);
+            let text = format!("{edges} edges, the limit `limits.max-edges` is {}", limits.max_edges);
             push(Code::E0308, Place::Whole, text);
         }
         let too_big = |what: &str, v: u32| format!("{what} {v} does not fit 31 bits");
@@ -539,7 +539,8 @@ impl Problem {
             let uses = self.uses(n);
             if uses.len() + self.pool_uses(n).len() > limits.max_uses {
                 let count = uses.len() + self.pool_uses(n).len();
-                let text = format!("{count} reservations, the limit `max-uses` is {}", limits.max_uses);
+                let text =
+                    format!("{count} reservations, the limit `limits.max-uses` is {}", limits.max_uses);
                 push(Code::E0308, Place::Node(n), text);
                 continue;
             }

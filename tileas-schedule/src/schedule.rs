@@ -96,7 +96,7 @@ pub struct Optimality {
     pub stages: (u32, u32),
     /// The least stage count (by the last finish) at that II and with those stages.
     pub stage_count: (u32, u32),
-    /// Steps used, of `optimal-steps`.
+    /// Steps used, of `search.optimal-steps`.
     pub steps: u64,
 }
 

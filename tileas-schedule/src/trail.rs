@@ -95,7 +95,7 @@ pub enum Arm {
     Retry,
     /// Cheapest seat.
     CostBased,
-    /// The cheapest proposal of all arms (`arm-policy = lowest-cost`).
+    /// The cheapest proposal of all arms (`published.arm-policy = lowest-cost`).
     Proposal,
 }
 

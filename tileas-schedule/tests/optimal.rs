@@ -5,7 +5,7 @@
 
 #[cfg(all(feature = "optimal", feature = "serde"))]
 mod with_solver {
-    use tileas_codegen::ir::parser::parse_module;
+    use tileas_codegen::ir::parse_module;
     use tileas_codegen::{Context, Settings, Stage};
     use tileas_schedule::json::{Document, Documents};
     use tileas_schedule::verify::verify;
@@ -144,7 +144,7 @@ mod with_solver {
         let mut builder = Settings::builder();
         builder.set("scheduler", "optimal").expect("an option");
         // The worked example says nothing of registers.
-        builder.set("spill-budget", "65535").expect("an option");
+        builder.set("published.spill-budget", "65535").expect("an option");
         let settings = builder.finish();
         let mut seen = Vec::new();
         for path in paths {

@@ -4,7 +4,7 @@ use tileas_schedule::verify::verify;
 use tileas_schedule::{RegionSchedule, ScheduleOptions, Scheduler};
 use tileas_testgen::families::Family;
 
-/// What a single loop may take does not grow with its size: `exact-steps`, in which steps of large loops count more, and what the
+/// What a single loop may take does not grow with its size: `search.exact-steps`, in which steps of large loops count more, and what the
 /// arms and the search for fewer stages take.
 #[test]
 fn a_loop_of_any_family_and_size_stays_within_its_steps() {

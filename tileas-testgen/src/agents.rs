@@ -14,7 +14,7 @@ use arbitrary::{Result, Unstructured};
 use render::text;
 use tileas_codegen::Code;
 use tileas_codegen::ir::{parse_module, verify_function};
-use tileas_codegen::materialize::verify::{UNDECIDED, deadlocks};
+use tileas_codegen::testing::materialize::{UNDECIDED, deadlocks};
 
 /// One step of an agent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

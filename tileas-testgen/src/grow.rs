@@ -72,28 +72,28 @@ struct View {
 /// Options and values to draw from.
 const OPTIONS: &[(&str, &[&str])] = &[
     ("scheduler", &["serial", "cost", "optimal"]),
-    ("cycle-model", &["real"]),
-    ("selector", &["spec"]),
-    ("serial-threshold", &["0", "40"]),
-    ("ii-search", &["linear", "gallop"]),
+    ("published.cycle-model", &["real"]),
+    ("published.selector", &["spec"]),
+    ("published.serial-threshold", &["0", "40"]),
+    ("search.ii-search", &["linear", "gallop"]),
     ("max-stages", &["1", "2", "3"]),
-    ("arm-policy", &["lowest-cost", "permute"]),
-    ("exact-steps", &["0"]),
-    ("search-steps", &["0", "1000"]),
-    ("lifetime-steps", &["0"]),
-    ("fuse-reads", &["true"]),
+    ("published.arm-policy", &["lowest-cost", "permute"]),
+    ("search.exact-steps", &["0"]),
+    ("search.steps", &["0", "1000"]),
+    ("search.lifetime-steps", &["0"]),
+    ("tune.fuse-reads", &["true"]),
     ("pipeline-strategy", &["none", "unspecialized", "warp-specialize"]),
     ("pipeline-strategy", &["unspecialized"]),
-    ("light-specialization", &["true"]),
+    ("published.light-specialization", &["true"]),
     ("max-simt-agents", &["2", "3", "4"]),
     ("max-simt-agents", &["2", "4"]),
     ("slice-regs", &["8", "16", "32", "128"]),
-    ("roll-slices", &["0", "1", "3"]),
+    ("tune.roll-slices", &["0", "1", "3"]),
     ("tma-rewrite", &["false"]),
-    ("max-peeled-ops", &["0", "1000"]),
+    ("tune.max-peeled-ops", &["0", "1000"]),
     ("pipeline-depth", &["1", "2", "3"]),
-    ("max-slots", &["1", "2"]),
-    ("max-constraint-iterations", &["0", "1"]),
+    ("tune.max-slots", &["1", "2"]),
+    ("published.max-constraint-iterations", &["0", "1"]),
     ("regalloc", &["plan"]),
 ];
 
@@ -227,7 +227,7 @@ impl Gen<'_, '_> {
             }
             if self.k.options.contains(&("scheduler", "optimal")) {
                 // With real cycles the default takes minutes.
-                self.k.options.push(("optimal-steps", "2000"));
+                self.k.options.push(("search.optimal-steps", "2000"));
             }
         }
     }

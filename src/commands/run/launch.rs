@@ -3,7 +3,8 @@
 use super::args::{self, Init, Tensor};
 use super::{Args, Kernel, usage};
 use crate::Failure;
-use crate::input::{complain, say};
+use crate::diagnostics::complain;
+use crate::input::say;
 use crate::npy;
 use std::collections::{BTreeMap, BTreeSet};
 use tileas_codegen::ir::{Dim, Opcode, Scalar, TypeData};

@@ -10,8 +10,8 @@ mod judge;
 mod launch;
 
 use crate::Failure;
-use crate::diagnostics::Source;
-use crate::input::{Common, complain, read_source, say, target, write_output};
+use crate::diagnostics::{Source, complain};
+use crate::input::{Common, read_source, say, target, write_output};
 use indicatif::{ProgressBar, ProgressStyle};
 use judge::Judge;
 use launch::Setup;

@@ -1,13 +1,13 @@
 //! Who runs what: assigns every op of a kernel to an agent and every agent to warps.
 //!
 //! In: a function in value form and the target. Out: an [`AgentPlan`]. TMA loads go to the *load* agent, matrix
-//! multiplies to the *mma* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
+//! multiplies to the *mma* agent, or, where whole warpgroups issue them, to a *simt* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
 //! TMA stores of tiles that never pass through registers to a *store* agent. Uniform ops, region ops and
 //! terminators belong to nobody. A scalar read from memory belongs to the agent that needs it, or, where several do
 //! or reading it changes memory, to a one-lane agent (`scalars`). No cycles and no start times are looked at here.
 //!
-//! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts at a
-//! warp that is a multiple of four (it may read tensor memory). `setmaxnreg` is planned only where the registers
+//! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts
+//! with a warpgroup (it may read tensor memory, or multiply). `setmaxnreg` is planned only where the registers
 //! a thread has at kernel entry are too few, and only then are warps padded to whole warpgroups.
 //! Cost: linear in the ops, but for the near-constant factor of union-find.
 
@@ -16,7 +16,7 @@ mod scalars;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
-use crate::isa::{AccAllocation, Feature, TargetIsa};
+use crate::isa::{AccAllocation, Completion, Feature, InOrder, Issue, MmaContract, TargetIsa};
 pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
 use crate::storage::classify::{self, Class, Classes, DisjointSets};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
@@ -82,9 +82,10 @@ impl Default for AgentOptions {
 const ISSUER_REGS: u32 = 40;
 
 /// The role of an op, if it has one.
-fn role(func: &Function, classes: &Classes, op: Op) -> Option<AgentKind> {
+fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<AgentKind> {
     match func.opcode(op) {
-        Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Mma),
+        Opcode::Dot | Opcode::AsyncDot if issue.is_lane() => Some(AgentKind::Mma),
+        Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Simt),
         Opcode::AsyncTiledTmaLoad => Some(AgentKind::Load),
         Opcode::AsyncTiledTmaStore => {
             let from_load = func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Smem);
@@ -127,7 +128,7 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// Assigns ops to agents and agents to warps.
 ///
 /// # Errors
-/// `E0501` for a kernel that is materialised already, `E0508` where the
+/// `E0501` for a kernel that is materialised already, `E0502` for multiplies that no stage can wait for, `E0508` where the
 /// target has too few threads or registers.
 pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
     let classes = classify::classify(func)?;
@@ -136,12 +137,13 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     roles.resize(func.num_ops());
     let mut simt: Vec<Op> = Vec::with_capacity(ops.len());
     for &op in ops {
-        let kind = role(func, &classes, op);
+        let kind = role(func, &classes, isa.mma_contract().issue, op);
         roles[op] = kind;
         if kind == Some(AgentKind::Simt) {
             simt.push(op);
         }
     }
+    check_contract(func, ops, isa)?;
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     // Component number of each simt op, in program order of the first op.
@@ -161,14 +163,14 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         roots.len().min(opts.max_simt_agents.max(1) as usize)
     };
     if simt_count > 0 {
-        check_tensor_warps(func, &classes, &simt, writes, isa, opts)?;
+        check_warps(func, &classes, &simt, writes, isa, opts)?;
     }
     let mut kinds = vec![AgentKind::Simt; simt_count];
     let component = |op: Op, sets: &DisjointSets| {
         let root = sets.root(base + op.index());
         roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
     };
-    // Whoever issues matrix multiplies owns tensor memory: loads join it, not the other way round.
+    // The agent that issues multiplies allocates what accumulators need: loads join it, not the other way round.
     let joined = (opts.light || !opts.strategy.specializes(isa)) && has(AgentKind::Mma);
     let party = |op: Op| {
         let kind = roles[op]?;
@@ -197,7 +199,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     for kind in kinds {
         let warps = if kind == AgentKind::Simt { opts.simt_warps.max(1) } else { 1 };
         if kind == AgentKind::Simt {
-            warp = warp.next_multiple_of(4);
+            warp = warp.next_multiple_of(isa.machine().limits.warpgroup_warps.max(1));
         }
         plan.agents.push(AgentInfo {
             kind,
@@ -220,9 +222,30 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     Ok(plan)
 }
 
-/// Tensor memory is divided among the warps of one warpgroup: an agent that moves tiles between it and registers is a
-/// warpgroup.
-fn check_tensor_warps(
+/// What multiplies promise must be something that the stages know how to wait for.
+fn check_contract(func: &Function, ops: &[Op], isa: &dyn TargetIsa) -> CodegenResult<()> {
+    let MmaContract { issue, completion, in_order } = *isa.mma_contract();
+    let known = match issue {
+        Issue::OneThread => completion == Completion::Commit && in_order != InOrder::Never,
+        Issue::Warpgroup => completion == Completion::Synchronous,
+    } && isa.acc_home().allocation != AccAllocation::Registers;
+    match ops.iter().find(|&&op| matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)) {
+        Some(&op) if !known => Err(CodegenError::new(
+            Code::E0502,
+            func.op_loc(op),
+            format!(
+                "{} has multiplies ({issue:?}, {completion:?}, {in_order:?}) with accumulators ({:?}) that no stage can wait for",
+                isa.name(),
+                isa.acc_home().allocation
+            ),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whole warpgroups multiply, where more than one lane does. Tensor memory is divided among the warps of one warpgroup: an
+/// agent that moves tiles between it and registers is a warpgroup.
+fn check_warps(
     func: &Function,
     classes: &Classes,
     simt: &[Op],
@@ -231,7 +254,18 @@ fn check_tensor_warps(
     opts: &AgentOptions,
 ) -> CodegenResult<()> {
     let group = isa.machine().limits.warpgroup_warps.max(1);
-    if isa.acc_home().allocation != AccAllocation::Columns || opts.simt_warps.max(1) == group {
+    let warps = opts.simt_warps.max(1);
+    let issued = |op: &Op| matches!(func.opcode(*op), Opcode::Dot | Opcode::AsyncDot);
+    if let Some(op) = simt.iter().copied().find(issued).filter(|_| !warps.is_multiple_of(group)) {
+        return Err(CodegenError::new(
+            Code::E0508,
+            func.op_loc(op),
+            format!(
+                "an agent that multiplies is warpgroups of {group} warps, not {warps} (option simt-warps)"
+            ),
+        ));
+    }
+    if isa.acc_home().allocation != AccAllocation::Columns || warps == group {
         return Ok(());
     }
     let is_acc = |v: &Value| classes.class(*v) == Class::Acc;
@@ -244,8 +278,7 @@ fn check_tensor_warps(
             Code::E0508,
             func.op_loc(op),
             format!(
-                "an agent that moves tiles between tensor memory and registers has {group} warps, not {} (option simt-warps)",
-                opts.simt_warps.max(1)
+                "an agent that moves tiles between tensor memory and registers has {group} warps, not {warps} (option simt-warps)"
             ),
         )),
     }

@@ -17,7 +17,7 @@ use super::order::StoreWaits;
 use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Space};
+use crate::ir::{Block, Function, Op, Opcode, Publish, Space};
 use crate::storage::Storage;
 use crate::storage::access::{Class, Key, accesses, class_of};
 use crate::storage::carried::Carried;
@@ -46,31 +46,6 @@ pub struct Consumer {
     pub waits: Ops,
     /// Ops of the home block after the last of which it releases.
     pub uses: Ops,
-}
-
-/// Fence that a commit by threads needs.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Publish {
-    /// None.
-    None,
-    /// Shared memory written by threads, read by an asynchronous engine.
-    Proxy,
-    /// Tensor memory written by threads.
-    Tmem,
-    /// Global memory written by threads or bulk stores, read by an asynchronous engine.
-    Global,
-}
-
-impl Publish {
-    /// Name in the `publish` attribute.
-    pub fn name(self) -> &'static str {
-        match self {
-            Publish::None => "none",
-            Publish::Proxy => "proxy",
-            Publish::Tmem => "tmem",
-            Publish::Global => "global",
-        }
-    }
 }
 
 /// What a pipe with a distance does around its loop: the first version comes from the init, the last one is taken after
@@ -513,7 +488,7 @@ fn block_channels(
             }
         }
     }
-    let self_ordered = |k: usize| keys[k].class != Class::Sync || data.space != Space::Smem;
+    let self_ordered = |k: usize| keys[k].class != Class::Sync || data.is_accumulator();
     if keys.is_empty() || (keys.len() == 1 && self_ordered(0)) {
         return Ok(());
     }
@@ -714,9 +689,6 @@ fn wrap(
 fn own_operand(func: &Function, webs: &Webs, web: Web) -> Option<Op> {
     let data = &webs.webs[web];
     let dots = || data.ops.iter().copied().filter(|&op| func.opcode(op) == Opcode::AsyncDot);
-    if data.space != Space::Tmem || dots().nth(1).is_none() {
-        return None;
-    }
     let writes = |op: Op| {
         let ours = |v| webs.of[base_of(func, v)].expand() == Some(web);
         accesses(func, op).iter().any(|a| a.writes && ours(a.value))

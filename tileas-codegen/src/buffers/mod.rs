@@ -14,10 +14,9 @@ pub mod requests;
 pub mod share;
 pub mod sync;
 
-pub use crate::storage::access::{Class, Key};
-pub use crate::storage::flag::Flag;
-pub use crate::storage::webs::{Web, WebData, Webs};
-pub use channels::{Consumer, Pipe, PipeData, PipeKind, Publish};
+pub use crate::storage::access::Key;
+pub use crate::storage::webs::{Web, Webs};
+pub use channels::{Pipe, PipeData, PipeKind};
 pub use memory::MemoryMap;
 
 use crate::agents::{Agent, AgentPlan};
@@ -98,20 +97,6 @@ const MOST_LAYOUTS: u32 = 4;
 ///
 /// # Errors
 /// E06xx, located at the op that needs what there is not.
-pub fn assign_buffers(
-    func: &Function,
-    plan: &AgentPlan,
-    sched: &ScheduleAnalysis,
-    isa: &dyn TargetIsa,
-    opts: &BufferOptions,
-) -> CodegenResult<BufferAssignment> {
-    assign_buffers_in(func, plan, &Storage::of(func, plan)?, sched, isa, opts)
-}
-
-/// As [`assign_buffers`], of a function whose storage is known.
-///
-/// # Errors
-/// As [`assign_buffers`].
 pub fn assign_buffers_in(
     func: &Function,
     plan: &AgentPlan,

@@ -18,11 +18,11 @@
 //! graph orders by then is found from each first access for all second ones at once.
 
 use super::alias::Touched;
-use super::channels::{Consumer, Ops, PipeData, PipeKind, Publish};
+use super::channels::{Consumer, Ops, PipeData, PipeKind};
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Value};
+use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Publish, Value};
 use crate::storage::access::{Class, Key, class_of};
 use smallvec::{SmallVec, smallvec};
 
@@ -203,7 +203,7 @@ fn block_tokens(
         }
         if pairs.len() > world.max_pairs {
             let text = format!(
-                "more than {} pairs of accesses to one view may need an order, the limit of the option `max-edges`",
+                "more than {} pairs of accesses to one view may need an order, the limit of the option `limits.max-edges`",
                 world.max_pairs
             );
             return Err(CodegenError::new(Code::E0308, func.op_loc(x.touched.op), text));

@@ -7,11 +7,11 @@
 //! of one loop do not share there.
 //! Cost: one graph search per access, webs² comparisons.
 
-use super::channels::{Pipe, PipeData, Publish};
+use super::channels::{Pipe, PipeData};
 use super::order::add;
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
-use crate::ir::{Block, Op, Space};
+use crate::ir::{Block, Op, Publish, Space};
 use crate::storage::access::{Class, Key, accesses, class_of};
 use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};

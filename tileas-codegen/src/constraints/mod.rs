@@ -22,7 +22,7 @@ use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
 use std::fmt::Write;
 
-/// How oddities are treated; the option `constraint-mode`.
+/// How oddities are treated; the option `published.constraint-mode`.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub enum ConstraintMode {
     /// As documented, with warnings.
@@ -312,18 +312,6 @@ impl ConstraintMap {
 /// The attribute under `key`: the inherent one, else the discardable one.
 pub fn lookup(func: &Function, op: Op, key: Sym) -> Option<Attr> {
     func.inherent(op).get(key).or_else(|| func.discardable(op).get(key))
-}
-
-/// Reads the constraints of `ops`, which come in walk order. The second part holds warnings; in strict mode,
-/// errors.
-pub fn parse_constraints(
-    func: &Function,
-    ops: impl IntoIterator<Item = Op>,
-    mode: ConstraintMode,
-) -> (ConstraintMap, Vec<CodegenError>) {
-    let (mut map, mut warnings) = (ConstraintMap::default(), Vec::new());
-    map.parse(func, ops, mode, &mut warnings);
-    (map, warnings)
 }
 
 /// Group numbers above this one are reserved as table sentinels.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::error::Loc;
 use crate::ir::{FunctionBuilder, Opcode, Scalar};
+use crate::testing::constraints::parse_constraints;
 
 /// What an op of a test carries: key, value, and whether it is inherent.
 type Tag = (Sym, AttrData, bool);

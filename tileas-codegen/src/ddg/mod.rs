@@ -29,7 +29,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, push_number};
-use crate::isa::{MachineModel, PoolId, TargetIsa};
+use crate::isa::{MachineModel, PoolRole, TargetIsa};
 use crate::schedule::{
     Allowance, CycleModel, Diagnostic, Generator, Node, NodeDef, NodeExtra, Place, Pool, PoolUse, Problem,
     RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
@@ -62,40 +62,6 @@ impl Scheduler {
     }
 }
 
-/// Schedules the innermost loops of a placed function.
-///
-/// # Errors
-/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
-/// and those of [`crate::schedule::Scheduler::schedule_into`].
-pub fn schedule_function(
-    func: &Function,
-    plan: &AgentPlan,
-    constraints: &ConstraintMap,
-    isa: &dyn TargetIsa,
-    scheduler: &mut Scheduler,
-    opts: &ScheduleOptions,
-) -> CodegenResult<ScheduleAnalysis> {
-    schedule_function_with(func, plan, constraints, isa, scheduler, opts, &Extra::default())
-}
-
-/// As [`schedule_function`], with constraints that the function does not show.
-///
-/// # Errors
-/// As [`schedule_function`].
-pub fn schedule_function_with(
-    func: &Function,
-    plan: &AgentPlan,
-    constraints: &ConstraintMap,
-    isa: &dyn TargetIsa,
-    scheduler: &mut Scheduler,
-    opts: &ScheduleOptions,
-    extra: &Extra,
-) -> CodegenResult<ScheduleAnalysis> {
-    let steps = &mut SearchSteps::new(opts.search_steps);
-    let storage = &Storage::of(func, plan)?;
-    schedule_pass(func, plan, constraints, isa, scheduler, opts, Pass { storage, extra, steps, before: None })
-}
-
 /// One pass over the loops of a function.
 pub struct Pass<'a> {
     /// The storage of the function's tiles.
@@ -109,10 +75,11 @@ pub struct Pass<'a> {
     pub before: Option<&'a ScheduleAnalysis>,
 }
 
-/// As [`schedule_function_with`], as one of several passes that share their steps.
+/// Schedules the innermost loops of a placed function, as one of several passes that share their steps.
 ///
 /// # Errors
-/// As [`schedule_function`].
+/// `E0509` if the plan gives no agent to an op with effects, `E0221` for a copy between spaces that have no path,
+/// and those of [`crate::schedule::Scheduler::schedule_into`].
 pub fn schedule_pass(
     func: &Function,
     plan: &AgentPlan,
@@ -330,7 +297,7 @@ impl Reads {
         if !read || b.constraints_of(op) != (None, 0, false) || b.constraints.is_pending(op) {
             return None;
         }
-        let most = b.machine.pool(PoolId::FUSED_READ).map_or(0, |p| u32::from(p.capacity));
+        let most = b.machine.pool_for(PoolRole::FusedReads).map_or(0, |p| u32::from(p.capacity));
         let fits = self.open.filter(|&(node, first)| {
             self.members < most
                 && b.plan.op_agent[op] == b.plan.op_agent[first]
@@ -514,8 +481,9 @@ impl<'a> Builder<'a> {
         let members = 1 + self.memory.fused.iter().filter(|f| f.0 == node).count() as u32;
         let footprint = &mut self.memory.nodes[node].footprint;
         let duration = footprint.hold();
-        footprint.pools.retain(|p| p.pool != PoolId::FUSED_READ);
-        footprint.pools.push(footprint::PoolCharge { pool: PoolId::FUSED_READ, count: members, duration });
+        let Some(pool) = self.machine.pool_for(PoolRole::FusedReads) else { return };
+        footprint.pools.retain(|p| p.pool != pool.id);
+        footprint.pools.push(footprint::PoolCharge { pool: pool.id, count: members, duration });
     }
 
     /// The ops of a node: several in a fused set.

@@ -63,16 +63,11 @@ pub struct Extra {
     pub depths: Vec<(Op, u32)>,
     /// Loops that take the serial generator.
     pub serial: Vec<Op>,
-    /// Whether independent reads of shared memory become one reservation (the option `fuse-reads`).
+    /// Whether independent reads of shared memory become one reservation (the option `tune.fuse-reads`).
     pub fuse_reads: bool,
 }
 
 impl Extra {
-    /// Dependences alone.
-    pub fn of_edges(edges: &[OpEdge]) -> Extra {
-        Extra { edges: edges.to_vec(), ..Extra::default() }
-    }
-
     /// Adds what a constraint demands.
     pub fn add(&mut self, constraint: &Constraint) {
         match &constraint.rule {

@@ -3,11 +3,11 @@
 //! In: the [`Storage`] of the placed function, a loop body. Out: for each op the [`Event`]s it causes, by web.
 //!
 //! An access names the part of the web it touches where that is known, so that copies of different slices are not
-//! ordered. Tensor memory that outlives an iteration is one place, updated there. Rings of shared memory have as many
+//! ordered. An accumulator that outlives an iteration is one place, updated there. Rings of shared memory have as many
 //! slots as `buffers` gives them: freeing a slot is no dependence here.
 //! Cost: linear but for the depth of nesting.
 
-use crate::ir::{Block, Function, Op, Opcode, Space, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
 use crate::schedule::Node;
 use crate::storage::Storage;
 use crate::storage::access::accesses;
@@ -146,14 +146,15 @@ impl<'a> LoopWebs<'a> {
         if self.rings.contains(web) {
             return None;
         }
-        match self.storage.webs.webs[web].space {
-            Space::Tmem if self.kept.contains(web) => Some(Order::InPlace),
-            Space::Tmem => Some(Order::OneIteration),
-            _ if !events.iter().any(|e| e.destination) => None,
-            _ if self.carried.contains(web) => Some(Order::Ring),
-            _ if self.kept.contains(web) => Some(Order::InPlace),
-            _ => Some(Order::OneIteration),
+        let updated = self.storage.webs.webs[web].is_accumulator();
+        if !updated && !events.iter().any(|e| e.destination) {
+            return None;
         }
+        Some(match self.kept.contains(web) {
+            _ if !updated && self.carried.contains(web) => Order::Ring,
+            true => Order::InPlace,
+            false => Order::OneIteration,
+        })
     }
 
     /// Appends what one op (nested ops not included) does to webs.

@@ -17,7 +17,7 @@ mod wiring;
 
 pub use crate::pass::Stage;
 pub use pipeline::{PassUse, Pipeline};
-pub use stage::{Form, KernelState, agents_text};
+pub use stage::{Form, KernelState};
 pub use wiring::Buffers;
 
 use crate::agents::{AgentPlan, plan_agents};
@@ -173,7 +173,7 @@ impl Context {
         Context::default()
     }
 
-    /// Steps of searches that the last kernel took, of the option `search-steps`.
+    /// Steps of searches that the last kernel took, of the option `search.steps`.
     pub fn search_steps(&self) -> u64 {
         self.steps.used()
     }
@@ -455,11 +455,18 @@ impl Context {
                         Some(found) => found,
                         None => &Storage::of(at, plan).map_err(Refusal::room)?,
                     };
-                    let scheduler = (&mut self.scheduler, &mut self.steps);
-                    let (analysis, buffers) = wiring::assign_and_refine(
-                        at, plan, storage, analysis, keys, scheduler, isa, settings,
-                    )
-                    .map_err(Refusal::room)?;
+                    let on = refine::Refiner {
+                        func: at,
+                        plan,
+                        storage,
+                        constraints: keys,
+                        scheduler: &mut self.scheduler,
+                        steps: &mut self.steps,
+                        isa,
+                        settings,
+                    };
+                    let (analysis, buffers) =
+                        wiring::assign_and_refine(on, analysis).map_err(Refusal::room)?;
                     known.publish(at, analysis);
                     known.publish(at, buffers);
                 }
@@ -711,8 +718,10 @@ impl<E: Into<Errors>> From<E> for Refusal {
 /// Names the option behind a limit of the parser.
 fn with_option(e: CodegenError) -> CodegenError {
     match e.code {
-        Code::E0008 => e.note(Loc::NONE, "the limit is the option `max-nesting`"),
-        Code::E0010 => e.note(Loc::NONE, "limits are the options `max-module-ops` and `max-bytes`"),
+        Code::E0008 => e.note(Loc::NONE, "the limit is the option `limits.max-nesting`"),
+        Code::E0010 => {
+            e.note(Loc::NONE, "limits are the options `limits.max-module-ops` and `limits.max-bytes`")
+        }
         _ => e,
     }
 }
@@ -727,7 +736,7 @@ fn overlaps(func: &Function, agent: &str) -> bool {
     let switch = func.block_ops(func.entry()).find(|&o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
     let mut found = false;
     if let Some(body) = switch.zip(number).and_then(|(switch, n)| func.op_block_at(switch, n)) {
-        func.walk(body, &mut |op| found |= func.discardable(op).get(keys::SKEW).is_some());
+        func.walk(body, &mut |op| found |= func.inherent(op).get(keys::SKEW).is_some());
     }
     found
 }
@@ -745,7 +754,7 @@ fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) 
         let n = settings.max_constraint_iterations;
         let text =
             format!("constraints of loop `{}` were not refined to the end: {n} rounds", r.schedule.name);
-        let note = "the option `max-constraint-iterations` allows more";
+        let note = "the option `published.max-constraint-iterations` allows more";
         CodegenError::new(Code::W0404, func.op_loc(r.for_op), text).note(Loc::NONE, note)
     };
     loops.map(warning).collect()

@@ -5,7 +5,7 @@
 //! and everything that was kept before, buffers are assigned, and the result is compared. Better: they stay. Not better:
 //! the last one is lifted and the others are tried without it, one by one; rejected depths are a fact of memory
 //! and stand or fall together, after what new rejects they lead to was added. The rounds end when nobody asks for
-//! anything new (converged), or with the option `max-constraint-iterations` (truncated).
+//! anything new (converged), or with the option `published.max-constraint-iterations` (truncated).
 //!
 //! What better means: cycles of the loops; then registers above the budgets, latency that no slot covers, bytes of
 //! rings, stages. Rejects are judged by cycles alone, where the first schedule wins among equals.

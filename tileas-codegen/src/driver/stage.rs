@@ -13,7 +13,7 @@ use crate::isa::TargetIsa;
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
 use crate::pass::Stage;
-use crate::schedule::render;
+use crate::schedule::{Problem, RegionSchedule, render};
 use std::fmt::Write;
 
 /// How far a kernel had come when it was handed in.
@@ -48,16 +48,21 @@ pub struct KernelState {
     /// Text of the prepared kernel, where asked for.
     pub prepared: String,
     /// Agents of the source, then of the placed function.
+    #[doc(hidden)]
     pub plan: Option<AgentPlan>,
     /// The placed function.
+    #[doc(hidden)]
     pub placed: Option<Function>,
     /// Starts of all scheduled loops.
+    #[doc(hidden)]
     pub schedule: Option<ScheduleAnalysis>,
     /// Storage and channels.
+    #[doc(hidden)]
     pub buffers: Option<Buffers>,
     /// The materialised function.
     pub materialized: Option<Function>,
     /// The thread-level IR.
+    #[doc(hidden)]
     pub nvvm: Option<nvvm::Module>,
     /// What a host needs to launch it.
     pub metadata: Option<LaunchMetadata>,
@@ -91,8 +96,14 @@ impl KernelState {
         }
     }
 
+    /// The loops that were scheduled: problem and schedule of each, in program order.
+    pub fn loops(&self) -> impl Iterator<Item = (&Problem, &RegionSchedule)> {
+        self.schedule.iter().flat_map(|s| &s.regions).map(|r| (&r.problem, &r.schedule))
+    }
+
     /// The interval of the loop around a pipe as it is, and as it would be if the pipe had another depth. `None`: no
     /// scheduled loop is around it.
+    #[doc(hidden)]
     pub fn interval_with_depth(&self, isa: &dyn TargetIsa, pipe: Pipe, depth: u32) -> Option<(u32, u32)> {
         let (func, plan, buffers) = (self.placed.as_ref()?, self.plan.as_ref()?, self.buffers.as_ref()?);
         let changed = &buffers.pipes[pipe];

@@ -14,7 +14,6 @@ use crate::error::{CodegenResult, Errors};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::materialize::MaterializeScratch;
-use crate::schedule::SearchSteps;
 use crate::settings::Settings;
 use crate::storage::Storage;
 
@@ -24,18 +23,12 @@ pub type Buffers = BufferAssignment;
 /// Assigns storage, channels, depths and memory to a placed function with its schedules, then goes through the rounds
 /// in which loops are scheduled again for what that showed; see [`super::refine`].
 pub(super) fn assign_and_refine(
-    func: &Function,
-    plan: &AgentPlan,
-    storage: &Storage,
+    mut on: Refiner<'_>,
     analysis: ScheduleAnalysis,
-    constraints: &ConstraintMap,
-    (scheduler, steps): (&mut Scheduler, &mut SearchSteps),
-    isa: &dyn TargetIsa,
-    settings: &Settings,
 ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-    let assigned = buffers(func, plan, storage, &analysis, isa, settings)?;
-    crate::storage::check::check(func, &assigned.webs, &assigned.rings())?;
-    Refiner { func, plan, storage, constraints, scheduler, steps, isa, settings }.run(analysis, assigned)
+    let assigned = buffers(on.func, on.plan, on.storage, &analysis, on.isa, on.settings)?;
+    crate::storage::check::check(on.func, &assigned.webs, &assigned.rings())?;
+    on.run(analysis, assigned)
 }
 
 /// Schedules every innermost loop of a placed function.

@@ -676,7 +676,7 @@ impl Function {
     /// agent that runs the chain and is not scheduled: its ops run in program order, so that one slice is in registers at
     /// a time; what overlaps is the TMA store of one slice with the next, through the ring of its staging buffer.
     pub fn is_slice_loop(&self, op: Op) -> bool {
-        self.opcode(op) == Opcode::For && self.discardable(op).get(super::keys::SLICES).is_some()
+        self.opcode(op) == Opcode::For && self.inherent(op).get(super::keys::SLICES).is_some()
     }
 
     /// Regions of an op.

@@ -93,7 +93,7 @@ pub enum Layout {
     SmemK(Swizzle),
     /// As [`Layout::SmemK`], but the innermost dimension is M or N of a matrix operand; the bytes lie the same way.
     SmemMn(Swizzle),
-    /// Shared memory, dense row-major.
+    /// Shared memory, dense row-major: an accumulator, where the target keeps accumulators there.
     SmemRow,
     /// Tensor-memory accumulator of 128 rows: lane = row, column = column (PTX layout D).
     Tmem128,
@@ -169,14 +169,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Byte offset in a slab-wise shared-memory tile of the element at (`row`, `col`).
-///
-/// `rows` is the product of all extents but the innermost. The base must be aligned to [`Swizzle::alignment`].
-pub fn smem_offset(swizzle: Swizzle, rows: u32, elem_bytes: u32, row: u32, col: u32) -> u32 {
-    let span = swizzle.span();
-    let byte = col * elem_bytes;
-    swizzle.apply((byte / span) * rows * span + row * span + byte % span)
-}
+/// Lanes of a warp: the five lane bits of a register layout.
+pub const LANES: u32 = 32;
 
 /// A linear map from hardware location bits to tile coordinate bits.
 ///
@@ -409,7 +403,7 @@ mod tests {
         for row in 0..16 {
             for byte in 0..128 {
                 let want = row * 128 + (((byte >> 4) ^ (row & 7)) << 4) + (byte & 15);
-                assert_eq!(smem_offset(Swizzle::B128, 16, 1, row, byte), want);
+                assert_eq!(Swizzle::B128.apply(row * 128 + byte), want);
             }
         }
     }

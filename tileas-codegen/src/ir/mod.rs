@@ -4,27 +4,28 @@
 //! a [`Function`] owns its arenas and its type and attribute pools, so that passes can intern while the module is
 //! shared. Operations are described once, in `tileas-meta/src/ops.rs`.
 //!
-//! Modules: [`entities`], [`types`], [`attrs`], [`opcodes`] (generated tables), [`function`], [`builder`],
-//! [`layouts`] (register and memory layouts), [`lexer`] and [`parser`] (total, located errors), [`printer`]
-//! (print ∘ parse is the identity on printed text), [`verifier`] (reports all violations).
+//! Modules: `entities`, [`types`], `attrs`, [`opcodes`] (generated tables), `function`, [`builder`],
+//! [`layouts`] (register and memory layouts), `lexer` and `parser` (total, located errors), `printer`
+//! (print ∘ parse is the identity on printed text), `verifier` (reports all violations).
 
-pub mod attrs;
+pub(crate) mod attrs;
 pub mod builder;
 mod digits;
-pub mod entities;
-pub mod function;
+pub(crate) mod entities;
+pub(crate) mod function;
 mod intern;
 pub mod layouts;
-pub mod lexer;
-pub mod module;
+pub(crate) mod lexer;
+pub(crate) mod module;
 pub mod opcodes;
-pub mod parser;
+pub(crate) mod parser;
+pub mod pipe;
 pub(crate) mod pool;
-pub mod printer;
+pub(crate) mod printer;
 pub mod types;
-pub mod verifier;
+pub(crate) mod verifier;
 
-pub use attrs::{AttrData, AttrDict};
+pub use attrs::{AttrData, AttrDict, FloatBits};
 pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
@@ -33,6 +34,7 @@ pub use layouts::{Layout, LinearLayout, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};
 pub use parser::{ParseLimits, parse_module, parse_module_with};
+pub use pipe::{PipeDef, Publish, Signal};
 pub use printer::{ValueNames, print_function, print_module, print_op_line};
 pub use types::{Dim, Scalar, Space, TypeData};
 pub use verifier::{Limits, MemSemantics, Verified, verify, verify_function, verify_module};

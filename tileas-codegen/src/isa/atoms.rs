@@ -1,10 +1,11 @@
 //! Matrix instructions as data: shapes, types, operand spaces, how completion is signalled.
 //!
 //! In: what a `dot` asks for ([`MmaRequest`]). Out: the atom that computes it, or the reason why the target
-//! has none, worded for a diagnostic. Legality only: layouts, descriptors and the instructions themselves are
-//! chosen by `place` and by the emission of an ISA crate. Cost: a scan of a handful of rows.
+//! has none, worded for a diagnostic. Legality only: layouts are chosen by `place`, descriptors
+//! and the instructions themselves by the emission of an ISA crate. Cost: a scan of a handful of rows.
 
 use super::{Feature, Features, Work};
+use crate::ir::Scalar;
 use std::fmt;
 
 /// An element type as matrix instructions know it.
@@ -32,7 +33,30 @@ pub enum AtomType {
     S32,
 }
 
+impl Issue {
+    /// Whether one lane issues what an engine executes.
+    pub fn is_lane(self) -> bool {
+        self == Issue::OneThread
+    }
+}
+
 impl AtomType {
+    /// What matrix instructions make of an element type of the IR.
+    pub fn of(s: Scalar) -> Option<AtomType> {
+        Some(match s {
+            Scalar::F16 => AtomType::F16,
+            Scalar::BF16 => AtomType::Bf16,
+            Scalar::TF32 => AtomType::Tf32,
+            Scalar::F32 => AtomType::F32,
+            Scalar::E4M3 => AtomType::E4m3,
+            Scalar::E5M2 => AtomType::E5m2,
+            Scalar::E2M1 => AtomType::E2m1,
+            Scalar::I8 => AtomType::S8,
+            Scalar::I32 => AtomType::S32,
+            _ => return None,
+        })
+    }
+
     /// Bits of one element.
     pub const fn bits(self) -> u32 {
         match self {
@@ -91,11 +115,9 @@ impl OperandSpace {
 /// Who issues the instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Issue {
-    /// One thread for the whole CTA.
+    /// One thread for the whole CTA: an agent of its own, of one elected lane.
     OneThread,
-    /// All threads of a warp.
-    Warp,
-    /// All threads of a warpgroup.
+    /// All threads of a warpgroup, those that compute in registers.
     Warpgroup,
 }
 

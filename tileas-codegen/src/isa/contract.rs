@@ -29,6 +29,9 @@ pub struct AccHome {
 }
 
 /// What issuer and reader of a multiply may rely on. The spaces of its operands are those of its kind.
+///
+/// Where a whole warpgroup issues, each thread updates the rows of an accumulator in shared memory that it moves between
+/// there and registers: those that [`Layout::Row`] gives it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MmaContract {
     /// Who issues it.

@@ -8,22 +8,22 @@
 //! Guarantee: everything here is immutable and `Send + Sync`; look-ups are array indexing. Unit: cycles of the
 //! machine model (weights), or real cycles where an item says so; the two are never mixed in one number.
 
-pub mod atoms;
-pub mod contract;
-pub mod describe;
-pub mod emit;
-pub mod machine;
+pub(crate) mod atoms;
+pub(crate) mod contract;
+pub(crate) mod describe;
+pub(crate) mod emit;
+pub(crate) mod machine;
 
 pub use atoms::{
     AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,
 };
 pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
-pub use emit::Emit;
+pub use emit::{Emit, EmitColumns, Mma, MmaTile};
 pub use machine::{
     Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
-    Pool, PoolId, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit, UnitId,
-    Use, Work,
+    Pool, PoolId, PoolRole, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit,
+    UnitId, Use, Work,
 };
 
 use std::fmt;
@@ -90,15 +90,6 @@ pub struct Flags {
     pub unlimited_smem: bool,
 }
 
-/// How a matrix instruction is written.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct MmaEncoding {
-    /// The instruction form.
-    pub form: crate::nvvm::PtxOp,
-    /// Its instruction descriptor.
-    pub descriptor: u32,
-}
-
 /// A target the compiler can generate code for.
 pub trait TargetIsa: Send + Sync + fmt::Debug {
     /// Name of the lowering family, such as `blackwell`.
@@ -130,17 +121,6 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// Writes the instructions in which targets differ.
     fn emit(&self) -> &dyn Emit;
-
-    /// The instruction form and instruction descriptor of a matrix instruction.
-    ///
-    /// # Errors
-    /// A reason where the target has no such form.
-    fn encode_mma(&self, atom: &MmaAtom) -> Result<MmaEncoding, String>;
-
-    /// The constant parts of a shared-memory matrix descriptor for an operand whose tile has `rows` rows of
-    /// slabs of the swizzle span: leading-dimension offset (in 16-byte units) and the high word. `mn_major`: the
-    /// innermost dimension is M or N.
-    fn smem_descriptor(&self, swizzle: crate::ir::Swizzle, rows: u32, mn_major: bool) -> (u32, u32);
 
     /// Shared-memory bytes one CTA may use; `u32::MAX` under [`Flags::unlimited_smem`].
     fn smem_bytes(&self) -> u32 {

@@ -5,10 +5,10 @@
 //! attributes say; fences follow the table "Proxies, fences" of the PTX memory model chapters. Those of tensor memory
 //! follow what the threads of the agent have done: any signal may carry the order of accesses that it does not hand over.
 
-use super::{Lower, NO_PHASE, Pipe, Signal, Unfenced, Val};
+use super::{Lower, NO_PHASE, Pipe, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Op, Opcode, Space, Value, keys};
-use crate::nvvm::{Operand, Reg};
+use crate::ir::{Op, Publish, Signal, Value, keys};
+use crate::nvvm::Operand;
 
 impl Lower<'_> {
     /// Pipeline, slot and phase an op refers to, through (pipeline, iterator) or an owned slot.
@@ -100,14 +100,14 @@ impl Lower<'_> {
 
     pub(super) fn producer_acquire(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { empty, empty_at, tensor_side, named, .. } = self.pipes[p];
-        if let (Some(id), true) = (named, empty != Signal::None) {
+        let Pipe { def, empty_at, tensor_side, named, .. } = self.pipes[p];
+        if let (Some(id), true) = (named, def.empty != Signal::None) {
             // The issuing lane has waited for its bulk reads at the end of the last use.
             self.close_section();
             self.fence_signal(false);
-            self.b.bar_sync(id, self.agent.warps * 32);
+            self.b.bar_sync(id, self.threads());
             self.fence_wait(false);
-        } else if empty != Signal::None {
+        } else if def.empty != Signal::None {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -120,67 +120,6 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Before a signal of this thread: publishes its accesses to tensor memory, if there are any that no fence has, or
-    /// if `always`.
-    fn fence_signal(&mut self, always: bool) {
-        if always || self.unfenced.accesses {
-            self.isa.emit().fence_before(&mut self.b);
-            // What one lane fences is not fenced for the others.
-            self.unfenced.accesses &= self.section.is_some();
-        }
-    }
-
-    /// Behind a wait of this thread: later accesses to tensor memory follow it, by a fence here with `now`, else by one
-    /// before the first of them.
-    fn fence_wait(&mut self, now: bool) {
-        if !self.agent.tensor {
-            return;
-        }
-        if now {
-            self.fence_after();
-        } else {
-            self.unfenced.waits = true;
-        }
-    }
-
-    fn fence_after(&mut self) {
-        self.isa.emit().fence_after(&mut self.b);
-        self.unfenced.waits &= self.section.is_some();
-        self.unfenced.accesses |= !self.agent.elect;
-    }
-
-    /// Orders what follows behind the waits of this thread that no fence has ordered yet.
-    pub(super) fn fence_waited(&mut self) {
-        if self.unfenced.waits {
-            self.fence_after();
-        }
-    }
-
-    /// Before an access to tensor memory: whatever its threads have waited for comes first.
-    pub(super) fn fence_access(&mut self) {
-        self.fence_waited();
-        // What one lane gives to the matrix engine is complete by a commit, which needs no fence.
-        self.unfenced.accesses |= self.section.is_none() && !self.agent.elect;
-    }
-
-    /// What may be open where a turn of a loop begins: what its body may leave open comes round.
-    pub(super) fn unfenced_around(&self, body: crate::ir::Block) -> Unfenced {
-        let mut open = self.unfenced;
-        if !self.agent.tensor {
-            return open;
-        }
-        let f = self.f;
-        f.walk(body, &mut |op| match f.opcode(op) {
-            Opcode::Copy => {
-                let tensor = |&v: &Value| f.value_data(v).space() == Some(Space::Tmem);
-                open.accesses |= !self.agent.elect && f.operands(op).iter().any(tensor);
-            }
-            Opcode::AsyncPipelineConsumerWait | Opcode::AsyncPipelineProducerAcquire => open.waits = true,
-            _ => {}
-        });
-        open
-    }
-
     fn wait(&mut self, bar: Operand, parity: Operand) {
         self.b.mbarrier_wait(bar, parity);
         if !self.agent.elect && self.section.is_none() {
@@ -190,46 +129,44 @@ impl Lower<'_> {
 
     pub(super) fn producer_commit(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let pipe = self.pipes[p].clone();
-        match pipe.full {
-            Signal::Tx(bytes) => {
+        let pipe = self.pipes[p];
+        match pipe.def.full {
+            Signal::Tx { bytes, .. } => {
                 self.open_section();
-                let bytes = self.f.attr_int(op, keys::TX).unwrap_or(i64::from(bytes));
+                let bytes = self.f.attr_int(op, keys::TX).unwrap_or(bytes);
                 let bar = self.barrier(pipe.full_at, slot);
                 self.b.mbarrier_arrive_expect_tx(bar, bytes);
             }
-            Signal::Commit => {
+            Signal::Commit(_) => {
                 self.open_section();
                 let bar = self.barrier(pipe.full_at, slot);
                 let bar = self.plain(bar);
                 self.isa.emit().commit(&mut self.b, bar);
             }
-            Signal::Arrive if self.f.has_attr(op, keys::BULK_PENDING) => {
+            Signal::Arrive(_) if self.f.has_attr(op, keys::BULK_PENDING) => {
                 let pending = self.f.attr_int(op, keys::BULK_PENDING).unwrap_or(0);
                 self.open_section();
                 self.b.bulk_wait_group(pending.clamp(0, 63));
-                if pipe.publish_global {
+                if pipe.def.publish == Publish::Global {
                     self.b.fence_proxy_async_global();
                 }
                 self.fence_signal(false);
                 let bar = self.barrier(pipe.full_at, slot);
                 self.b.mbarrier_arrive(bar);
             }
-            Signal::Arrive => {
-                if pipe.publish_tmem || !self.pending_st.is_empty() {
-                    self.isa.emit().acc_store_wait(&mut self.b);
-                    self.pending_st.clear();
-                }
-                if pipe.publish_proxy {
+            Signal::Arrive(_) => {
+                let tmem = pipe.def.publish == Publish::Tmem;
+                self.publish_stores(tmem);
+                if pipe.def.publish == Publish::Proxy {
                     self.b.fence_proxy_async_shared_cta();
                 }
-                if pipe.publish_global {
+                if pipe.def.publish == Publish::Global {
                     self.b.fence_proxy_async_global();
                 }
-                self.fence_signal(pipe.publish_tmem || (self.agent.tensor && pipe.tensor_side));
+                self.fence_signal(tmem || (self.agent.tensor && pipe.tensor_side));
                 match pipe.named {
                     Some(id) => {
-                        self.b.bar_sync(id, self.agent.warps * 32);
+                        self.b.bar_sync(id, self.threads());
                         self.fence_wait(false);
                     }
                     None => {
@@ -239,7 +176,7 @@ impl Lower<'_> {
                 }
             }
             Signal::None => {}
-            Signal::Bulk => {
+            Signal::Bulk(_) => {
                 return self.err(Code::E0803, op, "a full side cannot be signalled by a bulk group");
             }
         }
@@ -258,9 +195,9 @@ impl Lower<'_> {
 
     pub(super) fn consumer_wait(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let Pipe { full, full_at, tensor_side, named, .. } = self.pipes[p];
+        let Pipe { def, full_at, tensor_side, named, .. } = self.pipes[p];
         // A named barrier: the commit was the wait of every thread.
-        if full != Signal::None && named.is_none() {
+        if def.full != Signal::None && named.is_none() {
             if self.f.has_attr(op, keys::ISSUER) {
                 self.open_section();
             }
@@ -274,11 +211,11 @@ impl Lower<'_> {
 
     pub(super) fn consumer_release(&mut self, op: Op) -> CodegenResult<()> {
         let (p, slot, phase) = self.pipe_slot(op)?;
-        let pipe = self.pipes[p].clone();
+        let pipe = self.pipes[p];
         if let Some(pending) = self.f.attr_int(op, keys::BULK_PENDING) {
             self.open_section();
             self.b.bulk_wait_group_read(pending.clamp(0, 63));
-            if pipe.empty != Signal::None && pipe.named.is_none() {
+            if pipe.def.empty != Signal::None && pipe.named.is_none() {
                 self.fence_signal(false);
                 let bar = self.barrier(pipe.empty_at, slot);
                 self.b.mbarrier_arrive(bar);
@@ -286,42 +223,25 @@ impl Lower<'_> {
         } else if pipe.named.is_none() {
             // The one-lane agent of the matrix engine frees slots by commit, threads by arriving. A side on which
             // all arrive counts no commit.
-            let signal = match pipe.empty {
-                Signal::None | Signal::Arrive => pipe.empty,
-                _ if self.agent.elect => Signal::Commit,
-                _ => Signal::Arrive,
-            };
-            match signal {
+            match pipe.def.empty {
                 Signal::None => {}
-                Signal::Commit => {
+                Signal::Commit(_) | Signal::Bulk(_) if self.agent.elect => {
                     self.open_section();
                     let bar = self.barrier(pipe.empty_at, slot);
                     let bar = self.plain(bar);
                     self.isa.emit().commit(&mut self.b, bar);
                 }
-                Signal::Arrive | Signal::Bulk => {
+                Signal::Arrive(_) | Signal::Commit(_) | Signal::Bulk(_) => {
                     // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);
                     self.b.mbarrier_arrive(bar);
                 }
-                Signal::Tx(_) => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
+                Signal::Tx { .. } => return self.err(Code::E0803, op, "an empty side cannot count bytes"),
             }
         }
         self.own(op, p, slot, phase);
         Ok(())
-    }
-
-    /// A 64-bit matrix descriptor of slot 0 of a buffer: its low word, made once per agent.
-    pub(super) fn descriptor_base(&mut self, buf: &super::Buffer) -> Reg {
-        if let Some(r) = self.desc_lo[buf.index as usize] {
-            return r;
-        }
-        let base = self.base();
-        let addr = if buf.at == 0 { base } else { self.b.add_u32(base, buf.at) };
-        let lo = self.b.bfe_u32(addr, 4, 14);
-        self.desc_lo[buf.index as usize] = Some(lo);
-        lo
     }
 }

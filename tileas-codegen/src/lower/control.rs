@@ -1,6 +1,7 @@
 //! Regions: blocks of ops, counted loops, uniform branches, and single-lane sections of multi-warp agents.
 
-use super::{Lower, NO_PHASE, Stores, TileVal, Val, reg_ty};
+use super::columns::Stores;
+use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
@@ -37,7 +38,8 @@ impl Lower<'_> {
         let code = self.f.opcode(op);
         if self.b.func.num_insts() > self.max_instructions {
             let limit = self.max_instructions;
-            let text = format!("more than {limit} instructions, the limit of the option `max-instructions`");
+            let text =
+                format!("more than {limit} instructions, the limit of the option `limits.max-instructions`");
             return self.err(Code::E1010, op, &text);
         }
         if !self.is_issued(op) {
@@ -105,7 +107,8 @@ impl Lower<'_> {
             return false;
         }
         match self.f.opcode(op) {
-            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncDot | O::AsyncPipelineStoreWait => true,
+            O::AsyncTiledTmaLoad | O::AsyncTiledTmaStore | O::AsyncPipelineStoreWait => true,
+            O::AsyncDot => self.isa.mma_contract().issue.is_lane(),
             O::AsyncPipelineConsumerWait
             | O::AsyncPipelineConsumerRelease
             | O::AsyncPipelineProducerAcquire => {

@@ -4,9 +4,9 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
-use super::{AgentCtx, Buffer, Lower, Pipe, Signal, Val, params};
+use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{AttrData, Block, Op, Opcode, Space, TypeData, keys};
+use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -16,8 +16,8 @@ impl Lower<'_> {
     pub(super) fn frame(&mut self) -> CodegenResult<()> {
         let f = self.f;
         let entry = f.entry();
-        let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(32).max(32);
         let limits = &self.isa.machine().limits;
+        let threads = self.kernel_int(keys::NUM_THREADS).unwrap_or(0).max(limits.warp_threads);
         let most = limits.max_threads;
         if threads > most || !threads.is_multiple_of(limits.warp_threads.max(1)) {
             let text =
@@ -36,24 +36,21 @@ impl Lower<'_> {
         }
         self.load_params(entry)?;
         let tid = self.b.special(Special::TidX);
-        let lane = self.b.and_b32(tid, 31);
+        let lanes = limits.warp_threads;
+        let lane = self.b.and_b32(tid, lanes - 1);
         self.lane = Some(lane);
-        let warp = self.b.shr_u32(tid, 5);
-        let warp = self.b.shfl_sync_idx_b32(warp, 0, 31, 0xffff_ffffu32);
+        let warp = self.b.shr_u32(tid, lanes.trailing_zeros());
+        let warp = self.b.shfl_sync_idx_b32(warp, 0, lanes - 1, 0xffff_ffffu32);
         self.warp = Some(warp);
-        let tmem_cols = self.kernel_int(keys::TMEM_COLUMNS).filter(|&c| c > 0);
-        let owner = self.tmem_owner();
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
         }
-        if let Some(cols) = tmem_cols {
-            self.alloc_tmem(warp, owner, cols)?;
-        } else if !self.pipes.is_empty() {
+        if !self.alloc_columns(warp) && !self.pipes.is_empty() {
             self.b.bar_sync_all(0);
         }
         match switch {
             None => {
-                self.agent.warps = threads / 32;
+                self.agent.warps = threads / lanes;
                 self.agent.warp = warp.into();
                 self.enter_agent_prologue(entry)?;
                 self.block(entry)?;
@@ -67,18 +64,10 @@ impl Lower<'_> {
                         self.op(op)?;
                     }
                 }
-                self.dispatch(switch, warp, owner, tmem_cols, threads)?;
+                self.dispatch(switch, warp, threads)?;
             }
         }
         Ok(())
-    }
-
-    fn tmem_owner(&self) -> u32 {
-        let f = self.f;
-        f.block_ops(f.entry())
-            .filter(|&o| f.opcode(o) == Opcode::AllocTensor)
-            .find_map(|o| f.attr_int(o, keys::OWNER_WARP))
-            .map_or(0, |w| w.clamp(0, 31) as u32)
     }
 
     /// Takes scalars, pointers, extents and strides out of the parameter space once.
@@ -148,7 +137,8 @@ impl Lower<'_> {
         let rows: u32 = outer.iter().skip(1).product::<u32>().max(1);
         let (at, slot) = match space {
             Space::Smem => (f.attr_int(op, keys::OFFSET), (rows * cols * elem.bits()).div_ceil(8)),
-            Space::Tmem => (f.attr_int(op, keys::COLUMN), cols),
+            Space::Tmem if self.columns.is_some() => (f.attr_int(op, keys::COLUMN), cols),
+            Space::Tmem => return self.unsupported(op, "in tensor memory, which there is none of"),
             _ => return self.err(Code::E0803, op, "only shared and tensor memory can be allocated"),
         };
         let Some(at) = at.and_then(|a| u32::try_from(a).ok()) else {
@@ -156,7 +146,7 @@ impl Lower<'_> {
         };
         let index = self.num_buffers;
         self.num_buffers += 1;
-        self.desc_lo.push(None);
+        self.operand_bases.push(None);
         self.vals[result] =
             Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
         Ok(())
@@ -164,37 +154,16 @@ impl Lower<'_> {
 
     fn create_pipeline(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
-        let slots = f.attr_int(op, keys::NUM_STAGES).unwrap_or(1).clamp(1, 1 << 16) as u32;
-        let side = |key| -> (Signal, u32) {
-            match f.attr_call(op, key) {
-                Some(("tx", a)) => (
-                    Signal::Tx(a.get(1).copied().unwrap_or(0) as u32),
-                    a.first().copied().unwrap_or(1) as u32,
-                ),
-                Some(("commit", a)) => (Signal::Commit, a.first().copied().unwrap_or(1) as u32),
-                Some(("arrive", a)) => (Signal::Arrive, a.first().copied().unwrap_or(1) as u32),
-                Some(("bulk", a)) => (Signal::Bulk, a.first().copied().unwrap_or(1) as u32),
-                _ => (Signal::None, 0),
-            }
-        };
-        let (full, full_count) = side(keys::FULL);
-        let (empty, empty_count) = side(keys::EMPTY);
+        let def = PipeDef::of(f, op);
         let buffers = f.operands(op);
         let tensor_side =
             buffers.is_empty() || buffers.iter().any(|&b| f.value_data(b).space() == Some(Space::Tmem));
-        let publish = f.attr_name(op, keys::PUBLISH);
         let pipe = Pipe {
-            slots,
-            full,
-            full_count,
-            empty,
-            empty_count,
-            full_at: f.attr_int(op, keys::FULL_AT).unwrap_or(0) as i32,
-            empty_at: f.attr_int(op, keys::EMPTY_AT).unwrap_or(0) as i32,
-            named: f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()),
-            publish_proxy: publish == Some("proxy"),
-            publish_tmem: publish == Some("tmem"),
-            publish_global: publish == Some("global"),
+            def,
+            slots: def.slots.clamp(1, 1 << 16) as u32,
+            full_at: def.full_at.unwrap_or(0) as i32,
+            empty_at: def.empty_at.unwrap_or(0) as i32,
+            named: def.named.and_then(|n| u32::try_from(n).ok()),
             tensor_side,
         };
         let index = self.pipes.len();
@@ -215,11 +184,11 @@ impl Lower<'_> {
             if self.pipes[i].named.is_some() {
                 continue;
             }
-            let Pipe { slots, full, full_count, empty, empty_count, full_at, empty_at, .. } = self.pipes[i];
-            for (signal, count, at) in [(full, full_count, full_at), (empty, empty_count, empty_at)] {
+            let Pipe { def, slots, full_at, empty_at, .. } = self.pipes[i];
+            for (signal, at) in [(def.full, full_at), (def.empty, empty_at)] {
                 if signal != Signal::None {
                     for s in 0..slots as i32 {
-                        self.b.mbarrier_init((base, at + 8 * s), count);
+                        self.b.mbarrier_init((base, at + 8 * s), signal.count() as u32);
                     }
                 }
             }
@@ -236,29 +205,7 @@ impl Lower<'_> {
         self.b.bar_warp_sync(0xffff_ffffu32);
     }
 
-    fn alloc_tmem(&mut self, warp: Reg, owner: u32, cols: u32) -> CodegenResult<()> {
-        let base = self.base();
-        let at = self.kernel_int(keys::TMEM_BASE_AT).unwrap_or(0) as i32;
-        let done = self.b.named_block("ALLOC_DONE");
-        let p = self.b.setp_ne_u32(warp, owner);
-        self.b.br_on(p, done);
-        self.isa.emit().acc_alloc(&mut self.b, Operand::addr(base, at), cols);
-        self.b.place(done);
-        self.isa.emit().fence_before(&mut self.b);
-        self.b.bar_sync_all(0);
-        self.isa.emit().fence_after(&mut self.b);
-        self.tmem = Some(self.b.ld_shared_b32((base, at)));
-        Ok(())
-    }
-
-    fn dispatch(
-        &mut self,
-        switch: Op,
-        warp: Reg,
-        owner: u32,
-        tmem: Option<u32>,
-        threads: u32,
-    ) -> CodegenResult<()> {
+    fn dispatch(&mut self, switch: Op, warp: Reg, threads: u32) -> CodegenResult<()> {
         let f = self.f;
         let first = f.attr_ints(switch, keys::WARP_ID).unwrap_or_default();
         let counts = f.attr_ints(switch, keys::NUM_WARPS).unwrap_or_default();
@@ -306,7 +253,7 @@ impl Lower<'_> {
         self.b.bra(exit);
         for (i, &r) in regions.iter().enumerate() {
             self.b.place(blocks[i]);
-            self.desc_lo.iter_mut().for_each(|d| *d = None);
+            self.operand_bases.iter_mut().for_each(|d| *d = None);
             let local = if first[i] == 0 { warp.into() } else { self.b.fold_sub(warp, first[i]) };
             self.agent = AgentCtx {
                 elect: lanes[i],
@@ -335,19 +282,7 @@ impl Lower<'_> {
         }
         self.b.place(exit);
         self.b.bar_warp_sync(0xffff_ffffu32);
-        if let Some(cols) = tmem {
-            self.isa.emit().fence_before(&mut self.b);
-            let free = self.b.named_block("FREE");
-            let p = self.b.setp_eq_u32(warp, owner);
-            self.b.br_on(p, free);
-            self.b.bar_arrive(0, threads);
-            self.b.ret();
-            self.b.place(free);
-            self.b.bar_sync(0, threads);
-            self.isa.emit().fence_after(&mut self.b);
-            let tmem = self.tmem.unwrap_or(warp);
-            self.isa.emit().acc_free(&mut self.b, tmem, cols);
-        }
+        self.free_columns(warp, threads);
         self.b.ret();
         Ok(())
     }
@@ -375,9 +310,10 @@ impl Lower<'_> {
         if ranges.iter().all(|r| r.2 == 0) {
             return Ok(idle);
         }
-        for group in 0..(threads / 32).div_ceil(size) {
+        let all = threads / self.isa.machine().limits.warp_threads;
+        for group in 0..all.div_ceil(size) {
             let warps = group * size..(group + 1) * size;
-            let whole = warps.end <= threads / 32;
+            let whole = warps.end <= all;
             let of = |w: u32| ranges.iter().find(|r| (r.0..r.0 + r.1).contains(&w)).map(|r| r.2);
             let mut asked = warps.clone().filter_map(of);
             let Some(n) = asked.next() else { continue };
@@ -401,6 +337,7 @@ impl Lower<'_> {
         let mut few_rows = 0_u32;
         let mut tmem_access = false;
         let mut dot_buffers: SmallVec<[crate::ir::Value; 8]> = SmallVec::new();
+        let (tensor, lane) = (self.columns.is_some(), self.isa.mma_contract().issue.is_lane());
         let agent = &mut self.agent;
         f.walk(block, &mut |op| {
             match f.opcode(op) {
@@ -409,8 +346,8 @@ impl Lower<'_> {
                     agent.stores |= f.opcode(op) == Opcode::AsyncTiledTmaStore;
                 }
                 Opcode::AsyncDot => {
-                    issuer = true;
-                    agent.tensor = true;
+                    issuer |= lane;
+                    agent.tensor |= tensor;
                     for name in ["a", "b"] {
                         dot_buffers.extend(f.named_operand(op, name));
                     }
@@ -435,16 +372,18 @@ impl Lower<'_> {
             }
         });
         self.agent.tensor |= tmem_access;
-        if self.agent.elect {
-            for v in dot_buffers {
-                if let Val::Buffer(b) = self.vals[v] {
-                    self.descriptor_base(&b);
-                }
+        // Here, where they are at hand in all blocks.
+        for v in dot_buffers {
+            if let Val::Buffer(b) = self.vals[v] {
+                self.operand_base(&b);
             }
+        }
+        if self.agent.elect {
             return Ok(());
         }
         let lane = self.lane.unwrap_or_else(|| self.b.special(Special::LaneId));
-        let base = self.b.fold_shl(self.agent.warp, 5);
+        let lanes = self.isa.machine().limits.warp_threads;
+        let base = self.b.fold_shl(self.agent.warp, lanes.trailing_zeros());
         let thread = self.b.fold_add(base, lane);
         self.agent.thread = Some(self.b.as_reg(crate::nvvm::RegTy::B32, thread));
         if issuer {
@@ -452,10 +391,8 @@ impl Lower<'_> {
             let w = self.b.as_reg(crate::nvvm::RegTy::B32, self.agent.warp);
             self.agent.issuer = Some(self.b.setp_eq_and_s32(w, 0, e));
         }
-        if tmem_access && let Some(t) = self.tmem {
-            let field = self.b.fold_shl(self.agent.warp, 21);
-            let r = self.b.fold_add(t, field);
-            self.agent.tmem_warp = Some(self.b.as_reg(crate::nvvm::RegTy::B32, r));
+        if tmem_access {
+            self.enter_columns();
         }
         for b in (0..5).filter(|b| few_rows >> b & 1 == 1) {
             self.agent.row_lanes[b] = Some(self.b.setp_lt_u32(lane, 1_u32 << b));

@@ -4,10 +4,10 @@
 //! `k · rows · span` bytes behind the tile's base. Register tiles move in 16-byte chunks. Source: PTX ISA,
 //! cp.async.bulk.tensor, swizzling modes.
 
-use super::{Buffer, Lower, Stored, TileVal, Val};
+use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Layout, Op, Opcode, Scalar, Space, Value, ValueDef, keys};
-use crate::isa::{AtomType, MmaRequest};
+use crate::ir::{Layout, Op, Scalar, Space, keys};
+use crate::isa::{AtomType, Mma, MmaRequest, MmaTile};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -152,7 +152,7 @@ impl Lower<'_> {
             let t = self.expand(op, &value)?;
             return match buf.space {
                 Space::Smem => self.reg_to_smem(op, &t, &buf, slot),
-                Space::Tmem => self.reg_to_tmem(op, &t, &buf, slot),
+                Space::Tmem => self.store_columns(op, &t, &buf, slot),
                 _ => self.unsupported(op, "to this space"),
             };
         }
@@ -181,8 +181,7 @@ impl Lower<'_> {
         };
         if buf.space == Space::Tmem {
             // On both ways of what follows.
-            self.fence_access();
-            self.wait_stores();
+            self.before_load();
         }
         match when {
             // The slot is this agent's to read, so its lanes may as well write it: an instruction for 32 columns. (Lanes
@@ -194,10 +193,9 @@ impl Lower<'_> {
             {
                 self.b.br_on(p, join);
                 let x = self.b.imm(rt, other);
-                let base = self.tmem_addr(op, &buf, slot)?;
-                let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
                 let first = offsets.last().copied().unwrap_or(0).max(0) as u32;
-                self.fill_tmem((base.0, base.1 + first as i32), regs.len() as u32, x);
+                let width = dims.last().copied().unwrap_or(0);
+                self.fill_columns(op, &buf, slot, (first, width), regs.len() as u32, x)?;
                 self.b.place(join);
                 self.b.bar_warp_sync(0xffff_ffffu32);
                 self.read(op, &buf, slot, &offsets, dims, layout, elem, regs)?;
@@ -248,13 +246,7 @@ impl Lower<'_> {
                 .unsupported(op, format!("reads row slices into layout `row`, not {layout} at {offsets:?}"));
         }
         match buf.space {
-            Space::Tmem => {
-                self.check_tensor_rows(op, buf, rows_columns(dims).0)?;
-                let base = self.tmem_addr(op, buf, slot)?;
-                let base = self.numbered(op, base, dims.last().copied().unwrap_or(0))?;
-                self.isa.emit().acc_load(&mut self.b, regs, (base.0, base.1 + col0 as i32));
-                Ok(())
-            }
+            Space::Tmem => self.load_columns(op, buf, slot, col0, dims, regs),
             Space::Smem => {
                 let chunks = self.smem_chunks(op, buf, slot, col0, dims, elem)?;
                 let per = regs.len() / chunks.len().max(1);
@@ -281,7 +273,12 @@ impl Lower<'_> {
     }
 
     /// Moves an address by the number of the slice that `op` reads, at `step` each.
-    fn numbered(&mut self, op: Op, (base, offset): (Reg, i32), step: u32) -> CodegenResult<(Reg, i32)> {
+    pub(super) fn numbered(
+        &mut self,
+        op: Op,
+        (base, offset): (Reg, i32),
+        step: u32,
+    ) -> CodegenResult<(Reg, i32)> {
         let Some(number) = self.f.named_operand(op, "number") else { return Ok((base, offset)) };
         let number = self.scalar(op, number)?;
         Ok(match self.b.fold_mul(number, step) {
@@ -290,142 +287,11 @@ impl Lower<'_> {
         })
     }
 
-    /// Writes `x` to columns of tensor memory and waits until it is there.
-    fn fill_tmem(&mut self, base: (Reg, i32), columns: u32, x: Reg) {
-        let emit = self.isa.emit();
-        for at in (0..columns).step_by(32) {
-            let values = &[Operand::Reg(x); 32][..(columns - at).min(32) as usize];
-            emit.acc_store(&mut self.b, (base.0, base.1 + at as i32), values);
-        }
-        emit.acc_store_wait(&mut self.b);
-    }
-
-    /// Does once, before a loop over the slices of tensor memory, what `when` asks for in each of its turns: all slices
-    /// become `otherwise`, and the copies in the loop read them. Right where one slot is read by every turn, which
-    /// nothing in the loop writes.
-    pub(super) fn fill_ahead(&mut self, op: Op, body: Block, range: (Operand, Operand)) -> CodegenResult<()> {
-        let f = self.f;
-        let (Operand::Imm(lo), Operand::Imm(hi)) = range else { return Ok(()) };
-        let outside = |v: Value| match f.value_def(v) {
-            ValueDef::Result(def, _) => f.op_block(def) != Some(body),
-            ValueDef::Param(b, _) => b != body,
-        };
-        for copy in f.block_ops(body).filter(|&o| f.opcode(o) == Opcode::Copy) {
-            let (Some(when), Some(number), Some(source), Some(result)) = (
-                f.named_operand(copy, "when"),
-                f.named_operand(copy, "number"),
-                f.named_operand(copy, "source"),
-                f.result(copy),
-            ) else {
-                continue;
-            };
-            let data = f.value_data(result);
-            let (Some(dims), Some(elem)) = (data.dims(), data.elem()) else { continue };
-            let fits = f.block_params(body).first() == Some(&number)
-                && f.constant_value(*f.operands(op).get(2).unwrap_or(&number)) == Some(1.0)
-                && outside(when)
-                && f.named_segment(copy, "source_stage").iter().all(|&v| outside(v))
-                && f.block_ops(body).all(|o| f.named_operand(o, "dest") != Some(source))
-                && f.value_data(source).space() == Some(Space::Tmem)
-                && matches!(super::control::element_reg(elem), RegTy::F32 | RegTy::B32)
-                && elem.bits() == 32
-                && self.row_guard(dims).is_none();
-            let Operand::Reg(p) = self.scalar(copy, when)? else { continue };
-            if !fits || hi <= lo {
-                continue;
-            }
-            let buf = self.buffer(copy, source)?;
-            let slot = self.stage(copy, f.named_segment(copy, "source_stage"))?;
-            let width = i64::from(dims.last().copied().unwrap_or(0));
-            let first = f.attr_ints(copy, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0);
-            let (first, columns) = (first + lo * width, (hi - lo) * width);
-            let otherwise = f.attr_number(copy, keys::OTHERWISE).unwrap_or(0.0);
-            let rt = super::control::element_reg(elem);
-            self.fence_access();
-            self.wait_stores();
-            let join = self.b.block();
-            self.b.br_on(p, join);
-            let x = match rt {
-                RegTy::F32 => self.b.imm(rt, Operand::f32(otherwise as f32)),
-                _ => self.b.imm(rt, Operand::Imm(otherwise as i64)),
-            };
-            let base = self.tmem_addr(copy, &buf, slot)?;
-            self.fill_tmem((base.0, base.1 + first as i32), columns.max(0) as u32, x);
-            self.b.place(join);
-            self.b.bar_warp_sync(0xffff_ffffu32);
-            self.filled.push(copy);
-        }
-        Ok(())
-    }
-
     /// The predicate of the lanes that hold rows of their own, where the tile has fewer rows than the agent has lanes.
-    fn row_guard(&self, dims: &[u32]) -> Option<Reg> {
+    pub(super) fn row_guard(&self, dims: &[u32]) -> Option<Reg> {
         let (rows, _) = rows_columns(dims);
         let lanes = (rows / self.agent.warps.max(1)).checked_ilog2()?;
         self.agent.row_lanes.get(lanes as usize).copied().flatten()
-    }
-
-    /// Tensor memory is divided among the warps of a warpgroup: warp w reads and writes the lanes from 32 w on.
-    fn check_tensor_rows(&self, op: Op, buf: &Buffer, rows: u32) -> CodegenResult<()> {
-        let warps = self.isa.machine().limits.warpgroup_warps;
-        let fits = match buf.layout {
-            Layout::Tmem128 => rows == 128,
-            Layout::Tmem64 => rows == 64,
-            _ => false,
-        };
-        if fits && self.agent.warps == warps {
-            return Ok(());
-        }
-        self.unsupported(
-            op,
-            format!(
-                "moves whole columns of tensor memory by {warps} warps, not {rows} rows of layout {} by {} (option simt-warps)",
-                buf.layout, self.agent.warps
-            ),
-        )
-    }
-
-    /// Tensor-memory address of this warp's lanes in slot `slot`.
-    fn tmem_addr(&mut self, op: Op, buf: &Buffer, slot: Operand) -> CodegenResult<(Reg, i32)> {
-        let Some(base) = self.agent.tmem_warp.or(self.tmem) else {
-            return self.err(Code::E0803, op, "no tensor memory is allocated");
-        };
-        Ok(match slot {
-            Operand::Imm(n) => (base, (buf.at + n as u32 * buf.slot) as i32),
-            s => {
-                let off = self.b.fold_mul(s, buf.slot);
-                (self.b.add_u32(base, off), buf.at as i32)
-            }
-        })
-    }
-
-    fn reg_to_tmem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
-        if t.layout != Layout::Row || t.elem.bits() != 32 {
-            return self.unsupported(op, "stores 32-bit elements in layout `row` to tensor memory");
-        }
-        self.check_tensor_rows(op, buf, rows_columns(self.dims(t)).0)?;
-        let col0 =
-            self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as i32;
-        let base = self.tmem_addr(op, buf, slot)?;
-        self.fence_access();
-        let columns = t.regs.len() as u32;
-        let stored = Stored::of(buf, slot, col0 as u32, col0 as u32 + columns);
-        if self.pending_st.iter().any(|s| s.meets(&stored)) {
-            // Of two stores to one column the first may come last.
-            self.wait_stores();
-        }
-        let values = &self.units[t.regs.start as usize..t.regs.start as usize + t.regs.len()];
-        self.isa.emit().acc_store(&mut self.b, (base.0, base.1 + col0), values);
-        self.pending_st.push(stored);
-        Ok(())
-    }
-
-    /// Waits for all stores of this thread to tensor memory.
-    pub(super) fn wait_stores(&mut self) {
-        if !self.pending_st.is_empty() {
-            self.pending_st.clear();
-            self.isa.emit().acc_store_wait(&mut self.b);
-        }
     }
 
     /// Addresses of this thread's 16-byte chunks of a shared-memory tile: row by row, each in column order.
@@ -530,89 +396,57 @@ impl Lower<'_> {
         let tb = f.has_attr(op, keys::TRANSPOSE_B);
         let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
         let n = if tb { b.rows } else { b.cols };
-        let kind = |s: Scalar| {
-            Some(match s {
-                Scalar::F16 => AtomType::F16,
-                Scalar::BF16 => AtomType::Bf16,
-                Scalar::TF32 => AtomType::Tf32,
-                Scalar::F32 => AtomType::F32,
-                Scalar::E4M3 => AtomType::E4m3,
-                Scalar::E5M2 => AtomType::E5m2,
-                _ => return None,
-            })
-        };
-        let (Some(xa), Some(xb), Some(xd)) = (kind(a.elem), kind(b.elem), kind(d.elem)) else {
+        let [xa, xb, xd] = [a.elem, b.elem, d.elem].map(AtomType::of);
+        let (Some(xa), Some(xb), Some(xd)) = (xa, xb, xd) else {
             return self.unsupported(op, "with these element types");
         };
         let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
-        let atom = self
-            .isa
-            .atoms()
-            .select_mma(&request)
-            .map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
-        let enc = self.isa.encode_mma(&atom).map_err(|e| CodegenError::new(Code::E0802, f.op_loc(op), e))?;
-        self.open_section();
+        let refused = |why: String| CodegenError::new(Code::E0802, f.op_loc(op), why);
+        let atom = self.isa.atoms().select_mma(&request).map_err(refused)?;
+        if self.isa.mma_contract().issue.is_lane() {
+            self.open_section();
+        }
         self.fence_waited();
-        let sa = self.stage(op, f.named_segment(op, "a_stage"))?;
-        let sb = self.stage(op, f.named_segment(op, "b_stage"))?;
-        let sd = self.stage(op, f.named_segment(op, "acc_stage"))?;
-        let da = self.matrix_descriptor(op, &a, sa, ta)?;
-        let db = self.matrix_descriptor(op, &b, sb, !tb)?;
-        let Some(tmem) = self.tmem else { return self.err(Code::E0803, op, "no tensor memory is allocated") };
-        let dst = match sd {
-            Operand::Imm(s) => Operand::addr(tmem, (d.at + s as u32 * d.slot) as i32),
-            s => {
-                let off = self.b.fold_mul(s, d.slot);
-                Operand::addr(self.b.add_u32(tmem, off), d.at as i32)
-            }
-        };
-        let first = match f.named_operand(op, "accumulate") {
+        let slot = |stage: &str| self.stage(op, f.named_segment(op, stage));
+        let (sa, sb, sd) = (slot("a_stage")?, slot("b_stage")?, slot("acc_stage")?);
+        let accumulate = match f.named_operand(op, "accumulate") {
             Some(v) => self.scalar(op, v)?,
             None => Operand::Imm(1),
         };
-        for step in 0..atom.k_steps {
-            let xa = self.step_descriptor(&a, da, atom.k, step, ta);
-            let xb = self.step_descriptor(&b, db, atom.k, step, !tb);
-            let enable = if step == 0 { first } else { Operand::Imm(1) };
-            self.b.emit(enc.form, &[dst, xa, xb, Operand::Imm(i64::from(enc.descriptor)), enable]);
+        let acc_base = match d.space {
+            Space::Tmem => self.tensor_base(op)?,
+            _ => self.base(),
+        };
+        let tile = |x: &Buffer, base: Reg, at: u32, slot: Operand| MmaTile {
+            base,
+            at,
+            slot,
+            size: x.slot,
+            rows: x.rows,
+            cols: x.cols,
+            elem: x.elem,
+            layout: x.layout,
+        };
+        let (base_a, base_b) = (self.operand_base(&a), self.operand_base(&b));
+        let mma = Mma {
+            atom: &atom,
+            a: tile(&a, base_a, 0, sa),
+            b: tile(&b, base_b, 0, sb),
+            acc: tile(&d, acc_base, d.at, sd),
+            accumulate,
+            thread: self.agent.thread.map(|t| (t, self.threads())),
+        };
+        self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
+    }
+
+    /// What multiplies of this agent need of an operand's buffer, made once.
+    pub(super) fn operand_base(&mut self, buf: &Buffer) -> Reg {
+        if let Some(r) = self.operand_bases[buf.index as usize] {
+            return r;
         }
-        Ok(())
-    }
-
-    /// The 64-bit descriptor of a slot's first K step.
-    fn matrix_descriptor(
-        &mut self,
-        op: Op,
-        buf: &Buffer,
-        slot: Operand,
-        mn_major: bool,
-    ) -> CodegenResult<Reg> {
-        let Some(swizzle) = buf.layout.swizzle() else {
-            return self.unsupported(op, "reads operands from shared memory");
-        };
-        let (lbo, hi) = self.isa.smem_descriptor(swizzle, buf.rows, mn_major);
-        let lo = self.descriptor_base(buf);
-        let lo = match slot {
-            Operand::Imm(0) => Operand::Reg(lo),
-            s => {
-                let off = self.b.fold_mul(s, buf.slot >> 4);
-                self.b.add_u32(lo, off).into()
-            }
-        };
-        let lo = if lbo == 0 { lo } else { self.b.or_b32(lo, lbo << 16).into() };
-        Ok(self.b.pack_b64_b32([lo, Operand::Imm(i64::from(hi))]))
-    }
-
-    /// The descriptor of K step `step`.
-    fn step_descriptor(&mut self, buf: &Buffer, desc: Reg, k: u32, step: u32, mn_major: bool) -> Operand {
-        let swizzle = buf.layout.swizzle().unwrap_or(crate::ir::Swizzle::None);
-        let span = swizzle.span();
-        let bytes = if mn_major {
-            step * k * span
-        } else {
-            let byte = step * k * buf.elem.bits() / 8;
-            (byte / span) * buf.rows * span + byte % span
-        };
-        if bytes == 0 { desc.into() } else { self.b.add_s64(desc, bytes >> 4).into() }
+        let base = self.base();
+        let r = self.isa.emit().operand_base(&mut self.b, base, buf.at);
+        self.operand_bases[buf.index as usize] = Some(r);
+        r
     }
 }

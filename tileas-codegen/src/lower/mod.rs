@@ -9,6 +9,7 @@
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
+mod columns;
 mod control;
 mod element;
 mod frame;
@@ -24,12 +25,12 @@ mod tile;
 pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
 
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Function, Layout, Op, Opcode, Scalar, Space, Type, TypeData, Value, keys};
-use crate::isa::TargetIsa;
+use crate::ir::{Function, Layout, Op, Opcode, PipeDef, Scalar, Space, Type, TypeData, Value, keys};
+use crate::isa::{EmitColumns, TargetIsa};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, FuncBuilder, Operand, Param, Reg, RegTy, Sym};
+use columns::{Stores, Unfenced};
 use cranelift_entity::SecondaryMap;
-use smallvec::SmallVec;
 
 /// A lowered kernel.
 #[derive(Debug)]
@@ -38,14 +39,6 @@ pub struct Lowered {
     pub module: nvvm::Module,
     /// What a host needs to launch it.
     pub metadata: LaunchMetadata,
-}
-
-/// Lowers one materialised kernel.
-///
-/// # Errors
-/// `E08xx` with the op's location for anything that has no lowering on this target.
-pub fn lower(func: &Function, isa: &dyn TargetIsa) -> CodegenResult<Lowered> {
-    lower_in(func, &[], isa, MAX_INSTRUCTIONS, &mut LowerScratch::default())
 }
 
 /// Instructions of one kernel, at most, where nothing else is asked for.
@@ -70,11 +63,11 @@ impl LowerScratch {
     }
 }
 
-/// As [`lower`], for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many instructions
-/// at most (by an operation's), and in the memory of earlier calls.
+/// Lowers one materialised kernel, for a PTX module with all of `kernels` (sorted), whose names no parameter may have, with that many
+/// instructions at most (by an operation's), and in the memory of earlier calls.
 ///
 /// # Errors
-/// As [`lower`]; `E1010` at the op that begins beyond the limit.
+/// `E08xx` with the op's location for anything that has no lowering on this target; `E1010` at the op that begins beyond the limit.
 pub fn lower_in(
     func: &Function,
     kernels: &[&str],
@@ -165,45 +158,6 @@ pub(crate) struct Buffer {
     pub index: u32,
 }
 
-/// Columns of tensor memory that are stored to.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Stored {
-    /// Number of the buffer.
-    pub buffer: u32,
-    /// Which slot of it.
-    pub slot: Operand,
-    /// Columns of the slot.
-    pub columns: (u32, u32),
-    /// Columns of tensor memory; all from its buffer on where it is not known which slot.
-    pub range: (u32, u32),
-}
-
-impl Stored {
-    /// Columns `from` to `to` of a slot.
-    pub fn of(buf: &Buffer, slot: Operand, from: u32, to: u32) -> Stored {
-        let range = match slot {
-            Operand::Imm(n) => {
-                let at = buf.at + n as u32 * buf.slot;
-                (at + from, at + to)
-            }
-            _ => (buf.at, u32::MAX),
-        };
-        Stored { buffer: buf.index, slot, columns: (from, to), range }
-    }
-
-    /// Whether two may have a column in common.
-    pub fn meets(&self, other: &Stored) -> bool {
-        let meet = |a: (u32, u32), b: (u32, u32)| a.0 < b.1 && b.0 < a.1;
-        match (self.buffer, self.slot) == (other.buffer, other.slot) {
-            true => meet(self.columns, other.columns),
-            false => meet(self.range, other.range),
-        }
-    }
-}
-
-/// Stores of which it is not known that they are complete.
-pub(crate) type Stores = SmallVec<[Stored; 8]>;
-
 /// What an IR value has become.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) enum Val {
@@ -231,32 +185,16 @@ pub(crate) enum Val {
 /// The phase of a slot of a pipeline without mbarriers: nothing waits for it, so nothing carries it.
 pub(crate) const NO_PHASE: Operand = Operand::Imm(-1);
 
-/// How one side of a pipeline is signalled.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    None,
-    Tx(u32),
-    Commit,
-    Arrive,
-    Bulk,
-}
-
 /// A pipeline's lowering data.
-#[derive(Clone, Debug)]
+#[derive(Copy, Clone, Debug)]
 pub(crate) struct Pipe {
+    /// What its op says.
+    pub def: PipeDef,
     pub slots: u32,
-    pub full: Signal,
-    pub full_count: u32,
-    pub empty: Signal,
-    pub empty_count: u32,
     pub full_at: i32,
     pub empty_at: i32,
     /// Named barrier instead of mbarriers.
     pub named: Option<u32>,
-    pub publish_proxy: bool,
-    pub publish_tmem: bool,
-    /// Global memory is handed to an asynchronous engine.
-    pub publish_global: bool,
     /// Its payload is in tensor memory, or it is a token.
     pub tensor_side: bool,
 }
@@ -284,23 +222,6 @@ pub(crate) struct AgentCtx {
     pub stores: bool,
 }
 
-/// What of tensor memory no fence has ordered with the signals and waits of the same threads yet. Order travels through
-/// any barrier, also one that hands over something else, so this follows the threads, not the pipes.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Unfenced {
-    /// Accesses, or order taken in by a wait, that the next signal must publish.
-    pub accesses: bool,
-    /// Waits that the next access must follow.
-    pub waits: bool,
-}
-
-impl Unfenced {
-    /// What may be open where two paths meet.
-    pub fn or(self, other: Unfenced) -> Unfenced {
-        Unfenced { accesses: self.accesses || other.accesses, waits: self.waits || other.waits }
-    }
-}
-
 /// State of one lowering.
 pub(crate) struct Lower<'a> {
     pub f: &'a Function,
@@ -318,10 +239,12 @@ pub(crate) struct Lower<'a> {
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
-    /// Per buffer: low word of the matrix descriptor of slot 0, made at agent entry.
-    pub desc_lo: Vec<Option<Reg>>,
+    /// Per buffer: what multiplies need of it, made at agent entry.
+    pub operand_bases: Vec<Option<Reg>>,
     pub base: Option<Reg>,
-    pub tmem: Option<Reg>,
+    /// Tensor memory, where the target has it: what is emitted, and base and number of the columns allocated.
+    pub columns: Option<&'a dyn EmitColumns>,
+    pub tmem: Option<(Reg, u32)>,
     pub warp: Option<Reg>,
     pub lane: Option<Reg>,
     pub agent: AgentCtx,
@@ -380,8 +303,9 @@ impl<'a> Lower<'a> {
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,
-            desc_lo: Vec::new(),
+            operand_bases: Vec::new(),
             base: None,
+            columns: isa.emit().columns(),
             tmem: None,
             warp: None,
             lane: None,
@@ -499,6 +423,11 @@ impl<'a> Lower<'a> {
             Val::Buffer(b) => Ok(*b),
             _ => self.err(Code::E0803, op, format!("{} is not a buffer", self.name(v))),
         }
+    }
+
+    /// Threads of the agent.
+    pub fn threads(&self) -> u32 {
+        self.agent.warps * self.isa.machine().limits.warp_threads
     }
 
     /// The shared-memory base register.

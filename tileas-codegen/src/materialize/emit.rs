@@ -238,7 +238,7 @@ impl<'a, 'b> Emit<'a, 'b> {
 
     fn note(&mut self, op: Op, key: Sym, value: u32) {
         let a = self.out.intern_attr(AttrData::Int(i64::from(value), None));
-        self.out.discardable_mut(op).set(key, a);
+        self.out.inherent_mut(op).set(key, a);
     }
 
     /// Notes the local stage.

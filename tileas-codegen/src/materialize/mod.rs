@@ -9,7 +9,7 @@
 //! [`skew`] (code).
 //!
 //! What the ops say to later stages and to the verifier, besides what `docs/ops.md` lists:
-//! - discardable `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
+//! - inherent `origin` (number of the placed op; a region op with one is the same region in every agent, a branch
 //!   without one is a guard), `local` (local stage), `skew` (of a rolled loop);
 //! - `create_pipeline`: `distance` d, `publish` (fence of the commit: `proxy` shared memory, `tmem`, `global` memory),
 //!   no buffers = a token or, named `Mutex_n`, an exclusion; a buffer of one element a slot carries a scalar;
@@ -26,15 +26,15 @@ pub mod plan;
 pub mod skew;
 pub mod verify;
 
-pub use verify::{SyncReport, verify_materialized, verify_materialized_in};
-
 use crate::agents::AgentPlan;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
+use crate::ir::layouts::LANES;
 use crate::ir::opcodes::Traits;
 use crate::ir::{
-    AttrData, Block, Function, Op, Opcode, Scalar, Space, Sym, TypeData, Value, keys, push_number,
+    AttrData, Block, Function, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value, keys,
+    push_number,
 };
 use crate::storage::access::{Class, is_stored};
 use cranelift_entity::SecondaryMap;
@@ -45,19 +45,7 @@ use smallvec::SmallVec;
 /// Threads of an agent that arrive when it signals as a whole.
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
     let a = &plan.agents[key.agent];
-    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps) * 32 }
-}
-
-fn call(out: &mut Function, name: &str, args: &[i64]) -> AttrData {
-    let s = out.intern_symbol(name);
-    if args.is_empty() {
-        return AttrData::Name(s);
-    }
-    let mut list = SmallVec::new();
-    for &v in args {
-        list.push(out.intern_attr(AttrData::Int(v, None)));
-    }
-    AttrData::Call(s, list)
+    if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps * LANES) }
 }
 
 /// Choices of the caller.
@@ -73,19 +61,6 @@ impl Default for MaterializeOptions {
     fn default() -> MaterializeOptions {
         MaterializeOptions { max_peeled_ops: 128 }
     }
-}
-
-/// Builds the materialised function with default options.
-///
-/// # Errors
-/// As [`materialize_in`].
-pub fn materialize(
-    func: &Function,
-    plan: &AgentPlan,
-    sched: &ScheduleAnalysis,
-    ba: &BufferAssignment,
-) -> CodegenResult<Function> {
-    materialize_in(func, plan, sched, ba, MaterializeOptions::default(), &mut MaterializeScratch::default())
 }
 
 /// Memory kept from one function to the next.
@@ -183,7 +158,7 @@ pub fn materialize_in(
 /// Buffers of all webs.
 fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
     let (entry, plan) = (out.entry(), sh.plan);
-    // Whoever issues MMAs owns tensor memory: its first warp allocates and frees.
+    // Tensor memory is allocated and freed by the first warp of the agent that issues multiplies.
     let owner = plan
         .agents
         .values()
@@ -219,30 +194,25 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
     }
 }
 
-fn full_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
+fn full_of(plan: &AgentPlan, p: &PipeData) -> Signal {
     match p.producer.class {
-        Class::Tma => call(out, "tx", &[1, i64::from(p.tx)]),
-        Class::Mma => call(out, "commit", &[1]),
-        Class::Sync | Class::Bulk => {
-            let n = arrivals(plan, p.producer);
-            call(out, "arrive", &[n])
-        }
+        Class::Tma => Signal::Tx { count: 1, bytes: i64::from(p.tx) },
+        Class::Mma => Signal::Commit(1),
+        Class::Sync | Class::Bulk => Signal::Arrive(arrivals(plan, p.producer)),
     }
 }
 
-fn empty_attr(out: &mut Function, plan: &AgentPlan, p: &PipeData) -> AttrData {
-    if !p.has_empty {
-        return call(out, "none", &[]);
-    }
+fn empty_of(plan: &AgentPlan, p: &PipeData) -> Signal {
     let count = p.consumers.iter().map(|c| arrivals(plan, c.key)).sum();
-    let name = if p.consumers.iter().all(|c| c.key.class == Class::Bulk) {
-        "bulk"
+    if !p.has_empty {
+        Signal::None
+    } else if p.consumers.iter().all(|c| c.key.class == Class::Bulk) {
+        Signal::Bulk(count)
     } else if p.consumers.iter().any(|c| c.key.class == Class::Mma) {
-        "commit"
+        Signal::Commit(count)
     } else {
-        "arrive"
-    };
-    call(out, name, &[count])
+        Signal::Arrive(count)
+    }
 }
 
 /// All pipelines.
@@ -264,25 +234,20 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             out.make_op(Opcode::AsyncPipelineCreatePipeline, &buffers, &[buffers.len() as u32], &types, loc);
         out.append_op(entry, op);
         let consumer = p.consumers.first().map_or(0, |c| c.key.agent.as_u32());
-        out.set_attr(op, keys::NUM_STAGES, AttrData::Int(i64::from(p.depth), Some(Scalar::I32)));
-        let group = |v: u32| AttrData::Int(i64::from(v), Some(Scalar::I8));
-        out.set_attr(op, keys::PRODUCER_GROUP_ID, group(p.producer.agent.as_u32()));
-        out.set_attr(op, keys::CONSUMER_GROUP_ID, group(consumer));
-        out.set_int(op, keys::DISTANCE, i64::from(p.distance));
-        let full = full_attr(out, sh.plan, p);
-        out.set_attr(op, keys::FULL, full);
-        let empty = empty_attr(out, sh.plan, p);
-        out.set_attr(op, keys::EMPTY, empty);
-        let publish = call(out, p.publish.name(), &[]);
-        out.set_attr(op, keys::PUBLISH, publish);
-        match p.named {
-            Some(id) => out.set_int(op, keys::NAMED, i64::from(id)),
-            None => out.set_int(op, keys::FULL_AT, i64::from(p.full_at)),
-        }
-        if p.has_empty && p.named.is_none() {
-            out.set_int(op, keys::EMPTY_AT, i64::from(p.empty_at));
-        }
-        out.set_int(op, keys::CHANNEL, i64::from(id.as_u32()));
+        let def = PipeDef {
+            slots: i64::from(p.depth),
+            producer: i64::from(p.producer.agent.as_u32()),
+            consumer: i64::from(consumer),
+            distance: i64::from(p.distance),
+            full: full_of(sh.plan, p),
+            empty: empty_of(sh.plan, p),
+            publish: p.publish,
+            named: p.named.map(i64::from),
+            full_at: p.named.is_none().then_some(i64::from(p.full_at)),
+            empty_at: (p.has_empty && p.named.is_none()).then_some(i64::from(p.empty_at)),
+            channel: Some(i64::from(id.as_u32())),
+        };
+        def.put(out, op);
         for (side, suffix) in [".p", ".c"].into_iter().enumerate() {
             let v = out.results(op)[side];
             let kind = if p.kind == PipeKind::Mutex { "Mutex_" } else { "Pipe_" };

@@ -510,7 +510,7 @@ impl<'a> Skewed<'a> {
                 let of = e.sh.number[self.op];
                 for (key, value) in [(keys::OF, of), (key, step)] {
                     let a = e.out.intern_attr(AttrData::Int(i64::from(value), None));
-                    e.out.discardable_mut(branch).set(key, a);
+                    e.out.inherent_mut(branch).set(key, a);
                 }
             }
             let then = e.out.add_region(branch);
@@ -666,10 +666,10 @@ impl<'a> Skewed<'a> {
         *e.out.inherent_mut(new) = e.sh.src.inherent(self.op).clone();
         e.origin(new, self.op, self.local);
         let skew = e.out.intern_attr(AttrData::Int(i64::from(self.skew), None));
-        e.out.discardable_mut(new).set(keys::SKEW, skew);
+        e.out.inherent_mut(new).set(keys::SKEW, skew);
         if steady {
             let unit = e.out.intern_attr(AttrData::Unit);
-            e.out.discardable_mut(new).set(keys::STEADY, unit);
+            e.out.inherent_mut(new).set(keys::STEADY, unit);
         }
         let inner = e.out.add_region(new);
         let outer = std::mem::replace(&mut e.cur, inner);

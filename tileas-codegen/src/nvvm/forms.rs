@@ -1,6 +1,6 @@
 //! Metadata of PTX instruction forms.
 //!
-//! The table and the enum [`PtxOp`] are generated from the rows in `tileas-meta`; this file defines what a row says:
+//! The table, the enum [`PtxOp`] and the [`Target`]s are generated from the rows in `tileas-meta`; this file defines what a row says:
 //! operand [`Class`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
 //! ask here and know no mnemonic by heart.
 
@@ -9,63 +9,10 @@ use std::fmt;
 
 include!(concat!(env!("OUT_DIR"), "/ptx_forms.rs"));
 
-/// A PTX target, as in `.target`.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Target {
-    /// Hopper.
-    Sm90a,
-    /// Blackwell, compute capability 10.0.
-    Sm100a,
-    /// Blackwell family target: 10.0 and 10.3.
-    Sm100f,
-    /// Blackwell, compute capability 10.3.
-    Sm103a,
-    /// Blackwell family target: 10.3.
-    Sm103f,
-    /// Blackwell, compute capability 11.0.
-    Sm110a,
-    /// Blackwell family target: 11.0.
-    Sm110f,
-}
-
 impl Target {
-    /// All targets.
-    pub const ALL: [Target; 7] = [
-        Target::Sm90a,
-        Target::Sm100a,
-        Target::Sm100f,
-        Target::Sm103a,
-        Target::Sm103f,
-        Target::Sm110a,
-        Target::Sm110f,
-    ];
-
-    /// Spelling in `.target`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Target::Sm90a => "sm_90a",
-            Target::Sm100a => "sm_100a",
-            Target::Sm100f => "sm_100f",
-            Target::Sm103a => "sm_103a",
-            Target::Sm103f => "sm_103f",
-            Target::Sm110a => "sm_110a",
-            Target::Sm110f => "sm_110f",
-        }
-    }
-
     /// The target of that name.
     pub fn from_name(name: &str) -> Option<Target> {
         Target::ALL.into_iter().find(|t| t.as_str() == name)
-    }
-
-    /// Lowest `.version` that knows the target. Source: PTX ISA, release notes.
-    pub fn least_version(self) -> (u8, u8) {
-        match self {
-            Target::Sm90a => (8, 0),
-            Target::Sm100a => (8, 6),
-            Target::Sm100f | Target::Sm103a | Target::Sm103f => (8, 8),
-            Target::Sm110a | Target::Sm110f => (9, 0),
-        }
     }
 
     fn bit(self) -> u16 {
@@ -258,12 +205,16 @@ impl Effects {
     pub fn is_volatile(self) -> bool {
         self.0 & 64 != 0
     }
+    /// Behind it, what asynchronous instructions before it read into registers is there.
+    pub fn delivers(self) -> bool {
+        self.0 & 128 != 0
+    }
 }
 
 impl fmt::Debug for Effects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Effects(")?;
-        for (bit, letter) in "rwsactv".chars().enumerate() {
+        for (bit, letter) in "rwsactvd".chars().enumerate() {
             if self.0 & (1 << bit) != 0 {
                 write!(f, "{letter}")?;
             }

@@ -1,17 +1,17 @@
 //! The thread-level IR: a control-flow graph of PTX instructions over typed virtual registers.
 //!
-//! In: what `lower` builds with [`FuncBuilder`]. Out: a [`Module`] that [`verify`] accepts and [`crate::ptx`] emits.
+//! In: what `lower` builds with [`FuncBuilder`]. Out: a [`Module`] that `verify` accepts and `ptx` emits.
 //! Instructions are forms of the table in `tileas-meta` ([`PtxOp`]); the text form is written by [`print`](fn@print) and read by
-//! [`parse`].
+//! `parse`.
 //!
 //! Elsewhere: pressure and spilling (`regalloc`), PTX text (`ptx`).
 
 mod builder;
 mod forms;
-mod liveness;
+pub(crate) mod liveness;
 mod module;
-mod parser;
-pub mod passes;
+pub(crate) mod parser;
+pub(crate) mod passes;
 mod print;
 pub(crate) mod verify;
 pub(crate) mod write;
@@ -19,16 +19,14 @@ pub(crate) mod write;
 pub use builder::{FuncBuilder, VecOperand};
 pub(crate) use forms::INDENT;
 pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
-pub use liveness::Liveness;
-pub(crate) use liveness::Mention;
+pub(crate) use liveness::{Liveness, Mention};
 pub(crate) use module::Look;
 pub use module::{
     Bb, BlockData, Function, Guard, Inst, InstIter, LaunchBounds, Linkage, List, Module, Operand, Param,
     ParamData, ParamKind, Reg, RegTy, Regs, Sym, SymData, SymKind,
 };
-pub use parser::parse;
 pub use print::{print, print_function};
-pub use verify::{Verified, Verifier, verify};
+pub(crate) use verify::{Verified, Verifier};
 
 /// Name of a function's local area, in PTX and in the text form.
 pub(crate) const LOCAL_AREA: &str = "__local";

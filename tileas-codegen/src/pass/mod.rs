@@ -9,7 +9,7 @@ pub mod legalize;
 pub mod registry;
 mod stage;
 
-pub use analysis::{Analysis, AnalysisManager};
+pub use analysis::AnalysisManager;
 pub use legalize::legalize;
 pub use registry::{Facts, ORDER, PASSES, PREPARATION, PassInfo, Step};
 pub use stage::Stage;

@@ -1,6 +1,6 @@
 //! Rewrites a function: register chains slice by slice, copies between spaces, TMA stores.
 //!
-//! Every register op, every copy out of shared or tensor memory ([`ItemKind::Read`]) and into it
+//! Every register op, every copy out of memory of the CTA ([`ItemKind::Read`]) and into it
 //! ([`ItemKind::Write`]) is an *item* anchored at an op of the original program. One walk in program order emits
 //! slice 0 of an item before its anchor and keeps it pending; the pending items of a chain are emitted for all
 //! further slices (a *flush*) after the chain's last item of the block, and earlier before any op that takes what
@@ -31,9 +31,9 @@ use loops::{Group, Rolling, Slice};
 enum ItemKind {
     /// A register op.
     Op(Op),
-    /// A whole tile out of shared or tensor memory.
+    /// A whole tile out of shared memory or an accumulator.
     Read(Value),
-    /// A tile into shared or tensor memory; the number counts ties, then shared-memory operands.
+    /// A tile into shared memory or an accumulator; the number counts ties, then shared-memory operands.
     Write(usize),
     /// A register tile that a region op or `yield` carries: op, operand, value carried, value it becomes.
     Carry(Op, usize, Value, Value),

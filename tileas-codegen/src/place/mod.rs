@@ -4,16 +4,16 @@
 //! layout and every move between spaces is an op, with the plan extended to the new ops.
 //!
 //! - Matrix operands are in shared memory, in the swizzle of the descriptor that loads them; a computed operand is
-//!   copied there. Accumulators are in tensor memory, along loops and conditionals as well.
+//!   copied there. Accumulators are in the target's home of accumulators, along loops and conditionals as well.
 //! - Everything else is in registers, in chains (see [`chains`]). A chain over `slice_regs` registers per thread is
 //!   cut along its columns: all ops of slice k precede those of slice k + 1, except where an op in between takes or
 //!   overwrites what the chain writes or reads; there all slices so far are finished first. Slices that are equal but
 //!   for their offsets are one loop over their number, marked `slices` (see [`roll`]).
-//! - A value that enters an accumulator from registers is copied into tensor memory directly before the op that
+//! - A value that enters an accumulator from registers is copied there directly before the op that
 //!   takes it: into a new `alloc_tensor` where no accumulator of the same tied set is live, as a value
 //!   (`%w = copy %x`) where one is and the chain is whole, and onto that accumulator slice by slice
 //!   (`copy %x0, %s <{offsets}>`) where the chain is sliced; the op then takes the accumulator itself.
-//! - A zero that an accumulator starts from stays a `constant` in tensor memory, which occupies nothing, as long as
+//! - A zero that an accumulator starts from stays a `constant` in that space, which occupies nothing, as long as
 //!   one loop updates it by dots alone. Where a register op reads or writes the carried value, an arm may leave it
 //!   as it is or a second loop goes on with it, zeros are really stored, like any other start.
 //! - A store of rows to a view of rank 2 or more becomes a descriptor, a copy to shared memory and a TMA store.
@@ -32,7 +32,7 @@ use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::plan::{AgentKind, AgentPlan};
 
-/// Choices of [`place`].
+/// Choices of [`place_in`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
@@ -49,24 +49,11 @@ impl Default for PlaceOptions {
     }
 }
 
-/// Places all tiles of a kernel.
+/// Places all tiles of a kernel, in the memory of a function that is no longer needed.
 ///
 /// # Errors
 /// `E0501` to `E0507` for kernels that cannot be placed, `E0509` for a plan made for another kernel,
 /// `E0804` for parameters that are tiles.
-pub fn place(
-    func: &Function,
-    plan: &AgentPlan,
-    isa: &dyn TargetIsa,
-    opts: &PlaceOptions,
-) -> CodegenResult<(Function, AgentPlan)> {
-    place_in(func, plan, isa, opts, None)
-}
-
-/// As [`place`], in the memory of a function that is no longer needed.
-///
-/// # Errors
-/// As [`place`].
 pub fn place_in(
     func: &Function,
     plan: &AgentPlan,

@@ -1,5 +1,5 @@
 //! Matrix operands: which atom computes a dot, how its operands lie in shared memory and its accumulator in
-//! tensor memory.
+//! its home. Whether the target has the tensor maps that are asked for.
 //!
 //! Cost: linear in the dots.
 
@@ -20,21 +20,6 @@ pub(super) struct MatrixLayouts {
     pub(super) of_operand: Vec<Layout>,
 }
 
-fn atom_type(s: Scalar) -> Option<AtomType> {
-    Some(match s {
-        Scalar::F16 => AtomType::F16,
-        Scalar::BF16 => AtomType::Bf16,
-        Scalar::TF32 => AtomType::Tf32,
-        Scalar::F32 => AtomType::F32,
-        Scalar::E4M3 => AtomType::E4m3,
-        Scalar::E5M2 => AtomType::E5m2,
-        Scalar::E2M1 => AtomType::E2m1,
-        Scalar::I8 => AtomType::S8,
-        Scalar::I32 => AtomType::S32,
-        _ => return None,
-    })
-}
-
 /// The swizzle of the descriptor an op uses, `none` if it is a parameter's.
 fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
     func.named_operand(op, "desc")
@@ -53,7 +38,7 @@ pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
 /// Finds the layouts of all tiles in shared and tensor memory.
 ///
 /// # Errors
-/// `E0502`, `E0503`, `E0504`.
+/// `E0217`, `E0502`, `E0503`, `E0504`.
 pub(super) fn matrix_layouts(
     func: &Function,
     classes: &Classes,
@@ -77,8 +62,10 @@ pub(super) fn matrix_layouts(
                 }
             }
         }
-        if func.opcode(op) == Opcode::AsyncDot {
-            check_atom(func, op, isa)?;
+        match func.opcode(op) {
+            Opcode::AsyncDot => check_atom(func, op, isa)?,
+            Opcode::MakeTiledTmaDesc => check_box(func, op, isa)?,
+            _ => {}
         }
     }
     for operand in &classes.operands {
@@ -166,12 +153,27 @@ fn fits(func: &Function, op: Op, v: Value, swizzle: Swizzle) -> CodegenResult<()
     Ok(())
 }
 
+/// The tensor maps of the target.
+fn check_box(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> {
+    let limits = &isa.machine().limits;
+    let extents = func.attr_ints(op, keys::BOX).unwrap_or_default();
+    let outer = extents.split_last().map_or(&[][..], |x| x.1);
+    let why = if extents.len() > limits.tma_rank_max as usize {
+        format!("a tensor map has 1 to {} dimensions, not {}", limits.tma_rank_max, extents.len())
+    } else if let Some(most) = outer.iter().find(|&&e| e > i64::from(limits.tma_box_max)) {
+        format!("a box has 1 to {} elements along a dimension, not {most}", limits.tma_box_max)
+    } else {
+        return Ok(());
+    };
+    Err(CodegenError::new(Code::E0217, func.op_loc(op), why))
+}
+
 fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> {
     let error = |why: String| Err(CodegenError::new(Code::E0502, func.op_loc(op), why));
     let side = |name: &str| {
         let data = func.value_data(func.named_operand(op, name)?);
         let &[rows, cols] = data.dims()? else { return None };
-        Some((rows, cols, atom_type(data.elem()?)?))
+        Some((rows, cols, AtomType::of(data.elem()?)?))
     };
     let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc"))
     else {

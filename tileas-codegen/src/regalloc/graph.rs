@@ -5,8 +5,8 @@
 //! a block of its own. Registers written more than once get block parameters where paths meet.
 //!
 //! One allocator instruction is one of ours, with two exceptions. A conditional branch and the final one behind it are
-//! one, as nothing can stand between them. A `tcgen05.ld` and everything up to its `tcgen05.wait::ld` are one, because its
-//! results are not there before: none of them may be moved or stored in between. What such a group reads is read late,
+//! one, as nothing can stand between them. An asynchronous load and everything up to the wait that delivers it are one,
+//! because its results are not there before: none of them may be moved or stored in between. What such a group reads is read late,
 //! what it writes is written early; so is what an asynchronous instruction reads.
 //!
 //! Guarantee: the same function gives the same graph. Cost: linear in instructions, names live at blocks aside.

@@ -20,7 +20,7 @@ mod rewrite;
 mod sink;
 
 pub use agents::AgentFinder;
-pub use allocator::{AgentReport, Allocator, Mode, RegallocOptions};
+pub use allocator::{Allocator, Mode, RegallocOptions};
 pub use plan::NoPlan;
-pub use pressure::{AgentRange, BudgetReport, PTXAS_RESERVE, Pressure, PressureScratch};
-pub use rewrite::{SharedRoom, SpillStats};
+pub use pressure::{AgentRange, PTXAS_RESERVE, PressureScratch};
+pub use rewrite::SharedRoom;

@@ -1,13 +1,13 @@
 //! Register pressure: how many registers are live at once, where the peak is, and whether budgets hold.
 //!
-//! In: a function, its liveness, block ranges (agents) with budgets. Out: [`Pressure`] per range and [`BudgetReport`].
+//! In: a function, its liveness, a range of blocks (that of an agent). Out: its [`Pressure`].
 //! Unit: 32-bit registers; a 64-bit register counts two, a 16-bit one counts one (ptxas may pack them), predicates
 //! count in a file of their own. At an instruction both what it reads and what it writes are live, except that a
 //! result may take the place of a source that dies there. Cost: linear in instructions.
 
 use crate::nvvm::{Bb, Function, Inst, Reg, RegTy};
 use crate::nvvm::{Liveness, Mention};
-use cranelift_entity::{EntityRef, EntitySet};
+use cranelift_entity::EntityRef;
 
 /// Peak of one range of blocks.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -31,22 +31,6 @@ pub struct AgentRange {
     pub blocks: Vec<Bb>,
     /// Registers per thread: the entry cap, or what `setmaxnreg` gives it.
     pub max_regs: u32,
-}
-
-/// How one agent stands against its budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BudgetReport {
-    /// Name of the agent.
-    pub name: String,
-    /// Its peak.
-    pub pressure: Pressure,
-    /// Its budget.
-    pub max_regs: u32,
-    /// Registers by which peak plus reserve exceed the budget; 0 = it fits.
-    pub over: u32,
-    /// If it does not fit: registers live at the peak that no instruction of the range from there to the end of the
-    /// peak's block reads, in register order: what would be spilled first.
-    pub candidates: Vec<Reg>,
 }
 
 /// Registers kept free for the assembler's own temporaries. Kernels as lowered need at most 2 above its floors; kernels
@@ -274,47 +258,6 @@ impl PressureScratch {
     pub fn function(&mut self, func: &Function, liveness: &Liveness) -> Pressure {
         self.peak(func, liveness, func.layout())
     }
-
-    /// Compares each agent's peak plus `reserve` with its budget.
-    pub fn plan(
-        &mut self,
-        func: &Function,
-        liveness: &Liveness,
-        agents: &[AgentRange],
-        reserve: u32,
-    ) -> Vec<BudgetReport> {
-        agents
-            .iter()
-            .map(|agent| {
-                let pressure = self.peak(func, liveness, &agent.blocks);
-                let over = (pressure.units + reserve).saturating_sub(agent.max_regs);
-                let candidates =
-                    if over > 0 { candidates(func, liveness, agent, pressure) } else { Vec::new() };
-                BudgetReport {
-                    name: agent.name.clone(),
-                    pressure,
-                    max_regs: agent.max_regs,
-                    over,
-                    candidates,
-                }
-            })
-            .collect()
-    }
-}
-
-/// Registers live across the rest of the peak's block without being read there.
-fn candidates(func: &Function, liveness: &Liveness, agent: &AgentRange, pressure: Pressure) -> Vec<Reg> {
-    let Some(peak) = pressure.at else { return Vec::new() };
-    let Some(&bb) = agent.blocks.iter().find(|&&bb| func.insts(bb).any(|i| i == peak)) else {
-        return Vec::new();
-    };
-    let mut touched = EntitySet::new();
-    for inst in func.insts(bb).skip_while(|&i| i != peak) {
-        func.visit_regs(inst, |r, _| {
-            touched.insert(r);
-        });
-    }
-    liveness.live_out(bb).filter(|&r| !touched.contains(r) && func.ty(r).units() > 0).collect()
 }
 
 #[cfg(test)]
@@ -327,7 +270,7 @@ mod tests {
         let mut f = Function::kernel("k");
         let mut b = FuncBuilder::new(&mut f);
         let t = b.special(Special::TidX); // 1
-        let v = b.tcgen05_ld_32x32b_x8((t, 0)); // 8 + t
+        let v = b.ld_shared_v4_b32((t, 0)); // 4 + t
         let wide = b.mul_wide_u32(t, 4); // + 2, t dies
         let mut sum = v.get(0).unwrap();
         for r in v.into_iter().skip(1) {
@@ -337,15 +280,15 @@ mod tests {
         b.ret();
         let live = Liveness::compute(&f);
         let p = PressureScratch::default().function(&f, &live);
-        assert_eq!(p.units, 10);
+        assert_eq!(p.units, 6);
         assert_eq!(f.op(p.at.unwrap()), PtxOp::MulWideU32);
         assert_eq!(p.predicates, 0);
         let exceeds = |units| PressureScratch::default().exceeds(&f, &live, units);
-        assert_eq!((exceeds(9), exceeds(10)), (true, false));
+        assert_eq!((exceeds(5), exceeds(6)), (true, false));
     }
 
     #[test]
-    fn loop_carried_values_are_live_around_the_loop_and_budgets_are_compared() {
+    fn loop_carried_values_are_live_around_the_loop() {
         let mut f = Function::kernel("k");
         let mut b = FuncBuilder::new(&mut f);
         let kept = b.special(Special::TidX);
@@ -360,11 +303,7 @@ mod tests {
         b.ret();
         let live = Liveness::compute(&f);
         assert!(live.is_live_out(head, kept) && live.is_live_out(head, i));
-        let mut scratch = PressureScratch::default();
-        let agent = |max_regs| AgentRange { name: "a".into(), blocks: vec![head], max_regs };
-        let reports = scratch.plan(&f, &live, &[agent(1), agent(2)], 0);
-        assert_eq!((reports[0].over, reports[0].pressure.units, reports[0].pressure.predicates), (1, 2, 1));
-        assert_eq!(reports[0].candidates, vec![kept]);
-        assert_eq!(reports[1].over, 0);
+        let peak = PressureScratch::default().peak(&f, &live, &[head]);
+        assert_eq!((peak.units, peak.predicates), (2, 1));
     }
 }

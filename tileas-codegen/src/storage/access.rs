@@ -61,9 +61,10 @@ pub fn class_of(func: &Function, plan: &AgentPlan, op: Op) -> Class {
     match func.opcode(op) {
         Opcode::AsyncTiledTmaLoad => Class::Tma,
         Opcode::AsyncTiledTmaStore => Class::Bulk,
-        Opcode::AsyncDot => Class::Mma,
-        _ => match plan.op_agent[op].expand() {
-            Some(a) if plan.agents[a].kind == AgentKind::Mma => Class::Mma,
+        // Products that the computing agent issues are complete when its threads go on.
+        opcode => match plan.op_agent[op].expand().map(|a| plan.agents[a].kind) {
+            Some(AgentKind::Mma) => Class::Mma,
+            None if opcode == Opcode::AsyncDot => Class::Mma,
             _ => Class::Sync,
         },
     }

@@ -3,7 +3,7 @@
 //! In: a function in value form. Out: [`Classes`]. Accumulators are found by ties: a dot ties its accumulator to
 //! its result, a `for` ties initial value, argument, yielded value and result, an `if` ties what its arms yield to
 //! its results; every tied set that meets a dot is an accumulator. Values that a register op or a leaf puts into
-//! such a set stay what they are and are written into tensor memory where they enter it. Which of the tied values share
+//! such a set stay what they are and are written into the accumulator where they enter it. Which of the tied values share
 //! one place is decided by [`coalesce`]; where two do not, the tie is a copy, written like a value from registers.
 //! Cost: linear but for union-find and what `coalesce` costs.
 
@@ -56,7 +56,7 @@ pub enum Class {
     None,
     /// A tile that costs nothing to make again: constant, splat, iota.
     Leaf,
-    /// An accumulator in tensor memory.
+    /// An accumulator, in the target's home of accumulators.
     Acc,
     /// The result of a TMA load.
     Smem,
@@ -418,7 +418,7 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
     }
 }
 
-/// Whether a tied value must be written into tensor memory: everything but what shares the place already, and but a zero
+/// Whether a tied value must be written into the accumulator: everything but what shares the place already, and but a zero
 /// that a dot or a loop starts from (the first update then overwrites).
 pub fn tie_needs_write(func: &Function, c: &Classes, n: usize) -> bool {
     let tie = &c.ties[n];

@@ -20,7 +20,7 @@ type Busy = SmallVec<[u64; 8]>;
 pub const ASSUMED_TRIPS: u64 = 16;
 
 /// The machine-model class of an op, by its row or by the spaces it moves between; that of index math for a copy without a
-/// path, which [`Footprint::of`] refuses.
+/// path, which `Footprint::of` refuses.
 pub fn op_class(func: &Function, op: Op) -> OpClass {
     class_of(func, op).unwrap_or(OpClass::Uniform)
 }
@@ -182,7 +182,7 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
 }
 
 /// Cycles of a schedule for which an op keeps what it reads, in the model that the schedule was made in: those that the
-/// scheduler reckoned with, see [`Footprint::hold`].
+/// scheduler reckoned with, see `Footprint::hold`.
 pub fn hold(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, model: CycleModel, op: Op) -> u32 {
     // What was scheduled has a footprint.
     Footprint::of(func, plan, isa.machine(), model, op).map_or(0, |f| f.hold())

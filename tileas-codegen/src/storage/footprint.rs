@@ -9,7 +9,7 @@
 
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op, Opcode, Space};
-use crate::isa::{MachineModel, OpClass, PoolId, SlotId};
+use crate::isa::{MachineModel, OpClass, PoolId, PoolRole, SlotId};
 use crate::plan::{AgentKind, AgentPlan};
 use crate::schedule::CycleModel;
 use crate::storage::cost;
@@ -103,7 +103,8 @@ impl Footprint {
         // Banks of tensor memory are charged to accumulators that live there.
         let acc = func.named_operand(op, "acc").and_then(|v| func.value_data(v).space());
         let in_tmem = acc.is_none_or(|s| s == Space::Tmem);
-        let pools = machine.pool_uses(class).iter().filter(|p| p.pool != PoolId::TMEM_BANK || in_tmem);
+        let banks = machine.pool_for(PoolRole::Accumulators).filter(|_| !in_tmem);
+        let pools = machine.pool_uses(class).iter().filter(|p| banks.is_none_or(|b| b.id != p.pool));
         let pools =
             pools.map(|p| PoolCharge { pool: p.pool, count: p.count.into(), duration: p.duration.into() });
         Ok(Footprint { uses: uses.collect(), pools: pools.collect(), latency: machine.latency(class) })

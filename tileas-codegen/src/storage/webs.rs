@@ -59,6 +59,12 @@ impl WebData {
         if self.is_scalar() { 8 } else { self.layout.swizzle().map_or(128, |s| s.alignment().max(128)) }
     }
 
+    /// Whether it holds accumulators: multiplies update them in place, and each of their rows is moved by the thread that
+    /// holds the row in registers.
+    pub fn is_accumulator(&self) -> bool {
+        !self.scalar && matches!(self.layout, Layout::Tmem128 | Layout::Tmem64 | Layout::SmemRow)
+    }
+
     /// Whether a slot holds one scalar on its way between agents.
     pub fn is_scalar(&self) -> bool {
         self.scalar

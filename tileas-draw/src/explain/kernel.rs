@@ -4,17 +4,15 @@
 //! the planner's own measure, the interval that the loop reaches with these rings. Other settings are judged by running the
 //! stages with them.
 
-use tileas_codegen::agents::AgentPlan;
-use tileas_codegen::buffers::depth::Why;
-use tileas_codegen::buffers::needs::runs;
-use tileas_codegen::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind};
-use tileas_codegen::ddg::{ScheduleAnalysis, ScheduledRegion};
-use tileas_codegen::driver::{Context, KernelState, Stage, StageRun};
 use tileas_codegen::error::CodegenResult;
 use tileas_codegen::ir::{Function, Module, Op};
 use tileas_codegen::isa::{TargetIsa, Work};
 use tileas_codegen::settings::Settings;
-use tileas_codegen::storage::cost;
+use tileas_codegen::testing::agents::AgentPlan;
+use tileas_codegen::testing::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Why, runs};
+use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion};
+use tileas_codegen::testing::storage::cost;
+use tileas_codegen::{Context, KernelState, Stage, StageRun};
 use tileas_schedule::explain::{RegionExplanation, explain_region};
 
 /// An agent.
@@ -130,12 +128,15 @@ pub fn explain_kernel(
     let parts = (&state.placed, &state.plan, &state.schedule, &state.buffers);
     let (Some(func), Some(plan), Some(analysis), Some(buffers)) = parts else { return Ok(out) };
     let view = View { func, plan, analysis, buffers, isa, state };
-    let agent = |(id, a): (tileas_codegen::agents::Agent, &tileas_codegen::agents::AgentInfo)| AgentWhy {
-        name: format!("{id} {}", a.kind.name()),
-        first_warp: a.first_warp,
-        warps: a.warps,
-        elect: a.elect,
-    };
+    let agent =
+        |(id, a): (tileas_codegen::testing::agents::Agent, &tileas_codegen::testing::agents::AgentInfo)| {
+            AgentWhy {
+                name: format!("{id} {}", a.kind.name()),
+                first_warp: a.first_warp,
+                warps: a.warps,
+                elect: a.elect,
+            }
+        };
     out.agents = plan.agents.iter().map(agent).collect();
     let options = settings.schedule_options();
     for r in &analysis.regions {
@@ -323,7 +324,7 @@ fn covers(w: &Why, depth: u32) -> String {
     for (on, why) in [
         (w.memory_full, "; memory allows no more"),
         (w.limited, "; an option (`pipeline-depth`) allows no more"),
-        (covered < w.cover && !w.memory_full && !w.limited, "; the option `max-slots` allows no more"),
+        (covered < w.cover && !w.memory_full && !w.limited, "; the option `tune.max-slots` allows no more"),
     ] {
         if on {
             text += why;
@@ -352,7 +353,7 @@ pub(super) fn other_settings(
         ("simt-warps", (settings.simt_warps * 2).to_string()),
     ];
     if full {
-        pairs.push(("unlimited-smem", "true".to_owned()));
+        pairs.push(("tune.unlimited-smem", "true".to_owned()));
     }
     let mut out = Vec::new();
     for (name, value) in pairs {

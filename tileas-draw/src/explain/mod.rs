@@ -15,11 +15,11 @@ mod text;
 pub use kernel::{AgentWhy, ChannelWhy, KernelExplanation, LoopWhy, SettingWhatIf};
 
 use crate::Picture;
-use tileas_codegen::driver::{Context, Stage, StageRun};
 use tileas_codegen::error::{CodegenError, CodegenResult, Errors};
 use tileas_codegen::ir::Module;
 use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::settings::Settings;
+use tileas_codegen::{Context, Stage, StageRun};
 use tileas_schedule::explain::{RegionExplanation, explain_region};
 use tileas_schedule::{Problem, RegionSchedule, ScheduleOptions};
 

@@ -320,6 +320,10 @@ impl Machine<'_> {
                     None => true,
                 };
             self.agents[a].matrix.push_back(Job::Dot { op, a: Rc::new(places), accumulate });
+            if self.agents[a].threads > 1 {
+                // What all threads issue is done when they go on.
+                self.matrix(a)?;
+            }
         } else {
             let Some(Val::Desc(d)) = args.first() else { return refuse(f, op, "takes a descriptor") };
             let origin = self.origin(a, op, &d.extents)?;

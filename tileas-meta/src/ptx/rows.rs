@@ -15,7 +15,8 @@
 //! `gsym`, `param`, `label` name things.
 //!
 //! *Effects*: `r` reads memory, `w` writes memory, `s` synchronises, `a` completes asynchronously, `c` convergent
-//! (all lanes of the warp execute it together), `t` ends a block, `v` may differ each time it is read. None: pure.
+//! (all lanes of the warp execute it together), `t` ends a block, `v` may differ each time it is read, `d` delivers what asynchronous
+//! instructions read into registers. None: pure.
 //!
 //! *Version*: 8.0 stands for "8.0 or earlier", the least version of any target here.
 
@@ -304,7 +305,8 @@ pub const ROWS: &[PtxRow] = &[
     row("tcgen05_st_16x64b_x{}", "tcgen05.st.sync.aligned.16x64b.x{1|2|4|8|16|32|64|128}.b32", "@t, x32*#1", "wac", V86, B, "tcgen05.st"),
     row("tcgen05_st_16x128b_x{}", "tcgen05.st.sync.aligned.16x128b.x{1|2|4|8|16|32|64}.b32", "@t, x32*#1x2", "wac", V86, B, "tcgen05.st"),
     row("tcgen05_st_16x256b_x{}", "tcgen05.st.sync.aligned.16x256b.x{1|2|4|8|16|32}.b32", "@t, x32*#1x4", "wac", V86, B, "tcgen05.st"),
-    row("tcgen05_wait_{}", "tcgen05.wait::{ld|st}.sync.aligned", "", "sc", V86, B, "tcgen05.wait"),
+    row("tcgen05_wait_{}", "tcgen05.wait::{ld}.sync.aligned", "", "scd", V86, B, "tcgen05.wait"),
+    row("tcgen05_wait_{}", "tcgen05.wait::{st}.sync.aligned", "", "sc", V86, B, "tcgen05.wait"),
     row("tcgen05_fence_{}", "tcgen05.fence::{before|after}_thread_sync", "", "s", V86, B, "tcgen05.fence"),
     // ---- control
     row("", "bra{|.uni}", "label", "t", V80, ALL, "Control Flow: bra"),

@@ -230,7 +230,7 @@ pub fn explain_region(
     if schedule.stats.curtailed {
         let n = schedule.stats.steps;
         notes.push(format!(
-            "the search had fewer steps than it may take and used {n} (option `search-steps`)"
+            "the search had fewer steps than it may take and used {n} (option `search.steps`)"
         ));
     }
     if let Some(failure) = &schedule.failure {
@@ -278,7 +278,7 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
     if s.generator == Generator::Serial {
         let summary = p.summary.unwrap_or_default();
         let reason = if let Some(cap) = o.ii_cap.filter(|&c| s.status.serial_fallback && c < b.max()) {
-            format!("the option `ii-cap` allows {cap}, below the bound {}", b.max())
+            format!("the option `search.ii-cap` allows {cap}, below the bound {}", b.max())
         } else if s.status.serial_fallback {
             format!(
                 "no interval from {} to {} could be scheduled",
@@ -290,7 +290,7 @@ fn verdict(p: &Problem, s: &RegionSchedule, o: &ScheduleOptions, b: &Bounds) -> 
         } else if summary.force_serial {
             "the loop carries `force_serial_execution`".to_owned()
         } else if summary.has_async_pipeline || summary.has_tma || summary.has_mma {
-            format!("{} ops are fewer than `serial-threshold`", summary.op_count)
+            format!("{} ops are fewer than `published.serial-threshold`", summary.op_count)
         } else {
             "nothing in the loop is asynchronous".to_owned()
         };
@@ -311,10 +311,10 @@ fn end_text(end: TryEnd) -> String {
         TryEnd::DoesNotFit => "some op does not fit alone".to_owned(),
         TryEnd::Refuted => "refuted by exact search".to_owned(),
         TryEnd::GaveUp => {
-            "no strategy placed all ops; exact search gave up (option `exact-steps`)".to_owned()
+            "no strategy placed all ops; exact search gave up (option `search.exact-steps`)".to_owned()
         }
         TryEnd::NotPlaced => "no strategy placed all ops; no exact search was made".to_owned(),
-        TryEnd::OutOfSteps => "the steps of the region were used up (option `step-limit`)".to_owned(),
+        TryEnd::OutOfSteps => "the steps of the region were used up (option `search.step-limit`)".to_owned(),
     }
 }
 

@@ -105,6 +105,6 @@ fn from_search(p: &Problem, s: &RegionSchedule, ii: u32) -> Obstacle {
             Obstacle::Search { text, proof: t.end.is_proof() || proven }
         }
         None if proven => Obstacle::Search { text: "refuted".into(), proof: true },
-        None => Obstacle::Search { text: "not tried (option `ii-search`)".into(), proof: false },
+        None => Obstacle::Search { text: "not tried (option `search.ii-search`)".into(), proof: false },
     }
 }

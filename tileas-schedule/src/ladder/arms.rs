@@ -557,7 +557,7 @@ impl Arms {
         done
     }
 
-    /// One seat per arm, the cheapest of them (`arm-policy=lowest-cost`); earlier arms win ties.
+    /// One seat per arm, the cheapest of them (`published.arm-policy=lowest-cost`); earlier arms win ties.
     pub fn propose(&mut self, l: &Attempt<'_>, table: &mut Table, ready: &[u32]) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         let offer = |best: &mut Option<Proposal>, new: Option<Proposal>| {
@@ -773,7 +773,7 @@ mod tests {
         assert_eq!(pair.map(|p| (p.op, p.with, p.at)), Some((2, Some(3), 0)));
     }
 
-    /// `arm-policy = lowest-cost` takes the cheapest proposal: permute offers the first op, which waits for its unit.
+    /// `published.arm-policy = lowest-cost` takes the cheapest proposal: permute offers the first op, which waits for its unit.
     #[test]
     fn the_cheapest_proposal_is_taken() {
         use crate::problem::Use;

@@ -4,7 +4,7 @@
 //! when one of its ops is: everything before it in the iteration has a seat and nobody holds it in the pending set.
 //! Each ready group runs its chain permute → fuse → retry → cost-based; success means that every ready op of the group
 //! is seated; the driver comes back until all ops are. If all four fail, retry and then cost-based try again with an
-//! empty snapshot; then the attempt ends. With `arm-policy = lowest-cost` every arm proposes one seat and the cheapest
+//! empty snapshot; then the attempt ends. With `published.arm-policy = lowest-cost` every arm proposes one seat and the cheapest
 //! is taken, until the group's ready ops are seated; with `permute` there is no arm but the first.
 //!
 //! Three rungs of the ladder are here: `deepest_retry`, `initial_placement`, `cost_based_placement`. Cost: bounded by

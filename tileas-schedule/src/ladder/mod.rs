@@ -11,7 +11,7 @@
 //! moves the starts afterwards. `scheduler = cost` asks for it. Files: [`gates`] (G1 to G4), [`cost`] (the vector and its
 //! evaluators), [`arms`] (permute, fuse, retry, cost-based), [`driver`] (which group is next).
 //!
-//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `arm-steps` seats looked at. Source: spec page 3, spec page 4
+//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `search.arm-steps` seats looked at. Source: spec page 3, spec page 4
 //! ("Placement Arms").
 
 mod arms;

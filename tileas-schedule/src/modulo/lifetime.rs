@@ -5,7 +5,7 @@
 //! not larger. First the skew of agents: an attempt with windows that keep each agent's ops within as few turns of the
 //! interval as dependences allow. Then single ops move, readers earlier and writers later, wherever the cost falls.
 //!
-//! Loops whose ops say nothing of this are left to compaction. Cost: bounded by `lifetime-steps`, one step per move and
+//! Loops whose ops say nothing of this are left to compaction. Cost: bounded by `search.lifetime-steps`, one step per move and
 //! eight ops. Elsewhere: depths of rings that materialisation needs (`buffers`), which come from the final schedule.
 
 use super::polish::Polish;

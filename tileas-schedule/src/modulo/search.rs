@@ -2,7 +2,7 @@
 //!
 //! In: a loop, an II, a schedule of a larger II to begin near, a budget of steps. Out: [`Answer`]; a success replaces the last
 //! one of the [`Placement`]. Sets up what all searches share: windows, closed distances, an empty table with a row per cycle
-//! up to [`MAX_ROWS`] (whatever `rrt-size-threshold` says), the [`Model`], with ops merged that recurrences without slack hold
+//! up to [`MAX_ROWS`] (whatever `published.rrt-size-threshold` says), the [`Model`], with ops merged that recurrences without slack hold
 //! together. What is not decided by a search, ops that nothing restricts modulo II, gets its start afterwards, and
 //! components move by whole stages until all dependences hold.
 //!

@@ -7,7 +7,7 @@
 //! II after the other.
 //!
 //! Guarantee: a refutation is a proof; a schedule found is checked by [`crate::verify`], which shares nothing with this.
-//! Deterministic: the budget `optimal-steps` counts what the solver does. Elsewhere: the heuristics, whose bounded
+//! Deterministic: the budget `search.optimal-steps` counts what the solver does. Elsewhere: the heuristics, whose bounded
 //! search over orders needs no solver. Feature `optimal`; the solver is batsat, a MiniSat in Rust.
 
 mod encode;

@@ -7,9 +7,10 @@ use crate::ir::layouts::{Layout, Swizzle};
 use crate::ir::opcodes::{Opcode, keys};
 use crate::ir::types::{Scalar, Space, TypeData};
 
-/// Most elements of a TMA box along one dimension.
+/// Most elements of a TMA box along one dimension, on any target: what the format of tensor maps has room for. What the
+/// target at hand has is checked where tiles are placed.
 const MAX_BOX_DIM: i64 = 256;
-/// Most dimensions of a tensor map.
+/// Most dimensions of a tensor map, likewise.
 const MAX_TMA_RANK: usize = 5;
 
 /// Why a tile of these extents cannot live in that space and layout.

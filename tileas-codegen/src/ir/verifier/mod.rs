@@ -32,11 +32,11 @@ use std::fmt::Display;
 /// Sizes above which a function is refused rather than processed slowly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Ops directly in one region: the option `max-region-ops`.
+    /// Ops directly in one region: the option `limits.max-region-ops`.
     pub max_region_ops: usize,
     /// Regions inside regions.
     pub max_nesting: usize,
-    /// Which memory semantics loads and stores may have: the option `verify-mem-semantics`.
+    /// Which memory semantics loads and stores may have: the option `published.verify-mem-semantics`.
     pub semantics: MemSemantics,
 }
 
@@ -122,14 +122,12 @@ pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     errors
 }
 
-/// The function as a verified one, or all its violations.
+/// The function as a verified one.
+///
+/// # Errors
+/// All its violations, with the default limits.
 pub fn verify(func: &Function) -> Result<Verified<'_>, Errors> {
-    verify_with(func, &Limits::default())
-}
-
-/// As [`verify`], with other limits.
-pub fn verify_with<'a>(func: &'a Function, limits: &Limits) -> Result<Verified<'a>, Errors> {
-    Errors::check(verify_function_with(func, limits))?;
+    Errors::check(verify_function(func))?;
     Ok(Verified(func))
 }
 
@@ -182,8 +180,9 @@ impl<'f> Checker<'f> {
         }
         for (n, op) in func.block_ops(b).enumerate() {
             if n == self.limits.max_region_ops {
-                let text =
-                    format!("region has more than {n} operations, the limit of the option `max-region-ops`");
+                let text = format!(
+                    "region has more than {n} operations, the limit of the option `limits.max-region-ops`"
+                );
                 self.errors.push(CodegenError::new(Code::E1001, func.op_loc(op), text));
             }
             self.op(op, b, parent, depth);
@@ -317,8 +316,18 @@ impl<'f> Checker<'f> {
                 _ => {}
             }
         }
-        for (key, _) in func.inherent(op).iter() {
-            let known = def.attrs.iter().any(|a| a.key == key) || keys::SCHEDULE.iter().any(|k| k.0 == key);
+        for (key, value) in func.inherent(op).iter() {
+            let stage = keys::STAGE.iter().find(|k| k.0 == key);
+            if let Some(&(_, unit)) = stage {
+                let kind = if unit { AttrKind::Unit } else { AttrKind::Int };
+                if !self.attr_fits(func.attr_data(value), kind) {
+                    let (name, want) = (func.symbol(key), kind_name(kind));
+                    self.err(op, Code::E0205, format_args!("attribute `{name}` expects {want}"));
+                }
+            }
+            let known = stage.is_some()
+                || def.attrs.iter().any(|a| a.key == key)
+                || keys::SCHEDULE.iter().any(|k| k.0 == key);
             if !known {
                 let (wrong, names) = (func.symbol(key), def.attrs.iter().map(|a| func.symbol(a.key)));
                 let text = format!("{}: unknown attribute `{wrong}`", def.name);

@@ -310,7 +310,7 @@ fn matrix_multiply() {
     expect(
         &dot_faults((&[64, 64], I8), (&[64, 64], F16), (&[64, 64], F16), false),
         &[
-            ("E0215", "expected A of f16, bf16, tf32, e4m3 or e5m2, but got i8"),
+            ("E0215", "expected A of f16, bf16, tf32, f32, e4m3 or e5m2, but got i8"),
             ("E0215", "expected B of i8 as A, but got f16"),
             ("E0215", "expected an accumulator of f32, but got f16"),
         ],
@@ -719,9 +719,10 @@ fn limits_are_located_errors() {
     let errors = verify_function(&func);
     assert_eq!(errors.len(), 1);
     assert_eq!(errors[0].code, Code::E1001);
-    assert!(errors[0].message.contains("max-region-ops") && errors[0].message.contains("65536"));
+    assert!(errors[0].message.contains("limits.max-region-ops") && errors[0].message.contains("65536"));
     assert_eq!(errors[0].location, Loc::new(65_535, 65_536));
-    assert!(verify_with(&func, &Limits { max_region_ops: 200_000, ..Limits::default() }).is_ok());
+    let more = Limits { max_region_ops: 200_000, ..Limits::default() };
+    assert_eq!(verify_function_with(&func, &more), []);
 
     // Nesting far beyond any stack is refused, not walked.
     let mut func = Function::new("deep");

@@ -340,14 +340,15 @@ impl Checker<'_> {
             return;
         };
         let eight = |s: Scalar| matches!(s, Scalar::E4M3 | Scalar::E5M2);
-        let legal = |s: Scalar| eight(s) || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32);
+        let legal =
+            |s: Scalar| eight(s) || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32 | Scalar::F32);
         for (name, s) in [("A", ea), ("B", eb)] {
             if !legal(s) {
                 let have = s.name();
                 self.err(
                     op,
                     Code::E0215,
-                    format_args!("expected {name} of f16, bf16, tf32, e4m3 or e5m2, but got {have}"),
+                    format_args!("expected {name} of f16, bf16, tf32, f32, e4m3 or e5m2, but got {have}"),
                 );
             }
         }

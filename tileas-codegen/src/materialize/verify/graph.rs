@@ -11,7 +11,7 @@
 //! between. For deadlocks an agent is one thread: the lanes of a warp wait for each other, and more order means more cycles.
 
 use super::model::{Engine, Event, Model, What};
-use crate::ir::{Op, keys};
+use crate::ir::{Op, Signal, keys};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -610,7 +610,9 @@ impl Graph {
                         }
                     }
                 }
-                None if m.pipes[*p].full.name == "commit" => self.engine(list, a, i, to.done, repeats),
+                None if matches!(m.pipes[*p].full, Signal::Commit(_)) => {
+                    self.engine(list, a, i, to.done, repeats)
+                }
                 None => {}
             },
             What::Release(p, _, pending) => match pending {
@@ -631,7 +633,7 @@ impl Graph {
                         }
                     }
                 }
-                None if m.pipes[*p].empty.as_ref().is_none_or(|e| e.name == "commit")
+                None if m.pipes[*p].empty.as_ref().is_none_or(|e| matches!(e, Signal::Commit(_)))
                     && list.iter().any(|x| uses_mma(m, a, &x.what)) =>
                 {
                     self.engine(list, a, i, to.done, repeats)

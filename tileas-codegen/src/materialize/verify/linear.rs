@@ -122,7 +122,7 @@ fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
 /// N of a loop with local stages, or what is wrong with its bounds.
 pub fn trips(func: &Function, l: Op) -> Result<Lin, &'static str> {
     let skew = note(func, l, keys::SKEW).unwrap_or(0);
-    let steady = func.discardable(l).get(keys::STEADY).is_some();
+    let steady = func.inherent(l).get(keys::STEADY).is_some();
     let [lower, upper, step] = bounds(func, l).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
     let first = if steady { skew } else { 0 };
     if lower.as_constant() != Some(first) || step.as_constant() != Some(1) {
@@ -289,7 +289,7 @@ fn handed_on(func: &Function, v: Value) -> Option<Chain> {
 }
 
 fn is_skewed(func: &Function, l: Op) -> bool {
-    func.discardable(l).get(keys::SKEW).is_some()
+    func.inherent(l).get(keys::SKEW).is_some()
 }
 
 /// Nothing tells in which local stage an op stands: it is cloned wherever it is needed.
@@ -610,16 +610,18 @@ impl Canon {
                     }
                     args.push(self.number_of(form));
                 }
-                Some(self.atom(Key::Op(o, func.inherent(op).iter().collect(), args, n)))
+                // What stages noted says nothing about the value.
+                let own = func.inherent(op).iter().filter(|a| keys::STAGE.iter().all(|k| k.0 != a.0));
+                Some(self.atom(Key::Op(o, own.collect(), args, n)))
             }
             _ => None,
         }
     }
 }
 
-/// The number an attribute in the discardable dictionary holds.
+/// The number that a stage left on an op.
 pub fn note(func: &Function, op: Op, key: crate::ir::Sym) -> Option<i64> {
-    match func.attr_data(func.discardable(op).get(key)?) {
+    match func.attr_data(func.inherent(op).get(key)?) {
         AttrData::Int(v, _) => Some(*v),
         _ => None,
     }

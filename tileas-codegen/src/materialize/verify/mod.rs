@@ -20,8 +20,8 @@ mod views;
 mod windows;
 
 use crate::error::{Code, CodegenError, Errors};
-use crate::ir::{Function, Op, Opcode, Space, Value, keys};
-use crate::isa::TargetIsa;
+use crate::ir::{Function, Layout, Op, Opcode, Signal, Space, Value, keys};
+use crate::isa::{Completion, TargetIsa};
 use cranelift_entity::SecondaryMap;
 use graph::Graph;
 use model::{Engine, Event, Model, PipeInfo, What};
@@ -46,14 +46,6 @@ pub struct SyncReport {
     pub ordered_pairs: usize,
 }
 
-/// Checks a materialised function.
-///
-/// # Errors
-/// All violations, each with the op it concerns.
-pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Errors> {
-    verify_materialized_in(func, isa, &mut Scratch::default())
-}
-
 /// Memory of the checks, kept from kernel to kernel.
 #[derive(Default)]
 pub struct Scratch {
@@ -66,16 +58,17 @@ pub struct Scratch {
     blocking: Graph,
 }
 
-/// [`verify_materialized`] in memory that is kept.
+/// Checks a materialised function, in memory that is kept.
 ///
 /// # Errors
-/// As there.
+/// All violations, each with the op it concerns.
 pub fn verify_materialized_in(
     func: &Function,
     isa: &dyn TargetIsa,
     scratch: &mut Scratch,
 ) -> Result<SyncReport, Errors> {
-    let mut m = Model::read(func, std::mem::take(&mut scratch.traced));
+    let engine = isa.mma_contract().completion == Completion::Commit;
+    let mut m = Model::read(func, engine, std::mem::take(&mut scratch.traced));
     let report = checks(&mut m, isa, scratch);
     scratch.traced = m.traced();
     Errors::check(m.errors)?;
@@ -109,7 +102,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
 /// Whether the graphs show a deadlock, whatever else is wrong with the function: what random programs are judged by.
 /// Malformed functions give their errors.
 pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
-    let mut m = Model::read(func, model::Traced::default());
+    let mut m = Model::read(func, true, model::Traced::default());
     if m.errors.is_empty() {
         form::check(&mut m);
         counts(&mut m);
@@ -219,7 +212,7 @@ fn drains(m: &mut Model<'_>) {
     }
     for p in 0..m.pipes.len() {
         let PipeInfo { op, depth, ref empty, .. } = m.pipes[p];
-        let engine = empty.as_ref().is_some_and(|e| e.name == "commit");
+        let engine = empty.as_ref().is_some_and(|e| matches!(e, Signal::Commit(_)));
         // What is advanced behind the last acquire stands for nothing.
         let turns = depth == 1 || (depth - 1..=depth).contains(&advanced[p]);
         if engine && (acquired[p] != depth || !turns) {
@@ -473,36 +466,38 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
             for (i, e) in list.iter().enumerate() {
                 match e.what {
                     What::Commit(p, tx) => {
-                        let full = &m.pipes[p].full;
-                        let (want, bytes) = match full.name {
-                            "tx" => (1, loaded(m, r, a, p)),
-                            "commit" => (1, Some(0)),
+                        let full = m.pipes[p].full;
+                        let (want, bytes) = match full {
+                            Signal::Tx { .. } => (1, loaded(m, r, a, p)),
+                            Signal::Commit(_) => (1, Some(0)),
                             // The lane that stored, having waited for its bulk groups.
                             _ if m.func.has_attr(e.op, keys::BULK_PENDING) => (1, Some(0)),
                             _ => (m.threads[a], Some(0)),
                         };
-                        let one_lane = m.threads[a] == 1 || full.name == "arrive";
-                        if full.count != want || !one_lane {
+                        let one_lane = m.threads[a] == 1 || matches!(full, Signal::Arrive(_));
+                        if full.count() != want || !one_lane {
                             found.push((
                                 Code::E0704,
                                 e.op,
                                 format!(
                                     "Pipe_{p}: full counts {} arrivals, the commit makes {want}",
-                                    full.count
+                                    full.count()
                                 ),
                             ));
                         }
                         let announced = tx.unwrap_or(0);
                         let owed: i64 = m.pipes[p].buffers.iter().map(|&b| slot_bytes(m.func, b)).sum();
-                        let is_tx = full.name == "tx";
-                        if bytes != Some(announced) || full.bytes != announced || (is_tx && owed != announced)
+                        let is_tx = matches!(full, Signal::Tx { .. });
+                        if bytes != Some(announced)
+                            || full.bytes() != announced
+                            || (is_tx && owed != announced)
                         {
                             found.push((
                                 Code::E0704,
                                 e.op,
                                 format!(
                                     "Pipe_{p}: {announced} bytes are announced, the barrier has {}, the loads write {}, the buffers hold {owed}",
-                                    full.bytes,
+                                    full.bytes(),
                                     bytes.map_or_else(|| "different amounts".into(), |b| b.to_string())
                                 ),
                             ));
@@ -556,12 +551,12 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
             }
         }
         if let Some(empty) = &m.pipes[p].empty
-            && empty.count != sum
+            && empty.count() != sum
         {
             found.push((
                 Code::E0704,
                 m.pipes[p].op,
-                format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count),
+                format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count()),
             ));
         }
     }
@@ -777,7 +772,17 @@ fn columns_meet(func: &Function, a: Op, b: Op) -> bool {
     columns(a).zip(columns(b)).is_none_or(|(x, y)| x.0 < y.1 && y.0 < x.1)
 }
 
-/// Two accesses: whether to shared memory, the number of their two buffers if these share memory, and both.
+/// Whether the threads that move a tile between this buffer and registers have rows of their own in it, as in accumulators:
+/// in all buffers of this memory, as tensor memory has lanes, or at least in this one.
+fn own_rows(func: &Function, buffer: Value) -> (bool, bool) {
+    let data = func.value_data(buffer);
+    let lanes = data.space() == Some(Space::Tmem);
+    // One extent more is the slots: what has less holds scalars.
+    let dense = data.layout() == Some(Layout::SmemRow) && data.dims().is_some_and(|d| d.len() > 2);
+    (lanes, lanes || dense)
+}
+
+/// Two accesses: whether threads have rows of their own there, the number of their two buffers if these share memory, and both.
 type Two<'p> = (bool, Option<usize>, &'p Place, &'p Place);
 
 fn conflicts(
@@ -794,25 +799,25 @@ fn conflicts(
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
     let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
     for (n, (buffer, list)) in all.iter().enumerate() {
-        let smem = m.func.value_data(*buffer).space() == Some(Space::Smem);
+        let (lanes, apart) = own_rows(m.func, *buffer);
         for (i, x) in list.iter().enumerate() {
-            pairs.extend(list[i + 1..].iter().map(|y| (smem, None, x, y)));
+            pairs.extend(list[i + 1..].iter().map(|y| (apart, None, x, y)));
         }
         for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
             let number = whole.len();
             whole.push([true; 2]);
-            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (smem, Some(number), x, y))));
+            pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
         }
     }
-    for (smem, shared, x, y) in pairs {
+    for (own, shared, x, y) in pairs {
         let same = x.agent == y.agent && x.engine == y.engine;
         let conflict = if shared.is_some() {
             x.writes || y.writes
         } else if same {
-            // One engine works in issue order; threads of an agent do not, in shared memory. In tensor memory each has
-            // lanes of its own, where what it reads is of the turn in which it stands: with local stages the next
+            // One engine works in issue order; threads of an agent do not, in shared memory. In accumulators each has
+            // rows of its own, where what it reads is of the turn in which it stands: with local stages the next
             // version may be written before.
-            x.engine == Engine::Threads && x.writes != y.writes && (smem || columns_meet(m.func, x.op, y.op))
+            x.engine == Engine::Threads && x.writes != y.writes && (!own || columns_meet(m.func, x.op, y.op))
         } else {
             x.writes || y.writes
         };
@@ -840,9 +845,9 @@ fn conflicts(
             // own.
             continue;
         }
-        // What threads did is done when all of them left the region; engines, which the lane starts, may go on. In tensor
-        // memory each thread meets itself alone.
-        let itself = same && !smem;
+        // What threads did is done when all of them left the region; engines, which the lane starts, may go on. In its
+        // own rows each thread meets itself alone.
+        let itself = same && own;
         let end = |p: &Place, n: graph::Nodes| match p.engine {
             Engine::Threads if itself => n.first_leaves,
             Engine::Threads => n.all_left,

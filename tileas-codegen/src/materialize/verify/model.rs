@@ -8,22 +8,14 @@
 use super::linear::{Canon, Lin, note};
 use super::order::has_work;
 use crate::error::{Code, CodegenError};
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Space, TypeData, Value, ValueDef, keys};
+use crate::ir::layouts::LANES;
+use crate::ir::{
+    AttrData, Block, Function, Op, Opcode, PipeDef, Signal, Space, TypeData, Value, ValueDef, keys,
+};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::RefCell;
-
-/// How a barrier side is signalled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// `tx`, `commit`, `arrive`, `bulk`.
-    pub name: &'static str,
-    /// Arrivals of a phase.
-    pub count: i64,
-    /// Transaction bytes.
-    pub bytes: i64,
-}
 
 /// One `create_pipeline`.
 pub struct PipeInfo {
@@ -122,6 +114,8 @@ pub struct Model<'a> {
     pub func: &'a Function,
     /// Pipes in program order.
     pub pipes: Vec<PipeInfo>,
+    /// Whether products are complete by commits, or when the threads that issued them go on.
+    engine: bool,
     /// Arriving threads of each agent.
     pub threads: Vec<i64>,
     /// Regions; 0 is the kernel body.
@@ -208,12 +202,13 @@ pub struct Copied {
 }
 
 impl<'a> Model<'a> {
-    /// Reads the function.
-    pub fn read(func: &'a Function, mut traced: Traced) -> Model<'a> {
+    /// Reads the function; `engine`: products are complete by commits.
+    pub fn read(func: &'a Function, engine: bool, mut traced: Traced) -> Model<'a> {
         traced.clear();
         let mut m = Model {
             func,
             pipes: Vec::with_capacity(16),
+            engine,
             threads: Vec::new(),
             regions: Vec::with_capacity(8),
             below: Vec::new(),
@@ -258,8 +253,11 @@ impl<'a> Model<'a> {
             m.error(Code::E0708, switch, "num_warps and lanes must have one entry per agent");
             return m;
         }
-        m.threads =
-            warps.iter().zip(&lanes).map(|(&w, &e)| if e { 1 } else { w.saturating_mul(32) }).collect();
+        m.threads = warps
+            .iter()
+            .zip(&lanes)
+            .map(|(&w, &e)| if e { 1 } else { w.saturating_mul(i64::from(LANES)) })
+            .collect();
         m.regions.push(RegionInfo {
             parent: None,
             trips: Some(1),
@@ -306,32 +304,23 @@ impl<'a> Model<'a> {
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
     }
 
-    fn signal(&self, op: Op, key: crate::ir::Sym) -> Option<Signal> {
-        let (name, args) = self.func.attr_call(op, key)?;
-        Some(Signal {
-            name: ["tx", "commit", "arrive", "bulk", "none"].into_iter().find(|&n| n == name)?,
-            count: args.first().copied().unwrap_or(0),
-            bytes: args.get(1).copied().unwrap_or(0),
-        })
-    }
-
     fn pipe(&mut self, op: Op) {
         let func = self.func;
-        let (Some(full), Some(empty), Some(depth)) =
-            (self.signal(op, keys::FULL), self.signal(op, keys::EMPTY), func.attr_int(op, keys::NUM_STAGES))
-        else {
+        let wanted = [keys::NUM_STAGES, keys::FULL, keys::EMPTY];
+        if wanted.iter().any(|&key| !func.has_attr(op, key)) {
             self.error(Code::E0708, op, "a pipeline needs numStages, full and empty");
             return;
-        };
+        }
+        let PipeDef { slots: depth, distance, full, empty, named, .. } = PipeDef::of(func, op);
         self.pipe_of.insert(op, self.pipes.len());
         self.pipes.push(PipeInfo {
             op,
             depth,
-            distance: func.attr_int(op, keys::DISTANCE).unwrap_or(0),
+            distance,
             full,
-            empty: (empty.name != "none").then_some(empty),
+            empty: (empty != Signal::None).then_some(empty),
             buffers: SmallVec::from_slice(func.operands(op)),
-            named: func.has_attr(op, keys::NAMED),
+            named: named.is_some(),
         });
         let n = self.pipes.len() - 1;
         for &v in func.results(op) {
@@ -431,7 +420,7 @@ impl<'a> Model<'a> {
     }
 
     fn is_steady(&self, op: Op) -> bool {
-        self.func.discardable(op).get(keys::STEADY).is_some()
+        self.func.inherent(op).get(keys::STEADY).is_some()
     }
 
     fn walk(&mut self, agent: usize, block: Block, region: usize, local: i64) {
@@ -681,7 +670,8 @@ impl<'a> Model<'a> {
         let engine = match func.opcode(op) {
             Opcode::AsyncTiledTmaLoad => Engine::Load,
             Opcode::AsyncTiledTmaStore => Engine::Store,
-            Opcode::AsyncDot => Engine::Mma,
+            Opcode::AsyncDot if self.engine => Engine::Mma,
+            Opcode::AsyncDot => Engine::Threads,
             _ if touches.len() == 2 => Engine::Mma,
             _ => Engine::Threads,
         };

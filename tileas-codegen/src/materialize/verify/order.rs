@@ -189,7 +189,7 @@ impl Check<'_> {
         if known != ii {
             self.found.push((l.op, format!("op{} has II {ii} here and {known} in another agent", l.origin)));
         }
-        if func.discardable(l.op).get(keys::STEADY).is_none() {
+        if func.inherent(l.op).get(keys::STEADY).is_none() {
             return;
         }
         let mut body = Items::new();

@@ -271,7 +271,7 @@ impl<'f> Check<'_, 'f> {
         let is_loop = |op: &Op| {
             func.opcode(*op) == Opcode::For
                 && note(func, *op, keys::ORIGIN) == Some(of)
-                && func.discardable(*op).get(keys::STEADY).is_some()
+                && func.inherent(*op).get(keys::STEADY).is_some()
         };
         for l in func.block_ops(b).filter(is_loop) {
             for &v in func.named_segment(l, "inits").iter().filter(|&&v| is_iter(func, v)) {
@@ -328,7 +328,7 @@ impl<'f> Check<'_, 'f> {
         let func = self.func();
         let Some(body) = func.op_block_at(op, 0) else { return };
         let skew = note(func, op, keys::SKEW).unwrap_or(0);
-        let steady = func.discardable(op).get(keys::STEADY).is_some();
+        let steady = func.inherent(op).get(keys::STEADY).is_some();
         let (inits, params) = (func.named_segment(op, "inits"), func.block_params(body));
         let out = yields(func, op, 0);
         let first = self.s.chains.len();

@@ -18,6 +18,7 @@ use super::graph::{Graph, stores_complete};
 use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
 use super::model::{Engine, Model, What, view_of};
 use super::{Code, SyncReport};
+use crate::ir::layouts::LANES;
 use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
 use smallvec::SmallVec;
 
@@ -169,12 +170,17 @@ fn unbounded(
 fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]>>> {
     let data = m.func.value_data(v);
     let dims = data.dims()?;
-    let map = LinearLayout::of_register(data.layout()?, dims, u32::try_from(m.threads[agent] / 32).ok()?)?;
+    let map = LinearLayout::of_register(
+        data.layout()?,
+        dims,
+        u32::try_from(m.threads[agent] / i64::from(LANES)).ok()?,
+    )?;
     // Each bit of the thread number is one bit of an element's number, or none.
     let mut parts = map.lane.iter().chain(&map.warp).filter(|&&p| p != 0);
     let plain = parts.all(|p| p.is_power_of_two()) && dims.iter().all(|n| n.is_power_of_two());
     let place = |thread: i64| {
-        let mut flat = map.element(0, (thread % 32) as u32, (thread / 32) as u32);
+        let (lane, warp) = (thread % i64::from(LANES), thread / i64::from(LANES));
+        let mut flat = map.element(0, lane as u32, warp as u32);
         dims.iter()
             .rev()
             .map(|&n| {

@@ -11,7 +11,7 @@
 
 use super::model::{Engine, Event, Model, Touch, What};
 use crate::error::Code;
-use crate::ir::{Op, Space, Value, keys};
+use crate::ir::{Op, Signal, Space, Value, keys};
 
 /// Visits the accesses of an event and of the regions in it.
 fn accesses<'m>(
@@ -35,9 +35,9 @@ fn accesses<'m>(
 
 /// The engine whose completion an end of a pipe stands for, as far as it can be told.
 fn producer_engine(m: &Model<'_>, p: usize) -> Engine {
-    match m.pipes[p].full.name {
-        "tx" => Engine::Load,
-        "commit" => Engine::Mma,
+    match m.pipes[p].full {
+        Signal::Tx { .. } => Engine::Load,
+        Signal::Commit(_) => Engine::Mma,
         _ => Engine::Threads,
     }
 }

@@ -492,11 +492,12 @@ impl Placer<'_> {
         };
         let source = self.get(value, c, item.block, k, self.chains.vector[value])?;
         // A whole tile is a value of its own, except where nothing yet holds the accumulator it starts.
-        if parts == 1 && (space == Space::Smem || self.targets[n].is_some()) {
+        let suffix = if n < ties { "t" } else { "s" };
+        if parts == 1 && (n >= ties || self.targets[n].is_some()) {
             let ty = self.tile(&dims, elem, space, layout);
             let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0, 0], &[ty], agent);
             let new = self.first_result(copy);
-            self.name_after(new, value, if space == Space::Smem { "s" } else { "t" });
+            self.name_after(new, value, suffix);
             self.hand_over(n, new);
             return Ok(());
         }
@@ -506,7 +507,7 @@ impl Placer<'_> {
                 let ty = self.tile(&dims, elem, space, layout);
                 let alloc = self.op(Opcode::AllocTensor, &[], &[], &[ty], None.into());
                 let v = self.first_result(alloc);
-                self.name_after(v, value, if space == Space::Smem { "s" } else { "t" });
+                self.name_after(v, value, suffix);
                 v
             }
         };

@@ -213,7 +213,7 @@ impl Placer<'_> {
         }
         let turns = self.op(Opcode::For, &bounds, &[1, 1, 1, 0], &[], None.into());
         let mark = self.func.intern_attr(AttrData::Int(i64::from(slices), None));
-        self.func.discardable_mut(turns).set(keys::SLICES, mark);
+        self.func.inherent_mut(turns).set(keys::SLICES, mark);
         let body = self.func.add_region(turns);
         let index = self.func.add_block_param(body, i32_type);
         self.text.clear();

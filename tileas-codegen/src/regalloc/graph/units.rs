@@ -18,7 +18,7 @@ impl Builder<'_> {
             let mut kind = UnitKind::Plain;
             if starts_group(func, insts[i]) {
                 last = (i..insts.len())
-                    .find(|&j| func.op(insts[j]) == PtxOp::Tcgen05WaitLd && !func.guard(insts[j]).is_some())
+                    .find(|&j| func.op(insts[j]).effects().delivers() && !func.guard(insts[j]).is_some())
                     .ok_or(NoGraph::Unwaited(insts[i]))?;
             } else if is_branch(insts[i]) {
                 kind = UnitKind::Branch;
