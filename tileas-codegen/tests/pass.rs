@@ -407,7 +407,7 @@ fn ordering_invariants_are_checked() {
     // In a pipeline that is fine otherwise.
     let error = refused("prove,lower,cleanup,ptx,registers");
     assert_eq!(error.code, Code::E1007, "{error}");
-    let error = refused("agents,schedule,place,buffers");
+    let error = refused("agents,schedule,canonical,place,buffers");
     assert_eq!(error.code, Code::E1007, "{error}");
 }
 

@@ -139,7 +139,7 @@ fn dot_kernel(changes: &[(&str, &str)]) -> String {
   %z = constant 0.0 : tile<128x64xf32>
   %ta = async.tiled_tma_load %da[%i0, %i0] : tile<128x64xf16>
   %tb = async.tiled_tma_load %db[%i0, %i0] : tile<64x64xf16>
-  %p = dot %ta, %tb, %z <{transpose_b}> : tile<128x64xf32>
+  %p = async.dot %ta, %tb, %z <{transpose_b}> : tile<128x64xf32>
   tiled_store %p, %c[%i0, %i0]
   return
 }
@@ -159,7 +159,7 @@ fn impossible_kernels_are_refused() {
     assert_eq!(code(&dot_kernel(&rows)), "E0502");
     // One tile as a K-contiguous and as an N-contiguous operand.
     let twice = [
-        ("  tiled_store", "  %q = dot %ta, %tb, %p : tile<128x64xf32>\n  tiled_store"),
+        ("  tiled_store", "  %q = async.dot %ta, %tb, %p : tile<128x64xf32>\n  tiled_store"),
         ("%p, %c", "%q, %c"),
     ];
     assert_eq!(code(&dot_kernel(&twice)), "E0503");

@@ -148,7 +148,7 @@ fn the_round_limit_truncates_and_says_so() {
 /// A loop that runs once overlaps with nothing: the serial schedule is as long (8 + 8 + 16), and holds one slot less.
 #[test]
 fn a_loop_of_one_trip_is_forced_serial() {
-    let (s, text) = schedule(&gemm("1", ""), &[]);
+    let (s, text) = schedule(&gemm("1", ""), &["tune.unroll-ops=0"]);
     let [round] = s.rounds.as_slice() else { panic!("{text}") };
     assert_eq!((round.added[0].family, round.added[0].asker), (Family::ForceSerial, "schedule"));
     assert!(round.added[0].why.contains("runs 1 times"), "{text}");
