@@ -61,6 +61,16 @@ fn groups_depth_and_stages_cost_what_they_must() {
     let s = schedule(&chain(5, |_, _| {}), &two);
     assert_eq!(s.bounds.dependency, 25);
     assert!(s.ii >= 25 && s.code_stages() <= 2, "{}", s.ii);
+    // One stage: the unit is free for the last of three after 8 cycles, and its result takes 9.
+    let mut three = Problem::new("three");
+    let slot = three.add_slot(1, "unit", 1);
+    for id in ["a", "b", "c"] {
+        let uses = [Use { slot, offset: 0, duration: 4, occupancy: 1 }];
+        three.add_node(&NodeDef { id, latency: 9, uses: &uses, ..NodeDef::default() });
+    }
+    for (max_stages, ii) in [(None, 12), (Some(2), 12), (Some(1), 17)] {
+        assert_eq!(schedule(&three, &ScheduleOptions { max_stages, ..base.clone() }).ii, ii);
+    }
     let p = chain(4, |i, d| (d.group, d.max_depth) = ((i % 2 == 0).then_some(7), 1));
     let serial = ScheduleOptions { scheduler: SchedulerChoice::Serial, ..base };
     let codes: Vec<_> = schedule(&p, &serial).warnings.iter().map(|w| w.code).collect();

@@ -786,6 +786,93 @@ mod tests {
         let b = Bench::new(p, 16);
         let best = b.run(&[(busy.as_u32(), 0)], |arms, l, table| arms.propose(l, table, &[0, 1]));
         assert_eq!(best.map(|p| (p.op, p.at)), Some((1, 0)));
+        // Nor does the cost-based arm take the first op it has a seat for.
+        let cheapest = b.run(&[(busy.as_u32(), 0)], |arms, l, table| arms.cheapest(l, table, &[0, 1]));
+        assert_eq!(cheapest.map(|p| (p.op, p.at)), Some((1, 0)));
+    }
+
+    /// Ops that dependences order, in whatever iteration, and ops on different units have seats of their own.
+    #[test]
+    fn what_is_ordered_or_elsewhere_is_no_pair() {
+        use crate::problem::Use;
+        for (other, tied) in [(0, false), (0, true), (1, false)] {
+            let mut p = Problem::new("pair");
+            let units = [p.add_slot(1, "x", 2), p.add_slot(2, "y", 2)];
+            let on = |k: usize, occupancy| [Use { slot: units[k], offset: 0, duration: 2, occupancy }];
+            let n = [0, other].map(|unit| add(&mut p, &on(unit, 1), 0, 0));
+            // Both units bind.
+            (0..2).for_each(|unit| _ = add(&mut p, &on(unit, 2), 0, 0));
+            if tied {
+                p.add_edge(n[0], n[1], 1, 1);
+            }
+            let pair = Bench::new(p, 8).run(&[], |arms, l, table| arms.cheapest_pair(l, table, &[0, 1]));
+            assert_eq!(pair.is_some(), other == 0 && !tied, "{other} {tied}");
+        }
+    }
+
+    /// Of the orders within the budget the one whose seats cost least: shortest first. The budget covers all of them, so that
+    /// the seed has no say.
+    #[test]
+    fn the_cheapest_of_all_orders_is_taken() {
+        use crate::problem::Use;
+        let mut p = Problem::new("orders");
+        let slot = p.add_slot(1, "x", 1);
+        for duration in [4, 1, 3, 2] {
+            add(&mut p, &[Use { slot, offset: 0, duration, occupancy: 1 }], 0, 0);
+        }
+        let mut b = Bench::new(p, 16);
+        b.options.permute_budget = 24;
+        for seed in 0..20 {
+            b.options.seed = seed;
+            let order = b.run(&[], |arms, l, table| {
+                arms.best_order(l, table, &[0, 1, 2, 3]).then(|| arms.trial.clone())
+            });
+            assert_eq!(order, Some(vec![1, 3, 2, 0]), "seed {seed}");
+        }
+    }
+
+    /// What is dead waits until the others have their seats; then the first of the dead is the first to be revived.
+    #[test]
+    fn retry_skips_the_dead_and_revives_them_in_order() {
+        use crate::problem::Use;
+        let mut p = Problem::new("dead");
+        let slot = p.add_slot(1, "x", 1);
+        for _ in 0..3 {
+            add(&mut p, &[Use { slot, offset: 0, duration: 2, occupancy: 1 }], 0, 0);
+        }
+        let seats = Bench::new(p, 8).run(&[], |arms, l, table| {
+            (arms.dead[0], arms.dead[1]) = (true, true);
+            assert!(arms.retry(l, table, &[0, 1, 2], false));
+            arms.seats.clone()
+        });
+        assert_eq!(seats, [2, 4, 0]);
+    }
+
+    /// Merged groups and dead ops are an attempt's own; the snapshot lives longer where that is asked for.
+    #[test]
+    fn an_attempt_begins_with_the_groups_of_the_problem() {
+        let mut p = Problem::new("two");
+        (0..2).for_each(|_| _ = add(&mut p, &[], 0, 0));
+        Bench::new(p, 4).run(&[], |arms, l, _| {
+            for keep in [true, false] {
+                assert!(arms.union(l, 0, 1) && arms.root(l, 0) == arms.root(l, 1));
+                arms.dead[0] = true;
+                arms.begin(l, keep);
+                assert_ne!(arms.root(l, 0), arms.root(l, 1));
+                assert_eq!(arms.dead[0], keep);
+            }
+        });
+    }
+
+    /// From the earliest start on an interval's worth of candidates: later ones have the same rows.
+    #[test]
+    fn a_window_has_as_many_candidates_as_the_interval_has_rows() {
+        let mut p = Problem::new("window");
+        let first = add(&mut p, &[], 0, 0);
+        let then = add(&mut p, &[], 0, 0);
+        p.add_edge(first, then, 3, 0);
+        let window = Bench::new(p, 8).run(&[(0, 2)], |arms, l, _| arms.window(l, 1));
+        assert_eq!(window, (5, 12));
     }
 
     /// The horizon grows by one per pass: depth 2 is admitted before depth 3, whatever the order of the ops.
@@ -823,6 +910,12 @@ mod tests {
         assert_eq!(cheapest(&b), Some(0), "nothing tells cycle 0 from cycle 1");
         b.options.spill_budget = Some(64);
         assert_eq!(cheapest(&b), Some(1), "at cycle 0 the other value is alive");
+        let two = |b: &Bench| {
+            b.run(&seats, |arms, l, table| {
+                arms.view(l, table).fused_cost([2, 3], 0, 0, None).map(|c| c.spill)
+            })
+        };
+        assert_eq!(two(&b), Some(17 * 16), "40 registers and 40 more, of 64");
         // Its neighbour of the next iteration has a seat: the later the op, the nearer.
         p.add_edge(op, after, 1, 1);
         assert_eq!(cheapest(&Bench::new(p, 8)), Some(1));
@@ -841,7 +934,10 @@ mod tests {
         member("mate", Some(1), None, Some(1));
         member("stranger", Some(2), None, Some(2));
         member("alone", None, None, None);
+        member("follower", Some(3), Some(1), Some(1));
         let b = Bench::new(p, 4);
+        // A follower keeps its row to nobody.
+        assert_eq!(b.run(&[(4, 0)], |arms, l, table| arms.earliest(l, table, 2, HORIZON)), Some(0));
         b.run(&[(0, 0)], |arms, l, table| {
             assert_eq!([1, 3].map(|u| arms.earliest(l, table, u, HORIZON)), [Some(0); 2]);
             assert_eq!(arms.earliest(l, table, 2, HORIZON), None);

@@ -199,3 +199,121 @@ impl Driver {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::closure::Closure;
+    use crate::entities::Node;
+    use crate::graph::Graph;
+    use crate::options::ScheduleOptions;
+    use crate::problem::{NodeDef, NodeExtra, Problem, Use};
+    use crate::random::SplitMix;
+    use crate::windows::Windows;
+
+    /// Ops of three groups, leaders most of them, on one unit of two, which some need at two times; the first two ops are before
+    /// all others, by anything up to two intervals.
+    fn random(seed: u64, ii: u32) -> Problem {
+        let mut random = SplitMix(seed);
+        let mut below = |n: u32| (random.next() % u64::from(n)) as u32;
+        let mut p = Problem::new("arms");
+        let slot = p.add_slot(1, "unit", 2);
+        for i in 0..5 + below(4) {
+            let mut hold = |offset| Use { slot, offset, duration: 1 + below(2), occupancy: 1 };
+            let uses = [hold(0), hold(3)];
+            let gid = if i < 2 { 1 + i } else { 2 + below(2) };
+            let leader_gid = (below(3) == 0).then_some(7);
+            let extra = NodeExtra { own_gid: Some(gid), leader_gid, ..NodeExtra::default() };
+            let (id, uses) = (format!("n{i}"), &uses[..1 + below(2) as usize]);
+            p.add_node(&NodeDef { id: &id, latency: 1, uses, group: Some(gid), extra, ..NodeDef::default() });
+            for before in 0..i.min(2) {
+                p.add_edge(Node::from_u32(before), Node::from_u32(i), below(2 * ii) as i32, 0);
+            }
+        }
+        p
+    }
+
+    /// What depends on an op of the same iteration is not ready before that has a seat.
+    #[test]
+    fn ready_is_what_depends_on_nothing_without_a_seat() {
+        let mut p = Problem::new("published");
+        let [load, _, read] =
+            ["load", "write", "read"].map(|id| p.add_node(&NodeDef { id, latency: 8, ..NodeDef::default() }));
+        p.add_edge(load, read, 8, 0);
+        let (mut g, mut windows, mut table) = (Graph::default(), Windows::default(), Table::default());
+        assert!(g.build(&p) && windows.prepare(&p, &g, 15, None, &mut None));
+        table.reset(&p, 15, 4096).expect("nothing is used");
+        let options = ScheduleOptions::default();
+        let l = Attempt { p: &p, g: &g, windows: &windows, closure: None, options: &options, ii: 15 };
+        let mut driver = Driver::default();
+        driver.arms.gates.seed(&p);
+        driver.arms.begin(&l, false);
+        driver.find_ready(&l);
+        assert_eq!(driver.ready, [0, 1]);
+        driver.arms.seat(&l, &mut table, 0, 0);
+        driver.find_ready(&l);
+        assert_eq!(driver.ready, [1, 2]);
+    }
+
+    /// The turn of a group against each arm alone, from the same seats: the first of the four that succeeds has it.
+    #[test]
+    fn the_arms_are_asked_in_the_published_order() {
+        let options = ScheduleOptions { permute_budget: 1, ..ScheduleOptions::default() };
+        // By the arm that succeeds: how often a later one would have.
+        let mut contested = [[0; 4]; 4];
+        for seed in 0..6000 {
+            let ii = 5 + (seed % 7) as u32;
+            let p = random(seed, ii);
+            let (mut g, mut windows, mut closure) =
+                (Graph::default(), Windows::default(), Closure::default());
+            let mut table = Table::default();
+            if !g.build(&p)
+                || !windows.prepare(&p, &g, ii.into(), None, &mut None)
+                || !closure.build(&g, ii)
+                || table.reset(&p, ii, 4096).is_err()
+            {
+                continue;
+            }
+            let closure = Some(&closure);
+            let l = Attempt { p: &p, g: &g, windows: &windows, closure, options: &options, ii: ii.into() };
+            let mut driver = Driver::default();
+            driver.arms.gates.seed(&p);
+            // The first two ops have seats; one group is at hand.
+            let begin = |d: &mut Driver, table: &mut Table| {
+                table.reset(&p, ii, 4096).expect("as before");
+                d.arms.steps = 100_000;
+                d.arms.begin(&l, false);
+                d.arms.gates.release_once();
+                if !(0..2).all(|u| d.arms.permute(&l, table, &[u])) {
+                    return false;
+                }
+                let at_hand = |&u: &u32| p.group(Node::from_u32(u)) == Some(2 + (seed % 2) as u32);
+                (d.group, d.others) = (2..g.n).partition(at_hand);
+                d.by.clear();
+                !d.group.is_empty()
+            };
+            if !begin(&mut driver, &mut table) {
+                continue;
+            }
+            let alone = [0, 1, 2, 3].map(|arm| {
+                begin(&mut driver, &mut table);
+                let (group, others) = (driver.group.clone(), driver.others.clone());
+                match arm {
+                    0 => driver.arms.permute(&l, &mut table, &group),
+                    1 => driver.arms.fuse(&l, &mut table, &group, &others),
+                    2 => driver.arms.retry(&l, &mut table, &group, false),
+                    _ => driver.arms.cost_based(&l, &mut table, &group),
+                }
+            });
+            let Some(first) = alone.iter().position(|&done| done) else { continue };
+            begin(&mut driver, &mut table);
+            let group = driver.group.clone();
+            assert!(driver.place_group(&l, &mut table), "seed {seed}");
+            let arm = [Arm::Permute, Arm::Fuse, Arm::Retry, Arm::CostBased][first];
+            assert!(group.iter().all(|&u| driver.by[u as usize] == Some(arm)), "seed {seed}: {arm:?}");
+            assert!(group.iter().all(|&u| driver.arms.seats[u as usize] != UNSEATED));
+            (first + 1..4).for_each(|later| contested[first][later] += u32::from(alone[later]));
+        }
+        assert!(contested[0][1] > 0 && contested[1][2] > 0 && contested[2][3] > 0, "{contested:?}");
+    }
+}
