@@ -349,3 +349,73 @@ fn documents_carry_the_rounds() {
         (Some(true), Some(false))
     );
 }
+
+/// An accumulator of before the loop that every iteration goes on with: a copy of it and the product are the parts of one tile.
+#[test]
+fn parts_of_one_tile_ask_for_one_depth() {
+    let text =
+        "kernel @k(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %p: view<gmem, ?x?xf32>, %n: i32) {
+  %z = constant 0.0 : tile<64x64xf32>
+  %ta = tiled_load %a[0, 0] : tile<64x64xf16>
+  %tb = tiled_load %b[0, 0] : tile<64x64xf16>
+  %p0 = dot %ta, %tb, %z : tile<64x64xf32>
+  for %i = 0 to %n step 1 {
+    %tc = tiled_load %a[0, %i] : tile<64x64xf16>
+    %d = dot %tc, %tb, %p0 : tile<64x64xf32>
+    tiled_store %d, %p[%i, 0]
+  }
+  tiled_store %p0, %p[0, 0]
+  return
+}
+";
+    let (s, text) = schedule(text, &[]);
+    let [round] = s.rounds.as_slice() else { panic!("{text}") };
+    let [request] = round.added.as_slice() else { panic!("{text}") };
+    assert_eq!((request.family, request.asker), (Family::Structural, "buffers"));
+    assert!(request.why.contains("parts of one tile") && request.rule.ends_with("share a stage"), "{text}");
+    assert_eq!(round.lifted.len(), 1, "{text}");
+}
+
+/// Little memory: a ring of the second loop lacks slots, and two of the first are asked to live a turn less. With both an iteration
+/// takes longer, so that the second request is lifted and the first gets a round of its own.
+#[test]
+fn what_gains_nothing_is_lifted_one_by_one() {
+    let text =
+        "kernel @k(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x?xf16>, %n: i32) {
+  %bm = program_id <{axis = 0}> : i32
+  %bn = program_id <{axis = 1}> : i32
+  %da = make_tiled_tma_desc %a <{box = [128, 64], swizzle = b128}> : tma_desc<128x64xf16>
+  %db = make_tiled_tma_desc %b <{box = [64, 64], swizzle = b128}> : tma_desc<64x64xf16>
+  %z = constant 0.0 : tile<128x64xf32>
+  %p = for %i = 0 to %n step 1 iter (%s = %z : tile<128x64xf32>) {
+    %h = ftof %s : tile<128x64xf16>
+    tiled_store %h, %c[%bm, %bn]
+    %ta = async.tiled_tma_load %da[%bm, %i] : tile<128x64xf16>
+    %tb = async.tiled_tma_load %db[%bn, %i] : tile<64x64xf16>
+    %d = async.dot %ta, %tb, %s <{transpose_b}> : tile<128x64xf32>
+    yield %d : tile<128x64xf32>
+  }
+  %r = for %j = 2 to %n step 1 iter (%t = %p : tile<128x64xf32>) {
+    %va = async.tiled_tma_load %da[%bm, %j] : tile<128x64xf16>
+    %vb = async.tiled_tma_load %db[%bn, %j] : tile<64x64xf16>
+    %d1 = async.dot %va, %vb, %t <{transpose_b}> : tile<128x64xf32>
+    %wa = async.tiled_tma_load %da[%bm, %j] : tile<128x64xf16>
+    %wb = async.tiled_tma_load %db[%bn, %j] : tile<64x64xf16>
+    %d2 = async.dot %wa, %wb, %d1 <{transpose_b}> : tile<128x64xf32>
+    yield %d2 : tile<128x64xf32>
+  }
+  %h2 = ftof %r : tile<128x64xf16>
+  tiled_store %h2, %c[%bm, %bn]
+  return
+}
+";
+    let run = run_to(Stage::Schedule, text, &["smem-bytes=100000", "search.lifetime-steps=0"]);
+    let regions = &run.kernels[0].schedule.as_ref().expect("scheduled").regions;
+    let rounds = &regions[0].schedule.rounds;
+    let families = rounds[0].added.iter().map(|a| a.family).collect::<Vec<_>>();
+    assert_eq!(families, [Family::SmemPressure; 2]);
+    let seen: Vec<_> = rounds.iter().map(|r| (r.trial.as_slice(), r.lifted[0].0, r.lifted.len())).collect();
+    assert_eq!(seen, [(&[0, 1][..], 1, 1), (&[0], 0, 1)]);
+    assert!(rounds.iter().all(|r| !r.kept && r.lifted[0].1.contains("31 cycles instead of 24")));
+    assert!(regions[1].schedule.rounds.is_empty());
+}

@@ -333,6 +333,7 @@ fn g3_moves_the_seat_on_by_the_cycles_that_are_taken() {
     }
     let s = schedule(&p, &only(&[Rung::InitialPlacement]));
     assert_eq!((s.ii, s.trail.seats.as_slice()), (6, &[0, 2, 5][..]));
+    assert_eq!(s.trail.arms, [Some(Arm::Permute); 3]);
     // At most II candidates: 5 rows are too few, and the attempt ends.
     let o = ScheduleOptions { ii_cap: Some(5), ..only(&[Rung::InitialPlacement]) };
     assert!(schedule(&p, &o).status.serial_fallback);
@@ -383,6 +384,20 @@ fn g4_asks_for_one_depth_per_group_and_keeps_strangers_from_the_row_of_a_leader(
         let s = schedule(&p, &only(&[rung]));
         assert!(s.ii == 11 && s.stage[n[0]] == s.stage[n[2]], "{}", rung.name());
     }
+    // A member that is pushed into the next stage, row 1 being the only one left to it, takes the other one along.
+    let mut p = Problem::new("pushed");
+    let slot = p.add_slot(1, "unit", 1);
+    let mut add = |id, duration, group| {
+        let uses = [Use { slot, offset: 0, duration, occupancy: 1 }];
+        let uses = if duration > 0 { &uses[..] } else { &[] };
+        p.add_node(&NodeDef { id, latency: 1, uses, group, ..NodeDef::default() })
+    };
+    let n = [add("first", 0, None), add("long", 3, None), add("late", 1, Some(1)), add("early", 0, Some(1))];
+    for (to, latency) in [(n[1], 2), (n[2], 2), (n[3], 0)] {
+        p.add_edge(n[0], to, latency, 0);
+    }
+    let s = schedule(&p, &only(&[Rung::InitialPlacement]));
+    assert_eq!((s.ii, s.trail.seats.as_slice()), (4, &[0, 2, 5, 4][..]));
 }
 
 // Generator selection.
@@ -524,7 +539,7 @@ fn rungs_are_tried_in_the_published_order_and_the_first_success_counts() {
 /// What the retry rung marked dead stays dead for the placement after it; the second turn starts from nothing.
 #[test]
 fn the_tail_of_the_ladder_starts_from_a_cleared_state() {
-    let mut second_turns = 0;
+    let (mut first_turns, mut second_turns) = (0, 0);
     for seed in 0..1500 {
         let p = random(seed, true);
         let s = schedule(&p, &only(&[Rung::DeepestRetry, Rung::CostBasedPlacement]));
@@ -533,11 +548,18 @@ fn the_tail_of_the_ladder_starts_from_a_cleared_state() {
         }
         // At that interval the retry rung alone fails, and it fails by a dead op.
         let alone = ScheduleOptions { ii_cap: Some(s.ii), ..only(&[Rung::DeepestRetry]) };
-        assert!(schedule(&p, &alone).status.serial_fallback, "seed {seed}");
+        let dead = schedule(&p, &alone);
+        assert!(dead.status.serial_fallback, "seed {seed}");
+        if s.ii == s.bounds.max() {
+            // More steps than the two rungs take by themselves: the placement had a turn before, which failed.
+            let placed = schedule(&p, &only(&[Rung::CostBasedPlacement]));
+            assert!(s.stats.steps > dead.stats.steps + placed.stats.steps, "seed {seed}");
+            first_turns += 1;
+        }
         second_turns += 1;
         assert!(s.trail.arms.iter().all(|&a| a == Some(Arm::CostBased)));
     }
-    assert!(second_turns > 10, "{second_turns}");
+    assert!(first_turns > 5 && second_turns > 10, "{first_turns} {second_turns}");
 }
 
 #[test]

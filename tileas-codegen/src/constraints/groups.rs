@@ -120,3 +120,22 @@ impl GroupForest {
         self.groups.iter().filter(move |(g, _)| self.root(*g) == root).map(|(_, d)| d.gid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_for_a_root_shortens_the_path() {
+        let mut forest = GroupForest::default();
+        let n: Vec<Group> = (0..5).map(|gid| forest.intern(gid)).collect();
+        (0..4).for_each(|k| _ = forest.union(n[k], n[k + 1]));
+        // Each union looked for the roots alone, which were one step away.
+        assert_eq!(
+            n.iter().map(|&g| forest.groups[g].parent).collect::<Vec<_>>(),
+            [n[1], n[2], n[3], n[4], n[4]]
+        );
+        forest.find(n[0]);
+        assert!(n.iter().all(|&g| forest.groups[g].parent == n[4]));
+    }
+}

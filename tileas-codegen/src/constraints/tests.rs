@@ -207,16 +207,22 @@ fn forest_matches_a_parent_list() {
 
 #[test]
 fn dump_names_ops_words_groups_and_pending() {
-    let (func, ops) = kernel(&[vec![], group(1, 1), group(2, 1)]);
+    let mut follower = group(2, 1);
+    follower.push(int(keys::MAX_NUM_OF_RECOMPUTATIONS, 3));
+    let (func, ops) = kernel(&[vec![], group(1, 1), follower]);
     let (mut map, mut warnings) = parse_constraints(&func, ops.iter().copied(), Spec);
     let text = "; constraints op1 negf [1, 1, 0, 0, 0, 0, 0] group group0\n\
-                ; constraints op2 negf [2, 1, 0, 0, 0, 0, 0] group group0\n\
+                ; constraints op2 negf [2, 1, 0, 0, 0, 0, 3] group group0\n\
                 ; group0 leader gid 1, gids [1, 2], ops [op1, op2]\n\
                 ; pending [op2]\n";
     assert_eq!(map.dump(&func), text);
     // A map that is used again forgets the last function.
-    map.parse(&func, ops, Spec, &mut warnings);
+    map.parse(&func, ops.iter().copied(), Spec, &mut warnings);
     assert_eq!(map.dump(&func), text);
     map.parse(&func, [], Spec, &mut warnings);
     assert_eq!(map.dump(&func), "; pending []\n");
+    for op in ops {
+        assert_eq!((map.slot(op), map.is_pending(op)), (ConstraintSlot::default(), false));
+        assert_eq!((map.own_group(op), map.leader_group(op)), (None, None));
+    }
 }
