@@ -109,7 +109,7 @@ pub mod nvvm {
     pub use crate::nvvm::verify::{Verifier, verify};
 }
 pub mod pass {
-    pub use crate::pass::{AnalysisManager, ORDER, legalize};
+    pub use crate::pass::{ORDER, legalize};
 }
 pub mod place {
     pub use crate::place::{PlaceOptions, place_in};

@@ -204,8 +204,6 @@ codes! {
     E1005 = "unknown pass, or malformed list of passes";
     E1006 = "pass without what it needs";
     E1007 = "passes in an order that is not allowed";
-    E1008 = "analysis that nobody published, or that a pass has dropped";
-    E1009 = "analysis of another function, or of a state the function no longer has";
     E1010 = "kernel with more instructions than the limit";
 }
 

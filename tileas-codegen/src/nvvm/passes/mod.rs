@@ -31,6 +31,11 @@ impl CleanupScratch {
         self.noted.take().filter(|&blocks| blocks == func.layout().len())?;
         self.notes.liveness(func)
     }
+
+    /// What [`CleanupScratch::liveness`] found last.
+    pub(crate) fn solved(&self) -> &Liveness {
+        self.notes.solved()
+    }
 }
 
 /// What the cleanups did.

@@ -243,6 +243,11 @@ impl Notes {
         let defined = self.live.live_in(entry).next().is_none();
         defined.then_some(&self.live)
     }
+
+    /// What [`Self::liveness`] found last.
+    pub fn solved(&self) -> &Liveness {
+        &self.live
+    }
 }
 
 #[cfg(test)]
