@@ -293,7 +293,7 @@ impl Context {
         let mut search = Search { isa, settings, constraints, scheduler, steps };
         let scheduled = placed.schedule(func, &mut search, warnings)?;
         if !job.does(Step::Buffers) {
-            return Ok(scheduled.leave(state));
+            return Ok(scheduled.leave(state, warnings));
         }
         let buffered = scheduled.buffers(search)?;
         if job.does(Step::Materialize) {
@@ -301,7 +301,7 @@ impl Context {
             verify_pass(&made, settings, "materialize")?;
             state.materialized = Some(made);
         }
-        Ok(buffered.leave(state))
+        Ok(buffered.leave(state, warnings))
     }
 }
 

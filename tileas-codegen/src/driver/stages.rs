@@ -187,8 +187,9 @@ impl Scheduled {
         Ok(Buffered { placed, schedule, buffers })
     }
 
-    pub fn leave(self, state: &mut KernelState) {
+    pub fn leave(self, state: &mut KernelState, warnings: &mut Vec<CodegenError>) {
         self.placed.leave(state);
+        warnings.extend(self.schedule.warnings.iter().cloned());
         state.schedule = Some(self.schedule);
     }
 }
@@ -215,8 +216,9 @@ impl Buffered {
         Ok(materialize_in(func, plan, schedule, buffers, settings.materialize_options(), scratch)?)
     }
 
-    pub fn leave(self, state: &mut KernelState) {
+    pub fn leave(self, state: &mut KernelState, warnings: &mut Vec<CodegenError>) {
         self.placed.leave(state);
+        warnings.extend(self.schedule.warnings.iter().cloned());
         (state.schedule, state.buffers) = (Some(self.schedule), Some(self.buffers));
     }
 }
