@@ -40,7 +40,7 @@ pub struct Input<'a> {
     pub opts: &'a BufferOptions,
 }
 
-/// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 a turn`.
+/// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// The webs stay in place: one slot.
@@ -87,7 +87,7 @@ impl fmt::Display for Why {
             Some(s) => write!(f, "R3 {}: {} - {} cycles at II {}", self.need, s.last, s.first, s.ii)?,
             None => write!(f, "R3 {}: program order", self.need)?,
         }
-        write!(f, "; R4 {}: {} cycles to cover, {} a turn", self.chosen, self.cover, self.period)?;
+        write!(f, "; R4 {}: {} cycles to cover, {} an iteration", self.chosen, self.cover, self.period)?;
         for (on, what) in [
             (self.memory_full, ", memory full"),
             (self.limited, ", limited"),

@@ -11,7 +11,7 @@
 //! moves the starts afterwards. `scheduler = cost` asks for it. Files: [`gates`] (G1 to G4), [`cost`] (the vector and its
 //! evaluators), [`arms`] (permute, fuse, retry, cost-based), [`driver`] (which group is next).
 //!
-//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `search.arm-steps` seats looked at. Source: spec page 3, spec page 4
+//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `search.arm-steps` starts looked at. Source: spec page 3, spec page 4
 //! ("Placement Arms").
 
 mod arms;
@@ -34,7 +34,7 @@ const WAY_UP: u64 = 4;
 #[derive(Default)]
 pub(crate) struct Ladder {
     driver: Driver,
-    /// Seats that may still be looked at.
+    /// Starts that may still be looked at.
     left: u64,
 }
 
@@ -134,7 +134,7 @@ impl Ladder {
         at.budget.pay(used);
         if found.is_some() {
             at.ims.start.clear();
-            at.ims.start.extend_from_slice(&self.driver.arms.seats);
+            at.ims.start.extend_from_slice(&self.driver.arms.starts);
         }
         found
     }

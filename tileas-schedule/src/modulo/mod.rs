@@ -74,7 +74,7 @@ impl Modulo {
         at.fits().then_some(found)
     }
 
-    /// Shorter iterations for the last success, whoever found it.
+    /// Shorter iterations for the last success, whichever search found it.
     #[cfg(feature = "optimal")]
     pub fn compact(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
         self.polish.run(at, l, ii, &mut self.search);

@@ -132,7 +132,7 @@ impl Polish {
             }
         }
         for &u in g.topo.iter().rev() {
-            // Nobody reads the result: nothing to gain by waiting.
+            // No op reads the result: nothing to gain by waiting.
             if self.last_read[u as usize] == -NEVER {
                 continue;
             }
