@@ -58,7 +58,7 @@ pub enum ArmPolicy {
     Permute,
 }
 
-/// How the admission horizon of `max_depth` (gate G2) moves.
+/// How the admission horizon of `max_depth` (admission by depth, G2) moves.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub enum G2Horizon {
     /// 1, and one more per pass of the retry arm up to the largest depth of the group.

@@ -28,7 +28,7 @@ pub struct AgentWhy {
     pub elect: bool,
 }
 
-/// What one agent does in a loop (rules R1 and R2).
+/// What one agent does in a loop: order (R1) and form (R2).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct AgentLoop {
     /// The agent.
@@ -247,7 +247,7 @@ impl View<'_> {
         facts
     }
 
-    /// How many slots R4 would want if tiles were `num`/`den` as large: the producer's latency by the machine model, what
+    /// How many slots would be chosen (R4) if tiles were `num`/`den` as large: the producer's latency by the machine model, what
     /// consumers hold and what an iteration takes in proportion. `None`: the producer is no single op, or hands over no tile.
     fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
         let single = |op: &Op| self.func.regions(*op).is_empty();
@@ -310,7 +310,7 @@ fn uncovered(w: &Why, depth: u32) -> String {
     }
 }
 
-/// R4 in words.
+/// The chosen depth (R4) in words.
 fn covers(w: &Why, depth: u32) -> String {
     let covered = u64::from(depth).saturating_mul(w.period);
     if w.runs_once {

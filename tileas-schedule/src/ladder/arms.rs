@@ -1,8 +1,8 @@
 //! The four placement arms: permute, fuse, retry, cost-based.
 //!
 //! In: the ready ops of one group and a table with the starts so far. Out: starts for all of them, or the table as it
-//! was. Nothing is evicted: a start respects every placed op, through closed distances. Every start passes the gates G1 to
-//! G4.
+//! was. Nothing is evicted: a start respects every placed op, through closed distances. Every start passes the four
+//! gates.
 //!
 //! - *permute*: stable order by predecessor priority, earliest starts; if that fails, every order up to a budget and
 //!   samples beyond it, the cheapest legal one wins;
@@ -13,7 +13,7 @@
 //! - *cost-based*: the cheapest start over ready ops and their windows, again and again.
 //!
 //! Guarantee: deterministic, legal. Cost: bounded by a budget of starts looked at. Elsewhere: which group is next
-//! (`driver`). Source: spec pages 3 and 4.
+//! (`groups`). Source: spec pages 3 and 4.
 
 use super::cost::{CostVector, UNPLACED, View};
 use super::gates::{Gate, Gates};
@@ -26,7 +26,7 @@ use crate::random::SplitMix;
 use crate::table::Table;
 use crate::windows::{NEVER, Windows};
 
-/// The horizon of gate G2 in all arms but retry.
+/// The horizon of admission by depth (G2) in all arms but retry.
 const HORIZON: u32 = 1;
 /// Other ready groups the fuse arm tries.
 const PARTNERS: usize = 4;
@@ -148,7 +148,7 @@ impl Arms {
         (lo.max(first), hi.min(first + l.ii - 1))
     }
 
-    /// Gates G1 and G2, then the window of the op and that of its group. `None`: refused.
+    /// The pending set (G1) and depth (G2), then the window of the op and that of its group. `None`: refused.
     fn admit(&mut self, l: &Attempt<'_>, u: u32, horizon: u32) -> Option<[(i64, i64); 2]> {
         self.steps = self.steps.saturating_sub(1 + u64::from(l.g.n) / 16);
         if self.steps == 0 || self.gates.pending(u) {
@@ -185,7 +185,7 @@ impl Arms {
         Some(t)
     }
 
-    /// The part of gate G4 about strangers: an op of a group starts in the row of a leader of its own group or of none.
+    /// The part of the gate of groups (G4) about strangers: an op of a group starts in the row of a leader of its own group or of none.
     fn beside_leader(&self, l: &Attempt<'_>, u: u32, t: i64) -> bool {
         let member = |v: u32| l.p.extra(Node::from_u32(v)).own_gid.is_some();
         let leads = |v: u32| {
@@ -682,7 +682,7 @@ mod tests {
         assert_eq!(refusals(true, true, true), ([1, 0, 0, 0], false, None));
         assert_eq!(refusals(false, true, true), ([0, 1, 0, 0], true, None));
         assert_eq!(refusals(false, false, true), ([0, 0, 1, 0], false, None));
-        // The row of its first cycle is taken (G3 moves on), the next is free but in another stage than the mate (G4).
+        // The row of its first cycle is taken (resources, G3: moves on), the next is free but in another stage than the mate (groups, G4).
         let (refused, dead, _) = refusals(false, false, false);
         assert_eq!((refused, dead), ([0, 0, 1, 1], false));
     }

@@ -28,7 +28,7 @@ pub struct LifetimeCost {
     /// Over register agents: whole intervals between its first and its last op, times the registers of results
     /// that are read in a later interval (at least 1).
     pub skew: u64,
-    /// Over results in rings: bytes times the slots their lives need (rule R3).
+    /// Over results in rings: bytes times the slots their lives need (R3).
     pub ring_bytes: u64,
     /// Stages of the iteration.
     pub stages: u64,
@@ -132,7 +132,7 @@ impl Lives {
         LifetimeCost { skew: self.skew(starts, ii), ring_bytes: rings, stages: stages(starts, ii) }
     }
 
-    /// Bytes of the slots that the result of an op needs, by rule R3.
+    /// Bytes of the slots that the result of an op needs (R3).
     fn ring_bytes(&self, starts: &[i64], u: usize, ii: i64) -> u64 {
         if self.bytes[u] == 0 {
             return 0;
@@ -229,7 +229,7 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     /// Improves the last success.
-    pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32, polish: &mut Polish) {
+    pub fn improve(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32, polish: &mut Polish) {
         let told = |u: Node| l.p.extra(u).simt_agent.is_some() || l.p.extra(u).ring_bytes > 0;
         let given = at.budget.draw(l.o.lifetime_steps);
         if given == 0 || !l.p.nodes().any(told) {

@@ -775,7 +775,7 @@ impl Orders {
         }
     }
 
-    fn settle(&mut self, ok: bool, budget: &mut u64) -> Result<(), Stop> {
+    fn propagate_if(&mut self, ok: bool, budget: &mut u64) -> Result<(), Stop> {
         if !ok {
             return Err(Stop::Dead(NONE));
         }
@@ -819,7 +819,7 @@ impl Orders {
                 } else {
                     false
                 };
-                match self.settle(ok, budget) {
+                match self.propagate_if(ok, budget) {
                     Ok(()) => break,
                     Err(Stop::OutOfSteps) => return Answer::Unknown,
                     Err(Stop::Dead(failed)) => {

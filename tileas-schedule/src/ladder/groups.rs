@@ -1,9 +1,9 @@
-//! The group driver: which group is next, and which arm places its ready ops.
+//! Order of groups: which group is next, and which arm places its ready ops.
 //!
 //! In: one loop at one II and an empty table. Out: starts for all ops (in [`Arms::starts`]), or failure. A group is ready
 //! when one of its ops is: everything before it in the iteration has a start and it is not held in the pending set.
 //! Each ready group runs its chain permute → fuse → retry → cost-based; success means that every ready op of the group
-//! is placed; the driver comes back until all ops are. If all four fail, retry and then cost-based try again with an
+//! is placed; the pass over the groups is repeated until all ops are. If all four fail, retry and then cost-based try again with an
 //! empty snapshot; then the attempt ends. With `published.arm-policy = lowest-cost` every arm proposes one start and the cheapest
 //! is taken, until the group's ready ops are placed; with `permute` there is no arm but the first.
 //!
@@ -16,9 +16,9 @@ use crate::options::ArmPolicy;
 use crate::table::Table;
 use crate::trail::Arm;
 
-/// Memory of the driver.
+/// Memory of one attempt.
 #[derive(Default)]
-pub(super) struct Driver {
+pub(super) struct Groups {
     pub arms: Arms,
     /// By op, the arm that placed it; for explanations.
     pub by: Vec<Option<Arm>>,
@@ -29,7 +29,7 @@ pub(super) struct Driver {
     roots: Vec<u32>,
 }
 
-impl Driver {
+impl Groups {
     /// Collects the ready ops; held ones do not count.
     fn find_ready(&mut self, l: &Attempt<'_>) {
         self.ready.clear();
