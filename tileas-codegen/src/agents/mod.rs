@@ -131,14 +131,18 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// # Errors
 /// `E0501` for a kernel that is materialised already, `E0502` for multiplies that no stage can wait for, `E0508` where the
 /// target has too few threads or registers.
-pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
-    let classes = classify::classify(func)?;
+pub fn plan_agents(
+    func: &Function,
+    classes: &Classes,
+    isa: &dyn TargetIsa,
+    opts: &AgentOptions,
+) -> CodegenResult<AgentPlan> {
     let ops = &classes.ops;
     let mut roles: SecondaryMap<Op, Option<AgentKind>> = SecondaryMap::new();
     roles.resize(func.num_ops());
     let mut simt: Vec<Op> = Vec::with_capacity(ops.len());
     for &op in ops {
-        let kind = role(func, &classes, isa.mma_contract().issue, op);
+        let kind = role(func, classes, isa.mma_contract().issue, op);
         roles[op] = kind;
         if kind == Some(AgentKind::Simt) {
             simt.push(op);
@@ -148,7 +152,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     // Component number of each simt op, in program order of the first op.
-    let (mut sets, base) = simt_components(func, &classes, &simt);
+    let (mut sets, base) = simt_components(func, classes, &simt);
     let mut roots: SmallVec<[usize; 8]> = SmallVec::new();
     for &op in &simt {
         let root = sets.find(base + op.index());
@@ -157,14 +161,14 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         }
     }
     // An accumulator that starts from registers needs someone to write it, even without any register op.
-    let writes = (0..classes.ties.len()).any(|n| classify::tie_needs_write(func, &classes, n));
+    let writes = (0..classes.ties.len()).any(|n| classify::tie_needs_write(func, classes, n));
     let simt_count = if simt.is_empty() {
         usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != ValueClass::Smem))
     } else {
         roots.len().min(opts.max_simt_agents.max(1) as usize)
     };
     if simt_count > 0 {
-        check_warps(func, &classes, &simt, writes, isa, opts)?;
+        check_warps(func, classes, &simt, writes, isa, opts)?;
     }
     let mut kinds = vec![AgentKind::Simt; simt_count];
     let component = |op: Op, sets: &DisjointSets| {

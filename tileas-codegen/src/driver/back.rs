@@ -61,9 +61,13 @@ impl Context {
                     live = self.registers(code, live, materialized, isa, settings, warnings);
                 }
                 (Step::Ptx, Some(code)) => {
-                    state.ptx.clear();
-                    let emitted =
-                        self.emit(checks, &code.module, live, settings, warnings, &mut state.ptx)?;
+                    // Text grows in memory that is kept; what is handed out has its size.
+                    let mut text = std::mem::take(&mut self.text);
+                    text.clear();
+                    let emitted = self.emit(checks, &code.module, live, settings, warnings, &mut text);
+                    state.ptx.clone_from(&text);
+                    self.text = text;
+                    let emitted = emitted?;
                     code.metadata.ptx_version = version_text(emitted.version);
                     info = emitted.functions.into_iter().next();
                 }

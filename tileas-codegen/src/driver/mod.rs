@@ -57,6 +57,7 @@ pub struct Context {
     allocator: Allocator,
     verifier: nvvm::Verifier,
     emitter: PtxEmitter,
+    text: String,
 }
 
 /// What is done to every kernel of a module.

@@ -20,6 +20,7 @@ use crate::pass::legalize;
 use crate::place::place_in;
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
+use crate::storage::classify::{Classes, classify};
 use crate::storage::{self, Storage};
 
 /// How far a kernel had come when it was handed in.
@@ -104,13 +105,15 @@ impl Search<'_> {
 /// A prepared kernel, and who runs which op.
 pub(super) struct Planned<'f> {
     func: &'f Function,
+    classes: Classes,
     plan: AgentPlan,
 }
 
 impl<'f> Planned<'f> {
     pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
-        let plan = plan_agents(func, isa, &settings.agent_options()).map_err(Refusal::room)?;
-        Ok(Planned { func, plan })
+        let classes = classify(func).map_err(Refusal::room)?;
+        let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
+        Ok(Planned { func, classes, plan })
     }
 
     /// `spare`: a function whose memory is used again.
@@ -121,7 +124,8 @@ impl<'f> Planned<'f> {
         spare: Option<Function>,
     ) -> Result<Placed, Refusal> {
         let options = settings.place_options();
-        let (func, plan) = place_in(self.func, &self.plan, isa, &options, spare).map_err(Refusal::room)?;
+        let (func, plan) =
+            place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?;
         Ok(Placed { func, plan })
     }
 

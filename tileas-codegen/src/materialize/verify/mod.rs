@@ -177,37 +177,42 @@ fn drains(m: &mut Model<'_>) {
     // Of pipes that go round once per kernel: acquires and advances in the body of the producer, and acquires elsewhere.
     let mut once = vec![(0, 0, 0); m.pipes.len()];
     for op in func.ops() {
-        let body = func.op_parent(op).is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
-        let acquires =
-            func.opcode(op) == Opcode::AsyncPipelineProducerAcquire && !func.has_attr(op, keys::DRAIN);
-        let advances = func.opcode(op) == Opcode::AsyncPipelineIncIter && body;
-        if (acquires || advances)
-            && let Some((p, None)) = func.operands(op).first().and_then(|&v| m.trace(v, 64))
-        {
-            let count = match (acquires, body) {
+        let acquire = match func.opcode(op) {
+            Opcode::AsyncPipelineProducerAcquire => true,
+            Opcode::AsyncPipelineIncIter => false,
+            _ => continue,
+        };
+        let parent = func.op_parent(op);
+        let body = parent.is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+        let drain = match acquire {
+            true => func.has_attr(op, keys::DRAIN),
+            false => parent.is_some_and(|l| is_drain_loop(func, l)),
+        };
+        let counts = if acquire { !drain } else { body };
+        if !counts && !drain {
+            continue;
+        }
+        let Some((p, carried)) = func.operands(op).first().and_then(|&v| m.trace(v, 64)) else { continue };
+        if counts && carried.is_none() {
+            let count = match (acquire, body) {
                 (true, true) => &mut once[p].0,
                 (true, false) => &mut once[p].2,
                 _ => &mut once[p].1,
             };
             *count += 1;
         }
-        let drain = match func.opcode(op) {
-            Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
-            Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
-            _ => false,
-        };
-        let pipe = func.operands(op).first().filter(|_| drain);
-        let Some((p, _)) = pipe.and_then(|&v| m.trace(v, 64)) else { continue };
+        if !drain {
+            continue;
+        }
         let bound = |l: Op, n: usize| func.operands(l).get(n).and_then(|&v| func.constant_value(v));
-        let times = match func.op_parent(op).filter(|&l| func.opcode(l) == Opcode::For) {
+        let times = match parent.filter(|&l| func.opcode(l) == Opcode::For) {
             Some(l) => match (bound(l, 0), bound(l, 1), bound(l, 2)) {
                 (Some(lo), Some(hi), Some(1.0)) => (hi - lo) as i64,
                 _ => 0,
             },
             None => 1,
         };
-        let count =
-            if func.opcode(op) == Opcode::AsyncPipelineIncIter { &mut advanced } else { &mut acquired };
+        let count = if acquire { &mut acquired } else { &mut advanced };
         count[p] += times;
     }
     for p in 0..m.pipes.len() {
@@ -736,28 +741,30 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
     by_buffer
 }
 
-/// Whether two buffers have memory in common.
-fn overlap(func: &Function, a: Value, b: Value) -> bool {
-    let range = |v: Value| -> Option<(Space, i64, i64)> {
-        let op = func.defining_op(v)?;
-        let data = func.value_data(v);
-        match data.space()? {
-            Space::Tmem => {
-                let (slots, columns) = (data.dims()?.first()?, data.dims()?.last()?);
-                let bits = i64::from(*slots) * i64::from(*columns) * i64::from(data.elem()?.bits());
-                let at = func.attr_int(op, keys::COLUMN)?;
-                Some((Space::Tmem, at, at + (bits + 31) / 32))
-            }
-            space => {
-                let at = func.attr_int(op, keys::OFFSET)?;
-                Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
-            }
+/// The memory of a buffer: where it begins, and what is behind its end.
+type Memory = Option<(Space, i64, i64)>;
+
+fn memory_of(func: &Function, buffer: Value) -> Memory {
+    let op = func.defining_op(buffer)?;
+    let data = func.value_data(buffer);
+    match data.space()? {
+        Space::Tmem => {
+            let (slots, columns) = (data.dims()?.first()?, data.dims()?.last()?);
+            let elements = i64::from(*slots).saturating_mul(i64::from(*columns));
+            let bits = elements.saturating_mul(i64::from(data.elem()?.bits()));
+            let at = func.attr_int(op, keys::COLUMN)?;
+            Some((Space::Tmem, at, at.saturating_add((bits as u64).div_ceil(32) as i64)))
         }
-    };
-    match (range(a), range(b)) {
-        (Some(x), Some(y)) => x.0 == y.0 && x.1 < y.2 && y.1 < x.2,
-        _ => false,
+        space => {
+            let at = func.attr_int(op, keys::OFFSET)?;
+            Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
+        }
     }
+}
+
+/// Whether two buffers have memory in common.
+fn overlap(a: Memory, b: Memory) -> bool {
+    a.zip(b).is_some_and(|(x, y)| x.0 == y.0 && x.1 < y.2 && y.1 < x.2)
 }
 
 /// Whether two copies touch a column in common, as far as it can be told.
@@ -800,12 +807,14 @@ fn conflicts(
     // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in an iteration,
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
     let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
+    let memory: SmallVec<[Memory; 16]> = all.iter().map(|(buffer, _)| memory_of(m.func, *buffer)).collect();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let (lanes, apart) = own_rows(m.func, *buffer);
         for (i, x) in list.iter().enumerate() {
             pairs.extend(list[i + 1..].iter().map(|y| (apart, None, x, y)));
         }
-        for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
+        for k in (n + 1..all.len()).filter(|&k| overlap(memory[n], memory[k])) {
+            let other = &all[k].1;
             let number = whole.len();
             whole.push([true; 2]);
             pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
