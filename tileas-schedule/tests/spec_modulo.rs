@@ -420,7 +420,7 @@ fn permute_takes_the_priority_order_first_and_other_orders_within_its_budget() {
     let mut wide = p.clone();
     wide.add_edge(comb, comb, 8, 1);
     let s = schedule(&wide, &seven);
-    assert_eq!((s.ii, s.trail.seats.as_slice()), (8, &[0, 1, 2, 3, 4][..]));
+    assert_eq!((s.ii, s.trail.starts.as_slice()), (8, &[0, 1, 2, 3, 4][..]));
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn fuse_gives_two_ops_one_cycle_only_where_they_are_independent_and_the_table_al
             }
             let s = schedule(&p, &ScheduleOptions { arm_policy, ..only(&[Rung::InitialPlacement]) });
             assert_eq!(
-                s.trail.seats[0] == s.trail.seats[1],
+                s.trail.starts[0] == s.trail.starts[1],
                 together,
                 "{capacity} {dependent} {arm_policy:?}"
             );
@@ -461,9 +461,9 @@ fn cost_based_scans_the_dependence_window_and_not_the_first_interval() {
     p.add_edge(n[0], n[1], 100, 0);
     let s = schedule(&p, &only(&[Rung::CostBasedPlacement]));
     assert_eq!((s.ii, s.trail.arms.as_slice()), (8, &[Some(Arm::CostBased); 2][..]));
-    assert!(s.trail.seats[1] - s.trail.seats[0] >= 100);
+    assert!(s.trail.starts[1] - s.trail.starts[0] >= 100);
     // And the cheapest legal seat waits least: 100 mod 8 is row 4, which is free.
-    assert_eq!(s.trail.seats[1] - s.trail.seats[0], 100);
+    assert_eq!(s.trail.starts[1] - s.trail.starts[0], 100);
 }
 
 // Retry and snapshot overlay.

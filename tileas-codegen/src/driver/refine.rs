@@ -268,8 +268,8 @@ impl Refiner<'_> {
     fn request(&self, analysis: &ScheduleAnalysis, known: &[Constraint], number: u32) -> Request {
         let c = &known[number as usize];
         let name = |op: Op| {
-            let seat = analysis.seat(op).map(|(r, n)| r.problem.id(n).to_owned());
-            seat.unwrap_or_else(|| op.to_string())
+            let node = analysis.node(op).map(|(r, n)| r.problem.id(n).to_owned());
+            node.unwrap_or_else(|| op.to_string())
         };
         let rule = refine::rule_text(&c.rule, name);
         Request { number, family: c.family, asker: c.asker, rule, why: c.why.clone() }

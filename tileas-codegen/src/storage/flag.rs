@@ -162,7 +162,7 @@ fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
     }
 }
 
-/// Whether a value is at `at` what `arg` was when its loop's turn began, and nothing was written to it since.
+/// Whether a value is at `at` what `arg` was when the iteration of its loop began, and nothing was written to it since.
 fn handed_on(func: &Function, v: Value, arg: Value, at: Op) -> bool {
     let base = base_of(func, v);
     if all_written(func, base, at) {
