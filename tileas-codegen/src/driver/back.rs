@@ -17,10 +17,10 @@ use crate::ptx::{FunctionInfo, PtxInfo, PtxOptions};
 use crate::regalloc::{RegallocOptions, SharedRoom};
 use crate::settings::Settings;
 
-/// Whose liveness describes the code as it is.
+/// Where liveness of the code as it is can be had.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Live {
-    Nobodys,
+    Unknown,
     /// Noted on the way by the clean-ups: registers may seem to live longer than they do.
     OfCleanup,
     OfAllocator,
@@ -38,7 +38,7 @@ impl Context {
     ) -> Result<Option<FunctionInfo>, Errors> {
         let &Job { isa, settings, back, ref kernels, .. } = job;
         let (mut lowered, mut info): (Option<Lowered>, _) = (None, None);
-        let mut live = Live::Nobodys;
+        let mut live = Live::Unknown;
         for step in back {
             let Some(materialized) = &state.materialized else {
                 let text = format!("kernel @{} is not materialised, no pass before does that", func.name);
@@ -49,7 +49,7 @@ impl Context {
                 (Step::Lower, _) => {
                     let most = settings.max_instructions;
                     lowered = Some(lower_in(materialized, kernels, isa, most, &mut self.lower)?);
-                    live = Live::Nobodys;
+                    live = Live::Unknown;
                 }
                 (Step::Cleanup, Some(code)) => {
                     for f in &mut code.module.functions {
@@ -83,13 +83,13 @@ impl Context {
 
     /// Whether the clean-ups know liveness. Code that is looked at closely has its own found.
     fn noted(&mut self, lowered: &Lowered, checks: Checks) -> Live {
-        let [func] = &lowered.module.functions[..] else { return Live::Nobodys };
+        let [func] = &lowered.module.functions[..] else { return Live::Unknown };
         if checks != Checks::Input && !cfg!(debug_assertions) {
-            return Live::Nobodys;
+            return Live::Unknown;
         }
         let known = self.cleanup.liveness(func);
         debug_assert!(known.is_none_or(|l| l.covers(func)), "the clean-ups' notes say less than there is");
-        if known.is_some() && checks == Checks::Input { Live::OfCleanup } else { Live::Nobodys }
+        if known.is_some() && checks == Checks::Input { Live::OfCleanup } else { Live::Unknown }
     }
 
     /// Keeps register budgets, or warns about those that do not hold. Nearly all functions keep them as they are, which
@@ -141,7 +141,7 @@ impl Context {
         out: &mut String,
     ) -> Result<PtxInfo, Errors> {
         let known = match live {
-            Live::Nobodys => None,
+            Live::Unknown => None,
             Live::OfCleanup => Some(self.cleanup.solved()),
             Live::OfAllocator => self.allocator.liveness(),
         };
@@ -169,7 +169,7 @@ impl Context {
             all.functions.extend(module.functions.iter().cloned());
         }
         let mut text = String::new();
-        self.emit(Checks::Input, &all, Live::Nobodys, settings, &mut Vec::new(), &mut text)?;
+        self.emit(Checks::Input, &all, Live::Unknown, settings, &mut Vec::new(), &mut text)?;
         Ok(text)
     }
 }

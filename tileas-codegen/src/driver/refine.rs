@@ -4,12 +4,12 @@
 //! on the regions. Each round puts the requests of one loop and one family on trial: the loop is scheduled under them
 //! and everything that was kept before, buffers are assigned, and the result is compared. Better: they stay. Not better:
 //! the last one is lifted and the others are tried without it, one by one; rejected depths are a fact of memory
-//! and stand or fall together, after what new rejects they lead to was added. The rounds end when nobody asks for
+//! and stand or fall together, after what new rejects they lead to was added. The rounds end when no stage asks for
 //! anything new (converged), or with the option `published.max-constraint-iterations` (truncated).
 //!
 //! What better means: cycles of the loops; then registers above the budgets, latency that no slot covers, bytes of
 //! rings, stages. Rejects are judged by cycles alone, where the first schedule wins among equals.
-//! Cost: one look at the channels where nobody asks for anything; else one schedule and one assignment a round.
+//! Cost: one look at the channels where no stage asks for anything; else one schedule and one assignment a round.
 
 use super::stages::{Placed, Search};
 use crate::agents::Agent;
@@ -215,7 +215,7 @@ impl Refiner<'_> {
         Ok((next, assigned))
     }
 
-    /// Everything that somebody asks for, the most urgent first.
+    /// Everything that the stages ask for, the most urgent first.
     fn requests(&self, analysis: &ScheduleAnalysis, assigned: &Buffers, out: &mut Vec<Constraint>) {
         for region in &analysis.regions {
             let trips = cost::static_trips(self.placed.func(), region.for_op);

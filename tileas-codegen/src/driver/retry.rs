@@ -2,7 +2,7 @@
 //!
 //! In: a kernel whose tiles are values. Out: what the first attempt gave that worked, or why the last did not. Preparation guesses
 //! that spaces, layouts and memory suffice for loads through TMA and for loops that are written out; without them it may
-//! still work. Schedules that nobody asked for give way to program order, which works always, with a warning (W0406).
+//! still work. Schedules that were not asked for give way to program order, which works always, with a warning (W0406).
 
 use super::result::KernelState;
 use super::stages::Refusal;
@@ -34,7 +34,7 @@ impl Context {
             done => return done,
         };
         let mut settings = job.settings.clone();
-        // Nobody asked for the order in which agents take their iterations. Perhaps it is the one that needs few registers
+        // The order in which agents take their iterations was not asked for. Perhaps it is the one that needs few registers
         // which does not work.
         if settings.spill_budget.is_none() && state.schedule.as_ref().is_some_and(is_ordered) {
             settings.spill_budget = Some(u32::MAX);

@@ -1,6 +1,6 @@
 //! A kernel on its way to agents, a type for each point: [`Planned`] → [`Placed`] → [`Scheduled`] → [`Buffered`].
 //!
-//! In: a prepared function. Out: the materialised one. Each type owns the one before it and lets nobody change it, so what is known
+//! In: a prepared function. Out: the materialised one. Each type owns the one before it, which cannot be changed, so what is known
 //! of a function cannot be handed on with another function, or with an older state of it. A kernel that goes no further
 //! leaves what it has in [`KernelState`].
 
