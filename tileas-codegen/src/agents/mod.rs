@@ -22,7 +22,7 @@ use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
-/// Choices of [`plan_agents`].
+/// Choices of `plan_agents`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
     /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.

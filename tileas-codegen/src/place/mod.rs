@@ -33,7 +33,7 @@ use crate::isa::TargetIsa;
 use crate::plan::{AgentKind, AgentPlan};
 use crate::storage::classify::Classes;
 
-/// Choices of [`place_in`].
+/// Choices of `place_in`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
