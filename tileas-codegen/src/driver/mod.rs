@@ -283,18 +283,21 @@ impl Context {
         }
         let planned = Planned::of(func, isa, settings)?;
         if !job.does(Step::Place) {
-            return Ok(planned.leave(state));
+            planned.leave(state);
+            return Ok(());
         }
         let placed = planned.place(isa, settings, self.placed.take())?;
         verify_pass(placed.func(), settings, "place")?;
         if !job.does(Step::Schedule) {
-            return Ok(placed.leave(state));
+            placed.leave(state);
+            return Ok(());
         }
         let Context { constraints, scheduler, steps, .. } = self;
         let mut search = Search { isa, settings, constraints, scheduler, steps };
         let scheduled = placed.schedule(func, &mut search, warnings)?;
         if !job.does(Step::Buffers) {
-            return Ok(scheduled.leave(state, warnings));
+            scheduled.leave(state, warnings);
+            return Ok(());
         }
         let buffered = scheduled.buffers(search)?;
         if job.does(Step::Materialize) {
@@ -302,7 +305,8 @@ impl Context {
             verify_pass(&made, settings, "materialize")?;
             state.materialized = Some(made);
         }
-        Ok(buffered.leave(state, warnings))
+        buffered.leave(state, warnings);
+        Ok(())
     }
 }
 

@@ -65,7 +65,7 @@ fn metadata_json<'a>(kernels: impl Iterator<Item = &'a LaunchMetadata>) -> Strin
     format!("{:#}\n", serde_json::json!({ "kernels": list }))
 }
 
-/// What [`Context::run_to`] hands out.
+/// What [`crate::Context::run_to`] hands out.
 #[derive(Default)]
 pub struct StageRun {
     /// The kernels, in source order.
