@@ -30,7 +30,6 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E1005"], (PASS, "malformed_pipelines_are_refused")),
     (&["E1006"], (PASS, "missing_and_dropped_facts_are_refused")),
     (&["E1007"], (PASS, "ordering_invariants_are_checked")),
-    (&["E1008", "E1009"], (PASS, "stale_analyses_are_refused")),
     // The verifier refuses such a descriptor first (E0217); `place` checks what callers hand it unverified.
     (&["E0504"], ("tileas-codegen/tests/place.rs", "impossible_kernels_are_refused")),
     // A plan made for another kernel.

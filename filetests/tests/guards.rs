@@ -32,8 +32,8 @@ const CHAIN: &str = "kernel @k(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>,
   %z = constant 0.0 : tile<128x64xf32>
   %ta = async.tiled_tma_load %da[0, 0] : tile<128x64xf16>
   %tb = async.tiled_tma_load %db[0, 0] : tile<64x64xf16>
-  %p = dot %ta, %tb, %z <{transpose_b}> : tile<128x64xf32>
-  %q = dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
+  %p = async.dot %ta, %tb, %z <{transpose_b}> : tile<128x64xf32>
+  %q = async.dot %ta, %tb, %p <{transpose_b}> : tile<128x64xf32>
   %s = addf %q, 1.0
   tiled_store %s, %c[0, 0]
 }";

@@ -11,9 +11,9 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 use tileas_codegen::ir::{Layout, Scalar, Space, Swizzle};
 use tileas_codegen::isa::{
-    AccAllocation, AccHome, AtomType, Atoms, Basis, ClassVector, Completion, Cpu, Emit, EmitColumns, Feature,
-    Features, Flags, InOrder, Issue, Limits, MachineModel, Mma, MmaContract, MmaKind, MmaShape, MmaTile,
-    OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit, UnitId, Use,
+    AccAllocation, AccHome, AtomType, Atoms, Basis, ClassUse, ClassVector, Completion, Cpu, Emit,
+    EmitColumns, Feature, Features, Flags, InOrder, Issue, Limits, MachineModel, Mma, MmaContract, MmaKind,
+    MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit, UnitId,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
 use tileas_codegen::{Context, Settings, Stage};
@@ -38,13 +38,13 @@ const fn slot(id: u8, name: &'static str) -> Slot {
 
 static SLOTS: [Slot; 3] = [slot(1, "copies"), slot(2, "multiplies"), slot(3, "registers")];
 
-const fn held(slot: u8, duration: u16) -> Use {
-    Use { slot: SlotId::new(slot), offset: 0, duration, occupancy: 1 }
+const fn held(slot: u8, duration: u16) -> ClassUse {
+    ClassUse { slot: SlotId::new(slot), offset: 0, duration, occupancy: 1 }
 }
 
-static COPY: [Use; 1] = [held(1, 8)];
-static MULTIPLY: [Use; 1] = [held(2, 24)];
-static COMPUTE: [Use; 1] = [held(3, 5)];
+static COPY: [ClassUse; 1] = [held(1, 8)];
+static MULTIPLY: [ClassUse; 1] = [held(2, 24)];
+static COMPUTE: [ClassUse; 1] = [held(3, 5)];
 
 static UNITS: [Unit; 2] = [
     Unit { id: UnitId::new(0), name: "copies", what: "copies", source: OURS },
@@ -60,7 +60,7 @@ static MACS: [Rate; 1] = [rate(1, Basis::Macs, 128)];
 static ELEMENTS: [Rate; 1] = [rate(1, Basis::Elements, 128)];
 
 /// Slots, rate and latency of a class.
-fn class(c: OpClass) -> (&'static [Use], &'static [Rate], u32) {
+fn class(c: OpClass) -> (&'static [ClassUse], &'static [Rate], u32) {
     match c {
         OpClass::TmaLoad | OpClass::TmaStore => (&COPY, &BYTES, 40),
         OpClass::Dot => (&MULTIPLY, &MACS, 24),

@@ -311,7 +311,7 @@ settings! {
     arm_policy: ArmPolicy = ArmPolicy::FirstSuccess, "published.arm-policy", Allowed::Words(&["first-success", "lowest-cost", "permute"]);
     /// Largest max_depth the arms admit: growing in the retry arm, or always 1.
     g2_horizon: G2Horizon = G2Horizon::Growing, "published.g2-horizon", Allowed::Words(&["growing", "fixed"]);
-    /// Registers per thread above which seats pay a spill surcharge.
+    /// Registers per thread above which starts pay a spill surcharge.
     spill_budget: Option<u32> = None, "published.spill-budget", Allowed::IntOr(1, 1_000_000, "unlimited");
     /// Refuses to pipeline latencies above 5000 cycles, 7000 across the cluster.
     latency_ceilings: bool = false, "published.latency-ceilings", Allowed::Flag;
@@ -334,13 +334,13 @@ settings! {
     step_limit: u64 = 4_000_000, "search.step-limit", Allowed::Int(1, u64::MAX);
     /// Seed of sampled priorities.
     seed: u64 = 0, "search.seed", Allowed::Int(0, u64::MAX);
-    /// Orders the permute arm looks at in one turn.
+    /// Orders the permute arm looks at for one group.
     permute_budget: u32 = 24, "search.permute-budget", Allowed::Int(1, 1_000_000);
-    /// Seats the placement arms look at in one loop; 0 = no arms.
+    /// Starts the placement arms look at in one loop; 0 = no arms.
     arm_steps: u64 = 60_000, "search.arm-steps", Allowed::Int(0, u64::MAX);
     /// Steps of local and exact search in one loop of up to 64 ops, fewer in larger ones; 0 = none.
     exact_steps: u64 = 8_000_000, "search.exact-steps", Allowed::Int(0, u64::MAX);
-    /// Steps of the searches in all loops of a function and all rounds of refinement together: seats of the arms, local and
+    /// Steps of the searches in all loops of a function and all rounds of refinement together: starts of the arms, local and
     /// exact search, fewer stages, shorter lifetimes. Each loop has its own limits beside this; 0 = no searches.
     search_steps: u64 = 4_000_000, "search.steps", Allowed::Int(0, u64::MAX);
     /// Steps of exact mode (`scheduler = optimal`) in one loop: conflicts, and one more per 4096 literals.

@@ -3,7 +3,16 @@
 //! Besides re-exports: stages as single calls, in memory of their own and with default options. Errors are those of the stage.
 
 pub mod agents {
-    pub use crate::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan, plan_agents};
+    pub use crate::agents::{Agent, AgentInfo, AgentKind, AgentOptions, AgentPlan};
+    use crate::{error::CodegenResult, ir::Function, isa::TargetIsa, storage::classify::classify};
+
+    pub fn plan_agents(
+        func: &Function,
+        isa: &dyn TargetIsa,
+        opts: &AgentOptions,
+    ) -> CodegenResult<AgentPlan> {
+        crate::agents::plan_agents(func, &classify(func)?, isa, opts)
+    }
 }
 pub mod buffers {
     pub use crate::buffers::depth::Why;
@@ -109,11 +118,12 @@ pub mod nvvm {
     pub use crate::nvvm::verify::{Verifier, verify};
 }
 pub mod pass {
-    pub use crate::pass::{AnalysisManager, ORDER, legalize};
+    pub use crate::pass::{ORDER, legalize};
 }
 pub mod place {
-    pub use crate::place::{PlaceOptions, place_in};
-    use crate::{agents::AgentPlan, error::CodegenResult, ir::Function, isa::TargetIsa};
+    pub use crate::place::PlaceOptions;
+    use crate::{agents::AgentPlan, error::CodegenResult, ir::Function};
+    use crate::{isa::TargetIsa, storage::classify::classify};
 
     pub fn place(
         func: &Function,
@@ -122,6 +132,16 @@ pub mod place {
         opts: &PlaceOptions,
     ) -> CodegenResult<(Function, AgentPlan)> {
         place_in(func, plan, isa, opts, None)
+    }
+
+    pub fn place_in(
+        func: &Function,
+        plan: &AgentPlan,
+        isa: &dyn TargetIsa,
+        opts: &PlaceOptions,
+        spare: Option<Function>,
+    ) -> CodegenResult<(Function, AgentPlan)> {
+        crate::place::place_in(func, &classify(func)?, plan.clone(), isa, opts, spare)
     }
 }
 pub mod ptx {

@@ -202,7 +202,7 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
                 (f.opcode(op), f.operands(op), f.segment(op, 1), f.results(op), f.regions(op), f.op_loc(op));
             let _ =
                 (f.op_parent(op), f.next_op(op), f.prev_op(op), f.inherent(op), f.attr_ints(op, keys::BOX));
-            let _ = (f.value_data(value).to_string(), f.value_def(value), f.value_name(value), f.stamp());
+            let _ = (f.value_data(value).to_string(), f.value_def(value), f.value_name(value));
             let _ = (f.constant_value(value), f.type_data(ty.unwrap_or(Type::from_u32(1))).num_bytes());
             block.into_iter().for_each(|at| f.walk(at, &mut |_| ()));
         }

@@ -199,7 +199,7 @@ fn independent_reads_become_one_reservation() {
         let mut found: Vec<usize> = Vec::new();
         let mut last = None;
         for &op in &reads {
-            let (_, node) = a.seat(op).expect("a seat");
+            let (_, node) = a.node(op).expect("a start");
             let p = &region.problem;
             if last == Some(node) {
                 *found.last_mut().expect("begun") += 1;

@@ -90,7 +90,7 @@ fn dumps_say_why_and_do_not_vary() {
     let (func, plan, ba, mat) = build("persistent");
     let dump = ba.dump(&func, &plan);
     for part in [
-        "R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 a turn",
+        "R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration",
         "ii_eff 16",
         "tmem 256 columns",
     ] {

@@ -1,8 +1,6 @@
 //! Passes: analyses and when they are refused, what a schedule must keep to be materialised, orders of passes.
 
-use tileas_codegen::ir::{
-    AttrData, Function, Module, Op, Opcode, Scalar, keys, parse_module, print_function,
-};
+use tileas_codegen::ir::{Function, Module, Op, Opcode, parse_module, print_function};
 use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::passes::{PASSES, PREPARATION, PassInfo, Pipeline, Step};
 use tileas_codegen::schedule::ScheduleOptions;
@@ -11,7 +9,7 @@ use tileas_codegen::testing::agents::{AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferAssignment, BufferOptions, assign_buffers};
 use tileas_codegen::testing::constraints::parse_constraints;
 use tileas_codegen::testing::ddg::{Extra, ScheduleAnalysis, Scheduler, schedule_function_with};
-use tileas_codegen::testing::pass::{AnalysisManager, ORDER, legalize};
+use tileas_codegen::testing::pass::{ORDER, legalize};
 use tileas_codegen::testing::place::{PlaceOptions, place};
 use tileas_codegen::{Code, CodegenError, Context, Loc, Settings, Stage};
 
@@ -105,110 +103,6 @@ impl Known {
     fn ii(&self) -> u32 {
         self.analysis.regions[0].schedule.ii
     }
-}
-
-/// Every change of a function counts, and nothing else does.
-#[test]
-fn stamps_follow_changes() {
-    let mut func = read(GEMM);
-    let first = func.stamp();
-    assert_eq!(first, func.stamp());
-    let _ = print_function(&func);
-    let i32_type = func.scalar(Scalar::I32);
-    let attr = func.intern_attr(AttrData::Int(1234, None));
-    let _ = func.intern_symbol("a name nobody has");
-    assert_eq!(first, func.stamp(), "interning adds names, no meaning");
-    let op = func.ops().next().expect("an op");
-    let last = func.last_op(func.entry()).expect("a terminator");
-    let result = func.result(op).expect("a result");
-    let entry = func.entry();
-    let loc = func.op_loc(op);
-    let mut made = None;
-    let mut before = first;
-    let mut changed = |what: &str, func: &Function| {
-        let now = func.stamp();
-        assert_ne!(now, before, "{what}");
-        assert!(now.same_function(&before));
-        before = now;
-    };
-    let mut step = |what: &str, f: &mut dyn FnMut(&mut Function)| {
-        f(&mut func);
-        changed(what, &func);
-    };
-    step("make_op", &mut |f| made = Some(f.make_op(Opcode::Constant, &[], &[], &[i32_type], Loc::NONE)));
-    let new = made.expect("made");
-    step("insert_before", &mut |f| f.insert_before(op, new));
-    step("remove_op", &mut |f| f.remove_op(new));
-    step("insert_after", &mut |f| f.insert_after(op, new));
-    step("remove_op", &mut |f| f.remove_op(new));
-    step("append_op", &mut |f| f.append_op(entry, new));
-    step("remove_op", &mut |f| f.remove_op(new));
-    step("add_result", &mut |f| _ = f.add_result(new, i32_type));
-    step("add_region", &mut |f| _ = f.add_region(new));
-    step("add_block_param", &mut |f| _ = f.add_block_param(entry, i32_type));
-    step("set_operand", &mut |f| f.set_operand(last, 0, result));
-    step("set_operands", &mut |f| f.set_operands(new, &[result], &[1]));
-    step("set_op_loc", &mut |f| f.set_op_loc(op, loc));
-    step("set_value_type", &mut |f| f.set_value_type(result, i32_type));
-    step("set_value_name", &mut |f| f.set_value_name(result, "other"));
-    let sym = read(GEMM).intern_symbol("axis");
-    step("set_value_sym", &mut |f| f.set_value_sym(result, sym));
-    step("set_attr", &mut |f| f.set_attr(op, keys::START, AttrData::Unit));
-    step("set_int", &mut |f| f.set_int(op, keys::START, 3));
-    step("set_ints", &mut |f| f.set_ints(op, keys::START, &[1, 2]));
-    step("inherent_mut", &mut |f| _ = f.inherent_mut(op));
-    step("discardable_mut", &mut |f| _ = f.discardable_mut(op));
-    step("kernel attributes", &mut |f| f.attrs.set(keys::START, attr));
-}
-
-/// Copies are functions of their own, also in the memory of another one.
-#[test]
-fn copies_have_stamps_of_their_own() {
-    let func = read(GEMM);
-    let stamp = func.stamp();
-    let copy = func.clone();
-    assert!(!copy.stamp().same_function(&stamp));
-    let spare = read(GEMM);
-    let of_spare = spare.stamp();
-    let reused = func.copy_in(Some(spare));
-    assert!(!reused.stamp().same_function(&of_spare) && !reused.stamp().same_function(&stamp));
-    let of_reused = reused.stamp();
-    let header = func.header_in(Some(reused));
-    assert!(!header.stamp().same_function(&of_reused));
-    assert_eq!(print_function(&copy), print_function(&func), "stamps do not show");
-}
-
-/// Absent and stale analyses are refused, the latter with what became of them: E1008, E1009.
-#[test]
-fn stale_analyses_are_refused() {
-    let Known { mut func, plan, analysis, buffers, for_op } = known(GEMM);
-    let mut manager = AnalysisManager::new();
-    let absent = manager.get::<ScheduleAnalysis>(&func).expect_err("nobody published it");
-    assert_eq!((absent.code, absent.notes.len()), (Code::E1008, 0), "{absent}");
-    manager.publish(&func, plan);
-    manager.publish(&func, analysis);
-    manager.publish(&func, buffers);
-    assert!(manager.get::<AgentPlan>(&func).is_ok() && manager.has::<BufferAssignment>(&func));
-    // Of a copy nothing is known.
-    let other = manager.get::<ScheduleAnalysis>(&func.clone()).expect_err("another function");
-    assert_eq!(other.code, Code::E1009, "{other}");
-    assert!(other.to_string().contains("another function"), "{other}");
-    // A change makes everything stale.
-    func.set_int(for_op, keys::START, 3);
-    let stale = manager.get::<ScheduleAnalysis>(&func).expect_err("the function changed");
-    assert_eq!(stale.code, Code::E1009, "{stale}");
-    assert!(
-        stale.message.contains("ScheduleAnalysis") && stale.to_string().contains("published: 1"),
-        "{stale}"
-    );
-    assert!(!manager.has::<AgentPlan>(&func));
-    // Kernel attributes are part of the state.
-    manager.publish(&func, ScheduleAnalysis::default());
-    let attr = func.intern_attr(AttrData::Int(7, None));
-    func.attrs.set(keys::START, attr);
-    assert_eq!(manager.get::<ScheduleAnalysis>(&func).err().map(|e| e.code), Some(Code::E1009));
-    assert!(manager.take::<ScheduleAnalysis>().is_some() && manager.take::<ScheduleAnalysis>().is_none());
-    assert_eq!(manager.get::<ScheduleAnalysis>(&func).err().map(|e| e.code), Some(Code::E1008));
 }
 
 /// A schedule as it comes may be materialised; each damage is found and has its code.

@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tileas_codegen::nvvm::{
-    Class, FuncBuilder, Function, Kind, Module, Operand, Param, ParamKind, PtxOp, RegTy, Space, Special, Sym,
-    Target, Ty,
+    AddressSpace, FuncBuilder, Function, Kind, Module, Operand, OperandClass, Param, ParamKind, PtxOp, RegTy,
+    Special, Sym, Target, Ty,
 };
 use tileas_codegen::testing::nvvm::verify;
 use tileas_codegen::testing::ptx::{PtxEmitter, PtxOptions};
@@ -63,7 +63,13 @@ struct Scratch {
 
 impl Scratch {
     /// An operand of the class, with initialised registers; `uses` counts the sources so far.
-    fn operand(&self, b: &mut FuncBuilder<'_>, class: &Class, variant: Variant, uses: usize) -> Operand {
+    fn operand(
+        &self,
+        b: &mut FuncBuilder<'_>,
+        class: &OperandClass,
+        variant: Variant,
+        uses: usize,
+    ) -> Operand {
         let imm_here = variant == Variant::Immediates;
         let fresh = |b: &mut FuncBuilder<'_>, ty: Ty| -> Operand {
             let ty = match ty {
@@ -96,16 +102,16 @@ impl Scratch {
             Kind::RegOrImm { .. } => fresh(b, Ty::B32),
             Kind::Imm { hi, .. } if imm_here => Operand::Imm(hi),
             Kind::Imm { lo, .. } => Operand::Imm(lo),
-            Kind::Addr(Space::Param) => Operand::Param(self.ptr),
-            Kind::Addr(Space::Local) => Operand::Local(if imm_here { 16 } else { 0 }),
-            Kind::Addr(Space::Shared) if imm_here => Operand::SymAddr { sym: self.shared, offset: 64 },
-            Kind::Addr(Space::Shared | Space::Tensor) => {
+            Kind::Addr(AddressSpace::Param) => Operand::Param(self.ptr),
+            Kind::Addr(AddressSpace::Local) => Operand::Local(if imm_here { 16 } else { 0 }),
+            Kind::Addr(AddressSpace::Shared) if imm_here => Operand::SymAddr { sym: self.shared, offset: 64 },
+            Kind::Addr(AddressSpace::Shared | AddressSpace::Tensor) => {
                 let r = b.imm(RegTy::B32, 0);
                 Operand::addr(r, 32)
             }
-            Kind::Addr(Space::Global) if imm_here => Operand::SymAddr { sym: self.global, offset: 64 },
-            Kind::Addr(Space::Global) => Operand::addr(b.imm(RegTy::B64, 4096), -64),
-            Kind::Addr(Space::Generic) => b.cvta_param_u64(self.map).into(),
+            Kind::Addr(AddressSpace::Global) if imm_here => Operand::SymAddr { sym: self.global, offset: 64 },
+            Kind::Addr(AddressSpace::Global) => Operand::addr(b.imm(RegTy::B64, 4096), -64),
+            Kind::Addr(AddressSpace::Generic) => b.cvta_param_u64(self.map).into(),
             Kind::Special(32) => Special::TidX.into(),
             Kind::Special(_) => Special::Clock64.into(),
             Kind::SharedSym => self.shared.into(),

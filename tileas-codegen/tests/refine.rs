@@ -299,7 +299,7 @@ fn constraints_of_the_user_are_hard() {
     let (plain, deep) =
         (made(&Extra::default()), made(&Extra { depths: vec![(dot, 7)], ..Extra::default() }));
     let seat = |a: &ScheduleAnalysis, op| {
-        let (region, node) = a.seat(op).expect("a seat");
+        let (region, node) = a.node(op).expect("a start");
         (region.problem.max_depth(node), region.problem.group(node))
     };
     assert_eq!(seat(&deep, dot), seat(&plain, dot));
@@ -313,7 +313,7 @@ fn constraints_of_the_user_are_hard() {
     assert_eq!(seat(&both, loads[0]), (3, seat(&plain, dot).1));
     let stages: Vec<_> = [loads[0], loads[1], dot]
         .iter()
-        .map(|&op| both.regions[0].schedule.stage[both.seat(op).expect("a seat").1])
+        .map(|&op| both.regions[0].schedule.stage[both.node(op).expect("a start").1])
         .collect();
     assert!(stages.iter().all(|s| *s == stages[0]), "{stages:?}");
     let serial = made(&Extra { serial: vec![both.regions[0].for_op], ..Extra::default() });

@@ -236,7 +236,7 @@ fn published_retry_at_cycle_8_has_no_free_row() {
             assert!(s.status.serial_fallback, "{} at {cap}", rung.name());
         }
         let s = schedule(&p, &only(&[rung]));
-        assert_eq!((s.ii, s.trail.seats[0], s.trail.seats[1]), (15, 0, 8), "{}", rung.name());
+        assert_eq!((s.ii, s.trail.starts[0], s.trail.starts[1]), (15, 0, 8), "{}", rung.name());
     }
     let mut wrong = schedule(&p, &only(&[Rung::DeepestRetry]));
     (wrong.ii, wrong.start[load], wrong.start[write]) = (8, 0, 8);
@@ -262,7 +262,7 @@ fn sampled_orders_follow_the_seed_and_nothing_else() {
         _ = warm.schedule(&random(seed, true), &o);
         let s = schedule(&p, &o);
         assert_eq!(warm.schedule(&p, &o).as_ref(), Ok(&s), "seed {seed}");
-        seats.insert(s.trail.seats);
+        seats.insert(s.trail.starts);
     }
     assert!(seats.len() > 3, "{} placements from 20 seeds", seats.len());
 }
@@ -290,7 +290,7 @@ fn g1_holds_a_follower_over_and_does_not_kill_it() {
             let (p, follower, leader) = build(leader_gid);
             let s = schedule(&p, &only(&[rung]));
             assert!(!s.status.serial_fallback && s.ii == 4);
-            (s.trail.seats[follower.as_u32() as usize], s.trail.seats[leader.as_u32() as usize])
+            (s.trail.starts[follower.as_u32() as usize], s.trail.starts[leader.as_u32() as usize])
         };
         assert_eq!(seats(None), (0, 2), "{}", rung.name());
         assert_eq!(seats(Some(7)), (2, 0), "{}", rung.name());
@@ -332,7 +332,7 @@ fn g3_moves_the_seat_on_by_the_cycles_that_are_taken() {
         p.add_node(&NodeDef { id, latency: 4, uses: &uses, ..NodeDef::default() });
     }
     let s = schedule(&p, &only(&[Rung::InitialPlacement]));
-    assert_eq!((s.ii, s.trail.seats.as_slice()), (6, &[0, 2, 5][..]));
+    assert_eq!((s.ii, s.trail.starts.as_slice()), (6, &[0, 2, 5][..]));
     assert_eq!(s.trail.arms, [Some(Arm::Permute); 3]);
     // At most II candidates: 5 rows are too few, and the attempt ends.
     let o = ScheduleOptions { ii_cap: Some(5), ..only(&[Rung::InitialPlacement]) };
@@ -397,7 +397,7 @@ fn g4_asks_for_one_depth_per_group_and_keeps_strangers_from_the_row_of_a_leader(
         p.add_edge(n[0], to, latency, 0);
     }
     let s = schedule(&p, &only(&[Rung::InitialPlacement]));
-    assert_eq!((s.ii, s.trail.seats.as_slice()), (4, &[0, 2, 5, 4][..]));
+    assert_eq!((s.ii, s.trail.starts.as_slice()), (4, &[0, 2, 5, 4][..]));
 }
 
 // Generator selection.

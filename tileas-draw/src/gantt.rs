@@ -2,7 +2,7 @@
 //!
 //! A row per op. The digit is the iteration (modulo 10) that holds the op's slots, `-` the wait for its result, `|` the
 //! begin of an iteration. What is wider than asked for is scaled: a column then stands for several cycles, and says
-//! so. In the table below, a row per slot or pool: `.` nobody, `#` full, else the units taken.
+//! so. In the table below, a row per slot or pool: `.` free, `#` full, else the units taken.
 
 use crate::picture::{Options, Picture};
 use crate::rows::resource_rows;

@@ -185,7 +185,7 @@ impl Picture {
         slots.chain(self.problem.pool_uses(n).iter().map(|u| u64::from(u.duration))).max().unwrap_or(0)
     }
 
-    /// Who gave an op its seat: the arm, or the strategy where it has none.
+    /// What gave an op its start: the arm, or the strategy where it has none.
     pub(crate) fn placed_by(&self, n: Node) -> &'static str {
         let arm = self.schedule.trail.arms.get(n.as_u32() as usize).copied().flatten();
         let strategy = self.schedule.stats.strategy;

@@ -66,7 +66,7 @@ pub(super) fn resource_rows(p: &Picture) -> Option<Vec<ResourceRow<'_>>> {
     Some(rows)
 }
 
-/// One row of the table; `None` if nobody holds anything.
+/// One row of the table; `None` if no op holds anything.
 fn row<'a>(
     p: &Picture,
     name: &'a str,
@@ -83,9 +83,9 @@ fn row<'a>(
     for (n, offset, duration, amount) in holds {
         busy += u64::from(duration) * u64::from(amount);
         let first = p.start(n) + u64::from(offset);
-        let (turns, rest) = (u64::from(duration) / ii, u64::from(duration) % ii);
+        let (whole, rest) = (u64::from(duration) / ii, u64::from(duration) % ii);
         for k in 0..ii.min(duration.into()) {
-            let units = u64::from(amount) * (turns + u64::from(k < rest));
+            let units = u64::from(amount) * (whole + u64::from(k < rest));
             let cell = &mut cells[((first + k) % ii) as usize];
             match cell.last_mut() {
                 Some((m, held)) if *m == n => *held += units,

@@ -60,7 +60,7 @@ fn gemm_is_bound_by_its_loads() {
     // The accumulator: 8 cycles an iteration, of 16.
     assert_eq!((e.recurrences.len(), e.recurrences[0].needs), (1, 8));
     assert_eq!(e.recurrences[0].to_string(), "op2 -> op2");
-    let slack = |k: usize| (e.ops[k].slack.alone, e.ops[k].slack.path(), e.ops[k].slack.turn);
+    let slack = |k: usize| (e.ops[k].slack.alone, e.ops[k].slack.path(), e.ops[k].slack.around);
     assert_eq!(slack(0), (Some(8), 0, None));
     assert_eq!(slack(1), (Some(0), 0, None));
     assert_eq!(slack(2), (None, 0, Some(8)));
@@ -83,7 +83,7 @@ fn attention_is_bound_by_the_accumulators_recurrence() {
     assert_eq!((c.latency, c.distance, c.needs), (7 + 4 + 7 + 16, 1, 34));
     assert_eq!(c.links.iter().map(|l| l.latency).collect::<Vec<_>>(), [7, 4, 7, 16]);
     assert!(c.links.iter().all(|l| l.kind == LinkKind::Dependence));
-    let turn = Obstacle::Turn { cycle: "old -> om -> ost -> pv -> old".into(), latency: 34, there: 33 };
+    let turn = Obstacle::Cycle { cycle: "old -> om -> ost -> pv -> old".into(), latency: 34, there: 33 };
     assert_eq!((e.tighter.ii, e.tighter.obstacles.as_slice()), (Some(33), &[turn][..]));
     // Without it the S/P columns bind: qk 16, sld 7, rmax 4, rc 4, m 2, x 4, p 4, ph 4, pst 7, pv 8, twice around.
     assert_eq!((e.recurrences[1].latency, e.recurrences[1].distance, e.recurrences[1].needs), (60, 2, 30));
@@ -97,7 +97,7 @@ fn attention_is_bound_by_the_accumulators_recurrence() {
     assert!(slots.contains(&("slot fp32x2_fp16ultra", 16)) && slots.contains(&("slot xu", 8)));
     for o in &e.ops {
         let tight = ["old", "om", "ost", "pv"].contains(&o.id.as_str());
-        assert_eq!(o.slack.turn == Some(0), tight, "{}", o.id);
+        assert_eq!(o.slack.around == Some(0), tight, "{}", o.id);
     }
     // k, qk, sld, rmax, rc, m, x, p, ph, pst, pv: 8 + 16 + 7 + 4 + 4 + 2 + 4 + 4 + 4 + 7 + 16.
     assert_eq!(e.shortest, 76);
@@ -308,8 +308,8 @@ fn slacks_agree_with_brute_force() {
             assert_eq!((o.slack.earliest, o.slack.latest), (early(i), length - tail(i)), "{}", o.id);
             let through = p.edges().values().filter(|k| ends(k).1 == i);
             let closed = through.map(|k| dist[i][ends(k).0] + weight(k)).filter(|&w| w > far / 2);
-            assert_eq!(o.slack.turn, closed.max().map(|w| -w), "{}", o.id);
-            turns += u32::from(o.slack.turn.is_some());
+            assert_eq!(o.slack.around, closed.max().map(|w| -w), "{}", o.id);
+            turns += u32::from(o.slack.around.is_some());
         }
     }
     assert!(turns > 100);
@@ -329,19 +329,19 @@ fn a_kernel_is_explained_without_changing_it() {
     assert_eq!((k.name.as_str(), k.loops.len(), k.agents.len()), ("gemm_bias_relu", 1, 3));
     assert_eq!(k.loops[0].region.binders, ["slot tma", "slot tp_smem_wr"]);
     assert_eq!(k.loops[0].reached, 16);
-    // The operand ring: 24 cycles of life at II 16; 956 real cycles at 256 a turn.
+    // The operand ring: 24 cycles of life at II 16; 956 real cycles at 256 an iteration.
     let ring = &k.channels[0];
     assert_eq!((ring.depth, ring.need, ring.from.as_str()), (4, 2, "agent1 load"));
-    assert_eq!(ring.reason, "R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 a turn");
+    assert_eq!(ring.reason, "R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration");
     assert!(ring.facts[0].contains("24 cycles at II 16 need 2 slots"), "{:?}", ring.facts);
     assert!(
         ring.facts.iter().any(|f| f.starts_with("with 3 slots") && f.contains("188 of 956")),
         "{:?}",
         ring.facts
     );
-    // Half the K of a tile: 700 of latency by the machine model and half of 256, at 128 a turn. A kernel with such tiles
+    // Half the K of a tile: 700 of latency by the machine model and half of 256, at 128 an iteration. A kernel with such tiles
     // gets what is foretold.
-    let half = "with tiles half as large: about 828 real cycles at 128 a turn, so 7 slots instead of 4";
+    let half = "with tiles half as large: about 828 real cycles at 128 an iteration, so 7 slots instead of 4";
     assert!(ring.facts.iter().any(|f| f == half), "{:?}", ring.facts);
     let smaller = KERNEL.replace("box = [128, 64], swizzle = b128", "box = [128, 32], swizzle = b64");
     let smaller = context.parse(&smaller.replace("128x64xf16", "128x32xf16"), &settings).expect("parses");

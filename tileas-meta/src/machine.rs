@@ -526,7 +526,7 @@ pub fn machine_statics(m: &MachineRows) -> String {
         "Resource vector of each op class, in class order.",
         m.vectors.iter().map(|r| {
             let uses = list(r.uses, |(slot, offset, duration, occupancy)| {
-                format!("Use {{ slot: SlotId::new({slot}), offset: {offset}, duration: {duration}, occupancy: {occupancy} }}")
+                format!("ClassUse {{ slot: SlotId::new({slot}), offset: {offset}, duration: {duration}, occupancy: {occupancy} }}")
             });
             let pools = list(r.pools, |(pool, count, duration)| {
                 format!("PoolUse {{ pool: PoolId::new({pool}), count: {count}, duration: {duration} }}")

@@ -376,7 +376,7 @@ fn class(op: &Operand) -> String {
                 'x' => "Generic",
                 other => panic!("no address space is called `{other}`"),
             };
-            format!("Kind::Addr(Space::{space})")
+            format!("Kind::Addr(AddressSpace::{space})")
         }
         Kind::Special(bits) => format!("Kind::Special({bits})"),
         Kind::Name(n) => match n.as_str() {
@@ -386,7 +386,7 @@ fn class(op: &Operand) -> String {
             _ => "Kind::Label".to_string(),
         },
     };
-    format!("Class {{ def: {}, kind: {kind} }}", op.def)
+    format!("OperandClass {{ def: {}, kind: {kind} }}", op.def)
 }
 
 fn effects(letters: &str) -> u16 {

@@ -1,7 +1,7 @@
 //! One budget of search steps for all schedules of a function.
 //!
-//! In: the option `search.steps`. Out: what each schedule may use beyond Rau's method and the packing of rows, which have
-//! their own limit. Loops are scheduled in passes: the first one, then one per round of refinement. The first pass may use
+//! In: the option `search.steps`. Out: what each schedule may use beyond Rau's method, which has
+//! its own limit. Loops are scheduled in passes: the first one, then one per round of refinement. The first pass may use
 //! three quarters of the budget, each one after it half of what is left. Within a pass the loops share by weight, deeper
 //! ones more; what one does not use goes to those behind it. An empty budget leaves what the cheap strategies find.
 //!

@@ -6,7 +6,7 @@
 //! reach by adding.
 //!
 //! Dense up to [`MAX_OPS`] ops; larger loops have no closure and their users do without. Cost: one longest-path run
-//! per op, O(ops · edges · turns around carried edges). Needs II at or above the recurrence bound.
+//! per op, O(ops · edges · rounds over carried edges). Needs II at or above the recurrence bound.
 
 use crate::graph::Graph;
 use crate::windows::NEVER;
@@ -108,8 +108,8 @@ impl Closure {
         for source in sources.clone() {
             lanes[source][source - first] = 0;
         }
-        // As many turns as [`Closure::longest_paths`].
-        for turn in 0.. {
+        // As many rounds as [`Closure::longest_paths`].
+        for round in 0.. {
             let mut changed = 0;
             for &(u, v, weight) in &*edges {
                 let from = lanes[u as usize];
@@ -120,7 +120,7 @@ impl Closure {
                     *to = if there > *to { there } else { *to };
                 }
             }
-            if sources.clone().any(|source| lanes[source][source - first] > 0) || turn > n + 1 {
+            if sources.clone().any(|source| lanes[source][source - first] > 0) || round > n + 1 {
                 return false;
             }
             if changed == 0 {
@@ -145,7 +145,7 @@ impl Closure {
         self.row[source as usize] = 0;
         // Without carried edges nothing leads back before the source.
         let mut from = g.topo_pos[source as usize] as usize;
-        // A path turns around fewer times than there are ops; after that some cycle grows without end.
+        // A path takes fewer carried edges than there are ops; after that some cycle grows without end.
         for _ in 0..=n + 1 {
             let mut changed = false;
             for &u in &g.topo[from..] {

@@ -1,6 +1,6 @@
 //! The dependence graph in the form the generators walk: compressed rows, a topological order, groups.
 //!
-//! In: a checked [`Problem`]. Out: [`Graph`]. Self edges are kept apart (they bound the interval and never a seat).
+//! In: a checked [`Problem`]. Out: [`Graph`]. Self edges are kept apart (they bound the interval and never a start).
 //! A forced-serial op adds edges of distance 1 between itself and every op of its group, in both directions, each as
 //! long as the op it leaves is busy: that is "does not overlap itself or its group across iterations".
 //!
@@ -225,7 +225,7 @@ impl Graph {
                     continue;
                 }
                 f(self, u.as_u32(), self.members[k as usize], p.span(u).into());
-                // Where both are forced serial, the other one's turn adds this direction.
+                // Where both are forced serial, the visit to the other one adds this direction.
                 if !p.force_serial(w) {
                     f(self, self.members[k as usize], u.as_u32(), p.span(w).into());
                 }

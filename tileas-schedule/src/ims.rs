@@ -95,8 +95,8 @@ impl Ims {
         self.unplaced.insert_range(..n);
         self.index_rows(g, table, ii);
         let mut left = budget;
-        // Thrashing shows early: stop when the number of seated ops has not grown for a while.
-        let (mut seated, mut most, mut patience) = (0i64, 0i64, 0u64);
+        // Thrashing shows early: stop when the number of placed ops has not grown for a while.
+        let (mut placed, mut most, mut patience) = (0i64, 0i64, 0u64);
         let patient = match self.hurry {
             true => u64::from(g.n) / 8 + HASTE,
             false => PATIENCE * u64::from(g.n).min(CALM) + u64::from(g.n) / 8 + 16,
@@ -112,15 +112,15 @@ impl Ims {
             }
             left -= 1;
             self.placements += 1;
-            if let Some(t) = self.find_seat(g, w, table, ii, u, (lo, hi)) {
-                self.seat(g, w, table, ii, u, t);
+            if let Some(t) = self.find_start(g, w, table, ii, u, (lo, hi)) {
+                self.place(g, w, table, ii, u, t);
             } else {
                 let scan = self.force(g, w, table, ii, u, lo);
                 left = left.saturating_sub(scan);
             }
-            seated += 1 - self.victims.len() as i64;
-            patience = if seated > most { 0 } else { patience + 1 };
-            most = most.max(seated);
+            placed += 1 - self.victims.len() as i64;
+            patience = if placed > most { 0 } else { patience + 1 };
+            most = most.max(placed);
             self.victims.clear();
         }
     }
@@ -151,7 +151,7 @@ impl Ims {
         (lo, (lo + ii - 1).min(w.late[u as usize]))
     }
 
-    fn find_seat(
+    fn find_start(
         &self,
         g: &Graph,
         w: &Windows,
@@ -178,8 +178,8 @@ impl Ims {
         fit(lo, keep).or_else(|| fit(lo.max(keep + 1), hi))
     }
 
-    /// Seats `u` at `t`, evicting the ops whose dependences that breaks.
-    fn seat(&mut self, g: &Graph, w: &Windows, table: &mut Table, ii: i64, u: u32, t: i64) {
+    /// Places `u` at `t`, evicting the ops whose dependences that breaks.
+    fn place(&mut self, g: &Graph, w: &Windows, table: &mut Table, ii: i64, u: u32, t: i64) {
         for a in g.succ.of(u) {
             let at = self.start[a.node as usize];
             if at != UNPLACED && at < t + a.weight(ii) {
@@ -253,15 +253,15 @@ impl Ims {
         }
     }
 
-    /// Placed ops that `node`, seated there, could meet, into `near`; least important first.
-    fn find_near(&mut self, g: &Graph, table: &Table, node: Node, seat: i64) {
+    /// Placed ops that `node`, placed there, could meet, into `near`; least important first.
+    fn find_near(&mut self, g: &Graph, table: &Table, node: Node, start: i64) {
         self.near.clear();
         if self.row_first.is_empty() {
             self.near.extend(self.by_rank[..g.n as usize].iter().rev());
             return;
         }
         let rows = self.row_first.len() as i64;
-        let mut row = (seat - i64::from(self.reach)).rem_euclid(rows) as usize;
+        let mut row = (start - i64::from(self.reach)).rem_euclid(rows) as usize;
         for _ in 0..self.reach + table.reach(node) {
             let mut v = self.row_first[row];
             while v != NO_OP {
@@ -274,7 +274,7 @@ impl Ims {
         self.near.sort_unstable_by_key(|&v| std::cmp::Reverse(rank[v as usize]));
     }
 
-    /// Seats `u` although nothing is free, one cycle later than the last time. Returns the extra work in placements.
+    /// Places `u` although nothing is free, one cycle later than the last time. Returns the extra work in placements.
     fn force(&mut self, g: &Graph, w: &Windows, table: &mut Table, ii: i64, u: u32, lo: i64) -> u64 {
         let i = u as usize;
         let mut t =
@@ -311,7 +311,7 @@ impl Ims {
             }
             scan = u64::from(g.n) / 32;
         }
-        self.seat(g, w, table, ii, u, t);
+        self.place(g, w, table, ii, u, t);
         scan
     }
 }

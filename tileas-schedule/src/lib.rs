@@ -274,9 +274,9 @@ fn above_ceiling(p: &Problem, g: &graph::Graph, most: (u32, u32), ready: &mut Ve
     None
 }
 
-/// What exact mode made is judged before anybody sees it.
+/// What exact mode made is judged before it is handed out.
 ///
-/// Compaction and the search for an earlier finish may have saved a stage that nobody asked for: the report says so.
+/// Compaction and the search for an earlier finish may have saved a stage without being asked: the report says so.
 fn check_optimal(p: &Problem, out: &mut RegionSchedule) -> Result<()> {
     let Some(mut o) = out.optimality else { return Ok(()) };
     o.stages.1 = o.stages.1.min(out.code_stages());

@@ -59,7 +59,7 @@ impl Lines {
         }
     }
 
-    /// Turns one cycle around.
+    /// Flips the bit of one cycle.
     #[inline]
     pub fn flip(&mut self, line: u32, cycle: u32) {
         let at = line as usize * self.stride;

@@ -49,16 +49,16 @@ pub enum IiSearch {
 /// How the four arms of a ready group share the work.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub enum ArmPolicy {
-    /// The first arm that seats every ready op of the group ends its turn.
+    /// The first arm that places every ready op of the group is the last one asked.
     #[default]
     FirstSuccess,
-    /// Every arm proposes one seat, the cheapest is taken.
+    /// Every arm proposes one start, the cheapest is taken.
     LowestCost,
-    /// The permute arm alone; a group it cannot seat ends the attempt.
+    /// The permute arm alone; a group it cannot place ends the attempt.
     Permute,
 }
 
-/// How the admission horizon of `max_depth` (gate G2) moves.
+/// How the admission horizon of `max_depth` (admission by depth, G2) moves.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Default)]
 pub enum G2Horizon {
     /// 1, and one more per pass of the retry arm up to the largest depth of the group.
@@ -77,7 +77,7 @@ pub enum Rung {
     DeepestRetry,
     /// The group driver with its four arms.
     InitialPlacement,
-    /// The cheapest seat of all ready ops, again and again.
+    /// The cheapest start of all ready ops, again and again.
     CostBasedPlacement,
 }
 
@@ -210,11 +210,11 @@ pub struct ScheduleOptions {
     pub arm_policy: ArmPolicy,
     /// Admission by depth in the arms (`published.g2-horizon`, default `growing`).
     pub g2_horizon: G2Horizon,
-    /// Orders the permute arm looks at in one turn (`search.permute-budget`, default 24).
+    /// Orders the permute arm looks at each time (`search.permute-budget`, default 24).
     pub permute_budget: u32,
-    /// Seats the arms of the published ladder look at in one region (`search.arm-steps`, default 60 000; 0: no arms).
+    /// Starts that the arms of the published ladder look at in one region (`search.arm-steps`, default 60 000; 0: no arms).
     pub arm_steps: u64,
-    /// Registers per thread that seats above pay a surcharge for (`published.spill-budget`, default unlimited).
+    /// Registers per thread that starts above pay a surcharge for (`published.spill-budget`, default unlimited).
     pub spill_budget: Option<u32>,
     /// Refuses to pipeline what needs more cycles than the first number from the begin of an iteration to the end of an op,
     /// than the second to that of one that reaches across the cluster (`published.latency-ceilings`, default: neither).

@@ -39,7 +39,7 @@ pub(crate) struct Loop<'a> {
 /// Steps of searches, for one loop.
 #[derive(Default)]
 pub(crate) struct Budget {
-    /// What whoever asks for the schedule still allows; `u64::MAX` is no limit.
+    /// What the caller still allows; `u64::MAX` is no limit.
     allowed: u64,
     granted: u64,
     spent: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Placement {
     pub proven: u32,
     /// Below this II only cheap strategies look.
     pub floor: u32,
-    /// Who found the last success.
+    /// The strategy that found the last success.
     pub strategy: Option<Strategy>,
     pub attempts: u32,
     /// How the try at hand ended, where that is known.
@@ -254,7 +254,7 @@ impl Placement {
         placed
     }
 
-    /// Notes how the try at an II ended; `strategy`: who placed all ops.
+    /// Notes how the try at an II ended; `strategy`: what placed all ops.
     pub fn record(&mut self, ii: u32, strategy: Option<Strategy>) {
         let unplaced = if self.out_of_steps { TryEnd::OutOfSteps } else { TryEnd::NotPlaced };
         let end = self.end.take().unwrap_or(unplaced);

@@ -77,7 +77,7 @@ pub struct EdgeData {
 pub struct NodeExtra {
     /// The op's own group number, where its group follows a leader.
     pub own_gid: Option<u32>,
-    /// The group number it follows: it waits until an op of that number has a seat. `None`: it leads itself.
+    /// The group number it follows: it waits until an op of that number has a start. `None`: it leads itself.
     pub leader_gid: Option<u32>,
     /// Number of the agent that computes the op in registers, if one does.
     pub simt_agent: Option<u32>,

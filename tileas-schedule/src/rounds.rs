@@ -1,6 +1,6 @@
 //! The record of refinement: which constraints were added to a loop, for what, and what became of them.
 //!
-//! Written by whoever schedules a loop again under constraints of its consumers; kept in the schedule for documents and
+//! Written where a loop is scheduled again under constraints of its consumers; kept in the schedule for documents and
 //! explanations. Nothing here decides anything. Source: spec page 1 ("GenerateSchedule").
 
 use std::fmt;
@@ -57,9 +57,9 @@ pub struct RoundStatus(u8);
 impl RoundStatus {
     /// Neither: another round follows.
     pub const OPEN: RoundStatus = RoundStatus(0);
-    /// Bit 0: nobody asks for more.
+    /// Bit 0: no consumer asks for more.
     pub const CONVERGED: RoundStatus = RoundStatus(1);
-    /// Bit 1: the rounds ran out, and somebody still asks.
+    /// Bit 1: the rounds ran out, and a consumer still asks.
     pub const BUDGET_EXCEEDED: RoundStatus = RoundStatus(2);
 
     /// The bits.
@@ -85,7 +85,7 @@ pub struct Request {
     pub number: u32,
     /// Kind.
     pub family: Family,
-    /// Who asked.
+    /// The consumer that asked.
     pub asker: &'static str,
     /// What it demands, in words.
     pub rule: String,

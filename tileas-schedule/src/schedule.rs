@@ -39,7 +39,7 @@ impl fmt::Display for Generator {
 
 /// The least slots of a ring with which the schedule's II holds (R3): a slot lives for `life` cycles, from the first write
 /// to the last release, and a reader is `distance` iterations behind its writer. A version in the ring and one being made
-/// at least: with less they would take turns as in one place.
+/// at least: with less the two would wait for each other as in one place.
 pub fn ring_slots(life: u64, distance: u32, ii: u32) -> u32 {
     let slots = u32::try_from(life.div_ceil(u64::from(ii.max(1)))).unwrap_or(u32::MAX);
     distance.saturating_add(slots.max(1))
@@ -54,7 +54,7 @@ pub struct Status {
     pub budget_exceeded: bool,
     /// No II up to the cap worked; this is the serial schedule.
     pub serial_fallback: bool,
-    /// The round limit ended refinement: somebody still asks for constraints.
+    /// The round limit ended refinement: a consumer still asks for constraints.
     pub truncated: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct Stats {
     pub placements: u64,
     /// Placements undone.
     pub evictions: u64,
-    /// Steps of searches: seats the arms looked at, local and exact search, fewer stages, shorter lives. Those of loops
+    /// Steps of searches: starts the arms looked at, local and exact search, fewer stages, shorter lives. Those of loops
     /// above 64 ops count more, since they take longer.
     pub steps: u64,
     /// The budget of the function allowed fewer steps than the loop's own, they did not suffice, and the interval is not proven.
@@ -155,7 +155,7 @@ pub struct ConflictRow {
 pub struct FailureReport {
     /// The candidate II.
     pub ii: u32,
-    /// The op that found no seat; `None` if no II could be tried (the cap is below the bounds).
+    /// The op that found no start; `None` if no II could be tried (the cap is below the bounds).
     pub node: Option<Node>,
     /// Cycles of its footprint.
     pub duration: u32,
@@ -217,7 +217,7 @@ impl FailureReport {
 pub struct RegionSchedule {
     /// Name of the region.
     pub name: String,
-    /// Who made it.
+    /// The strategy that made it.
     pub generator: Generator,
     /// Cycles between the starts of two iterations.
     pub ii: u32,

@@ -2,13 +2,13 @@
 //!
 //! In: a checked problem and a candidate II. Out: answers to "does this op fit at this start", and the commits. Probe
 //! before commit: nothing is written until a start is chosen. An op that is longer than II meets itself, and each
-//! turn is counted. Slots and pools that all ops together cannot exceed are left out.
+//! of the intervals it covers is counted. Slots and pools that all ops together cannot exceed are left out.
 //!
 //! Where a row is a cycle there is a line of bits per resource and demand: whether so many units more are too much
 //! there ([`Lines`], 64 starts in one look). Capacities above 1 have counters beside them. Above the row limit a row
 //! stands for `step` cycles and is conservative: what fits there is legal, the converse may fail. Those tables have one
 //! `u64` mask per row where every remaining capacity is 1 and at most 64 remain, counters per resource and row otherwise;
-//! a row charges an op once, with the largest of its demands there, so that a set of seats fits in every order or in none.
+//! a row charges an op once, with the largest of its demands there, so that a set of starts fits in every order or in none.
 //!
 //! Cost: `reset` O(uses + rows), `first_fit` O(uses · II / 64) for one op, and where rows are coarse O(II + uses), since a
 //! blocked row skips all starts that would cover it. Elsewhere: which op goes first (`ims`). Source: spec page 4, "Resource Reservation Table".
@@ -100,7 +100,7 @@ impl Table {
     /// Empties the table for a new II.
     ///
     /// # Errors
-    /// The first op that cannot be seated in an empty table, since it meets itself.
+    /// The first op that cannot be placed in an empty table, since it meets itself.
     pub fn reset(&mut self, p: &Problem, ii: u32, row_limit: u32) -> Result<(), Node> {
         self.ii = ii.max(1);
         self.key = (0, 0);
@@ -452,7 +452,7 @@ impl Table {
         Some((end - u64::from(self.ii) - u64::from(row) * u64::from(self.step)) as u32)
     }
 
-    /// Whether `node` can be seated at `start`.
+    /// Whether `node` can be placed at `start`.
     pub fn fits(&self, node: Node, start: i64) -> bool {
         let base = self.modulo(start);
         if self.lined {
@@ -475,7 +475,7 @@ impl Table {
                 if let Some(skip) = self.skip_forward(s, base) {
                     let skip = skip.max(1);
                     t += i64::from(skip);
-                    // At most two turns: cheaper than a division.
+                    // At most two subtractions: cheaper than a division.
                     base += skip;
                     while base >= self.ii {
                         base -= self.ii;
@@ -676,7 +676,7 @@ impl Table {
         None
     }
 
-    /// Seats `node`; the caller has probed.
+    /// Places `node`; the caller has probed.
     pub fn place(&mut self, node: Node, start: i64) {
         debug_assert!(self.fits(node, start), "{node} placed at {start} without a successful probe");
         self.update(node, start, true);
@@ -737,7 +737,7 @@ impl Table {
         }
     }
 
-    /// Units `b`, seated at `bt`, holds of what `a` uses, summed over the rows of `a` at `at`.
+    /// Units `b`, placed at `bt`, holds of what `a` uses, summed over the rows of `a` at `at`.
     pub fn shared_rows(&self, a: Node, at: i64, b: Node, bt: i64) -> u64 {
         let (ab, bb) = (self.modulo(at), self.modulo(bt));
         let mut units = 0;
@@ -769,7 +769,7 @@ impl Table {
         uses(a).all(|r| uses(b).any(|s| s == r)) && uses(b).all(|r| uses(a).any(|s| s == r))
     }
 
-    /// Whether the two ops, seated there, meet in a row of a resource they share.
+    /// Whether the two ops, placed there, meet in a row of a resource they share.
     pub fn meet(&self, a: Node, at: i64, b: Node, bt: i64) -> bool {
         if self.reserves[a.index()] & self.reserves[b.index()] == 0 {
             return false;
@@ -824,7 +824,7 @@ fn join_rows(segments: &mut [Segment], begin: usize, ii: u32, step: u32) -> usiz
                 }
             }
         }
-        // Around the end of the interval: the last one meets the first one of the next turn.
+        // Around the end of the interval: the last one meets the first one of the next interval.
         let (head, tail) = (segments[first], segments[kept - 1]);
         if (u64::from(head.offset) + ii).saturating_sub(end(&tail)) < near {
             if kept - first > 1 {
@@ -881,9 +881,9 @@ mod tests {
     }
 
     /// Straight from the definition: count every cycle of every reservation.
-    fn brute_legal(p: &Problem, ii: u32, seats: &[(Node, i64)]) -> bool {
+    fn brute_legal(p: &Problem, ii: u32, starts: &[(Node, i64)]) -> bool {
         let mut count = std::collections::BTreeMap::new();
-        for &(n, t) in seats {
+        for &(n, t) in starts {
             for u in p.uses(n) {
                 for k in 0..u.duration {
                     let c = (t + i64::from(u.offset + k)).rem_euclid(ii.into());
@@ -921,17 +921,17 @@ mod tests {
             }
             lined += u32::from(table.lined);
             counted += u32::from(!table.lined);
-            let mut seats: Vec<(Node, i64)> = Vec::new();
+            let mut starts: Vec<(Node, i64)> = Vec::new();
             for _ in 0..40 {
                 let n = Node::from_u32(rng.below(p.num_nodes() as u32));
                 let t = i64::from(rng.below(40));
-                if let Some(at) = seats.iter().position(|&(m, _)| m == n) {
-                    let (n, t) = seats.remove(at);
+                if let Some(at) = starts.iter().position(|&(m, _)| m == n) {
+                    let (n, t) = starts.remove(at);
                     table.remove(n, t);
                     continue;
                 }
                 let legal = |t: i64| {
-                    let mut with = seats.clone();
+                    let mut with = starts.clone();
                     with.push((n, t));
                     brute_legal(&p, ii, &with)
                 };
@@ -944,10 +944,10 @@ mod tests {
                 probes += 1;
                 if legal(t) {
                     table.place(n, t);
-                    seats.push((n, t));
+                    starts.push((n, t));
                 } else {
                     refused += 1;
-                    assert!(seats.iter().any(|&(m, mt)| table.meet(n, t, m, mt)));
+                    assert!(starts.iter().any(|&(m, mt)| table.meet(n, t, m, mt)));
                 }
             }
         }
@@ -988,11 +988,11 @@ mod tests {
                 continue;
             }
             assert!(lined.lined && !counted.lined);
-            let mut seats: Vec<(Node, i64)> = Vec::new();
+            let mut starts: Vec<(Node, i64)> = Vec::new();
             for _ in 0..60 {
                 let n = Node::from_u32(rng.below(p.num_nodes() as u32));
-                if let Some(at) = seats.iter().position(|&(m, _)| m == n) {
-                    let (n, t) = seats.remove(at);
+                if let Some(at) = starts.iter().position(|&(m, _)| m == n) {
+                    let (n, t) = starts.remove(at);
                     lined.remove(n, t);
                     counted.remove(n, t);
                     continue;
@@ -1010,10 +1010,10 @@ mod tests {
                 if let Some(t) = t {
                     lined.place(n, t);
                     counted.place(n, t);
-                    seats.push((n, t));
+                    starts.push((n, t));
                 }
             }
-            for (n, t) in seats {
+            for (n, t) in starts {
                 lined.remove(n, t);
             }
             assert!(lined.cells.iter().all(|&c| c == 0) && lined.lines.is_free());
@@ -1040,24 +1040,24 @@ mod tests {
                 continue;
             }
             assert!(table.rows <= 5);
-            let mut seats: Vec<(Node, i64)> = Vec::new();
+            let mut starts: Vec<(Node, i64)> = Vec::new();
             for n in p.nodes() {
                 let lo = i64::from(rng.below(30));
                 if let Some(t) = table.first_fit(n, lo, lo + i64::from(ii) - 1) {
                     assert!(t >= lo && table.fits(n, t));
                     assert!(table.last_fit(n, lo, lo + i64::from(ii) - 1).is_some_and(|l| l >= t));
                     table.place(n, t);
-                    seats.push((n, t));
+                    starts.push((n, t));
                     placed += 1;
                 }
             }
-            assert!(brute_legal(&p, ii, &seats));
-            for &(n, t) in &seats {
+            assert!(brute_legal(&p, ii, &starts));
+            for &(n, t) in &starts {
                 table.remove(n, t);
             }
             assert!(table.cells.iter().all(|&c| c == 0));
-            // A set of seats that fits in one order fits in every other one.
-            for &(n, t) in seats.iter().rev() {
+            // A set of starts that fits in one order fits in every other one.
+            for &(n, t) in starts.iter().rev() {
                 assert!(table.fits(n, t), "{n} at {t} under {ii}");
                 table.place(n, t);
             }
@@ -1081,9 +1081,9 @@ mod tests {
             let b = p.add_node(&NodeDef { id: "b", uses: &[u((0, 20))], ..NodeDef::default() });
             p.add_node(&NodeDef { id: "c", uses: &[u((0, 1))], ..NodeDef::default() });
             let mut table = Table::default();
-            for seats in [[(b, 0), (a, 7)], [(a, 7), (b, 0)]] {
+            for starts in [[(b, 0), (a, 7)], [(a, 7), (b, 0)]] {
                 table.reset(&p, 20, 4).unwrap();
-                for (n, t) in seats {
+                for (n, t) in starts {
                     assert!(table.fits(n, t));
                     table.place(n, t);
                 }

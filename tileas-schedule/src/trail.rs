@@ -1,4 +1,4 @@
-//! What the search did: which intervals it tried, how each ended, who gave each op its first seat.
+//! What the search did: which intervals it tried, how each ended, who gave each op its first start.
 //!
 //! Written by the cost-based generator once per candidate II and once per success, read by explanations only: no
 //! decision looks at it. Bounded by [`MAX_TRIES`]; memory is reused.
@@ -80,20 +80,20 @@ pub struct Try {
     pub ii: u32,
     /// How it ended.
     pub end: TryEnd,
-    /// The op that found no seat last, if one did not.
+    /// The op that found no start last, if one did not.
     pub stuck: Option<Node>,
 }
 
-/// The arm that gave an op its seat.
+/// The arm that gave an op its start.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Arm {
-    /// Stable order or a permutation of it, earliest seats.
+    /// Stable order or a permutation of it, earliest starts.
     Permute,
     /// Two groups together.
     Fuse,
     /// Passes with a growing horizon.
     Retry,
-    /// Cheapest seat.
+    /// Cheapest start.
     CostBased,
     /// The cheapest proposal of all arms (`published.arm-policy = lowest-cost`).
     Proposal,
@@ -122,7 +122,7 @@ pub struct Trail {
     /// Every II below this one is proven to be impossible.
     pub proven: u32,
     /// By op, the start that the successful strategy chose, before compaction and lifetime passes moved it.
-    pub seats: Vec<i64>,
+    pub starts: Vec<i64>,
     /// By op, the arm that chose it; empty where the strategy has no arms.
     pub arms: Vec<Option<Arm>>,
 }
@@ -130,17 +130,17 @@ pub struct Trail {
 impl Trail {
     /// Forgets everything, keeps the allocations.
     pub fn clear(&mut self) {
-        let Trail { tries, forgotten, proven, seats, arms } = self;
+        let Trail { tries, forgotten, proven, starts, arms } = self;
         tries.clear();
         (*forgotten, *proven) = (0, 0);
-        seats.clear();
+        starts.clear();
         arms.clear();
     }
 
     /// The starts that a strategy chose, before polish moves them.
     pub(crate) fn chosen(&mut self, starts: &[i64]) {
-        self.seats.clear();
-        self.seats.extend_from_slice(starts);
+        self.starts.clear();
+        self.starts.extend_from_slice(starts);
     }
 
     pub(crate) fn add(&mut self, ii: u32, end: TryEnd, stuck: Option<Node>) {
@@ -161,7 +161,7 @@ impl Trail {
         to.clear();
         to.tries.extend_from_slice(&self.tries);
         (to.forgotten, to.proven) = (self.forgotten, self.proven);
-        to.seats.extend_from_slice(&self.seats);
+        to.starts.extend_from_slice(&self.starts);
         to.arms.extend_from_slice(&self.arms);
     }
 }

@@ -303,7 +303,7 @@ mod tests {
         (p, s)
     }
 
-    fn seat(s: &mut RegionSchedule, start: u32, stage: u32, order: u32) {
+    fn place(s: &mut RegionSchedule, start: u32, stage: u32, order: u32) {
         s.start.push(start);
         s.stage.push(stage);
         s.order.push(order);
@@ -343,20 +343,20 @@ mod tests {
             let pool = crate::Pool::from_u32(0);
             let charge = [PoolUse { pool, count: 1, duration: 4 }];
             p.add_node(&NodeDef { id: "e", pools: &charge, ..NodeDef::default() });
-            seat(s, 9, 1, 4);
+            place(s, 9, 1, 4);
         });
         rule(Rule::Group, &|p, s| {
             p.add_node(&NodeDef { id: "e", group: Some(1), ..NodeDef::default() });
-            seat(s, 16, 2, 4);
+            place(s, 16, 2, 4);
             s.stage_count = 3;
         });
         rule(Rule::MaxDepth, &|p, s| {
             p.add_node(&NodeDef { id: "e", max_depth: 1, ..NodeDef::default() });
-            seat(s, 16, 2, 4);
+            place(s, 16, 2, 4);
         });
         rule(Rule::ForceSerial, &|p, s| {
             p.add_node(&NodeDef { id: "e", latency: 9, force_serial: true, ..NodeDef::default() });
-            seat(s, 9, 1, 4);
+            place(s, 9, 1, 4);
             s.stage_count = 3;
         });
         rule(Rule::Bound, &|_, s| s.bounds.recurrence = 9);
@@ -370,7 +370,7 @@ mod tests {
         p.add_node(&NodeDef { id: "a", uses: &uses, ..NodeDef::default() });
         let mut s =
             RegionSchedule { generator: Generator::CostBased, ii: 4, stage_count: 1, ..Default::default() };
-        seat(&mut s, 0, 0, 0);
+        place(&mut s, 0, 0, 0);
         let found = verify(&p, &s);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].message, "slot 1 `x` holds 3 of 2 in cycle 3");

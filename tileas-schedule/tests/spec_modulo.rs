@@ -160,7 +160,7 @@ fn an_op_longer_than_the_interval_meets_itself() {
     p.add_node(&NodeDef { id: "short", latency: 1, uses: &hold(2), ..NodeDef::default() });
     for o in [ladder(), ScheduleOptions::default()] {
         let s = schedule(&p, &ScheduleOptions { lifetime_steps: 0, ..o });
-        assert_eq!((s.ii, s.trail.seats.as_slice()), (4, &[0, 2][..]));
+        assert_eq!((s.ii, s.trail.starts.as_slice()), (4, &[0, 2][..]));
     }
 }
 
@@ -438,17 +438,17 @@ fn permute_takes_the_priority_order_first_and_other_orders_within_its_budget() {
     let mut wide = p.clone();
     wide.add_edge(comb, comb, 8, 1);
     let s = schedule(&wide, &seven);
-    assert_eq!((s.ii, s.trail.seats.as_slice()), (8, &[0, 1, 2, 3, 4][..]));
+    assert_eq!((s.ii, s.trail.starts.as_slice()), (8, &[0, 1, 2, 3, 4][..]));
     let mut tails = Problem::new("tails");
     let slot = tails.add_slot(1, "unit", 1);
     for (id, latency) in [("a", 5), ("b", 30), ("c", 20)] {
         let uses = [Use { slot, offset: 0, duration: 2, occupancy: 1 }];
         tails.add_node(&NodeDef { id, latency, uses: &uses, group: Some(1), ..NodeDef::default() });
     }
-    assert_eq!(schedule(&tails, &seven).trail.seats, [4, 0, 2]);
+    assert_eq!(schedule(&tails, &seven).trail.starts, [4, 0, 2]);
 }
 
-/// Two long ops and a short one with a longer tail, all ready at once. As one seat the long ones cost what the first of them costs
+/// Two long ops and a short one with a longer tail, all ready at once. At one start the long ones cost what the first of them costs
 /// alone, so that the short one waits for both; one by one the short one, which presses on fewer rows, comes between them.
 #[test]
 fn fuse_gives_two_ops_one_cycle_only_where_they_are_independent_and_the_table_allows_it() {
@@ -465,10 +465,10 @@ fn fuse_gives_two_ops_one_cycle_only_where_they_are_independent_and_the_table_al
         let with = |arm_policy| {
             let s = schedule(&p, &ScheduleOptions { arm_policy, ..only(&[Rung::InitialPlacement]) });
             assert_eq!(s.ii, if capacity == 1 { 15 } else { 8 });
-            s.trail.seats
+            s.trail.starts
         };
-        let seats = with(ArmPolicy::LowestCost);
-        assert_eq!(seats[0] == seats[1], together, "{capacity} {dependent}: {seats:?}");
+        let starts = with(ArmPolicy::LowestCost);
+        assert_eq!(starts[0] == starts[1], together, "{capacity} {dependent}: {starts:?}");
         // Where the first success counts, nothing is left for fuse.
         let one_by_one = if capacity == 1 { [1, 8, 0] } else { [0, 1, 0] };
         assert_eq!(with(ArmPolicy::FirstSuccess), one_by_one);
@@ -494,9 +494,9 @@ fn cost_based_scans_the_dependence_window_and_not_the_first_interval() {
     p.add_edge(n[0], n[1], 100, 0);
     let s = schedule(&p, &only(&[Rung::CostBasedPlacement]));
     assert_eq!((s.ii, s.trail.arms.as_slice()), (8, &[Some(Arm::CostBased); 2][..]));
-    assert!(s.trail.seats[1] - s.trail.seats[0] >= 100);
+    assert!(s.trail.starts[1] - s.trail.starts[0] >= 100);
     // And the cheapest legal seat waits least: 100 mod 8 is row 4, which is free.
-    assert_eq!(s.trail.seats[1] - s.trail.seats[0], 100);
+    assert_eq!(s.trail.starts[1] - s.trail.starts[0], 100);
 }
 
 // Retry and snapshot overlay.

@@ -357,7 +357,7 @@ pub fn simulate(p: &Program, run: &Run, seed: u64) -> bool {
     }
 }
 
-/// A run that gets stuck among those in which arms change from turn to turn: all of period 8 for one branch, as many as
+/// A run that gets stuck among those in which arms change from iteration to iteration: all of period 8 for one branch, as many as
 /// that is worth for more.
 fn varied(p: &Program, branches: &[usize]) -> Option<Run> {
     let runs = if branches.len() == 1 { 1 << 8 } else { 1 << 12 };

@@ -375,7 +375,7 @@ impl Maker {
     }
 }
 
-/// A loop made from a schedule: seats first, then edges that these seats satisfy.
+/// A loop made from a schedule: starts first, then edges that these starts satisfy.
 fn planted(name: &str, mut rng: Rng, ops: u32, pinned: bool) -> (Problem, u32) {
     let mut p = Problem::new(name);
     // About four cycles per op and unit; the first unit is filled without a gap.
@@ -384,23 +384,23 @@ fn planted(name: &str, mut rng: Rng, ops: u32, pinned: bool) -> (Problem, u32) {
     let slots: Vec<Slot> = (0..units).map(|i| p.add_slot(i + 1, UNITS[i as usize], 1)).collect();
     let mut free = vec![vec![true; ii as usize]; units as usize];
     // (cycle, uses) of each op; the cycle gets a stage below.
-    let mut seats: Vec<(u32, Vec<Use>)> = Vec::new();
-    let mut turn = rng.within(0, ii - 1);
+    let mut starts: Vec<(u32, Vec<Use>)> = Vec::new();
+    let mut next = rng.within(0, ii - 1);
     let mut tries = 0;
     while tries < 40 * ops {
         tries += 1;
         let first_full = !free[0].contains(&true);
-        if seats.len() as u32 >= ops && first_full {
+        if starts.len() as u32 >= ops && first_full {
             break;
         }
-        let unit = if !first_full && (seats.len() as u32 >= ops || rng.one_in(units)) {
+        let unit = if !first_full && (starts.len() as u32 >= ops || rng.one_in(units)) {
             0
         } else {
             rng.within(0, units - 1)
         };
         let row = &mut free[unit as usize];
-        let Some(step) = (0..ii).find(|k| row[((turn + k) % ii) as usize]) else { continue };
-        let begin = (turn + step) % ii;
+        let Some(step) = (0..ii).find(|k| row[((next + k) % ii) as usize]) else { continue };
+        let begin = (next + step) % ii;
         let run = (0..ii).take_while(|k| row[((begin + k) % ii) as usize]).count() as u32;
         let mut duration = rng.pick(&[2, 3, 4, 4, 6, 7, 8, 8]).min(run);
         if run - duration < 2 {
@@ -419,12 +419,12 @@ fn planted(name: &str, mut rng: Rng, ops: u32, pinned: bool) -> (Problem, u32) {
                 uses.push(Use { slot: slots[other as usize], offset, duration, occupancy: 1 });
             }
         }
-        seats.push((begin, uses));
-        turn = rng.within(0, ii - 1);
+        starts.push((begin, uses));
+        next = rng.within(0, ii - 1);
     }
     // Stages, then program order by start.
     let mut line: Vec<(u32, Vec<Use>)> =
-        seats.into_iter().map(|(row, uses)| (row + ii * rng.within(0, 3), uses)).collect();
+        starts.into_iter().map(|(row, uses)| (row + ii * rng.within(0, 3), uses)).collect();
     line.sort_by_key(|s| s.0);
     let mut nodes = Vec::new();
     for (i, (_, uses)) in line.iter().enumerate() {

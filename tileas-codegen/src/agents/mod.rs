@@ -3,7 +3,7 @@
 //! In: a function in value form and the target. Out: an [`AgentPlan`]. TMA loads go to the *load* agent, matrix
 //! multiplies to the *mma* agent, or, where whole warpgroups issue them, to a *simt* agent, register-tile ops (and the TMA stores of what they compute) to a *simt* agent,
 //! TMA stores of tiles that never pass through registers to a *store* agent. Uniform ops, region ops and
-//! terminators belong to nobody. A scalar read from memory belongs to the agent that needs it, or, where several do
+//! terminators belong to no agent. A scalar read from memory belongs to the agent that needs it, or, where several do
 //! or reading it changes memory, to a one-lane agent (`scalars`). No cycles and no start times are looked at here.
 //!
 //! Guarantees: agents are ordered simt, load, mma, store; only agents with ops exist; a simt agent starts
@@ -18,11 +18,11 @@ use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, Completion, Feature, InOrder, Issue, MmaContract, TargetIsa};
 pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
-use crate::storage::classify::{self, Class, Classes, DisjointSets};
+use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
-/// Choices of [`plan_agents`].
+/// Choices of `plan_agents`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
     /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.
@@ -88,7 +88,8 @@ fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<Agen
         Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Simt),
         Opcode::AsyncTiledTmaLoad => Some(AgentKind::Load),
         Opcode::AsyncTiledTmaStore => {
-            let from_load = func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Smem);
+            let from_load =
+                func.named_operand(op, "source").is_some_and(|v| classes.class(v) == ValueClass::Smem);
             Some(if from_load { AgentKind::Store } else { AgentKind::Simt })
         }
         opcode if classify::is_register_op(func, op) && !opcode.has(Traits::TERMINATOR) => {
@@ -108,7 +109,7 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
     for &op in simt {
         let node = base + op.index();
         for &v in func.operands(op).iter().chain(func.results(op)) {
-            if matches!(classes.class(v), Class::Reg | Class::Acc | Class::Smem) {
+            if matches!(classes.class(v), ValueClass::Reg | ValueClass::Acc | ValueClass::Smem) {
                 let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));
                 sets.union(node, ring.unwrap_or(v).index());
             }
@@ -130,14 +131,18 @@ fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (Disjoint
 /// # Errors
 /// `E0501` for a kernel that is materialised already, `E0502` for multiplies that no stage can wait for, `E0508` where the
 /// target has too few threads or registers.
-pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) -> CodegenResult<AgentPlan> {
-    let classes = classify::classify(func)?;
+pub fn plan_agents(
+    func: &Function,
+    classes: &Classes,
+    isa: &dyn TargetIsa,
+    opts: &AgentOptions,
+) -> CodegenResult<AgentPlan> {
     let ops = &classes.ops;
     let mut roles: SecondaryMap<Op, Option<AgentKind>> = SecondaryMap::new();
     roles.resize(func.num_ops());
     let mut simt: Vec<Op> = Vec::with_capacity(ops.len());
     for &op in ops {
-        let kind = role(func, &classes, isa.mma_contract().issue, op);
+        let kind = role(func, classes, isa.mma_contract().issue, op);
         roles[op] = kind;
         if kind == Some(AgentKind::Simt) {
             simt.push(op);
@@ -147,7 +152,7 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
     // Component number of each simt op, in program order of the first op.
-    let (mut sets, base) = simt_components(func, &classes, &simt);
+    let (mut sets, base) = simt_components(func, classes, &simt);
     let mut roots: SmallVec<[usize; 8]> = SmallVec::new();
     for &op in &simt {
         let root = sets.find(base + op.index());
@@ -156,14 +161,14 @@ pub fn plan_agents(func: &Function, isa: &dyn TargetIsa, opts: &AgentOptions) ->
         }
     }
     // An accumulator that starts from registers needs someone to write it, even without any register op.
-    let writes = (0..classes.ties.len()).any(|n| classify::tie_needs_write(func, &classes, n));
+    let writes = (0..classes.ties.len()).any(|n| classify::tie_needs_write(func, classes, n));
     let simt_count = if simt.is_empty() {
-        usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != Class::Smem))
+        usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != ValueClass::Smem))
     } else {
         roots.len().min(opts.max_simt_agents.max(1) as usize)
     };
     if simt_count > 0 {
-        check_warps(func, &classes, &simt, writes, isa, opts)?;
+        check_warps(func, classes, &simt, writes, isa, opts)?;
     }
     let mut kinds = vec![AgentKind::Simt; simt_count];
     let component = |op: Op, sets: &DisjointSets| {
@@ -268,7 +273,7 @@ fn check_warps(
     if isa.acc_home().allocation != AccAllocation::Columns || warps == group {
         return Ok(());
     }
-    let is_acc = |v: &Value| classes.class(*v) == Class::Acc;
+    let is_acc = |v: &Value| classes.class(*v) == ValueClass::Acc;
     let reads = simt.iter().copied().find(|&op| func.operands(op).iter().any(is_acc));
     let by_operand = classes.operands.iter().find(|o| is_acc(&o.value)).map(|o| o.op);
     let by_tie = (0..classes.ties.len()).find(|&n| writes && classify::tie_needs_write(func, classes, n));

@@ -144,14 +144,14 @@ impl Touched {
             return false;
         };
         let Some(&iv) = func.block_params(body).first() else { return false };
-        let turns = Turns { func, body, iv };
+        let walk = Iterating { func, body, iv };
         // A step is positive.
         let step = func.named_operand(l, "step").and_then(|v| func.constant_value(v));
         let step = step.map_or(1, |s| s as i64).max(1);
         let moves_on = self.pairs(other).any(|(x, y)| {
             let stride = x.0.factor(iv).saturating_mul(step);
             stride != 0
-                && turns.rest(x, y, iv).is_some_and(|(least, most)| match stride {
+                && walk.rest(x, y, iv).is_some_and(|(least, most)| match stride {
                     1.. => stride.saturating_sub(most) >= x.1,
                     _ => least.saturating_sub(stride) >= y.1,
                 })
@@ -160,17 +160,17 @@ impl Touched {
             self.pairs(other).any(|(x, y)| {
                 let stride = x.0.factor(v).saturating_abs();
                 stride > 0
-                    && turns.rest(x, y, v).is_some_and(|(least, most)| {
+                    && walk.rest(x, y, v).is_some_and(|(least, most)| {
                         stride.saturating_sub(most) >= x.1 && stride.saturating_add(least) >= y.1
                     })
             })
         };
         let terms = || self.range.iter().flat_map(|r| &r.0.terms).map(|t| t.0);
-        let parts = |by: Opcode| terms().filter_map(move |v| Some((v, turns.divided(v, by)?)));
+        let parts = |by: Opcode| terms().filter_map(move |v| Some((v, walk.divided(v, by)?)));
         moves_on
             || parts(Opcode::Divi).any(|(quotient, of)| {
                 let mut remainders = parts(Opcode::Remi).filter(|r| r.1 == of).map(|r| r.0);
-                turns.differs(of.0) && told(quotient) && remainders.any(told)
+                walk.differs(of.0) && told(quotient) && remainders.any(told)
             })
     }
 
@@ -184,13 +184,13 @@ impl Touched {
 
 /// Different iterations of a loop.
 #[derive(Copy, Clone)]
-struct Turns<'a> {
+struct Iterating<'a> {
     func: &'a Function,
     body: Block,
     iv: Value,
 }
 
-impl Turns<'_> {
+impl Iterating<'_> {
     fn varies(&self, v: Value) -> bool {
         varies_in(self.func, self.body, v, 16)
     }

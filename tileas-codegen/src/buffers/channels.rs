@@ -141,8 +141,8 @@ impl PipeData {
         }
     }
 
-    /// Whether its slots are freed one by one in later turns: the staging buffers of a loop over slices. Their producer
-    /// and the lane that stores belong to one agent, which orders them by a named barrier, so that a turn need only wait
+    /// Whether its slots are freed one by one in later iterations: the staging buffers of a loop over slices. Their producer
+    /// and the lane that stores belong to one agent, which orders them by a named barrier, so that an iteration need only wait
     /// until the store before the last `depth - 1` has read its slot.
     pub fn defers(&self, func: &Function) -> bool {
         self.named.is_some()
@@ -605,7 +605,7 @@ fn block_channels(
 }
 
 /// Orders the accesses of one execution of the block before the conflicting ones of the next that uses the slot:
-/// whoever comes first acquires what the others release; engines that no acquire covers become consumers.
+/// the agent that comes first acquires what the others release; engines that no acquire covers become consumers.
 #[expect(clippy::too_many_arguments, reason = "all that the first walk knows")]
 fn wrap(
     nodes: &[Node],
@@ -628,7 +628,7 @@ fn wrap(
         for k in (0..nk).filter(|&k| self_ordered(k)) {
             clocks[k * nk + k] = last(k);
         }
-        // Whoever waits at the end of the block knows what came before that event.
+        // The agent that waits at the end of the block knows what came before that event.
         for e in events.iter() {
             for &(c, _) in e.consumers.iter().filter(|c| c.1 == usize::MAX) {
                 learn(clocks, nk, c, &first_snaps[(e.node * nk + e.key) * nk..]);

@@ -1,11 +1,12 @@
 //! Channel depths: how many slots each ring gets, and why.
 //!
-//! R3 gives the least depth at which the schedule's II holds; R4 grows rings, the one short of most cycles first,
-//! until every producer's latency is covered, the option's limit, or memory is full. If even R3 does not fit, the largest
-//! rings shrink: legal while the post-verifier (R5) accepts it, at the II that `ii_eff` reports. A [`Reject`] then says
-//! which edges a schedule that needs no more slots must keep.
-//! Unit: cycles of the schedule's model for R3 and `ii_eff`, real cycles for R4. Errors: E0602, E0603 when one slot each does not fit.
-//! Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
+//! The needed depth (R3) is the least at which the schedule's II holds; beyond it rings grow to their chosen depth (R4), the
+//! one short of most cycles first, until every producer's latency is covered, the option's limit, or memory is full. If even
+//! the needed depth does not fit, the largest rings shrink: legal while the proof (R5) accepts it, at the II that `ii_eff`
+//! reports. A [`Reject`] then says which edges a schedule that needs no more slots must keep.
+//!
+//! Unit: cycles of the schedule's model for the needed depth and `ii_eff`, real cycles for the chosen one. Errors: E0602,
+//! E0603 when one slot each does not fit. Cost: rings × slots × memory layout. Source: architecture, R3 and R4.
 
 use super::channels::{Consumer, Pipe, PipeData};
 use super::memory::{self, MemoryMap};
@@ -40,14 +41,14 @@ pub struct Input<'a> {
     pub opts: &'a BufferOptions,
 }
 
-/// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 a turn`.
+/// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     /// The webs stay in place: one slot.
     pub in_place: bool,
-    /// Slots by R3.
+    /// The needed depth (R3).
     pub need: u32,
-    /// What R3 follows from; `None`: program order.
+    /// What the needed depth follows from; `None`: program order.
     pub span: Option<Span>,
     /// Slots chosen.
     pub chosen: u32,
@@ -57,7 +58,7 @@ pub struct Why {
     pub period: u64,
     /// Memory ended the growth, or made the ring smaller.
     pub memory_full: bool,
-    /// An option allows fewer slots than R3 asks for.
+    /// An option allows fewer slots than the needed depth (R3).
     pub limited: bool,
     /// The home runs once.
     pub runs_once: bool,
@@ -87,7 +88,7 @@ impl fmt::Display for Why {
             Some(s) => write!(f, "R3 {}: {} - {} cycles at II {}", self.need, s.last, s.first, s.ii)?,
             None => write!(f, "R3 {}: program order", self.need)?,
         }
-        write!(f, "; R4 {}: {} cycles to cover, {} a turn", self.chosen, self.cover, self.period)?;
+        write!(f, "; R4 {}: {} cycles to cover, {} an iteration", self.chosen, self.cover, self.period)?;
         for (on, what) in [
             (self.memory_full, ", memory full"),
             (self.limited, ", limited"),
@@ -127,7 +128,7 @@ pub(crate) struct Party<'a> {
 }
 
 impl Party<'_> {
-    /// R2's r of an agent in a loop body: the cycle of its first item.
+    /// Where the local stages (R2) of an agent in a loop body begin: the cycle of its first item.
     fn first(&self, s: &LoopSchedule, body: Block, agent: Agent) -> u32 {
         let needs = &self.needs[agent];
         let items = self.func.block_ops(body).filter(|&op| is_item(self.func, self.plan, needs, agent, op));
@@ -135,7 +136,7 @@ impl Party<'_> {
     }
 
     /// Slots without which an agent that fills a ring and stores from it waits for itself. The release of a store stands
-    /// at the end of the step in which it is issued, R2's local stages after the step that acquired its slot: by
+    /// at the end of the step in which it is issued, its local stages (R2) after the step that acquired its slot: by
     /// then a slot was acquired in each step in between.
     fn own_slots(&self, s: &LoopSchedule, p: &PipeData) -> u32 {
         let agent = p.producer.agent;
@@ -159,7 +160,7 @@ fn relay<'a>(pipes: &'a PrimaryMap<Pipe, PipeData>, p: &'a PipeData) -> impl Ite
     })
 }
 
-/// R3: the least depth that keeps the schedule's II, and what it follows from.
+/// The needed depth (R3), the least that keeps the schedule's II, and what it follows from.
 pub(crate) fn need(
     party: Party<'_>,
     sched: &ScheduleAnalysis,
@@ -196,7 +197,7 @@ pub(crate) fn need(
 pub struct Chosen {
     /// The layout.
     pub memory: MemoryMap,
-    /// Rings with fewer slots than R3 asks for.
+    /// Rings with fewer slots than the needed depth (R3).
     pub rejects: Vec<Reject>,
     /// Webs that lie where another one lay, and need a wait for it.
     pub waits: Vec<(Web, Web)>,
@@ -219,12 +220,12 @@ pub fn choose(
     let mut needs: SecondaryMap<Pipe, u32> = SecondaryMap::with_capacity(pipes.len());
     let mut rings: Vec<Ring> = Vec::new();
     // Pipes have few homes between them.
-    let mut turns: SmallVec<[(Block, u64); 4]> = SmallVec::new();
-    let mut turn = |home: Block| match turns.iter().find(|t| t.0 == home) {
+    let mut periods: SmallVec<[(Block, u64); 4]> = SmallVec::new();
+    let mut period_of = |home: Block| match periods.iter().find(|t| t.0 == home) {
         Some(t) => t.1,
         None => {
             let cycles = cost::block_cycles(func, plan, isa, home);
-            turns.push((home, cycles));
+            periods.push((home, cycles));
             cycles
         }
     };
@@ -245,13 +246,13 @@ pub fn choose(
             false => cost::latency(func, plan, isa, p.producer.agent, op),
         };
         let latency = p.events.iter().map(latency).max().unwrap_or(0);
-        let period = turn(p.home);
+        let period = period_of(p.home);
         let hold = p
             .consumers
             .iter()
             .map(|c| {
                 if p.is_scalar() {
-                    // The last agent of a chain reads it turns after the first: a few bytes must not hold that up.
+                    // The last agent of a chain reads it iterations after the first: a few bytes must not hold that up.
                     return period.saturating_mul(2);
                 }
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
@@ -306,7 +307,7 @@ pub fn choose(
             })
             .or_else(|_| memory::lay_out(func, isa, smem_limit, webs, pipes, sharing.get(), true))
     };
-    // R3 first; what does not fit shrinks, the ring with most slots first.
+    // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);
     while map.is_err() {
         let Some(r) = rings.iter_mut().filter(|r| r.depth > 1).max_by_key(|r| r.depth) else { break };
@@ -384,8 +385,8 @@ pub(super) fn freeing_edges(
     edges
 }
 
-/// Whether a pipe feeds the matrix engine with work of which nothing tells that it is complete: what it makes is read by
-/// nobody. Its slots are then handed back even if they are used once, so that their producer waits for the work before the
+/// Whether a pipe feeds the matrix engine with work of which nothing tells that it is complete: what it makes is read by no
+/// op. Its slots are then handed back even if they are used once, so that their producer waits for the work before the
 /// kernel ends.
 fn is_silent(func: &Function, pipes: &PrimaryMap<Pipe, PipeData>, p: &PipeData) -> bool {
     let told = |key: Key, item: Op| {
@@ -452,7 +453,7 @@ fn sync_edges(
                 for &u in &c.uses {
                     // Most pipes belong to other loops.
                     let Some(u_at) = at(u) else { continue };
-                    // Whoever begins with the slot, even where another agent's release is what says that it is free.
+                    // The agent that begins with the slot, even where another agent's release is what says that it is free.
                     for &a in relay(pipes, p).flat_map(|q| &q.acquires) {
                         if let Some(a_at) = at(a) {
                             let back = i64::from(p.depth) - i64::from(p.distance);

@@ -33,11 +33,11 @@ use std::fmt::Write;
 pub struct BufferOptions {
     /// Shared-memory bytes the kernel may ask for; default: what the target has.
     pub smem_bytes: Option<u32>,
-    /// Most slots of a ring, whatever R3 asks for; default: no limit.
+    /// Most slots of a ring, whatever the needed depth (R3); default: no limit.
     pub max_depth: Option<u32>,
-    /// Slots of every ring whose home runs that often, instead of the policy R4; default: the policy.
+    /// Slots of every ring whose home runs that often, instead of the chosen depth (R4); default: the policy.
     pub pipeline_depth: Option<u32>,
-    /// Most slots that R4 gives a ring. Default: 8.
+    /// Most slots that are chosen (R4) for a ring. Default: 8.
     pub max_slots: u32,
     /// The first named barrier for hand-offs inside an agent; 0 is the frame's. Default: 1.
     pub first_named_barrier: u32,
@@ -63,7 +63,7 @@ impl Default for BufferOptions {
 pub struct Reject {
     /// The channel.
     pub pipe: Pipe,
-    /// Slots by R3.
+    /// The needed depth (R3).
     pub need: u32,
     /// Slots there are.
     pub have: u32,
@@ -84,7 +84,7 @@ pub struct BufferAssignment {
     pub needs: PrimaryMap<Agent, needs::Needs>,
     /// Memory layout.
     pub memory: MemoryMap,
-    /// Rings with fewer slots than R3 asks for.
+    /// Rings with fewer slots than the needed depth (R3).
     pub rejects: Vec<Reject>,
     /// The II each scheduled loop reaches with these depths.
     pub ii_eff: SecondaryMap<Op, u32>,

@@ -143,7 +143,7 @@ pub fn is_item(func: &Function, plan: &AgentPlan, needs: &Needs, agent: Agent, o
     runs(func, plan, agent, op) || needs.own_regions.contains(op)
 }
 
-/// Whether an op is the agent's and comes to something: what only names a part of a stored tile has a seat in a
+/// Whether an op is the agent's and comes to something: what only names a part of a stored tile has a start in a
 /// schedule, but takes part in no local stage.
 pub fn runs(func: &Function, plan: &AgentPlan, agent: Agent, op: Op) -> bool {
     plan.op_agent[op].expand() == Some(agent) && !is_name(func, op)

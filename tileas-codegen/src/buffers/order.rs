@@ -83,7 +83,7 @@ fn blocks_around(func: &Function, ops: impl Iterator<Item = Op>) -> Vec<Block> {
 /// Adds the tokens that memory order across agents needs. Returns where lanes wait for their stores.
 ///
 /// # Errors
-/// E0606 where a view is overwritten after a TMA load whose tile nobody waits for.
+/// E0606 where a view is overwritten after a TMA load whose tile no op waits for.
 pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResult<StoreWaits> {
     let World { func, plan, .. } = world;
     let all: Vec<Touched> = func.ops().filter_map(|op| Touched::of(func, op)).collect();
@@ -185,7 +185,7 @@ fn block_tokens(
     store_waits: &mut StoreWaits,
 ) -> CodegenResult<()> {
     let World { func, .. } = world;
-    // What an arm does in one turn of a loop around it and in a later one is ordered in the body of that loop, where
+    // What an arm does in one iteration of a loop around it and in a later one is ordered in the body of that loop, where
     // its branch is one item.
     let repeats = func.block_parent(block).is_some_and(|op| func.opcode(op) == Opcode::For);
     let (mut pairs, at) = (Vec::new(), positions(func, block, accesses));
@@ -195,7 +195,7 @@ fn block_tokens(
             let (first, second) = (i as u32, j as u32);
             let (px, py) = (at[i], at[j]);
             if px < py && conflict(world, block, x, y, false) {
-                // In later turns too.
+                // In later iterations too.
                 pairs.push(Pair { across: false, span: py - px, first, second });
             } else if repeats && conflict(world, block, x, y, true) {
                 pairs.push(Pair { across: true, span: items + px - py, first, second });
@@ -280,8 +280,8 @@ fn block_tokens(
             let issuer = Key { agent: waiter.agent, class: Class::Sync };
             add(found, &mut sync, block, (issuer, y.item), (giver, item), false, Publish::None);
         } else {
-            // One item holds both, or the stores must be complete: whoever goes on waits at its end; not before the
-            // first access of the same turn, which may be its own agent's or rest on what the agent does in this turn.
+            // One item holds both, or the stores must be complete: the agent that goes on waits at its end; not before the
+            // first access of the same iteration, which may be its own agent's or rest on what the agent does in this iteration.
             let own = agent == waiter.agent;
             let last =
                 if own { sync.latest(&[y.item, item]) } else { sync.last_before(waiter.agent, y.item) };
@@ -396,7 +396,7 @@ fn completions(
         return Err(CodegenError::new(
             Code::E0606,
             sync.loc(y.touched.op),
-            "a view is overwritten after a TMA load whose tile nobody waits for in the same block",
+            "a view is overwritten after a TMA load whose tile no op waits for in the same block",
         )
         .note(sync.loc(x.touched.op), "loaded here"));
     }

@@ -113,7 +113,7 @@ fn generous(ba: &BufferAssignment, p: &PipeData) -> bool {
     smem && p.payload() && !p.in_place() && p.why.need == p.why.chosen && p.why.need > p.distance + 1
 }
 
-/// Bytes that the rings need for the schedule (rule R3).
+/// Bytes that the rings need for the schedule: the needed depth (R3).
 pub fn ring_bytes(ba: &BufferAssignment) -> u64 {
     let bytes = |p: &PipeData| -> u64 {
         let webs = p.webs.iter().map(|&w| u64::from(ba.webs.webs[w].bytes()));

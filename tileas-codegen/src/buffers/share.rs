@@ -32,7 +32,7 @@ pub struct Sharing {
 
 type At = (Agent, Op, Point);
 /// Where an access is issued, and where it is known to be complete.
-type Use = (At, Vec<At>);
+type Span = (At, Vec<At>);
 
 impl Sharing {
     /// Compares all webs.
@@ -43,14 +43,14 @@ impl Sharing {
         let body = world.func.entry();
         let sync = Sync::of(world, body, pipes.values().as_slice());
         // Per web: for each access where it is issued, and the places where it is known to be complete.
-        let uses: Vec<Option<Vec<Use>>> = webs
+        let uses: Vec<Option<Vec<Span>>> = webs
             .webs
             .keys()
             .map(|w| uses_of(world, webs, pipes.values().as_slice(), &sync, body, w))
             .collect();
         let mut place: SecondaryMap<Op, u32> = SecondaryMap::new();
         world.func.block_ops(body).zip(0..).for_each(|(op, n)| place[op] = n);
-        let range = |u: &Vec<Use>| {
+        let range = |u: &Vec<Span>| {
             let first = u.iter().map(|((_, item, _), _)| place[*item]).min()?;
             let last =
                 u.iter().map(|((_, item, _), ends)| if ends.is_empty() { u32::MAX } else { place[*item] });
@@ -171,7 +171,7 @@ fn uses_of(
     sync: &Sync<'_>,
     body: Block,
     web: Web,
-) -> Option<Vec<Use>> {
+) -> Option<Vec<Span>> {
     let World { func, plan, .. } = world;
     let data = &webs.webs[web];
     if data.scalar {

@@ -5,8 +5,8 @@
 //! item: its first thread issues it, its issuing lane does, all of its threads have passed it and signal so, all have waited for
 //! what they wait for behind it (for stores and the matrix engine one more: its work is complete). They differ because a
 //! path inside an agent orders one thread, while others may be behind: only what all threads signal covers them.
-//! Items of a scheduled loop run by R1, others in program order. Conservative: an edge is left out rather than assumed
-//! (rings hand slots back after a number of turns that is not known yet; only tokens in place do here).
+//! Items of a scheduled loop run by time (R1), others in program order. Conservative: an edge is left out rather than assumed
+//! (rings hand slots back after a number of iterations that is not known yet; only tokens in place do here).
 //! Cost: items × agents points; a query follows what a point orders, with a work list.
 
 use super::channels::{Consumer, PipeData};
@@ -103,7 +103,7 @@ impl<'a> Sync<'a> {
         self.world.sched.loops[self.world.func.block_parent(self.block)?].as_deref()
     }
 
-    /// Start of an op by R1; program order where the block is not scheduled.
+    /// Start of an op by time (R1); program order where the block is not scheduled.
     fn start(&self, op: Op) -> u32 {
         self.schedule().map_or(0, |s| s.start[op])
     }
@@ -181,14 +181,14 @@ impl<'a> Sync<'a> {
         ops.iter().copied().max_by_key(|&op| self.start(op))
     }
 
-    /// Whether an item of the block comes before another one in a turn: by R1, else in program order.
+    /// Whether an item of the block comes before another one in an iteration: by time (R1), else in program order.
     pub(super) fn precedes(&self, a: Op, b: Op) -> bool {
         let (s, t) = (self.start(a), self.start(b));
         let after = |a| std::iter::successors(self.world.func.next_op(a), |&op| self.world.func.next_op(op));
         s < t || s == t && after(a).any(|op| op == b)
     }
 
-    /// The last item of a turn that an agent starts before `next` of the turn behind it.
+    /// The last item of an iteration that an agent starts before `next` of the iteration behind it.
     pub(super) fn last_before(&self, agent: Agent, next: Op) -> Option<Op> {
         let end = self.start(next).saturating_add(self.schedule().map_or(1, |s| s.ii.max(1)));
         let mine = self.items.iter().filter(|i| i.0 == agent && self.start(i.1) < end);
@@ -200,7 +200,7 @@ impl<'a> Sync<'a> {
         if key.class == Class::Bulk { Point::Lane } else { Point::First }
     }
 
-    /// Where a consumer goes on when it has waited, and how many turns after it was to wait.
+    /// Where a consumer goes on when it has waited, and how many iterations after it was to wait.
     pub(super) fn taken(&self, c: &Consumer) -> Option<((Agent, Op, Point), i64)> {
         let agent = c.key.agent;
         Some(match (self.earliest(&c.waits), self.latest(&c.uses)) {
@@ -238,7 +238,7 @@ impl<'a> Sync<'a> {
                     self.link(from, to, i64::from(p.distance));
                 }
                 (None, Some(u)) => {
-                    // The wait stands behind the item: whoever waits begins the next one later. Scalars that
+                    // The wait stands behind the item: the agent that waits begins the next one later. Scalars that
                     // only what the block yields rests on are received at its end.
                     if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.is_scalar()) {
                         let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));

@@ -74,8 +74,8 @@ pub struct OpEdge {
 }
 
 impl ScheduledRegion {
-    /// All ops that have a seat here, with their nodes.
-    pub fn seats(&self) -> impl Iterator<Item = (Node, Op)> + '_ {
+    /// All ops that have a start here, with their nodes.
+    pub fn scheduled(&self) -> impl Iterator<Item = (Node, Op)> + '_ {
         self.ops.iter().map(|(n, &op)| (n, op)).chain(self.fused.iter().copied())
     }
 
@@ -140,8 +140,8 @@ impl ScheduledRegion {
 }
 
 impl ScheduleAnalysis {
-    /// The region in which an op has a seat of its own, and its node there. Ops inside an `if` have none.
-    pub fn seat(&self, op: Op) -> Option<(&ScheduledRegion, Node)> {
+    /// The region in which an op has a start of its own, and its node there. Ops inside an `if` have none.
+    pub fn node(&self, op: Op) -> Option<(&ScheduledRegion, Node)> {
         let node = self.node_of[op].expand()?;
         let region = self.regions.iter().find(|r| r.holds(node, op))?;
         Some((region, node))

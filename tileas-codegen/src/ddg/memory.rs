@@ -1,6 +1,6 @@
 //! Memory of building problems, kept from one function to the next.
 //!
-//! What is in it means nothing between two functions. Parts of analyses that nobody needs any more
+//! What is in it means nothing between two functions. Parts of analyses that are needed no more
 //! ([`Memory::recycle`]) give their allocations to the next analysis.
 
 use super::webs::Event;
@@ -53,7 +53,7 @@ pub(super) struct Fill {
 }
 
 impl Memory {
-    /// Keeps the allocations of an analysis that nobody needs any more.
+    /// Keeps the allocations of an analysis that is needed no more.
     pub fn recycle(&mut self, mut analysis: ScheduleAnalysis) {
         self.loops.extend(analysis.loops.values_mut().filter_map(Option::take));
         self.loops.truncate(MOST_SPARES);

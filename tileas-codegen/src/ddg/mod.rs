@@ -4,7 +4,7 @@
 //! loop inside, the body becomes a [`Problem`] and is scheduled; all other code keeps program order.
 //!
 //! Nodes are the ops of the body that an agent runs, in program order; a nested `if` is one node (see [`crate::storage::footprint`]).
-//! Ops of nobody (constants, scalar index math) are left out: dependences lead through them at no cost. Edges:
+//! Ops of no agent (constants, scalar index math) are left out: dependences lead through them at no cost. Edges:
 //!
 //! - SSA, through iteration arguments with one iteration of distance per argument;
 //! - storage webs (see [`webs`]): what destination-form copies and in-place updates write and others read, and
@@ -56,7 +56,7 @@ impl Scheduler {
         Scheduler::default()
     }
 
-    /// Keeps the allocations of an analysis that nobody needs any more for the next one.
+    /// Keeps the allocations of an analysis that is needed no more for the next one.
     pub fn recycle(&mut self, analysis: ScheduleAnalysis) {
         self.memory.recycle(analysis);
     }
@@ -100,7 +100,7 @@ pub fn schedule_pass(
         let ScheduledRegion { problem, mut schedule, ops, fused, .. } =
             builder.region(for_op, number, extra)?;
         if ops.is_empty() {
-            // A loop of scalar math: whoever needs its values runs it.
+            // A loop of scalar math: agents that need its values run it.
             let mut empty = builder.memory.loop_schedule();
             (empty.ii, empty.stage_count, empty.serial, empty.model) = (1, 1, true, CycleModel::default());
             analysis.loops[for_op] = Some(empty);
@@ -125,7 +125,7 @@ pub fn schedule_pass(
         result.model = opts.cycle_model;
         let region = ScheduledRegion { for_op, schedule, problem, ops, fused };
         let schedule = &region.schedule;
-        for (node, op) in region.seats() {
+        for (node, op) in region.scheduled() {
             analysis.node_of[op] = node.into();
             result.scheduled.push(op);
             result.order[op] = schedule.order[node];
@@ -207,7 +207,7 @@ fn for_each_nested(func: &Function, op: Op, f: &mut impl FnMut(Op)) {
 
 /// Visits the values an op reads, nested ops included; `true` with the accumulator of a dot. What a
 /// destination-form copy overwrites is not read.
-fn for_each_use(func: &Function, op: Op, f: &mut impl FnMut(Value, bool)) {
+fn for_each_read(func: &Function, op: Op, f: &mut impl FnMut(Value, bool)) {
     for_each_nested(func, op, &mut |inner| match func.opcode(inner) {
         Opcode::Dot | Opcode::AsyncDot => {
             let acc = func.named_operand(inner, "acc");
@@ -259,7 +259,7 @@ impl Edges {
     }
 
     fn add(&mut self, from: Node, to: Node, latency: u32, distance: u32, value: bool) {
-        // Where two ops have one cycle of a turn, the agent runs first what stands first in the program, whatever the
+        // Where two ops have one cycle of an iteration, the agent runs first what stands first in the program, whatever the
         // iteration.
         let latency = if distance > 0 && to < from { latency.max(1) } else { latency };
         let at = *self.index.entry((from, to, distance)).or_insert(self.list.len());
@@ -279,7 +279,7 @@ struct Reads {
 }
 
 impl Reads {
-    /// The node whose set an op joins. It is a copy of a whole tile or a slice from shared memory to registers, nobody
+    /// The node whose set an op joins. It is a copy of a whole tile or a slice from shared memory to registers, no word
     /// constrains it, what it reads was there before the first of the set, and nothing was written to shared
     /// memory since.
     fn join(&mut self, b: &mut Builder<'_>, op: Op) -> Option<Node> {
@@ -328,7 +328,7 @@ fn members<'a>(
 }
 
 /// All ops of the nodes; those of a fused set stand where its first one does.
-fn seats<'a>(
+fn scheduled<'a>(
     ops: &'a PrimaryMap<Node, Op>,
     fused: &'a [(Node, Op)],
 ) -> impl Iterator<Item = (Node, Op)> + 'a {
@@ -503,7 +503,7 @@ impl<'a> Builder<'a> {
                 }
                 let mut reached = self.memory.node_of[op].is_some();
                 if !reached {
-                    for_each_use(func, op, &mut |v, _| reached |= self.memory.live.contains(v));
+                    for_each_read(func, op, &mut |v, _| reached |= self.memory.live.contains(v));
                 }
                 if reached {
                     func.results(op).iter().for_each(|&v| grown |= self.memory.live.insert(v));
@@ -540,7 +540,7 @@ impl<'a> Builder<'a> {
                     ValueDef::Result(op, _) if func.op_block(op) == Some(body) => {
                         match self.memory.node_of[op].expand() {
                             Some(node) => self.memory.sources.push((node, distance)),
-                            None => for_each_use(func, op, &mut |u, _| self.memory.level.push(u)),
+                            None => for_each_read(func, op, &mut |u, _| self.memory.level.push(u)),
                         }
                     }
                     ValueDef::Param(b, n) if b == body && n > 0 => {
@@ -564,7 +564,7 @@ impl<'a> Builder<'a> {
         for to in self.ops.keys() {
             uses.clear();
             for op in self.ops_of(to) {
-                for_each_use(func, op, &mut |v, acc| uses.push((v, acc)));
+                for_each_read(func, op, &mut |v, acc| uses.push((v, acc)));
             }
             for &(v, acc) in &uses {
                 self.trace(body, v);
@@ -591,7 +591,7 @@ impl<'a> Builder<'a> {
     fn web_edges(&mut self, body: Block) {
         let mut events = std::mem::take(&mut self.memory.events);
         let (ops, fused) = (&self.ops, &self.memory.fused);
-        for (node, op) in seats(ops, fused) {
+        for (node, op) in scheduled(ops, fused) {
             for_each_nested(self.func, op, &mut |inner| {
                 self.webs.events(self.func, inner, node, &mut events)
             });
@@ -611,7 +611,7 @@ impl<'a> Builder<'a> {
     fn memory_edges(&mut self) {
         let func = self.func;
         let mut events = std::mem::take(&mut self.memory.events);
-        for (node, op) in seats(&self.ops, &self.memory.fused) {
+        for (node, op) in scheduled(&self.ops, &self.memory.fused) {
             for_each_nested(func, op, &mut |inner| {
                 if let Some(touch) = crate::storage::classify::touches(func, inner) {
                     events.push(Event::whole(Object::View(touch.view), node, !touch.write, touch.write));
@@ -676,7 +676,7 @@ impl<'a> Builder<'a> {
             if e.reads {
                 self.memory.edges.carry(from, to, self.latency(from, e.accumulates()), distance);
             } else if order.frees(distance) {
-                // Whoever read in between stands between the two writes already.
+                // Reads in between stand between the two writes already.
                 let read = reads
                     .iter()
                     .any(|&(r, k)| (k, r.node) > (at, from) && r.node != to && r.meets(w) && r.meets(e));

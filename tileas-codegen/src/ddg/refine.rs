@@ -37,7 +37,7 @@ pub enum Rule {
     Serial,
 }
 
-/// A constraint that somebody asks for, with the reason.
+/// A constraint that is asked for, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
     /// Kind.
@@ -100,14 +100,14 @@ fn renames(p: &Problem, u: Node) -> bool {
     p.extra(u).held == 0 && p.extra(u).registers > 0
 }
 
-/// Registers held behind the fullest of the ops of an agent, which run in the order given; `turn`: steps by which an op is
+/// Registers held behind the fullest of the ops of an agent, which run in the order given; `stage`: steps by which an op is
 /// behind the first of its iteration.
-fn peak_in_order(p: &Problem, ops: &[Node], turn: impl Fn(Node) -> u32) -> u32 {
+fn peak_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> u32 {
     const ABSENT: i64 = i64::MIN;
     let n = ops.len() as i64;
     let mut at: SecondaryMap<Node, i64> = SecondaryMap::with_default(ABSENT);
     for (k, &u) in (0..).zip(ops) {
-        at[u] = i64::from(turn(u)) * n + k;
+        at[u] = i64::from(stage(u)) * n + k;
     }
     let reads = || {
         let both = |e: &EdgeData| at[e.from] != ABSENT && at[e.to] != ABSENT;
@@ -347,9 +347,9 @@ pub fn requests(
         let mut long: Vec<Life> = lives(p, s, agent).filter(|l| l.end - l.start >= ii).collect();
         long.sort_by_key(|l| (std::cmp::Reverse(l.registers), l.node));
         for l in long {
-            // One instance less than now is alive: the last reader comes before the next but `turns` one is made.
-            let turns = (l.end - l.start) / ii;
-            let Some(distance) = u32::try_from(turns).ok().and_then(|t| t.checked_sub(l.reader.1)) else {
+            // One instance less than now is alive: the last reader comes before the next but `whole` one is made.
+            let whole = (l.end - l.start) / ii;
+            let Some(distance) = u32::try_from(whole).ok().and_then(|t| t.checked_sub(l.reader.1)) else {
                 continue;
             };
             if distance == 0 || l.reader.0 == l.node {
@@ -364,7 +364,7 @@ pub fn requests(
                 why: format!(
                     "agent{agent} holds {peak} registers of {most}, {} of them for each of the {} results of {} that are alive together",
                     l.registers,
-                    turns + 1,
+                    whole + 1,
                     named(l.node)
                 ),
             });

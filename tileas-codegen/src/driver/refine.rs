@@ -4,26 +4,23 @@
 //! on the regions. Each round puts the requests of one loop and one family on trial: the loop is scheduled under them
 //! and everything that was kept before, buffers are assigned, and the result is compared. Better: they stay. Not better:
 //! the last one is lifted and the others are tried without it, one by one; rejected depths are a fact of memory
-//! and stand or fall together, after what new rejects they lead to was added. The rounds end when nobody asks for
+//! and stand or fall together, after what new rejects they lead to was added. The rounds end when no stage asks for
 //! anything new (converged), or with the option `published.max-constraint-iterations` (truncated).
 //!
 //! What better means: cycles of the loops; then registers above the budgets, latency that no slot covers, bytes of
 //! rings, stages. Rejects are judged by cycles alone, where the first schedule wins among equals.
-//! Cost: one look at the channels where nobody asks for anything; else one schedule and one assignment a round.
+//! Cost: one look at the channels where no stage asks for anything; else one schedule and one assignment a round.
 
-use super::wiring::{self, Buffers};
-use crate::agents::{Agent, AgentPlan};
+use super::stages::{Placed, Search};
+use crate::agents::Agent;
+use crate::buffers::BufferAssignment as Buffers;
 use crate::buffers::depth::{self, Party};
 use crate::buffers::requests;
-use crate::constraints::ConstraintMap;
-use crate::ddg::Pass;
 use crate::ddg::refine::{self, Constraint, Extra, Family, Request, Round, RoundStatus};
-use crate::ddg::{ScheduleAnalysis, ScheduledRegion, Scheduler};
+use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::error::CodegenResult;
-use crate::ir::{Function, Op};
-use crate::isa::TargetIsa;
-use crate::schedule::{SchedulerChoice, SearchSteps};
-use crate::settings::Settings;
+use crate::ir::Op;
+use crate::schedule::SchedulerChoice;
 use crate::storage::Storage;
 use crate::storage::cost;
 
@@ -32,15 +29,9 @@ const SPILLED: u64 = 4;
 
 /// What the rounds work on.
 pub(super) struct Refiner<'a> {
-    pub func: &'a Function,
-    pub plan: &'a AgentPlan,
+    pub placed: &'a Placed,
     pub storage: &'a Storage,
-    pub constraints: &'a ConstraintMap,
-    pub scheduler: &'a mut Scheduler,
-    /// What the searches of the function have left.
-    pub steps: &'a mut SearchSteps,
-    pub isa: &'a dyn TargetIsa,
-    pub settings: &'a Settings,
+    pub search: Search<'a>,
 }
 
 /// What a schedule with its buffers is judged by, the first difference first.
@@ -85,13 +76,13 @@ impl Refiner<'_> {
         mut extra: Extra,
     ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
         let (analysis, assigned) = &best;
-        if assigned.rejects.is_empty() || self.settings.require_pipelining {
+        if assigned.rejects.is_empty() || self.search.settings.require_pipelining {
             return Ok(best);
         }
-        let party = Party { func: self.func, plan: self.plan, needs: &assigned.needs };
+        let party = Party { func: self.placed.func(), plan: self.placed.plan(), needs: &assigned.needs };
         let stuck = analysis.regions.iter().filter(|r| {
             let schedule = analysis.loops[r.for_op].as_deref();
-            schedule.is_some_and(|s| !s.serial && !depth::runs_on(party, self.isa, s, &assigned.pipes))
+            schedule.is_some_and(|s| !s.serial && !depth::runs_on(party, self.search.isa, s, &assigned.pipes))
         });
         let stuck: Vec<Op> = stuck.map(|r| r.for_op).collect();
         if stuck.is_empty() {
@@ -101,11 +92,12 @@ impl Refiner<'_> {
         let mut others = analysis.clone();
         others.regions.retain(|r| !stuck.contains(&r.for_op));
         extra.serial.extend(stuck);
-        let mut serial = self.settings.clone();
+        let mut serial = self.search.settings.clone();
         serial.scheduler = SchedulerChoice::Serial;
+        let Search { isa, constraints, scheduler, steps, .. } = &mut self.search;
+        let search = Search { isa: *isa, settings: &serial, constraints, scheduler, steps };
         let mut next =
-            Refiner { settings: &serial, steps: &mut *self.steps, scheduler: &mut *self.scheduler, ..*self }
-                .attempt(&extra, &others)?;
+            Refiner { search, placed: self.placed, storage: self.storage }.attempt(&extra, &others)?;
         for (new, old) in next.0.regions.iter_mut().zip(&analysis.regions) {
             new.schedule.rounds.clone_from(&old.schedule.rounds);
             (new.schedule.status.truncated, new.schedule.status.converged) =
@@ -138,7 +130,7 @@ impl Refiner<'_> {
                 add(&mut known, batch, &mut trial, &mut added);
             }
             let Some(for_op) = trial.for_op else { break };
-            if rounds.len() as u64 >= u64::from(self.settings.max_constraint_iterations) {
+            if rounds.len() as u64 >= u64::from(self.search.settings.max_constraint_iterations) {
                 truncated = true;
                 break;
             }
@@ -218,29 +210,27 @@ impl Refiner<'_> {
         extra: &Extra,
         before: &ScheduleAnalysis,
     ) -> CodegenResult<(ScheduleAnalysis, Buffers)> {
-        let Refiner { func, plan, storage, constraints, scheduler, steps, isa, settings } = self;
-        let pass = Pass { storage, extra, steps, before: Some(before) };
-        let next = wiring::schedule(func, plan, constraints, scheduler, *isa, settings, pass)?;
-        let assigned = wiring::buffers(func, plan, storage, &next, *isa, settings)?;
+        let next = self.search.schedule(self.placed, self.storage, extra, Some(before))?;
+        let assigned = self.search.buffers(self.placed, self.storage, &next)?;
         Ok((next, assigned))
     }
 
-    /// Everything that somebody asks for, the most urgent first.
+    /// Everything that the stages ask for, the most urgent first.
     fn requests(&self, analysis: &ScheduleAnalysis, assigned: &Buffers, out: &mut Vec<Constraint>) {
         for region in &analysis.regions {
-            let trips = cost::static_trips(self.func, region.for_op);
+            let trips = cost::static_trips(self.placed.func(), region.for_op);
             refine::requests(region, |agent| self.budget(agent), trips, out);
         }
-        requests::requests(self.func, self.plan, self.isa, analysis, assigned, out);
+        requests::requests(self.placed.func(), self.placed.plan(), self.search.isa, analysis, assigned, out);
     }
 
     /// Registers per thread that tiles of an agent may take: three quarters. The others are for addresses, loop control and
     /// what the assembler computes ahead.
     fn budget(&self, agent: u32) -> u32 {
-        let info = &self.plan.agents[Agent::from_u32(agent)];
-        let cap = if info.max_regs > 0 { info.max_regs } else { self.plan.entry_reg_cap };
-        let cap = self.settings.max_regs.map_or(cap, |n| cap.min(n));
-        self.settings.spill_budget.unwrap_or((cap + 1) * 3 / 4)
+        let info = &self.placed.plan().agents[Agent::from_u32(agent)];
+        let cap = if info.max_regs > 0 { info.max_regs } else { self.placed.plan().entry_reg_cap };
+        let cap = self.search.settings.max_regs.map_or(cap, |n| cap.min(n));
+        self.search.settings.spill_budget.unwrap_or((cap + 1) * 3 / 4)
     }
 
     fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {
@@ -263,7 +253,7 @@ impl Refiner<'_> {
     /// Cycles of an iteration: the interval; where the trip count is known, the average from the first start to the end.
     fn cycles(&self, r: &ScheduledRegion, assigned: &Buffers) -> u32 {
         let ii = assigned.ii_eff[r.for_op];
-        let Some(trips) = cost::static_trips(self.func, r.for_op) else { return ii };
+        let Some(trips) = cost::static_trips(self.placed.func(), r.for_op) else { return ii };
         let end = |n| u64::from(r.schedule.start[n]) + u64::from(r.problem.latency(n));
         let length = r.problem.nodes().map(end).max().unwrap_or(0);
         let all = (trips.max(1) - 1).saturating_mul(ii.into()).saturating_add(length);
@@ -278,8 +268,8 @@ impl Refiner<'_> {
     fn request(&self, analysis: &ScheduleAnalysis, known: &[Constraint], number: u32) -> Request {
         let c = &known[number as usize];
         let name = |op: Op| {
-            let seat = analysis.seat(op).map(|(r, n)| r.problem.id(n).to_owned());
-            seat.unwrap_or_else(|| op.to_string())
+            let node = analysis.node(op).map(|(r, n)| r.problem.id(n).to_owned());
+            node.unwrap_or_else(|| op.to_string())
         };
         let rule = refine::rule_text(&c.rule, name);
         Request { number, family: c.family, asker: c.asker, rule, why: c.why.clone() }

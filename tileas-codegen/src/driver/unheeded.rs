@@ -65,17 +65,17 @@ fn reason(
 ) -> Option<(&'static [Sym], String)> {
     let all = |why: &str| Some((&PLACEMENT[..], why.to_owned()));
     // The op of a loop body that the op is, or is in.
-    let mut seat = op;
-    while analysis.node_of[seat].is_none() {
-        match func.op_parent(seat) {
-            Some(up) if func.opcode(up) == Opcode::If => seat = up,
+    let mut item = op;
+    while analysis.node_of[item].is_none() {
+        match func.op_parent(item) {
+            Some(up) if func.opcode(up) == Opcode::If => item = up,
             Some(up) if func.opcode(up) == Opcode::For && analysis.loops[up].is_some() => {
                 return all("every agent that needs the op computes it, so it has no place in the schedule");
             }
             _ => return all("only the bodies of innermost loops are scheduled"),
         }
     }
-    let first = first_group(func, constraints, seat);
+    let first = first_group(func, constraints, item);
     let own = constraints.group(op);
     (own.is_some() && own != first).then(|| {
         let gid = first.map_or(0, |g| constraints.groups().gid(g));

@@ -120,7 +120,7 @@ codes! {
     // -- E04: schedule generation
     E0401 = "failed to find a schedule";
     E0402 = "schedule longer than the largest cycle number";
-    E0403 = "failed to legalize schedule: an op without a seat, or one that starts at different cycles";
+    E0403 = "failed to legalize schedule: an op without a start, or one that starts at different cycles";
     E0404 = "failed to legalize schedule: a dependence is not kept";
     E0405 = "failed to legalize schedule: the order is not one";
     E0406 = "failed to legalize schedule: group or max_depth is not kept";
@@ -204,8 +204,6 @@ codes! {
     E1005 = "unknown pass, or malformed list of passes";
     E1006 = "pass without what it needs";
     E1007 = "passes in an order that is not allowed";
-    E1008 = "analysis that nobody published, or that a pass has dropped";
-    E1009 = "analysis of another function, or of a state the function no longer has";
     E1010 = "kernel with more instructions than the limit";
 }
 

@@ -17,39 +17,7 @@ use crate::error::{Code, CodegenError, Loc};
 use cranelift_entity::packed_option::{PackedOption, ReservedValue};
 use cranelift_entity::{EntityRef, PrimaryMap};
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock};
-
-/// Which function, and which state of it: equal stamps mean the same function without a change in between.
-///
-/// Every call that changes ops, values, blocks, regions, names or locations counts, also one that writes what was there,
-/// and every loan of an attribute dictionary. Interning does not: it adds names, no meaning. Kernel attributes count by
-/// what they hold. A stamp keeps the identity of its function alive, so no later function can be mistaken for it.
-#[derive(Clone, Debug)]
-pub struct Stamp {
-    identity: Arc<()>,
-    changes: u64,
-    attrs: u64,
-}
-
-impl Stamp {
-    /// Whether two stamps are of the same function, in whatever states.
-    pub fn same_function(&self, other: &Stamp) -> bool {
-        Arc::ptr_eq(&self.identity, &other.identity)
-    }
-
-    /// Changes the function had seen.
-    pub fn changes(&self) -> u64 {
-        self.changes
-    }
-}
-
-impl PartialEq for Stamp {
-    fn eq(&self, other: &Stamp) -> bool {
-        self.same_function(other) && self.changes == other.changes && self.attrs == other.attrs
-    }
-}
-
-impl Eq for Stamp {}
+use std::sync::OnceLock;
 
 /// Where a value comes from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -121,9 +89,6 @@ pub struct Function {
     symbols: Symbols,
     entry: Block,
     body: Region,
-    /// Made when a stamp is first asked for. Copies have one of their own.
-    identity: OnceLock<Arc<()>>,
-    changes: u64,
     maker: Maker,
     /// Calls that made no sense, the first few.
     misuse: Vec<CodegenError>,
@@ -225,14 +190,10 @@ impl Clone for Function {
             symbols,
             entry,
             body,
-            identity,
-            changes,
             maker,
             misuse,
             nowhere: _,
         } = self;
-        identity.take();
-        *changes = 0;
         *maker = source.maker;
         misuse.clone_from(&source.misuse);
         name.clone_from(&source.name);
@@ -295,20 +256,10 @@ impl Function {
             symbols: Symbols::default(),
             entry,
             body,
-            identity: OnceLock::new(),
-            changes: 0,
             maker,
             misuse: Vec::new(),
             nowhere: AttrDict::default(),
         }
-    }
-
-    /// The present state of this function, to be compared with a later one. Copies are functions of their own: what is
-    /// known of the original does not count as known of them.
-    pub fn stamp(&self) -> Stamp {
-        let identity = self.identity.get_or_init(|| Arc::new(())).clone();
-        let attrs = self.attrs.iter().fold(0, |h, pair| hash_of(&(h, pair)));
-        Stamp { identity, changes: self.changes, attrs }
     }
 
     /// A copy, in the memory of a function that is no longer needed.
@@ -326,8 +277,6 @@ impl Function {
     /// Types, attributes and symbols keep their numbers: what names them can be copied as it is.
     pub fn header_in(&self, spare: Option<Function>) -> Function {
         let mut out = spare.unwrap_or_else(|| Function::new(String::new()));
-        out.identity.take();
-        out.changes = 0;
         out.maker = Maker::default();
         out.misuse.clone_from(&self.misuse);
         out.name.clone_from(&self.name);
@@ -600,7 +549,6 @@ impl Function {
 
     /// Adds a parameter to a block.
     pub fn add_block_param(&mut self, b: Block, ty: Type) -> Value {
-        self.changes += 1;
         if !self.own_block(b) {
             return self.make_value(ty, ValueDef::Param(b, u32::MAX));
         }
@@ -693,7 +641,6 @@ impl Function {
 
     /// Adds a region with an empty block to an op.
     pub fn add_region(&mut self, op: Op) -> Block {
-        self.changes += 1;
         let r = self.regions.push(RegionData { parent: op.into(), block: None.into() });
         let b = self.blocks.push(BlockData { region: r.into(), ..BlockData::default() });
         let (r, b) = (r.by(self.maker), b.by(self.maker));
@@ -728,7 +675,6 @@ impl Function {
         result_types: &[Type],
         loc: Loc,
     ) -> Op {
-        self.changes += 1;
         let op = self.opcodes.push(opcode).by(self.maker);
         self.counted(op.index());
         let mut lists = OpLists {
@@ -750,7 +696,6 @@ impl Function {
 
     /// Adds a result to an op.
     pub fn add_result(&mut self, op: Op, ty: Type) -> Value {
-        self.changes += 1;
         if !self.own_op(op) {
             return self.make_value(ty, ValueDef::Result(op, u32::MAX));
         }
@@ -763,7 +708,6 @@ impl Function {
     /// Appends an unlinked op to a block.
     #[inline]
     pub fn append_op(&mut self, b: Block, op: Op) {
-        self.changes += 1;
         if !self.own_block(b) || !self.linkable(op) {
             return;
         }
@@ -778,7 +722,6 @@ impl Function {
 
     /// Links an unlinked op directly before `at`.
     pub fn insert_before(&mut self, at: Op, op: Op) {
-        self.changes += 1;
         if !self.own_op(at) || !self.linkable(op) {
             return;
         }
@@ -801,7 +744,6 @@ impl Function {
 
     /// Links an unlinked op directly after `at`.
     pub fn insert_after(&mut self, at: Op, op: Op) {
-        self.changes += 1;
         match (self.links(at).next.expand(), self.op_block(at)) {
             (Some(next), _) => self.insert_before(next, op),
             (None, Some(b)) => self.append_op(b, op),
@@ -813,7 +755,6 @@ impl Function {
 
     /// Unlinks an op from its block; its entities stay.
     pub fn remove_op(&mut self, op: Op) {
-        self.changes += 1;
         if !self.own_op(op) {
             return;
         }
@@ -926,7 +867,6 @@ impl Function {
     /// Replaces operand number `n`.
     #[inline]
     pub fn set_operand(&mut self, op: Op, n: usize, v: Value) {
-        self.changes += 1;
         if !self.own_op(op) {
             return;
         }
@@ -941,7 +881,6 @@ impl Function {
 
     /// Replaces all operands; `segments` must sum to their number.
     pub fn set_operands(&mut self, op: Op, operands: &[Value], segments: &[u32]) {
-        self.changes += 1;
         if !self.own_op(op) {
             return;
         }
@@ -970,7 +909,6 @@ impl Function {
 
     /// Sets where the op stands.
     pub fn set_op_loc(&mut self, op: Op, loc: Loc) {
-        self.changes += 1;
         if self.own_op(op) {
             self.locs[op] = loc;
         }
@@ -1000,7 +938,6 @@ impl Function {
 
     /// Changes a value's type (placement does).
     pub fn set_value_type(&mut self, v: Value, ty: Type) {
-        self.changes += 1;
         if self.own_value(v) {
             self.values[v].0 = ty;
         }
@@ -1036,7 +973,6 @@ impl Function {
     /// Names a value by a symbol of this function.
     #[inline]
     pub fn set_value_sym(&mut self, v: Value, name: Sym) {
-        self.changes += 1;
         if self.own_value(v) {
             self.value_names[v] = name.into();
         }
@@ -1065,20 +1001,17 @@ impl Function {
     /// The inherent dictionary, to change.
     #[inline]
     pub fn inherent_mut(&mut self, op: Op) -> &mut AttrDict {
-        self.changes += 1;
         if self.own_op(op) { &mut self.inherent[op] } else { &mut self.nowhere }
     }
 
     /// The discardable dictionary, to change.
     #[inline]
     pub fn discardable_mut(&mut self, op: Op) -> &mut AttrDict {
-        self.changes += 1;
         if self.own_op(op) { &mut self.discardable[op] } else { &mut self.nowhere }
     }
 
     /// Sets an inherent attribute.
     pub fn set_attr(&mut self, op: Op, key: Sym, data: AttrData) {
-        self.changes += 1;
         let a = self.intern_attr(data);
         if self.own_op(op) {
             self.inherent[op].set(key, a);

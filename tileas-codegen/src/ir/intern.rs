@@ -2,8 +2,8 @@
 //!
 //! [`Index`] is an open-addressing table of entity numbers; keys stay where the entities are, and the caller compares
 //! them. [`Symbols`] keeps all names of a function in one string. Both are copied into existing memory by
-//! `clone_from`, since passes start from a copy of their input. Nothing iterates over the table, so its order is seen
-//! by nobody.
+//! `clone_from`, since passes start from a copy of their input. Nothing iterates over the table, so its order shows
+//! nowhere.
 
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};

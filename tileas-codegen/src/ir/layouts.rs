@@ -2,7 +2,7 @@
 //!
 //! A [`Layout`] is the short, printable name of a layout family; together with a tile's extents and element type
 //! it denotes one [`LinearLayout`]: which tile element each hardware location (register, lane, warp; or byte
-//! address; or tensor-memory lane and column) holds. Passes compare and compose the linear maps, never the names.
+//! address; or tensor-memory lane and column) holds. `place` compares and composes the maps; `lower` knows the names.
 //!
 //! Source: PTX ISA, shared-memory swizzling modes and matrix descriptors; `tcgen05` data-path layouts D and F.
 

@@ -29,7 +29,7 @@ pub use attrs::{AttrData, AttrDict, FloatBits};
 pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
-pub use function::{Function, Stamp, ValueDef};
+pub use function::{Function, ValueDef};
 pub use layouts::{Layout, LinearLayout, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};

@@ -136,7 +136,7 @@ pub struct PublishedPool {
 
 /// A slot held by an op from `start + offset` for `duration` cycles.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Use {
+pub struct ClassUse {
     /// Slot.
     pub slot: SlotId,
     /// Cycles after the op's start.
@@ -192,7 +192,7 @@ pub struct ClassVector {
     /// The class.
     pub class: OpClass,
     /// Slots.
-    pub uses: &'static [Use],
+    pub uses: &'static [ClassUse],
     /// Pools.
     pub pools: &'static [PoolUse],
     /// Cycles from start until a reader may start.
@@ -459,7 +459,7 @@ impl MachineModel {
     }
 
     /// Slots a class uses.
-    pub fn uses(&self, class: OpClass) -> &'static [Use] {
+    pub fn uses(&self, class: OpClass) -> &'static [ClassUse] {
         self.vector(class).uses
     }
 
@@ -519,7 +519,7 @@ impl MachineModel {
         &self.real[class as usize]
     }
 
-    /// Real clocks an op holds the agent or engine that runs it (also what it reads: R3's hold).
+    /// Real clocks an op holds the agent or engine that runs it (also what it reads: the hold of the needed depth, R3).
     pub fn real_occupancy(&self, class: OpClass, work: &Work) -> Cycle {
         self.real_vector(class).occupancy(work)
     }

@@ -21,9 +21,9 @@ pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
 pub use emit::{Emit, EmitColumns, Mma, MmaTile};
 pub use machine::{
-    Basis, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass, OpTag,
-    Pool, PoolId, PoolRole, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind, Unit,
-    UnitId, Use, Work,
+    Basis, ClassUse, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass,
+    OpTag, Pool, PoolId, PoolRole, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind,
+    Unit, UnitId, Work,
 };
 
 use std::fmt;

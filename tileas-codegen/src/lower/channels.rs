@@ -232,7 +232,7 @@ impl Lower<'_> {
                     self.isa.emit().commit(&mut self.b, bar);
                 }
                 Signal::Arrive(_) | Signal::Commit(_) | Signal::Bulk(_) => {
-                    // Whoever takes the slot may overwrite, or hand on, what was stored in place before it was freed.
+                    // The next agent to take the slot may overwrite, or hand on, what was stored in place before it was freed.
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);

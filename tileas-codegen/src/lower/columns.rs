@@ -264,8 +264,8 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// Does once, before a loop over the slices of tensor memory, what `when` asks for in each of its turns: all slices
-    /// become `otherwise`, and the copies in the loop read them. Right where one slot is read by every turn, which
+    /// Does once, before a loop over the slices of tensor memory, what `when` asks for in each of its iterations: all slices
+    /// become `otherwise`, and the copies in the loop read them. Right where one slot is read by every iteration, which
     /// nothing in the loop writes.
     pub(super) fn fill_ahead(&mut self, op: Op, body: Block, range: (Operand, Operand)) -> CodegenResult<()> {
         let f = self.f;
@@ -364,7 +364,7 @@ impl<'a> Lower<'a> {
         self.unfenced.accesses |= self.section.is_none() && !self.agent.elect;
     }
 
-    /// What may be open where a turn of a loop begins: what its body may leave open comes round.
+    /// What may be open where an iteration of a loop begins: what its body may leave open comes round.
     pub(super) fn unfenced_around(&self, body: crate::ir::Block) -> Unfenced {
         let mut open = self.unfenced;
         if !self.agent.tensor {

@@ -284,7 +284,7 @@ impl Lower<'_> {
         }
         let body = self.b.block();
         let exit = self.b.block();
-        // Constant bounds say themselves whether there is a first turn.
+        // Constant bounds say themselves whether there is a first iteration.
         if !matches!((lo, hi), (Operand::Imm(lo), Operand::Imm(hi)) if lo < hi) {
             let none = if wide { self.b.setp_ge_s64(iv, hi) } else { self.b.setp_ge_s32(iv, hi) };
             self.b.br_on(none, exit);

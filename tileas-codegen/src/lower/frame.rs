@@ -400,7 +400,7 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// What was stored to tensor memory and read by nobody is there before that is given back; every lane that stored in
+    /// What was stored to tensor memory and is not read is there before that is given back; every lane that stored in
     /// bulk waits until its sources have been read.
     fn leave_agent(&mut self) {
         self.wait_stores();

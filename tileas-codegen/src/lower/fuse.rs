@@ -33,12 +33,12 @@ pub(crate) struct Clamp {
 
 /// What is known of one value.
 #[derive(Copy, Clone, Default)]
-struct Use {
+struct ValueUse {
     /// How many operands it is.
     count: u32,
     /// The last op that has it as an operand.
     last: PackedOption<Op>,
-    /// Somebody needs its f32 elements.
+    /// Some op needs its f32 elements.
     widened: bool,
     /// It is clamped after it was narrowed to this type.
     clamped: Option<Scalar>,
@@ -47,7 +47,7 @@ struct Use {
 /// The marks, and clamps on their way to the op that narrows. Reused from one function to the next.
 #[derive(Default)]
 pub(crate) struct Fusion {
-    uses: SecondaryMap<Value, Use>,
+    uses: SecondaryMap<Value, ValueUse>,
     candidates: Vec<Op>,
     clamps: Vec<Clamp>,
 }
@@ -179,8 +179,9 @@ fn constant(f: &Function, op: Op, elem: Scalar) -> Option<u16> {
 }
 
 /// To what the result of a `maxf` or `minf` is narrowed, if that can come first.
-fn narrowed_to(f: &Function, uses: &SecondaryMap<Value, Use>, op: Op, result: Value) -> Option<Scalar> {
-    let (Use { count: 1, last, .. }, Some(Scalar::F32)) = (uses[result], f.value_data(result).elem()) else {
+fn narrowed_to(f: &Function, uses: &SecondaryMap<Value, ValueUse>, op: Op, result: Value) -> Option<Scalar> {
+    let (ValueUse { count: 1, last, .. }, Some(Scalar::F32)) = (uses[result], f.value_data(result).elem())
+    else {
         return None;
     };
     let user = last.expand().filter(|&u| f.op_block(u) == f.op_block(op))?;

@@ -223,7 +223,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         self.known.map[v].expand().ok_or_else(unknown)
     }
 
-    /// Notes where an op stems from and when its schedule lets it start: what the post-verifier checks R1 by.
+    /// Notes where an op stems from and when its schedule lets it start: what the post-verifier checks the order (R1) by.
     pub fn origin(&mut self, new: Op, old: Op, local: u32) {
         self.note(new, keys::ORIGIN, self.sh.number[old]);
         let sched = self.sh.sched;
@@ -338,7 +338,7 @@ impl<'a, 'b> Emit<'a, 'b> {
     }
 
     /// Whether what a cloned op rests on has been read or received: a scalar from another agent arrives where it is
-    /// first needed, which may be after this point, and one of its own is read where R1 says.
+    /// first needed, which may be after this point, and one of its own is read where the order (R1) says.
     fn at_hand(&self, op: Op) -> bool {
         if !self.needs.clones_after_items {
             return true;
@@ -560,7 +560,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                     p.payload() && p.tx > 0 && p.producer.agent == self.agent && p.webs.contains(&web)
                 });
                 let Some((pipe, _)) = pipe else {
-                    return Err(unsupported(loc, "a TMA load whose tile nobody reads"));
+                    return Err(unsupported(loc, "a TMA load whose tile no op reads"));
                 };
                 let barrier = self.own(Own::Announced(pipe))?;
                 operands.push(self.get(named("desc")?)?);
@@ -859,7 +859,7 @@ impl<'a, 'b> Emit<'a, 'b> {
         Ok(())
     }
 
-    /// Computes the flags that a loop over slices asks for in each turn: they are those of a tile from outside.
+    /// Computes the flags that a loop over slices asks for in each iteration: they are those of a tile from outside.
     fn flags_ahead(&mut self, body: Block) -> CodegenResult<()> {
         let src = self.sh.src;
         let outside = |v: Value| match src.value_def(base_of(src, v)) {

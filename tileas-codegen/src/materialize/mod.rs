@@ -3,8 +3,8 @@
 //! In: the placed function, agents, schedules, buffers. Out: a new [`Function`]: prologue (uniform ops, buffers,
 //! pipelines), then `agent_switch`. Nothing is searched here: starts and depths are taken as they are.
 //!
-//! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by R1 (time, program
-//! order), split into local stages by R2; region ops are one instance each. Uniform ops belong to nobody and are
+//! Solving order: an agent's instances are grouped per block; within a scheduled loop they run by time (R1; ties in program
+//! order), split into local stages (R2); region ops are one instance each. Uniform ops belong to no agent and are
 //! cloned. Steps: [`crate::buffers::needs`] (projection) → [`plan`] (order and channel ops of a block) → [`emit`] and
 //! [`skew`] (code).
 //!
@@ -340,7 +340,7 @@ fn drain(e: &mut Emit<'_, '_>) -> CodegenResult<()> {
     Ok(())
 }
 
-/// Removes pure ops whose results nobody uses, and region ops that hold nothing and yield nothing.
+/// Removes pure ops whose results no op uses, and region ops that hold nothing and yield nothing.
 fn remove_dead(out: &mut Function, uses: &mut SecondaryMap<Value, u32>, all: &mut Vec<Op>) {
     all.clear();
     all.extend(out.ops());

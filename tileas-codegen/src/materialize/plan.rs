@@ -1,11 +1,11 @@
-//! The order in which one agent runs one block: items by R1, channel ops around them.
+//! The order in which one agent runs one block: items by time (R1), channel ops around them.
 //!
 //! In: a block, what the agent needs, the pipes, the loop's schedule if there is one. Out: [`BlockPlan`]: steps in
 //! emission order, each with its local stage. Rules: acquire and wait directly before the first use, a transaction
 //! commit right behind its acquire, any other commit after the last write, release after the last use, the release of
 //! a TMA store and the advance of the iterators at the end. Scalars from other agents are received (waited for, read,
 //! released) before their first use, or at the end if only what the block yields rests on them. A pipe with a distance
-//! has one more production before its loop and one more consumption after it. "First" and "last" are by R1 time, so with skew they may
+//! has one more production before its loop and one more consumption after it. "First" and "last" are by that time, so with skew they may
 //! stand in different local stages. Cost: items × pipes of the agent in the block.
 
 use crate::agents::{Agent, AgentPlan};
@@ -112,7 +112,7 @@ pub fn block_plan(
 ) -> BlockPlan {
     let &Scope { func, plan, ba, needs, agent, number } = scope;
     let Plans { order, ends, readers, tail, incs, locals } = memory;
-    // (start, number in the program) is R1's time of instance 0.
+    // (start, number in the program) is the time (R1) of instance 0.
     let start = |op: Op| sched.map_or(0, |s| s.start[op]);
     let items = || func.block_ops(block).filter(|&op| is_item(func, plan, needs, agent, op));
     let r = items().map(start).min().unwrap_or(0);
@@ -250,7 +250,7 @@ pub fn block_plan(
                 Some(_) => stores.filter(|s| s.2 == local(last)).count() as u32,
                 None => 0,
             };
-            // The slot that is acquired next was stored from that many turns ago, and each turn commits its groups.
+            // The slot that is acquired next was stored from that many iterations ago, and each iteration commits its groups.
             let deferred = if p.defers(func) && out.skew == 0 { p.depth.saturating_sub(1) } else { 0 };
             let pending = pending + deferred * order.iter().filter(store).count() as u32;
             tail.push((local(last), at as u32, Step::Release(e.pipe, c.number, Some(last), pending)));

@@ -4,7 +4,7 @@
 //! Neighbouring items of one stage form a *group*. What one group computes and another reads is a *variable*: its
 //! value now, and as many values of earlier steps as lie between definition and use. Every local stage has iterators
 //! of its own, because each runs another iteration. `rolled` writes one loop with guards, `peel` a
-//! prologue, a loop without guards, and an epilogue. Source: architecture, R2. Cost: items × variables per step.
+//! prologue, a loop without guards, and an epilogue. Source: architecture, form (R2). Cost: items × variables per step.
 
 use super::emit::{Emit, Own, internal, unsupported};
 use super::plan::{BlockPlan, Step};

@@ -1,7 +1,7 @@
 //! Metadata of PTX instruction forms.
 //!
 //! The table, the enum [`PtxOp`] and the [`Target`]s are generated from the rows in `tileas-meta`; this file defines what a row says:
-//! operand [`Class`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
+//! operand [`OperandClass`]es, [`Effects`], the least `.version` and the [`Target`]s. Verifier, emitter, printer and passes
 //! ask here and know no mnemonic by heart.
 
 use super::module::RegTy;
@@ -82,7 +82,7 @@ impl Ty {
 
 /// Address space of an address operand.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Space {
+pub enum AddressSpace {
     /// Shared memory, 32-bit address.
     Shared,
     /// Global memory, 64-bit address.
@@ -97,12 +97,12 @@ pub enum Space {
     Generic,
 }
 
-impl Space {
+impl AddressSpace {
     /// Type of a register that holds an address.
     #[inline]
     pub(crate) const fn address_ty(self) -> Ty {
         match self {
-            Space::Shared | Space::Tensor => Ty::B32,
+            AddressSpace::Shared | AddressSpace::Tensor => Ty::B32,
             _ => Ty::B64,
         }
     }
@@ -146,7 +146,7 @@ pub enum Kind {
         step: u32,
     },
     /// An address.
-    Addr(Space),
+    Addr(AddressSpace),
     /// A special register of that width.
     Special(u8),
     /// A shared-memory symbol.
@@ -161,7 +161,7 @@ pub enum Kind {
 
 /// One operand position of a form.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct OperandClass {
     /// The instruction writes the register(s).
     pub def: bool,
     /// What may stand here.
@@ -233,7 +233,7 @@ pub struct Form {
     /// Mnemonic and what stands before the first operand.
     pub(crate) head: &'static str,
     /// Operand positions, in order of appearance.
-    pub operands: &'static [Class],
+    pub operands: &'static [OperandClass],
     /// Text before, between and after the operands.
     pub(crate) syntax: &'static [&'static str],
     /// Effects.
@@ -362,7 +362,7 @@ const fn fit(kind: Kind) -> Fit {
         Kind::Reg { ty, .. } => Fit { reg: types(ty), ..MISFIT },
         Kind::RegOrImm { .. } => Fit { reg: types(Ty::B32), ..MISFIT },
         Kind::Vec { ty, len, .. } if len <= 255 => Fit { item: types(ty), len: len as u8, ..MISFIT },
-        Kind::Addr(Space::Param | Space::Local) => MISFIT,
+        Kind::Addr(AddressSpace::Param | AddressSpace::Local) => MISFIT,
         Kind::Addr(space) => {
             let set = types(space.address_ty());
             Fit { reg: set, base: set, ..MISFIT }

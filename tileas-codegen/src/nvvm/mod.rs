@@ -18,7 +18,7 @@ pub(crate) mod write;
 
 pub use builder::{FuncBuilder, VecOperand};
 pub(crate) use forms::INDENT;
-pub use forms::{Class, Effects, Form, Kind, PtxOp, Space, Special, Target, Ty};
+pub use forms::{AddressSpace, Effects, Form, Kind, OperandClass, PtxOp, Special, Target, Ty};
 pub(crate) use liveness::{Liveness, Mention};
 pub(crate) use module::Look;
 pub use module::{

@@ -10,7 +10,7 @@
 //! right is recognised without saying why (`…_fits`); only what is not is explained (`operand`). Source: the forms' rows
 //! (PTX ISA manual).
 
-use super::forms::{Class, Fit, Kind, PtxOp, Space, Ty};
+use super::forms::{AddressSpace, Fit, Kind, OperandClass, PtxOp, Ty};
 use super::module::{Bb, Function, Inst, Look, Module, Operand, Param, Reg, RegTy, Sym, SymKind};
 use crate::error::{Code, CodegenError, Loc};
 use crate::nvvm::Liveness;
@@ -632,7 +632,7 @@ impl FuncVerifier<'_> {
         }
     }
 
-    fn operand(&self, operand: Operand, class: &Class) -> Result<(), (Code, String)> {
+    fn operand(&self, operand: Operand, class: &OperandClass) -> Result<(), (Code, String)> {
         let wrong =
             |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
         match class.kind {
@@ -712,17 +712,17 @@ impl FuncVerifier<'_> {
         }
     }
 
-    fn address(&self, operand: Operand, space: Space) -> Result<(), (Code, String)> {
+    fn address(&self, operand: Operand, space: AddressSpace) -> Result<(), (Code, String)> {
         let wrong =
             |want: &str| Err((Code::E0902, format!("{} given, {want} wanted", self.describe(operand))));
         let want_ty = space.address_ty();
         let want_reg = if want_ty == Ty::B32 { RegTy::B32 } else { RegTy::B64 };
         match (space, operand) {
-            (Space::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => {
+            (AddressSpace::Param, Operand::Param(p) | Operand::ParamAddr { param: p, .. }) => {
                 self.param_address(p, operand)
             }
-            (Space::Param, _) => wrong("a parameter address"),
-            (Space::Local, Operand::Local(at)) => {
+            (AddressSpace::Param, _) => wrong("a parameter address"),
+            (AddressSpace::Local, Operand::Local(at)) => {
                 if at < self.func.local_bytes {
                     Ok(())
                 } else {
@@ -732,12 +732,12 @@ impl FuncVerifier<'_> {
                     ))
                 }
             }
-            (Space::Shared, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
+            (AddressSpace::Shared, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
                 if self.sym(s).is_some_and(|k| !matches!(k, SymKind::Global { .. })) =>
             {
                 Ok(())
             }
-            (Space::Global, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
+            (AddressSpace::Global, Operand::Sym(s) | Operand::SymAddr { sym: s, .. })
                 if matches!(self.sym(s), Some(SymKind::Global { .. })) =>
             {
                 Ok(())

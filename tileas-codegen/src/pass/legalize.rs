@@ -1,8 +1,8 @@
 //! Whether a schedule may be materialised.
 //!
-//! In: a placed function, its schedules, its channels. Out: nothing, or every reason against it: an op without a seat,
+//! In: a placed function, its schedules, its channels. Out: nothing, or every reason against it: an op without a start,
 //! a dependence, order, group or max_depth that is not kept, an exclusion that is not recorded (spec page 5's
-//! legalisation), a channel with fewer slots than rule R3 asks for that would deadlock by R5 or that nobody reported.
+//! legalisation), a channel with fewer slots than rule R3 asks for that would deadlock by R5 or that was not reported.
 //!
 //! Independent of the generators: reads the problem a loop was scheduled as, and the starts that materialisation reads.
 //! Cost: linear in ops, dependences and channels, but for rings that R3 does not hold for.
@@ -43,7 +43,7 @@ impl Findings<'_> {
 /// Whether the schedules of a function may be materialised with these channels.
 ///
 /// # Errors
-/// `E0403` for an op without a seat, `E0404` for a dependence, `E0405` for an order that is not one, `E0406` for a group
+/// `E0403` for an op without a start, `E0404` for a dependence, `E0405` for an order that is not one, `E0406` for a group
 /// or a `max_depth`, `E0407` for an exclusion, `E0408` for a channel. The message is `failed to legalize schedule`, the
 /// note says why.
 pub fn legalize(
@@ -64,13 +64,13 @@ pub fn legalize(
     Errors::check(found.errors)
 }
 
-/// One loop; without dependences where its ops have no seats.
+/// One loop; without dependences where its ops have no starts.
 fn check_region(analysis: &ScheduleAnalysis, region: &ScheduledRegion, found: &mut Findings<'_>) {
     let Some(schedule) = analysis.loops[region.for_op].as_deref() else {
         found.bad(Code::E0403, region.for_op, "the loop has no schedule".to_owned());
         return;
     };
-    if seats(analysis, region, schedule, found) {
+    if starts(analysis, region, schedule, found) {
         dependences(region, schedule, found);
         order(region, schedule, found);
         depths(region, schedule, found);
@@ -78,7 +78,7 @@ fn check_region(analysis: &ScheduleAnalysis, region: &ScheduledRegion, found: &m
     exclusions(region, found);
 }
 
-fn seats(
+fn starts(
     analysis: &ScheduleAnalysis,
     region: &ScheduledRegion,
     schedule: &LoopSchedule,
@@ -93,22 +93,23 @@ fn seats(
     }
     if schedule.scheduled.len() != ops || made.start.len() != nodes || made.order.len() != nodes {
         let missing = nodes.saturating_sub(made.start.len());
-        let seated = schedule.scheduled.len().min(ops - missing);
-        let text = format!("{seated} of {ops} ops have seats");
+        let placed = schedule.scheduled.len().min(ops - missing);
+        let text = format!("{placed} of {ops} ops have starts");
         found.bad(Code::E0403, region.for_op, text);
         return false;
     }
-    for (node, op) in region.seats() {
-        let is_seated = match region.fused.is_empty() {
+    for (node, op) in region.scheduled() {
+        let has_start = match region.fused.is_empty() {
             true => schedule.scheduled[node.index()] == op,
             false => schedule.scheduled.contains(&op),
         };
         let start = schedule.start[op];
-        if !is_seated || analysis.node_of[op].expand() != Some(node) {
-            let text = format!("{} has no seat", found.name(op));
+        if !has_start || analysis.node_of[op].expand() != Some(node) {
+            let text = format!("{} has no start", found.name(op));
             found.bad(Code::E0403, op, text);
         } else if start > MAX_QUANTITY || start != made.start[node] {
-            let text = format!("{} starts at {start}, its seat is {}", found.name(op), made.start[node]);
+            let text =
+                format!("{} starts at {start}, its schedule says {}", found.name(op), made.start[node]);
             found.bad(Code::E0403, op, text);
         }
     }
@@ -131,7 +132,7 @@ fn dependences(region: &ScheduledRegion, schedule: &LoopSchedule, found: &mut Fi
 fn order(region: &ScheduledRegion, schedule: &LoopSchedule, found: &mut Findings<'_>) {
     let ops = region.ops.len() + region.fused.len();
     let mut line: Vec<Option<Op>> = vec![None; ops];
-    for (_, op) in region.seats() {
+    for (_, op) in region.scheduled() {
         let rank = schedule.order[op];
         match line.get_mut(rank as usize) {
             Some(place @ None) => *place = Some(op),

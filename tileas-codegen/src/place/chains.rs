@@ -16,7 +16,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
-use crate::storage::classify::{self, Class, Classes, DisjointSets};
+use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap, entity_impl};
 use smallvec::SmallVec;
@@ -174,7 +174,7 @@ impl Chains {
         let (op_base, write_base) = (func.num_values(), func.num_values() + func.num_ops());
         let mut sets = DisjointSets::new(write_base + writes.len());
         classify::join_register_ties(func, classes, &mut sets);
-        let reg = |v: &&Value| classes.class(**v) == Class::Reg;
+        let reg = |v: &&Value| classes.class(**v) == ValueClass::Reg;
         for &op in &ops {
             // A piece of an accumulator or loaded tile is read anew: only its result belongs to the chain.
             for &v in func.operands(op).iter().chain(func.results(op)).filter(reg) {
@@ -185,9 +185,9 @@ impl Chains {
         for (n, &(value, _)) in writes.iter().enumerate() {
             needs[n] = match n.checked_sub(classes.ties.len()) {
                 None => classify::tie_needs_write(func, classes, n),
-                Some(_) => classes.class(value) != Class::Smem,
+                Some(_) => classes.class(value) != ValueClass::Smem,
             };
-            if classes.class(value) == Class::Reg {
+            if classes.class(value) == ValueClass::Reg {
                 sets.union(write_base + n, value.index());
             }
         }
@@ -224,7 +224,7 @@ impl Chains {
         }
         for i in 0..func.num_values() {
             let v = Value::new(i);
-            if classes.class(v) == Class::Reg {
+            if classes.class(v) == ValueClass::Reg {
                 let c = chain_at(&mut chains, sets.find(i));
                 chains.of_value[v] = c.into();
             }
@@ -232,7 +232,7 @@ impl Chains {
         chains.vectors(func, classes);
         chains.survey(func, classes, &writes);
         chains.carried(func, classes);
-        chains.settle(from, &writes)?;
+        chains.decide(from, &writes)?;
         Ok(chains)
     }
 
@@ -246,7 +246,7 @@ impl Chains {
         }) {
             let Some(result) = func.result(op) else { continue };
             for &v in func.operands(op) {
-                if classes.class(v) == Class::Reg {
+                if classes.class(v) == ValueClass::Reg {
                     same.union(v.index(), result.index());
                 }
             }
@@ -308,7 +308,7 @@ impl Chains {
                 let (Some(dims), Some(elem)) = (data.dims().filter(|_| data.is_tile()), data.elem()) else {
                     continue;
                 };
-                let stored = matches!(classes.class(v), Class::Acc | Class::Smem);
+                let stored = matches!(classes.class(v), ValueClass::Acc | ValueClass::Smem);
                 info.memory |= stored && dims.len() > 1;
                 // Of what lies in memory, a slice reads its own part only.
                 if !(stored && func.opcode(op) == Opcode::ExtractSlice) {
@@ -334,7 +334,9 @@ impl Chains {
                     }
                 }
                 Opcode::ExtractSlice
-                    if func.named_operand(op, "source").is_some_and(|v| classes.class(v) == Class::Reg) =>
+                    if func
+                        .named_operand(op, "source")
+                        .is_some_and(|v| classes.class(v) == ValueClass::Reg) =>
                 {
                     info.mixed = true;
                 }
@@ -362,13 +364,13 @@ impl Chains {
                     _ => &[],
                 };
                 for (n, &v) in func.results(op).iter().enumerate() {
-                    if let (Class::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
+                    if let (ValueClass::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
                         self.info[c].carried = true;
                         let yields = (0..func.regions(op).len()).map(|r| func.region_yields(op, r));
                         let mut given = yields.chain([inits]).filter_map(|list| list.get(n));
                         let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
-                        self.info[c].memory |=
-                            rank > 1 && given.any(|&v| matches!(classes.class(v), Class::Acc | Class::Smem));
+                        self.info[c].memory |= rank > 1
+                            && given.any(|&v| matches!(classes.class(v), ValueClass::Acc | ValueClass::Smem));
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
                             self.info[c].see(dims, elem);
@@ -380,7 +382,7 @@ impl Chains {
     }
 
     /// Decides family and slices of every chain.
-    fn settle(&mut self, from: &Inputs<'_>, writes: &[(Value, Op)]) -> CodegenResult<()> {
+    fn decide(&mut self, from: &Inputs<'_>, writes: &[(Value, Op)]) -> CodegenResult<()> {
         let &Inputs { func, classes, layouts, warps, isa, opts } = from;
         for c in self.info.keys() {
             let info = &mut self.info[c];
@@ -417,13 +419,13 @@ impl Chains {
         for (c, op, only) in tiles {
             let all = func.operands(op).iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
-                if classes.class(v) != Class::Reg && func.opcode(op) == Opcode::ExtractSlice {
+                if classes.class(v) != ValueClass::Reg && func.opcode(op) == Opcode::ExtractSlice {
                     continue;
                 }
                 let (Some(dims), Some(elem)) = (func.value_data(v).dims(), func.value_data(v).elem()) else {
                     continue;
                 };
-                if let (Class::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
+                if let (ValueClass::Smem, Some(l)) = (classes.class(v), layouts.of_value[v]) {
                     let columns = l.swizzle().map_or(1, Swizzle::span) * 8 / elem.bits().max(1);
                     let least = &mut wanted[c.index()].least;
                     *least = columns.max(*least);

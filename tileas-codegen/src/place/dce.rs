@@ -1,4 +1,4 @@
-//! Removes ops without effect whose results nobody uses.
+//! Removes ops without effect whose results no op uses.
 //!
 //! Cost: linear in ops and operands; nested regions keep alive what they use. Region ops are never removed.
 

@@ -15,7 +15,7 @@ use crate::ir::types::Shape;
 use crate::ir::{Block, Function, Layout, Op, Opcode, Space, Swizzle, Sym, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
 use crate::plan::{Agent, AgentKind, AgentPlan};
-use crate::storage::classify::{self, Class, Classes, home};
+use crate::storage::classify::{self, Classes, ValueClass, home};
 use crate::storage::coalesce::latest_before;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
@@ -225,9 +225,9 @@ impl<'a> Placer<'a> {
                 ValueDef::Result(op, _) => matches!(self.func.opcode(op), Opcode::For | Opcode::If),
             };
             match (self.classes.class(v), self.layouts.of_value[v]) {
-                (Class::Acc, Some(l)) => self.set_place(v, self.isa.acc_home().space, l),
-                (Class::Smem, Some(l)) => self.set_place(v, Space::Smem, l),
-                (Class::Reg, _) if carried => {
+                (ValueClass::Acc, Some(l)) => self.set_place(v, self.isa.acc_home().space, l),
+                (ValueClass::Smem, Some(l)) => self.set_place(v, Space::Smem, l),
+                (ValueClass::Reg, _) if carried => {
                     if let Some(c) = self.chains.of_value[v].expand() {
                         let l = self.register_layout(c, v, self.chains.vector[v]).0;
                         self.set_place(v, Space::Rmem, l);
@@ -250,7 +250,7 @@ impl<'a> Placer<'a> {
         let mut made: FxHashMap<(Value, Type), Value> = FxHashMap::default();
         for i in 0..self.classes.ties.len() {
             let tie = self.classes.ties[i];
-            if self.classes.class(tie.value) != Class::Leaf
+            if self.classes.class(tie.value) != ValueClass::Leaf
                 || classify::tie_needs_write(self.func, self.classes, i)
             {
                 continue;
@@ -282,12 +282,12 @@ impl<'a> Placer<'a> {
     fn find_writes(&mut self) {
         let ties = self.classes.ties.len();
         for (n, tie) in self.classes.ties.iter().enumerate() {
-            if self.classes.class(tie.value) == Class::Acc && !self.classes.copied[n] {
+            if self.classes.class(tie.value) == ValueClass::Acc && !self.classes.copied[n] {
                 self.kills.entry(tie.value).or_default().push(tie.op);
                 continue;
             }
             let target = latest_before(self.func, tie.op, |v| {
-                self.classes.class(v) == Class::Acc && self.classes.same_set(v, tie.member)
+                self.classes.class(v) == ValueClass::Acc && self.classes.same_set(v, tie.member)
             });
             let Some(target) = target.filter(|t| !self.classes.rings.contains(t)) else { continue };
             self.kills.entry(target).or_default().push(tie.op);
@@ -330,7 +330,7 @@ impl<'a> Placer<'a> {
     /// A computed matrix operand is copied where it is computed, an accumulator where it is taken.
     fn write_block(&self, n: usize) -> Option<Block> {
         let (v, op, _) = self.write_value(n);
-        if n >= self.classes.ties.len() && self.classes.class(v) == Class::Reg {
+        if n >= self.classes.ties.len() && self.classes.class(v) == ValueClass::Reg {
             home(self.func, v)
         } else {
             self.func.op_block(op)
@@ -393,7 +393,7 @@ impl<'a> Placer<'a> {
 
     /// Operands of region ops and yields that carry register tiles, with what they become.
     fn carried_operands(&self, op: Op) -> SmallVec<[(usize, Value); 4]> {
-        let reg = |v: &Value| self.classes.class(*v) == Class::Reg;
+        let reg = |v: &Value| self.classes.class(*v) == ValueClass::Reg;
         let mut out = SmallVec::new();
         match self.func.opcode(op) {
             Opcode::For => {
@@ -464,7 +464,7 @@ impl<'a> Placer<'a> {
     }
 
     fn request(&self, requests: &mut Vec<ReadRequest>, value: Value, chain: Chain, user: Op) {
-        if !matches!(self.classes.class(value), Class::Acc | Class::Smem) {
+        if !matches!(self.classes.class(value), ValueClass::Acc | ValueClass::Smem) {
             return;
         }
         let (block, anchor, fixed) = self.read_place(value, user);

@@ -31,8 +31,9 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::Function;
 use crate::isa::TargetIsa;
 use crate::plan::{AgentKind, AgentPlan};
+use crate::storage::classify::Classes;
 
-/// Choices of [`place_in`].
+/// Choices of `place_in`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PlaceOptions {
     /// 32-bit registers per thread that the widest tile of one slice may take. Default: 64.
@@ -56,7 +57,8 @@ impl Default for PlaceOptions {
 /// `E0804` for parameters that are tiles.
 pub fn place_in(
     func: &Function,
-    plan: &AgentPlan,
+    classes: &Classes,
+    mut plan: AgentPlan,
     isa: &dyn TargetIsa,
     opts: &PlaceOptions,
     spare: Option<Function>,
@@ -66,17 +68,14 @@ pub fn place_in(
         return Err(CodegenError::new(Code::E0804, func.loc, text));
     }
     let mut func = func.copy_in(spare);
-    let mut plan = plan.clone();
-    dce::remove_dead(&mut func);
-    let classes = crate::storage::classify::classify(&func)?;
     let warps = plan
         .agents
         .values()
         .find(|a| a.kind == AgentKind::Simt)
         .map_or(isa.machine().limits.warpgroup_warps, |a| a.warps)
         .max(1);
-    let layouts = operands::matrix_layouts(&func, &classes, isa)?;
-    let inputs = chains::Inputs { func: &func, classes: &classes, layouts: &layouts, warps, isa, opts };
+    let layouts = operands::matrix_layouts(&func, classes, isa)?;
+    let inputs = chains::Inputs { func: &func, classes, layouts: &layouts, warps, isa, opts };
     let chains = chains::Chains::find(&inputs)?;
     if let Some(&op) = chains.ops.iter().find(|&&op| plan.op_agent[op].is_none()) {
         return Err(CodegenError::new(
@@ -85,7 +84,7 @@ pub fn place_in(
             format!("the plan gives `{}` no agent", func.opcode(op).name()),
         ));
     }
-    emit::Placer::new(&mut func, &mut plan, &classes, &chains, &layouts, isa, opts).run()?;
+    emit::Placer::new(&mut func, &mut plan, classes, &chains, &layouts, isa, opts).run()?;
     dce::remove_dead(&mut func);
     Ok((func, plan))
 }

@@ -8,7 +8,7 @@ use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{AtomType, MmaRequest, TargetIsa};
-use crate::storage::classify::{Class, Classes};
+use crate::storage::classify::{Classes, ValueClass};
 use cranelift_entity::SecondaryMap;
 
 /// Layouts of shared-memory and tensor-memory tiles.
@@ -49,15 +49,15 @@ pub(super) fn matrix_layouts(
     for op in func.ops() {
         for &v in func.results(op) {
             match classes.class(v) {
-                Class::Acc => out.of_value[v] = Some(acc_layout(func, v, isa)),
-                Class::Smem => fits(func, op, v, descriptor_swizzle(func, op))?,
+                ValueClass::Acc => out.of_value[v] = Some(acc_layout(func, v, isa)),
+                ValueClass::Smem => fits(func, op, v, descriptor_swizzle(func, op))?,
                 _ => {}
             }
         }
         for r in 0..func.regions(op).len() {
             let Some(block) = func.op_block_at(op, r) else { continue };
             for &v in func.block_params(block) {
-                if classes.class(v) == Class::Acc {
+                if classes.class(v) == ValueClass::Acc {
                     out.of_value[v] = Some(acc_layout(func, v, isa));
                 }
             }
@@ -70,7 +70,7 @@ pub(super) fn matrix_layouts(
     }
     for operand in &classes.operands {
         let (op, v) = (operand.op, operand.value);
-        let load = func.defining_op(v).filter(|_| classes.class(v) == Class::Smem);
+        let load = func.defining_op(v).filter(|_| classes.class(v) == ValueClass::Smem);
         let swizzle = match load {
             Some(load) => descriptor_swizzle(func, load),
             None if func.opcode(op) == Opcode::AsyncTiledTmaStore => descriptor_swizzle(func, op),

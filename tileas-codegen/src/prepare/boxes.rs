@@ -2,7 +2,7 @@
 //!
 //! In: a kernel in value form, in which [`super::views`] may have changed what TMA loads load. Out: the kernel in which each of
 //! them goes through a descriptor whose box has the extents of its tile: the one it had, or one like it beside it, whose swizzle
-//! is no wider than a row. Descriptors that nobody uses then are gone. Cost: linear in ops and operands.
+//! is no wider than a row. Descriptors that no op uses then are gone. Cost: linear in ops and operands.
 
 use super::Draft;
 use crate::ir::opcodes::keys;

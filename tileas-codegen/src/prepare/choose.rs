@@ -11,7 +11,7 @@ use super::dead::{Live, remove_dead};
 use super::{Draft, Renames};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
-use crate::storage::classify::{Class, arm_yields, classify, is_register_op};
+use crate::storage::classify::{ValueClass, arm_yields, classify, is_register_op};
 use smallvec::SmallVec;
 
 /// A result of a branch, what its arms yield for it, and what must move for that to be known in front of the branch.
@@ -64,7 +64,7 @@ pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live) {
     }
     // What cannot be classified is refused when agents are planned.
     let Ok(classes) = classify(func) else { return };
-    found.retain(|c| classes.class(c.result) == Class::Reg);
+    found.retain(|c| classes.class(c.result) == ValueClass::Reg);
     if found.is_empty() {
         return;
     }
@@ -91,6 +91,6 @@ pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live) {
         renamed.succeed(out, c.result, to);
     }
     renamed.apply(out);
-    // Nobody reads the results now.
+    // No op reads the results any more.
     remove_dead(draft, live);
 }

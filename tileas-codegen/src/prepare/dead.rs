@@ -2,8 +2,8 @@
 //!
 //! In: a kernel in value form. Out: the kernel without dead ops, as it was where all is alive. Alive are stores, atomic
 //! updates and ordered loads, what they rest on, and the loops and branches around them. Loads, products and
-//! everything pure are dead where nobody needs their results; so are iteration arguments and results of branches that only
-//! serve themselves. Later stages count on it: a tile that nobody reads has no hand-off that would say when it is complete.
+//! everything pure are dead where no op needs their results; so are iteration arguments and results of branches that only
+//! serve themselves. Later stages count on it: a tile that no op reads has no hand-off that would say when it is complete.
 //! Guarantee: order, names and attributes of the rest stay. Cost: linear in ops and operands.
 
 use super::{Draft, Renames, is_region};
@@ -87,7 +87,7 @@ impl Live {
         }
     }
 
-    /// Whether a loop or a branch has results that nobody needs.
+    /// Whether a loop or a branch has results that no op needs.
     fn is_partly(&self, func: &Function, op: Op) -> bool {
         is_region(func.opcode(op)) && func.results(op).iter().any(|&v| !self.values.contains(v))
     }

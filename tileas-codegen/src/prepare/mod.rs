@@ -12,7 +12,7 @@
 //!
 //! Guarantees: what the kernel computes stays, as do order, names and attributes of what is not rewritten; the result passes the
 //! verifier; the source is not changed, and copied only where something is to be done. Loads through TMA and loops that are written
-//! out guess that spaces, layouts and memory will suffice: whoever finds that they do not prepares again without them. Cost: linear in ops and operands of the result.
+//! out guess that spaces, layouts and memory will suffice: a stage that finds that they do not prepares again without them. Cost: linear in ops and operands of the result.
 
 pub mod boxes;
 pub mod canonical;

@@ -13,7 +13,7 @@
 
 mod units;
 
-use super::names::{Class, ClassBudget, NONE, NameId, Names};
+use super::names::{ClassBudget, NONE, NameClass, NameId, Names};
 use crate::nvvm::Liveness;
 use crate::nvvm::{Bb, Function, Inst, Reg};
 use cranelift_entity::{EntitySet, SecondaryMap};
@@ -84,11 +84,11 @@ pub(super) enum NoGraph {
     Unwritten,
 }
 
-pub(super) fn reg_class(class: Class) -> RegClass {
+pub(super) fn reg_class(class: NameClass) -> RegClass {
     match class {
-        Class::Scalar => RegClass::Int,
-        Class::Granule => RegClass::Float,
-        Class::Pair => RegClass::Vector,
+        NameClass::Scalar => RegClass::Int,
+        NameClass::Granule => RegClass::Float,
+        NameClass::Pair => RegClass::Vector,
     }
 }
 
@@ -260,7 +260,7 @@ impl Builder<'_> {
         }
     }
 
-    fn class(&self, name: NameId) -> Class {
+    fn class(&self, name: NameId) -> NameClass {
         self.names.list[name as usize].class
     }
 
@@ -480,6 +480,6 @@ impl regalloc2::Function for Graph {
         self.name_of.len()
     }
     fn spillslot_size(&self, class: RegClass) -> usize {
-        Class::ALL.into_iter().find(|&c| reg_class(c) == class).map_or(1, |c| c.units() as usize)
+        NameClass::ALL.into_iter().find(|&c| reg_class(c) == class).map_or(1, |c| c.units() as usize)
     }
 }

@@ -22,7 +22,7 @@ pub(super) const MAX_OTHERS: u32 = 64;
 
 /// The three classes.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum NameClass {
     /// One 32-bit register (or a 16-bit one).
     #[default]
     Scalar,
@@ -32,27 +32,27 @@ pub(super) enum Class {
     Pair,
 }
 
-impl Class {
-    pub(super) const ALL: [Class; 3] = [Class::Scalar, Class::Granule, Class::Pair];
+impl NameClass {
+    pub(super) const ALL: [NameClass; 3] = [NameClass::Scalar, NameClass::Granule, NameClass::Pair];
 
     /// 32-bit registers of one name.
     pub(super) fn units(self) -> u32 {
         match self {
-            Class::Scalar => 1,
-            Class::Granule => GRANULE as u32,
-            Class::Pair => 2,
+            NameClass::Scalar => 1,
+            NameClass::Granule => GRANULE as u32,
+            NameClass::Pair => 2,
         }
     }
 
     fn most(self) -> u32 {
-        if self == Class::Scalar { MAX_SCALARS } else { MAX_OTHERS }
+        if self == NameClass::Scalar { MAX_SCALARS } else { MAX_OTHERS }
     }
 }
 
 /// One name.
 #[derive(Copy, Clone, Debug, Default)]
 pub(super) struct Name {
-    pub class: Class,
+    pub class: NameClass,
     /// The registers it stands for, from the front.
     pub members: [PackedOption<Reg>; GRANULE],
     /// Writes of any member.
@@ -145,7 +145,7 @@ impl Names {
             keyed.sort_unstable();
             for group in keyed.chunk_by(|a, b| a.0 == b.0) {
                 for four in group.chunks_exact(GRANULE) {
-                    let mut name = Name { class: Class::Granule, ..Name::default() };
+                    let mut name = Name { class: NameClass::Granule, ..Name::default() };
                     for (slot, &(_, _, r)) in name.members.iter_mut().zip(four) {
                         *slot = r.into();
                         name.writes += facts[r].writes;
@@ -157,7 +157,7 @@ impl Names {
         }
         for &r in order.iter() {
             if of[r] == 0 {
-                let class = if func.ty(r) == RegTy::B64 { Class::Pair } else { Class::Scalar };
+                let class = if func.ty(r) == RegTy::B64 { NameClass::Pair } else { NameClass::Scalar };
                 let mut name = Name { class, writes: facts[r].writes, ..Name::default() };
                 name.members[0] = r.into();
                 list.push(name);
@@ -167,23 +167,23 @@ impl Names {
     }
 }
 
-/// Registers of each class the allocator may use, in the order of [`Class::ALL`].
+/// Registers of each class the allocator may use, in the order of [`NameClass::ALL`].
 pub(super) type ClassBudget = [u32; 3];
 
 /// Divides `units` registers among the classes: to each what it needs at its peak, less where that is too much, but
 /// never below what one instruction needs. `None` if that alone is too much.
 pub(super) fn divide(units: u32, peak: ClassBudget, least: ClassBudget) -> Option<ClassBudget> {
     let mut out = [0; 3];
-    for (i, class) in Class::ALL.into_iter().enumerate() {
+    for (i, class) in NameClass::ALL.into_iter().enumerate() {
         if least[i] > class.most() {
             return None;
         }
         out[i] = peak[i].max(least[i]).min(class.most());
     }
-    let total = |b: &ClassBudget| -> u32 { Class::ALL.iter().zip(b).map(|(c, n)| c.units() * n).sum() };
+    let total = |b: &ClassBudget| -> u32 { NameClass::ALL.iter().zip(b).map(|(c, n)| c.units() * n).sum() };
     while total(&out) > units {
         // The class with most to give, granules first among equals.
-        let give = |i: usize| Class::ALL[i].units() * (out[i] - least[i]);
+        let give = |i: usize| NameClass::ALL[i].units() * (out[i] - least[i]);
         let from = [1, 0, 2].into_iter().rev().max_by_key(|&i| give(i))?;
         if give(from) == 0 {
             return None;
@@ -192,7 +192,7 @@ pub(super) fn divide(units: u32, peak: ClassBudget, least: ClassBudget) -> Optio
     }
     // What is left over goes where it fits.
     for i in [1, 2, 0] {
-        let class = Class::ALL[i];
+        let class = NameClass::ALL[i];
         let room = (units - total(&out)) / class.units();
         if peak[i] > 0 {
             out[i] = (out[i] + room).min(class.most());

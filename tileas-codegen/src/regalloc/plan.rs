@@ -9,7 +9,7 @@
 
 use super::content::{edits_at, names_of_edits};
 use super::graph::{Graph, NoGraph, Origin, UnitKind};
-use super::names::{Class, MAX_SCALARS, NONE, NameId, Names, divide};
+use super::names::{MAX_SCALARS, NONE, NameClass, NameId, Names, divide};
 use crate::nvvm::Liveness;
 use crate::nvvm::{Bb, Function, Inst, Reg};
 use cranelift_entity::EntitySet;
@@ -84,10 +84,10 @@ pub(super) struct Planner {
 
 fn environment(budget: [u32; 3]) -> MachineEnv {
     let mut preferred = [PRegSet::empty(); 3];
-    for (class, set) in Class::ALL.into_iter().zip(&mut preferred) {
+    for (class, set) in NameClass::ALL.into_iter().zip(&mut preferred) {
         for i in 0..budget[class as usize] {
             // Index 63 of the first class means "none", and an index of 64 would wrap silently.
-            assert!(i < if class == Class::Scalar { MAX_SCALARS } else { 64 });
+            assert!(i < if class == NameClass::Scalar { MAX_SCALARS } else { 64 });
             set.add(PReg::new(i as usize, super::graph::reg_class(class)));
         }
     }
@@ -250,7 +250,7 @@ fn entry_of(graph: &Graph) -> Option<Bb> {
     }
 }
 
-/// A move as a transfer, if a slot takes part in it and somebody reads what it moves.
+/// A move as a transfer, if a slot takes part in it and what it moves is read.
 fn slot_move(
     from: Allocation,
     to: Allocation,

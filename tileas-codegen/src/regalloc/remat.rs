@@ -3,7 +3,7 @@
 //! A register can be made again anywhere if its only write, unguarded, is a pure instruction on constants, special
 //! registers, variables and parameters, or on registers of that kind, in a chain of at most [`CHAIN`] instructions.
 
-use crate::nvvm::{Bb, Function, Inst, Kind, Operand, Reg, Space};
+use crate::nvvm::{AddressSpace, Bb, Function, Inst, Kind, Operand, Reg};
 use cranelift_entity::SecondaryMap;
 
 /// Instructions of the longest chain that is computed again.
@@ -61,8 +61,8 @@ impl Remat {
             return None;
         }
         let form = func.op(inst).form();
-        let constant_load =
-            form.operands.iter().any(|c| c.kind == Kind::Addr(Space::Param)) && !form.effects.is_volatile();
+        let constant_load = form.operands.iter().any(|c| c.kind == Kind::Addr(AddressSpace::Param))
+            && !form.effects.is_volatile();
         if !(form.effects.is_pure() || constant_load) {
             return None;
         }

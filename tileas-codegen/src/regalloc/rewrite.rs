@@ -4,7 +4,7 @@
 //! there is room ([`SharedRoom`]): word `w` of thread `t` at `at + 4 · (w · threads + t)`, so that a warp's accesses meet no
 //! bank twice. Everything else goes to local memory, granules as vectors of four.
 
-use super::names::{Class, NameId, Names};
+use super::names::{NameClass, NameId, Names};
 use super::plan::{Place, Plan, Transfer};
 use super::remat::Remat;
 use crate::nvvm::{Bb, Function, Guard, Inst, Operand, PtxOp, Reg, RegTy, Special, Sym};
@@ -106,7 +106,7 @@ fn homes(
     stats: &mut SpillStats,
 ) -> Vec<Option<Home>> {
     let class = |name: NameId| names.list[name as usize].class;
-    let mut used: Vec<Option<Class>> = vec![None; plan.words as usize + 1];
+    let mut used: Vec<Option<NameClass>> = vec![None; plan.words as usize + 1];
     for t in plan.transfers.iter().filter(|t| stored(t)) {
         used[t.slot as usize] = Some(class(t.name));
     }
@@ -115,7 +115,7 @@ fn homes(
     let homes = used.iter().map(|&class| {
         let class = class?;
         let units = class.units();
-        if class != Class::Pair && words + units <= room {
+        if class != NameClass::Pair && words + units <= room {
             words += units;
             return Some(Home::Shared(words - units));
         }
@@ -214,7 +214,7 @@ impl Rewriter<'_> {
             let inst = func.make_inst(op, &operands, Guard::default());
             func.insert_before(bb, at, inst);
         };
-        if let (Home::Local(offset), Class::Granule, 15) = (home, name.class, t.mask) {
+        if let (Home::Local(offset), NameClass::Granule, 15) = (home, name.class, t.mask) {
             let items: Vec<Operand> = name.members().map(|(_, r)| r.into()).collect();
             let list = func.list(items);
             let op = if t.store { PtxOp::StLocalV4B32 } else { PtxOp::LdLocalV4B32 };

@@ -151,7 +151,7 @@ impl Check<'_> {
                 let old = state.swap_remove(n);
                 left.clear();
                 without(&old.part, part, &mut left);
-                // What is left does not meet the part: it is passed over when its turn comes.
+                // What is left does not meet the part: it is passed over when it comes up.
                 state.extend(left.drain(..).map(|part| Stale { part, ..old.clone() }));
             }
         }
@@ -280,14 +280,17 @@ impl Check<'_> {
         }
         let mut head = std::mem::take(&mut self.heads[op]);
         Check::join(&mut head, state);
-        let mut turn = head.clone();
-        self.block(body, &mut turn);
+        let mut after = head.clone();
+        self.block(body, &mut after);
         let (yielded, end) = self.yields(op, 0);
         // All at once: what is handed on is what it was at the end of the iteration.
-        let mut next: State =
-            turn.iter().filter(|s| !args.contains(&s.value) && self.outlives(s.value, op)).cloned().collect();
+        let mut next: State = after
+            .iter()
+            .filter(|s| !args.contains(&s.value) && self.outlives(s.value, op))
+            .cloned()
+            .collect();
         for (&y, &arg) in yielded.iter().zip(&args) {
-            let mut way: State = turn.iter().filter(|s| s.value == self.part(y).0).cloned().collect();
+            let mut way: State = after.iter().filter(|s| s.value == self.part(y).0).cloned().collect();
             self.hand_on_too(&mut way, end.unwrap_or(op), y, arg);
             if y == arg {
                 next.extend(way);

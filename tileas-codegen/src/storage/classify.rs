@@ -50,7 +50,7 @@ impl DisjointSets {
 
 /// What a value is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Class {
+pub enum ValueClass {
     /// Not a tile.
     #[default]
     None,
@@ -91,7 +91,7 @@ pub struct SmemOperand {
 /// The classes of all values and where they meet.
 #[derive(Clone, Debug, Default)]
 pub struct Classes {
-    class: SecondaryMap<Value, Class>,
+    class: SecondaryMap<Value, ValueClass>,
     /// All ops, in program order.
     pub ops: Vec<Op>,
     /// Sets of accumulators that share one place.
@@ -104,13 +104,13 @@ pub struct Classes {
     pub ties: SmallVec<[Tie; 8]>,
     /// Shared-memory operands, in program order.
     pub operands: SmallVec<[SmemOperand; 8]>,
-    /// Per set (by its representative): whether somebody may see a zero start, so that it must really be stored.
+    /// Per set (by its representative): whether an op may see a zero start, so that it must really be stored.
     shows: Vec<bool>,
 }
 
 impl Classes {
     /// The class of a value.
-    pub fn class(&self, v: Value) -> Class {
+    pub fn class(&self, v: Value) -> ValueClass {
         self.class[v]
     }
 
@@ -197,7 +197,7 @@ fn for_carried(func: &Function, op: Op) -> impl Iterator<Item = (usize, Value, V
 
 /// Joins register tiles that loops and conditionals carry.
 pub fn join_register_ties(func: &Function, classes: &Classes, sets: &mut DisjointSets) {
-    let reg = |v: Value| classes.class(v) == Class::Reg;
+    let reg = |v: Value| classes.class(v) == ValueClass::Reg;
     for op in func.ops() {
         match func.opcode(op) {
             Opcode::For => {
@@ -257,16 +257,16 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
         }
         for &v in func.results(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
             c.class[v] = match opcode {
-                Opcode::AsyncTiledTmaLoad => Class::Smem,
-                o if is_leaf(o) => Class::Leaf,
-                _ => Class::Reg,
+                Opcode::AsyncTiledTmaLoad => ValueClass::Smem,
+                o if is_leaf(o) => ValueClass::Leaf,
+                _ => ValueClass::Reg,
             };
             carrier[v] = matches!(opcode, Opcode::Dot | Opcode::AsyncDot | Opcode::For | Opcode::If);
         }
         for r in 0..func.regions(op).len() {
             let Some(block) = func.op_block_at(op, r) else { continue };
             for &v in func.block_params(block).iter().filter(|&&v| func.value_data(v).is_tile()) {
-                c.class[v] = Class::Reg;
+                c.class[v] = ValueClass::Reg;
                 carrier[v] = true;
             }
         }
@@ -315,7 +315,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     for i in 0..func.num_values() {
         let v = Value::new(i);
         if carrier[v] && is_acc[tied.find(i)] {
-            c.class[v] = Class::Acc;
+            c.class[v] = ValueClass::Acc;
         }
     }
     for &op in &ops {
@@ -328,7 +328,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
     Ok(c)
 }
 
-/// Finds the accumulators whose zero start somebody may see. "The first update overwrites" is enough for one loop
+/// Finds the accumulators whose zero start an op may see. "The first update overwrites" is enough for one loop
 /// whose body updates the accumulator by dots alone; it is not where registers read or write a carried value, where
 /// an arm may leave it as it is, or where a second loop goes on with it after perhaps no trip of the first.
 fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
@@ -338,14 +338,14 @@ fn find_shown(func: &Function, ops: &[Op], c: &mut Classes) {
     for &op in ops {
         let opcode = func.opcode(op);
         let carried = |v: Value| {
-            c.class[v] == Class::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
+            c.class[v] == ValueClass::Acc && matches!(func.value_def(v), crate::ir::ValueDef::Param(..))
         };
         let mut shown: SmallVec<[Value; 4]> = SmallVec::new();
         if is_register_op(func, op) || opcode == Opcode::AsyncTiledTmaStore {
             shown.extend(func.operands(op).iter().copied().filter(|&v| carried(v)));
         }
         if matches!(opcode, Opcode::For | Opcode::If) {
-            for &r in func.results(op).iter().filter(|&&r| c.class[r] == Class::Acc) {
+            for &r in func.results(op).iter().filter(|&&r| c.class[r] == ValueClass::Acc) {
                 let set = c.sets.find(r.index());
                 let again = taken.contains(&set);
                 if !again {
@@ -401,7 +401,7 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
         Opcode::For => {
             for (n, &value) in func.named_segment(op, "inits").iter().enumerate() {
                 let arg = func.op_block_at(op, 0).and_then(|b| func.block_params(b).get(n + 1).copied());
-                if let Some(member) = arg.filter(|&a| c.class[a] == Class::Acc) {
+                if let Some(member) = arg.filter(|&a| c.class[a] == ValueClass::Acc) {
                     c.ties.push(Tie { value, op, operand: n + 3, member });
                 }
             }
@@ -409,7 +409,8 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
         Opcode::Yield => {
             let Some(parent) = func.op_parent(op) else { return };
             for (n, &value) in func.operands(op).iter().enumerate() {
-                if let Some(&member) = func.results(parent).get(n).filter(|&&r| c.class[r] == Class::Acc) {
+                if let Some(&member) = func.results(parent).get(n).filter(|&&r| c.class[r] == ValueClass::Acc)
+                {
                     c.ties.push(Tie { value, op, operand: n, member });
                 }
             }
@@ -423,8 +424,8 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
 pub fn tie_needs_write(func: &Function, c: &Classes, n: usize) -> bool {
     let tie = &c.ties[n];
     match c.class(tie.value) {
-        Class::Acc => c.copied[n],
-        Class::Leaf => {
+        ValueClass::Acc => c.copied[n],
+        ValueClass::Leaf => {
             func.opcode(tie.op) == Opcode::Yield
                 || func.constant_value(tie.value) != Some(0.0)
                 || func.opcode(tie.op) == Opcode::For && c.shows_start(tie.member)

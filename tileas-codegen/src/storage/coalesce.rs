@@ -16,7 +16,7 @@
 //! of values that are used once costs two look-ups.
 
 use crate::ir::{Block, Function, Op, Opcode, Value};
-use crate::storage::classify::{Class, DisjointSets, Tie};
+use crate::storage::classify::{DisjointSets, Tie, ValueClass};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use slotmap::{SlotMap, new_key_type};
 use smallvec::{SmallVec, smallvec};
@@ -41,7 +41,7 @@ enum Fate {
 
 /// One use of an accumulator.
 #[derive(Copy, Clone)]
-struct Use {
+struct AccUse {
     op: Op,
     /// The tie it is, if it takes the value over; all others read it.
     tie: Option<u32>,
@@ -50,7 +50,7 @@ struct Use {
 /// One accumulator.
 struct Acc {
     value: Value,
-    uses: SmallVec<[Use; 2]>,
+    uses: SmallVec<[AccUse; 2]>,
     /// The moment it is made: odd, between two ops.
     made: u32,
     /// The op that makes it; a loop for its arguments and results.
@@ -73,7 +73,7 @@ struct Coalescer<'a> {
     func: &'a Function,
     ops: &'a [Op],
     ties: &'a [Tie],
-    class: &'a SecondaryMap<Value, Class>,
+    class: &'a SecondaryMap<Value, ValueClass>,
     /// Place of an op in program order.
     index: SecondaryMap<Op, u32>,
     /// Place of the last op inside an op: its own if it has no region.
@@ -89,7 +89,12 @@ struct Coalescer<'a> {
 }
 
 /// Decides for every tie.
-pub fn coalesce(func: &Function, ops: &[Op], class: &SecondaryMap<Value, Class>, ties: &[Tie]) -> Coalesced {
+pub fn coalesce(
+    func: &Function,
+    ops: &[Op],
+    class: &SecondaryMap<Value, ValueClass>,
+    ties: &[Tie],
+) -> Coalesced {
     let mut sets = DisjointSets::new(func.num_values());
     let mut copied = vec![false; ties.len()];
     if ties.is_empty() {
@@ -132,7 +137,7 @@ impl<'a> Coalescer<'a> {
     fn new(
         func: &'a Function,
         ops: &'a [Op],
-        class: &'a SecondaryMap<Value, Class>,
+        class: &'a SecondaryMap<Value, ValueClass>,
         ties: &'a [Tie],
     ) -> Coalescer<'a> {
         let mut index: SecondaryMap<Op, u32> = SecondaryMap::new();
@@ -168,7 +173,7 @@ impl<'a> Coalescer<'a> {
     }
 
     fn is_acc(&self, v: Value) -> bool {
-        self.class[v] == Class::Acc
+        self.class[v] == ValueClass::Acc
     }
 
     /// Numbers the accumulators and finds their uses; an argument of a loop and its result are one place from the start.
@@ -204,7 +209,7 @@ impl<'a> Coalescer<'a> {
             for (n, &v) in func.operands(op).iter().enumerate() {
                 if let Some(a) = self.acc(v) {
                     let tie = of_operand.iter().find(|o| o.0 == n).map(|o| o.1);
-                    self.accs[a].uses.push(Use { op, tie });
+                    self.accs[a].uses.push(AccUse { op, tie });
                 }
             }
         }
@@ -304,7 +309,7 @@ impl<'a> Coalescer<'a> {
     }
 
     /// The op for which a use needs `a` in its place: the user, or for a read behind an op that overwrites `a`, that op.
-    fn needed_at(&self, a: usize, u: &Use, joined: (usize, usize)) -> Op {
+    fn needed_at(&self, a: usize, u: &AccUse, joined: (usize, usize)) -> Op {
         if u.tie.is_some_and(|t| matches!(self.fate[t as usize], Fate::Open | Fate::Kept)) {
             return u.op;
         }
@@ -366,7 +371,7 @@ impl<'a> Coalescer<'a> {
         let (body, parent) = (func.op_block(tie.op), func.op_block(l));
         let arg = *func.block_params(body?).get(tie.operand + 1)?;
         let init = *func.named_segment(l, "inits").get(tie.operand)?;
-        let zero = |v: Value| self.class[v] == Class::Leaf && func.constant_value(v) == Some(0.0);
+        let zero = |v: Value| self.class[v] == ValueClass::Leaf && func.constant_value(v) == Some(0.0);
         let uses = |v: Value| self.acc(v).map_or(&[][..], |a| &self.accs[a].uses);
         // A product that starts from zero, made in that block and taken by that op alone.
         let fresh = |v: Value, block: Option<Block>, taker: Op| {

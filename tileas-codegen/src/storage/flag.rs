@@ -73,15 +73,17 @@ fn whole(func: &Function, v: Value) -> Ranges {
     func.value_data(v).dims().unwrap_or(&[]).iter().map(|&d| (0, i64::from(d))).collect()
 }
 
-/// What a copy in destination form writes: a tile, and the part of it.
-fn written_part(func: &Function, op: Op) -> Option<(Value, Ranges)> {
-    let dest = func.named_operand(op, "dest").filter(|_| func.opcode(op) == Opcode::Copy)?;
+/// What a copy in destination form writes of a tile.
+fn written_part(func: &Function, op: Op, v: Value) -> Option<Ranges> {
+    if func.opcode(op) != Opcode::Copy {
+        return None;
+    }
+    let dest = func.named_operand(op, "dest").filter(|&d| base_of(func, d) == v)?;
     if numbered_slice(func, dest).is_some() {
         return None;
     }
     let write = accesses(func, op).into_iter().find(|a| a.writes)?;
-    let (base, part) = part_of(func, op, &write);
-    Some((base, part.unwrap_or_else(|| whole(func, base))))
+    Some(part_of(func, op, &write).1.unwrap_or_else(|| whole(func, v)))
 }
 
 /// Parts of `v` that copies in destination form certainly wrote before `at` (since `v` became what it is).
@@ -93,7 +95,7 @@ fn parts_before(func: &Function, v: Value, at: Op) -> Vec<Ranges> {
             if o == op {
                 break;
             }
-            let Some((_, part)) = written_part(func, o).filter(|p| p.0 == v) else { continue };
+            let Some(part) = written_part(func, o, v) else { continue };
             if !out.contains(&part) {
                 out.push(part);
             }
@@ -160,7 +162,7 @@ fn loop_flag(func: &Function, v: Value, op: Op, n: usize, later: Flag) -> Flag {
     }
 }
 
-/// Whether a value is at `at` what `arg` was when its loop's turn began, and nothing was written to it since.
+/// Whether a value is at `at` what `arg` was when the iteration of its loop began, and nothing was written to it since.
 fn handed_on(func: &Function, v: Value, arg: Value, at: Op) -> bool {
     let base = base_of(func, v);
     if all_written(func, base, at) {

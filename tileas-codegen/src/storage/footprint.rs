@@ -5,7 +5,7 @@
 //! as in a serial schedule; of the arms, the slot-wise maximum in each cycle and the larger latency count.
 //! In the real-cycle model the slots are the hardware units, held for as long as the work of the tile takes, and one
 //! slot per agent that computes in registers: it runs one op after the other.
-//! Guarantee: a seat for the footprint of an `if` is a seat for either arm.
+//! Guarantee: a start that suits the footprint of an `if` suits either arm.
 
 use crate::error::CodegenResult;
 use crate::ir::{Block, Function, Op, Opcode, Space};

@@ -73,7 +73,7 @@ fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
     list(out, "Refinement", &r.rounds)?;
     list(out, "Remarks", &r.notes)?;
     write!(out, "<details><summary>Slack</summary><table><tr><th>id</th>")?;
-    for head in ["start", "earliest", "latest", "alone", "path", "turn"] {
+    for head in ["start", "earliest", "latest", "alone", "path", "around"] {
         write!(out, "<th class=\"n\">{head}</th>")?;
     }
     writeln!(out, "</tr>")?;
@@ -82,7 +82,7 @@ fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
         write!(out, "<tr><td>{}</td>", escape(&o.id))?;
         let s = &o.slack;
         let cells = [o.start.to_string(), s.earliest.to_string(), s.latest.to_string(), some(s.alone)];
-        for v in cells.into_iter().chain([s.path().to_string(), some(s.turn)]) {
+        for v in cells.into_iter().chain([s.path().to_string(), some(s.around)]) {
             write!(out, "<td class=\"n\">{v}</td>")?;
         }
         writeln!(out, "</tr>")?;

@@ -28,7 +28,7 @@ pub struct AgentWhy {
     pub elect: bool,
 }
 
-/// What one agent does in a loop (rules R1 and R2).
+/// What one agent does in a loop: order (R1) and form (R2).
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct AgentLoop {
     /// The agent.
@@ -247,8 +247,8 @@ impl View<'_> {
         facts
     }
 
-    /// How many slots R4 would want if tiles were `num`/`den` as large: the producer's latency by the machine model, what
-    /// consumers hold and what a turn takes in proportion. `None`: the producer is no single op, or hands over no tile.
+    /// How many slots would be chosen (R4) if tiles were `num`/`den` as large: the producer's latency by the machine model, what
+    /// consumers hold and what an iteration takes in proportion. `None`: the producer is no single op, or hands over no tile.
     fn with_tiles(&self, p: &PipeData, num: u64, den: u64) -> Option<String> {
         let single = |op: &Op| self.func.regions(*op).is_empty();
         if !p.payload() || p.is_scalar() || p.events.is_empty() || !p.events.iter().all(single) {
@@ -278,7 +278,9 @@ impl View<'_> {
         } else {
             format!("{} instead of {}", slots(want), p.depth)
         };
-        Some(format!("with tiles {size} as large: about {cover} real cycles at {period} a turn, so {change}"))
+        Some(format!(
+            "with tiles {size} as large: about {cover} real cycles at {period} an iteration, so {change}"
+        ))
     }
 
     /// What another depth would do, to the schedule and to the real latency.
@@ -308,14 +310,14 @@ fn uncovered(w: &Why, depth: u32) -> String {
     }
 }
 
-/// R4 in words.
+/// The chosen depth (R4) in words.
 fn covers(w: &Why, depth: u32) -> String {
     let covered = u64::from(depth).saturating_mul(w.period);
     if w.runs_once {
         return "R4: what fills it runs once, so no second slot would ever be used".to_owned();
     }
     let mut text = format!(
-        "R4: {} real cycles pass from the begin of a production to its release, a turn takes {}: {} of them are hidden by {}",
+        "R4: {} real cycles pass from the begin of a production to its release, an iteration takes {}: {} of them are hidden by {}",
         w.cover,
         w.period,
         covered.min(w.cover),

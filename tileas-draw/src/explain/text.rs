@@ -158,7 +158,7 @@ pub(super) fn obstacle_lines(r: &RegionExplanation) -> Vec<String> {
         Obstacle::Full { resource, busy, there } => {
             format!("{resource}: {busy} are taken, {there} would be there ({} too many)", busy - there)
         }
-        Obstacle::Turn { cycle, latency, there } => {
+        Obstacle::Cycle { cycle, latency, there } => {
             format!(
                 "recurrence {cycle}: takes {latency} cycles, would have {there} ({} too many)",
                 latency - there
@@ -222,7 +222,7 @@ fn write_region(out: &mut String, r: &RegionExplanation) -> fmt::Result {
         "Slack (alone: others stay; path: to the shortest iteration of {} cycles, here {};",
         r.shortest, r.length
     )?;
-    writeln!(out, "       turn: idle cycles of the tightest dependence cycle through the op)")?;
+    writeln!(out, "     around: idle cycles on the tightest dependence cycle through the op)")?;
     write_ops(out, r)
 }
 
@@ -250,9 +250,9 @@ pub(super) fn search_lines(r: &RegionExplanation) -> Vec<String> {
         }
     }
     for (arm, n) in arms {
-        lines.push(format!("the arm `{arm}` seated {}", count(n, "op")));
+        lines.push(format!("the arm `{arm}` placed {}", count(n, "op")));
     }
-    let moved = r.ops.iter().filter(|o| o.first_seat.is_some()).count() as u64;
+    let moved = r.ops.iter().filter(|o| o.first_start.is_some()).count() as u64;
     if moved > 0 {
         lines.push(format!("compaction moved {}", count(moved, "op")));
     }
@@ -269,14 +269,14 @@ fn write_ops(out: &mut String, r: &RegionExplanation) -> fmt::Result {
         "  {:>5}  {:<id$}  {:<name$}  {:>6}  {:>5}  {:>6}",
         "order", "id", "op", "start", "stage", "row"
     )?;
-    writeln!(out, "  {:>6}  {:>6}  {:>6}  {:>6}  seat", "alone", "path", "turn", "first")?;
+    writeln!(out, "  {:>6}  {:>6}  {:>6}  {:>6}  by", "alone", "path", "around", "first")?;
     let some = |v: Option<i64>| v.map_or("-".to_owned(), |v| v.to_string());
     for o in &r.ops {
         write!(out, "  {:>5}  {:<id$}  {:<name$}  {:>6}", o.order, o.id, o.name, o.start)?;
         write!(out, "  {:>5}  {:>6}", o.stage, o.row)?;
-        let (alone, turn) = (some(o.slack.alone), some(o.slack.turn));
-        let first = o.first_seat.unwrap_or(o.start.into());
-        write!(out, "  {alone:>6}  {:>6}  {turn:>6}  {first:>6}", o.slack.path())?;
+        let (alone, around) = (some(o.slack.alone), some(o.slack.around));
+        let first = o.first_start.unwrap_or(o.start.into());
+        write!(out, "  {alone:>6}  {:>6}  {around:>6}  {first:>6}", o.slack.path())?;
         writeln!(out, "  {}", o.arm.as_deref().or(r.search.strategy.as_deref()).unwrap_or("serial"))?;
     }
     Ok(())

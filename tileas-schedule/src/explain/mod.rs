@@ -66,11 +66,11 @@ pub struct OpWhy {
     pub latency: u32,
     /// How far it could move.
     pub slack: OpSlack,
-    /// The arm that seated it, where the strategy has arms.
+    /// The arm that placed it, where the strategy has arms.
     pub arm: Option<String>,
     /// The start the strategy chose, where later passes moved the op; the earliest op of the strategy and the earliest
     /// op of the result count as one cycle.
-    pub first_seat: Option<i64>,
+    pub first_start: Option<i64>,
 }
 
 /// One candidate interval of the search.
@@ -204,7 +204,7 @@ pub fn explain_region(
     let trail = &schedule.trail;
     let first = |starts: Option<i64>| starts.unwrap_or(0);
     let origin =
-        first(trail.seats.iter().copied().min()) - first(schedule.start.values().map(|&t| t.into()).min());
+        first(trail.starts.iter().copied().min()) - first(schedule.start.values().map(|&t| t.into()).min());
     let ops = schedule.by_order().into_iter().map(|n| {
         let at = n.as_u32() as usize;
         let start = schedule.start[n];
@@ -218,7 +218,7 @@ pub fn explain_region(
             latency: problem.latency(n),
             slack: slacks.ops[at],
             arm: trail.arms.get(at).copied().flatten().map(|a| a.name().to_owned()),
-            first_seat: trail.seats.get(at).map(|&t| t - origin).filter(|&t| t != i64::from(start)),
+            first_start: trail.starts.get(at).map(|&t| t - origin).filter(|&t| t != i64::from(start)),
         }
     });
     let ops: Vec<OpWhy> = ops.collect();

@@ -23,8 +23,8 @@ pub struct OpSlack {
     pub earliest: i64,
     /// Latest start in an iteration of the least length that dependences allow.
     pub latest: i64,
-    /// Idle cycles of one turn of the tightest dependence cycle through it; `None`: on no cycle, or not measured.
-    pub turn: Option<i64>,
+    /// Idle cycles on the tightest dependence cycle through it; `None`: on no cycle, or not measured.
+    pub around: Option<i64>,
 }
 
 impl OpSlack {
@@ -81,19 +81,19 @@ pub(super) fn slacks(p: &Problem, g: &Graph, s: &RegionSchedule) -> Slacks {
     let mut dist = vec![NO_PATH; n];
     for u in p.nodes() {
         let at = u.as_u32() as usize;
-        let turn = (n <= MAX_OPS).then(|| turn(g, ii, u, &mut dist)).flatten();
+        let around = (n <= MAX_OPS).then(|| around(g, ii, u, &mut dist)).flatten();
         ops.push(OpSlack {
             alone: render::slack(p, s, u),
             earliest: early[at],
             latest: length - tail[at],
-            turn,
+            around,
         });
     }
     Slacks { ops, length: length.max(0) as u64 }
 }
 
 /// Idle cycles in the tightest closed walk through an op.
-fn turn(g: &Graph, ii: i64, u: Node, dist: &mut [i64]) -> Option<i64> {
+fn around(g: &Graph, ii: i64, u: Node, dist: &mut [i64]) -> Option<i64> {
     let own = g.selfs.iter().filter(|(v, _)| *v == u.as_u32()).map(|(_, a)| a.weight(ii)).max();
     let mut best = own;
     if g.has_carried {

@@ -21,7 +21,7 @@ pub enum Obstacle {
         there: u64,
     },
     /// A dependence cycle is longer than the iterations it spans.
-    Turn {
+    Cycle {
         /// The ops.
         cycle: String,
         /// Cycles it takes.
@@ -79,7 +79,7 @@ pub(super) fn tighter(
     }
     for c in recurrences.iter().filter(|c| c.needs > wide) {
         let there = wide * c.distance;
-        obstacles.push(Obstacle::Turn { cycle: c.to_string(), latency: c.latency, there });
+        obstacles.push(Obstacle::Cycle { cycle: c.to_string(), latency: c.latency, there });
     }
     if let Some(c) = chain.filter(|c| c.needs > wide) {
         let there = wide * c.distance;
@@ -100,7 +100,7 @@ fn from_search(p: &Problem, s: &RegionSchedule, ii: u32) -> Obstacle {
         Some(t) => {
             let mut text = end_text(t.end);
             if let (Some(n), false) = (t.stuck, t.end == TryEnd::Refuted) {
-                text += &format!("; the last op without a seat was {}", p.id(n));
+                text += &format!("; the last op without a start was {}", p.id(n));
             }
             Obstacle::Search { text, proof: t.end.is_proof() || proven }
         }

@@ -142,10 +142,10 @@ fn evaluate(p: &Problem, options: &ScheduleOptions, text: String, change: &Chang
     let f = Facts::of(&q, stages)?;
     let bound = f.bounds.max();
     let loads = witness::loads(&q);
-    let turn = witness::cycle(&q, &f.graph, &f.bounds.recurrence_cycle, f.bounds.recurrence);
+    let cycle = witness::cycle(&q, &f.graph, &f.bounds.recurrence_cycle, f.bounds.recurrence);
     let chain = witness::chain(&f, stages);
-    let turns: Vec<Cycle> = turn.into_iter().collect();
-    let binders = witness::binders(bound, &loads, &turns, chain.as_ref());
+    let cycles: Vec<Cycle> = cycle.into_iter().collect();
+    let binders = witness::binders(bound, &loads, &cycles, chain.as_ref());
     let again = ScheduleOptions {
         scheduler: SchedulerChoice::CostBased,
         max_stages: stages,

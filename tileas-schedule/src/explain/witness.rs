@@ -203,9 +203,9 @@ pub(super) fn chain(f: &Facts<'_>, max_stages: Option<u32>) -> Option<Cycle> {
 /// Names of all that needs exactly this interval.
 pub(super) fn binders(ii: u32, loads: &[Load], recurrences: &[Cycle], chain: Option<&Cycle>) -> Vec<String> {
     let loads = loads.iter().filter(|l| l.needs == u64::from(ii)).map(|l| l.name.clone());
-    let turns = recurrences.iter().filter(|c| c.needs == i64::from(ii)).map(|c| format!("recurrence {c}"));
+    let cycles = recurrences.iter().filter(|c| c.needs == i64::from(ii)).map(|c| format!("recurrence {c}"));
     let chain = chain.filter(|c| c.needs == i64::from(ii)).map(chain_name);
-    loads.chain(turns).chain(chain).collect()
+    loads.chain(cycles).chain(chain).collect()
 }
 
 /// What a chain is called.

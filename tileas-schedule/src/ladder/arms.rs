@@ -1,21 +1,21 @@
 //! The four placement arms: permute, fuse, retry, cost-based.
 //!
-//! In: the ready ops of one group and a table with the seats so far. Out: seats for all of them, or the table as it
-//! was. Nothing is evicted: a seat respects every seated op, through closed distances. Every seat passes the gates G1 to
-//! G4.
+//! In: the ready ops of one group and a table with the starts so far. Out: starts for all of them, or the table as it
+//! was. Nothing is evicted: a start respects every placed op, through closed distances. Every start passes the four
+//! gates.
 //!
-//! - *permute*: stable order by predecessor priority, earliest seats; if that fails, every order up to a budget and
+//! - *permute*: stable order by predecessor priority, earliest starts; if that fails, every order up to a budget and
 //!   samples beyond it, the cheapest legal one wins;
-//! - *fuse*: two ops without an order between them, on the same resources, become one seat with the footprint of both,
+//! - *fuse*: two ops without an order between them, on the same resources, become one start with the footprint of both,
 //!   the cheapest pair first; where the group alone does not do, it merges with another ready group (no required order
 //!   between them) and then shares its stage;
 //! - *retry*: skips ops that are dead in the snapshot, lets the depth horizon grow pass by pass, then revives dead ops;
-//! - *cost-based*: the cheapest seat over ready ops and their windows, again and again.
+//! - *cost-based*: the cheapest start over ready ops and their windows, again and again.
 //!
-//! Guarantee: deterministic, legal. Cost: bounded by a budget of seats looked at. Elsewhere: which group is next
-//! (`driver`). Source: spec pages 3 and 4.
+//! Guarantee: deterministic, legal. Cost: bounded by a budget of starts looked at. Elsewhere: which group is next
+//! (`groups`). Source: spec pages 3 and 4.
 
-use super::cost::{CostVector, UNSEATED, View};
+use super::cost::{CostVector, UNPLACED, View};
 use super::gates::{Gate, Gates};
 use crate::closure::{Closure, FAR, NO_PATH};
 use crate::entities::Node;
@@ -26,7 +26,7 @@ use crate::random::SplitMix;
 use crate::table::Table;
 use crate::windows::{NEVER, Windows};
 
-/// The horizon of gate G2 in all arms but retry.
+/// The horizon of admission by depth (G2) in all arms but retry.
 const HORIZON: u32 = 1;
 /// Other ready groups the fuse arm tries.
 const PARTNERS: usize = 4;
@@ -56,7 +56,7 @@ impl Attempt<'_> {
     }
 }
 
-/// A seat one arm proposes.
+/// A start one arm proposes.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Proposal {
     pub cost: CostVector,
@@ -66,20 +66,20 @@ pub(super) struct Proposal {
     pub with: Option<u32>,
 }
 
-/// Seats of one attempt and memory of the arms.
+/// Starts of one attempt and memory of the arms.
 #[derive(Default)]
 pub(super) struct Arms {
-    pub seats: Vec<i64>,
+    pub starts: Vec<i64>,
     /// Dead in the snapshot: skipped by retry and cost-based.
     pub dead: Vec<bool>,
     pub gates: Gates,
     /// Forest of groups for this attempt: fusing adds to it. One cell per group, then one per op.
     parent: Vec<u32>,
-    /// Seated members and their stage, by root.
+    /// Placed members and their stage, by root.
     members: Vec<u32>,
     stage: Vec<i64>,
     journal: Vec<u32>,
-    /// Seats that may still be looked at.
+    /// Starts that may still be looked at.
     pub steps: u64,
     order: Vec<u32>,
     trial: Vec<u32>,
@@ -93,8 +93,8 @@ impl Arms {
     /// An empty attempt. The table is empty too.
     pub fn begin(&mut self, l: &Attempt<'_>, keep_snapshot: bool) {
         let n = l.g.n as usize;
-        self.seats.clear();
-        self.seats.resize(n, UNSEATED);
+        self.starts.clear();
+        self.starts.resize(n, UNPLACED);
         if !keep_snapshot || self.dead.len() != n {
             self.dead.clear();
             self.dead.resize(n, false);
@@ -120,11 +120,11 @@ impl Arms {
         cell
     }
 
-    /// Earliest and latest start that seated ops and the op's own bounds leave, II candidates at most.
+    /// Earliest and latest start that placed ops and the op's own bounds leave, II candidates at most.
     fn window(&self, l: &Attempt<'_>, u: u32) -> (i64, i64) {
         let (mut lo, mut hi) = (l.windows.early[u as usize], l.windows.late[u as usize]);
-        for (v, &at) in self.seats.iter().enumerate() {
-            if at == UNSEATED {
+        for (v, &at) in self.starts.iter().enumerate() {
+            if at == UNPLACED {
                 continue;
             }
             let (to, from) = (l.distance(v as u32, u), l.distance(u, v as u32));
@@ -148,7 +148,7 @@ impl Arms {
         (lo.max(first), hi.min(first + l.ii - 1))
     }
 
-    /// Gates G1 and G2, then the window of the op and that of its group. `None`: refused.
+    /// The pending set (G1) and depth (G2), then the window of the op and that of its group. `None`: refused.
     fn admit(&mut self, l: &Attempt<'_>, u: u32, horizon: u32) -> Option<[(i64, i64); 2]> {
         self.steps = self.steps.saturating_sub(1 + u64::from(l.g.n) / 16);
         if self.steps == 0 || self.gates.pending(u) {
@@ -162,7 +162,7 @@ impl Arms {
         Some([window, self.group_window(l, u, window)])
     }
 
-    /// The first seat all four gates pass.
+    /// The first start all four gates pass.
     fn earliest(&mut self, l: &Attempt<'_>, table: &Table, u: u32, horizon: u32) -> Option<i64> {
         let [(lo, hi), (first, last)] = self.admit(l, u, horizon)?;
         let node = Node::from_u32(u);
@@ -178,14 +178,14 @@ impl Arms {
             t = table.first_fit(node, first, last)?;
         }
         if self.beside_leader(l, u, t) {
-            // Another order of the group, or another arm, may seat it.
+            // Another order of the group, or another arm, may place it.
             self.gates.count(Gate::Group);
             return None;
         }
         Some(t)
     }
 
-    /// The part of gate G4 about strangers: an op of a group starts in the row of a leader of its own group or of none.
+    /// The part of the gate of groups (G4) about strangers: an op of a group starts in the row of a leader of its own group or of none.
     fn beside_leader(&self, l: &Attempt<'_>, u: u32, t: i64) -> bool {
         let member = |v: u32| l.p.extra(Node::from_u32(v)).own_gid.is_some();
         let leads = |v: u32| {
@@ -194,26 +194,26 @@ impl Arms {
         };
         member(u) && {
             let root = self.root(l, u);
-            let shares = |v: u32| (self.seats[v as usize] - t).rem_euclid(l.ii) == 0;
+            let shares = |v: u32| (self.starts[v as usize] - t).rem_euclid(l.ii) == 0;
             self.journal.iter().any(|&v| shares(v) && leads(v) && self.root(l, v) != root)
         }
     }
 
-    pub fn seat(&mut self, l: &Attempt<'_>, table: &mut Table, u: u32, t: i64) {
+    pub fn place(&mut self, l: &Attempt<'_>, table: &mut Table, u: u32, t: i64) {
         table.place(Node::from_u32(u), t);
-        self.seats[u as usize] = t;
+        self.starts[u as usize] = t;
         let root = self.root(l, u) as usize;
         self.members[root] += 1;
         self.stage[root] = t.div_euclid(l.ii);
         self.journal.push(u);
     }
 
-    /// Seats so far, to come back to.
+    /// Starts so far, to come back to.
     pub fn mark(&self) -> usize {
         self.journal.len()
     }
 
-    /// Ops seated since the mark.
+    /// Ops placed since the mark.
     pub fn since(&self, mark: usize) -> &[u32] {
         &self.journal[mark..]
     }
@@ -221,14 +221,14 @@ impl Arms {
     pub fn undo(&mut self, l: &Attempt<'_>, table: &mut Table, mark: usize) {
         while self.journal.len() > mark {
             let Some(u) = self.journal.pop() else { return };
-            table.remove(Node::from_u32(u), self.seats[u as usize]);
-            self.seats[u as usize] = UNSEATED;
+            table.remove(Node::from_u32(u), self.starts[u as usize]);
+            self.starts[u as usize] = UNPLACED;
             let root = self.root(l, u) as usize;
             self.members[root] -= 1;
         }
     }
 
-    /// Ops seated since the mark now count: their followers are released.
+    /// Ops placed since the mark now count: their followers are released.
     pub fn commit(&mut self, l: &Attempt<'_>, mark: usize) {
         for k in mark..self.journal.len() {
             self.gates.commit(l.p, self.journal[k]);
@@ -236,7 +236,7 @@ impl Arms {
     }
 
     fn view<'a>(&'a self, l: &'a Attempt<'a>, table: &'a Table) -> View<'a> {
-        View { l, table, seats: &self.seats }
+        View { l, table, starts: &self.starts }
     }
 
     fn cost(
@@ -264,9 +264,9 @@ impl Arms {
         self.order.extend(self.keys.iter().map(|k| k.3));
     }
 
-    /// Seats the ops of `order` one after the other; `None` as soon as one has no seat. The sum of their costs, if
+    /// Places the ops of `order` one after the other; `None` as soon as one has no start. The sum of their costs, if
     /// asked for.
-    fn seat_in_order(
+    fn place_in_order(
         &mut self,
         l: &Attempt<'_>,
         table: &mut Table,
@@ -286,7 +286,7 @@ impl Arms {
                 total.spill = total.spill.saturating_add(c.spill);
                 total.distance = total.distance.saturating_add(c.distance);
             }
-            self.seat(l, table, u, t);
+            self.place(l, table, u, t);
         }
         Some(total)
     }
@@ -295,13 +295,13 @@ impl Arms {
     pub fn permute(&mut self, l: &Attempt<'_>, table: &mut Table, ready: &[u32]) -> bool {
         self.sort_by_predecessors(l, ready);
         let order = std::mem::take(&mut self.order);
-        let done = self.seat_in_order(l, table, &order, false).is_some() || {
+        let done = self.place_in_order(l, table, &order, false).is_some() || {
             let best = self.best_order(l, table, &order);
             best && {
                 let trial = std::mem::take(&mut self.trial);
-                let seated = self.seat_in_order(l, table, &trial, false).is_some();
+                let placed = self.place_in_order(l, table, &trial, false).is_some();
                 self.trial = trial;
-                seated
+                placed
             }
         };
         self.order = order;
@@ -328,7 +328,7 @@ impl Arms {
                 }
             }
             let mark = self.mark();
-            if let Some(cost) = self.seat_in_order(l, table, &order, true) {
+            if let Some(cost) = self.place_in_order(l, table, &order, true) {
                 self.undo(l, table, mark);
                 if best.is_none_or(|b| cost < b) {
                     best = Some(cost);
@@ -350,7 +350,7 @@ impl Arms {
         let base = std::mem::take(&mut self.order);
         let mut tried = 0;
         let mut last_root = u32::MAX;
-        let mut done = self.seat_fused(l, table, &base);
+        let mut done = self.place_fused(l, table, &base);
         for &b in others {
             let root = self.root(l, b);
             if done || tried == PARTNERS || self.steps == 0 {
@@ -367,7 +367,7 @@ impl Arms {
             let free = base.iter().all(|&a| set[base.len()..].iter().all(|&b| !required_order(l, a, b)));
             if free && self.union(l, base[0], b) {
                 tried += 1;
-                done = self.seat_fused(l, table, &set);
+                done = self.place_fused(l, table, &set);
                 if !done {
                     self.split();
                 }
@@ -378,32 +378,32 @@ impl Arms {
         done
     }
 
-    /// Seats a set: the cheapest pair in one seat, again and again, then what is left alone.
-    fn seat_fused(&mut self, l: &Attempt<'_>, table: &mut Table, set: &[u32]) -> bool {
+    /// Places a set: the cheapest pair at one start, again and again, then what is left alone.
+    fn place_fused(&mut self, l: &Attempt<'_>, table: &mut Table, set: &[u32]) -> bool {
         let mark = self.mark();
         while let Some(Proposal { op, at, with: Some(with), .. }) = self.cheapest_pair(l, table, set) {
-            self.seat(l, table, op, at);
-            self.seat(l, table, with, at);
+            self.place(l, table, op, at);
+            self.place(l, table, with, at);
         }
         for &a in set.iter() {
-            if self.seats[a as usize] != UNSEATED {
+            if self.starts[a as usize] != UNPLACED {
                 continue;
             }
             let Some(t) = self.earliest(l, table, a, HORIZON) else {
                 self.undo(l, table, mark);
                 return false;
             };
-            self.seat(l, table, a, t);
+            self.place(l, table, a, t);
         }
         true
     }
 
-    /// The cheapest seat for two ops of a set together, each pair in its first cycle.
+    /// The cheapest start for two ops of a set together, each pair in its first cycle.
     fn cheapest_pair(&mut self, l: &Attempt<'_>, table: &mut Table, set: &[u32]) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         for (i, &a) in set.iter().enumerate() {
             for &b in &set[i + 1..] {
-                let open = self.seats[a as usize] == UNSEATED && self.seats[b as usize] == UNSEATED;
+                let open = self.starts[a as usize] == UNPLACED && self.starts[b as usize] == UNPLACED;
                 let (x, y) = (Node::from_u32(a), Node::from_u32(b));
                 if !open || required_order(l, a, b) || !table.same_resources(x, y) || self.steps == 0 {
                     continue;
@@ -469,19 +469,19 @@ impl Arms {
         let mut horizon = if deepest { most } else { HORIZON };
         loop {
             for &u in &order {
-                if self.seats[u as usize] != UNSEATED || self.dead[u as usize] {
+                if self.starts[u as usize] != UNPLACED || self.dead[u as usize] {
                     continue;
                 }
                 match self.earliest(l, table, u, horizon) {
-                    Some(t) => self.seat(l, table, u, t),
+                    Some(t) => self.place(l, table, u, t),
                     None => self.dead[u as usize] = true,
                 }
             }
             while let Some((u, t)) = self.revive(l, table, &order, horizon) {
                 self.dead[u as usize] = false;
-                self.seat(l, table, u, t);
+                self.place(l, table, u, t);
             }
-            let done = order.iter().all(|&u| self.seats[u as usize] != UNSEATED);
+            let done = order.iter().all(|&u| self.starts[u as usize] != UNPLACED);
             if done || horizon >= most {
                 if !done {
                     self.undo(l, table, mark);
@@ -493,11 +493,11 @@ impl Arms {
         }
     }
 
-    /// The first dead op that has a seat by now.
+    /// The first dead op that has a start by now.
     fn revive(&mut self, l: &Attempt<'_>, table: &Table, order: &[u32], horizon: u32) -> Option<(u32, i64)> {
         for &u in order {
             if self.dead[u as usize]
-                && self.seats[u as usize] == UNSEATED
+                && self.starts[u as usize] == UNPLACED
                 && let Some(t) = self.earliest(l, table, u, horizon)
             {
                 return Some((u, t));
@@ -506,19 +506,19 @@ impl Arms {
         None
     }
 
-    /// The cheapest seat over live ready ops and their windows.
+    /// The cheapest start over live ready ops and their windows.
     pub fn cheapest(&mut self, l: &Attempt<'_>, table: &Table, ready: &[u32]) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         for &u in ready {
-            if self.seats[u as usize] != UNSEATED || self.dead[u as usize] || self.steps == 0 {
+            if self.starts[u as usize] != UNPLACED || self.dead[u as usize] || self.steps == 0 {
                 continue;
             }
-            let seats = self.admit(l, u, HORIZON).map(|w| w[1]);
-            let Some((lo, hi)) = seats else {
+            let starts = self.admit(l, u, HORIZON).map(|w| w[1]);
+            let Some((lo, hi)) = starts else {
                 self.dead[u as usize] = true;
                 continue;
             };
-            let (mut from, mut seated) = (lo, false);
+            let (mut from, mut placed) = (lo, false);
             while from <= hi && self.steps > 0 {
                 let Some(t) = table.first_fit(Node::from_u32(u), from, hi) else {
                     self.gates.count(Gate::Resources);
@@ -529,7 +529,7 @@ impl Arms {
                     self.gates.count(Gate::Group);
                     continue;
                 }
-                seated = true;
+                placed = true;
                 match self.cost(l, table, u, t, best.as_ref().map(|b| &b.cost)) {
                     Some(cost) => best = Some(Proposal { cost, op: u, at: t, with: None }),
                     // Later cycles wait longer still.
@@ -537,7 +537,7 @@ impl Arms {
                     None => {}
                 }
             }
-            if !seated {
+            if !placed {
                 self.dead[u as usize] = true;
             }
         }
@@ -548,16 +548,16 @@ impl Arms {
     pub fn cost_based(&mut self, l: &Attempt<'_>, table: &mut Table, ready: &[u32]) -> bool {
         let mark = self.mark();
         while let Some(best) = self.cheapest(l, table, ready) {
-            self.seat(l, table, best.op, best.at);
+            self.place(l, table, best.op, best.at);
         }
-        let done = ready.iter().all(|&u| self.seats[u as usize] != UNSEATED);
+        let done = ready.iter().all(|&u| self.starts[u as usize] != UNPLACED);
         if !done {
             self.undo(l, table, mark);
         }
         done
     }
 
-    /// One seat per arm, the cheapest of them (`published.arm-policy=lowest-cost`); earlier arms win ties.
+    /// One start per arm, the cheapest of them (`published.arm-policy=lowest-cost`); earlier arms win ties.
     pub fn propose(&mut self, l: &Attempt<'_>, table: &mut Table, ready: &[u32]) -> Option<Proposal> {
         let mut best: Option<Proposal> = None;
         let offer = |best: &mut Option<Proposal>, new: Option<Proposal>| {
@@ -569,7 +569,7 @@ impl Arms {
         };
         self.sort_by_predecessors(l, ready);
         let order = std::mem::take(&mut self.order);
-        let open = |s: &Self, u: u32| s.seats[u as usize] == UNSEATED;
+        let open = |s: &Self, u: u32| s.starts[u as usize] == UNPLACED;
         let price = |s: &mut Self, table: &Table, u, at| {
             let cost = s.cost(l, table, u, at, None)?;
             Some(Proposal { cost, op: u, at, with: None })
@@ -583,7 +583,7 @@ impl Arms {
         }
         let pair = self.cheapest_pair(l, table, &order);
         offer(&mut best, pair);
-        // Retry: the first dead op that has a seat at the horizon of its depth.
+        // Retry: the first dead op that has a start at the horizon of its depth.
         let most = order.iter().map(|&u| l.p.max_depth(Node::from_u32(u))).max().unwrap_or(0).max(HORIZON);
         let most = if l.options.g2_horizon == G2Horizon::Fixed { HORIZON } else { most };
         if let Some((u, t)) = self.revive(l, table, &order, most) {
@@ -671,18 +671,18 @@ mod tests {
             arms.steps = 100;
             arms.begin(&l, false);
             // The unit is taken, and the mate of the op sits a stage later than the op could.
-            arms.seat(&l, &mut table, 1, 0);
-            arms.seat(&l, &mut table, 2, 4);
+            arms.place(&l, &mut table, 1, 0);
+            arms.place(&l, &mut table, 2, 4);
             if !held {
                 arms.gates.commit(&p, 0);
             }
-            let seat = arms.earliest(&l, &table, 3, HORIZON);
-            (arms.gates.refused, arms.dead[3], seat)
+            let start = arms.earliest(&l, &table, 3, HORIZON);
+            (arms.gates.refused, arms.dead[3], start)
         };
         assert_eq!(refusals(true, true, true), ([1, 0, 0, 0], false, None));
         assert_eq!(refusals(false, true, true), ([0, 1, 0, 0], true, None));
         assert_eq!(refusals(false, false, true), ([0, 0, 1, 0], false, None));
-        // The row of its first cycle is taken (G3 moves on), the next is free but in another stage than the mate (G4).
+        // The row of its first cycle is taken (resources, G3: moves on), the next is free but in another stage than the mate (groups, G4).
         let (refused, dead, _) = refusals(false, false, false);
         assert_eq!((refused, dead), ([0, 0, 1, 1], false));
     }
@@ -708,10 +708,10 @@ mod tests {
             Bench { p, g, windows, closure, options: ScheduleOptions::default(), ii }
         }
 
-        /// Arms in which these ops have these seats.
+        /// Arms in which these ops have these starts.
         fn run<T>(
             &self,
-            seats: &[(u32, i64)],
+            starts: &[(u32, i64)],
             f: impl FnOnce(&mut Arms, &Attempt<'_>, &mut Table) -> T,
         ) -> T {
             let Bench { p, g, windows, closure, options, ii } = self;
@@ -721,7 +721,7 @@ mod tests {
             arms.gates.seed(p);
             arms.steps = 10_000;
             arms.begin(&l, false);
-            seats.iter().for_each(|&(u, t)| arms.seat(&l, &mut table, u, t));
+            starts.iter().for_each(|&(u, t)| arms.place(&l, &mut table, u, t));
             f(&mut arms, &l, &mut table)
         }
     }
@@ -733,7 +733,7 @@ mod tests {
         p.add_node(&NodeDef { id: &id, latency: 1, uses, max_depth, extra, ..NodeDef::default() })
     }
 
-    /// Page 3: two reads of seven cycles on a slot with room for both, and a pool that five may share: one seat, at cycle 0.
+    /// Page 3: two reads of seven cycles on a slot with room for both, and a pool that five may share: one start, at cycle 0.
     #[test]
     fn published_reads_become_one_seat() {
         use crate::problem::{NodeDef, PoolUse, Use};
@@ -749,15 +749,15 @@ mod tests {
             let b = Bench::new(p, 14);
             let pair = b.run(&[], |arms, l, table| arms.cheapest_pair(l, table, &[0, 1]));
             assert_eq!(pair.map(|p| (p.at, p.with)), at.map(|t| (t, Some(1))));
-            let seats = b.run(&[], |arms, l, table| {
+            let starts = b.run(&[], |arms, l, table| {
                 assert!(arms.fuse(l, table, &[0, 1], &[]));
-                arms.seats.clone()
+                arms.starts.clone()
             });
-            assert_eq!(seats, if cap == 5 { [0, 0] } else { [0, 7] });
+            assert_eq!(starts, if cap == 5 { [0, 0] } else { [0, 7] });
         }
     }
 
-    /// Of all pairs the one whose seat costs least, not the first: the third op may start at once, the first waits.
+    /// Of all pairs the one whose start costs least, not the first: the third op may start at once, the first waits.
     #[test]
     fn the_cheapest_pair_becomes_one_seat() {
         use crate::problem::Use;
@@ -786,12 +786,12 @@ mod tests {
         let b = Bench::new(p, 16);
         let best = b.run(&[(busy.as_u32(), 0)], |arms, l, table| arms.propose(l, table, &[0, 1]));
         assert_eq!(best.map(|p| (p.op, p.at)), Some((1, 0)));
-        // Nor does the cost-based arm take the first op it has a seat for.
+        // Nor does the cost-based arm take the first op it has a start for.
         let cheapest = b.run(&[(busy.as_u32(), 0)], |arms, l, table| arms.cheapest(l, table, &[0, 1]));
         assert_eq!(cheapest.map(|p| (p.op, p.at)), Some((1, 0)));
     }
 
-    /// Ops that dependences order, in whatever iteration, and ops on different units have seats of their own.
+    /// Ops that dependences order, in whatever iteration, and ops on different units have starts of their own.
     #[test]
     fn what_is_ordered_or_elsewhere_is_no_pair() {
         use crate::problem::Use;
@@ -810,7 +810,7 @@ mod tests {
         }
     }
 
-    /// Of the orders within the budget the one whose seats cost least: shortest first. The budget covers all of them, so that
+    /// Of the orders within the budget the one whose starts cost least: shortest first. The budget covers all of them, so that
     /// the seed has no say.
     #[test]
     fn the_cheapest_of_all_orders_is_taken() {
@@ -831,7 +831,7 @@ mod tests {
         }
     }
 
-    /// What is dead waits until the others have their seats; then the first of the dead is the first to be revived.
+    /// What is dead waits until the others have their starts; then the first of the dead is the first to be revived.
     #[test]
     fn retry_skips_the_dead_and_revives_them_in_order() {
         use crate::problem::Use;
@@ -840,12 +840,12 @@ mod tests {
         for _ in 0..3 {
             add(&mut p, &[Use { slot, offset: 0, duration: 2, occupancy: 1 }], 0, 0);
         }
-        let seats = Bench::new(p, 8).run(&[], |arms, l, table| {
+        let starts = Bench::new(p, 8).run(&[], |arms, l, table| {
             (arms.dead[0], arms.dead[1]) = (true, true);
             assert!(arms.retry(l, table, &[0, 1, 2], false));
-            arms.seats.clone()
+            arms.starts.clone()
         });
-        assert_eq!(seats, [2, 4, 0]);
+        assert_eq!(starts, [2, 4, 0]);
     }
 
     /// Merged groups and dead ops are an attempt's own; the snapshot lives longer where that is asked for.
@@ -885,16 +885,16 @@ mod tests {
         add(&mut p, &uses, 3, 0);
         add(&mut p, &uses, 2, 0);
         let b = Bench::new(p, 8);
-        let seats = |deepest| {
+        let starts = |deepest| {
             b.run(&[], |arms, l, table| {
                 assert!(arms.retry(l, table, &[0, 1], deepest));
-                arms.seats.clone()
+                arms.starts.clone()
             })
         };
-        assert_eq!((seats(false), seats(true)), (vec![4, 0], vec![0, 4]));
+        assert_eq!((starts(false), starts(true)), (vec![4, 0], vec![0, 4]));
     }
 
-    /// Seats that wait equally long are told apart by registers where there is a budget, then by the room left to neighbours.
+    /// Starts that wait equally long are told apart by registers where there is a budget, then by the room left to neighbours.
     #[test]
     fn registers_and_room_rank_seats() {
         let mut p = Problem::new("ranks");
@@ -903,20 +903,21 @@ mod tests {
         let op = add(&mut p, &[], 0, 40);
         let after = add(&mut p, &[], 0, 0);
         p.add_edge(value, reader, 1, 0);
-        let seats = [(0, 0), (1, 1), (after.as_u32(), 0)];
-        let cheapest =
-            |b: &Bench| b.run(&seats, |arms, l, table| arms.cheapest(l, table, &[op.as_u32()]).map(|p| p.at));
+        let starts = [(0, 0), (1, 1), (after.as_u32(), 0)];
+        let cheapest = |b: &Bench| {
+            b.run(&starts, |arms, l, table| arms.cheapest(l, table, &[op.as_u32()]).map(|p| p.at))
+        };
         let mut b = Bench::new(p.clone(), 8);
         assert_eq!(cheapest(&b), Some(0), "nothing tells cycle 0 from cycle 1");
         b.options.spill_budget = Some(64);
         assert_eq!(cheapest(&b), Some(1), "at cycle 0 the other value is alive");
         let two = |b: &Bench| {
-            b.run(&seats, |arms, l, table| {
+            b.run(&starts, |arms, l, table| {
                 arms.view(l, table).fused_cost([2, 3], 0, 0, None).map(|c| c.spill)
             })
         };
         assert_eq!(two(&b), Some(17 * 16), "40 registers and 40 more, of 64");
-        // Its neighbour of the next iteration has a seat: the later the op, the nearer.
+        // Its neighbour of the next iteration has a start: the later the op, the nearer.
         p.add_edge(op, after, 1, 1);
         assert_eq!(cheapest(&Bench::new(p, 8)), Some(1));
     }

@@ -1,7 +1,7 @@
-//! What a legal seat costs.
+//! What a legal start costs.
 //!
-//! In: an op, a candidate cycle, the seats of the attempt so far. Out: a [`CostVector`], compared component by
-//! component; nothing is collapsed into one number and nothing here refuses a seat. Two evaluators, each with a
+//! In: an op, a candidate cycle, the starts of the attempt so far. Out: a [`CostVector`], compared component by
+//! component; nothing is collapsed into one number and nothing here refuses a start. Two evaluators, each with a
 //! predicate that is monotone in a cap and searched by doubling, then halving:
 //!
 //! - *pipe slot*: the least cap on the cycles the op waits after its earliest start;
@@ -9,7 +9,7 @@
 //!   previous ones. More than 4 per row of the footprint in this iteration, or 3 in the tail, make it infinite.
 //!
 //! The spill surcharge estimates registers at the cycle; the structural distance is the room left to neighbours that
-//! have seats. Source: spec page 3 (cost vector), builder and evaluator sections of its companion pages.
+//! have starts. Source: spec page 3 (cost vector), builder and evaluator sections of its companion pages.
 
 use super::arms::Attempt;
 use crate::closure::NO_PATH;
@@ -25,10 +25,10 @@ const CARRY: u64 = 3;
 /// Surcharge per register above the budget, and its largest value.
 const SPILL_WEIGHT: u64 = 17;
 const SPILL_MOST: u64 = 4096;
-/// "Has no seat" among the seats.
-pub(super) const UNSEATED: i64 = i64::MIN;
+/// "Has no start" among the starts.
+pub(super) const UNPLACED: i64 = i64::MIN;
 
-/// Cost of a legal seat; smaller is better. Legality itself is decided by the gates.
+/// Cost of a legal start; smaller is better. Legality itself is decided by the gates.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CostVector {
     /// Waiting after the earliest start, as the least cap that holds.
@@ -37,7 +37,7 @@ pub(super) struct CostVector {
     pub bank: u32,
     /// Surcharge for registers above the budget.
     pub spill: u32,
-    /// Cycles between the op and its seated neighbours beyond what their dependences ask for.
+    /// Cycles between the op and its placed neighbours beyond what their dependences ask for.
     pub distance: i64,
     /// Program order: no two ops are equal.
     pub order: u32,
@@ -79,8 +79,8 @@ pub(super) fn spill_surcharge(peak: u64, budget: u64) -> u32 {
 pub(super) struct View<'a> {
     pub l: &'a Attempt<'a>,
     pub table: &'a Table,
-    /// Start of each op or [`UNSEATED`].
-    pub seats: &'a [i64],
+    /// Start of each op or [`UNPLACED`].
+    pub starts: &'a [i64],
 }
 
 impl View<'_> {
@@ -101,7 +101,7 @@ impl View<'_> {
         best.is_none_or(|b| cost < *b).then_some(cost)
     }
 
-    /// Cost of two ops in one seat: their rows count once, their registers and distances both.
+    /// Cost of two ops at one start: their rows count once, their registers and distances both.
     pub fn fused_cost(
         &self,
         [a, b]: [u32; 2],
@@ -130,8 +130,8 @@ impl View<'_> {
         let (mut here, mut carried) = (0u64, 0u64);
         let node = Node::from_u32(u);
         for v in 0..self.l.g.n {
-            let at = self.seats[v as usize];
-            if v == u || at == UNSEATED {
+            let at = self.starts[v as usize];
+            if v == u || at == UNPLACED {
                 continue;
             }
             let shared = self.table.shared_rows(node, t, Node::from_u32(v), at);
@@ -152,21 +152,21 @@ impl View<'_> {
     fn registers(&self, u: u32, t: i64) -> u64 {
         let mut alive = u64::from(self.l.p.extra(Node::from_u32(u)).registers);
         for v in 0..self.l.g.n {
-            let (at, registers) = (self.seats[v as usize], self.l.p.extra(Node::from_u32(v)).registers);
-            if at == UNSEATED || registers == 0 || v == u {
+            let (at, registers) = (self.starts[v as usize], self.l.p.extra(Node::from_u32(v)).registers);
+            if at == UNPLACED || registers == 0 || v == u {
                 continue;
             }
             let mut last = at + i64::from(self.l.p.latency(Node::from_u32(v)));
             for a in self.l.g.succ.of(v).iter().filter(|a| a.is_value()) {
-                let read = self.seats[a.node as usize];
-                if read != UNSEATED {
+                let read = self.starts[a.node as usize];
+                if read != UNPLACED {
                     last = last.max(read + self.l.ii * i64::from(a.distance()));
                 }
             }
             // Turns of the life at + k II that cover t modulo II.
             let first = (t - at).rem_euclid(self.l.ii);
-            let turns = if first < last - at { (last - at - 1 - first) / self.l.ii + 1 } else { 0 };
-            alive += turns as u64 * u64::from(registers);
+            let again = if first < last - at { (last - at - 1 - first) / self.l.ii + 1 } else { 0 };
+            alive += again as u64 * u64::from(registers);
         }
         alive
     }
@@ -174,8 +174,8 @@ impl View<'_> {
     fn structural_distance(&self, u: u32, t: i64) -> i64 {
         let mut room = 0i64;
         for v in 0..self.l.g.n {
-            let at = self.seats[v as usize];
-            if at == UNSEATED || v == u {
+            let at = self.starts[v as usize];
+            if at == UNPLACED || v == u {
                 continue;
             }
             let (to, from) = (self.l.distance(v, u), self.l.distance(u, v));
@@ -270,10 +270,10 @@ mod tests {
             assert!(g.build(&p) && closure.build(&g, 10));
             table.reset(&p, 10, 4096).expect("both fit");
             table.place(Node::from_u32(1), other);
-            let seats = [UNSEATED, other, UNSEATED];
+            let starts = [UNPLACED, other, UNPLACED];
             let closure = Some(&closure);
             let l = Attempt { p: &p, g: &g, windows: &windows, closure, options: &options, ii: 10 };
-            let view = View { l: &l, table: &table, seats: &seats };
+            let view = View { l: &l, table: &table, starts: &starts };
             // `u` would start at cycle 10: rows 0, 1 and 2 of stage 1.
             view.cost(0, 10, 10, None).expect("nothing to beat").bank
         };

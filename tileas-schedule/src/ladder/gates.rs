@@ -1,10 +1,10 @@
-//! The four gates every seat of the arms passes, in a fixed order, and what they remember.
+//! The four gates every start of the arms passes, in a fixed order, and what they remember.
 //!
-//! - G1, pending set: an op that follows a leader is held over until an op of the leader's own number has a seat. The
+//! - pending set (G1): an op that follows a leader is held over until an op of the leader's own number has a start. The
 //!   set is seeded once from the problem and frozen; an attempt works on an overlay of it.
-//! - G2, admission by depth: `max_depth` (0: unlimited) at most the horizon; else the op is dead in the snapshot.
-//! - G3, resources: the reservation table; a refusal moves the candidate cycle on.
-//! - G4, groups: members of one group share a stage, and none starts in the row of a leader of another group that has a seat; a
+//! - admission by depth (G2): `max_depth` (0: unlimited) at most the horizon; else the op is dead in the snapshot.
+//! - resources (G3): the reservation table; a refusal moves the candidate cycle on.
+//! - groups (G4): members of one group share a stage, and none starts in the row of a leader of another group that has a start; a
 //!   refusal asks for another order of the group.
 //!
 //! The rule stage ≤ `max_depth` is not a gate: it is part of every window. Source: spec page 3, "Admission Gates".
@@ -49,26 +49,26 @@ impl Gates {
         self.cleared = false;
     }
 
-    /// G1.
+    /// The pending set (G1).
     pub fn pending(&mut self, u: u32) -> bool {
         let held = self.overlay[u as usize];
         self.refused[Gate::Pending as usize] += u64::from(held);
         held
     }
 
-    /// G2.
+    /// Admission by depth (G2).
     pub fn too_deep(&mut self, p: &Problem, u: u32, horizon: u32) -> bool {
         let refused = p.max_depth(Node::from_u32(u)) > horizon;
         self.refused[Gate::Depth as usize] += u64::from(refused);
         refused
     }
 
-    /// Counts a refusal of G3 or G4, which the caller decides.
+    /// Counts a refusal by resources (G3) or groups (G4), which the caller decides.
     pub fn count(&mut self, gate: Gate) {
         self.refused[gate as usize] += 1;
     }
 
-    /// A seat was committed: whoever follows the op's own number need not wait any longer.
+    /// A start was committed: followers of the op's own number need not wait any longer.
     pub fn commit(&mut self, p: &Problem, u: u32) {
         let own = p.extra(Node::from_u32(u)).own_gid;
         if own.is_none() {
@@ -79,7 +79,7 @@ impl Gates {
         }
     }
 
-    /// After a round without a commit: releases everybody, once per attempt.
+    /// After a round without a commit: releases all followers, once per attempt.
     pub fn release_once(&mut self) -> bool {
         let waiting = !self.cleared && self.overlay.contains(&true);
         self.cleared = true;

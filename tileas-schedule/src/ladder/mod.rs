@@ -8,22 +8,22 @@
 //! where there was none to clear, nothing is tried a second time.
 //!
 //! Complete and apart from the default generator ([`crate::modulo`]): nothing searches below the II found here, and nothing
-//! moves the starts afterwards. `scheduler = cost` asks for it. Files: [`gates`] (G1 to G4), [`cost`] (the vector and its
-//! evaluators), [`arms`] (permute, fuse, retry, cost-based), [`driver`] (which group is next).
+//! moves the starts afterwards. `scheduler = cost` asks for it. Files: [`gates`] (the four of them), [`cost`] (the vector and its
+//! evaluators), [`arms`] (permute, fuse, retry, cost-based), [`groups`] (which group is next).
 //!
-//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `search.arm-steps` seats looked at. Source: spec page 3, spec page 4
+//! Guarantee: legal starts, bound ≤ II ≤ cap; deterministic. Cost: `search.arm-steps` starts looked at. Source: spec page 3, spec page 4
 //! ("Placement Arms").
 
 mod arms;
 mod cost;
-mod driver;
 mod gates;
+mod groups;
 
 use crate::options::{IiSearch, Rung};
 use crate::placement::{Loop, Placement};
 use crate::trail::Strategy;
 use arms::Attempt;
-use driver::Driver;
+use groups::Groups;
 
 /// Up to here II is raised one by one.
 const LINEAR: u32 = 256;
@@ -33,8 +33,8 @@ const WAY_UP: u64 = 4;
 /// Memory of the generator.
 #[derive(Default)]
 pub(crate) struct Ladder {
-    driver: Driver,
-    /// Seats that may still be looked at.
+    groups: Groups,
+    /// Starts that may still be looked at.
     left: u64,
 }
 
@@ -42,7 +42,7 @@ impl Ladder {
     /// Searches II in [`Placement::proven`]`..=cap`. The starts of a success are in [`Placement::starts`].
     pub fn search(&mut self, at: &mut Placement, l: Loop<'_>, cap: u32) -> Option<u32> {
         self.left = at.budget.draw(l.o.arm_steps);
-        self.driver.arms.gates.seed(l.p);
+        self.groups.arms.gates.seed(l.p);
         let linear = match l.o.ii_search {
             IiSearch::Linear => u32::MAX,
             IiSearch::Auto => LINEAR,
@@ -81,7 +81,7 @@ impl Ladder {
             at.keep_placed();
             at.choose();
             if rung != Rung::RauRefinement {
-                at.trail.arms.extend_from_slice(&self.driver.by);
+                at.trail.arms.extend_from_slice(&self.groups.by);
             }
         }
         rung.is_some()
@@ -113,15 +113,15 @@ impl Ladder {
             let (p, g, options) = (l.p, l.g, l.o);
             let closure = closed.then_some(&*closure);
             let attempt = Attempt { p, g, windows, closure, options, ii: ii.into() };
-            self.driver.arms.steps = share / 2;
+            self.groups.arms.steps = share / 2;
             let keep = !cleared && marked;
             let done = match rung {
-                Rung::DeepestRetry => self.driver.deepest_retry(&attempt, table),
-                Rung::InitialPlacement => self.driver.initial_placement(&attempt, table, keep),
-                _ => self.driver.cost_based_placement(&attempt, table, keep),
+                Rung::DeepestRetry => self.groups.deepest_retry(&attempt, table),
+                Rung::InitialPlacement => self.groups.initial_placement(&attempt, table, keep),
+                _ => self.groups.cost_based_placement(&attempt, table, keep),
             };
-            marked |= self.driver.arms.dead.contains(&true);
-            used += share / 2 - self.driver.arms.steps;
+            marked |= self.groups.arms.dead.contains(&true);
+            used += share / 2 - self.groups.arms.steps;
             if done {
                 found = Some(rung);
                 break;
@@ -134,7 +134,7 @@ impl Ladder {
         at.budget.pay(used);
         if found.is_some() {
             at.ims.start.clear();
-            at.ims.start.extend_from_slice(&self.driver.arms.seats);
+            at.ims.start.extend_from_slice(&self.groups.arms.starts);
         }
         found
     }

@@ -1,18 +1,18 @@
 //! Ejection search for a schedule at one II: ops that have a start never contradict one another, and an op without one
-//! takes the start that costs least, from which it drives out whoever is in its way.
+//! takes the start that costs least, from which it drives out the ops in its way.
 //!
 //! In: the [`Model`], windows, a budget of steps. Out: whether every op got a start; they are in [`Eject::start`]. Each
 //! op has a weight, which grows by one whenever it finds no free start; a start costs the weights of those it drives out,
-//! so that ops that are hard to seat end up staying where they are. All starts of an op are priced at once: what meets it
+//! so that ops that are hard to place end up staying where they are. All starts of an op are priced at once: what meets it
 //! on a resource or is too near or too far is a range of starts, ranges are added as differences, and one pass sums them.
-//! On resources with room for several the price is an estimate (rows that are full, by the mean weight and length of who
-//! is there), and who has to leave is found row by row, light ones first. Ops without slack between them are one op. A
+//! On resources with room for several the price is an estimate (rows that are full, by the mean weight and length of what
+//! is there), and what has to leave is found row by row, light ones first. Ops without slack between them are one op. A
 //! search begins with the starts of a schedule of a larger II, squeezed, as far as they are free, or with large ops first.
 //!
 //! Guarantee: what it calls found is legal; failure proves nothing. Deterministic: the same seed makes the same moves.
 //! Cost: one step per 64 rows or ranges priced. Source: guided ejection search (Nagata and Bräysy, 2009, for vehicle
-//! routing), here without a bound on how many are driven out and without moves of the others in between, which brought
-//! nothing.
+//! routing), here without a bound on how many are driven out and without moves of the others in between: neither
+//! finds more here.
 
 use super::model::{Model, Piece};
 use crate::closure::{FAR, NO_PATH};
@@ -388,7 +388,7 @@ impl Eject {
         let (head, tail) = self.cost.split_at_mut((ii as usize - from).min(len));
         let add = |to: &mut [i32], rows: &[i32]| to.iter_mut().zip(rows).for_each(|(c, &r)| *c += r);
         add(head, &self.rows[from..]);
-        tail.chunks_mut(ii as usize).for_each(|turn| add(turn, &self.rows));
+        tail.chunks_mut(ii as usize).for_each(|interval| add(interval, &self.rows));
         work += (len + 2 * ties.len()) as u64;
         *budget = budget.saturating_sub(1 + work / 64);
         base
@@ -403,7 +403,7 @@ impl Eject {
         self.cost.extend_from_slice(&self.rows[..len - split]);
     }
 
-    /// Whoever an op at `t` meets, or is too near or too far from, loses its start.
+    /// Ops that an op at `t` meets, or is too near to or too far from, lose their starts.
     fn drive_out(&mut self, model: &Model, a: usize, t: i32) {
         let ii = model.ii;
         for k in range(self.tie_of[a]) {

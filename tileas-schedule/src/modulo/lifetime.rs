@@ -2,8 +2,8 @@
 //!
 //! In: a legal schedule of a loop whose ops say which agent computes them in registers, what registers and what ring
 //! bytes their results take ([`crate::NodeExtra`]). Out: a legal schedule of the same II with a [`LifetimeCost`] that is
-//! not larger. First the skew of agents: an attempt with windows that keep each agent's ops within as few turns of the
-//! interval as dependences allow. Then single ops move, readers earlier and writers later, wherever the cost falls.
+//! not larger. First the skew of agents: an attempt with windows that keep each agent's ops within as few
+//! intervals as dependences allow. Then single ops move, readers earlier and writers later, wherever the cost falls.
 //!
 //! Loops whose ops say nothing of this are left to compaction. Cost: bounded by `search.lifetime-steps`, one step per move and
 //! eight ops. Elsewhere: depths of rings that materialisation needs (`buffers`), which come from the final schedule.
@@ -25,10 +25,10 @@ const ROUNDS: u32 = 2;
 /// What the lives of values cost; compared component by component.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LifetimeCost {
-    /// Over register agents: turns of the interval between its first and its last op, times the registers of results
-    /// that are read in a later turn (at least 1).
+    /// Over register agents: whole intervals between its first and its last op, times the registers of results
+    /// that are read in a later interval (at least 1).
     pub skew: u64,
-    /// Over results in rings: bytes times the slots their lives need (rule R3).
+    /// Over results in rings: bytes times the slots their lives need (R3).
     pub ring_bytes: u64,
     /// Stages of the iteration.
     pub stages: u64,
@@ -63,7 +63,7 @@ struct Lives {
 }
 
 /// "Runs in no register agent".
-const NOBODY: u32 = u32::MAX;
+const NO_AGENT: u32 = u32::MAX;
 
 impl Lives {
     fn build(&mut self, p: &Problem) {
@@ -86,7 +86,7 @@ impl Lives {
         self.readers.clear();
         self.readers.resize(self.first[n + 1] as usize, (0, 0));
         self.sources.clear();
-        self.sources.resize(self.source_first[n + 1] as usize, NOBODY);
+        self.sources.resize(self.source_first[n + 1] as usize, 0);
         for e in values() {
             let (u, v) = (e.from.as_u32(), e.to.as_u32());
             let at = &mut self.first[u as usize + 1];
@@ -107,7 +107,7 @@ impl Lives {
             self.registers.push(extra.registers);
             self.bytes.push(extra.ring_bytes);
             self.agent.push(match extra.simt_agent {
-                None => NOBODY,
+                None => NO_AGENT,
                 Some(number) => {
                     let known = self.numbers.iter().position(|&a| a == number);
                     known.unwrap_or_else(|| {
@@ -132,7 +132,7 @@ impl Lives {
         LifetimeCost { skew: self.skew(starts, ii), ring_bytes: rings, stages: stages(starts, ii) }
     }
 
-    /// Bytes of the slots that the result of an op needs, by rule R3.
+    /// Bytes of the slots that the result of an op needs (R3).
     fn ring_bytes(&self, starts: &[i64], u: usize, ii: i64) -> u64 {
         if self.bytes[u] == 0 {
             return 0;
@@ -152,21 +152,21 @@ impl Lives {
         self.carried.clear();
         self.skews.resize(agents, 0);
         self.carried.resize(agents, 0);
-        for (&a, &t) in self.agent.iter().zip(starts).filter(|x| *x.0 != NOBODY) {
+        for (&a, &t) in self.agent.iter().zip(starts).filter(|x| *x.0 != NO_AGENT) {
             self.begins[a as usize] = self.begins[a as usize].min(t);
         }
-        for (&a, &t) in self.agent.iter().zip(starts).filter(|x| *x.0 != NOBODY) {
-            let turn = ((t - self.begins[a as usize]) / ii) as u64;
-            self.skews[a as usize] = self.skews[a as usize].max(turn);
+        for (&a, &t) in self.agent.iter().zip(starts).filter(|x| *x.0 != NO_AGENT) {
+            let stage = ((t - self.begins[a as usize]) / ii) as u64;
+            self.skews[a as usize] = self.skews[a as usize].max(stage);
         }
         if self.skews.iter().all(|&s| s == 0) {
             return 0;
         }
-        for u in (0..starts.len()).filter(|&u| self.agent[u] != NOBODY && self.registers[u] > 0) {
+        for u in (0..starts.len()).filter(|&u| self.agent[u] != NO_AGENT && self.registers[u] > 0) {
             let a = self.agent[u] as usize;
-            let turn = |u: usize| (starts[u] - self.begins[a]) / ii;
+            let stage = |u: usize| (starts[u] - self.begins[a]) / ii;
             let later = |&(v, d): &(u32, u32)| {
-                self.agent[v as usize] == a as u32 && turn(v as usize) + i64::from(d) > turn(u)
+                self.agent[v as usize] == a as u32 && stage(v as usize) + i64::from(d) > stage(u)
             };
             if self.skews[a] > 0 && self.readers(u).iter().any(later) {
                 self.carried[a] += u64::from(self.registers[u]);
@@ -205,7 +205,7 @@ impl Lives {
         if is > cost.stages || was == cost.stages && is < was {
             cost.stages = stages(starts, ii);
         }
-        if self.agent[u] != NOBODY {
+        if self.agent[u] != NO_AGENT {
             // The agent begins where it did when the last skew was worked out; `u` may have been its first op.
             cost.skew = self.skew(starts, ii);
         }
@@ -229,7 +229,7 @@ pub(crate) struct Lifetime {
 
 impl Lifetime {
     /// Improves the last success.
-    pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32, polish: &mut Polish) {
+    pub fn improve(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32, polish: &mut Polish) {
         let told = |u: Node| l.p.extra(u).simt_agent.is_some() || l.p.extra(u).ring_bytes > 0;
         let given = at.budget.draw(l.o.lifetime_steps);
         if given == 0 || !l.p.nodes().any(told) {
@@ -249,7 +249,7 @@ impl Lifetime {
         at.budget.pay(given - steps);
     }
 
-    /// Attempts with the ops of each agent within `turns` of the interval, fewest first.
+    /// Attempts with the ops of each agent within `intervals` intervals, fewest first.
     fn straighten(
         &mut self,
         at: &mut Placement,
@@ -261,8 +261,8 @@ impl Lifetime {
     ) -> LifetimeCost {
         let wide = i64::from(ii);
         let worst = cost.stages.min(4) as u32;
-        for turns in 1..=worst {
-            if !self.window_graph(l.p, turns) || !self.closure.build(&self.graph, ii) {
+        for intervals in 1..=worst {
+            if !self.window_graph(l.p, intervals) || !self.closure.build(&self.graph, ii) {
                 continue;
             }
             let budget = (2 * u64::from(l.g.n) + 8).min(*steps);
@@ -344,8 +344,8 @@ impl Lifetime {
         }
     }
 
-    /// The loop with the ops of each register agent less than `turns` intervals apart. `false`: too many pairs.
-    fn window_graph(&mut self, p: &Problem, turns: u32) -> bool {
+    /// The loop with the ops of each register agent less than `intervals` intervals apart. `false`: too many pairs.
+    fn window_graph(&mut self, p: &Problem, intervals: u32) -> bool {
         self.windows.clear();
         for a in p.nodes() {
             let Some(agent) = p.extra(a).simt_agent else { continue };
@@ -353,7 +353,7 @@ impl Lifetime {
                 if self.windows.len() == WINDOW_PAIRS {
                     return false;
                 }
-                self.windows.push(EdgeData { from: a, to: b, latency: 1, distance: turns });
+                self.windows.push(EdgeData { from: a, to: b, latency: 1, distance: intervals });
             }
         }
         self.closure.clear();

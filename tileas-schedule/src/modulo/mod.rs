@@ -74,7 +74,7 @@ impl Modulo {
         at.fits().then_some(found)
     }
 
-    /// Shorter iterations for the last success, whoever found it.
+    /// Shorter iterations for the last success, whichever search found it.
     #[cfg(feature = "optimal")]
     pub fn compact(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
         self.polish.run(at, l, ii, &mut self.search);
@@ -82,7 +82,7 @@ impl Modulo {
 
     /// Shorter lives of values at the II found: last, since exact mode may come before.
     pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
-        self.life.shorten(at, l, ii, &mut self.polish);
+        self.life.improve(at, l, ii, &mut self.polish);
     }
 
     /// The searches in turn, from a success or from the cap downwards.

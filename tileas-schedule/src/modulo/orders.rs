@@ -1,4 +1,4 @@
-//! Exact search over orders: who comes before whom on a resource, and how many intervals later. One window per op.
+//! Exact search over orders: which op comes before which on a resource, and how many intervals later. One window per op.
 //!
 //! In: the [`Model`] at one II, op windows, a guide, a budget of steps. Out: [`Answer`]. The largest component stands
 //! still (or the one that deadlines tie to cycle 0 does), every other one has its first op within one interval: components
@@ -40,8 +40,8 @@ const WIDE: i32 = FAR / 2;
 const NOWHERE: i32 = i32::MIN / 2;
 /// The room of a pair with one gap left.
 const DECIDED: f32 = f32::INFINITY;
-/// Marks levels without a cut.
-const NOBODY: u32 = u32::MAX;
+/// "No index": of an op, a pair, a number.
+const NONE: u32 = u32::MAX;
 
 /// Two ops whose difference of starts, `start[b] - start[a]`, is bounded, and keeps to the gaps if the pair is `hard`. Half
 /// a cache line: looking at pairs is most of the search.
@@ -51,7 +51,7 @@ struct Pair {
     a: u8,
     b: u8,
     hard: bool,
-    /// There is more than one gap in a turn.
+    /// There is more than one gap in an interval.
     several: bool,
     /// Bounds of the difference.
     low: i32,
@@ -205,7 +205,7 @@ impl Orders {
                 return Answer::Unknown;
             }
             if let (Answer::Found, Some(&begin)) = (answer, self.early.get(model.ops.len())) {
-                // Rows turn so that stages begin in the first one.
+                // Rows are rotated so that stages begin in the first one.
                 let shift = begin.rem_euclid(self.ii);
                 self.early.iter_mut().for_each(|t| *t -= shift);
             }
@@ -230,11 +230,11 @@ impl Orders {
             self.area[model.component[a] as usize] += u64::from(own) + (1 << 32);
         }
         self.heads.clear();
-        self.heads.resize(model.components, NOBODY);
+        self.heads.resize(model.components, NONE);
         for a in 0..m {
             let head = &mut self.heads[model.component[a] as usize];
             let size = |a: usize| model.pieces(a).iter().map(|p| p.len * p.units).sum::<u32>();
-            if *head == NOBODY || size(a) > size(*head as usize) {
+            if *head == NONE || size(a) > size(*head as usize) {
                 *head = a as u32;
             }
         }
@@ -265,10 +265,10 @@ impl Orders {
     fn open_stages(&mut self, model: &Model) -> bool {
         let m = model.ops.len();
         self.stage_of.clear();
-        self.stage_of.resize(m, NOBODY);
+        self.stage_of.resize(m, NONE);
         for a in 0..m {
             let group = model.group[a];
-            if group == NO_GROUP || self.stage_of[a] != NOBODY {
+            if group == NO_GROUP || self.stage_of[a] != NONE {
                 continue;
             }
             let (mut early, mut late) = (-WIDE, WIDE);
@@ -335,13 +335,13 @@ impl Orders {
         Some(true)
     }
 
-    /// A pair with the gaps that these collisions leave: sorted begins in one turn, and lengths. `false`: none is left, and the
+    /// A pair with the gaps that these collisions leave: sorted begins in one interval, and lengths. `false`: none is left, and the
     /// pair is hard.
     fn add_pair(&mut self, model: &Model, a: usize, b: usize, taken: &[(i32, i32)], hard: bool) -> bool {
         let (ii, gaps) = (self.ii, self.gaps.len());
         self.gaps.push((0, 0));
-        // From the end of the first collision on, one turn.
-        let turn = taken[0].0 + ii;
+        // From the end of the first collision on, one interval.
+        let end = taken[0].0 + ii;
         let mut at = taken[0].0;
         // Ends that wrap.
         let wraps = taken.iter().map(|&(from, len)| from + len - ii).max().unwrap_or(0);
@@ -352,8 +352,8 @@ impl Orders {
             }
             at = at.max(from + len);
         }
-        if at < turn {
-            self.gaps.push((at, turn - 1));
+        if at < end {
+            self.gaps.push((at, end - 1));
         }
         let count = self.gaps.len() - gaps - 1;
         if count == 0 {
@@ -408,7 +408,7 @@ impl Orders {
                     self.links.push((a as u32, b as u32, far));
                 }
             }
-            if self.stage_of[a] != NOBODY {
+            if self.stage_of[a] != NONE {
                 self.links.push((self.stage_of[a], a as u32, 0));
                 self.links.push((a as u32, self.stage_of[a], 1 - self.ii));
             }
@@ -463,7 +463,7 @@ impl Orders {
         }
     }
 
-    /// Where a schedule of another II had the ops, each component in the turn its window is in.
+    /// Where a schedule of another II had the ops, each component in the interval its window is in.
     fn take_guide(&mut self, model: &Model, guide: Option<(&[i64], u32)>) {
         self.guide.clear();
         let Some((starts, from)) = guide else { return };
@@ -478,8 +478,8 @@ impl Orders {
         let origin = still.map_or(0, at);
         for a in 0..model.ops.len() {
             let head = self.heads[model.component[a] as usize] as usize;
-            let turn = (at(head) - origin - i64::from(self.early[head])).div_euclid(wide);
-            self.guide.push((at(a) - origin - turn * wide) as i32);
+            let base = (at(head) - origin - i64::from(self.early[head])).div_euclid(wide);
+            self.guide.push((at(a) - origin - base * wide) as i32);
         }
     }
 
@@ -579,18 +579,18 @@ impl Orders {
     /// The first gap that ends at `x` or later.
     fn gap_from(&self, p: &Pair, x: i32) -> (i32, i32) {
         let gaps = self.gaps_of(p);
-        let turn = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
-        let k = gaps.partition_point(|g| g.1 < x - turn);
-        let (turn, gap) = gaps.get(k).map_or((turn + self.ii, gaps[0]), |&g| (turn, g));
-        (gap.0 + turn, gap.1 + turn)
+        let base = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
+        let k = gaps.partition_point(|g| g.1 < x - base);
+        let (base, gap) = gaps.get(k).map_or((base + self.ii, gaps[0]), |&g| (base, g));
+        (gap.0 + base, gap.1 + base)
     }
 
     /// The last gap that begins at `x` or earlier.
     fn gap_to(&self, p: &Pair, x: i32) -> (i32, i32) {
         let gaps = self.gaps_of(p);
-        let turn = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
-        let k = gaps.partition_point(|g| g.0 <= x - turn) - 1;
-        (gaps[k].0 + turn, gaps[k].1 + turn)
+        let base = (x - gaps[0].0).div_euclid(self.ii) * self.ii;
+        let k = gaps.partition_point(|g| g.0 <= x - base) - 1;
+        (gaps[k].0 + base, gaps[k].1 + base)
     }
 
     /// Gaps at both ends of a range; `false`: it holds none.
@@ -723,14 +723,14 @@ impl Orders {
                 for i in arcs {
                     let (to, far) = self.arcs[i];
                     if !self.raise(to, self.early[v as usize] + far) {
-                        stop = Some(Stop::Dead(NOBODY));
+                        stop = Some(Stop::Dead(NONE));
                         break 'all;
                     }
                 }
                 for i in back {
                     let (from, far) = self.back[i];
                     if !self.lower(from, self.late[v as usize] - far) {
-                        stop = Some(Stop::Dead(NOBODY));
+                        stop = Some(Stop::Dead(NONE));
                         break 'all;
                     }
                 }
@@ -775,9 +775,9 @@ impl Orders {
         }
     }
 
-    fn settle(&mut self, ok: bool, budget: &mut u64) -> Result<(), Stop> {
+    fn propagate_if(&mut self, ok: bool, budget: &mut u64) -> Result<(), Stop> {
         if !ok {
-            return Err(Stop::Dead(NOBODY));
+            return Err(Stop::Dead(NONE));
         }
         self.propagate(budget)
     }
@@ -793,7 +793,7 @@ impl Orders {
             loop {
                 let Some(&level) = self.levels.last() else { return Answer::Refuted };
                 let k = level.pair;
-                let ok = if k != NOBODY {
+                let ok = if k != NONE {
                     let first = level.next == 0;
                     let side = level.front == first;
                     if let Some(top) = self.levels.last_mut() {
@@ -819,7 +819,7 @@ impl Orders {
                 } else {
                     false
                 };
-                match self.settle(ok, budget) {
+                match self.propagate_if(ok, budget) {
                     Ok(()) => break,
                     Err(Stop::OutOfSteps) => return Answer::Unknown,
                     Err(Stop::Dead(failed)) => {
@@ -896,7 +896,7 @@ impl Orders {
         all.find(|&k| score(k) == best).unwrap_or(0) as u32
     }
 
-    /// Where a row is overfull at the earliest starts, who may part there. `None`: nowhere.
+    /// Where a row is overfull at the earliest starts, which pairs may be ordered there. `None`: nowhere.
     fn part(&mut self, model: &Model) -> Option<Level> {
         if !self.shared {
             return None;
@@ -930,7 +930,7 @@ impl Orders {
         let end = self.parting.len() as u32;
         Some(Level {
             trail: self.trail.len() as u32,
-            pair: NOBODY,
+            pair: NONE,
             cut: (0, 0),
             front: true,
             done: from == end,

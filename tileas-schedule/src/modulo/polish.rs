@@ -58,7 +58,7 @@ impl Polish {
         if at.load(l, ii) {
             pull(at, l.g, wide);
             self.push(at, l.p, l.g, wide);
-            settle(at, l.g, wide);
+            begin_at_zero(at, l.g, wide);
             at.keep_placed();
         }
     }
@@ -132,7 +132,7 @@ impl Polish {
             }
         }
         for &u in g.topo.iter().rev() {
-            // Nobody reads the result: nothing to gain by waiting.
+            // No op reads the result: nothing to gain by waiting.
             if self.last_read[u as usize] == -NEVER {
                 continue;
             }
@@ -185,7 +185,7 @@ impl Polish {
 /// Keeps what is placed if it ends in an earlier stage.
 fn take_shorter(at: &mut Placement, l: Loop<'_>, ii: i64) -> bool {
     pull(at, l.g, ii);
-    settle(at, l.g, ii);
+    begin_at_zero(at, l.g, ii);
     let better = stages(l.p, &at.ims.start, ii) < stages(l.p, at.starts(), ii);
     if better {
         at.keep_placed();
@@ -216,7 +216,7 @@ fn pull(at: &mut Placement, g: &Graph, ii: i64) {
 }
 
 /// Shifts the iteration so that it begins at cycle 0; with groups, by whole stages only, since they are aligned.
-fn settle(at: &mut Placement, g: &Graph, ii: i64) {
+fn begin_at_zero(at: &mut Placement, g: &Graph, ii: i64) {
     let ims = &mut at.ims;
     let Some(&first) = ims.start.iter().min() else { return };
     let shift = if g.has_groups { first.div_euclid(ii) * ii } else { first };

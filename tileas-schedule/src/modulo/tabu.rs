@@ -31,7 +31,7 @@ const TENURE: u32 = 10;
 const TABU: i32 = 1 << 28;
 const OWN: i32 = 1 << 29;
 /// No op.
-const NOBODY: u32 = u32::MAX;
+const NO_OP: u32 = u32::MAX;
 /// Pieces up to this length are summed row by row.
 const SHORT: usize = 5;
 
@@ -51,10 +51,10 @@ pub(super) struct Tabu {
     late: Vec<i32>,
     /// Units held, by resource and row.
     count: Vec<i32>,
-    /// Prefix sums of what a unit more would cost, over two turns.
+    /// Prefix sums of what a unit more would cost, over two intervals.
     prefix: Vec<i32>,
     row_cost: Vec<i32>,
-    /// Whether one unit more is too much, by resource and row, two turns each; the same for more units.
+    /// Whether one unit more is too much, by resource and row, two intervals each; the same for more units.
     over: Vec<i32>,
     marginal: Vec<i32>,
     cost: Vec<i32>,
@@ -73,9 +73,9 @@ pub(super) struct Tabu {
     hot: Vec<u64>,
     crowded: Vec<bool>,
     order: Vec<(u32, u32)>,
-    /// First op of each component that may turn as a whole, [`NOBODY`] for the others; whether it was priced.
+    /// First op of each component that may be shifted as a whole, [`NO_OP`] for the others; whether it was priced.
     head: Vec<u32>,
-    turned: Vec<bool>,
+    shifted: Vec<bool>,
     shape: Vec<Piece>,
     part: Vec<Piece>,
     rows: Vec<u32>,
@@ -133,7 +133,7 @@ impl Tabu {
                 self.conflicted.swap(k, other);
             }
             let mut choice = Choice::default();
-            self.turned.fill(false);
+            self.shifted.fill(false);
             for k in 0..sample {
                 let a = self.conflicted[k] as usize;
                 self.put(model, a, self.start[a], -1);
@@ -143,8 +143,8 @@ impl Tabu {
                 self.consider(a, (base, old), best_total - total, &mut random, &mut choice);
                 self.put(model, a, own, 1);
                 let c = model.component[a] as usize;
-                if self.head[c] != NOBODY && !std::mem::replace(&mut self.turned[c], true) {
-                    let (base, old) = self.price_turns(model, c, budget);
+                if self.head[c] != NO_OP && !std::mem::replace(&mut self.shifted[c], true) {
+                    let (base, old) = self.price_shifts(model, c, budget);
                     self.forbid(m + c, base, self.start[self.head[c] as usize], now, ii);
                     self.consider(m + c, (base, old), best_total - total, &mut random, &mut choice);
                 }
@@ -221,8 +221,8 @@ impl Tabu {
         }
     }
 
-    /// As [`Tabu::price`], for all turns of a component; what comes back are starts of its first op.
-    fn price_turns(&mut self, model: &Model, c: usize, budget: &mut u64) -> (i32, i32) {
+    /// As [`Tabu::price`], for all shifts of a component; what comes back are starts of its first op.
+    fn price_shifts(&mut self, model: &Model, c: usize, budget: &mut u64) -> (i32, i32) {
         let ii = model.ii;
         let first = self.start[self.head[c] as usize];
         self.part.clear();
@@ -293,9 +293,9 @@ impl Tabu {
             to.iter_mut().zip(&until[from..]).for_each(|(f, &u)| *f = if u > now { TABU } else { 0 });
         };
         for k in 0..len.div_ceil(ii) {
-            let turn = &mut self.forbidden[k * ii..((k + 1) * ii).min(len)];
-            let split = (ii - from).min(turn.len());
-            let (head, tail) = turn.split_at_mut(split);
+            let interval = &mut self.forbidden[k * ii..((k + 1) * ii).min(len)];
+            let split = (ii - from).min(interval.len());
+            let (head, tail) = interval.split_at_mut(split);
             mark(head, from);
             mark(tail, 0);
         }
@@ -316,7 +316,7 @@ impl Tabu {
             self.over.resize(2 * (r + 1) * ii, full);
         }
         self.head.clear();
-        self.head.resize(model.components, NOBODY);
+        self.head.resize(model.components, NO_OP);
         for a in (0..m).rev() {
             self.head[model.component[a] as usize] = a as u32;
         }
@@ -324,11 +324,11 @@ impl Tabu {
             let mut of = (0..m).filter(|&a| model.component[a] as usize == c);
             let several = of.clone().nth(1).is_some();
             if !several || c as u32 == model.rooted || of.any(|a| model.group[a] != NO_GROUP) {
-                self.head[c] = NOBODY;
+                self.head[c] = NO_OP;
             }
         }
-        self.turned.clear();
-        self.turned.resize(model.components, false);
+        self.shifted.clear();
+        self.shifted.resize(model.components, false);
         self.until.clear();
         self.until.resize((m + model.components) * ii, 0);
         self.early.clear();
@@ -480,7 +480,7 @@ impl Tabu {
         base = base.max(self.early[a]);
         last = last.min(self.late[a]);
         if last - base > 2 * wide {
-            // One turn to either side of where the op is.
+            // One interval to either side of where the op is.
             let centre = own.clamp(base + wide, last - wide);
             (base, last) = (centre - wide, centre + wide);
         }
@@ -515,11 +515,11 @@ impl Tabu {
         self.cost.resize(len, 0);
         let from = row(base);
         for k in 0..len.div_ceil(ii) {
-            let turn = &mut self.cost[k * ii..((k + 1) * ii).min(len)];
-            let split = (ii - from).min(turn.len());
-            turn[..split].copy_from_slice(&self.row_cost[from..from + split]);
-            let rest = turn.len() - split;
-            turn[split..].copy_from_slice(&self.row_cost[..rest]);
+            let interval = &mut self.cost[k * ii..((k + 1) * ii).min(len)];
+            let split = (ii - from).min(interval.len());
+            interval[..split].copy_from_slice(&self.row_cost[from..from + split]);
+            let rest = interval.len() - split;
+            interval[split..].copy_from_slice(&self.row_cost[..rest]);
         }
         for (c, &s) in self.cost.iter_mut().zip(&self.slope) {
             slope += s;

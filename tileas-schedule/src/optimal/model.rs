@@ -139,7 +139,7 @@ pub(super) fn groups(g: &Graph) -> impl Iterator<Item = &[u32]> {
 
 /// Earliest starts under `ii`, all ops at or after cycle 0; `None`: there are none.
 pub(super) fn earliest(g: &Graph, ii: i64) -> Option<Vec<i64>> {
-    // Each op adds at most the longest arc that leaves it, a turn of rounding, and one more inside a group.
+    // Each op adds at most the longest arc that leaves it, an interval of rounding, and one more inside a group.
     let longest = |u: u32| g.succ.of(u).iter().map(|a| a.weight(ii)).max().unwrap_or(0).max(0);
     let end = (0..g.n).map(longest).sum::<i64>() + 2 * (i64::from(g.n) + 1) * ii;
     let mut early = vec![0i64; g.n as usize];
@@ -189,9 +189,9 @@ impl Model {
         let early = earliest(g, ii.into()).ok_or(NoModel::Refuted)?;
         let late = m.latest(p, g, o, goal, &early)?;
         m.find_components(g, &late);
-        // Without deadlines and groups every schedule may be turned: one op stands still.
-        let turns = late.iter().all(|&t| t == NEVER) && !g.has_groups;
-        let still = if turns { m.heaviest() } else { NONE };
+        // Without deadlines and groups every schedule may be rotated: one op stands still.
+        let rotates = late.iter().all(|&t| t == NEVER) && !g.has_groups;
+        let still = if rotates { m.heaviest() } else { NONE };
         m.make_vars(g, &early, &late, still)?;
         m.make_rows()?;
         for (u, v, w) in arcs(g, m.ii) {
@@ -222,7 +222,7 @@ impl Model {
         Ok(())
     }
 
-    /// Footprints folded into one turn: reservations that overlap are added, an op longer than II meets itself.
+    /// Footprints folded into one interval: reservations that overlap are added, an op longer than II meets itself.
     fn find_pieces(&mut self, p: &Problem, ii: u32) -> Result<(), NoModel> {
         let slots = p.slots().len() as u32;
         let capacity: Vec<u64> =
@@ -240,13 +240,13 @@ impl Model {
                 }
                 let units = i64::from(units);
                 let (begin, rest) = (offset % ii, duration % ii);
-                let turns = i64::from(duration / ii);
+                let whole = i64::from(duration / ii);
                 let mut hold = |from: u32, to: u32, units: i64| {
                     if from < to && units > 0 {
                         events.extend([(resource, from, units), (resource, to, -units)]);
                     }
                 };
-                hold(0, ii, turns * units);
+                hold(0, ii, whole * units);
                 let end = u64::from(begin) + u64::from(rest);
                 hold(begin, end.min(ii.into()) as u32, units);
                 hold(0, end.saturating_sub(ii.into()) as u32, units);
@@ -269,7 +269,7 @@ impl Model {
                     }
                     since = at;
                 }
-                // Neighbours of one height are one piece, around the end of the turn as well.
+                // Neighbours of one height are one piece, around the end of the interval as well.
                 let mut joined: Vec<Piece> = Vec::new();
                 for q in pieces.drain(first..) {
                     match joined.last_mut() {

@@ -5,7 +5,7 @@
 //! between it and the best found, where a schedule lowers that. Both searches go on in turn with growing shares of
 //! the steps and keep what they have learned. What is left then goes to the fewest stages at the II found, downwards
 //! from the schedule at hand (fewer stages only narrow the windows, so one refutation settles it), and to the earliest
-//! finish in turns of the II.
+//! finish in multiples of the II.
 //!
 //! Guarantee: [`Optimality`] says what was proven and no more, whenever the steps run out. Deterministic.
 
@@ -189,7 +189,7 @@ impl<'a> Search<'a> {
         self.report.stages = (least as u32, most as u32);
     }
 
-    /// Earliest finish, in turns of the II, with no more stages.
+    /// Earliest finish, in multiples of the II, with no more stages.
     fn finish(&mut self) {
         let Some((ii, starts)) = &self.best else { return };
         let (ii, wide) = (*ii, i64::from(*ii));

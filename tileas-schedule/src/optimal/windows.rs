@@ -27,7 +27,7 @@ impl Model {
         for (u, v, w) in arcs(g, self.ii).filter(|&(u, v, _)| self.component[u] == self.component[v]) {
             inner[self.component[u] as usize].push((u, v, w));
         }
-        // Members of a group start less than a turn apart.
+        // Members of a group start less than II cycles apart.
         for group in groups(g) {
             for &u in group {
                 for &v in group.iter().filter(|&&v| v != u) {
@@ -169,7 +169,7 @@ impl Model {
             }
             short > 0
         };
-        // Paths without a turn have fewer arcs than there are ops; groups add one each.
+        // Paths without a cycle have fewer arcs than there are ops; groups add one each.
         for _ in 0..2 * g.n + 2 {
             let mut changed = false;
             for &u in &g.topo {

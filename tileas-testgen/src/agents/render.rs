@@ -53,7 +53,7 @@ impl Emit<'_> {
     }
 
     fn note(&self) -> String {
-        if self.local > 0 { format!(" {{local = {}}}", self.local) } else { String::new() }
+        if self.local > 0 { format!(" <{{local = {}}}>", self.local) } else { String::new() }
     }
 
     /// One step; what it changes is in `vars` afterwards.
@@ -73,7 +73,8 @@ impl Emit<'_> {
             Step::Wait(c) => {
                 let it = self.get(Var::Iter(c, self.local));
                 let k = self.p.channels[c].consumers.iter().position(|&x| x == a).unwrap_or(0);
-                (c, format!("async.pipeline.consumer_wait %c{c}.c, {it} <{{consumer_idx = {k}}}>{note}"))
+                let stage = if self.local > 0 { format!(", local = {}", self.local) } else { String::new() };
+                (c, format!("async.pipeline.consumer_wait %c{c}.c, {it} <{{consumer_idx = {k}{stage}}}>"))
             }
             Step::Release(c) => {
                 let own = self.get(Var::Owned(c, true));
@@ -168,7 +169,7 @@ impl Emit<'_> {
             (format!("%n{block}"), String::new())
         };
         let head = format!(
-            "{} = for {t} = %zero to {bound} step %one iter ({}) attributes {{origin = {block}{note}}} {{",
+            "{} = for {t} = %zero to {bound} step %one iter ({}) <{{origin = {block}{note}}}> {{",
             results.join(", "),
             list.join(", ")
         );
@@ -232,7 +233,7 @@ impl Emit<'_> {
         let results: Vec<String> = changed.iter().map(|_| self.name()).collect();
         let types: Vec<String> = changed.iter().map(|&v| self.ty(v)).collect();
         let (eq, colon) = if changed.is_empty() { ("", "") } else { (" = ", " : ") };
-        let note = if local > 0 { format!(" attributes {{local = {local}}}") } else { String::new() };
+        let note = if local > 0 { format!(" <{{local = {local}}}>") } else { String::new() };
         let head = format!("{}{eq}if {guard}{note}{colon}{} {{", results.join(", "), types.join(", "));
         self.line(indent, &head);
         self.s.push_str(&body);
@@ -259,7 +260,7 @@ impl Emit<'_> {
         let (eq, colon) = if vars.is_empty() { ("", "") } else { (" = ", " : ") };
         let stage = if local > 0 { format!(", local = {local}") } else { String::new() };
         let head = format!(
-            "{}{eq}if %flag attributes {{origin = {y}{stage}}}{colon}{} {{",
+            "{}{eq}if %flag <{{origin = {y}{stage}}}>{colon}{} {{",
             results.join(", "),
             types.join(", ")
         );

@@ -6,7 +6,7 @@
 //! What orders accesses asks more than what blocks. Threads of one agent run apart between the places where all of them
 //! meet, and some events are the issuing lane's alone: it waits for bulk groups or for a tile that only it hands to an
 //! engine, and the others may be ahead of it. So there an agent of several threads has three points per event: its
-//! first thread is there, its lane is, all of its threads are. Whoever waits for all threads waits for the lane too; what
+//! first thread is there, its lane is, all of its threads are. A wait for all threads waits for the lane too; what
 //! only the lane waits for, the others have not waited for until a signal of all of them, or a named barrier, came
 //! between. For deadlocks an agent is one thread: the lanes of a warp wait for each other, and more order means more cycles.
 
@@ -111,9 +111,9 @@ pub struct Graph {
     pub written: FxHashMap<(usize, usize), usize>,
     /// Of each node: the arms it stands in, by the first arm of their branch. Empty: no node stands in any.
     arms: Vec<Arms>,
-    /// Whether an agent runs an event of a turn before one of an earlier turn: it has local stages.
+    /// Whether an agent runs an event of an iteration before one of an earlier iteration: it has local stages.
     back: bool,
-    /// By node: up to which turn, and where the distances to all others begin in `distances`, as far as asked for.
+    /// By node: up to which iteration, and where the distances to all others begin in `distances`, as far as asked for.
     rows: Vec<SmallVec<[(i64, u32); 2]>>,
     distances: Vec<i64>,
     /// Scratch: by node, its least distance, the edge it comes by, whether it waits in line; the line.
@@ -136,7 +136,7 @@ type Arms = SmallVec<[(usize, usize); 2]>;
 /// Graphs tried before a cycle through exclusive arms counts as real.
 const MAX_TRIES: usize = 256;
 
-/// Turns that may choose their arms apart from each other.
+/// Iterations that may choose their arms apart from each other.
 const MAX_PERIOD: i64 = 12;
 
 /// A cycle that blocks.
@@ -181,7 +181,7 @@ impl Graph {
         !self.apart && m.regions[region].events.iter().flatten().all(|e| !matches!(e.what, What::Region(_)))
     }
 
-    /// Whoever comes to something inside a nested region only behind what an agent loads there through a pipe leaves
+    /// An agent that comes to something inside a nested region only behind what an agent loads there through a pipe leaves
     /// the region after these loads: it waits for them, or for who did. The node of the loads has no predecessor: without a
     /// trip there are none, and nothing else is ordered. `inside`: the graphs of the regions behind this one.
     fn loaded(&mut self, m: &Model<'_>, region: usize, inside: &mut [Graph]) {
@@ -227,8 +227,8 @@ impl Graph {
         self.loads.iter().filter(|l| l.0.0 == a).for_each(|(&(_, _, p), &node)| f(p, node));
     }
 
-    /// Whether agent `b`, its lane or every thread, ends something in each turn of this region behind all that agent and
-    /// pipe `by` load there in that turn.
+    /// Whether agent `b`, its lane or every thread, ends something in each iteration of this region behind all that agent and
+    /// pipe `by` load there in that iteration.
     fn follows(&mut self, m: &Model<'_>, region: usize, by: (usize, usize), b: usize, lane: bool) -> bool {
         let mut loads: SmallVec<[usize; 8]> = SmallVec::new();
         self.loads_here(m, region, by.0, |p, node| {
@@ -318,17 +318,17 @@ impl Graph {
         }
     }
 
-    /// A cycle of distance sum ≤ 0 that some choice of arms, one per branch and turn, makes possible.
+    /// A cycle of distance sum ≤ 0 that some choice of arms, one per branch and iteration, makes possible.
     ///
-    /// Without local stages distances are not negative, so such a cycle lies in one turn. With them it may reach over as
-    /// many turns as the orders go back; that many turns, repeated, choose apart from each other. Where a cycle needs
-    /// two arms of one branch in one turn, either is ruled out in turn. Beyond the limits the answer is a refusal.
+    /// Without local stages distances are not negative, so such a cycle lies in one iteration. With them it may reach over as
+    /// many iterations as the orders go back; that many iterations, repeated, choose apart from each other. Where a cycle needs
+    /// two arms of one branch in one iteration, either is ruled out in turn. Beyond the limits the answer is a refusal.
     pub fn stuck(&mut self) -> Option<Stuck> {
         let all = self.bad_cycle()?;
         if self.arms.iter().all(|a| a.is_empty()) {
             return Some(Stuck { cycle: all, certain: true });
         }
-        let period = self.turns();
+        let period = self.iterations();
         if period > MAX_PERIOD {
             return Some(Stuck { cycle: all, certain: false });
         }
@@ -345,11 +345,11 @@ impl Graph {
                     let cycle = cycle.into_iter().map(|c| c.0).collect();
                     return Some(Stuck { cycle, certain: true });
                 }
-                Some((branch, turn, two)) => {
+                Some((branch, iteration, two)) => {
                     // One of the two, or the other.
                     for arm in two {
                         let mut next = chosen.clone();
-                        next.push((branch, turn, arm));
+                        next.push((branch, iteration, arm));
                         open.push(next);
                     }
                 }
@@ -358,10 +358,10 @@ impl Graph {
         None
     }
 
-    /// As many turns as a cycle of distance sum ≤ 0 may touch: its edges that go back, each once, go back by so many
-    /// together. Turns may be counted by iteration or by the pass of the agent's loop they run in, where the order of an
+    /// As many iterations as a cycle of distance sum ≤ 0 may touch: its edges that go back, each once, go back by so many
+    /// together. They may be counted as iterations of the loop or as passes of the agent's loop they run in, where the order of an
     /// agent with local stages never goes back; that differs by the local stages.
-    fn turns(&self) -> i64 {
+    fn iterations(&self) -> i64 {
         let back = |e: i64| (-e).max(0);
         let by_iteration: i64 = self.edges.iter().map(|e| back(e.distance)).sum();
         let mut local = vec![None; self.names.len()];
@@ -381,30 +381,32 @@ impl Graph {
         by_iteration.min(by_pass + spread) + 1
     }
 
-    /// A bad cycle in the graph of `period` turns with these arms chosen: base edges, each with the turn it begins in.
+    /// A bad cycle in the graph of `period` iterations with these arms chosen: base edges, each with the iteration it begins in.
     fn periodic(&self, period: i64, chosen: &[(usize, i64, usize)]) -> Option<Vec<(usize, i64, i64)>> {
         let n = self.names.len();
         let mut g = Graph { names: vec![("", None); n * period as usize], ..Graph::default() };
         let mut origin: Vec<(usize, i64, i64)> = Vec::new();
-        let skipped = |node: usize, turn: i64| {
-            self.arms[node].iter().any(|a| chosen.iter().any(|c| c.0 == a.0 && c.1 == turn && c.2 != a.1))
+        let skipped = |node: usize, iteration: i64| {
+            self.arms[node]
+                .iter()
+                .any(|a| chosen.iter().any(|c| c.0 == a.0 && c.1 == iteration && c.2 != a.1))
         };
         for (k, e) in self.edges.iter().enumerate() {
-            for turn in 0..period {
-                let to = (turn + e.distance).rem_euclid(period);
-                if !e.passes() && (skipped(e.from, turn) || skipped(e.to, to)) {
+            for iteration in 0..period {
+                let to = (iteration + e.distance).rem_euclid(period);
+                if !e.passes() && (skipped(e.from, iteration) || skipped(e.to, to)) {
                     continue;
                 }
-                let place = |node: usize, turn: i64| node + n * turn as usize;
-                let distance = (turn + e.distance).div_euclid(period);
-                g.edge(place(e.from, turn), place(e.to, to), distance, e.why.clone());
-                origin.push((k, turn, to));
+                let place = |node: usize, iteration: i64| node + n * iteration as usize;
+                let distance = (iteration + e.distance).div_euclid(period);
+                g.edge(place(e.from, iteration), place(e.to, to), distance, e.why.clone());
+                origin.push((k, iteration, to));
             }
         }
         Some(g.bad_cycle()?.into_iter().map(|k| origin[k]).collect())
     }
 
-    /// A branch and turn of which the cycle uses two arms. Order alone passes through arms that are not taken.
+    /// A branch and iteration of which the cycle uses two arms. Order alone passes through arms that are not taken.
     fn clash(&self, cycle: &[(usize, i64, i64)]) -> Option<(usize, i64, [usize; 2])> {
         let mut used: Vec<(usize, i64, usize)> = Vec::new();
         for &(k, from, to) in cycle {
@@ -412,12 +414,13 @@ impl Graph {
             if e.passes() {
                 continue;
             }
-            for (node, turn) in [(e.from, from), (e.to, to)] {
+            for (node, iteration) in [(e.from, from), (e.to, to)] {
                 for &(branch, arm) in &self.arms[node] {
-                    if let Some(other) = used.iter().find(|u| u.0 == branch && u.1 == turn && u.2 != arm) {
-                        return Some((branch, turn, [other.2, arm]));
+                    if let Some(other) = used.iter().find(|u| u.0 == branch && u.1 == iteration && u.2 != arm)
+                    {
+                        return Some((branch, iteration, [other.2, arm]));
                     }
-                    used.push((branch, turn, arm));
+                    used.push((branch, iteration, arm));
                 }
             }
         }
@@ -628,7 +631,7 @@ impl Graph {
                         };
                         if store && j < i {
                             let from = self.at(a, j).done;
-                            let late = turns_late(m, region, list, (j, i), *p, *pending).unwrap_or(0);
+                            let late = iterations_late(m, region, list, (j, i), *p, *pending).unwrap_or(0);
                             self.edge(from, to.lane, x.local - e.local + late, Why::Completes);
                         }
                     }
@@ -658,7 +661,7 @@ impl Graph {
     }
 
     fn pipes(&mut self, m: &Model<'_>, events: &[Vec<Event>], region: usize) {
-        // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one turn each.
+        // Right outside of its home a pipe hands over the first versions and takes the last ones: at most one version each.
         let outside = |p: usize| m.is_outside(region, p);
         let mut commits: SmallVec<[(usize, usize); 16]> = SmallVec::new();
         let mut acquires: SmallVec<[(usize, usize); 16]> = SmallVec::new();
@@ -826,11 +829,11 @@ impl Graph {
         }
     }
 
-    /// Least distance from a node to another by what happens between the turn of the first and `last` turns later; `None`
-    /// where there is no path. Other turns need not exist: the first turn of a loop acquires what nobody gave back, the
-    /// last one commits what nobody waits for. No bad cycle may exist.
+    /// Least distance from a node to another by what happens between the iteration of the first and `last` iterations later; `None`
+    /// where there is no path. Other iterations need not exist: the first iteration of a loop acquires what was not given back, the
+    /// last one commits what is not waited for. No bad cycle may exist.
     pub fn distance(&mut self, from: usize, to: usize, last: i64) -> Option<i64> {
-        // Without local stages no path leaves these turns.
+        // Without local stages no path leaves these iterations.
         let last = if self.back { last } else { i64::MAX };
         let known = self.rows[from].iter().find(|r| r.0 == last).map(|r| r.1 as usize);
         let row = known.unwrap_or_else(|| {
@@ -858,8 +861,8 @@ impl Graph {
             let d = dist[u];
             for &k in &by_from[begin[u] as usize..begin[u + 1] as usize] {
                 let e = &edges[k as usize];
-                // An agent goes on through turns that are none. What a node of an earlier turn comes before, the same
-                // node of turn 0 does too.
+                // An agent goes on through iterations that do not exist. What a node of an earlier iteration comes before, the same
+                // node of iteration 0 does too.
                 let begins = if e.passes() { d } else { d.max(0) };
                 let x = begins.saturating_add(e.distance).min(NO_PATH - 1);
                 if x < dist[e.to] && (e.passes() || x <= last) {
@@ -948,11 +951,11 @@ fn loads_of(m: &Model<'_>, region: usize, agent: usize, pipe: usize) -> bool {
     any_event(m, region, agent, &|e| matches!(e.what, What::Access(Engine::Load, _, Some(q)) if q == pipe))
 }
 
-/// After how many turns of a region a release, at `at.1` of an agent's events, says that the store at `at.0` has read
-/// its slot: the bulk groups that may be pending are those of the stores behind it, in this turn and in the next ones.
-/// `None`: it never says so. A release that comes turns later is one of a pipe that orders its agent by a named
-/// barrier: nobody else learns from it that *its* slot is free.
-pub fn turns_late(
+/// After how many iterations of a region a release, at `at.1` of an agent's events, says that the store at `at.0` has read
+/// its slot: the bulk groups that may be pending are those of the stores behind it, in this iteration and in the next ones.
+/// `None`: it never says so. A release that comes iterations later is one of a pipe that orders its agent by a named
+/// barrier: no other agent learns from it that *its* slot is free.
+pub fn iterations_late(
     m: &Model<'_>,
     region: usize,
     list: &[Event],
@@ -987,10 +990,10 @@ pub fn stores_waited(m: &Model<'_>, agent: usize, path: &[(usize, usize)]) -> bo
             // Groups are complete in the order in which they were committed.
             _ => true,
         };
-        // Behind it in the same turn, and it lets none of what stands at `j` be pending.
+        // Behind it in the same iteration, and it lets none of what stands at `j` be pending.
         list.iter().enumerate().skip(j + 1).any(|(i, e)| match e.what {
             What::Release(p, _, Some(pending)) if ours(p) && e.local >= list[j].local => {
-                turns_late(m, region, list, (j, i), p, pending) == Some(0)
+                iterations_late(m, region, list, (j, i), p, pending) == Some(0)
             }
             _ => false,
         })

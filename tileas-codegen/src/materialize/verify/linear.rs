@@ -115,7 +115,7 @@ pub fn at_least_zero(func: &Function, condition: Value) -> Option<Vec<Lin>> {
 }
 
 /// Bounds of a loop: lower, upper, step.
-fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
+fn loop_bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
     Some([func.named_operand(l, "lower")?, func.named_operand(l, "upper")?, func.named_operand(l, "step")?])
 }
 
@@ -123,7 +123,7 @@ fn bounds(func: &Function, l: Op) -> Option<[Value; 3]> {
 pub fn trips(func: &Function, l: Op) -> Result<Lin, &'static str> {
     let skew = note(func, l, keys::SKEW).unwrap_or(0);
     let steady = func.inherent(l).get(keys::STEADY).is_some();
-    let [lower, upper, step] = bounds(func, l).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
+    let [lower, upper, step] = loop_bounds(func, l).ok_or("it has no bounds")?.map(|v| Lin::of(func, v));
     let first = if steady { skew } else { 0 };
     if lower.as_constant() != Some(first) || step.as_constant() != Some(1) {
         return Err("its first step or its stride is wrong");
@@ -220,7 +220,7 @@ enum Key {
     Value(Value),
     /// Number of the iteration of the loop of that origin.
     Index(i64),
-    /// A scalar that the op of that origin makes, whoever has it.
+    /// A scalar that the op of that origin makes, in any agent.
     Made(i64),
     /// What a loop carries at the begin of an iteration, by class.
     Carried(u32),
@@ -268,7 +268,7 @@ fn yielded(func: &Function, op: Op, r: usize, n: usize) -> Option<Value> {
     func.operands(end).get(n).copied()
 }
 
-/// Arguments of a loop, each the one that the next was in the turn before, and what the last one was: a value that the
+/// Arguments of a loop, each the one that the next was in the iteration before, and what the last one was: a value that the
 /// body makes, or which of them.
 type Chain = (SmallVec<[Value; 4]>, Result<Value, usize>);
 
@@ -404,7 +404,7 @@ impl Canon {
             };
             (up, None, stride)
         } else {
-            let [lower, upper, stride] = bounds(func, l)?;
+            let [lower, upper, stride] = loop_bounds(func, l)?;
             (upper, Some(lower), stride)
         };
         let mut read = |v: Value| self.follow(func, v, local, fuel);
@@ -593,7 +593,7 @@ impl Canon {
                 }
                 Some(self.atom(Key::Choice(parts)))
             }
-            // What an agent makes by itself: nobody else makes it.
+            // What an agent makes by itself: no other agent makes it.
             _ if origin.is_some() => Some(self.atom(Key::Made(origin?))),
             Opcode::Constant if whole && func.constant_value(v).is_some() => {
                 Some(Form::default().offset(func.constant_value(v)? as i64))

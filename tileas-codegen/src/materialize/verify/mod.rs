@@ -1,4 +1,4 @@
-//! R5: proves from the materialised function alone that its agents cannot deadlock and that every conflicting access
+//! The proof (R5): shows from the materialised function alone that its agents cannot deadlock and that every conflicting access
 //! to a slot is ordered.
 //!
 //! In: a materialised function. Out: a [`SyncReport`], or all violations. It shares no code with what built the
@@ -11,11 +11,11 @@
 
 mod form;
 mod graph;
+mod iterators;
 mod linear;
 mod memory;
 mod model;
 mod order;
-mod turns;
 mod views;
 mod windows;
 
@@ -49,7 +49,7 @@ pub struct SyncReport {
 /// Memory of the checks, kept from kernel to kernel.
 #[derive(Default)]
 pub struct Scratch {
-    turns: turns::Scratch,
+    iterators: iterators::Scratch,
     traced: model::Traced,
     seen: SecondaryMap<Op, bool>,
     /// By region, as far as there were regions so far.
@@ -83,7 +83,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> Sync
         order::check(m);
         memory::check(m, isa);
         scalars(m);
-        turns::check(m, &mut scratch.turns);
+        iterators::check(m, &mut scratch.iterators);
     }
     if m.errors.is_empty() {
         let homes = counts(m);
@@ -177,45 +177,50 @@ fn drains(m: &mut Model<'_>) {
     // Of pipes that go round once per kernel: acquires and advances in the body of the producer, and acquires elsewhere.
     let mut once = vec![(0, 0, 0); m.pipes.len()];
     for op in func.ops() {
-        let body = func.op_parent(op).is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
-        let acquires =
-            func.opcode(op) == Opcode::AsyncPipelineProducerAcquire && !func.has_attr(op, keys::DRAIN);
-        let advances = func.opcode(op) == Opcode::AsyncPipelineIncIter && body;
-        if (acquires || advances)
-            && let Some((p, None)) = func.operands(op).first().and_then(|&v| m.trace(v, 64))
-        {
-            let count = match (acquires, body) {
+        let acquire = match func.opcode(op) {
+            Opcode::AsyncPipelineProducerAcquire => true,
+            Opcode::AsyncPipelineIncIter => false,
+            _ => continue,
+        };
+        let parent = func.op_parent(op);
+        let body = parent.is_some_and(|o| func.opcode(o) == Opcode::AsyncPipelineAgentSwitch);
+        let drain = match acquire {
+            true => func.has_attr(op, keys::DRAIN),
+            false => parent.is_some_and(|l| is_drain_loop(func, l)),
+        };
+        let counts = if acquire { !drain } else { body };
+        if !counts && !drain {
+            continue;
+        }
+        let Some((p, carried)) = func.operands(op).first().and_then(|&v| m.trace(v, 64)) else { continue };
+        if counts && carried.is_none() {
+            let count = match (acquire, body) {
                 (true, true) => &mut once[p].0,
                 (true, false) => &mut once[p].2,
                 _ => &mut once[p].1,
             };
             *count += 1;
         }
-        let drain = match func.opcode(op) {
-            Opcode::AsyncPipelineProducerAcquire => func.has_attr(op, keys::DRAIN),
-            Opcode::AsyncPipelineIncIter => func.op_parent(op).is_some_and(|l| is_drain_loop(func, l)),
-            _ => false,
-        };
-        let pipe = func.operands(op).first().filter(|_| drain);
-        let Some((p, _)) = pipe.and_then(|&v| m.trace(v, 64)) else { continue };
+        if !drain {
+            continue;
+        }
         let bound = |l: Op, n: usize| func.operands(l).get(n).and_then(|&v| func.constant_value(v));
-        let times = match func.op_parent(op).filter(|&l| func.opcode(l) == Opcode::For) {
+        let times = match parent.filter(|&l| func.opcode(l) == Opcode::For) {
             Some(l) => match (bound(l, 0), bound(l, 1), bound(l, 2)) {
                 (Some(lo), Some(hi), Some(1.0)) => (hi - lo) as i64,
                 _ => 0,
             },
             None => 1,
         };
-        let count =
-            if func.opcode(op) == Opcode::AsyncPipelineIncIter { &mut advanced } else { &mut acquired };
+        let count = if acquire { &mut acquired } else { &mut advanced };
         count[p] += times;
     }
     for p in 0..m.pipes.len() {
         let PipeInfo { op, depth, ref empty, .. } = m.pipes[p];
         let engine = empty.as_ref().is_some_and(|e| matches!(e, Signal::Commit(_)));
         // What is advanced behind the last acquire stands for nothing.
-        let turns = depth == 1 || (depth - 1..=depth).contains(&advanced[p]);
-        if engine && (acquired[p] != depth || !turns) {
+        let advances = depth == 1 || (depth - 1..=depth).contains(&advanced[p]);
+        if engine && (acquired[p] != depth || !advances) {
             let (got, steps) = (acquired[p], advanced[p]);
             let text = format!(
                 "{got} slots are acquired at the end and the iterator advances {steps} times, all {depth} slots are needed"
@@ -246,7 +251,7 @@ fn is_drain_loop(func: &Function, l: Op) -> bool {
 
 /// A channel op of a pipe, where it stands.
 #[derive(Copy, Clone)]
-struct Use {
+struct PipeUse {
     pipe: usize,
     kind: Kind,
     agent: usize,
@@ -264,15 +269,15 @@ enum Kind {
     Inc,
 }
 
-impl Use {
-    fn before(&self, other: &Use) -> bool {
+impl PipeUse {
+    fn before(&self, other: &PipeUse) -> bool {
         (self.agent, self.region) == (other.agent, other.region)
             && (self.local, self.at) < (other.local, other.at)
     }
 }
 
 /// All channel ops, by pipe.
-fn uses(m: &Model<'_>) -> Vec<Use> {
+fn uses(m: &Model<'_>) -> Vec<PipeUse> {
     let mut out = Vec::with_capacity(8 * m.pipes.len());
     for (region, info) in m.regions.iter().enumerate() {
         for (agent, list) in info.events.iter().enumerate() {
@@ -285,7 +290,7 @@ fn uses(m: &Model<'_>) -> Vec<Use> {
                     What::Inc(p) => (p, Kind::Inc),
                     _ => continue,
                 };
-                out.push(Use { pipe, kind, agent, region, local: e.local, at });
+                out.push(PipeUse { pipe, kind, agent, region, local: e.local, at });
             }
         }
     }
@@ -349,7 +354,7 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
             users.sort_unstable();
             users.dedup();
             for &(agent, local) in &users {
-                let at_home = |u: &&Use| u.agent == agent && u.region == home && u.local == local;
+                let at_home = |u: &&PipeUse| u.agent == agent && u.region == home && u.local == local;
                 let n = here(Kind::Inc).filter(at_home).count();
                 if n != 1 {
                     complaints.push(format!("agent {agent} advances its iterator {n} times per use"));
@@ -375,34 +380,34 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
     homes
 }
 
-/// Right outside of a home with distance d the producer makes d turns before the loop and each consumer d turns after
-/// it; a turn is one acquire and commit, or one wait and release per consumer, and then one advance.
+/// Right outside of a home with distance d the producer hands over d versions before the loop and each consumer takes d after
+/// it; to each belong one acquire and commit, or one wait and release per consumer, and then one advance.
 fn around(
     m: &Model<'_>,
-    uses: &[Use],
+    uses: &[PipeUse],
     home: usize,
     outer: usize,
     distance: i64,
     complaints: &mut Vec<String>,
 ) {
     for (agent, list) in m.regions[outer].events.iter().enumerate() {
-        let mut of: SmallVec<[&Use; 16]> =
+        let mut of: SmallVec<[&PipeUse; 16]> =
             uses.iter().filter(|u| u.agent == agent && u.region == outer).collect();
         of.sort_unstable_by_key(|u| u.at);
-        let takes_part = |u: &Use| u.agent == agent && u.region == home;
+        let takes_part = |u: &PipeUse| u.agent == agent && u.region == home;
         if of.is_empty() && !uses.iter().any(takes_part) {
             continue;
         }
         let is_home = |e: &Event| matches!(&e.what, What::Region(inner) if inner.contains(&home));
-        let turns = list.iter().position(is_home).unwrap_or(0);
+        let home_at = list.iter().position(is_home).unwrap_or(0);
         let produces = uses.iter().any(|u| takes_part(u) && u.kind == Kind::Acquire);
         let consumes = uses.iter().filter(|u| takes_part(u) && matches!(u.kind, Kind::Wait(_))).count();
-        // Openings and closings of the turn under way, and turns so far.
+        // Openings and closings of the version under way, and versions so far.
         let (mut opened, mut closed, mut n) = (0, 0, 0);
         let mut good = produces != (consumes > 0);
         let each = if produces { 1 } else { consumes };
         for u in of {
-            good &= (u.at < turns) == produces && u.local == 0;
+            good &= (u.at < home_at) == produces && u.local == 0;
             match u.kind {
                 Kind::Acquire => (opened, good) = (opened + 1, good && produces && closed == 0),
                 Kind::Wait(_) => (opened, good) = (opened + 1, good && !produces),
@@ -511,14 +516,14 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         }
                     }
                     What::Release(p, _, Some(pending)) => {
-                        // Stores certainly issued between this pipe's store and the release, in this turn and in those
+                        // Stores certainly issued between this pipe's store and the release, in this iteration and in those
                         // until the slot comes again.
                         let mine = |w: &What| matches!(w, What::Access(Engine::Store, t, _) if t.iter().any(|t| m.pipes[p].buffers.contains(&t.buffer)));
                         let last = list[..i].iter().rposition(|x| mine(&x.what));
                         // A token's way back says that the store was issued.
                         let token = m.pipes[p].buffers.is_empty();
                         let late = match last {
-                            Some(l) => graph::turns_late(m, r, list, (l, i), p, pending),
+                            Some(l) => graph::iterations_late(m, r, list, (l, i), p, pending),
                             None => (pending <= 0).then_some(0),
                         };
                         if !token && late.is_none_or(|t| t > 0 && t >= m.pipes[p].depth) {
@@ -538,7 +543,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
         let mut sum = 0;
         for (r, region) in m.regions.iter().enumerate() {
             if m.pipes[p].distance > 0 && !m.around(r, p) {
-                continue; // what is taken after the loop is another turn
+                continue; // what is taken after the loop is another version
             }
             for (a, list) in region.events.iter().enumerate() {
                 for e in list {
@@ -679,7 +684,9 @@ fn reverse_paths(
                     match d {
                         Some(d) => format!("Pipe_{p}: the way back takes {d} iterations, {back} are allowed"),
                         None => {
-                            format!("Pipe_{p}: nothing orders its consumer before the producer's next turn")
+                            format!(
+                                "Pipe_{p}: nothing orders its consumer before the producer's next iteration"
+                            )
                         }
                     },
                 ));
@@ -734,28 +741,30 @@ fn places(m: &Model<'_>) -> Vec<(Value, Vec<Place>)> {
     by_buffer
 }
 
-/// Whether two buffers have memory in common.
-fn overlap(func: &Function, a: Value, b: Value) -> bool {
-    let range = |v: Value| -> Option<(Space, i64, i64)> {
-        let op = func.defining_op(v)?;
-        let data = func.value_data(v);
-        match data.space()? {
-            Space::Tmem => {
-                let (slots, columns) = (data.dims()?.first()?, data.dims()?.last()?);
-                let bits = i64::from(*slots) * i64::from(*columns) * i64::from(data.elem()?.bits());
-                let at = func.attr_int(op, keys::COLUMN)?;
-                Some((Space::Tmem, at, at + (bits + 31) / 32))
-            }
-            space => {
-                let at = func.attr_int(op, keys::OFFSET)?;
-                Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
-            }
+/// The memory of a buffer: where it begins, and what is behind its end.
+type Memory = Option<(Space, i64, i64)>;
+
+fn memory_of(func: &Function, buffer: Value) -> Memory {
+    let op = func.defining_op(buffer)?;
+    let data = func.value_data(buffer);
+    match data.space()? {
+        Space::Tmem => {
+            let (slots, columns) = (data.dims()?.first()?, data.dims()?.last()?);
+            let elements = i64::from(*slots).saturating_mul(i64::from(*columns));
+            let bits = elements.saturating_mul(i64::from(data.elem()?.bits()));
+            let at = func.attr_int(op, keys::COLUMN)?;
+            Some((Space::Tmem, at, at.saturating_add((bits as u64).div_ceil(32) as i64)))
         }
-    };
-    match (range(a), range(b)) {
-        (Some(x), Some(y)) => x.0 == y.0 && x.1 < y.2 && y.1 < x.2,
-        _ => false,
+        space => {
+            let at = func.attr_int(op, keys::OFFSET)?;
+            Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
+        }
     }
+}
+
+/// Whether two buffers have memory in common.
+fn overlap(a: Memory, b: Memory) -> bool {
+    a.zip(b).is_some_and(|(x, y)| x.0 == y.0 && x.1 < y.2 && y.1 < x.2)
 }
 
 /// Whether two copies touch a column in common, as far as it can be told.
@@ -795,15 +804,17 @@ fn conflicts(
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
     let mut pairs: SmallVec<[Two<'_>; 32]> = SmallVec::new();
-    // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in a turn,
+    // By two buffers in the same memory: whether all that uses the one may come before all that uses the other in an iteration,
     // and the other way round. A use of the one between two of the other would find, or leave, the wrong tile.
     let mut whole: SmallVec<[[bool; 2]; 8]> = SmallVec::new();
+    let memory: SmallVec<[Memory; 16]> = all.iter().map(|(buffer, _)| memory_of(m.func, *buffer)).collect();
     for (n, (buffer, list)) in all.iter().enumerate() {
         let (lanes, apart) = own_rows(m.func, *buffer);
         for (i, x) in list.iter().enumerate() {
             pairs.extend(list[i + 1..].iter().map(|y| (apart, None, x, y)));
         }
-        for (_, other) in all[n + 1..].iter().filter(|o| overlap(m.func, *buffer, o.0)) {
+        for k in (n + 1..all.len()).filter(|&k| overlap(memory[n], memory[k])) {
+            let other = &all[k].1;
             let number = whole.len();
             whole.push([true; 2]);
             pairs.extend(list.iter().flat_map(|x| other.iter().map(move |y| (lanes, Some(number), x, y))));
@@ -815,7 +826,7 @@ fn conflicts(
             x.writes || y.writes
         } else if same {
             // One engine works in issue order; threads of an agent do not, in shared memory. In accumulators each has
-            // rows of its own, where what it reads is of the turn in which it stands: with local stages the next
+            // rows of its own, where what it reads is of the iteration in which it stands: with local stages the next
             // version may be written before.
             x.engine == Engine::Threads && x.writes != y.writes && (!own || columns_meet(m.func, x.op, y.op))
         } else {
@@ -868,22 +879,22 @@ fn conflicts(
             direct.map_or(waited, |d| Some(waited.map_or(d, |w| w.min(d))))
         };
         let (to_x, to_y) = (begin(x, nx), begin(y, ny));
-        // Turns after which the slot comes again.
-        let turn = match x.ring {
+        // Iterations after which the slot comes again.
+        let again = match x.ring {
             Some(p) if homes[p] == region && shared.is_none() => m.pipes[p].depth,
             _ => 1,
         };
-        // In two arms of one branch they never meet in one turn.
+        // In two arms of one branch they never meet in one iteration.
         let event = |p: &Place| &m.regions[region].events[p.agent][p.path[depth].1].what;
         let apart = match (event(x), event(y)) {
             (What::Region(rx), What::Region(ry)) => rx == ry,
             _ => false,
         };
-        // The writer is ahead of the reader by the distance: its version is read so many turns later, and what it
-        // overwrites was read so many turns fewer than a slot takes to come again.
+        // The writer is ahead of the reader by the distance: its version is read so many iterations later, and what it
+        // overwrites was read so many iterations fewer than a slot takes to come again.
         let (ahead, behind) =
-            if x.writes { (distance, turn - distance) } else { (turn - distance, distance) };
-        let once = used_once(m, region, turn);
+            if x.writes { (distance, again - distance) } else { (again - distance, distance) };
+        let once = used_once(m, region, again);
         // The first before the second, the second before the first.
         let mut within = |forth: bool, most: i64| {
             let d = if forth { after(x, nx, to_y, most) } else { after(y, ny, to_x, most) };
@@ -892,10 +903,10 @@ fn conflicts(
         let orders = if distance > 0 {
             [within(true, ahead) && within(false, behind); 2]
         } else if apart {
-            [once || (within(true, turn) && within(false, turn)); 2]
+            [once || (within(true, again) && within(false, again)); 2]
         } else {
             // What runs once does not come round.
-            [true, false].map(|forth| within(forth, 0) && (once || within(!forth, turn)))
+            [true, false].map(|forth| within(forth, 0) && (once || within(!forth, again)))
         };
         let ordered = orders[0] || orders[1];
         if let Some(n) = shared.filter(|_| ordered) {
@@ -922,7 +933,7 @@ fn conflicts(
                 Code::E0706,
                 y.op,
                 format!(
-                    "{} of agent {} and {} of agent {} use one slot, the slot comes again after {turn}: {} forth, {} back",
+                    "{} of agent {} and {} of agent {} use one slot, the slot comes again after {again}: {} forth, {} back",
                     m.op_name(x.op),
                     x.agent,
                     m.op_name(y.op),

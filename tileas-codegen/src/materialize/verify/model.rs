@@ -745,7 +745,7 @@ pub fn view_of(func: &Function, op: Op) -> Option<(Value, bool)> {
     Some((view, writes))
 }
 
-/// Views that are written and that several ops access. What one op does in turns is ordered by its own thread, unless it
+/// Views that are written and that several ops access. What one op does in several iterations is ordered by its own thread, unless it
 /// is an engine's.
 fn contended(func: &Function) -> FxHashSet<Value> {
     let mut seen: SmallVec<[(Value, bool, u32); 8]> = SmallVec::new();

@@ -1,4 +1,4 @@
-//! R1: each agent emits the ops of a region by increasing (start + II · i, program order).
+//! Order (R1): each agent emits the ops of a region by increasing (start + II · i, program order).
 //!
 //! What the function tells: `origin` is an op's number in the program order of the placed function; a scheduled loop
 //! notes its `ii`, and each of its ops its `start`. In such a loop, with r the agent's least start, the local stage of
@@ -149,7 +149,7 @@ impl Check<'_> {
         }
     }
 
-    /// The order of one turn of a scheduled loop.
+    /// The order of one iteration of a scheduled loop.
     fn scheduled(&mut self, items: &[Item], ii: i64) {
         let Some(r) = items.iter().filter_map(|x| x.start).min() else { return };
         let mut last: Option<(i64, &Item)> = None;

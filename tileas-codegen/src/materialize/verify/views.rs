@@ -2,12 +2,12 @@
 //!
 //! Accesses to one view parameter, at least one of them a write, happen in program order where they may touch one element.
 //! For each such pair, in every region that holds both, the graph of the region must have a path from where the first is
-//! complete to where the second begins: within a turn, and from a turn to the next one. Complete is what threads did when
+//! complete to where the second begins: within an iteration, and from an iteration to the next one. Complete is what threads did when
 //! all of them have gone on, a load when its barrier says so, a store when its lane has waited for what it wrote. What
 //! threads wrote and an engine touches next has, on the way, a commit of these threads that publishes global memory.
 //! No path is asked for
 //! - between tiles that have no element in common: their distance is constant, or made of indices with constant bounds, or two coordinates are
-//!   quotient and remainder of a number that is another one in each turn;
+//!   quotient and remainder of a number that is another one in each iteration;
 //! - between tiles in the registers of one agent whose layouts give each element of the view to the same threads:
 //!   coordinates count whole tiles, so that is so where each thread's first element stands alike in both. Where a layout has
 //!   replicas, all of them read an element and one writes it.
@@ -231,7 +231,7 @@ impl Pairs<'_, '_> {
                     within[n] = true;
                     self.report.ordered_pairs += 1;
                     if !self.ordered(a, b, k, 0) {
-                        return Some(self.text(a, b, "in one turn"));
+                        return Some(self.text(a, b, "in one iteration"));
                     }
                     shown[n] = true;
                 }
@@ -246,7 +246,7 @@ impl Pairs<'_, '_> {
                 }
                 self.report.ordered_pairs += 1;
                 if !self.ordered(a, b, k, 1) {
-                    return Some(self.text(a, b, "from one turn to a later one"));
+                    return Some(self.text(a, b, "from one iteration to a later one"));
                 }
                 shown[n] = true;
             }
@@ -283,7 +283,7 @@ impl Pairs<'_, '_> {
             })
     }
 
-    /// Whether they touch no element in common in one turn of the region around both.
+    /// Whether they touch no element in common in one iteration of the region around both.
     fn apart(&self, x: &Place, y: &Place) -> bool {
         x.range.iter().zip(&y.range).any(|(p, q)| {
             let (Some((p, wide)), Some((q, broad))) = (p, q) else { return false };
@@ -307,7 +307,7 @@ impl Pairs<'_, '_> {
         Some((self.m.regions[l.region?].trips? - 1).max(0))
     }
 
-    /// Whether what `a` touches in one turn may have an element in common with what `b` touches in a later one; `at`: the
+    /// Whether what `a` touches in one iteration may have an element in common with what `b` touches in a later one; `at`: the
     /// event of `a` in the loop.
     fn meets_later(&mut self, a: &Place, b: &Place, at: Op) -> bool {
         let func = self.m.func;
@@ -331,7 +331,7 @@ impl Pairs<'_, '_> {
         !apart && !self.told_apart(a, b, l)
     }
 
-    /// Whether two coordinates hold quotient and remainder of a number that is another one in each turn, and tell both.
+    /// Whether two coordinates hold quotient and remainder of a number that is another one in each iteration, and tell both.
     fn told_apart(&mut self, a: &Place, b: &Place, l: Op) -> bool {
         let terms = |p: &Place| -> SmallVec<[u32; 8]> {
             p.range.iter().flatten().flat_map(|r| r.0.terms()).map(|t| t.0).collect()
@@ -365,7 +365,7 @@ impl Pairs<'_, '_> {
         false
     }
 
-    /// By how much a number grows with each turn of a loop, at least; 0 where that is not known.
+    /// By how much a number grows with each iteration of a loop, at least; 0 where that is not known.
     fn grows(&mut self, number: u32, l: Op) -> i64 {
         match self.origins[number as usize].made.clone() {
             Made::Index(index) => i64::from(index == self.origin(l)),
@@ -395,7 +395,7 @@ impl Pairs<'_, '_> {
         }
     }
 
-    /// The least and the greatest that `p` of one turn can be above `q` of another one, without the number `but`, which is as
+    /// The least and the greatest that `p` of one iteration can be above `q` of another one, without the number `but`, which is as
     /// often in both.
     fn rest(&mut self, p: &Form, q: &Form, but: u32, l: Op) -> Option<(i64, i64)> {
         let factor = |f: &Form, n: u32| f.terms().iter().find(|t| t.0 == n).map_or(0, |t| t.1);
@@ -441,7 +441,7 @@ impl Pairs<'_, '_> {
         self.origins[number as usize].on.iter().any(|on| set.binary_search(on).is_ok())
     }
 
-    /// Whether `a` is complete before `b` begins, at most so many turns later, in the region at depth `k`.
+    /// Whether `a` is complete before `b` begins, at most so many iterations later, in the region at depth `k`.
     fn ordered(&mut self, a: &Place, b: &Place, k: usize, most: i64) -> bool {
         let m = self.m;
         let region = a.path[k].0;

@@ -101,7 +101,7 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
     for (p, info) in m.pipes.iter().enumerate() {
         if info.distance != 0 && !m.around(homes[p], p) {
             let text = format!(
-                "Pipe_{p} has distance {}, but every execution of its home waits for the slot of the same turn",
+                "Pipe_{p} has distance {}, but every execution of its home waits for the slot of the same iteration",
                 info.distance
             );
             found.push((Code::E0703, info.op, text));
@@ -125,7 +125,7 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
     }
 }
 
-/// Whoever gives a slot up is who took it: threads that have not waited for a turn would arrive in it, and the lane alone
+/// Those threads give a slot up that took it: threads that have not waited for an iteration would arrive in it, and the lane alone
 /// does not know how far the others are.
 fn threads(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
     let who = |i: usize| if w.list[i].lane { "the issuing lane alone" } else { "every thread" };
@@ -211,8 +211,8 @@ fn waits_alone(m: &Model<'_>, w: &Window<'_>, buffer: Value) -> bool {
 fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut Vec<(Code, Op, String)>) {
     for w in list {
         let is_home = |e: &Event| matches!(&e.what, What::Region(inner) if inner.contains(&home));
-        let Some(turns) = w.list.iter().position(is_home) else { continue };
-        for (i, e) in w.list.iter().enumerate().filter(|&(i, _)| i != turns && (i < turns) == w.produce) {
+        let Some(home_at) = w.list.iter().position(is_home) else { continue };
+        for (i, e) in w.list.iter().enumerate().filter(|&(i, _)| i != home_at && (i < home_at) == w.produce) {
             // A load may stand behind the commit that announces it.
             let held = |v: &Window<'_>| {
                 let open = v.agent == w.agent && v.produce == w.produce && v.open.1 < i;

@@ -8,7 +8,7 @@ use super::{Known, Parser};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::lexer::quote;
 use crate::nvvm::LOCAL_AREA;
-use crate::nvvm::forms::{Kind, PtxOp, Space, Special, Ty};
+use crate::nvvm::forms::{AddressSpace, Kind, PtxOp, Special, Ty};
 use crate::nvvm::module::{Bb, Function, Guard, List, Operand, Param, Reg, RegTy, Sym, SymKind};
 use cranelift_entity::EntityRef;
 
@@ -436,13 +436,14 @@ impl Parser<'_> {
         }
     }
 
-    fn address(&mut self, func: &Function, space: Space, strict: bool) -> CodegenResult<Operand> {
+    fn address(&mut self, func: &Function, space: AddressSpace, strict: bool) -> CodegenResult<Operand> {
         let (lo, hi) = (i64::from(i32::MIN), i64::from(i32::MAX));
         self.expect("[")?;
         self.blanks();
         let start = self.pos;
         let operand = if let Some(base) = self.reg()? {
-            let want = if matches!(space, Space::Shared | Space::Tensor) { Ty::B32 } else { Ty::B64 };
+            let want =
+                if matches!(space, AddressSpace::Shared | AddressSpace::Tensor) { Ty::B32 } else { Ty::B64 };
             if strict && matches!(self.type_of(base), Known::Defined(t) if !want.accepts(t)) {
                 return self.wrong_register(start, base);
             }
@@ -451,7 +452,7 @@ impl Parser<'_> {
         } else if self.peek_word() == LOCAL_AREA {
             self.word();
             Operand::Local(self.offset(0, hi)? as u32)
-        } else if space == Space::Param {
+        } else if space == AddressSpace::Param {
             let Some(param) = self.param_name(func)? else { return self.expected("a parameter") };
             match self.offset(lo, hi)? as i32 {
                 0 => Operand::Param(param),

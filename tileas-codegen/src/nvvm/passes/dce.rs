@@ -1,4 +1,4 @@
-//! Removes pure instructions whose results nobody else reads.
+//! Removes pure instructions whose results nothing else reads.
 //!
 //! A register is dead when its only reader, if any, is the instruction that writes it (a dead loop counter). Removing one
 //! instruction may make the writers of its sources dead; a worklist follows. Cost: linear. Who visits all instructions
@@ -44,7 +44,7 @@ pub(super) fn sweep(
     mut removed: impl FnMut(&Function, &mut Notes, Inst),
 ) {
     work.clear();
-    // What can go now writes a register that nobody reads.
+    // What can go now writes a register that is not read.
     for i in 0..notes.regs.len() {
         if notes.regs[i].reads == 0 {
             notes.writers(Reg::new(i), |inst, row| work.push((inst, row)));
@@ -84,7 +84,7 @@ pub(super) fn sweep(
     }
 }
 
-/// A load that only reads: nobody misses it.
+/// A load that only reads: it is not missed.
 fn is_plain_load(func: &Function, inst: Inst) -> bool {
     let e = func.op(inst).effects();
     e.reads() && !e.writes() && !e.syncs() && !e.is_async() && !e.is_convergent() && !e.is_volatile()

@@ -7,7 +7,7 @@
 //! Immediates are put where the form's class has one, not into the first source (constant folding sees to those).
 
 use super::CleanupStats;
-use super::notes::{EVERYWHERE, Notes, Use};
+use super::notes::{EVERYWHERE, Notes, RegUse};
 use crate::nvvm::builder::wrap32;
 use crate::nvvm::forms::{Kind, PtxOp, Ty};
 use crate::nvvm::module::{Function, Inst, Operand, Reg, RegTy};
@@ -75,7 +75,7 @@ fn mov_of(ty: RegTy) -> PtxOp {
 }
 
 /// Counts the writes of each register and collects the constants moved to registers.
-fn scan(func: &Function, s: &mut LocalScratch, regs: &mut [Use]) {
+fn scan(func: &Function, s: &mut LocalScratch, regs: &mut [RegUse]) {
     s.moved.clear();
     for &bb in func.layout() {
         let mut at = func.first_inst(bb);

@@ -1,7 +1,7 @@
 //! Light cleanups that keep the code handed to ptxas small: it optimises well, but parse time and live ranges count.
 //!
 //! [`cleanup`] runs, until nothing changes or twice: [`local`] (copies, constants, strength reduction, common
-//! sub-expressions inside a block), [`dce`] (pure instructions nobody reads), [`mod@cfg`] (jumps to jumps, unreachable and
+//! sub-expressions inside a block), [`dce`] (pure instructions that are not read), [`mod@cfg`] (jumps to jumps, unreachable and
 //! mergeable blocks). Each keeps the function valid. What one walk found out about registers (`notes`) serves all that come
 //! after it, up to the register budgets. Cost: linear in instructions per round.
 
@@ -30,6 +30,11 @@ impl CleanupScratch {
     pub(crate) fn liveness(&mut self, func: &Function) -> Option<&Liveness> {
         self.noted.take().filter(|&blocks| blocks == func.layout().len())?;
         self.notes.liveness(func)
+    }
+
+    /// What [`CleanupScratch::liveness`] found last.
+    pub(crate) fn solved(&self) -> &Liveness {
+        self.notes.solved()
     }
 }
 

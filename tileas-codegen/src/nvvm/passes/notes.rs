@@ -9,12 +9,12 @@ use crate::nvvm::module::{Bb, Function, Inst, Look, Operand, Reg};
 use crate::nvvm::{Liveness, Mention};
 use cranelift_entity::{EntityRef, packed_option::PackedOption};
 
-/// In [`Use::noted`]: something is known of the register in the whole function.
+/// In [`RegUse::noted`]: something is known of the register in the whole function.
 pub(super) const EVERYWHERE: u32 = u32::MAX;
 
 /// What is noted of a register. It stands together, since most of it is asked at once.
 #[derive(Copy, Clone, Default)]
-pub(super) struct Use {
+pub(super) struct RegUse {
     /// Number of writes, where they were counted; guarded ones count twice.
     pub writes: u32,
     /// Reads by other instructions than its own writer.
@@ -40,7 +40,7 @@ struct Writers {
 /// The notes; they keep their memory.
 #[derive(Default)]
 pub(super) struct Notes {
-    pub regs: Vec<Use>,
+    pub regs: Vec<RegUse>,
     /// Writers of registers that have several.
     links: Vec<Writers>,
     /// Number of the instruction at hand, from 1.
@@ -67,7 +67,7 @@ impl Notes {
     /// Starts on a function.
     pub fn begin(&mut self, func: &Function) {
         self.regs.clear();
-        self.regs.resize(func.num_regs(), Use::default());
+        self.regs.resize(func.num_regs(), RegUse::default());
         self.links.clear();
         self.live.begin(func);
         self.seq = 0;
@@ -209,7 +209,7 @@ impl Notes {
         }
     }
 
-    /// Takes an instruction out of the notes that leaves the function. Its mentions stay where they are: nobody reads what it
+    /// Takes an instruction out of the notes that leaves the function. Its mentions stay where they are: nothing reads what it
     /// writes, and what it reads only seems to live longer.
     pub fn forget(&mut self, look: Look<'_>) {
         let weight = 1 + u32::from(look.guard.is_some());
@@ -242,6 +242,11 @@ impl Notes {
         let entry = *func.layout().first()?;
         let defined = self.live.live_in(entry).next().is_none();
         defined.then_some(&self.live)
+    }
+
+    /// What [`Self::liveness`] found last.
+    pub fn solved(&self) -> &Liveness {
+        &self.live
     }
 }
 

@@ -10,7 +10,7 @@ use crate::ir::{
     AttrData, Block, Layout, Op, Opcode, Scalar, Space, Swizzle, Type, TypeData, Value, ValueDef, push_number,
 };
 use crate::plan::Agent;
-use crate::storage::classify::Class;
+use crate::storage::classify::ValueClass;
 use cranelift_entity::packed_option::PackedOption;
 use smallvec::SmallVec;
 
@@ -152,7 +152,7 @@ impl Placer<'_> {
         if parts > 1 {
             match k {
                 Slice::Fixed(k) => self.name_after(new, old, k),
-                Slice::Turn => self.name_after(new, old, "j"),
+                Slice::Iteration => self.name_after(new, old, "j"),
             }
         } else {
             self.keep_name(new, old);
@@ -167,10 +167,10 @@ impl Placer<'_> {
             if list.len() == 1 { list.first() } else { list.get(k.number() as usize) }.copied()
         };
         let found = match self.classes.class(v) {
-            Class::None => Some(v),
-            Class::Leaf => Some(self.leaf(v, c, block, k, vector)),
-            Class::Reg => pick(self.slice_pool.get(self.slices[v])),
-            Class::Acc | Class::Smem => {
+            ValueClass::None => Some(v),
+            ValueClass::Leaf => Some(self.leaf(v, c, block, k, vector)),
+            ValueClass::Reg => pick(self.slice_pool.get(self.slices[v])),
+            ValueClass::Acc | ValueClass::Smem => {
                 let mut at = Some(block);
                 loop {
                     let Some(b) = at else { break None };
@@ -194,7 +194,7 @@ impl Placer<'_> {
         let Some(def) = self.func.defining_op(v) else { return v };
         let opcode = self.func.opcode(def);
         let sliced = opcode == Opcode::Iota && parts > 1;
-        let (turn, k) = if sliced { (self.turn_index(k), k.number()) } else { (None, 0) };
+        let (iteration, k) = if sliced { (self.iteration_index(k), k.number()) } else { (None, 0) };
         let key = (v, c, self.leaf_block(block), k, vector == Vector::OfRows);
         if let Some(&made) = self.leaves.get(&key) {
             return made;
@@ -206,10 +206,10 @@ impl Placer<'_> {
         let op = self.op(opcode, &operands, &segments, &[ty], None.into());
         *self.func.inherent_mut(op) = self.func.inherent(def).clone();
         let mut made = self.first_result(op);
-        if k > 0 || turn.is_some() {
+        if k > 0 || iteration.is_some() {
             let width = dims.last().copied().unwrap_or(1);
-            let start = match turn {
-                Some(index) => self.turn_start(index, width, ty),
+            let start = match iteration {
+                Some(index) => self.slice_start(index, width, ty),
                 None => {
                     let start = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
                     self.func.set_int(start, keys::VALUE, i64::from(k) * i64::from(width));
@@ -230,7 +230,7 @@ impl Placer<'_> {
         if parts == 1 {
             return coord;
         }
-        let Slice::Fixed(k) = k else { return self.turn_coordinate(coord, parts) };
+        let Slice::Fixed(k) = k else { return self.iteration_coordinate(coord, parts) };
         if let Some(v) = self.coords.get(&(coord, parts)).and_then(|l| l.get(k as usize)) {
             return *v;
         }
@@ -357,7 +357,10 @@ impl Placer<'_> {
                 return Ok(());
             }
             Opcode::ExtractSlice
-                if matches!(self.classes.class(self.func.operands(op)[0]), Class::Acc | Class::Smem) =>
+                if matches!(
+                    self.classes.class(self.func.operands(op)[0]),
+                    ValueClass::Acc | ValueClass::Smem
+                ) =>
             {
                 let source = self.func.operands(op)[0];
                 let mut offsets = self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
@@ -437,7 +440,7 @@ impl Placer<'_> {
         let (Some(space), Some(layout)) = (data.space(), data.layout()) else { return v };
         let elem = self.elem(v);
         let ty = self.tile(dims, elem, space, layout);
-        let index = self.turn_index(k);
+        let index = self.iteration_index(k);
         let operands: SmallVec<[Value; 2]> = [Some(v), index].into_iter().flatten().collect();
         let op = self.op(Opcode::ExtractSlice, &operands, &[1, u32::from(index.is_some())], &[ty], agent);
         self.func.set_ints(op, keys::OFFSETS, offsets);
@@ -446,7 +449,7 @@ impl Placer<'_> {
         let piece = self.first_result(op);
         match k {
             Slice::Fixed(k) => self.name_after(piece, v, Suffix::Piece(k)),
-            Slice::Turn => self.name_after(piece, v, "tj"),
+            Slice::Iteration => self.name_after(piece, v, "tj"),
         }
         piece
     }
@@ -469,7 +472,7 @@ impl Placer<'_> {
         match k {
             _ if parts == 1 => self.name_after(new, v, "r"),
             Slice::Fixed(k) => self.name_after(new, v, k),
-            Slice::Turn => self.name_after(new, v, "j"),
+            Slice::Iteration => self.name_after(new, v, "j"),
         }
         self.reads.entry((v, c, item.block)).or_default().push(new);
     }

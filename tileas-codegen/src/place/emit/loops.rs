@@ -9,7 +9,7 @@ use super::super::chains::Chain;
 use super::{Item, ItemKind, Placer};
 use crate::error::CodegenResult;
 use crate::ir::{AttrData, Block, Op, Opcode, Scalar, Swizzle, Value, ValueDef, keys};
-use crate::storage::classify::Class;
+use crate::storage::classify::ValueClass;
 use smallvec::SmallVec;
 
 /// Items of a chain that are emitted together for all slices.
@@ -24,8 +24,8 @@ pub(super) struct Group {
 pub(super) enum Slice {
     /// The one with this number.
     Fixed(u32),
-    /// That of the current turn of the loop being written.
-    Turn,
+    /// That of the current iteration of the loop being written.
+    Iteration,
 }
 
 impl Slice {
@@ -33,7 +33,7 @@ impl Slice {
     pub(super) fn number(self) -> u32 {
         match self {
             Slice::Fixed(k) => k,
-            Slice::Turn => 0,
+            Slice::Iteration => 0,
         }
     }
 }
@@ -112,8 +112,8 @@ impl Placer<'_> {
         let mut out = SmallVec::new();
         for v in values {
             let makes = |item: &Item| match (self.classes.class(v), item.kind) {
-                (Class::Reg, ItemKind::Op(op)) => self.func.result(op) == Some(v),
-                (Class::Acc | Class::Smem, ItemKind::Read(read)) => {
+                (ValueClass::Reg, ItemKind::Op(op)) => self.func.result(op) == Some(v),
+                (ValueClass::Acc | ValueClass::Smem, ItemKind::Read(read)) => {
                     read == v && item.chain == chain && self.holds(item.block, block)
                 }
                 _ => false,
@@ -189,8 +189,8 @@ impl Placer<'_> {
             return false;
         };
         match self.classes.class(v) {
-            Class::Acc => true,
-            Class::Smem => {
+            ValueClass::Acc => true,
+            ValueClass::Smem => {
                 let elem = self.func.value_data(v).elem().map_or(8, Scalar::bits);
                 let bytes = columns / self.chains.info[c].slices.max(1) * elem / 8;
                 layout.swizzle().is_some_and(|s: Swizzle| bytes.is_multiple_of(s.span()))
@@ -211,10 +211,10 @@ impl Placer<'_> {
             self.func.set_int(constant, keys::VALUE, n);
             bounds.push(self.first_result(constant));
         }
-        let turns = self.op(Opcode::For, &bounds, &[1, 1, 1, 0], &[], None.into());
+        let rolled = self.op(Opcode::For, &bounds, &[1, 1, 1, 0], &[], None.into());
         let mark = self.func.intern_attr(AttrData::Int(i64::from(slices), None));
-        self.func.inherent_mut(turns).set(keys::SLICES, mark);
-        let body = self.func.add_region(turns);
+        self.func.inherent_mut(rolled).set(keys::SLICES, mark);
+        let body = self.func.add_region(rolled);
         let index = self.func.add_block_param(body, i32_type);
         self.text.clear();
         self.text.push('j');
@@ -224,15 +224,15 @@ impl Placer<'_> {
         self.at = end;
         self.rolling = Some(Rolling { index, body, coords: SmallVec::new() });
         for &i in items {
-            self.emit(self.items[i as usize], Slice::Turn)?;
+            self.emit(self.items[i as usize], Slice::Iteration)?;
         }
         self.rolling = None;
         self.at = back;
         Ok(())
     }
 
-    /// Tile coordinate along an axis in the current turn of the loop being written.
-    pub(super) fn turn_coordinate(&mut self, coord: Value, parts: u32) -> Value {
+    /// Tile coordinate along an axis in the current iteration of the loop being written.
+    pub(super) fn iteration_coordinate(&mut self, coord: Value, parts: u32) -> Value {
         let Some(Rolling { index, ref coords, .. }) = self.rolling else { return coord };
         if let Some(&(.., v)) = coords.iter().find(|x| (x.0, x.1) == (coord, parts)) {
             return v;
@@ -273,7 +273,7 @@ impl Placer<'_> {
     }
 
     /// The first element of the current slice of an `iota`, as a tile.
-    pub(super) fn turn_start(&mut self, index: Value, width: u32, ty: crate::ir::Type) -> Value {
+    pub(super) fn slice_start(&mut self, index: Value, width: u32, ty: crate::ir::Type) -> Value {
         let i32_type = self.func.value_type(index);
         let op = self.op(Opcode::Constant, &[], &[], &[i32_type], None.into());
         self.func.set_int(op, keys::VALUE, i64::from(width));
@@ -290,7 +290,7 @@ impl Placer<'_> {
     }
 
     /// The index of the loop being written.
-    pub(super) fn turn_index(&self, k: Slice) -> Option<Value> {
-        self.rolling.as_ref().filter(|_| k == Slice::Turn).map(|r| r.index)
+    pub(super) fn iteration_index(&self, k: Slice) -> Option<Value> {
+        self.rolling.as_ref().filter(|_| k == Slice::Iteration).map(|r| r.index)
     }
 }

@@ -65,7 +65,7 @@ impl Builder<'_> {
             for &inst in insts[from..=to].iter().rev() {
                 let guarded = func.guard(inst).is_some();
                 func.visit_writes(inst, |r| {
-                    // Also what nobody reads takes a register where it is written.
+                    // Also what is not read takes a register where it is written.
                     self.set_live(r, true);
                 });
                 func.visit_writes(inst, |r| {

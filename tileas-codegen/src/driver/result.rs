@@ -1,38 +1,93 @@
-//! The stages a kernel passes, what each leaves behind, and its text.
+//! What comes out: compiled kernels, and for those who look closer what each stage left behind, with its text.
 //!
-//! In: nothing but names. Out: [`KernelState`], which the driver fills stage by stage.
+//! In: nothing; the driver fills it stage by stage. Guarantee: stages that were not reached or not needed are `None`, their text is empty.
 
-use super::wiring::Buffers;
 use crate::agents::AgentPlan;
-use crate::buffers::Pipe;
 use crate::buffers::depth::{Party, ii_eff};
 use crate::buffers::needs::runs;
+use crate::buffers::{BufferAssignment, Pipe};
 use crate::ddg::ScheduleAnalysis;
-use crate::ir::{Function, Op, Opcode, print_function};
+use crate::error::CodegenError;
+use crate::ir::{Function, Op, print_function};
 use crate::isa::TargetIsa;
 use crate::lower::LaunchMetadata;
 use crate::nvvm;
 use crate::pass::Stage;
+use crate::ptx::FunctionInfo;
 use crate::schedule::{Problem, RegionSchedule, render};
 use std::fmt::Write;
 
-/// How far a kernel had come when it was handed in.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Tiles are values; all stages lie ahead.
-    Value,
-    /// Pipelines and agents exist; lowering comes next.
-    Materialized,
+/// A compiled kernel.
+#[derive(Clone, Debug)]
+pub struct CompiledKernel {
+    /// Entry name.
+    pub name: String,
+    /// A PTX module with this kernel alone.
+    pub ptx: String,
+    /// What a host needs to launch it.
+    pub metadata: LaunchMetadata,
+    /// Counts of what was emitted.
+    pub info: FunctionInfo,
 }
 
-impl Form {
-    /// The form of a kernel: materialised if it switches agents or declares its threads.
-    pub fn of(func: &Function) -> Form {
-        let switches = func.block_ops(func.entry()).any(|op| {
-            matches!(func.opcode(op), Opcode::AsyncPipelineAgentSwitch | Opcode::AsyncPipelineCreatePipeline)
-        });
-        let threads = func.attrs.get(crate::ir::keys::NUM_THREADS).is_some();
-        if switches || threads { Form::Materialized } else { Form::Value }
+/// A compiled module.
+#[derive(Clone, Debug, Default)]
+pub struct CompiledModule {
+    /// One entry per kernel, in source order.
+    pub kernels: Vec<CompiledKernel>,
+    /// Warnings of all stages.
+    pub warnings: Vec<CodegenError>,
+    /// All kernels in one PTX module, where there are several.
+    pub(super) combined: Option<String>,
+}
+
+impl CompiledModule {
+    /// One PTX module with all kernels.
+    pub fn ptx(&self) -> &str {
+        match (&self.combined, self.kernels.as_slice()) {
+            (Some(text), _) => text,
+            (None, [only, ..]) => &only.ptx,
+            (None, []) => "",
+        }
+    }
+
+    /// The launch metadata of all kernels: `{"kernels": […]}`.
+    #[cfg(feature = "serde")]
+    pub fn metadata_json(&self) -> String {
+        metadata_json(self.kernels.iter().map(|k| &k.metadata))
+    }
+}
+
+/// `{"kernels": […]}`, pretty-printed with a trailing newline.
+#[cfg(feature = "serde")]
+fn metadata_json<'a>(kernels: impl Iterator<Item = &'a LaunchMetadata>) -> String {
+    let list: Vec<serde_json::Value> = kernels.filter_map(|m| serde_json::to_value(m).ok()).collect();
+    format!("{:#}\n", serde_json::json!({ "kernels": list }))
+}
+
+/// What [`crate::Context::run_to`] hands out.
+#[derive(Default)]
+pub struct StageRun {
+    /// The kernels, in source order.
+    pub kernels: Vec<KernelState>,
+    /// Warnings of all stages that ran.
+    pub warnings: Vec<CodegenError>,
+    pub(super) combined: Option<String>,
+}
+
+impl StageRun {
+    /// What a stage left behind, all kernels together.
+    pub fn text(&self, stage: Stage) -> String {
+        match (stage, &self.combined) {
+            (Stage::Ptx, Some(text)) => return text.clone(),
+            #[cfg(feature = "serde")]
+            (Stage::Metadata, _) => {
+                return metadata_json(self.kernels.iter().filter_map(|k| k.metadata.as_ref()));
+            }
+            _ => {}
+        }
+        let texts: Vec<String> = self.kernels.iter().map(|k| k.text(stage)).collect();
+        texts.join("\n")
     }
 }
 
@@ -58,7 +113,7 @@ pub struct KernelState {
     pub schedule: Option<ScheduleAnalysis>,
     /// Storage and channels.
     #[doc(hidden)]
-    pub buffers: Option<Buffers>,
+    pub buffers: Option<BufferAssignment>,
     /// The materialised function.
     pub materialized: Option<Function>,
     /// The thread-level IR.

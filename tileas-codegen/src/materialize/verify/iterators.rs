@@ -1,19 +1,19 @@
-//! Iterators are where the turns are: every use of a ring takes the iterator that was advanced last.
+//! Iterators keep step: every use of a ring takes the iterator that was advanced last.
 //!
-//! The position of an iterator is how often it was advanced, counted from an anchor: its creation, the begin of a turn
+//! The position of an iterator is how often it was advanced, counted from an anchor: its creation, the begin of an iteration
 //! of a loop, the end of a loop, the join of a branch that advances it in one arm. An agent has one current position per
 //! pipe, and in a loop with local stages one per pipe and local stage. Rules:
 //! - a use and an advance take the current position;
-//! - a loop gets the current position, hands on the one its turn ends with, and ends in a new one; what it does not
+//! - a loop gets the current position, hands on the one its iteration ends with, and ends in a new one; what it does not
 //!   carry it does not advance; the same for branches, whose arms end in the same result;
-//! - a turn uses a position before it advances it, d positions for a pipe of distance d;
+//! - an iteration uses a position before it advances it, d positions for a pipe of distance d;
 //! - in a loop with local stages iteration i of local stage k has position i: the prologue gets `before + i`, the
 //!   steady loop `before + skew - k`, its epilogue `end - k + step`; a rolled loop gets `before` for every stage;
 //! - that goes for the pipes whose iterators the loop carries. The others it must not advance: all its iterations, and
 //!   so all its copies, use the position they have where the loop stands.
 //!
-//! Together with the counts per home (each side uses a pipe and advances it once per turn) both sides of a pipe are in
-//! the same slot and phase in the same turn. Errors: E0705. Cost: linear in the ops.
+//! Together with the counts per home (each side uses a pipe and advances it once per iteration) both sides of a pipe are in
+//! the same slot and phase in the same iteration. Errors: E0705. Cost: linear in the ops.
 
 use super::linear::note;
 use super::model::Model;
@@ -105,9 +105,12 @@ impl<'f> Check<'_, 'f> {
 
     fn say(&mut self, op: Op, pos: Pos, what: &str) {
         let text = if pos.pipe == u32::MAX {
-            format!("{what}: an iterator of no turn of this agent")
+            format!("{what}: an iterator of no iteration of this agent")
         } else {
-            format!("{what}: an iterator of Pipe_{} of another turn than the one advanced last", pos.pipe)
+            format!(
+                "{what}: an iterator of Pipe_{} of another iteration than the one advanced last",
+                pos.pipe
+            )
         };
         self.found.push((op, text));
     }
@@ -214,7 +217,7 @@ impl<'f> Check<'_, 'f> {
         self.block(body, inner);
         let out = yields(func, op, 0);
         for (&v, &result) in out.iter().zip(func.results(op)).filter(|x| is_iter(func, *x.0)) {
-            if let Some(pos) = self.current(op, v, inner, "the end of a turn") {
+            if let Some(pos) = self.current(op, v, inner, "the end of an iteration") {
                 self.s.pos[result] = Pos { pipe: pos.pipe, ..Pos::default() };
             }
         }

@@ -1,26 +1,26 @@
-//! The group driver: which group is next, and which arm seats its ready ops.
+//! Order of groups: which group is next, and which arm places its ready ops.
 //!
-//! In: one loop at one II and an empty table. Out: seats for all ops (in [`Arms::seats`]), or failure. A group is ready
-//! when one of its ops is: everything before it in the iteration has a seat and nobody holds it in the pending set.
+//! In: one loop at one II and an empty table. Out: starts for all ops (in [`Arms::starts`]), or failure. A group is ready
+//! when one of its ops is: everything before it in the iteration has a start and it is not held in the pending set.
 //! Each ready group runs its chain permute → fuse → retry → cost-based; success means that every ready op of the group
-//! is seated; the driver comes back until all ops are. If all four fail, retry and then cost-based try again with an
-//! empty snapshot; then the attempt ends. With `published.arm-policy = lowest-cost` every arm proposes one seat and the cheapest
-//! is taken, until the group's ready ops are seated; with `permute` there is no arm but the first.
+//! is placed; the pass over the groups is repeated until all ops are. If all four fail, retry and then cost-based try again with an
+//! empty snapshot; then the attempt ends. With `published.arm-policy = lowest-cost` every arm proposes one start and the cheapest
+//! is taken, until the group's ready ops are placed; with `permute` there is no arm but the first.
 //!
 //! Three rungs of the ladder are here: `deepest_retry`, `initial_placement`, `cost_based_placement`. Cost: bounded by
 //! [`Arms::steps`]. Source: spec page 3 ("Strategy Orchestration"), page 4 ("Placement Arms").
 
 use super::arms::{Arms, Attempt};
-use super::cost::UNSEATED;
+use super::cost::UNPLACED;
 use crate::options::ArmPolicy;
 use crate::table::Table;
 use crate::trail::Arm;
 
-/// Memory of the driver.
+/// Memory of one attempt.
 #[derive(Default)]
-pub(super) struct Driver {
+pub(super) struct Groups {
     pub arms: Arms,
-    /// By op, the arm that seated it; for explanations.
+    /// By op, the arm that placed it; for explanations.
     pub by: Vec<Option<Arm>>,
     /// Ready ops in program order, and the part of them at hand.
     ready: Vec<u32>,
@@ -29,25 +29,25 @@ pub(super) struct Driver {
     roots: Vec<u32>,
 }
 
-impl Driver {
+impl Groups {
     /// Collects the ready ops; held ones do not count.
     fn find_ready(&mut self, l: &Attempt<'_>) {
         self.ready.clear();
         for u in 0..l.g.n {
-            let seats = &self.arms.seats;
-            if seats[u as usize] != UNSEATED {
+            let starts = &self.arms.starts;
+            if starts[u as usize] != UNPLACED {
                 continue;
             }
             let before = l.g.pred.of(u).iter().filter(|a| a.distance() == 0);
-            let open = before.map(|a| seats[a.node as usize]).all(|t| t != UNSEATED);
+            let open = before.map(|a| starts[a.node as usize]).all(|t| t != UNPLACED);
             if open && !self.arms.gates.pending(u) {
                 self.ready.push(u);
             }
         }
     }
 
-    fn all_seated(&self) -> bool {
-        self.arms.seats.iter().all(|&t| t != UNSEATED)
+    fn all_placed(&self) -> bool {
+        self.arms.starts.iter().all(|&t| t != UNPLACED)
     }
 
     /// Whether a round without ready ops may go on: held ops are released once.
@@ -58,7 +58,7 @@ impl Driver {
     /// The retry arm over all ready ops at the largest horizon.
     pub fn deepest_retry(&mut self, l: &Attempt<'_>, table: &mut Table) -> bool {
         self.arms.begin(l, false);
-        while !self.all_seated() {
+        while !self.all_placed() {
             self.find_ready(l);
             if self.ready.is_empty() {
                 if self.nothing_ready() {
@@ -82,7 +82,7 @@ impl Driver {
     /// All groups through their arms. `keep_snapshot`: ops that earlier rungs found dead stay dead.
     pub fn initial_placement(&mut self, l: &Attempt<'_>, table: &mut Table, keep_snapshot: bool) -> bool {
         self.arms.begin(l, keep_snapshot);
-        while !self.all_seated() {
+        while !self.all_placed() {
             self.find_ready(l);
             if self.ready.is_empty() {
                 if self.nothing_ready() {
@@ -102,10 +102,10 @@ impl Driver {
                 let root = self.roots[k];
                 self.group.clear();
                 self.others.clear();
-                for &u in self.ready.iter().filter(|&&u| self.arms.seats[u as usize] == UNSEATED) {
+                for &u in self.ready.iter().filter(|&&u| self.arms.starts[u as usize] == UNPLACED) {
                     if self.arms.root(l, u) == root { self.group.push(u) } else { self.others.push(u) }
                 }
-                // Fused with an earlier group of this round, its ops have their seats.
+                // Fused with an earlier group of this round, its ops have their starts.
                 if self.group.is_empty() {
                     continue;
                 }
@@ -125,11 +125,11 @@ impl Driver {
         let mark = self.arms.mark();
         let done = match l.options.arm_policy {
             ArmPolicy::FirstSuccess => {
-                let seated = |done: bool, arm| done.then_some(arm);
-                seated(self.arms.permute(l, table, &group), Arm::Permute)
-                    .or_else(|| seated(self.arms.fuse(l, table, &group, &others), Arm::Fuse))
-                    .or_else(|| seated(self.arms.retry(l, table, &group, false), Arm::Retry))
-                    .or_else(|| seated(self.arms.cost_based(l, table, &group), Arm::CostBased))
+                let placed = |done: bool, arm| done.then_some(arm);
+                placed(self.arms.permute(l, table, &group), Arm::Permute)
+                    .or_else(|| placed(self.arms.fuse(l, table, &group, &others), Arm::Fuse))
+                    .or_else(|| placed(self.arms.retry(l, table, &group, false), Arm::Retry))
+                    .or_else(|| placed(self.arms.cost_based(l, table, &group), Arm::CostBased))
             }
             ArmPolicy::Permute => self.arms.permute(l, table, &group).then_some(Arm::Permute),
             ArmPolicy::LowestCost => self.cheapest_proposals(l, table, &group).then_some(Arm::Proposal),
@@ -152,9 +152,9 @@ impl Driver {
         done.is_some()
     }
 
-    /// Ops seated since the mark were seated by this arm.
+    /// Ops placed since the mark were placed by this arm.
     fn note(&mut self, mark: usize, arm: Arm) {
-        self.by.resize(self.arms.seats.len(), None);
+        self.by.resize(self.arms.starts.len(), None);
         for &u in self.arms.since(mark) {
             self.by[u as usize] = Some(arm);
         }
@@ -164,22 +164,22 @@ impl Driver {
         let mark = self.arms.mark();
         while let Some(best) = self.arms.propose(l, table, group) {
             self.arms.dead[best.op as usize] = false;
-            self.arms.seat(l, table, best.op, best.at);
+            self.arms.place(l, table, best.op, best.at);
             if let Some(with) = best.with {
-                self.arms.seat(l, table, with, best.at);
+                self.arms.place(l, table, with, best.at);
             }
         }
-        let done = group.iter().all(|&u| self.arms.seats[u as usize] != UNSEATED);
+        let done = group.iter().all(|&u| self.arms.starts[u as usize] != UNPLACED);
         if !done {
             self.arms.undo(l, table, mark);
         }
         done
     }
 
-    /// The cheapest seat of all ready ops, until none is left.
+    /// The cheapest start of all ready ops, until none is left.
     pub fn cost_based_placement(&mut self, l: &Attempt<'_>, table: &mut Table, keep_snapshot: bool) -> bool {
         self.arms.begin(l, keep_snapshot);
-        while !self.all_seated() {
+        while !self.all_placed() {
             self.find_ready(l);
             let ready = std::mem::take(&mut self.ready);
             let best = self.arms.cheapest(l, table, &ready);
@@ -188,7 +188,7 @@ impl Driver {
             match best {
                 Some(best) => {
                     let mark = self.arms.mark();
-                    self.arms.seat(l, table, best.op, best.at);
+                    self.arms.place(l, table, best.op, best.at);
                     self.note(mark, Arm::CostBased);
                     self.arms.commit(l, mark);
                 }
@@ -233,9 +233,9 @@ mod tests {
         p
     }
 
-    /// What depends on an op of the same iteration is not ready before that has a seat.
+    /// What depends on an op of the same iteration is not ready before that has a start.
     #[test]
-    fn ready_is_what_depends_on_nothing_without_a_seat() {
+    fn ready_is_what_depends_on_nothing_without_a_start() {
         let mut p = Problem::new("published");
         let [load, _, read] =
             ["load", "write", "read"].map(|id| p.add_node(&NodeDef { id, latency: 8, ..NodeDef::default() }));
@@ -245,17 +245,17 @@ mod tests {
         table.reset(&p, 15, 4096).expect("nothing is used");
         let options = ScheduleOptions::default();
         let l = Attempt { p: &p, g: &g, windows: &windows, closure: None, options: &options, ii: 15 };
-        let mut driver = Driver::default();
-        driver.arms.gates.seed(&p);
-        driver.arms.begin(&l, false);
-        driver.find_ready(&l);
-        assert_eq!(driver.ready, [0, 1]);
-        driver.arms.seat(&l, &mut table, 0, 0);
-        driver.find_ready(&l);
-        assert_eq!(driver.ready, [1, 2]);
+        let mut groups = Groups::default();
+        groups.arms.gates.seed(&p);
+        groups.arms.begin(&l, false);
+        groups.find_ready(&l);
+        assert_eq!(groups.ready, [0, 1]);
+        groups.arms.place(&l, &mut table, 0, 0);
+        groups.find_ready(&l);
+        assert_eq!(groups.ready, [1, 2]);
     }
 
-    /// The turn of a group against each arm alone, from the same seats: the first of the four that succeeds has it.
+    /// The turn of a group against each arm alone, from the same starts: the first of the four that succeeds has it.
     #[test]
     fn the_arms_are_asked_in_the_published_order() {
         let options = ScheduleOptions { permute_budget: 1, ..ScheduleOptions::default() };
@@ -276,10 +276,10 @@ mod tests {
             }
             let closure = Some(&closure);
             let l = Attempt { p: &p, g: &g, windows: &windows, closure, options: &options, ii: ii.into() };
-            let mut driver = Driver::default();
-            driver.arms.gates.seed(&p);
-            // The first two ops have seats; one group is at hand.
-            let begin = |d: &mut Driver, table: &mut Table| {
+            let mut groups = Groups::default();
+            groups.arms.gates.seed(&p);
+            // The first two ops have starts; one group is at hand.
+            let begin = |d: &mut Groups, table: &mut Table| {
                 table.reset(&p, ii, 4096).expect("as before");
                 d.arms.steps = 100_000;
                 d.arms.begin(&l, false);
@@ -292,26 +292,26 @@ mod tests {
                 d.by.clear();
                 !d.group.is_empty()
             };
-            if !begin(&mut driver, &mut table) {
+            if !begin(&mut groups, &mut table) {
                 continue;
             }
             let alone = [0, 1, 2, 3].map(|arm| {
-                begin(&mut driver, &mut table);
-                let (group, others) = (driver.group.clone(), driver.others.clone());
+                begin(&mut groups, &mut table);
+                let (group, others) = (groups.group.clone(), groups.others.clone());
                 match arm {
-                    0 => driver.arms.permute(&l, &mut table, &group),
-                    1 => driver.arms.fuse(&l, &mut table, &group, &others),
-                    2 => driver.arms.retry(&l, &mut table, &group, false),
-                    _ => driver.arms.cost_based(&l, &mut table, &group),
+                    0 => groups.arms.permute(&l, &mut table, &group),
+                    1 => groups.arms.fuse(&l, &mut table, &group, &others),
+                    2 => groups.arms.retry(&l, &mut table, &group, false),
+                    _ => groups.arms.cost_based(&l, &mut table, &group),
                 }
             });
             let Some(first) = alone.iter().position(|&done| done) else { continue };
-            begin(&mut driver, &mut table);
-            let group = driver.group.clone();
-            assert!(driver.place_group(&l, &mut table), "seed {seed}");
+            begin(&mut groups, &mut table);
+            let group = groups.group.clone();
+            assert!(groups.place_group(&l, &mut table), "seed {seed}");
             let arm = [Arm::Permute, Arm::Fuse, Arm::Retry, Arm::CostBased][first];
-            assert!(group.iter().all(|&u| driver.by[u as usize] == Some(arm)), "seed {seed}: {arm:?}");
-            assert!(group.iter().all(|&u| driver.arms.seats[u as usize] != UNSEATED));
+            assert!(group.iter().all(|&u| groups.by[u as usize] == Some(arm)), "seed {seed}: {arm:?}");
+            assert!(group.iter().all(|&u| groups.arms.starts[u as usize] != UNPLACED));
             (first + 1..4).for_each(|later| contested[first][later] += u32::from(alone[later]));
         }
         assert!(contested[0][1] > 0 && contested[1][2] > 0 && contested[2][3] > 0, "{contested:?}");

@@ -1,0 +1,110 @@
+//! What is tried when a kernel cannot be had as it was prepared, or as it was scheduled.
+//!
+//! In: a kernel whose tiles are values. Out: what the first attempt gave that worked, or why the last did not. Preparation guesses
+//! that spaces, layouts and memory suffice for loads through TMA and for loops that are written out; without them it may
+//! still work. Schedules that were not asked for give way to program order, which works always, with a warning (W0406).
+
+use super::result::KernelState;
+use super::stages::Refusal;
+use super::{Context, Job, verify_pass};
+use crate::ddg::ScheduleAnalysis;
+use crate::ddg::refine::Family;
+use crate::error::{Code, CodegenError, Errors, Loc};
+use crate::ir::Function;
+use crate::pass::Step;
+use crate::prepare::{PrepareOptions, prepare};
+use crate::ptx::FunctionInfo;
+use crate::schedule::SchedulerChoice;
+
+/// What is done with a prepared kernel.
+type Attempt<'a> = dyn FnMut(&mut Context, &Function, &mut Vec<CodegenError>) -> Result<(), Refusal> + 'a;
+
+impl Context {
+    /// All steps; the loops run one iteration after the other where nothing else was asked for and nothing else works.
+    pub(super) fn serially_if_need_be(
+        &mut self,
+        func: &Function,
+        job: &Job<'_>,
+        state: &mut KernelState,
+        warnings: &mut Vec<CodegenError>,
+    ) -> Result<Option<FunctionInfo>, Errors> {
+        let before = warnings.len();
+        let mut stuck = match self.through(func, job, state, warnings) {
+            Err(found) if may_run_serially(&found, job) => found,
+            done => return done,
+        };
+        let mut settings = job.settings.clone();
+        // The order in which agents take their iterations was not asked for. Perhaps it is the one that needs few registers
+        // which does not work.
+        if settings.spill_budget.is_none() && state.schedule.as_ref().is_some_and(is_ordered) {
+            settings.spill_budget = Some(u32::MAX);
+            warnings.truncate(before);
+            stuck = match self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings) {
+                Err(found) if may_run_serially(&found, job) => found,
+                done => return done,
+            };
+            settings.spill_budget = None;
+        }
+        settings.scheduler = SchedulerChoice::Serial;
+        warnings.truncate(before);
+        warnings.extend(stuck.into_iter().take(1).map(|e| {
+            let text = "the loops of the kernel run one iteration after the other";
+            CodegenError::new(Code::W0406, e.location, text).note(Loc::NONE, e.message)
+        }));
+        self.through(func, &Job { settings: &settings, ..job.clone() }, state, warnings)
+    }
+
+    /// An attempt with the kernel prepared as the steps have it; without loads through TMA, then with loops as they were, if
+    /// there is no room for it like that.
+    pub(super) fn prepared(
+        &mut self,
+        func: &Function,
+        job: &Job<'_>,
+        warnings: &mut Vec<CodegenError>,
+        attempt: &mut Attempt<'_>,
+    ) -> Result<(), Errors> {
+        let &Job { isa, settings, .. } = job;
+        let all = settings.prepare_options(isa);
+        let asked = PrepareOptions {
+            views: job.does(Step::Views),
+            canonical: job.does(Step::Canonical),
+            tma: all.tma && job.does(Step::LowerTma),
+            boxes: job.does(Step::Boxes),
+            ..all
+        };
+        let (mut options, before) = (asked, warnings.len());
+        loop {
+            let prepared = prepare(func, isa, &options, &mut self.prepare);
+            if let Some(changed) = prepared.func.as_ref().filter(|_| options.boxes) {
+                verify_pass(changed, settings, "prepare")?;
+            }
+            let done = attempt(self, prepared.func.as_ref().unwrap_or(func), warnings);
+            self.prepare.spare = prepared.func;
+            match done {
+                Err(Refusal::Room(_)) if prepared.loads => options.tma = false,
+                Err(Refusal::Room(_)) if prepared.loops => {
+                    options = PrepareOptions { unroll_ops: 0, tma: asked.tma, ..options };
+                }
+                Err(Refusal::Room(errors) | Refusal::Other(errors)) => return Err(errors),
+                Ok(()) => return Ok(()),
+            }
+            warnings.truncate(before);
+        }
+    }
+}
+
+/// Whether what was found is that agents wait for each other, or overtake each other, under a schedule that was not asked
+/// for, or that its local stages cannot be written or followed. Constraints do not forbid the serial one: with one
+/// stage groups share it, no depth is exceeded, and nothing overlaps itself.
+fn may_run_serially(found: &[CodegenError], job: &Job<'_>) -> bool {
+    let asked = job.settings.scheduler == SchedulerChoice::Serial;
+    let free = job.does(Step::Schedule) && !asked && !job.settings.require_pipelining;
+    let codes = [Code::E0701, Code::E0702, Code::E0703, Code::E0706, Code::E0711];
+    free && !found.is_empty() && found.iter().all(|e| codes.contains(&e.code))
+}
+
+/// Whether ops of some loop are in an order that registers asked for.
+fn is_ordered(analysis: &ScheduleAnalysis) -> bool {
+    let rounds = analysis.regions.iter().flat_map(|r| &r.schedule.rounds);
+    rounds.filter(|r| r.kept).flat_map(|r| &r.added).any(|a| a.family == Family::RegisterPressure)
+}

@@ -1,0 +1,241 @@
+//! A kernel on its way to agents, a type for each point: [`Planned`] → [`Placed`] → [`Scheduled`] → [`Buffered`].
+//!
+//! In: a prepared function. Out: the materialised one. Each type owns the one before it, which cannot be changed, so what is known
+//! of a function cannot be handed on with another function, or with an older state of it. A kernel that goes no further
+//! leaves what it has in [`KernelState`].
+
+use super::refine::Refiner;
+use super::result::KernelState;
+use super::unheeded;
+use crate::agents::{AgentPlan, plan_agents};
+use crate::buffers::{BufferAssignment, assign_buffers_in};
+use crate::constraints::ConstraintMap;
+use crate::ddg::refine::Extra;
+use crate::ddg::{Pass, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_pass};
+use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
+use crate::ir::{Function, Opcode};
+use crate::isa::TargetIsa;
+use crate::materialize::{MaterializeScratch, materialize_in};
+use crate::pass::legalize;
+use crate::place::place_in;
+use crate::schedule::SearchSteps;
+use crate::settings::Settings;
+use crate::storage::classify::{Classes, classify};
+use crate::storage::{self, Storage};
+
+/// How far a kernel had come when it was handed in.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Tiles are values; all stages lie ahead.
+    Value,
+    /// Pipelines and agents exist; lowering comes next.
+    Materialized,
+}
+
+impl Form {
+    /// The form of a kernel: materialised if it switches agents or declares its threads.
+    pub fn of(func: &Function) -> Form {
+        let switches = func.block_ops(func.entry()).any(|op| {
+            matches!(func.opcode(op), Opcode::AsyncPipelineAgentSwitch | Opcode::AsyncPipelineCreatePipeline)
+        });
+        let threads = func.attrs.get(crate::ir::keys::NUM_THREADS).is_some();
+        if switches || threads { Form::Materialized } else { Form::Value }
+    }
+}
+
+/// Why a kernel is not materialised.
+pub(super) enum Refusal {
+    /// Spaces, layouts or memory do not suffice for it as it was prepared.
+    Room(Errors),
+    /// Anything else.
+    Other(Errors),
+}
+
+impl Refusal {
+    fn room(e: CodegenError) -> Refusal {
+        Refusal::Room(e.into())
+    }
+}
+
+impl<E: Into<Errors>> From<E> for Refusal {
+    fn from(e: E) -> Refusal {
+        Refusal::Other(e.into())
+    }
+}
+
+/// What schedules are searched with.
+pub(super) struct Search<'a> {
+    pub isa: &'a dyn TargetIsa,
+    pub settings: &'a Settings,
+    /// Those of the placed function.
+    pub constraints: &'a mut ConstraintMap,
+    pub scheduler: &'a mut Scheduler,
+    /// What the searches of the function have left.
+    pub steps: &'a mut SearchSteps,
+}
+
+impl Search<'_> {
+    /// Schedules every innermost loop under the constraints of the function and those that were added to them; loops with the same
+    /// ones as before keep the schedule of before.
+    pub fn schedule(
+        &mut self,
+        at: &Placed,
+        storage: &Storage,
+        extra: &Extra,
+        before: Option<&ScheduleAnalysis>,
+    ) -> CodegenResult<ScheduleAnalysis> {
+        let Search { isa, settings, constraints, scheduler, steps } = self;
+        let extra = &Extra { fuse_reads: settings.fuse_reads, ..extra.clone() };
+        let pass = Pass { storage, extra, steps, before };
+        let options = settings.schedule_options();
+        schedule_pass(&at.func, &at.plan, constraints, *isa, scheduler, &options, pass)
+    }
+
+    /// Storage, channels, depths and memory for schedules.
+    pub fn buffers(
+        &self,
+        at: &Placed,
+        storage: &Storage,
+        schedule: &ScheduleAnalysis,
+    ) -> CodegenResult<BufferAssignment> {
+        assign_buffers_in(&at.func, &at.plan, storage, schedule, self.isa, &self.settings.buffer_options())
+    }
+}
+
+/// A prepared kernel, and who runs which op.
+pub(super) struct Planned<'f> {
+    func: &'f Function,
+    classes: Classes,
+    plan: AgentPlan,
+}
+
+impl<'f> Planned<'f> {
+    pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
+        let classes = classify(func).map_err(Refusal::room)?;
+        let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
+        Ok(Planned { func, classes, plan })
+    }
+
+    /// `spare`: a function whose memory is used again.
+    pub fn place(
+        self,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        spare: Option<Function>,
+    ) -> Result<Placed, Refusal> {
+        let options = settings.place_options();
+        let (func, plan) =
+            place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?;
+        Ok(Placed { func, plan })
+    }
+
+    pub fn leave(self, state: &mut KernelState) {
+        state.plan = Some(self.plan);
+    }
+}
+
+/// A kernel with every tile in its space and layout, and who runs which op of it.
+pub(super) struct Placed {
+    func: Function,
+    plan: AgentPlan,
+}
+
+impl Placed {
+    pub fn func(&self) -> &Function {
+        &self.func
+    }
+
+    pub fn plan(&self) -> &AgentPlan {
+        &self.plan
+    }
+
+    /// `source`: the kernel as it was prepared. Warns about attributes of its ops that schedules do not heed.
+    pub fn schedule(
+        self,
+        source: &Function,
+        search: &mut Search<'_>,
+        warnings: &mut Vec<CodegenError>,
+    ) -> Result<Scheduled, Refusal> {
+        // Inherent attributes travel with clones: the placed ops have keys of their own.
+        let mode = search.settings.constraint_mode;
+        search.constraints.parse(&self.func, self.func.ops(), mode, &mut Vec::new());
+        let storage = Storage::of(&self.func, &self.plan).map_err(Refusal::room)?;
+        let schedule = search.schedule(&self, &storage, &Extra::default(), None)?;
+        warnings.extend(unheeded::unheeded(source, &self.func, search.constraints, &schedule));
+        Ok(Scheduled { placed: self, storage, schedule })
+    }
+
+    pub fn leave(self, state: &mut KernelState) {
+        (state.placed, state.plan) = (Some(self.func), Some(self.plan));
+    }
+}
+
+/// A placed kernel with starts for the ops of its innermost loops.
+pub(super) struct Scheduled {
+    placed: Placed,
+    storage: Storage,
+    schedule: ScheduleAnalysis,
+}
+
+impl Scheduled {
+    /// Assigns storage, channels, depths and memory, then goes through the rounds in which loops are scheduled again
+    /// for what that showed; see [`super::refine`].
+    pub fn buffers(self, search: Search<'_>) -> Result<Buffered, Refusal> {
+        let Scheduled { placed, storage, schedule } = self;
+        let refined = || {
+            let buffers = search.buffers(&placed, &storage, &schedule)?;
+            storage::check::check(&placed.func, &buffers.webs, &buffers.rings())?;
+            Refiner { placed: &placed, storage: &storage, search }.run(schedule, buffers)
+        };
+        let (schedule, buffers) = refined().map_err(Refusal::room)?;
+        Ok(Buffered { placed, schedule, buffers })
+    }
+
+    pub fn leave(self, state: &mut KernelState, warnings: &mut Vec<CodegenError>) {
+        self.placed.leave(state);
+        warnings.extend(self.schedule.warnings.iter().cloned());
+        state.schedule = Some(self.schedule);
+    }
+}
+
+/// A scheduled kernel with storage and channels that fit the schedules.
+pub(super) struct Buffered {
+    placed: Placed,
+    schedule: ScheduleAnalysis,
+    buffers: BufferAssignment,
+}
+
+impl Buffered {
+    /// Checks that the schedule is legal, then writes pipelines and one region per agent.
+    pub fn materialize(
+        &self,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        scratch: &mut MaterializeScratch,
+        warnings: &mut Vec<CodegenError>,
+    ) -> Result<Function, Refusal> {
+        let Buffered { placed: Placed { func, plan }, schedule, buffers } = self;
+        warnings.extend(truncated(func, schedule, settings));
+        legalize(func, plan, schedule, buffers, isa)?;
+        Ok(materialize_in(func, plan, schedule, buffers, settings.materialize_options(), scratch)?)
+    }
+
+    pub fn leave(self, state: &mut KernelState, warnings: &mut Vec<CodegenError>) {
+        self.placed.leave(state);
+        warnings.extend(self.schedule.warnings.iter().cloned());
+        (state.schedule, state.buffers) = (Some(self.schedule), Some(self.buffers));
+    }
+}
+
+/// Warnings about loops whose refinement the round limit ended.
+fn truncated(func: &Function, analysis: &ScheduleAnalysis, settings: &Settings) -> Vec<CodegenError> {
+    let loops = analysis.regions.iter().filter(|r| r.schedule.status.truncated);
+    let warning = |r: &ScheduledRegion| {
+        let n = settings.max_constraint_iterations;
+        let text =
+            format!("constraints of loop `{}` were not refined to the end: {n} rounds", r.schedule.name);
+        let note = "the option `published.max-constraint-iterations` allows more";
+        CodegenError::new(Code::W0404, func.op_loc(r.for_op), text).note(Loc::NONE, note)
+    };
+    loops.map(warning).collect()
+}
