@@ -26,7 +26,6 @@ pub(super) enum Gate {
 pub(super) struct Gates {
     seeded: Vec<bool>,
     overlay: Vec<bool>,
-    cleared: bool,
     /// Refusals by gate, for tests and statistics.
     pub refused: [u64; 4],
 }
@@ -46,7 +45,6 @@ impl Gates {
     pub fn begin(&mut self) {
         self.overlay.clear();
         self.overlay.extend_from_slice(&self.seeded);
-        self.cleared = false;
     }
 
     /// The pending set (G1).
@@ -79,14 +77,11 @@ impl Gates {
         }
     }
 
-    /// After a round without a commit: releases all followers, once per attempt.
-    pub fn release_once(&mut self) -> bool {
-        let waiting = !self.cleared && self.overlay.contains(&true);
-        self.cleared = true;
-        if waiting {
-            self.overlay.fill(false);
-        }
-        waiting
+    /// After a round without a commit: releases all followers. Whether any was held; once released, none is.
+    pub fn release(&mut self) -> bool {
+        let held = self.overlay.contains(&true);
+        self.overlay.fill(false);
+        held
     }
 }
 
@@ -111,8 +106,8 @@ mod tests {
             g.commit(&p, lead.as_u32());
             assert!(!g.pending(other.as_u32()) && g.pending(lost.as_u32()));
             // A leader that is not there must not block an interval: one release, then no more.
-            assert!(g.release_once() && !g.pending(lost.as_u32()));
-            assert!(!g.release_once());
+            assert!(g.release() && !g.pending(lost.as_u32()));
+            assert!(!g.release());
         }
         assert_eq!(g.refused, [6, 0, 0, 0]);
     }

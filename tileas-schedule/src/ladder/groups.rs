@@ -52,7 +52,7 @@ impl Groups {
 
     /// Whether a round without ready ops may go on: held ops are released once.
     fn nothing_ready(&mut self) -> bool {
-        self.arms.gates.release_once()
+        self.arms.gates.release()
     }
 
     /// The retry arm over all ready ops at the largest horizon.
@@ -283,7 +283,7 @@ mod tests {
                 table.reset(&p, ii, 4096).expect("as before");
                 d.arms.steps = 100_000;
                 d.arms.begin(&l, false);
-                d.arms.gates.release_once();
+                d.arms.gates.release();
                 if !(0..2).all(|u| d.arms.permute(&l, table, &[u])) {
                     return false;
                 }
