@@ -18,7 +18,6 @@ use tileas_codegen::isa::{
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_filetests::execute::{Forms, RunCase, execute};
-use tileas_filetests::{Header, TestKind};
 
 // ---- tables
 
@@ -627,51 +626,4 @@ fn two_accumulators() {
         let cases = vec![case(&views_, r#""kt": 2"#, [2, 2], "(a @ b.T) * (a @ e.T)", "1, 2")];
         (kernel("two", &views, "%kt: i32", s, &descs, body), cases)
     });
-}
-
-/// All kernels of the filetests that are executed, as far as the toy takes them. By hand: it takes minutes.
-#[test]
-#[ignore = "takes minutes"]
-fn all_executed_filetests() {
-    let (mut ran, mut refused, mut wrong) = (0, Vec::new(), Vec::new());
-    let only = std::env::var("TOY_ONLY").unwrap_or_default();
-    let cases = tileas_filetests::collect(&tileas_filetests::root()).expect("the filetests");
-    for file in cases.iter().filter(|c| c.kind == TestKind::Run && c.name.contains(&only)) {
-        let text = std::fs::read_to_string(&file.path).expect("a file");
-        let header = Header::parse(&text).expect("a header");
-        for issue in [Issue::Warpgroup, Issue::OneThread] {
-            if file.name.contains("attention") && issue.is_lane() {
-                // One lane for tiles of 128 x 128: an hour.
-                continue;
-            }
-            let name = format!("{} {issue:?}", file.name);
-            let mut settings = Settings::builder();
-            header.set.iter().for_each(|pair| settings.set_pair(pair).map(|_| ()).expect("an option"));
-            let settings = settings.finish();
-            let mut context = Context::new();
-            let module = context.parse(&text, &settings).expect("a module");
-            let isa = Toy::new(issue);
-            let run = match context.run_to(Stage::Metadata, &module, &isa, &settings) {
-                Ok(run) => run,
-                Err(e) => {
-                    refused.push(format!("{name}: {e}"));
-                    continue;
-                }
-            };
-            let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
-            for (source, kernel) in module.functions.iter().zip(&run.kernels) {
-                let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
-                let forms = Forms { source, materialized, ptx: &ptx, metadata: &metadata };
-                let cases: Vec<RunCase> = header.cases.iter().map(|c| c.with_seeds(&[1])).collect();
-                ran += 1;
-                if let Err(e) = execute(&forms, &cases) {
-                    println!("{name}: {e:#}");
-                    wrong.push(format!("{name}: {e:#}"));
-                }
-            }
-        }
-    }
-    println!("{ran} ran, {} refused, {} wrong", refused.len(), wrong.len());
-    refused.iter().chain(&wrong).for_each(|text| println!("{}", text.lines().next().unwrap_or("")));
-    assert!(wrong.is_empty(), "{} kernels", wrong.len());
 }
