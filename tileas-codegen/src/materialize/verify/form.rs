@@ -8,7 +8,7 @@
 //! conditions have the same numbers ([`Canon`]). Errors: E0710, E0703.
 
 use super::linear::{ANYWHERE, Canon, Iterations, Known, Lin, at_least_zero, local_of, note, trips};
-use super::model::{Event, LoopInfo, Model, RegionInfo, What};
+use super::model::{Event, Found, LoopInfo, Model, RegionInfo, What};
 use crate::error::Code;
 use crate::ir::{Function, Op, Opcode, Value, keys};
 use rustc_hash::FxHashMap;
@@ -40,11 +40,11 @@ fn is_end(func: &Function, end: &Lin, n: &Lin, skew: i64) -> bool {
 /// Checks all loops with local stages, and that agents agree about the regions they share.
 pub fn check(m: &mut Model<'_>) {
     let func = m.func;
-    let mut found: Vec<(Code, Op, String)> = Vec::new();
+    let mut found = Found::default();
     for g in &m.guards {
         let l = m.loops.iter().find(|l| Some(l.op) == func.op_parent(g.op) && l.skew > 0 && !l.steady);
         let (Some(l), true) = (l, g.plain) else {
-            found.push((Code::E0710, g.op, "a guard outside a rolled loop".into()));
+            found.bad(Code::E0710, g.op, "a guard outside a rolled loop");
             continue;
         };
         let step = func.op_block_at(l.op, 0).and_then(|b| func.block_params(b).first().copied());
@@ -56,7 +56,7 @@ pub fn check(m: &mut Model<'_>) {
         }
         if !says(func, func.named_operand(g.op, "condition"), &want) {
             let text = format!("the guard of local stage {} lets other steps through", g.local);
-            found.push((Code::E0710, g.op, text));
+            found.bad(Code::E0710, g.op, text);
         }
     }
     for l in m.loops.iter().filter(|l| l.skew > 0) {
@@ -64,38 +64,36 @@ pub fn check(m: &mut Model<'_>) {
             l.region.map_or(0, |r| m.regions[r].events[l.agent].iter().map(|e| e.local).max().unwrap_or(0));
         if most > l.skew {
             let text = format!("local stage {most} in a loop of skew {}", l.skew);
-            found.push((Code::E0710, l.op, text));
+            found.bad(Code::E0710, l.op, text);
         }
         match trips(func, l.op) {
-            Err(why) => found.push((Code::E0710, l.op, format!("a loop of skew {}: {why}", l.skew))),
+            Err(why) => found.bad(Code::E0710, l.op, format!("a loop of skew {}: {why}", l.skew)),
             Ok(n) if l.steady => peeled(m, l, &n, &mut found),
             Ok(_) => {}
         }
         let bare = |e: &&Event| !l.steady && func.op_parent(e.op) == Some(l.op);
         let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
         if let Some(e) = events.iter().find(bare) {
-            found.push((Code::E0710, e.op, "no guard in a rolled loop".into()));
+            found.bad(Code::E0710, e.op, "no guard in a rolled loop");
         }
     }
     for l in m.loops.iter().filter(|l| l.skew == 0) {
         let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
         if let Some(e) = events.iter().find(|e| e.local > 0) {
-            found.push((Code::E0710, e.op, format!("local stage {} in a loop without skew", e.local)));
+            found.bad(Code::E0710, e.op, format!("local stage {} in a loop without skew", e.local));
         }
     }
     for c in &m.copies {
         if !m.loops.iter().any(|l| l.steady && l.agent == c.agent && l.origin == c.of) {
-            found.push((Code::E0710, c.op, format!("a copy of op{}, which is no steady loop here", c.of)));
+            found.bad(Code::E0710, c.op, format!("a copy of op{}, which is no steady loop here", c.of));
         }
     }
     m.canon = Some(agreement(m, &mut found));
-    for (code, op, message) in found {
-        m.error(code, op, message);
-    }
+    m.report(found);
 }
 
 /// Compares prologue and epilogue with the loop.
-fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, String)>) {
+fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Found) {
     let func = m.func;
     let events = l.region.map_or(&[][..], |r| &m.regions[r].events[l.agent]);
     let copies: Vec<_> = m.copies.iter().filter(|c| c.agent == l.agent && c.of == l.origin).collect();
@@ -104,7 +102,7 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, Strin
         let place = (c.epilogue, c.step);
         let beside = func.op_block(c.op) == func.op_block(l.op) && c.at == l.at + usize::from(c.epilogue);
         if place < last || !beside || !(0..l.skew).contains(&c.step) {
-            found.push((Code::E0710, c.op, "a copy of a loop body stands in the wrong place".into()));
+            found.bad(Code::E0710, c.op, "a copy of a loop body stands in the wrong place");
             return;
         }
         last = place;
@@ -122,11 +120,7 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, Strin
             i >= 0 && says(func, condition, &[n.clone().offset(-1 - i)])
         };
         if !good {
-            found.push((
-                Code::E0710,
-                c.op,
-                "the guard of a copy does not ask whether its iteration exists".into(),
-            ));
+            found.bad(Code::E0710, c.op, "the guard of a copy does not ask whether its iteration exists");
         }
     }
     for epilogue in [false, true] {
@@ -146,19 +140,19 @@ fn peeled(m: &Model<'_>, l: &LoopInfo, n: &Lin, found: &mut Vec<(Code, Op, Strin
                             m.event_name(h),
                             m.event_name(w)
                         );
-                        found.push((Code::E0710, h.op, text));
+                        found.bad(Code::E0710, h.op, text);
                         return;
                     }
                     None => {
                         let text = format!("step {step} of the {part} lacks {}", m.event_name(w));
-                        found.push((Code::E0710, w.op, text));
+                        found.bad(Code::E0710, w.op, text);
                         return;
                     }
                 }
             }
             if let Some((h, _)) = have.next() {
                 let text = format!("step {step} of the {part} has {} too much", m.event_name(h));
-                found.push((Code::E0710, h.op, text));
+                found.bad(Code::E0710, h.op, text);
                 return;
             }
         }
@@ -183,7 +177,7 @@ fn same(m: &Model<'_>, agent: usize, a: &Event, b: &Event, regions: &[RegionInfo
 }
 
 /// Loops and branches of one origin run alike in all agents.
-fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) -> Canon {
+fn agreement(m: &Model<'_>, found: &mut Found) -> Canon {
     let func = m.func;
     let mut canon = Canon::default();
     for &(_, v, op) in m.sends.iter().chain(&m.receives) {
@@ -199,7 +193,7 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) -> Canon {
         let Some(here) = canon.iterations(func, l.op) else {
             if l.skew > 0 {
                 let text = "the trip count of a loop with local stages cannot be read";
-                found.push((Code::E0710, l.op, text.into()));
+                found.bad(Code::E0710, l.op, text);
             }
             continue;
         };
@@ -213,14 +207,14 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) -> Canon {
                     let (origin, a, b) = (l.origin, l.agent, e.get().0);
                     let text =
                         format!("the loop op{origin} makes other trips in agent {a} than in agent {b}");
-                    found.push((Code::E0703, l.op, text));
+                    found.bad(Code::E0703, l.op, text);
                 }
                 _ => {
                     let (origin, a, b) = (l.origin, l.agent, e.get().0);
                     let text = format!(
                         "nothing shows that the loop op{origin} makes as many trips in agent {a} as in agent {b}"
                     );
-                    found.push((Code::E0703, l.op, text));
+                    found.bad(Code::E0703, l.op, text);
                 }
             },
         }
@@ -239,7 +233,7 @@ fn agreement(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) -> Canon {
                     "nothing shows that the branch op{origin} has the same condition in agent {agent} as in agent {other}"
                 ),
             };
-            found.push((Code::E0703, op, text));
+            found.bad(Code::E0703, op, text);
         }
     }
     canon

@@ -7,7 +7,7 @@
 //! slices, E0708 for places. Cost: linear, n log n in barriers, barriers × buffers.
 
 use super::linear::Lin;
-use super::model::{Model, What};
+use super::model::{Found, Model, What};
 use crate::error::Code;
 use crate::ir::{AttrData, Function, Layout, Op, Opcode, Space, Sym, Value, ValueDef, keys};
 use crate::isa::TargetIsa;
@@ -49,14 +49,12 @@ impl fmt::Display for Owner {
 
 /// Checks places, slots and slices.
 pub fn check(m: &mut Model<'_>, isa: &dyn TargetIsa) {
-    let mut found: Vec<(Code, Op, String)> = Vec::new();
+    let mut found = Found::default();
     places(m, isa, &mut found);
     named(m, &mut found);
     let func = m.func;
     func.walk(func.entry(), &mut |op| indices(func, op, &mut found));
-    for (code, op, message) in found {
-        m.error(code, op, message);
-    }
+    m.report(found);
 }
 
 fn kernel_int(func: &Function, key: Sym) -> i64 {
@@ -66,13 +64,13 @@ fn kernel_int(func: &Function, key: Sym) -> i64 {
     }
 }
 
-fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)>) {
+fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Found) {
     let func = m.func;
     let asked = kernel_int(func, keys::DYNAMIC_SMEM);
     let (bytes, columns) = (asked.saturating_sub(SLACK).max(0), kernel_int(func, keys::TMEM_COLUMNS));
     let limits = &isa.machine().limits;
     let warps = kernel_int(func, keys::NUM_THREADS) / i64::from(limits.warp_threads);
-    let mut bad = |op: Op, text: String| found.push((Code::E0708, op, text));
+    let mut bad = |op: Op, text: String| found.bad(Code::E0708, op, text);
     let (mut buffers, mut words): (SmallVec<[Room; 16]>, SmallVec<[Room; 32]>) = Default::default();
     let mut last = None;
     let ends = func.ops().filter(|&op| func.opcode(op) == Opcode::AsyncPipelineAgentSwitch).flat_map(|op| {
@@ -164,16 +162,16 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Vec<(Code, Op, String)
 }
 
 /// A named barrier stands for both sides of pipes of one agent.
-fn named(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
+fn named(m: &Model<'_>, found: &mut Found) {
     let mut owner = [None; NAMED as usize];
     for (n, p) in m.pipes.iter().enumerate().filter(|(_, p)| p.named) {
         let id = m.func.attr_int(p.op, keys::NAMED).unwrap_or(0);
         if !(1..NAMED).contains(&id) {
-            found.push((
+            found.bad(
                 Code::E0708,
                 p.op,
                 format!("Pipe_{n} has named barrier {id}, there are 1 to {}", NAMED - 1),
-            ));
+            );
             continue;
         }
         let uses = |w: &What| matches!(*w, What::Acquire(q) | What::Commit(q, _) | What::Wait(q, _) | What::Release(q, ..) if q == n);
@@ -182,7 +180,7 @@ fn named(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
             let first = *owner[id as usize].get_or_insert(agent);
             if first != agent {
                 let text = format!("Pipe_{n}: named barrier {id} is used by agents {first} and {agent}");
-                found.push((Code::E0708, p.op, text));
+                found.bad(Code::E0708, p.op, text);
                 break;
             }
         }
@@ -190,7 +188,7 @@ fn named(m: &Model<'_>, found: &mut Vec<(Code, Op, String)>) {
 }
 
 /// Slots that no iterator selects, and numbers of slices.
-fn indices(func: &Function, op: Op, found: &mut Vec<(Code, Op, String)>) {
+fn indices(func: &Function, op: Op, found: &mut Found) {
     let slot = |name| func.named_operand(op, name);
     let slots = match func.opcode(op) {
         Opcode::Copy => [slot("source_stage"), slot("dest_stage"), None],
@@ -202,7 +200,7 @@ fn indices(func: &Function, op: Op, found: &mut Vec<(Code, Op, String)>) {
     for v in slots.into_iter().flatten() {
         if func.value_data(v).as_scalar().is_some() && Lin::of(func, v).as_constant() != Some(0) {
             let text = "a buffer without an iterator has one slot, which is number 0".to_owned();
-            found.push((Code::E0705, op, text));
+            found.bad(Code::E0705, op, text);
         }
     }
     let (Some(number), Some(result)) = (func.named_operand(op, "number"), func.result(op)) else { return };
@@ -214,11 +212,7 @@ fn indices(func: &Function, op: Op, found: &mut Vec<(Code, Op, String)>) {
         lo >= 0 && end <= source.map_or(0, i64::from)
     });
     if !inside {
-        found.push((
-            Code::E0705,
-            op,
-            "the number of a slice is not known to be inside its buffer".to_owned(),
-        ));
+        found.bad(Code::E0705, op, "the number of a slice is not known to be inside its buffer".to_owned());
     }
 }
 

@@ -24,7 +24,7 @@ use crate::ir::{Function, Layout, Op, Opcode, Signal, Space, Value, keys};
 use crate::isa::{Completion, TargetIsa};
 use cranelift_entity::SecondaryMap;
 use graph::Graph;
-use model::{Engine, Event, Model, PipeInfo, What};
+use model::{Engine, Event, Found, Model, PipeInfo, What};
 use smallvec::SmallVec;
 
 /// What E0702 adds where the limits of the search for a choice of arms end it.
@@ -108,11 +108,9 @@ pub fn deadlocks(func: &Function) -> Vec<CodegenError> {
         counts(&mut m);
     }
     if m.errors.is_empty() {
-        let mut found = Vec::new();
+        let mut found = Found::default();
         stuck(&m, &mut [], &mut Graph::default(), &[], &mut found);
-        for (code, op, message) in found {
-            m.error(code, op, message);
-        }
+        m.report(found);
     }
     m.errors
 }
@@ -465,7 +463,7 @@ fn slot_bytes(func: &Function, buffer: Value) -> i64 {
 /// Barrier counts equal what arrives in a phase; bytes equal what is loaded.
 fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
     let limits = &isa.machine().limits;
-    let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
+    let mut found = Found::default();
     for (r, region) in m.regions.iter().enumerate() {
         for (a, list) in region.events.iter().enumerate() {
             for (i, e) in list.iter().enumerate() {
@@ -481,14 +479,14 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                         };
                         let one_lane = m.threads[a] == 1 || matches!(full, Signal::Arrive(_));
                         if full.count() != want || !one_lane {
-                            found.push((
+                            found.bad(
                                 Code::E0704,
                                 e.op,
                                 format!(
                                     "Pipe_{p}: full counts {} arrivals, the commit makes {want}",
                                     full.count()
                                 ),
-                            ));
+                            );
                         }
                         let announced = tx.unwrap_or(0);
                         let owed: i64 = m.pipes[p].buffers.iter().map(|&b| slot_bytes(m.func, b)).sum();
@@ -497,7 +495,7 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                             || full.bytes() != announced
                             || (is_tx && owed != announced)
                         {
-                            found.push((
+                            found.bad(
                                 Code::E0704,
                                 e.op,
                                 format!(
@@ -505,14 +503,14 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                                     full.bytes(),
                                     bytes.map_or_else(|| "different amounts".into(), |b| b.to_string())
                                 ),
-                            ));
+                            );
                         }
                         if i64::from(limits.mbarrier_count_max) < announced {
-                            found.push((
+                            found.bad(
                                 Code::E0704,
                                 e.op,
                                 format!("Pipe_{p}: {announced} bytes exceed a barrier"),
-                            ));
+                            );
                         }
                     }
                     What::Release(p, _, Some(pending)) => {
@@ -527,11 +525,11 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                             None => (pending <= 0).then_some(0),
                         };
                         if !token && late.is_none_or(|t| t > 0 && t >= m.pipes[p].depth) {
-                            found.push((
+                            found.bad(
                                 Code::E0703,
                                 e.op,
                                 format!("Pipe_{p}: {pending} bulk groups may be pending, fewer follow the store before its slot comes again"),
-                            ));
+                            );
                         }
                     }
                     _ => {}
@@ -558,16 +556,14 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
         if let Some(empty) = &m.pipes[p].empty
             && empty.count() != sum
         {
-            found.push((
+            found.bad(
                 Code::E0704,
                 m.pipes[p].op,
                 format!("Pipe_{p}: empty counts {} arrivals, the releases make {sum}", empty.count()),
-            ));
+            );
         }
     }
-    for (code, op, message) in found {
-        m.error(code, op, message);
-    }
+    m.report(found);
 }
 
 /// One access, by where it stands.
@@ -597,7 +593,7 @@ fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &m
     }
     let lanes: SmallVec<[&str; 8]> =
         m.threads.iter().map(|&t| if t == 1 { "one lane" } else { "all threads" }).collect();
-    let mut found: Vec<(Code, crate::ir::Op, String)> = Vec::new();
+    let mut found = Found::default();
     for g in &*graphs {
         report.nodes += g.names.len();
         report.edges += g.edges.len();
@@ -608,19 +604,11 @@ fn regions(m: &mut Model<'_>, homes: &[usize], scratch: &mut Scratch, report: &m
         conflicts(m, homes, graphs, report, &mut found);
         views::check(m, graphs, report, &mut found);
     }
-    for (code, op, message) in found {
-        m.error(code, op, message);
-    }
+    m.report(found);
 }
 
 /// Deadlocks of the kernel body and all loops. `graphs`: those of the regions, as far as they were built.
-fn stuck(
-    m: &Model<'_>,
-    graphs: &mut [Graph],
-    blocking: &mut Graph,
-    lanes: &[&str],
-    found: &mut Vec<(Code, crate::ir::Op, String)>,
-) {
+fn stuck(m: &Model<'_>, graphs: &mut [Graph], blocking: &mut Graph, lanes: &[&str], found: &mut Found) {
     for r in (0..m.regions.len()).filter(|&r| r == 0 || m.regions[r].repeats) {
         let g = match graphs.get_mut(r).filter(|g| g.is_blocking(m, r)) {
             Some(built) => built,
@@ -640,7 +628,7 @@ fn stuck(
             if !certain {
                 text.push_str(UNDECIDED);
             }
-            found.push((Code::E0702, op, text));
+            found.bad(Code::E0702, op, text);
         }
     }
 }
@@ -650,12 +638,7 @@ fn used_once(m: &Model<'_>, region: usize, depth: i64) -> bool {
     m.executions(region).is_some_and(|n| n <= depth)
 }
 
-fn reverse_paths(
-    m: &Model<'_>,
-    homes: &[usize],
-    graphs: &mut [Graph],
-    found: &mut Vec<(Code, crate::ir::Op, String)>,
-) {
+fn reverse_paths(m: &Model<'_>, homes: &[usize], graphs: &mut [Graph], found: &mut Found) {
     for (p, info) in m.pipes.iter().enumerate() {
         let home = homes[p];
         if used_once(m, home, info.depth - info.distance) {
@@ -678,7 +661,7 @@ fn reverse_paths(
             let back = info.depth - info.distance;
             let d = g.distance(w, acquire, back);
             if d.is_none_or(|d| d > back) {
-                found.push((
+                found.bad(
                     Code::E0707,
                     info.op,
                     match d {
@@ -689,7 +672,7 @@ fn reverse_paths(
                             )
                         }
                     },
-                ));
+                );
             }
         }
     }
@@ -799,7 +782,7 @@ fn conflicts(
     homes: &[usize],
     graphs: &mut [Graph],
     report: &mut SyncReport,
-    found: &mut Vec<(Code, crate::ir::Op, String)>,
+    found: &mut Found,
 ) {
     let all = places(m);
     // Pairs of accesses to one buffer, and to buffers that lie in the same memory.
@@ -913,7 +896,7 @@ fn conflicts(
             let was = whole[n];
             whole[n] = [was[0] && orders[0], was[1] && orders[1]];
             if whole[n] == [false; 2] && was != whole[n] {
-                found.push((
+                found.bad(
                     Code::E0706,
                     y.op,
                     format!(
@@ -923,13 +906,13 @@ fn conflicts(
                         m.op_name(y.op),
                         y.agent
                     ),
-                ));
+                );
             }
         }
         if !ordered {
             let show = |d: Option<i64>| d.map_or_else(|| "no path".to_string(), |d| format!("distance {d}"));
             let (a, b) = (after(x, nx, to_y, i64::MAX), after(y, ny, to_x, i64::MAX));
-            found.push((
+            found.bad(
                 Code::E0706,
                 y.op,
                 format!(
@@ -941,7 +924,7 @@ fn conflicts(
                     show(a),
                     show(b)
                 ),
-            ));
+            );
         }
     }
 }

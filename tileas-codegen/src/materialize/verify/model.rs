@@ -201,6 +201,22 @@ pub struct Copied {
     pub regions: Vec<RegionInfo>,
 }
 
+/// Complaints of a check, each about an op.
+#[derive(Default)]
+pub struct Found(Vec<(Code, Op, String)>);
+
+impl Found {
+    // Apart from the code of kernels that are right, which is run once each time and from memory.
+    #[cold]
+    pub fn bad(&mut self, code: Code, op: Op, text: impl Into<String>) {
+        self.0.push((code, op, text.into()));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl<'a> Model<'a> {
     /// Reads the function; `engine`: products are complete by commits.
     pub fn read(func: &'a Function, engine: bool, mut traced: Traced) -> Model<'a> {
@@ -302,6 +318,13 @@ impl<'a> Model<'a> {
     #[cold]
     pub fn error(&mut self, code: Code, op: Op, message: impl Into<String>) {
         self.errors.push(CodegenError::new(code, self.func.op_loc(op), message));
+    }
+
+    /// Adds the complaints of a check.
+    pub fn report(&mut self, found: Found) {
+        for (code, op, message) in found.0 {
+            self.error(code, op, message);
+        }
     }
 
     fn pipe(&mut self, op: Op) {

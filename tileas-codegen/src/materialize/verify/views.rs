@@ -16,7 +16,7 @@
 
 use super::graph::{Graph, stores_complete};
 use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
-use super::model::{Engine, Model, What, view_of};
+use super::model::{Engine, Found, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::layouts::LANES;
 use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
@@ -37,12 +37,7 @@ struct Place {
 }
 
 /// Checks all views.
-pub fn check(
-    m: &mut Model<'_>,
-    graphs: &mut [Graph],
-    report: &mut SyncReport,
-    found: &mut Vec<(Code, Op, String)>,
-) {
+pub fn check(m: &mut Model<'_>, graphs: &mut [Graph], report: &mut SyncReport, found: &mut Found) {
     let mut views: Vec<(Value, Vec<Place>)> = Vec::new();
     for agent in 0..m.threads.len() {
         collect(m, agent, 0, &mut SmallVec::new(), &mut views);
@@ -64,7 +59,7 @@ pub fn check(
                     && let Some(text) = pairs.unordered(x, y)
                 {
                     let name = m.func.value_name(*view).unwrap_or("?");
-                    found.push((Code::E0711, y.op, format!("%{name}: {text}")));
+                    found.bad(Code::E0711, y.op, format!("%{name}: {text}"));
                 }
             }
         }

@@ -9,7 +9,7 @@
 //! Errors: E0703, E0705.
 //! Cost: pipes × accesses of their homes.
 
-use super::model::{Engine, Event, Model, Touch, What};
+use super::model::{Engine, Event, Found, Model, Touch, What};
 use crate::error::Code;
 use crate::ir::{Op, Signal, Space, Value, keys};
 
@@ -96,7 +96,7 @@ fn windows<'m>(m: &'m Model<'_>, p: usize, region: usize, out: &mut Vec<Window<'
 
 /// Checks all pipes.
 pub fn check(m: &mut Model<'_>, homes: &[usize]) {
-    let mut found: Vec<(Code, Op, String)> = Vec::new();
+    let mut found = Found::default();
     let mut list = Vec::new();
     for (p, info) in m.pipes.iter().enumerate() {
         if info.distance != 0 && !m.around(homes[p], p) {
@@ -104,7 +104,7 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
                 "Pipe_{p} has distance {}, but every execution of its home waits for the slot of the same iteration",
                 info.distance
             );
-            found.push((Code::E0703, info.op, text));
+            found.bad(Code::E0703, info.op, text);
         }
         list.clear();
         windows(m, p, homes[p], &mut list);
@@ -120,14 +120,12 @@ pub fn check(m: &mut Model<'_>, homes: &[usize]) {
         }
     }
     slots(m, homes, &mut found);
-    for (code, op, message) in found {
-        m.error(code, op, message);
-    }
+    m.report(found);
 }
 
 /// Those threads give a slot up that took it: threads that have not waited for an iteration would arrive in it, and the lane alone
 /// does not know how far the others are.
-fn threads(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
+fn threads(m: &Model<'_>, w: &Window<'_>, found: &mut Found) {
     let who = |i: usize| if w.list[i].lane { "the issuing lane alone" } else { "every thread" };
     let (open, close) = (w.open.1, w.close.1);
     // A named barrier is the wait of all threads.
@@ -140,11 +138,11 @@ fn threads(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
             who(open),
             who(close)
         );
-        found.push((Code::E0703, w.op, text));
+        found.bad(Code::E0703, w.op, text);
     }
 }
 
-fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
+fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Found) {
     let (p, info) = (w.pipe, &m.pipes[w.pipe]);
     for (n, &buffer) in info.buffers.iter().enumerate() {
         let mut inside = false;
@@ -183,13 +181,13 @@ fn payload(m: &Model<'_>, w: &Window<'_>, found: &mut Vec<(Code, Op, String)>) {
                 w.agent,
                 m.event_name(&w.list[if w.produce { w.open.1 } else { w.close.1 }])
             );
-            found.push((Code::E0703, e.op, text));
+            found.bad(Code::E0703, e.op, text);
         }
         if !inside && !waits_alone(m, w, buffer) {
             let what = if w.produce { "write" } else { "use" };
             let text =
                 format!("Pipe_{p}: agent {} does not {what} buffer {n} while it owns the slot", w.agent);
-            found.push((Code::E0703, w.op, text));
+            found.bad(Code::E0703, w.op, text);
         }
         if w.produce && w.engine == Engine::Threads {
             publish(m, w, buffer, found);
@@ -208,7 +206,7 @@ fn waits_alone(m: &Model<'_>, w: &Window<'_>, buffer: Value) -> bool {
 
 /// Right outside of a home with a distance: before the loop the producer touches the buffers in its windows alone, and
 /// after it each consumer does. That it touches them is not demanded: a first version may be empty, a last one unused.
-fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut Vec<(Code, Op, String)>) {
+fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut Found) {
     for w in list {
         let is_home = |e: &Event| matches!(&e.what, What::Region(inner) if inner.contains(&home));
         let Some(home_at) = w.list.iter().position(is_home) else { continue };
@@ -230,14 +228,14 @@ fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut
                         m.event_name(x),
                         w.agent
                     );
-                    found.push((Code::E0703, x.op, text));
+                    found.bad(Code::E0703, x.op, text);
                 }
             });
         }
     }
 }
 
-fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Vec<(Code, Op, String)>) {
+fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Found) {
     let op = m.pipes[w.pipe].op;
     let asynchronous = m.regions.iter().flat_map(|r| r.events.iter().enumerate()).any(|(a, list)| {
         let waits = list.iter().any(|e| matches!(e.what, What::Wait(q, _) if q == w.pipe));
@@ -258,12 +256,12 @@ fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Vec<(Code, 
     let have = m.func.attr_name(op, keys::PUBLISH).unwrap_or("none");
     if have != need {
         let text = format!("Pipe_{}: what threads write must be published as {need}, not as {have}", w.pipe);
-        found.push((Code::E0703, op, text));
+        found.bad(Code::E0703, op, text);
     }
 }
 
 /// An iterator that selects slots of a ring advances where the pipes of the ring do.
-fn slots(m: &Model<'_>, homes: &[usize], found: &mut Vec<(Code, Op, String)>) {
+fn slots(m: &Model<'_>, homes: &[usize], found: &mut Found) {
     for region in &m.regions {
         for list in &region.events {
             for e in list {
@@ -279,7 +277,7 @@ fn slots(m: &Model<'_>, homes: &[usize], found: &mut Vec<(Code, Op, String)>) {
                             "{} selects a slot by the iterator of Pipe_{q}, which does not advance with the buffer",
                             m.event_name(e)
                         );
-                        found.push((Code::E0705, e.op, text));
+                        found.bad(Code::E0705, e.op, text);
                     }
                 }
             }
