@@ -4,7 +4,7 @@
 //! dependences. Out: a [`RegionSchedule`]. Nothing here knows any IR. The recipe of [`Scheduler::schedule_into`]: check →
 //! graph → serial schedule (always exists, gives the cap) → bounds → generator chosen by [`select()`] → stages and order.
 //!
-//! Three generators and a judge: `serial`, the baseline; `modulo`, the default; `ladder`, the published cost-based
+//! Generators and a judge: `serial`, the baseline; `modulo`, the default; `ladder`, the published cost-based
 //! generator, complete and apart; `optimal`, a SAT solver behind a feature, which proves. [`verify`] is a checker that shares
 //! no code with them.
 //!
@@ -228,7 +228,7 @@ impl Scheduler {
                     "no II from {bound} on was found with `search.step-limit` steps, using the serial schedule"
                 )
             }
-            _ => format!("no II from {bound} to {cap} works, using the serial schedule"),
+            _ => format!("no II from {bound} to {cap} was found, using the serial schedule"),
         };
         out.warnings.push(Diagnostic::new(Code::W0403, Place::Whole, text));
         out.failure = Some(report);

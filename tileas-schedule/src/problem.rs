@@ -138,7 +138,7 @@ pub struct RegionSummary {
 #[derive(Clone, Debug, Default)]
 pub struct Problem {
     name: String,
-    /// What the generator selection needs to know; `None` (a bare graph) always takes the cost-based generator.
+    /// What the generator selection needs to know; `None` (a bare graph) always takes modulo scheduling.
     pub summary: Option<RegionSummary>,
     slots: PrimaryMap<Slot, Resource>,
     pools: PrimaryMap<Pool, Resource>,

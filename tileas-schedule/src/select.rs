@@ -43,7 +43,7 @@ impl SchedulerChoice {
             return Ok(());
         }
         let text = "`scheduler = optimal` is not part of this build: enable the feature `optimal` \
-                    (`cargo build --features optimal`), or use `scheduler = cost`";
+                    (`cargo build --features optimal`), or leave `scheduler = auto`";
         Err(Diagnostic::new(Code::E0409, Place::Whole, text))
     }
 
@@ -56,7 +56,7 @@ impl SchedulerChoice {
             "optimal" => (SchedulerChoice::Optimal, None),
             other => {
                 let text = format!(
-                    "unknown scheduler `{other}`, using `cost-based` (auto, serial, cost-based, optimal)"
+                    "unknown scheduler `{other}`, using `cost` (there are auto, serial, cost, optimal)"
                 );
                 (SchedulerChoice::CostBased, Some(Diagnostic::new(Code::W0401, Place::Whole, text)))
             }

@@ -105,7 +105,8 @@ fn keeps(
 /// Whether all registers of a function fit together. A budget below the cap needs a `setmaxnreg`, which only agents have.
 fn is_small(func: &Function, options: &RegallocOptions) -> bool {
     let total: u32 = func.reg_ty.values().map(|ty| ty.units()).sum();
-    total + options.reserve <= options.cap && !func.layout().iter().any(|&bb| func.blocks[bb].agent)
+    total.saturating_add(options.reserve) <= options.cap
+        && !func.layout().iter().any(|&bb| func.blocks[bb].agent)
 }
 
 /// Plans for one agent are made at most this often, each time for what the last one was still over.
@@ -157,7 +158,7 @@ impl Allocator {
         let mut reports = Vec::new();
         for agent in &agents {
             let before = self.pressure.peak(func, &self.liveness, &agent.blocks);
-            let over = (before.units + options.reserve).saturating_sub(agent.max_regs);
+            let over = before.units.saturating_add(options.reserve).saturating_sub(agent.max_regs);
             if over == 0 {
                 continue;
             }
