@@ -53,8 +53,8 @@ pub fn gemm() -> Function {
 #[allow(dead_code, reason = "tests include this file for `gemm`")]
 fn main() -> Result<(), Errors> {
     let module = Module { functions: vec![gemm()], ..Module::default() };
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a")?;
     let settings = Settings::default();
+    let isa = tileas_isa_blackwell::isa_for(&module, &settings)?;
     // One context per thread: it keeps the memory of the passes from one module to the next.
     let mut context = Context::new();
     let compiled = context.compile(&module, &*isa, &settings)?;

@@ -5,7 +5,7 @@ use crate::diagnostics::{Source, complain};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use tileas_codegen::ir::Module;
-use tileas_codegen::isa::{SharedIsa, Triple};
+use tileas_codegen::isa::SharedIsa;
 use tileas_codegen::{Context, Settings, ir};
 
 /// Options every compiling command takes.
@@ -54,36 +54,16 @@ impl Common {
             source.report(&errors);
             Failure::Diagnostics
         })?;
-        let settings = self.with_target_of(settings, &module);
         Ok(Input { source, module, settings })
-    }
-
-    /// The text's target counts unless one was named.
-    fn with_target_of(&self, settings: Settings, module: &Module) -> Settings {
-        let named = self.target.is_some() || self.set.iter().any(|s| s.starts_with("target="));
-        match &module.target {
-            Some(target) if !named => {
-                let mut builder = settings.to_builder();
-                // Any non-empty text is allowed here; an unknown processor is reported with the target.
-                let _ = builder.set("target", target);
-                builder.finish()
-            }
-            _ => settings,
-        }
     }
 }
 
-/// The target that the options name.
-pub fn target(settings: &Settings) -> Result<SharedIsa, Failure> {
-    let report = |e| {
+/// The target that the options name, or the module.
+pub fn target(module: &Module, settings: &Settings) -> Result<SharedIsa, Failure> {
+    tileas_isa_blackwell::isa_for(module, settings).map_err(|e| {
         Source::none().report(&[e]);
         Failure::Usage
-    };
-    let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| {
-        complain(&format!("error: target triple: {e}\n"));
-        Failure::Usage
-    })?;
-    tileas_isa_blackwell::isa(&triple, &settings.target, settings.flags()).map_err(report)
+    })
 }
 
 /// Reads a text; `-` is standard input.

@@ -26,7 +26,7 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
     if pass == NvvmPass::None {
         return Ok(Outcome { text: Some(text_of(&module)), reported });
     }
-    let accepted = verify(&module, settings.max_ptx_version, &mut reported).is_some();
+    let accepted = verify(&module, *settings.max_ptx_version(), &mut reported).is_some();
     if pass == NvvmPass::Verify || !accepted {
         return Ok(Outcome { text: None, reported });
     }
@@ -45,7 +45,7 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
     round_trip(&module)?;
     let mut after = Vec::new();
     ensure!(
-        verify(&module, settings.max_ptx_version, &mut after).is_some(),
+        verify(&module, *settings.max_ptx_version(), &mut after).is_some(),
         "the verifier refuses what the pass left\n{after:?}\n{}",
         text_of(&module)
     );
@@ -55,9 +55,9 @@ pub(crate) fn outcome(pass: NvvmPass, text: &str, settings: &Settings) -> Result
 /// Budgets and spills; one comment line per agent that did not fit.
 fn registers(func: &mut Function, settings: &Settings, reported: &mut Vec<CodegenError>) -> String {
     let options = RegallocOptions {
-        mode: settings.regalloc,
-        cap: settings.max_regs.unwrap_or(255),
-        reserve: settings.register_reserve,
+        mode: *settings.regalloc(),
+        cap: settings.max_regs().unwrap_or(255),
+        reserve: *settings.register_reserve(),
         shared: None,
     };
     let mut out = String::new();

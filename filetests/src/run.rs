@@ -7,7 +7,6 @@ use crate::{Case, errors, external, nvvm, output};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::cell::RefCell;
 use tileas_codegen::ir::{Module, print_module};
-use tileas_codegen::isa::{SharedIsa, Triple};
 use tileas_codegen::{CodegenError, Context, Settings, Stage};
 
 thread_local! {
@@ -46,16 +45,6 @@ fn settings(header: &Header) -> Result<Settings, CodegenError> {
     Ok(builder.finish())
 }
 
-/// The target; that there is none may be what a file expects.
-fn target(header: &Header, module: &Module, settings: &Settings) -> Result<Result<SharedIsa, CodegenError>> {
-    let cpu = match (&header.target, &module.target) {
-        (None, Some(cpu)) => cpu,
-        _ => &settings.target,
-    };
-    let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().map_err(|e| anyhow::anyhow!("{e}"))?;
-    Ok(tileas_isa_blackwell::isa(&triple, cpu, settings.flags()))
-}
-
 fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> Result<Outcome> {
     let failed = |reported| Ok(Outcome { text: None, reported });
     let settings = match settings(header) {
@@ -84,7 +73,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Compile => Stage::Ptx,
         TestKind::Ptxas | TestKind::Run | TestKind::Pass(_) => Stage::Metadata,
     };
-    let isa = match target(header, &module, &settings)? {
+    let isa = match tileas_isa_blackwell::isa_for(&module, &settings) {
         Ok(isa) => isa,
         Err(e) => return failed(vec![e]),
     };
@@ -96,8 +85,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
     match case.kind {
         TestKind::Compile => {
             // As release builds do it: what is only verified to check the compiler changes nothing.
-            let mut settings = settings.clone();
-            settings.verify_passes = false;
+            let settings = settings.with("verify-passes", "false")?;
             let cold =
                 Context::new().compile(&module, &*isa, &settings).map_err(|e| anyhow::anyhow!("{e:?}"))?;
             ensure!(cold.ptx() == out, "a fresh context compiles to other bytes");

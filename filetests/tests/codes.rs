@@ -40,6 +40,7 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E0606", "E0701"], ("filetests/tests/guards.rs", "loads_that_nobody_reads_are_refused")),
     (&["E0609"], ("filetests/tests/guards.rs", "paths_load_equal_bytes")),
     (&["E0801"], ("filetests/tests/guards.rs", "unknown_processors_have_no_ptx")),
+    (&["E0891"], ("tileas-isa-blackwell/src/tests.rs", "tables_that_do_not_fit_are_refused")),
     (&["E0803"], ("filetests/tests/guards.rs", "value_form_is_not_lowered")),
     // Exact mode makes legal schedules; the test damages one.
     (&["E0410"], ("tileas-schedule/src/optimal/tests.rs", "a_damaged_schedule_is_refused")),

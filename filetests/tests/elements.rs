@@ -217,8 +217,7 @@ fn rows() -> Vec<Row> {
 /// Compiles and executes a row, or says why it was refused.
 fn run(row: &Row, tile: &[u32], view: &[u32], context: &mut Context) -> Result<(), Errors> {
     let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
-    let (text, mut settings) = (row.kernel(tile), Settings::default());
-    settings.verify_passes = true;
+    let (text, settings) = (row.kernel(tile), Settings::default().with("verify-passes", "true")?);
     let module = context.parse(&text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let run = context.run_to(Stage::Metadata, &module, &*isa, &settings)?;
     let cases = [RunCase::parse(&row.case(tile, view)).expect("a case")];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tileas_codegen::Code;
 use tileas_codegen::ir::{Function, Layout, Op, Opcode, Space, Swizzle, parse_module};
 use tileas_codegen::isa::{
-    AccHome, Atoms, Cpu, Emit, Features, Flags, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
+    AccHome, Atoms, Cpu, Emit, Features, MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
 };
 use tileas_codegen::testing::agents::{Agent, AgentKind, AgentOptions, AgentPlan, plan_agents};
 use tileas_codegen::testing::buffers::{BufferOptions, assign_buffers};
@@ -207,9 +207,6 @@ impl TargetIsa for Renamed {
     }
     fn triple(&self) -> &Triple {
         self.0.triple()
-    }
-    fn flags(&self) -> &Flags {
-        self.0.flags()
     }
     fn features(&self) -> Features {
         self.0.features()

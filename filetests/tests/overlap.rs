@@ -72,8 +72,7 @@ fn the_next_tile_starts_before_the_epilogue_ends() {
 
 #[test]
 fn one_accumulator_slot_allows_no_overlap() {
-    let mut settings = Settings::default();
-    settings.max_slots = 1;
+    let settings = Settings::default().with("tune.max-slots", "1").expect("an option");
     for seed in 1..=4 {
         assert_eq!(overlapped(&settings, seed).0, 0, "seed {seed}");
     }

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use tileas_codegen::ir::{Layout, Scalar, Space, Swizzle};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, AtomType, Atoms, Basis, ClassUse, ClassVector, Completion, Cpu, Emit,
-    EmitColumns, Feature, Features, Flags, InOrder, Issue, Limits, MachineModel, Mma, MmaContract, MmaKind,
+    EmitColumns, Feature, Features, InOrder, Issue, Limits, MachineModel, Mma, MmaContract, MmaKind,
     MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit, UnitId,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
@@ -154,7 +154,6 @@ static HOME: AccHome =
 #[derive(Debug)]
 struct Toy {
     triple: Triple,
-    flags: Flags,
     features: Features,
     atoms: Atoms,
     contract: MmaContract,
@@ -166,7 +165,6 @@ impl Toy {
         let features = Features::of(&[Feature::Tma]);
         Toy {
             triple: "nvptx64-nvidia-cuda".parse().expect("a triple"),
-            flags: Flags::default(),
             features,
             atoms: Atoms { mma: &KINDS, features },
             contract: MmaContract { issue, completion, in_order: InOrder::Always },
@@ -183,9 +181,6 @@ impl TargetIsa for Toy {
     }
     fn triple(&self) -> &Triple {
         &self.triple
-    }
-    fn flags(&self) -> &Flags {
-        &self.flags
     }
     fn features(&self) -> Features {
         self.features

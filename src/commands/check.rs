@@ -34,9 +34,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let (found, what) = if args.source_only {
             (context.check(&input.module, &input.settings), "for no target".to_owned())
         } else {
-            let isa = target(&input.settings)?;
+            let isa = target(&input.module, &input.settings)?;
             let run = context.run_to(Stage::Metadata, &input.module, &*isa, &input.settings);
-            (run.map(|run| run.warnings), format!("compiled for {}", input.settings.target))
+            (run.map(|run| run.warnings), format!("compiled for {}", isa.cpu().name))
         };
         match found {
             Ok(warnings) => {

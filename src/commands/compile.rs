@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         Failure::Usage
     })?;
     let input = args.common.read(&args.file)?;
-    let isa = target(&input.settings)?;
+    let isa = target(&input.module, &input.settings)?;
     let shown = pipeline.as_ref().map_or(Stage::Ptx, Pipeline::stage);
     let stage = args.emit.as_deref().and_then(Stage::from_name).unwrap_or(shown);
     let beside = stage == Stage::Ptx && args.output != "-";

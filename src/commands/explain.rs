@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn kernels(args: &Args, file: &str) -> Result<Explanation, Failure> {
     let input = args.common.read(file)?;
-    let isa = target(&input.settings)?;
+    let isa = target(&input.module, &input.settings)?;
     let (explanation, warnings) = explain_module(&mut Context::new(), &input.module, &*isa, &input.settings)
         .map_err(|errors| {
             input.source.report(&errors);

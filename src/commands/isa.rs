@@ -20,6 +20,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         let names: Vec<&str> = tileas_isa_blackwell::cpus().collect();
         return write_output("-", &format!("{}\n", names.join("\n")));
     }
-    let isa = target(&args.common.settings()?)?;
+    let isa = target(&tileas_codegen::ir::Module::new(), &args.common.settings()?)?;
     write_output("-", &tileas_isa_blackwell::describe(&*isa))
 }

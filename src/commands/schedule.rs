@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 
 fn kernels(args: &Args, file: &str) -> Result<(), Failure> {
     let input = args.common.read(file)?;
-    let isa = target(&input.settings)?;
+    let isa = target(&input.module, &input.settings)?;
     let run =
         Context::new().run_to(Stage::Schedule, &input.module, &*isa, &input.settings).map_err(|errors| {
             input.source.report(&errors);

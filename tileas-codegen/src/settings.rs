@@ -1,6 +1,6 @@
 //! All options of the compiler, in one immutable value.
 //!
-//! In: option names and values as text ([`SettingsBuilder::set`]) or the builder's fields. Out: [`Settings`], which
+//! In: option names and values as text ([`SettingsBuilder::set`]). Out: [`Settings`], which
 //! every stage reads and none changes. One table below gives each option its name, type, default, allowed values
 //! and documentation; [`Settings::list`] hands it to the command line and the documentation. What a user sets has a plain name;
 //! `published.*` are readings of the published pages, `search.*` budgets of the searches, `limits.*` sizes beyond which input is
@@ -15,7 +15,7 @@ use crate::buffers::BufferOptions;
 pub use crate::constraints::ConstraintMode;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Limits as IrLimits, MemSemantics, ParseLimits};
-use crate::isa::{Flags, TargetIsa};
+use crate::isa::TargetIsa;
 use crate::materialize::MaterializeOptions;
 use crate::place::PlaceOptions;
 use crate::prepare::PrepareOptions;
@@ -27,6 +27,9 @@ use crate::schedule::{
 
 /// Latency ceilings in cycles, as published: of ops, and of those that reach across the cluster.
 const CEILINGS: (u32, u32) = (5_000, 7_000);
+
+/// The latest PTX version whose instructions are known.
+const LATEST_PTX: (u8, u8) = (9, 5);
 
 /// Values an option accepts.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -41,8 +44,8 @@ pub enum Allowed {
     PowerOfTwo(u64, u64),
     /// An integer from the first to the second number, or the word.
     IntOr(u64, u64, &'static str),
-    /// A PTX version such as `8.6`.
-    Version,
+    /// A PTX version from the first to the second, such as `8.6`.
+    Version((u8, u8), (u8, u8)),
     /// Any text; what it may be is said here.
     Text(&'static str),
 }
@@ -55,7 +58,7 @@ impl std::fmt::Display for Allowed {
             Allowed::Int(lo, hi) => write!(f, "{lo} to {hi}"),
             Allowed::PowerOfTwo(lo, hi) => write!(f, "a power of two, {lo} to {hi}"),
             Allowed::IntOr(lo, hi, word) => write!(f, "{word}, or {lo} to {hi}"),
-            Allowed::Version => f.write_str("major.minor"),
+            Allowed::Version((a, b), (c, d)) => write!(f, "{a}.{b} to {c}.{d}"),
             Allowed::Text(what) => f.write_str(what),
         }
     }
@@ -115,12 +118,12 @@ impl Setting for bool {
     }
 }
 
-impl Setting for String {
+impl Setting for Option<String> {
     fn read(text: &str, _: Allowed) -> Option<Self> {
-        (!text.is_empty()).then(|| text.to_owned())
+        (!text.is_empty()).then(|| (text != "module").then(|| text.to_owned()))
     }
     fn show(&self, _: Allowed) -> String {
-        self.clone()
+        self.as_deref().unwrap_or("module").to_owned()
     }
 }
 
@@ -141,9 +144,10 @@ impl Setting for Option<u32> {
 }
 
 impl Setting for (u8, u8) {
-    fn read(text: &str, _: Allowed) -> Option<Self> {
+    fn read(text: &str, allowed: Allowed) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
-        Some((major.parse().ok()?, minor.parse().ok()?))
+        let version = (major.parse().ok()?, minor.parse().ok()?);
+        matches!(allowed, Allowed::Version(lo, hi) if (lo..=hi).contains(&version)).then_some(version)
     }
     fn show(&self, _: Allowed) -> String {
         format!("{}.{}", self.0, self.1)
@@ -199,7 +203,7 @@ macro_rules! settings {
         /// The options, fixed for one or more compilations. Made by [`Settings::builder`]; `Default` has all defaults.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
-            $(#[doc = concat!("`", $name, "`:")] $(#[doc = $doc])+ pub $field: $ty,)*
+            $(pub(crate) $field: $ty,)*
             warnings: Vec<CodegenError>,
         }
 
@@ -221,6 +225,11 @@ macro_rules! settings {
                 },)*]
             }
 
+            $(#[doc = concat!("`", $name, "`:")] $(#[doc = $doc])+
+            pub fn $field(&self) -> &$ty {
+                &self.$field
+            })*
+
             /// The value of an option as text; `None` for an unknown name.
             pub fn get(&self, name: &str) -> Option<String> {
                 match name {
@@ -237,18 +246,20 @@ macro_rules! settings {
             /// `E1002` for an unknown name, `E1003` for a value that is not allowed, `E0409` for exact mode without its feature.
             pub fn set(&mut self, name: &str, value: &str) -> CodegenResult<&mut Self> {
                 let canonical = name.replace('_', "-");
+                let mut next = self.settings.clone();
                 match canonical.as_str() {
                     $($name => match Setting::read(value, $allowed) {
-                        Some(v) => self.settings.$field = v,
+                        Some(v) => next.$field = v,
                         None => return Err(not_allowed($name, value, $allowed)),
                     },)*
                     _ => return Err(unknown(name)),
                 }
+                next.check(&self.settings, &canonical, value)?;
                 if canonical == "scheduler" {
-                    self.settings.scheduler.check()?;
-                    self.settings.warnings.retain(|w| w.code != Code::W0401);
-                    self.settings.warnings.extend(SchedulerChoice::parse(value).1.map(CodegenError::from));
+                    next.warnings.retain(|w| w.code != Code::W0401);
+                    next.warnings.extend(SchedulerChoice::parse(value).1.map(CodegenError::from));
                 }
+                self.settings = next;
                 Ok(self)
             }
         }
@@ -256,8 +267,8 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Processor to compile for.
-    target: String = "sm_100a".to_owned(), "target", Allowed::Text("a processor such as sm_100a");
+    /// Processor to compile for; `module`: the one that the module names, else sm_100a.
+    target: Option<String> = None, "target", Allowed::Text("a processor such as sm_100a, or module");
     /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
     scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost", "optimal"]);
     /// Failing to pipeline a loop is an error instead of a serial schedule.
@@ -287,9 +298,9 @@ settings! {
     /// assembler, `plan` stores values in shared or local memory or computes them again.
     regalloc: RegallocMode = RegallocMode::Report, "regalloc", Allowed::Words(&["report", "plan"]);
     /// Least PTX version to state.
-    min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version;
+    min_ptx_version: (u8, u8) = (0, 0), "min-ptx-version", Allowed::Version((0, 0), LATEST_PTX);
     /// Latest PTX version the assembler at hand accepts.
-    max_ptx_version: (u8, u8) = (9, 5), "max-ptx-version", Allowed::Version;
+    max_ptx_version: (u8, u8) = LATEST_PTX, "max-ptx-version", Allowed::Version((1, 0), LATEST_PTX);
     /// Comments in the PTX.
     ptx_comments: bool = true, "ptx-comments", Allowed::Flag;
     /// The IR verifier runs after every pass that rewrites the IR, not on the source alone, and the thread-level verifier checks
@@ -440,9 +451,32 @@ impl SettingsBuilder {
 }
 
 impl Settings {
+    /// What one option by itself cannot say: whether it goes with `others` that were set.
+    fn check(&self, others: &Settings, name: &str, value: &str) -> CodegenResult<()> {
+        self.scheduler.check()?;
+        if self.min_ptx_version > self.max_ptx_version {
+            let allowed = match name {
+                "min-ptx-version" => Allowed::Version((0, 0), others.max_ptx_version),
+                _ => Allowed::Version(others.min_ptx_version, LATEST_PTX),
+            };
+            return Err(not_allowed(name, value, allowed));
+        }
+        Ok(())
+    }
+
     /// Starts from the defaults.
     pub fn builder() -> SettingsBuilder {
         SettingsBuilder::default()
+    }
+
+    /// These settings with one option changed.
+    ///
+    /// # Errors
+    /// As [`SettingsBuilder::set`].
+    pub fn with(&self, name: &str, value: &str) -> CodegenResult<Settings> {
+        let mut builder = self.to_builder();
+        builder.set(name, value)?;
+        Ok(builder.finish())
     }
 
     /// Starts from these options.
@@ -453,11 +487,6 @@ impl Settings {
     /// Warnings about values that were accepted but look wrong.
     pub fn warnings(&self) -> &[CodegenError] {
         &self.warnings
-    }
-
-    /// Flags of the target.
-    pub fn flags(&self) -> Flags {
-        Flags { unlimited_smem: self.unlimited_smem }
     }
 
     /// Limits of the parser.
@@ -520,10 +549,16 @@ impl Settings {
         MaterializeOptions { max_peeled_ops: self.max_peeled_ops }
     }
 
+    /// Shared-memory bytes a kernel may ask for: what the target has, less by `smem-bytes`, all by `tune.unlimited-smem`.
+    pub fn smem_limit(&self, isa: &dyn TargetIsa) -> u32 {
+        let has = if self.unlimited_smem { u32::MAX } else { isa.machine().limits.smem_bytes };
+        self.smem_bytes.map_or(has, |n| has.min(n))
+    }
+
     /// What buffer assignment reads.
-    pub fn buffer_options(&self) -> BufferOptions {
+    pub fn buffer_options(&self, isa: &dyn TargetIsa) -> BufferOptions {
         BufferOptions {
-            smem_bytes: self.smem_bytes,
+            smem_bytes: Some(self.smem_limit(isa)),
             max_depth: None,
             // Without pipelines no slot is there to run ahead.
             pipeline_depth: self.pipeline_depth.filter(|_| self.pipelines()),
@@ -574,7 +609,7 @@ mod tests {
         let text: Vec<String> = list.iter().map(|o| format!("{}={}", o.name, o.default)).collect();
         assert_eq!(
             text.join(" "),
-            "target=sm_100a scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
+            "target=module scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
              pipeline-depth=auto simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \
@@ -598,8 +633,6 @@ mod tests {
         assert_eq!(s.schedule_options(), ScheduleOptions::default());
         assert_eq!(s.agent_options(), AgentOptions::default());
         assert_eq!(s.place_options(), PlaceOptions::default());
-        assert_eq!(s.buffer_options(), BufferOptions::default());
-        assert_eq!(s.flags(), Flags::default());
         assert_eq!(s.max_instructions, crate::lower::MAX_INSTRUCTIONS);
         assert_eq!(s.ir_limits().max_region_ops, IrLimits::default().max_region_ops);
         assert_eq!(s.parse_limits().max_ops, ParseLimits::default().max_ops);

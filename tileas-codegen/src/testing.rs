@@ -107,7 +107,7 @@ pub mod materialize {
     }
 
     pub fn verify_materialized(func: &Function, isa: &dyn TargetIsa) -> Result<SyncReport, Errors> {
-        verify_materialized_in(func, isa, &mut SyncScratch::default())
+        verify_materialized_in(func, isa, isa.machine().limits.smem_bytes, &mut SyncScratch::default())
     }
 }
 pub mod nvvm {

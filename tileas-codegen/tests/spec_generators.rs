@@ -611,7 +611,7 @@ fn both_generators_publish_the_same_fields() {
 
 #[test]
 fn refinement_rounds_are_bounded_by_their_option() {
-    assert_eq!(Settings::default().max_constraint_iterations, 16);
+    assert_eq!(Settings::default().max_constraint_iterations(), &16);
     // One slot where the schedule wants two asks for another round; without rounds the first schedule stands, and a
     // round that gains nothing changes nothing.
     for rounds in ["0", "1", "16"] {
@@ -620,7 +620,7 @@ fn refinement_rounds_are_bounded_by_their_option() {
         assert_eq!(analysis.regions[0].schedule.ii, 16, "{rounds}");
         assert!(text.contains("2 slots are needed, there are 1"), "{text}");
     }
-    assert_eq!(settings(&["published.max_constraint_iterations=3"]).max_constraint_iterations, 3);
+    assert_eq!(settings(&["published.max_constraint_iterations=3"]).max_constraint_iterations(), &3);
 }
 
 #[test]

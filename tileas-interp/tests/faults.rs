@@ -1,7 +1,6 @@
 //! The multi-agent run can fail: every way to break a channel shows, and names what went wrong.
 
 use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Scalar, keys, parse_module};
-use tileas_codegen::isa::Triple;
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_interp::{Arg, Buffer, Fault, Limits, Memory, Timing, View, run_agents, run_sequential};
 
@@ -26,8 +25,7 @@ const KT: i64 = 20;
 fn materialised(text: &str) -> Function {
     let settings = Settings::builder().finish();
     let module = parse_module(text).expect("parses");
-    let triple: Triple = tileas_isa_blackwell::TRIPLE.parse().expect("a triple");
-    let isa = tileas_isa_blackwell::isa(&triple, "sm_100a", settings.flags()).expect("a target");
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
     let mut context = Context::new();
     let run = context.run_to(Stage::Materialized, &module, &*isa, &settings).expect("compiles");
     parse_module(&run.text(Stage::Materialized)).expect("parses").functions[0].clone()

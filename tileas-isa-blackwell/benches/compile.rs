@@ -55,7 +55,7 @@ impl Stages {
         let plan = plan_agents(func, &*isa, &settings.agent_options()).expect("agents");
         let (placed, placed_plan) = place(func, &plan, &*isa, &settings.place_options()).expect("placed");
         let mut constraints = ConstraintMap::default();
-        constraints.parse(&placed, placed.all_ops(), settings.constraint_mode, &mut Vec::new());
+        constraints.parse(&placed, placed.all_ops(), *settings.constraint_mode(), &mut Vec::new());
         let options = settings.schedule_options();
         let analysis =
             schedule_function(&placed, &placed_plan, &constraints, &*isa, &mut Scheduler::new(), &options)
@@ -102,7 +102,7 @@ macro_rules! kernel {
             #[divan::bench]
             fn a_whole_verify_passes(bencher: Bencher<'_, '_>) {
                 let mut s = Stages::of($text);
-                s.settings.verify_passes = true;
+                s.settings = s.settings.with("verify-passes", "true").expect("an option");
                 let mut context = Context::new();
                 bencher.bench_local(|| {
                     context.compile(black_box(&s.module), &*s.isa, &s.settings).expect("compiles")
@@ -243,7 +243,7 @@ macro_rules! kernel {
             #[divan::bench]
             fn p_constraints(bencher: Bencher<'_, '_>) {
                 let s = Stages::of($text);
-                let (mut map, mode) = (ConstraintMap::default(), s.settings.constraint_mode);
+                let (mut map, mode) = (ConstraintMap::default(), *s.settings.constraint_mode());
                 bencher.bench_local(|| {
                     map.parse(black_box(&s.placed), s.placed.ops(), mode, &mut Vec::new());
                 });
@@ -255,7 +255,7 @@ macro_rules! kernel {
                 let mut scratch = SyncScratch::default();
                 bencher.bench_local(|| {
                     let func = black_box(&s.materialized);
-                    verify_materialized_in(func, &*s.isa, &mut scratch).expect("is synchronised")
+                    verify_materialized_in(func, &*s.isa, u32::MAX, &mut scratch).expect("is synchronised")
                 });
             }
         }

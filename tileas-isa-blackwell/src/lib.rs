@@ -12,12 +12,12 @@ mod tables;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use tileas_codegen::ir::{Layout, Space};
+use tileas_codegen::ir::{Layout, Module, Space};
 use tileas_codegen::isa::{
-    AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, Flags, InOrder, Issue,
-    MachineModel, MmaContract, SharedIsa, TargetIsa, Triple,
+    AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, InOrder, Issue, MachineModel,
+    MmaContract, SharedIsa, TargetIsa, Triple,
 };
-use tileas_codegen::{Code, CodegenError, Loc};
+use tileas_codegen::{Code, CodegenError, Loc, Settings};
 
 /// The triple of all targets of this crate.
 pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
@@ -25,12 +25,11 @@ pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
 /// The processor taken when none is named.
 pub const DEFAULT_CPU: &str = "sm_100a";
 
-/// A processor of the family with the caller's flags.
+/// A processor of the family.
 #[derive(Clone, Debug)]
 struct Blackwell {
     triple: Triple,
     cpu: &'static Cpu,
-    flags: Flags,
     features: Features,
     atoms: Atoms,
 }
@@ -46,10 +45,6 @@ impl TargetIsa for Blackwell {
 
     fn triple(&self) -> &Triple {
         &self.triple
-    }
-
-    fn flags(&self) -> &Flags {
-        &self.flags
     }
 
     fn features(&self) -> Features {
@@ -99,7 +94,7 @@ const COMMON: [Feature; 3] = [Feature::Tma, Feature::TensorMemory, Feature::SetM
 /// # Errors
 /// E0890 for a triple that is not 64-bit NVPTX and for a processor without tensor memory; the message lists
 /// what there is.
-pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, CodegenError> {
+pub fn isa(triple: &Triple, cpu: &str) -> Result<SharedIsa, CodegenError> {
     let error = |message: String| CodegenError::new(Code::E0890, Loc::NONE, message);
     if triple.architecture != target_lexicon::Architecture::Nvptx64 {
         return Err(error(format!("target triple {triple} is not supported, the triple is {TRIPLE}")));
@@ -116,17 +111,26 @@ pub fn isa(triple: &Triple, cpu: &str, flags: Flags) -> Result<SharedIsa, Codege
     };
     let features = row.features.iter().fold(Features::of(&COMMON), |set, &f| set.with(f));
     let atoms = Atoms { mma: tables::MMA, features };
-    Ok(Arc::new(Blackwell { triple: triple.clone(), cpu: row, flags, features, atoms }))
+    Ok(Arc::new(Blackwell { triple: triple.clone(), cpu: row, features, atoms }))
 }
 
-/// The target for a processor name, with the family's triple and default flags.
+/// The target for a processor name, with the family's triple.
 ///
 /// # Errors
 /// As [`isa()`].
 pub fn isa_for_cpu(cpu: &str) -> Result<SharedIsa, CodegenError> {
     let triple = Triple::from_str(TRIPLE)
         .map_err(|e| CodegenError::new(Code::E0890, Loc::NONE, format!("target triple {TRIPLE}: {e}")))?;
-    isa(&triple, cpu, Flags::default())
+    isa(&triple, cpu)
+}
+
+/// The target that a module is for: the option `target` names it, else the module does, else it is [`DEFAULT_CPU`].
+///
+/// # Errors
+/// As [`isa()`].
+pub fn isa_for(module: &Module, settings: &Settings) -> Result<SharedIsa, CodegenError> {
+    let named = settings.target().as_deref().or(module.target.as_deref());
+    isa_for_cpu(named.unwrap_or(DEFAULT_CPU))
 }
 
 /// Names of the processors of the family, in table order.

@@ -423,18 +423,33 @@ fn targets_are_found_and_others_refused() {
     let note = isa_for_cpu("sm_100").unwrap_err().notes;
     assert!(note[0].1.ends_with("such as sm_100a"), "{note:?}");
     for triple in ["x86_64-unknown-linux-gnu", "aarch64-apple-darwin"] {
-        let e = isa(&Triple::from_str(triple).unwrap(), "sm_100a", Flags::default()).unwrap_err();
+        let e = isa(&Triple::from_str(triple).unwrap(), "sm_100a").unwrap_err();
         assert_eq!(e.code, Code::E0890);
         assert!(e.message.contains(triple), "{e}");
     }
 }
 
 #[test]
-fn flags_change_what_they_name() {
-    let triple = Triple::from_str(TRIPLE).unwrap();
-    let plain = isa(&triple, DEFAULT_CPU, Flags::default()).unwrap();
-    let free = isa(&triple, DEFAULT_CPU, Flags { unlimited_smem: true }).unwrap();
-    assert_eq!((plain.smem_bytes(), free.smem_bytes()), (232_448, u32::MAX));
+fn the_option_names_the_target_before_the_module_does() {
+    let mut module = Module::new();
+    let (plain, other) = (Settings::default(), Settings::default().with("target", "sm_110a").unwrap());
+    let cpu = |module: &Module, settings| isa_for(module, settings).unwrap().cpu().name;
+    assert_eq!((cpu(&module, &plain), cpu(&module, &other)), (DEFAULT_CPU, "sm_110a"));
+    module.target = Some("sm_103a".into());
+    assert_eq!((cpu(&module, &plain), cpu(&module, &other)), ("sm_103a", "sm_110a"));
+}
+
+#[test]
+fn shared_memory_is_limited_by_target_and_options() {
+    let isa = isa_for_cpu(DEFAULT_CPU).unwrap();
+    let limit = |pairs: &[(&str, &str)]| {
+        let set = |s: Settings, (name, value): &(&str, &str)| s.with(name, value).unwrap();
+        pairs.iter().fold(Settings::default(), set).smem_limit(&*isa)
+    };
+    assert_eq!(limit(&[]), 232_448);
+    assert_eq!(limit(&[("smem-bytes", "4096")]), 4096);
+    assert_eq!(limit(&[("smem-bytes", "1000000")]), 232_448);
+    assert_eq!(limit(&[("tune.unlimited-smem", "true")]), u32::MAX);
 }
 
 #[test]
@@ -452,4 +467,22 @@ fn description_has_every_table() {
     }
     assert!(!text.contains("mma-int8") && !text.contains("s8 x s8"), "not on this processor");
     assert_eq!(text, describe(&*isa));
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused() {
+    let good = *isa_for_cpu(DEFAULT_CPU).unwrap().machine();
+    assert_eq!(good.check(), Ok(()));
+    let changed = |change: fn(&mut MachineModel)| {
+        let mut model = good;
+        change(&mut model);
+        model.check().unwrap_err().to_string()
+    };
+    assert!(changed(|m| m.vectors = &[]).starts_with("E0891: "));
+    assert!(changed(|m| m.vectors = &[]).contains("no vector of class"));
+    assert!(changed(|m| m.real = &m.real[1..]).contains("vector 0 is not one of class"));
+    assert!(changed(|m| m.slots = &m.slots[..1]).contains("over the slots"));
+    assert!(changed(|m| m.units = &[]).contains("over the slots"));
+    assert!(changed(|m| m.limits.warp_threads = 64).contains("64 threads in a warp"));
+    assert!(changed(|m| m.limits.named_barriers = 0).contains("named barrier"));
 }

@@ -88,9 +88,7 @@ pub fn check_agents(u: &mut Unstructured<'_>, isa: &dyn TargetIsa, warm: &mut Co
 /// As [`check_agents`].
 pub fn check_compile(text: &str, isa: &dyn TargetIsa, settings: &Settings, warm: &mut Context) -> Verdict {
     // In builds of every kind: what is looked for are faults of the passes.
-    let mut settings = settings.clone();
-    settings.verify_passes = true;
-    let settings = &settings;
+    let settings = &settings.with("verify-passes", "true").expect("an option");
     let Ok(module) = warm.parse(text, settings) else { return Verdict::Refused };
     check_print(&module);
     let first = warm.compile(&module, isa, settings);

@@ -128,8 +128,8 @@ fn attempt(text: &str, options: &[(&str, &str)], case: &str, isa: &dyn TargetIsa
             return refused("options", &[e]);
         }
     }
-    let mut settings = settings.finish();
-    settings.verify_passes = true;
+    settings.set("verify-passes", "true").expect("an option");
+    let settings = settings.finish();
     let mut context = Context::new();
     let module = match context.parse(text, &settings) {
         Ok(module) => module,

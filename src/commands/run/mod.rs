@@ -199,7 +199,7 @@ fn compile(args: &Args) -> Result<Kernel, Failure> {
     let input = args.common.read(&args.file)?;
     let names: Vec<&str> = input.module.functions.iter().map(|f| f.name.as_str()).collect();
     let name = choose(args.kernel.as_deref(), &names)?.to_owned();
-    let isa = target(&input.settings)?;
+    let isa = target(&input.module, &input.settings)?;
     let run =
         Context::new().run_to(Stage::Metadata, &input.module, &*isa, &input.settings).map_err(|errors| {
             input.source.report(&errors);

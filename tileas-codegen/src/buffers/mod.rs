@@ -110,7 +110,7 @@ pub fn assign_buffers_in(
         needs.push(needs::compute(func, plan, agent)?);
     }
     let world = sync::World { func, plan, sched, needs: &needs, max_pairs: opts.max_pairs };
-    let smem_limit = opts.smem_bytes.unwrap_or(u32::MAX).min(isa.smem_bytes());
+    let smem_limit = opts.smem_bytes.unwrap_or(isa.machine().limits.smem_bytes);
     let input = depth::Input { world, isa, smem_limit, opts };
     // Webs that follow one another in the same memory: each round adds the waits for those of the layout before.
     let mut waits: Vec<(Web, Web)> = Vec::new();

@@ -45,7 +45,9 @@ impl Context {
                 return Err(CodegenError::new(Code::E1004, func.loc, text).into());
             };
             match (step, &mut lowered) {
-                (Step::Prove, _) => _ = verify_materialized_in(materialized, isa, &mut self.sync)?,
+                (Step::Prove, _) => {
+                    _ = verify_materialized_in(materialized, isa, settings.smem_limit(isa), &mut self.sync)?
+                }
                 (Step::Lower, _) => {
                     let most = settings.max_instructions;
                     lowered = Some(lower_in(materialized, kernels, isa, most, &mut self.lower)?);

@@ -25,9 +25,9 @@ pub use stages::Form;
 
 use crate::constraints::ConstraintMap;
 use crate::ddg::Scheduler;
-use crate::error::{Code, CodegenError, Errors, Loc};
+use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Limits, Module, parse_module_with, print_function};
+use crate::ir::{Function, Limits, Module, parse_module_with, print_function, print_located};
 use crate::isa::TargetIsa;
 use crate::lower::LowerScratch;
 use crate::materialize::{MaterializeScratch, verify};
@@ -121,8 +121,11 @@ impl Context {
         settings: &Settings,
     ) -> Result<CompiledModule, Errors> {
         let mut infos = Vec::new();
-        let job = Job::new(module, isa, settings, &Step::STANDARD, Stage::Metadata, false);
-        let run = self.run(module, &job, &mut infos)?;
+        let run = self.located(module, |context, module| {
+            let job = Job::new(module, isa, settings, &Step::STANDARD, Stage::Metadata, false);
+            infos.clear();
+            context.run(module, &job, &mut infos)
+        })?;
         let mut out = CompiledModule { kernels: Vec::new(), warnings: run.warnings, combined: run.combined };
         for (state, info) in run.kernels.into_iter().zip(infos) {
             self.placed = state.placed;
@@ -146,8 +149,10 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        let job = Job::new(module, isa, settings, &Step::STANDARD, stage, true);
-        self.run(module, &job, &mut Vec::new())
+        self.located(module, |context, module| {
+            let job = Job::new(module, isa, settings, &Step::STANDARD, stage, true);
+            context.run(module, &job, &mut Vec::new())
+        })
     }
 
     /// Takes all kernels of a module through steps in a legal order.
@@ -158,8 +163,10 @@ impl Context {
         isa: &dyn TargetIsa,
         settings: &Settings,
     ) -> Result<StageRun, Errors> {
-        let job = Job::new(module, isa, settings, steps, Stage::Metadata, true);
-        self.run(module, &job, &mut Vec::new())
+        self.located(module, |context, module| {
+            let job = Job::new(module, isa, settings, steps, Stage::Metadata, true);
+            context.run(module, &job, &mut Vec::new())
+        })
     }
 
     /// Parses a module within the limits of the options; an error about a limit names the option.
@@ -175,6 +182,32 @@ impl Context {
     /// # Errors
     /// All violations of all kernels.
     pub fn check(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
+        self.located(module, |context, module| context.check_all(module, settings))
+    }
+
+    /// What a job says of a module. Errors about one that was built by calls, without places, would not say which op they
+    /// mean: they are found again in the module as it prints, which they then carry.
+    fn located<T>(
+        &mut self,
+        module: &Module,
+        mut job: impl FnMut(&mut Context, &Module) -> Result<T, Errors>,
+    ) -> Result<T, Errors> {
+        let errors = match job(self, module) {
+            Ok(done) => return Ok(done),
+            Err(errors) => errors,
+        };
+        let built = module.functions.iter().all(|f| !f.loc.is_some());
+        if !built || errors.iter().all(|e| e.location.is_some()) {
+            return Err(errors);
+        }
+        let (located, text) = print_located(module);
+        match job(self, &located) {
+            Ok(_) => Err(errors),
+            Err(found) => Err(found.located_in(text)),
+        }
+    }
+
+    fn check_all(&mut self, module: &Module, settings: &Settings) -> Result<Vec<CodegenError>, Errors> {
         let (mut errors, mut warnings) = (verify_names(module), settings.warnings().to_vec());
         for func in &module.functions {
             let found = verify_function_with(func, &settings.ir_limits());
@@ -199,14 +232,19 @@ impl Context {
         job: &Job<'_>,
         infos: &mut Vec<FunctionInfo>,
     ) -> Result<StageRun, Errors> {
-        let mut run = StageRun { warnings: self.check(module, job.settings)?, ..StageRun::default() };
+        job.isa.machine().check()?;
+        for_that_target(module, job)?;
+        let mut run = StageRun { warnings: self.check_all(module, job.settings)?, ..StageRun::default() };
         let mut errors = Vec::new();
         for func in &module.functions {
             let mut state = KernelState { name: func.name.clone(), ..KernelState::default() };
+            let (said, before) = (errors.len(), run.warnings.len());
             match self.kernel(func, job, &mut state, &mut run.warnings) {
                 Ok(info) => infos.extend(info),
                 Err(found) => errors.extend(found),
             }
+            let of_kernel = errors[said..].iter_mut().chain(&mut run.warnings[before..]);
+            of_kernel.filter(|e| !e.location.is_some()).for_each(|e| about(e, func));
             run.kernels.push(state);
         }
         Errors::check(errors)?;
@@ -321,6 +359,30 @@ fn verify_pass(func: &Function, settings: &Settings, pass: &str) -> Result<(), E
         e.message = format!("after `{pass}`: {}", e.message);
     }
     Errors::check(errors)
+}
+
+/// Whether the target is the one that options or module ask for.
+fn for_that_target(module: &Module, job: &Job<'_>) -> CodegenResult<()> {
+    let (who, named) = match (&job.settings.target, &module.target) {
+        (Some(named), _) => ("the option `target`", named),
+        (None, Some(named)) => ("the module", named),
+        (None, None) => return Ok(()),
+    };
+    let given = job.isa.cpu().name;
+    if named == given {
+        return Ok(());
+    }
+    let text = format!("{who} asks for `{named}`, but the target that code is made for is `{given}`");
+    Err(CodegenError::new(Code::E0890, Loc::NONE, text))
+}
+
+/// A place for what is said about a kernel as a whole.
+#[cold]
+fn about(e: &mut CodegenError, func: &Function) {
+    e.location = func.loc;
+    if !func.loc.is_some() {
+        e.notes.push((Loc::NONE, format!("in kernel @{}", func.name)));
+    }
 }
 
 /// Names the option behind a limit of the parser.

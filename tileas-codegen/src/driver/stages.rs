@@ -98,7 +98,14 @@ impl Search<'_> {
         storage: &Storage,
         schedule: &ScheduleAnalysis,
     ) -> CodegenResult<BufferAssignment> {
-        assign_buffers_in(&at.func, &at.plan, storage, schedule, self.isa, &self.settings.buffer_options())
+        assign_buffers_in(
+            &at.func,
+            &at.plan,
+            storage,
+            schedule,
+            self.isa,
+            &self.settings.buffer_options(self.isa),
+        )
     }
 }
 

@@ -175,7 +175,8 @@ codes! {
     E0802 = "operation or form has no lowering on this target";
     E0803 = "materialised IR is malformed";
     E0804 = "kernel parameter or view cannot be passed";
-    E0890 = "unknown target: triple or processor not supported";
+    E0890 = "unknown target: triple or processor not supported, or another one than the target given";
+    E0891 = "machine model whose tables do not fit together";
     // -- E09: thread-level IR and PTX
     E0901 = "instruction with the wrong number of operands";
     E0902 = "operand of the wrong class or type";

@@ -8,7 +8,10 @@ use std::fmt;
 
 /// One or more errors, in the order in which they were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Errors(Vec<CodegenError>);
+pub struct Errors {
+    list: Vec<CodegenError>,
+    text: Option<String>,
+}
 
 impl Errors {
     /// An error of what was found, if anything was.
@@ -22,19 +25,30 @@ impl Errors {
     /// What was found where something failed.
     pub(crate) fn of(found: Vec<CodegenError>) -> Errors {
         debug_assert!(!found.is_empty(), "what failed says why");
-        Errors(found)
+        Errors { list: found, text: None }
+    }
+
+    /// About a module that was built by calls: its text, in which the errors are located.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// These errors, whose places are in a text that the caller does not have.
+    pub(crate) fn located_in(mut self, text: String) -> Errors {
+        self.text = Some(text);
+        self
     }
 
     /// Each error replaced by another one.
     #[must_use]
     pub fn map(self, change: impl FnMut(CodegenError) -> CodegenError) -> Errors {
-        Errors(self.0.into_iter().map(change).collect())
+        Errors { list: self.list.into_iter().map(change).collect(), text: self.text }
     }
 }
 
 impl From<CodegenError> for Errors {
     fn from(error: CodegenError) -> Errors {
-        Errors(vec![error])
+        Errors::of(vec![error])
     }
 }
 
@@ -42,7 +56,7 @@ impl std::ops::Deref for Errors {
     type Target = [CodegenError];
 
     fn deref(&self) -> &[CodegenError] {
-        &self.0
+        &self.list
     }
 }
 
@@ -51,7 +65,7 @@ impl IntoIterator for Errors {
     type IntoIter = std::vec::IntoIter<CodegenError>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.list.into_iter()
     }
 }
 
@@ -60,20 +74,27 @@ impl<'a> IntoIterator for &'a Errors {
     type IntoIter = std::slice::Iter<'a, CodegenError>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
+        self.list.iter()
     }
 }
 
-/// A line for each error, behind the bytes of the source it is about; its notes below it.
+/// A line for each error, behind the bytes of the source it is about; its notes below it. Where [`Errors::text`] has the source,
+/// line and column stand there, and below the notes the line itself.
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, e) in self.0.iter().enumerate() {
+        for (i, e) in self.list.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
             }
-            match e.location.range() {
-                Some(r) => write!(f, "{}..{}: {e}", r.start, r.end)?,
-                None => write!(f, "{e}")?,
+            match (e.location.range(), self.text()) {
+                (Some(r), None) => write!(f, "{}..{}: {e}", r.start, r.end)?,
+                (Some(r), Some(text)) => {
+                    let (line, column) = e.line_column(text).unwrap_or_default();
+                    write!(f, "{line}:{column}: {e}")?;
+                    let place = text.get(r).unwrap_or_default();
+                    write!(f, "\n  at `{}`", place.lines().next().unwrap_or_default())?;
+                }
+                (None, _) => write!(f, "{e}")?,
             }
         }
         Ok(())

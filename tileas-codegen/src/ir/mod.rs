@@ -35,6 +35,7 @@ pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};
 pub use parser::{ParseLimits, parse_module, parse_module_with};
 pub use pipe::{PipeDef, Publish, Signal};
+pub(crate) use printer::print_located;
 pub use printer::{ValueNames, print_function, print_module, print_op_line};
 pub use types::{Dim, Scalar, Space, TypeData};
 pub use verifier::{Limits, MemSemantics, Verified, verify, verify_function, verify_module};

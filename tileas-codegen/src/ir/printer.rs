@@ -15,7 +15,8 @@ use super::function::Function;
 use super::lexer::{escape_into, is_name_byte, is_word};
 use super::module::Module;
 use super::opcodes::{AttrKind, OpDef, Opcode};
-use cranelift_entity::SecondaryMap;
+use crate::error::Loc;
+use cranelift_entity::{EntityRef, SecondaryMap};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt::Write;
 
@@ -43,10 +44,30 @@ pub fn print_function(f: &Function) -> String {
     out
 }
 
+/// The text of a module, and the module with every op located in it and every value named as there: for messages about what
+/// was built by calls.
+pub(crate) fn print_located(module: &Module) -> (Module, String) {
+    let mut out = String::new();
+    let mut located = module.clone();
+    for (f, to) in module.functions.iter().zip(&mut located.functions) {
+        let (start, names, mut places) = (out.len(), ValueNames::new(f), Vec::new());
+        print_with(&mut out, f, &names, Some(&mut places));
+        let head = out.get(start..).and_then(|text| text.find('\n')).unwrap_or(0);
+        to.loc = Loc::new(start, start + head);
+        for (op, loc) in places {
+            to.set_op_loc(op, loc);
+        }
+        for v in (0..f.num_values()).map(Value::new).filter(|&v| !names.get(v).is_empty()) {
+            to.set_value_name(v, names.get(v));
+        }
+    }
+    (located, out)
+}
+
 /// One op on one line, without its regions, for messages. `names` as in the print of the whole kernel.
 pub fn print_op_line(f: &Function, names: &ValueNames, op: Op) -> String {
     let mut out = String::new();
-    Printer { f, names, out: &mut out, nested: 0, left: MOST_ATTR_VALUES }.op_head(op);
+    Printer { f, names, out: &mut out, nested: 0, left: MOST_ATTR_VALUES, places: None }.op_head(op);
     out
 }
 
@@ -170,8 +191,11 @@ fn clean(name: &str) -> String {
 }
 
 fn print_into(out: &mut String, f: &Function) {
-    let names = ValueNames::new(f);
-    let mut p = Printer { f, names: &names, out, nested: 0, left: MOST_ATTR_VALUES };
+    print_with(out, f, &ValueNames::new(f), None);
+}
+
+fn print_with(out: &mut String, f: &Function, names: &ValueNames, places: Option<&mut Vec<(Op, Loc)>>) {
+    let mut p = Printer { f, names, out, nested: 0, left: MOST_ATTR_VALUES, places };
     p.text("kernel @");
     p.text(&clean(&f.name));
     p.text("(");
@@ -196,6 +220,8 @@ struct Printer<'a> {
     nested: usize,
     /// How many more values of one attribute are printed.
     left: usize,
+    /// Where each op begins and ends, its regions apart, if that is asked for.
+    places: Option<&'a mut Vec<(Op, Loc)>>,
 }
 
 impl Printer<'_> {
@@ -257,7 +283,11 @@ impl Printer<'_> {
     fn op(&mut self, op: Op, depth: usize) {
         let f = self.f;
         self.indent(depth);
+        let start = self.out.len();
         self.op_head(op);
+        if let Some(places) = &mut self.places {
+            places.push((op, Loc::new(start, self.out.len())));
+        }
         let hide_yield = f.results(op).is_empty();
         match f.opcode(op) {
             Opcode::For => {

@@ -83,13 +83,6 @@ pub struct Cpu {
     pub source: &'static str,
 }
 
-/// Choices about the target that the caller makes.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Flags {
-    /// Debugging aid: shared memory is not limited, so the kernel may not load. Default: off.
-    pub unlimited_smem: bool,
-}
-
 /// A target the compiler can generate code for.
 pub trait TargetIsa: Send + Sync + fmt::Debug {
     /// Name of the lowering family, such as `blackwell`.
@@ -100,9 +93,6 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// The triple, `nvptx64-nvidia-cuda`.
     fn triple(&self) -> &Triple;
-
-    /// What the caller chose.
-    fn flags(&self) -> &Flags;
 
     /// What the processor can do.
     fn features(&self) -> Features;
@@ -121,11 +111,6 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
 
     /// Writes the instructions in which targets differ.
     fn emit(&self) -> &dyn Emit;
-
-    /// Shared-memory bytes one CTA may use; `u32::MAX` under [`Flags::unlimited_smem`].
-    fn smem_bytes(&self) -> u32 {
-        if self.flags().unlimited_smem { u32::MAX } else { self.machine().limits.smem_bytes }
-    }
 }
 
 /// A shared target, as ISA crates hand it out.

@@ -109,6 +109,8 @@ impl Verifier {
                 module.target, least.0, least.1, max_version.0, max_version.1
             );
             diagnostics.push(CodegenError::new(Code::E0908, Loc::NONE, message));
+            // Every instruction would say so again.
+            return None;
         }
         for func in &module.functions {
             check_name(&func.name, "function", diagnostics);

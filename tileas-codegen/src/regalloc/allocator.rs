@@ -73,8 +73,14 @@ impl AgentReport {
             None => String::new(),
         };
         let text = format!(
-            "kernel @{}: agent `{}` has {} registers live{place}, {} more than its budget of {} allows",
-            func.name, self.name, self.after.units, self.over, self.max_regs
+            "kernel @{}: agent `{}` has {} registers live{place}, {} more than its budget of {} allows, {} of which are kept free \
+             (`tune.register-reserve`)",
+            func.name,
+            self.name,
+            self.after.units,
+            self.over,
+            self.max_regs,
+            (self.max_regs + self.over).saturating_sub(self.after.units)
         );
         Some(match &self.outcome {
             Some(Err(why)) => {

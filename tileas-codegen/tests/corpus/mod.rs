@@ -52,8 +52,7 @@ impl Kernel {
 
     /// The target the options name.
     pub fn isa(&self, settings: &Settings) -> SharedIsa {
-        let triple = tileas_isa_blackwell::TRIPLE.parse().expect("a triple");
-        tileas_isa_blackwell::isa(&triple, &settings.target, settings.flags()).expect("a known target")
+        tileas_isa_blackwell::isa_for(&tileas_codegen::ir::Module::new(), settings).expect("a known target")
     }
 
     /// The thread-level modules, one per kernel of the file.

@@ -351,8 +351,8 @@ pub(super) fn other_settings(
     let full = full.flat_map(|b| b.pipes.values()).any(|p| p.why.memory_full);
     let mut pairs = vec![
         ("scheduler", "serial".to_owned()),
-        ("max-simt-agents", (settings.max_simt_agents + 1).to_string()),
-        ("simt-warps", (settings.simt_warps * 2).to_string()),
+        ("max-simt-agents", (settings.max_simt_agents() + 1).to_string()),
+        ("simt-warps", (settings.simt_warps() * 2).to_string()),
     ];
     if full {
         pairs.push(("tune.unlimited-smem", "true".to_owned()));

@@ -49,8 +49,8 @@ pub fn run_drawn(drawn: &Drawn, isa: &dyn TargetIsa, warm: &mut Context) -> Resu
     for (name, value) in &drawn.options {
         settings.set(name, value).map_err(|e| anyhow::anyhow!("{e}"))?;
     }
-    let mut settings = settings.finish();
-    settings.verify_passes = true;
+    settings.set("verify-passes", "true").map_err(|e| anyhow::anyhow!("{e}"))?;
+    let settings = settings.finish();
     let module = warm.parse(&drawn.text, &settings).map_err(|e| anyhow::anyhow!("{e}"))?;
     let run = match warm.run_to(Stage::Metadata, &module, isa, &settings) {
         Ok(run) => run,

@@ -21,6 +21,7 @@ mod tests;
 use super::attrs::AttrData;
 use super::entities::{Block, Op, Sym, Type, Value};
 use super::function::Function;
+use super::lexer::is_name_byte;
 use super::module::Module;
 use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
 use super::types::{Dim, MAX_RANK, Scalar, Shape, TypeData};
@@ -108,12 +109,16 @@ pub fn verify_module(module: &Module) -> Vec<CodegenError> {
     errors
 }
 
-/// Kernels with the name of an earlier one.
+/// Kernels with the name of an earlier one, or with one that cannot be written.
 pub fn verify_names(module: &Module) -> Vec<CodegenError> {
     let mut errors = Vec::new();
     let mut names = std::collections::BTreeMap::new();
     for f in &module.functions {
         let first = *names.entry(f.name.as_str()).or_insert(f);
+        if f.name.is_empty() || !f.name.bytes().all(is_name_byte) {
+            let text = format!("kernel name {:?} is not made of letters, digits, `_`, `$` and `.`", f.name);
+            errors.push(CodegenError::new(Code::E0911, f.loc, text));
+        }
         if !std::ptr::eq(first, f) {
             let text = format!("kernel @{} is defined twice", f.name);
             errors.push(CodegenError::new(Code::E0226, f.loc, text).note(first.loc, "first defined here"));

@@ -48,9 +48,9 @@ impl fmt::Display for Owner {
 }
 
 /// Checks places, slots and slices.
-pub fn check(m: &mut Model<'_>, isa: &dyn TargetIsa) {
+pub fn check(m: &mut Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32) {
     let mut found = Found::default();
-    places(m, isa, &mut found);
+    places(m, isa, smem_bytes, &mut found);
     named(m, &mut found);
     let func = m.func;
     func.walk(func.entry(), &mut |op| indices(func, op, &mut found));
@@ -64,7 +64,7 @@ fn kernel_int(func: &Function, key: Sym) -> i64 {
     }
 }
 
-fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Found) {
+fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found) {
     let func = m.func;
     let asked = kernel_int(func, keys::DYNAMIC_SMEM);
     let (bytes, columns) = (asked.saturating_sub(SLACK).max(0), kernel_int(func, keys::TMEM_COLUMNS));
@@ -142,8 +142,8 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, found: &mut Found) {
             );
         }
     }
-    if let Some(op) = last.filter(|_| asked > i64::from(isa.smem_bytes())) {
-        bad(op, format!("{asked} bytes of shared memory, there are {}", isa.smem_bytes()));
+    if let Some(op) = last.filter(|_| asked > i64::from(smem_bytes)) {
+        bad(op, format!("{asked} bytes of shared memory, there are {smem_bytes}"));
     }
     words.sort_by_key(|w| w.from);
     for w in &words {

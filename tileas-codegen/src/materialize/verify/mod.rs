@@ -58,30 +58,31 @@ pub struct Scratch {
     blocking: Graph,
 }
 
-/// Checks a materialised function, in memory that is kept.
+/// Checks a materialised function that may ask for so many bytes of shared memory, in memory that is kept.
 ///
 /// # Errors
 /// All violations, each with the op it concerns.
 pub fn verify_materialized_in(
     func: &Function,
     isa: &dyn TargetIsa,
+    smem_bytes: u32,
     scratch: &mut Scratch,
 ) -> Result<SyncReport, Errors> {
     let engine = isa.mma_contract().completion == Completion::Commit;
     let mut m = Model::read(func, engine, std::mem::take(&mut scratch.traced));
-    let report = checks(&mut m, isa, scratch);
+    let report = checks(&mut m, isa, smem_bytes, scratch);
     scratch.traced = m.traced();
     Errors::check(m.errors)?;
     Ok(report)
 }
 
-fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, scratch: &mut Scratch) -> SyncReport {
+fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, scratch: &mut Scratch) -> SyncReport {
     let mut report = SyncReport { pipes: m.pipes.len(), regions: m.regions.len(), ..SyncReport::default() };
     let readable = m.errors.is_empty();
     if dangling(m, &mut scratch.seen) && readable {
         form::check(m);
         order::check(m);
-        memory::check(m, isa);
+        memory::check(m, isa, smem_bytes);
         scalars(m);
         iterators::check(m, &mut scratch.iterators);
     }

@@ -1,0 +1,80 @@
+//! Errors about kernels that were built by calls: they come with the text of the module and say where in it they are.
+
+use tileas_codegen::ir::{Dim, Function, FunctionBuilder, Module, Scalar};
+use tileas_codegen::{Code, Context, Errors, Settings};
+
+/// A kernel that adds a tile to itself and stores it, with a view of that many extents.
+fn kernel(name: &str, extents: usize) -> Function {
+    let mut func = Function::new(name);
+    let mut b = FunctionBuilder::new(&mut func);
+    let view = b.view_type(&vec![Dim::Dynamic; extents], Scalar::F32);
+    let x = b.param(view);
+    let tile = b.tile_type(&[128], Scalar::F32);
+    let at = b.program_id(0);
+    let value = b.tiled_load(x, &[at], tile);
+    let sum = b.addf(value, value);
+    b.tiled_store(sum, x, &[at]);
+    b.ret();
+    func
+}
+
+fn errors(module: &Module, settings: &Settings) -> Errors {
+    let isa = tileas_isa_blackwell::isa_for(module, &Settings::default()).expect("a target");
+    Context::new().compile(module, &*isa, settings).expect_err("an error")
+}
+
+/// What stands at the place of an error.
+fn at<'a>(errors: &'a Errors, n: usize) -> &'a str {
+    &errors.text().expect("the module's text")[errors[n].location.range().expect("a place")]
+}
+
+#[test]
+fn what_the_verifier_finds_is_shown_in_the_printed_module() {
+    let module = Module { functions: vec![kernel("good", 1), kernel("bad", 2)], ..Module::default() };
+    let found = errors(&module, &Settings::default());
+    assert_eq!(at(&found, 0), "%2 = tiled_load %0[%1] : tile<128xf32>");
+    let text = found.to_string();
+    assert!(text.starts_with("10:3: E0"), "{text}");
+    assert!(text.contains("at `%2 = tiled_load %0[%1] : tile<128xf32>`"), "{text}");
+}
+
+#[test]
+fn what_a_stage_finds_is_too() {
+    let module = Module { functions: vec![kernel("good", 1)], ..Module::default() };
+    let found =
+        errors(&module, &Settings::default().with("limits.max-instructions", "3").expect("an option"));
+    assert_eq!(found[0].code, Code::E1010);
+    assert!(found.text().is_some(), "{found}");
+    // One that is about all of a kernel stands at its head.
+    let found = errors(&module, &Settings::default().with("max-ptx-version", "8.0").expect("an option"));
+    assert_eq!((found.len(), found[0].code), (1, Code::E0908));
+    assert!(at(&found, 0).starts_with("kernel @good("), "{found}");
+}
+
+#[test]
+fn a_module_with_places_of_its_own_keeps_them() {
+    let module =
+        tileas_codegen::ir::parse_module("kernel @k(%x: view<gmem, ?xf32>) {\n return\n}").expect("parses");
+    let found = errors(&module, &Settings::default().with("max-ptx-version", "8.0").expect("an option"));
+    assert_eq!((found.text(), found[0].location), (None, module.functions[0].loc));
+}
+
+#[test]
+fn target_and_module_agree() {
+    let mut module = Module { functions: vec![kernel("k", 1)], ..Module::default() };
+    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    module.target = Some("sm_103a".into());
+    let found = Context::new().compile(&module, &*isa, &Settings::default()).expect_err("another target");
+    assert_eq!(found[0].code, Code::E0890);
+    // The option decides.
+    let settings = Settings::default().with("target", "sm_100a").expect("an option");
+    Context::new().compile(&module, &*isa, &settings).expect("the target of the option");
+}
+
+#[test]
+fn names_of_kernels_can_be_written() {
+    for name in ["", "two words", "käse", "a-b"] {
+        let module = Module { functions: vec![kernel(name, 1)], ..Module::default() };
+        assert_eq!(errors(&module, &Settings::default())[0].code, Code::E0911, "{name:?}");
+    }
+}
