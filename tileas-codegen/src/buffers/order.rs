@@ -235,7 +235,7 @@ fn block_tokens(
         let ordered =
             |s: &Sync<'_>, found: &[PipeData], complete: &[(Agent, Op, Point)]| match crosses_proxies(x, y) {
                 true => fenced(s, found, x, y, most),
-                false => complete.iter().any(|&from| s.distance(from, to).is_some_and(|d| d <= most)),
+                false => complete.iter().any(|&from| s.distance(from, to, most).is_some()),
             };
         if ordered(&sync, found, &complete) {
             continue;
@@ -318,15 +318,17 @@ fn fenced(sync: &Sync<'_>, found: &[PipeData], x: &Access, y: &Access, most: i64
     tokens.into_iter().any(|p| {
         let given = sync.latest(&p.events).and_then(|event| {
             let from = (x.key.agent, x.item, Point::All);
-            sync.distance(from, (p.producer.agent, event, Point::All))
+            sync.distance(from, (p.producer.agent, event, Point::All), most)
         });
+        let Some(given) = given else { return false };
+        let left = most - given.max(0);
         // Behind the fence, or by who waits for the token.
         let passed = sync.latest(&p.events).map(|event| (p.producer.agent, event, Point::Behind));
         let taken =
             p.consumers.iter().filter_map(|c| sync.taken(c)).map(|(at, d)| (at, d + i64::from(p.distance)));
         let known = passed.map(|at| (at, 0)).into_iter().chain(taken);
-        let taken = known.filter_map(|(at, d)| Some(sync.distance(at, to)? + d)).min();
-        given.zip(taken).is_some_and(|(g, t)| g + t <= most)
+        let taken = known.filter_map(|(at, d)| Some(sync.distance(at, to, left - d.max(0))? + d)).min();
+        taken.is_some_and(|taken| given + taken <= most)
     })
 }
 
@@ -355,11 +357,13 @@ fn drop_ordered(
         if crosses_proxies(x, y) {
             return !fenced(sync, found, x, y, i64::from(p.across));
         }
-        if at != Some(p.first) {
-            at = Some(p.first);
+        if at != Some((p.first, p.across)) {
+            at = Some((p.first, p.across));
             from.clear();
             match completions(sync, x, y, found) {
-                Ok(complete) => from.extend(complete.into_iter().map(|point| sync.distances(point))),
+                Ok(complete) => {
+                    from.extend(complete.into_iter().map(|point| sync.distances(point, i64::from(p.across))))
+                }
                 Err(e) => error = error.take().or(Some(e)),
             }
         }
@@ -413,8 +417,7 @@ fn wait_sooner(
     complete: &[(Agent, Op, Point)],
 ) -> bool {
     let begin = (y.key.agent, y.item, Point::First);
-    let late =
-        |&at: &(Agent, Op, Point)| at.0 == y.key.agent && sync.distance(begin, at).is_some_and(|d| d <= 0);
+    let late = |&at: &(Agent, Op, Point)| at.0 == y.key.agent && sync.distance(begin, at, 0).is_some();
     if !complete.iter().any(late) {
         return false;
     }

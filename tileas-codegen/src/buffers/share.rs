@@ -61,7 +61,7 @@ impl Sharing {
             let Some(a) = a else { continue };
             // Points that lie behind every access of the web.
             let behind: Vec<Vec<Option<i64>>> =
-                a.iter().flat_map(|(_, ends)| ends).map(|&end| sync.distances(end)).collect();
+                a.iter().flat_map(|(_, ends)| ends).map(|&end| sync.distances(end, 0)).collect();
             for (j, b) in uses.iter().enumerate() {
                 let Some(b) = b.as_ref().filter(|_| i != j) else { continue };
                 let mut at = 0;
@@ -142,7 +142,7 @@ pub fn add_waits(world: World<'_>, webs: &Webs, pairs: &[(Web, Web)], found: &mu
             let class = engine(op);
             let ends = ends_of(world, found, &sync, body, a, op);
             for &((waiter, first, point), _) in &later {
-                let reaches = |&end: &At| sync.distance(end, (waiter, first, point)).is_some_and(|d| d <= 0);
+                let reaches = |&end: &At| sync.distance(end, (waiter, first, point), 0).is_some();
                 if class == Class::Tma || ends.iter().any(reaches) {
                     continue;
                 }

@@ -58,6 +58,9 @@ struct Link {
     to: u32,
     /// Iterations between its ends.
     distance: i64,
+    /// Where a pipe makes it: iterations from its signal to its wait, which must both exist. An agent goes on through those
+    /// that do not.
+    wait: Option<i64>,
     /// The next edge of the same point, plus 1; 0 = none.
     next: u32,
 }
@@ -124,13 +127,13 @@ impl<'a> Sync<'a> {
             let first = self.node(agent, op, Point::First);
             let lane = self.node(agent, op, Point::Lane);
             let all = self.node(agent, op, Point::All);
-            self.link(first, lane, 0);
-            self.link(lane, all, 0);
+            self.link(first, lane, 0, None);
+            self.link(lane, all, 0, None);
             let behind = self.node(agent, op, Point::Behind);
-            self.link(all, behind, 0);
+            self.link(all, behind, 0, None);
             if matrix {
                 let done = self.node(agent, op, Point::Done);
-                self.link(lane, done, 0);
+                self.link(lane, done, 0, None);
             }
         }
         for (i, &u) in items.iter().enumerate() {
@@ -144,7 +147,7 @@ impl<'a> Sync<'a> {
             self.next.insert((agent, u), (v, d));
             let mut step = |from: Point, to: Point| {
                 let (a, b) = (self.node(agent, u, from), self.node(agent, v, to));
-                self.link(a, b, d);
+                self.link(a, b, d, None);
             };
             [Point::First, Point::Lane].into_iter().for_each(|p| step(p, p));
             step(Point::Behind, Point::All);
@@ -166,9 +169,9 @@ impl<'a> Sync<'a> {
         node
     }
 
-    fn link(&mut self, from: usize, to: usize, distance: i64) {
+    fn link(&mut self, from: usize, to: usize, distance: i64, wait: Option<i64>) {
         let next = std::mem::replace(&mut self.first[from], self.links.len() as u32 + 1);
-        self.links.push(Link { to: to as u32, distance, next });
+        self.links.push(Link { to: to as u32, distance, wait, next });
         self.least += distance.min(0);
     }
 
@@ -231,22 +234,23 @@ impl<'a> Sync<'a> {
             Class::Mma => Point::Done,
         };
         let from = self.node(p.producer.agent, event, commit);
+        let distance = i64::from(p.distance);
         for c in &p.consumers {
             match (self.earliest(&c.waits), self.latest(&c.uses)) {
                 (Some(w), _) => {
                     let to = self.node(c.key.agent, w, Sync::wait_point(c.key));
-                    self.link(from, to, i64::from(p.distance));
+                    self.link(from, to, distance, Some(distance));
                 }
                 (None, Some(u)) => {
                     // The wait stands behind the item: the agent that waits begins the next one later. Scalars that
                     // only what the block yields rests on are received at its end.
                     if let Some(&(v, d)) = self.next.get(&(c.key.agent, u)).filter(|_| !p.is_scalar()) {
                         let begin = self.node(c.key.agent, v, Sync::wait_point(c.key));
-                        self.link(from, begin, i64::from(p.distance) + d);
+                        self.link(from, begin, distance + d, Some(distance));
                     }
                     if !self.is_lanes(c.key) {
                         let to = self.node(c.key.agent, u, Point::Behind);
-                        self.link(from, to, i64::from(p.distance));
+                        self.link(from, to, distance, Some(distance));
                     }
                 }
                 (None, None) => continue,
@@ -256,7 +260,7 @@ impl<'a> Sync<'a> {
                 let freed = if c.key.class == Class::Bulk { Point::Lane } else { Point::Behind };
                 let freed = self.node(c.key.agent, u, freed);
                 let acquire = self.node(p.producer.agent, a, Sync::wait_point(p.producer));
-                self.link(freed, acquire, 1);
+                self.link(freed, acquire, 1, Some(1));
             }
         }
     }
@@ -266,13 +270,14 @@ impl<'a> Sync<'a> {
         self.nodes.get(&at).copied()
     }
 
-    /// Least distance from one point to another; `None` if nothing orders them.
-    pub fn distance(&self, from: (Agent, Op, Point), to: (Agent, Op, Point)) -> Option<i64> {
-        self.distances(from).get(self.index(to)?).copied().flatten()
+    /// Least distance from one point to another, at most `last`; `None` if nothing orders them.
+    pub fn distance(&self, from: (Agent, Op, Point), to: (Agent, Op, Point), last: i64) -> Option<i64> {
+        self.distances(from, last).get(self.index(to)?).copied().flatten().filter(|&d| d <= last)
     }
 
-    /// Least distances from one point to all.
-    pub fn distances(&self, from: (Agent, Op, Point)) -> Vec<Option<i64>> {
+    /// Least distances from one point to all, by what pipes do between its iteration and `last` iterations later: others need not
+    /// exist.
+    pub fn distances(&self, from: (Agent, Op, Point), last: i64) -> Vec<Option<i64>> {
         let mut dist: Vec<Option<i64>> = vec![None; self.nodes.len()];
         let Some(start) = self.index(from) else { return dist };
         dist[start] = Some(0);
@@ -281,10 +286,16 @@ impl<'a> Sync<'a> {
             waits[u] = false;
             let Some(here) = dist[u] else { continue };
             let mut at = self.first[u];
-            while let Some(&Link { to, distance, next }) = at.checked_sub(1).map(|l| &self.links[l as usize])
+            while let Some(&Link { to, distance, wait, next }) =
+                at.checked_sub(1).map(|l| &self.links[l as usize])
             {
                 at = next;
-                let (v, x) = (to as usize, here + distance);
+                // What comes before a point of an earlier iteration comes before that of this one too.
+                let begins = if wait.is_some() { here.max(0) } else { here };
+                if wait.is_some_and(|wait| begins + wait > last) {
+                    continue;
+                }
+                let (v, x) = (to as usize, begins + distance);
                 if dist[v].is_none_or(|old| x < old) {
                     if x < self.least {
                         // A point before itself, over and over: what was asked for contradicts itself.

@@ -482,7 +482,6 @@ impl Graph {
             if apart {
                 let all = |e: &Event| !e.lane && in_graph(&e.what);
                 g.order(a, list, repeats, all, |n| n.first, |n| n.first_leaves);
-                // Where all meet there is one node, which the lane's order goes through.
                 g.order(a, list, repeats, all, |n| n.all_left, |n| n.all_left);
             }
         }
@@ -539,7 +538,7 @@ impl Graph {
             g.edge(lane, last, 0, Why::Completes);
             [first, lane, last]
         };
-        let apart = apart && !e.lane && !meets(m, &e.what);
+        let apart = apart && !e.lane;
         match &e.what {
             what if !in_graph(what) => one(NO_NODE, NO_NODE),
             What::Region(_) => {
@@ -579,6 +578,10 @@ impl Graph {
             what => {
                 let nodes = if apart {
                     let [first, lane, last] = three(self, "");
+                    if meets(m, what) {
+                        // No thread is there before all are; where the event does not happen, they do not meet.
+                        self.edge(last, first, 0, Why::Signals);
+                    }
                     Nodes { all_left: last, done: last, ..one(first, first) }.with_lane(lane)
                 } else {
                     let issue = self.node(a, ("", name));
