@@ -43,7 +43,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
                 input.source.report(&warnings);
                 let kernels = input.module.functions.len();
                 let ops = op_count(&input.module);
-                say(&format!("{file}: {kernels} kernels, {ops} ops, {} warnings, {what}", warnings.len()))?;
+                let count = |n: usize, what| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+                let [kernels, ops] = [count(kernels, "kernel"), count(ops, "op")];
+                say(&format!("{file}: {kernels}, {ops}, {}, {what}", count(warnings.len(), "warning")))?;
             }
             Err(errors) => {
                 input.source.report(&errors);

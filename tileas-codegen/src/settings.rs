@@ -230,9 +230,9 @@ macro_rules! settings {
                 &self.$field
             })*
 
-            /// The value of an option as text; `None` for an unknown name.
+            /// The value of an option as text; `None` for an unknown name. `_` counts as `-` in names.
             pub fn get(&self, name: &str) -> Option<String> {
-                match name {
+                match name.replace('_', "-").as_str() {
                     $($name => Some(Setting::show(&self.$field, $allowed)),)*
                     _ => None,
                 }
@@ -514,6 +514,7 @@ impl Settings {
     }
 
     /// What agent planning reads.
+    #[doc(hidden)]
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {
             simt_warps: self.simt_warps,
@@ -526,6 +527,7 @@ impl Settings {
     }
 
     /// What preparation reads, all stages of it.
+    #[doc(hidden)]
     pub fn prepare_options(&self, isa: &dyn TargetIsa) -> PrepareOptions {
         PrepareOptions {
             tma: self.tma_rewrite && self.pipeline_strategy.specializes(isa),
@@ -536,6 +538,7 @@ impl Settings {
     }
 
     /// What placement reads.
+    #[doc(hidden)]
     pub fn place_options(&self) -> PlaceOptions {
         PlaceOptions {
             slice_regs: self.slice_regs,
@@ -545,6 +548,7 @@ impl Settings {
     }
 
     /// What materialisation reads.
+    #[doc(hidden)]
     pub fn materialize_options(&self) -> MaterializeOptions {
         MaterializeOptions { max_peeled_ops: self.max_peeled_ops }
     }
@@ -556,6 +560,7 @@ impl Settings {
     }
 
     /// What buffer assignment reads.
+    #[doc(hidden)]
     pub fn buffer_options(&self, isa: &dyn TargetIsa) -> BufferOptions {
         BufferOptions {
             smem_bytes: Some(self.smem_limit(isa)),

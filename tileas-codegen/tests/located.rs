@@ -24,7 +24,7 @@ fn errors(module: &Module, settings: &Settings) -> Errors {
 }
 
 /// What stands at the place of an error.
-fn at<'a>(errors: &'a Errors, n: usize) -> &'a str {
+fn at(errors: &Errors, n: usize) -> &str {
     &errors.text().expect("the module's text")[errors[n].location.range().expect("a place")]
 }
 

@@ -646,7 +646,7 @@ pub const OPS: &[OpRow] = &[
         regions: 1,
         traits: &[Schedulable],
         rule: Rule::Custom,
-        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0).",
+        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0). Upper + step must fit the type of the index.",
         ..BASE
     },
     OpRow {

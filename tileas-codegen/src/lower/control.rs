@@ -212,6 +212,13 @@ impl Lower<'_> {
         for (t, &v) in targets.iter().zip(values) {
             match (*t, self.vals[v]) {
                 (Val::Scalar(d), Val::Scalar(s)) => push(d, s),
+                (Val::Desc(d), Val::Desc(s)) if d != s => {
+                    return self.err(
+                        Code::E0804,
+                        op,
+                        "which of two descriptors is meant is known only when the kernel runs",
+                    );
+                }
                 (Val::Owned(d, ..), Val::Owned(s, ..)) if d != s => {
                     return self.err(Code::E0803, op, "carries slots of two pipelines in one value");
                 }

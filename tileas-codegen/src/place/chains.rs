@@ -12,7 +12,7 @@
 
 use super::PlaceOptions;
 use super::operands::MatrixLayouts;
-use crate::error::{Code, CodegenError, CodegenResult};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
@@ -465,10 +465,10 @@ impl Chains {
                         Code::E0507,
                         loc,
                         format!(
-                            "a tile of this chain takes {} registers per thread of at most {most}, and the chain cannot be sliced along its columns",
-                            registers
+                            "a tile of this chain takes {registers} registers per thread of at most {most}, and the chain cannot be sliced along its columns"
                         ),
-                    ));
+                    )
+                    .note(Loc::NONE, "a thread holds rows: tiles of fewer columns take fewer registers"));
                 }
                 continue;
             }

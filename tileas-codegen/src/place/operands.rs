@@ -6,7 +6,7 @@
 use super::chains::rows_columns;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::keys;
-use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
+use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value, ValueDef};
 use crate::isa::{AtomType, MmaRequest, TargetIsa};
 use crate::storage::classify::{Classes, ValueClass};
 use cranelift_entity::SecondaryMap;
@@ -29,6 +29,27 @@ fn descriptor_swizzle(func: &Function, op: Op) -> Swizzle {
         .unwrap_or(Swizzle::None)
 }
 
+/// Whether the view or the descriptor of an op is known: layouts, tensor maps and the order of accesses follow from which one it is.
+fn is_known(func: &Function, op: Op) -> CodegenResult<()> {
+    for (name, what) in [("view", "view"), ("desc", "descriptor")] {
+        let Some(v) = func.named_operand(op, name) else { continue };
+        let chooses = match func.value_def(v) {
+            ValueDef::Result(by, _) if func.opcode(by) == Opcode::MakeTiledTmaDesc => continue,
+            ValueDef::Result(by, _) => Some(by),
+            ValueDef::Param(block, _) => func.block_parent(block),
+        };
+        let Some(by) = chooses else { continue };
+        let text = format!(
+            "the {what} is not known before the kernel runs: `{}` chooses it. Access each {what} in an arm of its own",
+            func.opcode(by).name()
+        );
+        return Err(
+            CodegenError::new(Code::E0804, func.op_loc(op), text).note(func.op_loc(by), "chosen here")
+        );
+    }
+    Ok(())
+}
+
 /// The widest swizzle for rows of a tile.
 pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
     let (dims, elem) = (func.value_data(v).dims().unwrap_or(&[]), func.value_data(v).elem());
@@ -38,7 +59,7 @@ pub(super) fn widest_swizzle(func: &Function, v: Value) -> Swizzle {
 /// Finds the layouts of all tiles in shared and tensor memory.
 ///
 /// # Errors
-/// `E0217`, `E0502`, `E0503`, `E0504`.
+/// `E0217`, `E0502`, `E0503`, `E0504`; `E0804` where a view or a descriptor is chosen when the kernel runs.
 pub(super) fn matrix_layouts(
     func: &Function,
     classes: &Classes,
@@ -47,6 +68,7 @@ pub(super) fn matrix_layouts(
     let mut out = MatrixLayouts::default();
     out.of_value.resize(func.num_values());
     for op in func.ops() {
+        is_known(func, op)?;
         for &v in func.results(op) {
             match classes.class(v) {
                 ValueClass::Acc => out.of_value[v] = Some(acc_layout(func, v, isa)),
