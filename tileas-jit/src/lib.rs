@@ -1,0 +1,9 @@
+//! Kernels that run from the program that makes them: compile, assemble, cache, launch.
+//!
+//! In: modules of tile kernels and arguments. Out: results in memory of a device, which is a GPU or the emulator.
+
+#![deny(missing_docs)]
+
+mod error;
+
+pub use error::{Code, Error};

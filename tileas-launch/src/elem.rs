@@ -1,0 +1,96 @@
+//! Element types of views, scalars and tensor maps.
+
+use half::{bf16, f16};
+
+macro_rules! elems {
+    ($($variant:ident $name:literal $bits:literal $map:expr, $doc:literal;)*) => {
+        /// The type of a scalar, or of the elements of a view.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+        pub enum Elem {
+            $(#[doc = $doc] $variant,)*
+        }
+
+        impl Elem {
+            /// All types.
+            pub const ALL: &'static [Elem] = &[$(Elem::$variant,)*];
+
+            /// Name as in kernels and metadata.
+            pub fn name(self) -> &'static str {
+                match self { $(Elem::$variant => $name,)* }
+            }
+
+            /// Bits of an element.
+            pub fn bits(self) -> u32 {
+                match self { $(Elem::$variant => $bits,)* }
+            }
+
+            /// The `CUtensorMapDataType` of a tensor map that loads them; `None`: there is none.
+            /// Source: CUDA driver API, tensor map object management.
+            pub fn map_type(self) -> Option<u32> {
+                match self { $(Elem::$variant => $map,)* }
+            }
+        }
+    };
+}
+
+elems! {
+    I1 "i1" 8 Some(0), "A flag, in a byte.";
+    U8 "u8" 8 Some(0), "8 bits, unsigned.";
+    I8 "i8" 8 Some(0), "8 bits.";
+    U16 "u16" 16 Some(1), "16 bits, unsigned.";
+    I16 "i16" 16 Some(1), "16 bits.";
+    U32 "u32" 32 Some(2), "32 bits, unsigned.";
+    I32 "i32" 32 Some(3), "32 bits.";
+    U64 "u64" 64 Some(4), "64 bits, unsigned.";
+    I64 "i64" 64 Some(5), "64 bits.";
+    Index "index" 64 Some(5), "64 bits.";
+    F16 "f16" 16 Some(6), "IEEE binary16.";
+    F32 "f32" 32 Some(7), "IEEE binary32.";
+    F64 "f64" 64 Some(8), "IEEE binary64.";
+    Bf16 "bf16" 16 Some(9), "Brain float: the upper half of a binary32.";
+    Tf32 "tf32" 32 Some(11), "A binary32 of which 10 bits of the fraction count.";
+    E4m3 "e4m3" 8 Some(0), "8 bits, 4 of them exponent.";
+    E5m2 "e5m2" 8 Some(0), "8 bits, 5 of them exponent.";
+    Ue8m0 "ue8m0" 8 Some(0), "A power of two.";
+    E2m1 "e2m1" 4 None, "4 bits, 2 of them exponent.";
+}
+
+impl Elem {
+    /// The type of that name; `s8` … `s64` are `i8` … `i64`.
+    pub fn by_name(name: &str) -> Option<Elem> {
+        let signed = |n: &str| ["i8", "i16", "i32", "i64"].into_iter().find(|i| i[1..] == *n);
+        let name = name.strip_prefix('s').and_then(signed).unwrap_or(name);
+        Elem::ALL.iter().copied().find(|e| e.name() == name)
+    }
+
+    /// Whole bytes of an element.
+    pub fn bytes(self) -> u32 {
+        self.bits().div_ceil(8)
+    }
+
+    /// Whether it is a number with a fraction.
+    pub fn is_float(self) -> bool {
+        use Elem::{Bf16, E2m1, E4m3, E5m2, F16, F32, F64, Tf32, Ue8m0};
+        matches!(self, F16 | F32 | F64 | Bf16 | Tf32 | E4m3 | E5m2 | Ue8m0 | E2m1)
+    }
+
+    /// Whether memory of elements of `given` may be read as such: the same type, or unsigned integers of as many bits that stand for
+    /// the bytes of any.
+    pub fn takes(self, given: Elem) -> bool {
+        let raw = matches!(given, Elem::U8 | Elem::U16 | Elem::U32 | Elem::U64);
+        let one = |e: Elem| if e == Elem::Index { Elem::I64 } else { e };
+        one(self) == one(given)
+            || self.bits() == given.bits() && (raw || self == Elem::Tf32 && given == Elem::F32)
+    }
+
+    /// Bits of a number with a fraction, rounded to nearest even; `None` for types that have no such scalars.
+    pub fn encode(self, x: f64) -> Option<u64> {
+        Some(match self {
+            Elem::F16 => f16::from_f64(x).to_bits().into(),
+            Elem::Bf16 => bf16::from_f64(x).to_bits().into(),
+            Elem::F32 | Elem::Tf32 => (x as f32).to_bits().into(),
+            Elem::F64 => x.to_bits(),
+            _ => return None,
+        })
+    }
+}
