@@ -27,11 +27,10 @@ use std::collections::BTreeMap;
 use tileas_codegen::ir::Function;
 use tileas_emu::host::check::{self, Reference, Tolerance};
 use tileas_emu::host::data::{Fill, Placed, ViewSpec, place};
-use tileas_emu::host::expr::evaluate;
 use tileas_emu::host::formula::{self, Array};
-use tileas_emu::host::{Host, HostScalar, LaunchDoc, Number, prepare, read_launch};
 use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions};
 use tileas_interp::{Bound, Limits, Oracle, Timing, run_agents};
+use tileas_launch::{Arg, Device, Elem, LaunchMetadata, Named, View};
 
 /// One kernel in the forms that must agree.
 pub struct Forms<'a> {
@@ -67,6 +66,14 @@ struct ViewCase {
     init: Option<Value>,
     strides: Option<Vec<usize>>,
     pad: Option<usize>,
+}
+
+/// A number, or an expression over the arguments.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Int(i64),
+    Text(String),
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -155,10 +162,10 @@ pub fn execute(forms: &Forms<'_>, cases: &[RunCase]) -> Result<()> {
         let lines: Vec<String> = list.iter().take(8).map(|d| format!("{d:?}")).collect();
         anyhow::anyhow!("the emulator does not read the PTX:\n{}", lines.join("\n"))
     })?;
-    let docs = read_launch(forms.metadata).map_err(anyhow::Error::msg)?;
-    let doc = docs.iter().find(|d| d.kernel == forms.source.name).context("no metadata of the kernel")?;
+    let all = tileas_launch::json::read(forms.metadata)?;
+    let metadata = all.iter().find(|m| m.kernel == forms.source.name).context("no metadata of the kernel")?;
     for (n, case) in cases.iter().enumerate() {
-        run_case(forms, &program, doc, case).with_context(|| format!("case {n}"))?;
+        run_case(forms, &program, metadata, case).with_context(|| format!("case {n}"))?;
     }
     Ok(())
 }
@@ -166,14 +173,16 @@ pub fn execute(forms: &Forms<'_>, cases: &[RunCase]) -> Result<()> {
 /// Global memory and arguments of one run.
 struct Setup {
     memory: tileas_emu::Memory,
-    host: Host,
+    args: Named,
+    device: Device,
     views: BTreeMap<String, Placed>,
 }
 
 fn setup(case: &RunCase, seed: u64) -> Result<Setup> {
     let mut s = Setup {
         memory: tileas_emu::Memory::new(),
-        host: Host { sms: case.sms.unwrap_or(4), ..Host::default() },
+        args: Named::default(),
+        device: Device { sms: case.sms.unwrap_or(4) },
         views: BTreeMap::new(),
     };
     for (name, v) in &case.views {
@@ -195,32 +204,33 @@ fn setup(case: &RunCase, seed: u64) -> Result<Setup> {
             fill,
             pad: v.pad.unwrap_or(256),
         };
-        let placed = place(name, &spec, seed, &mut s.memory, &mut s.host).map_err(anyhow::Error::msg)?;
+        let placed = place(name, &spec, seed, &mut s.memory).map_err(anyhow::Error::msg)?;
+        s.args.insert(name, View::emulated(&placed, &s.memory, Elem::by_name(&v.dtype)));
         s.views.insert(name.clone(), placed);
     }
     for (name, v) in &case.scalars {
         let scalar = match v {
-            ScalarCase::Int(i) => HostScalar::Int(*i),
-            ScalarCase::Float(x) => HostScalar::Float(*x),
-            ScalarCase::Text(text) => HostScalar::Int(evaluate(text, &s.host).map_err(anyhow::Error::msg)?),
+            ScalarCase::Int(i) => Arg::Int(*i),
+            ScalarCase::Float(x) => Arg::Float(*x),
+            ScalarCase::Text(text) => Arg::Int(s.args.value(text, &s.device)?),
         };
-        s.host.scalars.insert(name.clone(), scalar);
+        s.args.insert(name, scalar);
     }
     Ok(s)
 }
 
 /// The run in program order on the same memory and arguments.
 fn oracle(f: &Function, start: &Setup, grid: [u32; 3], limits: &Limits, scaled: bool) -> Result<Oracle> {
-    let bound = |name: &str| match (start.views.get(name), start.host.scalars.get(name)) {
+    let bound = |name: &str| match (start.views.get(name), start.args.get(name)) {
         (Some(v), _) => {
             // Guard bytes lie on both sides.
             let bytes = start.memory.bytes(v.buffer);
             let bytes = bytes.get(v.offset..bytes.len() - v.offset).unwrap_or(&[]);
             Some(Bound::Tensor { bytes, shape: &v.shape, strides: &v.strides })
         }
-        (None, Some(&HostScalar::Int(i))) => Some(Bound::Int(i)),
-        (None, Some(&HostScalar::Float(x))) => Some(Bound::Float(x)),
-        (None, None) => None,
+        (None, Some(&Arg::Int(i))) => Some(Bound::Int(i)),
+        (None, Some(&Arg::Float(x))) => Some(Bound::Float(x)),
+        _ => None,
     };
     Oracle::new(f, grid, bound, limits, scaled).context("in program order")
 }
@@ -230,13 +240,13 @@ fn buffer(oracle: &Oracle, f: &Function, view: &str) -> Result<usize> {
     oracle.buffer(f, view).with_context(|| format!("{view} is no view parameter of the kernel"))
 }
 
-fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCase) -> Result<()> {
+fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, case: &RunCase) -> Result<()> {
     let tolerance = ToleranceCase::value(case.tol.as_ref())?;
     for (k, &seed) in case.seeds().iter().enumerate() {
         let start = setup(case, seed)?;
-        let grid = case.grid.as_ref().map(|list| launch_grid(list, &start.host)).transpose()?;
-        let prepared = prepare(doc, &start.host, grid).map_err(anyhow::Error::msg)?;
-        let launch = prepared.launch(&doc.kernel).map_err(anyhow::Error::msg)?;
+        let grid = case.grid.as_ref().map(|list| launch_grid(list, &start)).transpose()?;
+        let prepared = metadata.launch(&start.args.of(metadata)?, &start.device, grid)?;
+        let launch = prepared.emulated(&metadata.kernel)?;
         let limits = Limits::default();
         let oracle = oracle(forms.source, &start, prepared.grid, &limits, case.is_approximate())?;
         judge(case, &start, forms.source, &oracle).with_context(|| format!("seed {seed}"))?;
@@ -282,13 +292,13 @@ fn run_case(forms: &Forms<'_>, program: &Program, doc: &LaunchDoc, case: &RunCas
     Ok(())
 }
 
-fn launch_grid(list: &[Number], host: &Host) -> Result<[u32; 3]> {
+fn launch_grid(list: &[Number], start: &Setup) -> Result<[u32; 3]> {
     ensure!(list.len() <= 3, "a grid has up to three extents");
     let mut grid = [1; 3];
     for (g, n) in grid.iter_mut().zip(list) {
         let v = match n {
             Number::Int(v) => *v,
-            Number::Text(t) => evaluate(t, host).map_err(anyhow::Error::msg)?,
+            Number::Text(t) => start.args.value(t, &start.device)?,
         };
         *g = u32::try_from(v).with_context(|| format!("a grid of {v}"))?;
     }
@@ -326,12 +336,13 @@ fn judge(case: &RunCase, start: &Setup, f: &Function, oracle: &Oracle) -> Result
     for (name, v) in &start.views {
         names.extend(Array::new(&v.shape, v.numbers(&start.memory)).map(|a| (name.clone(), a)));
     }
-    for (name, v) in &start.host.scalars {
-        let x = match *v {
-            HostScalar::Int(i) => i as f64,
-            HostScalar::Float(x) => x,
+    for (name, arg) in start.args.iter() {
+        let x = match *arg {
+            Arg::Int(i) => i as f64,
+            Arg::Float(x) => x,
+            Arg::View(_) => continue,
         };
-        names.insert(name.clone(), Array::number(x));
+        names.insert(name.to_owned(), Array::number(x));
     }
     // All elements of a view that a formula describes.
     let array = |text: &str, view: &Placed| -> Result<Vec<f64>> {

@@ -4,11 +4,10 @@
 //! before the epilogue has read the last of this tile's accumulator, hence before its last store. One accumulator slot
 //! instead of two makes that impossible; the second test shows that the measure notices.
 
-use serde_json::json;
 use tileas_codegen::{Context, Settings};
 use tileas_emu::host::data::{Fill, ViewSpec, place};
-use tileas_emu::host::{Host, HostScalar, prepare, read_launch};
 use tileas_emu::{ChromeTrace, Lane, Machine, Memory, Mode, Program, RunOptions, TraceEvent};
+use tileas_launch::{Device, Named, View};
 
 /// Tiles of the one CTA.
 const TILES: usize = 4;
@@ -23,9 +22,7 @@ fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
     let compiled = context.compile(&module, &*isa, settings).expect("the kernel compiles");
     let kernel = &compiled.kernels[0];
     let program = Program::parse(&kernel.ptx).expect("the emulator reads the PTX");
-    let metadata = serde_json::to_string(&json!({ "kernels": [kernel.metadata] })).expect("a document");
-    let docs = read_launch(&metadata).expect("launch metadata");
-    let (mut memory, mut host) = (Memory::new(), Host::default());
+    let (mut memory, mut named) = (Memory::new(), Named::default());
     let (m, n, k) = (256, 512, 64 * TRIPS as usize);
     for (name, shape, elem) in [
         ("a", vec![m, k], "f16"),
@@ -34,13 +31,15 @@ fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
         ("c", vec![m, n], "f16"),
     ] {
         let spec = ViewSpec { shape, strides: None, elem: elem.into(), fill: Fill::Ints, pad: 256 };
-        place(name, &spec, seed, &mut memory, &mut host).expect("a view");
+        let view = place(name, &spec, seed, &mut memory).expect("a view");
+        named.insert(name, View::emulated(&view, &memory, None));
     }
     for (name, value) in [("k_tiles", TRIPS), ("m_tiles", 2), ("n_tiles", 2)] {
-        host.scalars.insert(name.into(), HostScalar::Int(value));
+        named.insert(name, value);
     }
-    let prepared = prepare(&docs[0], &host, Some([1, 1, 1])).expect("arguments fit");
-    let launch = prepared.launch(&docs[0].kernel).expect("a launch");
+    let args = named.of(&kernel.metadata).expect("all arguments");
+    let launch = kernel.metadata.launch(&args, &Device { sms: 1 }, Some([1, 1, 1])).expect("arguments fit");
+    let launch = launch.emulated(&kernel.name).expect("a launch");
     let options = RunOptions { mode: Mode::Random(seed), ..RunOptions::default() };
     let mut events = ChromeTrace::default();
     Machine::run(&program, &launch, &mut memory, &options, &mut events).expect("no fault");

@@ -34,7 +34,7 @@ pub mod testing;
 
 pub use driver::{CompiledKernel, CompiledModule, Context, KernelState, Stage, StageRun};
 pub use error::{Code, CodegenError, CodegenResult, Errors, Loc};
-pub use lower::{LaunchMetadata, ParamMeta, TensorMapMeta};
 pub use ptx::FunctionInfo;
 pub use settings::Settings;
+pub use tileas_launch::LaunchMetadata;
 pub use tileas_schedule as schedule;

@@ -13,8 +13,9 @@ mod rules;
 use common::*;
 use std::collections::BTreeMap;
 use tileas_emu::host::data::{Fill, ViewSpec, place};
-use tileas_emu::host::{Host, HostScalar, prepare, read_launch};
 use tileas_emu::*;
+use tileas_launch::json::read;
+use tileas_launch::{Device, Named, View};
 
 /// Timings that a mutant may take until it is caught.
 const SEEDS: u64 = 64;
@@ -96,18 +97,21 @@ fn compiled(
     out: &'static str,
     want: impl Fn(&dyn Fn(&str) -> Vec<f64>) -> Vec<f64>,
 ) -> Subject {
-    let (mut memory, mut host) = (Memory::new(), Host { sms: 1, ..Host::default() });
+    let (mut memory, mut named) = (Memory::new(), Named::default());
     let mut placed = BTreeMap::new();
     for &(name, shape, elem, fill) in views {
         let fill = Fill::parse(fill).expect("a fill");
         let spec = ViewSpec { shape: shape.to_vec(), strides: None, elem: elem.into(), fill, pad: 256 };
-        placed.insert(name, place(name, &spec, 1, &mut memory, &mut host).expect("a view"));
+        let view = place(name, &spec, 1, &mut memory).expect("a view");
+        named.insert(name, View::emulated(&view, &memory, None));
+        placed.insert(name, view);
     }
     for &(name, v) in scalars {
-        host.scalars.insert(name.into(), HostScalar::Int(v));
+        named.insert(name, v);
     }
-    let doc = &read_launch(json).expect("a launch document")[0];
-    let launch = prepare(doc, &host, None).and_then(|p| p.launch(&doc.kernel)).expect("a launch");
+    let metadata = &read(json).expect("launch metadata")[0];
+    let launch = named.of(metadata).and_then(|args| metadata.launch(&args, &Device { sms: 1 }, None));
+    let launch = launch.and_then(|l| l.emulated(&metadata.kernel)).expect("a launch");
     let want = want(&|name| placed[name].numbers(&memory));
     let c = placed.remove(out).expect("the result");
     let right = move |mem: &Memory| {

@@ -134,9 +134,11 @@ pub fn read(json: &str) -> Result<Vec<LaunchMetadata>, Error> {
     all.into_iter().map(Document::metadata).collect()
 }
 
-/// The document of one kernel.
-pub fn write(metadata: &LaunchMetadata) -> String {
-    serde_json::to_string_pretty(&Document::of(metadata)).unwrap_or_default()
+impl LaunchMetadata {
+    /// The document of this kernel.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(&Document::of(self)).unwrap_or_default()
+    }
 }
 
 /// `{"kernels": [...]}`.

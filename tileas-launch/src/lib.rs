@@ -15,10 +15,11 @@ mod elem;
 pub mod emulator;
 mod error;
 pub mod expr;
-#[cfg(feature = "json")]
+#[cfg(feature = "serde")]
 pub mod json;
 mod launch;
 mod meta;
+mod named;
 mod text;
 
 pub use elem::Elem;
@@ -26,3 +27,4 @@ pub use error::{Code, Error};
 pub use expr::Expr;
 pub use launch::{Arg, Device, Launch, MapArg, Value, View};
 pub use meta::{ArgKind, ArgMeta, L2, LaunchMetadata, Oob, ParamKind, ParamMeta, Swizzle, TensorMapMeta};
+pub use named::Named;

@@ -11,7 +11,7 @@ pub(crate) enum Names<'a> {
     /// These arguments, and no others.
     Known(&'a [ArgMeta]),
     /// These arguments; any other name is one more.
-    #[cfg(feature = "json")]
+    #[cfg(feature = "serde")]
     Growing(&'a mut Vec<ArgMeta>),
 }
 
@@ -20,7 +20,7 @@ impl Names<'_> {
     fn find(&mut self, name: &str, is_view: bool) -> Option<u16> {
         let list = match self {
             Names::Known(list) => list,
-            #[cfg(feature = "json")]
+            #[cfg(feature = "serde")]
             Names::Growing(list) => &list[..],
         };
         let found = list.iter().position(|a| a.name == name);
@@ -30,7 +30,7 @@ impl Names<'_> {
         }
         match self {
             Names::Known(_) => None,
-            #[cfg(feature = "json")]
+            #[cfg(feature = "serde")]
             Names::Growing(list) => {
                 let n = u16::try_from(list.len()).ok()?;
                 let kind = if is_view { ArgKind::VIEW } else { ArgKind::SCALAR };

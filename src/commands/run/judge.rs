@@ -7,11 +7,11 @@ use crate::input::say;
 use std::collections::BTreeMap;
 use tileas_codegen::ir::Function;
 use tileas_emu::Memory;
-use tileas_emu::host::HostScalar;
 use tileas_emu::host::check::{Reference, Tolerance, compare};
 use tileas_emu::host::data::Elem;
 use tileas_emu::host::formula::{self, Array};
 use tileas_interp::{Bound, InterpResult, Limits, Oracle};
+use tileas_launch::Arg;
 
 /// References for one tensor.
 struct Expected {
@@ -154,12 +154,13 @@ impl<'a> Formulas<'a> {
                 let all = Array::new(&v.placed.shape, v.placed.numbers(&setup.memory));
                 names.extend(all.map(|a| (name.clone(), a)));
             }
-            for (name, s) in &setup.host.scalars {
-                let x = match *s {
-                    HostScalar::Int(i) => i as f64,
-                    HostScalar::Float(x) => x,
+            for (name, arg) in setup.args.iter() {
+                let x = match *arg {
+                    Arg::Int(i) => i as f64,
+                    Arg::Float(x) => x,
+                    Arg::View(_) => continue,
                 };
-                names.insert(name.clone(), Array::number(x));
+                names.insert(name.to_owned(), Array::number(x));
             }
         }
         Formulas { args, names }
@@ -185,15 +186,15 @@ fn for_elem(tolerance: Tolerance, elem: Elem) -> Tolerance {
 
 /// What the source computes from the tensors and scalars of a launch.
 fn oracle(f: &Function, setup: &Setup, scaled: bool) -> InterpResult<Oracle> {
-    let bound = |name: &str| match (setup.views.get(name), setup.host.scalars.get(name)) {
+    let bound = |name: &str| match (setup.views.get(name), setup.args.get(name)) {
         (Some(View { placed: v, .. }), _) => {
             let bytes = setup.memory.bytes(v.buffer);
             let bytes = bytes.get(v.offset..).unwrap_or(&[]);
             Some(Bound::Tensor { bytes, shape: &v.shape, strides: &v.strides })
         }
-        (None, Some(&HostScalar::Int(i))) => Some(Bound::Int(i)),
-        (None, Some(&HostScalar::Float(x))) => Some(Bound::Float(x)),
-        (None, None) => None,
+        (None, Some(&Arg::Int(i))) => Some(Bound::Int(i)),
+        (None, Some(&Arg::Float(x))) => Some(Bound::Float(x)),
+        _ => None,
     };
     Oracle::new(f, setup.launch.grid, bound, &Limits::default(), scaled)
 }

@@ -9,9 +9,8 @@ use crate::npy;
 use std::collections::{BTreeMap, BTreeSet};
 use tileas_codegen::ir::{Dim, Opcode, Scalar, TypeData};
 use tileas_emu::host::data::{Elem, Fill, Placed, ViewSpec, place};
-use tileas_emu::host::expr::evaluate;
-use tileas_emu::host::{Host, HostScalar, LaunchDoc, prepare, unmet};
-use tileas_emu::{Arg, Launch, Memory};
+use tileas_emu::{Launch, Memory};
+use tileas_launch::{Arg, ArgKind, Device, Expr, LaunchMetadata, Named, expr::Binary};
 
 /// A tensor in memory.
 pub struct View {
@@ -27,8 +26,8 @@ pub struct Setup {
     pub memory: Memory,
     /// Tensors by name.
     pub views: BTreeMap<String, View>,
-    /// What expressions of the metadata can name.
-    pub host: Host,
+    /// Arguments by name.
+    pub args: Named,
     /// The launch.
     pub launch: Launch,
 }
@@ -43,31 +42,15 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(kernel: &Kernel, doc: &LaunchDoc) -> Wanted {
+    fn of(metadata: &LaunchMetadata) -> Wanted {
         let mut w = Wanted::default();
-        for p in &doc.params {
-            let of = p.of.clone().unwrap_or_else(|| p.name.clone());
-            match p.kind.as_str() {
-                "pointer" | "size" | "stride" => _ = w.views.insert(of),
-                "scalar" => _ = w.scalars.insert(of),
-                _ => {}
-            }
-        }
-        for m in &doc.tensor_maps {
-            w.views.insert(m.view.clone());
-            w.elems.insert(m.view.clone(), m.elem.clone());
-        }
-        // The source knows all: also parameters that the code does not use.
-        if let Some((f, _)) = &kernel.source {
-            for &p in f.params() {
-                let (Some(name), data) = (f.value_name(p), f.value_data(p)) else { continue };
-                match data.as_scalar() {
-                    Some(_) => _ = w.scalars.insert(name.to_owned()),
-                    None => {
-                        w.views.insert(name.to_owned());
-                        w.elems.extend(data.elem().map(|e| (name.to_owned(), e.name().to_owned())));
-                    }
+        for arg in &metadata.args {
+            match arg.kind {
+                ArgKind::View { elem, .. } => {
+                    w.views.insert(arg.name.clone());
+                    w.elems.extend(elem.map(|e| (arg.name.clone(), e.name().to_owned())));
                 }
+                ArgKind::Scalar { .. } => _ = w.scalars.insert(arg.name.clone()),
             }
         }
         w
@@ -80,10 +63,11 @@ impl Setup {
         let mut s = Setup {
             memory: Memory::new(),
             views: BTreeMap::new(),
-            host: Host { sms: args.sms, ..Host::default() },
+            args: Named::default(),
             launch: Launch::default(),
         };
-        let wanted = kernel.doc.as_ref().map(|doc| Wanted::of(kernel, doc));
+        let device = Device { sms: args.sms };
+        let wanted = kernel.metadata.as_ref().map(Wanted::of);
         let mut given = BTreeMap::new();
         for (name, value) in &args.args {
             if given.insert(name.as_str(), value.as_str()).is_some() {
@@ -102,19 +86,27 @@ impl Setup {
         }
         for (&name, &value) in given.iter().filter(|(n, v)| !is_view(n, v)) {
             let scalar = match (value.parse(), value.parse()) {
-                (Ok(i), _) => HostScalar::Int(i),
-                (_, Ok(x)) => HostScalar::Float(x),
-                _ => match evaluate(value, &s.host) {
-                    Ok(i) => HostScalar::Int(i),
+                (Ok(i), _) => Arg::Int(i),
+                (_, Ok(x)) => Arg::Float(x),
+                _ => match s.args.value(value, &device) {
+                    Ok(i) => Arg::Int(i),
                     Err(e) => return usage(format!("--arg {name}: {e}")),
                 },
             };
-            s.host.scalars.insert(name.to_owned(), scalar);
+            s.args.insert(name, scalar);
         }
-        s.launch = match &kernel.doc {
-            Some(doc) => prepare(doc, &s.host, args.grid)
-                .and_then(|p| p.launch(&kernel.name))
-                .or_else(|e| usage(format!("{}: {e}{}", kernel.name, stride_help(kernel, doc, &s.host))))?,
+        s.launch = match &kernel.metadata {
+            Some(metadata) => {
+                let launch = s
+                    .args
+                    .of(metadata)
+                    .and_then(|list| metadata.launch(&list, &device, args.grid)?.emulated(&kernel.name));
+                launch.map_err(|e| {
+                    let help = stride_help(kernel, metadata, &s.args, &device);
+                    complain(&format!("error[{}]: {}: {}{help}\n", e.code, kernel.name, e.message));
+                    Failure::Usage
+                })?
+            }
             None => s.plain_launch(args, kernel)?,
         };
         Ok(s)
@@ -150,7 +142,10 @@ impl Setup {
             None => return usage(format!("--arg {name}: the tensors take more than --max-bytes")),
         };
         let seed = tensor.seed.unwrap_or(seed);
-        let placed = place(name, &spec, seed, &mut self.memory, &mut self.host).or_else(usage)?;
+        let placed = place(name, &spec, seed, &mut self.memory).or_else(usage)?;
+        let view =
+            tileas_launch::View::emulated(&placed, &self.memory, tileas_launch::Elem::by_name(&spec.elem));
+        self.args.insert(name, view);
         self.views.insert(name.to_owned(), View { placed, elem: spec.elem });
         Ok(())
     }
@@ -167,7 +162,7 @@ impl Setup {
         for p in &k.params {
             let size = p.size as usize;
             let unfit = |what: String| usage(format!("--arg {}: {what}", p.name));
-            let scalar = self.host.scalars.get(&p.name);
+            let scalar = self.args.get(&p.name).filter(|a| !matches!(a, Arg::View(_)));
             list.push(match (self.views.get(&p.name), scalar) {
                 _ if size == 128 => {
                     return usage(format!("parameter {} is a tensor map; give --launch", p.name));
@@ -175,17 +170,19 @@ impl Setup {
                 (Some(_), _) if size != 8 => {
                     return unfit(format!("a tensor for a parameter of {size} bytes"));
                 }
-                (Some(v), _) => Arg::u64(self.memory.address(v.placed.buffer) + v.placed.offset as u64),
-                (None, Some(&HostScalar::Int(i))) if size <= 8 => {
+                (Some(v), _) => {
+                    tileas_emu::Arg::u64(self.memory.address(v.placed.buffer) + v.placed.offset as u64)
+                }
+                (None, Some(&Arg::Int(i))) if size <= 8 => {
                     let bits = 8 * size as u32;
                     let fits = bits >= 64 || (-(1i64 << (bits - 1))..1i64 << bits).contains(&i);
                     if !fits {
                         return unfit(format!("{i} does not fit into {size} bytes"));
                     }
-                    Arg::Bytes(i.to_le_bytes()[..size].to_vec())
+                    tileas_emu::Arg::Bytes(i.to_le_bytes()[..size].to_vec())
                 }
-                (None, Some(&HostScalar::Float(x))) if size == 4 => Arg::f32(x as f32),
-                (None, Some(&HostScalar::Float(x))) if size == 8 => Arg::Bytes(x.to_le_bytes().to_vec()),
+                (None, Some(&Arg::Float(x))) if size == 4 => tileas_emu::Arg::f32(x as f32),
+                (None, Some(&Arg::Float(x))) if size == 8 => tileas_emu::Arg::Bytes(x.to_le_bytes().to_vec()),
                 (None, Some(_)) => return unfit(format!("not for a parameter of {size} bytes")),
                 (None, None) => return usage(format!("parameter {} needs an --arg", p.name)),
             });
@@ -253,20 +250,29 @@ impl Setup {
 }
 
 /// What helps against a stride that is no multiple of what the code asks for; empty where that is not what is wrong.
-fn stride_help(kernel: &Kernel, doc: &LaunchDoc, host: &Host) -> String {
-    let unmet = unmet(doc, host).ok().flatten();
-    let Some((name, rest)) = unmet.and_then(|text| text.split_once(".s")) else { return String::new() };
-    let unit = rest.strip_suffix(" == 0").and_then(|t| t.split_once(" % ")?.1.parse::<u32>().ok());
-    let (Some(view), Some(unit @ 1..)) = (host.views.get(name), unit) else { return String::new() };
-    let unit = i64::from(unit);
-    let mut strides = vec![1i64; view.sizes.len()];
+fn stride_help(kernel: &Kernel, metadata: &LaunchMetadata, args: &Named, device: &Device) -> String {
+    let unit = || {
+        let list = args.of(metadata).ok()?;
+        let unmet = &metadata.requires[metadata.unmet(&list, device).ok()??];
+        let Expr::Binary(Binary::Eq, sides) = unmet else { return None };
+        let Expr::Binary(Binary::Rem, sides) = &sides[0] else { return None };
+        let [Expr::Stride(n, _), Expr::Int(unit @ 1..=0xffff)] = **sides else { return None };
+        Some((n, unit))
+    };
+    let Some((n, unit)) = unit() else { return String::new() };
+    let name = metadata.args[usize::from(n)].name.as_str();
+    let Some(Arg::View(view)) = args.get(name) else { return String::new() };
+    let mut strides = vec![1i64; view.extents.len()];
     for d in (1..strides.len()).rev() {
-        let row = view.sizes[d].max(1).saturating_mul(strides[d]);
+        let row = view.extents[d].max(1).saturating_mul(strides[d]);
         strides[d - 1] = row.saturating_add(unit - 1) / unit * unit;
     }
     let list = |numbers: &[i64], by: &str| numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(by);
-    let mut help =
-        format!("\nhelp: strides that fit: --arg {name}={}/{}", list(&view.sizes, "x"), list(&strides, ","));
+    let mut help = format!(
+        "\nhelp: strides that fit: --arg {name}={}/{}",
+        list(&view.extents, "x"),
+        list(&strides, ",")
+    );
     // Without a tensor map the code takes any stride, unless the type lets it count on whole vectors; registers hold few types.
     let rewritten = kernel.source.as_ref().is_some_and(|(f, _)| {
         let view = |v| f.value_name(v) == Some(name);
@@ -282,7 +288,7 @@ fn stride_help(kernel: &Kernel, doc: &LaunchDoc, host: &Host) -> String {
         });
         ragged && !written
     });
-    if rewritten && doc.tensor_maps.iter().any(|m| m.view == name) {
+    if rewritten && metadata.tensor_maps.iter().any(|m| m.view == n) {
         help.push_str("\nhelp: or do without tensor maps: --set tma-rewrite=false");
     }
     help

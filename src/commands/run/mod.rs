@@ -20,11 +20,11 @@ use std::io::IsTerminal;
 use tileas_codegen::ir::Function;
 use tileas_codegen::{Context, Stage};
 use tileas_emu::host::check::Tolerance;
-use tileas_emu::host::{LaunchDoc, read_launch};
 use tileas_emu::{
     ChromeTrace, Detectors, Fault, Limits, Machine, Memory, Mode, Program, Report, RunOptions, Trace,
     TraceEvent, explore,
 };
+use tileas_launch::LaunchMetadata;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -141,7 +141,7 @@ struct Kernel {
     /// The PTX, for messages.
     ptx: Source,
     program: Program,
-    doc: Option<LaunchDoc>,
+    metadata: Option<LaunchMetadata>,
     /// The source, with its text.
     source: Option<(Function, Source)>,
 }
@@ -209,10 +209,9 @@ fn compile(args: &Args) -> Result<Kernel, Failure> {
     let stem = args.file.strip_suffix(".tileas").unwrap_or(&args.file);
     let ptx = Source::new(&format!("{stem}.ptx"), run.text(Stage::Ptx));
     let program = parse(&ptx)?;
-    let docs = read_launch(&run.text(Stage::Metadata)).or_else(usage)?;
-    let doc = docs.into_iter().find(|d| d.kernel == name);
+    let metadata = run.kernels.into_iter().find(|k| k.name == name).and_then(|k| k.metadata);
     let source = input.module.functions.into_iter().find(|f| f.name == name).map(|f| (f, input.source));
-    Ok(Kernel { name, ptx, program, doc, source })
+    Ok(Kernel { name, ptx, program, metadata, source })
 }
 
 /// Reads PTX and its launch metadata.
@@ -234,24 +233,24 @@ fn load_ptx(args: &Args) -> Result<Kernel, Failure> {
         Some(file) => Some(file.clone()),
         None => std::path::Path::new(&beside).exists().then_some(beside),
     };
-    let doc = match &file {
+    let metadata = match &file {
         Some(file) => {
             let text = read_source(file)?;
-            let docs = read_launch(text.text()).map_err(|e| {
-                complain(&format!("error: {file}: {e}\n"));
+            let all = tileas_launch::json::read(text.text()).map_err(|e| {
+                complain(&format!("error[{}]: {file}: {}\n", e.code, e.message));
                 Failure::Diagnostics
             })?;
-            match docs.into_iter().find(|d| d.kernel == name) {
-                Some(doc) => Some(doc),
+            match all.into_iter().find(|m| m.kernel == name) {
+                Some(metadata) => Some(metadata),
                 None => return usage(format!("{file} has no kernel {name}")),
             }
         }
         None => None,
     };
-    if doc.is_some() && (args.block.is_some() || args.smem != 0) {
+    if metadata.is_some() && (args.block.is_some() || args.smem != 0) {
         return usage("--block and --smem are what the launch metadata say");
     }
-    Ok(Kernel { name, ptx, program, doc, source: None })
+    Ok(Kernel { name, ptx, program, metadata, source: None })
 }
 
 fn parse(ptx: &Source) -> Result<Program, Failure> {

@@ -7,7 +7,7 @@
 use super::result::KernelState;
 use super::{Context, Job};
 use crate::error::{Code, CodegenError, Errors, Loc};
-use crate::ir::{Function, Opcode, keys, push_number};
+use crate::ir::{Function, Opcode, keys};
 use crate::isa::TargetIsa;
 use crate::lower::{Lowered, lower_in};
 use crate::materialize::verify::verify_materialized_in;
@@ -70,7 +70,7 @@ impl Context {
                     state.ptx.clone_from(&text);
                     self.text = text;
                     let emitted = emitted?;
-                    code.metadata.ptx_version = version_text(emitted.version);
+                    code.metadata.ptx_version = emitted.version;
                     info = emitted.functions.into_iter().next();
                 }
                 // A pipeline has `lower` before these.
@@ -207,12 +207,4 @@ fn register_options(func: &mut nvvm::Function, isa: &dyn TargetIsa, settings: &S
         (func.launch.maxnreg, func.launch.minnctapersm) = (Some(n), None);
     }
     options
-}
-
-fn version_text((major, minor): (u8, u8)) -> String {
-    let mut text = String::with_capacity(8);
-    push_number(&mut text, major);
-    text.push('.');
-    push_number(&mut text, minor);
-    text
 }

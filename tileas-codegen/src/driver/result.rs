@@ -10,12 +10,12 @@ use crate::ddg::ScheduleAnalysis;
 use crate::error::CodegenError;
 use crate::ir::{Function, Op, print_function};
 use crate::isa::TargetIsa;
-use crate::lower::LaunchMetadata;
 use crate::nvvm;
 use crate::pass::Stage;
 use crate::ptx::FunctionInfo;
 use crate::schedule::{Problem, RegionSchedule, render};
 use std::fmt::Write;
+use tileas_launch::LaunchMetadata;
 
 /// A compiled kernel.
 #[derive(Clone, Debug)]
@@ -61,8 +61,7 @@ impl CompiledModule {
 /// `{"kernels": […]}`, pretty-printed with a trailing newline.
 #[cfg(feature = "serde")]
 fn metadata_json<'a>(kernels: impl Iterator<Item = &'a LaunchMetadata>) -> String {
-    let list: Vec<serde_json::Value> = kernels.filter_map(|m| serde_json::to_value(m).ok()).collect();
-    format!("{:#}\n", serde_json::json!({ "kernels": list }))
+    tileas_launch::json::write_all(kernels) + "\n"
 }
 
 /// What [`crate::Context::run_to`] hands out.

@@ -4,6 +4,7 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
+use super::params::ScalarInfo;
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
@@ -93,7 +94,7 @@ impl Lower<'_> {
             }
         }
         for i in 0..self.abi.scalars.len() {
-            let (v, _, s) = self.abi.scalars[i].clone();
+            let ScalarInfo { value: v, ty: s, .. } = self.abi.scalars[i];
             let p = self.nv.scalars[i];
             use crate::ir::Scalar as S;
             let r: Operand = match s {
@@ -227,7 +228,7 @@ impl Lower<'_> {
         }
         let exit = self.b.named_block("JOIN");
         let blocks: SmallVec<[Bb; 8]> =
-            (0..regions.len()).map(|i| self.b.named_block(params::dim_name("AGENT", "", i, 0))).collect();
+            (0..regions.len()).map(|i| self.b.named_block(params::dim_name("AGENT", "", i))).collect();
         for &bb in &blocks {
             self.b.func.blocks[bb].agent = true;
         }

@@ -14,6 +14,7 @@ use crate::error::{Code, CodegenResult};
 use crate::ir::{Dim, Layout, Op, Scalar};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::SmallVec;
+use tileas_launch::Expr;
 
 /// One vector access.
 struct Access {
@@ -239,7 +240,7 @@ impl Lower<'_> {
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
         if ends {
             for d in (0..rank - 1).filter(|_| !mapped) {
-                self.requires.push(format!("{}.s{d} % {vec} == 0", info.name));
+                self.requires.push(Expr::Stride(info.arg, d as u8).is_multiple_of(vec as i64));
             }
             return Ok(Rest::None);
         }

@@ -1,7 +1,7 @@
 //! Materialised tile IR → thread-level IR and launch metadata.
 //!
 //! In: a function in destination form (buffers, pipelines, one region per agent) and the target. Out: an
-//! `nvvm` module and [`LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
+//! `nvvm` module and [`tileas_launch::LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
 //! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
 //! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic,
@@ -22,8 +22,6 @@ mod reduce;
 mod scalar;
 mod tile;
 
-pub use metadata::{LaunchMetadata, ParamMeta, TensorMapMeta};
-
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Layout, Op, Opcode, PipeDef, Scalar, Space, Type, TypeData, Value, keys};
 use crate::isa::{EmitColumns, TargetIsa};
@@ -38,7 +36,7 @@ pub struct Lowered {
     /// The module with one kernel.
     pub module: nvvm::Module,
     /// What a host needs to launch it.
-    pub metadata: LaunchMetadata,
+    pub metadata: tileas_launch::LaunchMetadata,
 }
 
 /// Instructions of one kernel, at most, where nothing else is asked for.
@@ -250,7 +248,7 @@ pub(crate) struct Lower<'a> {
     pub agent: AgentCtx,
     /// Block that closes the open single-lane section.
     pub section: Option<nvvm::Bb>,
-    pub requires: Vec<String>,
+    pub requires: Vec<tileas_launch::Expr>,
     /// Stores to tensor memory since the last `wait::st`.
     pub pending_st: Stores,
     /// Order of tensor memory that the threads of the agent still have to fence.

@@ -8,7 +8,7 @@
 //! unique; names from the IR are given first. Views and scalars are known to the host by their names in the IR.
 
 use super::ParamList;
-use super::metadata::{ParamMeta, TensorMapMeta};
+use super::metadata::elem;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
@@ -16,9 +16,14 @@ use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
+use tileas_launch::expr::Binary;
+use tileas_launch::{ArgKind, ArgMeta, Elem, Expr, L2, Oob, ParamKind as Passed, ParamMeta, TensorMapMeta};
 
 /// Bytes that a kernel's parameters may take, from PTX 8.1 on.
 const MAX_PARAM_BYTES: u64 = 32_764;
+
+/// Alignment in bytes of the memory that a pointer leads to.
+const POINTER_ALIGN: u32 = 16;
 
 /// One tensor-map parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +41,8 @@ pub(crate) struct MapKey {
 #[derive(Clone, Debug)]
 pub(crate) struct ViewInfo {
     pub value: Value,
-    /// Name in the launch metadata.
-    pub name: String,
+    /// Position among the kernel's parameters.
+    pub arg: u16,
     pub dims: SmallVec<[Dim; 4]>,
     pub elem: Scalar,
     /// Pointer, extents and strides are passed.
@@ -58,6 +63,15 @@ impl ViewInfo {
     }
 }
 
+/// A scalar parameter.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct ScalarInfo {
+    pub value: Value,
+    /// Position among the kernel's parameters.
+    pub arg: u16,
+    pub ty: Scalar,
+}
+
 /// The ABI of one kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Abi {
@@ -65,8 +79,10 @@ pub(crate) struct Abi {
     pub maps: Vec<MapKey>,
     /// Map of each `make_tiled_tma_desc`.
     pub desc_map: SecondaryMap<Op, usize>,
-    pub scalars: Vec<(Value, String, Scalar)>,
-    /// All parameters in order.
+    pub scalars: Vec<ScalarInfo>,
+    /// The kernel's parameters as written.
+    args: Vec<ArgMeta>,
+    /// The entry's parameters in order.
     params: Vec<ParamMeta>,
 }
 
@@ -80,9 +96,9 @@ pub(crate) struct NvParams {
     pub scalars: ParamList,
 }
 
-/// `view.d0` and the like, with room for so many more bytes.
-pub(super) fn dim_name(view: &str, part: &str, d: usize, more: usize) -> String {
-    let mut text = String::with_capacity(view.len() + part.len() + 2 + more);
+/// `view_d0` and the like.
+pub(super) fn dim_name(view: &str, part: &str, d: usize) -> String {
+    let mut text = String::with_capacity(view.len() + part.len() + 2);
     text.push_str(view);
     text.push_str(part);
     push_number(&mut text, d as u64);
@@ -150,17 +166,23 @@ impl Abi {
         let mut abi = Abi { desc_map: SecondaryMap::with_default(usize::MAX), ..Abi::default() };
         abi.desc_map.resize(f.num_ops());
         abi.views.reserve_exact(f.params().len());
-        for (&p, name) in f.params().iter().zip(value_names(f)) {
-            match f.value_data(p) {
-                TypeData::View { dims, elem, .. } => abi.views.push(ViewInfo {
-                    value: p,
-                    name,
-                    dims: SmallVec::from_slice(dims),
-                    elem: *elem,
-                    direct: false,
-                    sizes: false,
-                }),
-                TypeData::Scalar(s) => abi.scalars.push((p, name, *s)),
+        abi.args.reserve_exact(f.params().len());
+        for ((n, &value), name) in f.params().iter().enumerate().zip(value_names(f)) {
+            let Ok(arg) = u16::try_from(n) else {
+                let text = format!("{} kernel parameters, at most 65536 can be passed", f.params().len());
+                return Err(CodegenError::new(Code::E0804, f.loc, text));
+            };
+            let kind = match f.value_data(value) {
+                TypeData::View { dims, elem: ty, .. } => {
+                    let dims = SmallVec::from_slice(dims);
+                    let rank = u8::try_from(dims.len()).ok();
+                    abi.views.push(ViewInfo { value, arg, dims, elem: *ty, direct: false, sizes: false });
+                    ArgKind::View { elem: Some(elem(*ty)), rank }
+                }
+                &TypeData::Scalar(ty) => {
+                    abi.scalars.push(ScalarInfo { value, arg, ty });
+                    ArgKind::Scalar { elem: Some(elem(ty)) }
+                }
                 other => {
                     return Err(CodegenError::new(
                         Code::E0804,
@@ -170,7 +192,8 @@ impl Abi {
                         ),
                     ));
                 }
-            }
+            };
+            abi.args.push(ArgMeta { name, kind });
         }
         for op in f.ops() {
             match f.opcode(op) {
@@ -209,16 +232,11 @@ impl Abi {
 
     /// All parameters must fit the space there is for them.
     fn check_space(&self, f: &Function) -> CodegenResult<()> {
-        // They come last.
-        let mut scalars = self.scalars.iter();
         let bytes = self.params.iter().fold(0_u64, |at, p| {
             let (size, align) = match p.kind {
-                "tensor_map" => (128, 64),
-                "pointer" => (8, 8),
-                "scalar" => {
-                    let size = scalars.next().map_or(8, |s| scalar_kind(s.2).size().into());
-                    (size, size)
-                }
+                Passed::TensorMap(_) => (128, 64),
+                Passed::Pointer { .. } => (8, 8),
+                Passed::Scalar { elem, .. } => (elem.bytes().into(), elem.bytes().into()),
                 _ => (4, 4),
             };
             at.next_multiple_of(align) + size
@@ -239,34 +257,46 @@ impl Abi {
         let each = self.views.iter().map(|v| 1 + 2 * v.dims.len()).sum::<usize>();
         let mut params = Vec::with_capacity(self.maps.len() + each + self.scalars.len());
         for i in 0..self.maps.len() {
-            params.push(ParamMeta::tensor_map(self.map_name(i), i));
+            params.push(ParamMeta { name: self.map_name(i), kind: Passed::TensorMap(i as u16) });
         }
         for v in &self.views {
+            let (name, view) = (self.name(v.arg), v.arg);
             if v.direct {
-                params.push(ParamMeta::pointer(&v.name, v.dims.len()));
+                params.push(ParamMeta {
+                    name: name.to_owned(),
+                    kind: Passed::Pointer { view, align: POINTER_ALIGN },
+                });
             }
             for d in (0..v.dims.len()).filter(|&d| v.passes_size(d)) {
-                params.push(ParamMeta::size(&v.name, d));
+                let kind = Passed::Extent { view, dim: d as u8, elem: Elem::U32 };
+                params.push(ParamMeta { name: dim_name(name, "_d", d), kind });
             }
             for d in (0..v.dims.len()).filter(|&d| v.passes_stride(d)) {
-                params.push(ParamMeta::stride(&v.name, d));
+                let kind = Passed::Stride { view, dim: d as u8, elem: Elem::U32 };
+                params.push(ParamMeta { name: dim_name(name, "_s", d), kind });
             }
         }
-        for (_, name, s) in &self.scalars {
-            params.push(ParamMeta::scalar(name, *s));
+        for s in &self.scalars {
+            let kind = Passed::Scalar { arg: s.arg, elem: elem(s.ty) };
+            params.push(ParamMeta { name: self.name(s.arg).to_owned(), kind });
         }
         if all_differ(params.iter().map(|p| p.name.as_str())) && !params.iter().any(|p| global(&p.name)) {
             self.params = params;
             return;
         }
         let mut taken: FxHashSet<String> = FxHashSet::default();
-        let own = |p: &ParamMeta| matches!(p.kind, "pointer" | "scalar");
+        let own = |p: &ParamMeta| matches!(p.kind, Passed::Pointer { .. } | Passed::Scalar { .. });
         for first in [true, false] {
             for p in params.iter_mut().filter(|p| own(p) == first) {
                 p.name = fresh(std::mem::take(&mut p.name), &mut taken, global);
             }
         }
         self.params = params;
+    }
+
+    /// Name of a kernel's parameter in the launch metadata.
+    fn name(&self, arg: u16) -> &str {
+        self.args.get(usize::from(arg)).map_or("", |a| &a.name)
     }
 
     /// Index of a view parameter.
@@ -314,7 +344,7 @@ impl Abi {
     fn map_name(&self, i: usize) -> String {
         let view = self.maps[i].view;
         let nth = self.maps[..i].iter().filter(|m| m.view == view).count();
-        let name = &self.views[view].name;
+        let name = self.name(self.views[view].arg);
         let mut out = String::with_capacity(name.len() + 8);
         out.push_str("tm_");
         out.push_str(name);
@@ -341,7 +371,7 @@ impl Abi {
         }
         for v in &self.views {
             // In the order of the parameters: pointer, extents, strides.
-            let pointer = v.direct.then(|| next(ParamKind::Pointer { align: 16 }));
+            let pointer = v.direct.then(|| next(ParamKind::Pointer { align: POINTER_ALIGN }));
             let mut view = NvView {
                 pointer,
                 sizes: SmallVec::new(),
@@ -362,93 +392,71 @@ impl Abi {
             }
             nv.views.push(view);
         }
-        for (_, _, s) in &self.scalars {
-            nv.scalars.push(next(scalar_kind(*s)));
+        for s in &self.scalars {
+            nv.scalars.push(next(scalar_kind(s.ty)));
         }
         nv
     }
 
-    /// Parameter list and tensor maps for the host, in declaration order. Gives the list away.
-    pub fn describe(&mut self) -> (Vec<ParamMeta>, Vec<TensorMapMeta>) {
-        let mut maps = Vec::with_capacity(self.maps.len());
-        for m in &self.maps {
+    /// Parameters as written, parameters of the entry and tensor maps for the host, in declaration order. Gives the lists away.
+    pub fn describe(&mut self) -> (Vec<ArgMeta>, Vec<ParamMeta>, Vec<TensorMapMeta>) {
+        let maps = self.maps.iter().map(|m| {
             let v = &self.views[m.view];
             let rank = v.dims.len();
-            let extent = |d: usize| dim_name(&v.name, ".d", d, 0);
-            maps.push(TensorMapMeta {
-                view: v.name.clone(),
-                elem: v.elem.name(),
-                dims: (0..rank).rev().map(extent).collect(),
-                strides_bytes: (0..rank.saturating_sub(1))
-                    .rev()
-                    .map(|d| {
-                        let mut text = dim_name(&v.name, ".s", d, 4);
-                        text.push_str(" * ");
-                        push_number(&mut text, v.elem.bytes());
-                        text
-                    })
-                    .collect(),
+            let bytes = |d: usize| {
+                let elem = Expr::Int(v.elem.bytes().into());
+                Expr::binary(Binary::Mul, Expr::Stride(v.arg, d as u8), elem)
+            };
+            TensorMapMeta {
+                view: v.arg,
+                elem: elem(v.elem),
+                dims: (0..rank).rev().map(|d| Expr::Extent(v.arg, d as u8)).collect(),
+                strides_bytes: (0..rank.saturating_sub(1)).rev().map(bytes).collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
-                swizzle: m.swizzle.name(),
-                interleave: "none",
-                oob: if m.nan { "nan" } else { "zero" },
-                l2: if m.loads { "b256" } else { "none" },
-            });
-        }
-        (std::mem::take(&mut self.params), maps)
-    }
-
-    /// Whether the parameters tell the host of a view.
-    fn is_passed(&self, view: usize) -> bool {
-        let v = &self.views[view];
-        v.direct || self.maps.iter().any(|m| m.view == view) || (0..v.dims.len()).any(|d| v.passes_size(d))
+                swizzle: match m.swizzle {
+                    Swizzle::None => tileas_launch::Swizzle::None,
+                    Swizzle::B32 => tileas_launch::Swizzle::B32,
+                    Swizzle::B64 => tileas_launch::Swizzle::B64,
+                    Swizzle::B128 => tileas_launch::Swizzle::B128,
+                },
+                oob: if m.nan { Oob::Nan } else { Oob::Zero },
+                l2: if m.loads { L2::B256 } else { L2::None },
+            }
+        });
+        let maps = maps.collect();
+        (std::mem::take(&mut self.args), std::mem::take(&mut self.params), maps)
     }
 
     /// Conditions on views that the code relies on.
-    pub fn requires(&self) -> Vec<String> {
+    pub fn requires(&self) -> Vec<Expr> {
         let dims = self.views.iter().map(|v| v.dims.len()).sum::<usize>();
         let mut out = Vec::with_capacity(2 * dims + 1);
-        for (_, v) in self.views.iter().enumerate().filter(|&(i, _)| self.is_passed(i)) {
-            for (d, dim) in v.dims.iter().enumerate() {
-                if let Dim::Static(n) = dim {
-                    let mut text = dim_name(&v.name, ".d", d, 16);
-                    text.push_str(" == ");
-                    push_number(&mut text, u64::from(*n));
-                    out.push(text);
-                }
-            }
-        }
-        let mut aligned: SmallVec<[&str; 8]> = SmallVec::new();
+        let mapped = |view: usize| self.maps.iter().any(|m| m.view == view);
         for (i, v) in self.views.iter().enumerate() {
-            let mapped = self.maps.iter().any(|m| m.view == i);
-            let per16 = 16 / v.elem.bytes().clamp(1, 16);
-            for d in 0..v.dims.len().saturating_sub(1) {
-                if mapped {
-                    let mut text = dim_name(&v.name, ".s", d, 10);
-                    text.push_str(" % ");
-                    push_number(&mut text, per16);
-                    text.push_str(" == 0");
-                    out.push(text);
+            // Whether the parameters tell the host of the view.
+            let is_passed = v.direct || mapped(i) || (0..v.dims.len()).any(|d| v.passes_size(d));
+            for (d, dim) in v.dims.iter().enumerate() {
+                if let (Dim::Static(n), true) = (dim, is_passed) {
+                    out.push(Expr::Extent(v.arg, d as u8).is(i64::from(*n)));
                 }
             }
-            if mapped || v.direct {
-                aligned.push(v.name.as_str());
+        }
+        let mut aligned = Vec::new();
+        for (i, v) in self.views.iter().enumerate() {
+            let per16 = 16 / v.elem.bytes().clamp(1, 16);
+            for d in (0..v.dims.len().saturating_sub(1)).filter(|_| mapped(i)) {
+                out.push(Expr::Stride(v.arg, d as u8).is_multiple_of(per16.into()));
+            }
+            if mapped(i) || v.direct {
+                aligned.push(v.arg);
             }
         }
-        for v in self
-            .views
-            .iter()
-            .enumerate()
-            .filter(|(i, v)| v.direct || self.maps.iter().any(|m| m.view == *i))
-            .map(|x| x.1)
-        {
-            let mut text = dim_name(&v.name, ".s", v.dims.len().saturating_sub(1), 5);
-            text.push_str(" == 1");
-            out.push(text);
+        for (_, v) in self.views.iter().enumerate().filter(|&(i, v)| v.direct || mapped(i)) {
+            out.push(Expr::Stride(v.arg, v.dims.len().saturating_sub(1) as u8).is(1));
         }
         if !aligned.is_empty() {
-            out.push(["ptr(", &aligned.join(", "), ") % 16 == 0"].concat());
+            out.push(Expr::Addresses(aligned).is_multiple_of(16));
         }
         out
     }

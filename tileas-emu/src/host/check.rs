@@ -116,7 +116,6 @@ pub fn compare(
 mod tests {
     use super::*;
     use crate::Memory;
-    use crate::host::Host;
     use crate::host::data::{Fill, ViewSpec, place};
 
     #[test]
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn values_gaps_and_guards_count() {
-        let (mut memory, mut host) = (Memory::new(), Host::default());
+        let mut memory = Memory::new();
         let spec = ViewSpec {
             shape: vec![2, 3],
             strides: Some(vec![4, 1]),
@@ -145,7 +144,7 @@ mod tests {
             fill: Fill::All(5.0),
             pad: 16,
         };
-        let v = place("c", &spec, 1, &mut memory, &mut host).unwrap();
+        let v = place("c", &spec, 1, &mut memory).unwrap();
         let before = memory.bytes(v.buffer).to_vec();
         let reference = |i: usize, value: f64| Reference { byte: v.byte(i), value, scale: 1.0 };
         let run = |after: &[u8], list: &[Reference]| {

@@ -3,7 +3,6 @@
 //! Elements are named by their type (`f16`, `i32`, `u8`, `e4m3`, …). Bytes between and behind elements hold a pattern,
 //! so that a stray write shows. Deterministic: name and seed give the data.
 
-use super::{Host, HostView};
 use crate::mem::global::{BufferId, Memory};
 use crate::num::convert::{encode, f64_from};
 use crate::num::format::Format;
@@ -222,17 +221,11 @@ pub struct Placed {
 /// Most bytes of one view.
 const MAX_BYTES: usize = 1 << 31;
 
-/// Puts a view into memory and makes it known to the host by `name`.
+/// Puts a view into memory. The data depend on its name.
 ///
 /// # Errors
 /// Unknown element types, ranks that do not fit, views that are too large.
-pub fn place(
-    name: &str,
-    spec: &ViewSpec,
-    seed: u64,
-    memory: &mut Memory,
-    host: &mut Host,
-) -> Result<Placed, String> {
+pub fn place(name: &str, spec: &ViewSpec, seed: u64, memory: &mut Memory) -> Result<Placed, String> {
     let (elem, strides, offset, total) = spec.layout().map_err(|e| format!("{name}: {e}"))?;
     if let Fill::Range(low, high) = spec.fill
         && let Some(x) = [low, high - 1].into_iter().find(|&x| elem.decode(elem.encode(x as f64)) != x as f64)
@@ -259,12 +252,6 @@ pub fn place(
         bytes[at..at + size].copy_from_slice(&elem.encode(x).to_le_bytes()[..size]);
     }
     let buffer = memory.alloc(bytes);
-    let view = HostView {
-        address: memory.address(buffer) + offset as u64,
-        sizes: spec.shape.iter().map(|&n| n as i64).collect(),
-        strides: strides.iter().map(|&n| n as i64).collect(),
-    };
-    host.views.insert(name.to_owned(), view);
     Ok(Placed { buffer, elem, shape: spec.shape.clone(), strides, offset })
 }
 
@@ -360,7 +347,7 @@ mod tests {
 
     #[test]
     fn strided_views_keep_their_guards() {
-        let (mut memory, mut host) = (Memory::new(), Host::default());
+        let mut memory = Memory::new();
         let spec = ViewSpec {
             shape: vec![3, 4],
             strides: Some(vec![8, 1]),
@@ -368,33 +355,25 @@ mod tests {
             fill: Fill::Ramp,
             pad: 16,
         };
-        let v = place("a", &spec, 1, &mut memory, &mut host).unwrap();
+        let v = place("a", &spec, 1, &mut memory).unwrap();
         let want: Vec<f64> = (0..12).map(|i| f64::from(i) - 125.0).collect();
         assert_eq!(v.numbers(&memory), want);
         assert_eq!(memory.bytes(v.buffer).len(), 256 + (2 * 8 + 4) * 2 + 256);
         // A byte of the gap between the rows.
         let gap = 256 + 4 * 2;
         assert_eq!(memory.bytes(v.buffer)[gap], gap as u8 ^ 0x5A);
-        assert_eq!(host.views["a"].strides, [8, 1]);
-        assert!(
-            place(
-                "b",
-                &ViewSpec { shape: vec![1 << 40, 1 << 40], strides: None, ..spec },
-                1,
-                &mut memory,
-                &mut host
-            )
-            .is_err()
-        );
+        assert_eq!(v.strides, [8, 1]);
+        let far = ViewSpec { shape: vec![1 << 40, 1 << 40], strides: None, ..spec };
+        assert!(place("b", &far, 1, &mut memory).is_err());
     }
 
     #[test]
     fn the_same_seed_gives_the_same_data() {
         let make = |seed| {
-            let (mut memory, mut host) = (Memory::new(), Host::default());
+            let mut memory = Memory::new();
             let spec =
                 ViewSpec { shape: vec![64], strides: None, elem: "f32".into(), fill: Fill::Normal, pad: 0 };
-            place("a", &spec, seed, &mut memory, &mut host).unwrap().numbers(&memory)
+            place("a", &spec, seed, &mut memory).unwrap().numbers(&memory)
         };
         assert_eq!(make(3), make(3));
         assert_ne!(make(3), make(4));
