@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tileas_codegen::Code;
 use tileas_filetests::{Header, root};
 
 const DOCUMENTS: (&str, &str) = ("tileas-schedule/tests/json.rs", "errors_have_codes_and_pointers");
 const THREAD_LEVEL: (&str, &str) =
     ("tileas-codegen/tests/nvvm_kernel.rs", "the_verifier_names_every_violation");
 const DAMAGED: (&str, &str) = ("filetests/tests/guards.rs", "damaged_placements_get_no_buffers");
+const LAUNCHES: &str = "tileas-launch/tests/launch.rs";
 const PASS: &str = "tileas-codegen/tests/pass.rs";
 
 /// Codes that no kernel text raises, and the unit test (file below the workspace, function) that does.
@@ -54,7 +54,16 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     // Orders that no compilation emits; the test damages a kernel.
     (&["E0709", "E0710"], ("tileas-codegen/tests/materialize.rs", "another_order_is_refused")),
     (&["E0920", "E0922", "E0923"], ("tileas-codegen/tests/nvvm_text.rs", "errors_have_codes_and_places")),
+    // Launches.
+    (&["E1101"], (LAUNCHES, "malformed_documents_are_errors")),
+    (&["E1102", "E1103", "E1104", "E1105", "E1106", "E1107"], (LAUNCHES, "errors_name_what_is_wrong")),
 ];
+
+/// The codes of all crates.
+fn all() -> Vec<&'static str> {
+    let compiler = tileas_codegen::Code::all().into_iter().map(|(c, _)| c.as_str());
+    compiler.chain(tileas_launch::Code::ALL.iter().map(|(c, _)| c.as_str())).collect()
+}
 
 /// The workspace.
 fn workspace() -> PathBuf {
@@ -101,17 +110,18 @@ fn every_code_has_a_test() {
             covered.insert((*code).to_owned());
         }
     }
-    let missing: Vec<&str> =
-        Code::all().iter().map(|(c, _)| c.as_str()).filter(|c| !covered.contains(*c)).collect();
+    let missing: Vec<&str> = all().into_iter().filter(|c| !covered.contains(*c)).collect();
     assert!(missing.is_empty(), "codes without a test: {missing:?}");
-    let known = |code: &String| Code::all().iter().any(|(c, _)| c.as_str() == code);
+    let known = |code: &String| all().contains(&code.as_str());
     assert!(covered.iter().all(known), "a list names a code that does not exist");
 }
 
 #[test]
 fn every_code_is_raised() {
     let mut paths = Vec::new();
-    for crate_folder in ["tileas-schedule/src", "tileas-codegen/src", "tileas-isa-blackwell/src"] {
+    for crate_folder in
+        ["tileas-schedule/src", "tileas-codegen/src", "tileas-isa-blackwell/src", "tileas-launch/src"]
+    {
         files(&workspace().join(crate_folder), "rs", &mut paths);
     }
     paths.retain(|p| {
@@ -119,6 +129,6 @@ fn every_code_is_raised() {
     });
     let sources: Vec<String> = paths.iter().map(|p| read(p)).collect();
     let raised = |code: &str| sources.iter().any(|s| s.contains(&format!("Code::{code}")));
-    let idle: Vec<&str> = Code::all().iter().map(|(c, _)| c.as_str()).filter(|c| !raised(c)).collect();
+    let idle: Vec<&str> = all().into_iter().filter(|c| !raised(c)).collect();
     assert!(idle.is_empty(), "codes that nothing raises: {idle:?}");
 }

@@ -1,6 +1,6 @@
 //! What is wrong with a launch: one struct, stable codes.
 //!
-//! The codes are part of the registry of `tileas-codegen`, which gives each its meaning there; none ever changes meaning.
+//! The codes are E1101 to E1199; none ever changes meaning.
 
 use std::fmt;
 

@@ -132,12 +132,12 @@ impl<'a> Parser<'a, '_> {
         if !self.take("-") {
             return self.atom();
         }
-        let (x, height) = self.deeper(Self::unary)?;
-        match x {
-            // A negative number.
-            Expr::Int(v) if v > 0 => Ok((Expr::Int(-v), height)),
-            x => self.higher(Expr::Negate(Box::new(x)), height),
+        self.skip();
+        if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            return self.number("-");
         }
+        let (x, height) = self.deeper(Self::unary)?;
+        self.higher(Expr::Negate(Box::new(x)), height)
     }
 
     fn atom(&mut self) -> Result<Tree, Error> {
@@ -147,17 +147,11 @@ impl<'a> Parser<'a, '_> {
             return Ok(v);
         }
         self.skip();
+        if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
+            return self.number("");
+        }
         let start = self.at;
         let word = self.word();
-        if word.starts_with(|c: char| c.is_ascii_digit()) {
-            return match word.parse() {
-                Ok(v) => Ok((Expr::Int(v), 1)),
-                Err(_) => {
-                    self.at = start;
-                    self.fail("expected an integer of 64 bits")
-                }
-            };
-        }
         let unknown =
             |p: &Self, what: &str| Err(Error::new(Code::E1101, format!("`{}` at {start}: {what}", p.text)));
         if word.is_empty() {
@@ -185,6 +179,17 @@ impl<'a> Parser<'a, '_> {
             Some(n) => Ok((Expr::Scalar(n), 1)),
             None => unknown(self, &format!("no scalar is called {word}")),
         }
+    }
+
+    /// A number with the sign before it.
+    fn number(&mut self, sign: &str) -> Result<Tree, Error> {
+        let start = self.at;
+        let word = self.word();
+        if let Ok(v) = [sign, word].concat().parse() {
+            return Ok((Expr::Int(v), 1));
+        }
+        self.at = start;
+        self.fail("expected an integer of 64 bits")
     }
 
     fn call(&mut self, name: &str) -> Result<Tree, Error> {
