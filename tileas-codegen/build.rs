@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    // Siblings are there in the workspace; elsewhere their versions are fixed by ours.
+    let folders = ["src", "../tileas-schedule/src", "../tileas-launch/src", "../tileas-meta/src"];
+    tileas_meta::note_sources("TILEAS_CODEGEN_SOURCES", &folders);
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     op_tables(&out);
     ptx_tables(&out);

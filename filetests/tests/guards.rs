@@ -202,6 +202,10 @@ impl TargetIsa for Renamed {
     fn name(&self) -> &'static str {
         "renamed"
     }
+    fn version(&self) -> &'static str {
+        self.0.version()
+    }
+
     fn cpu(&self) -> &'static Cpu {
         &UNKNOWN
     }

@@ -176,6 +176,10 @@ impl TargetIsa for Toy {
     fn name(&self) -> &'static str {
         MODEL.name
     }
+    fn version(&self) -> &'static str {
+        "toy"
+    }
+
     fn cpu(&self) -> &'static Cpu {
         &CPU
     }

@@ -230,6 +230,17 @@ macro_rules! settings {
                 &self.$field
             })*
 
+            /// All options as text, a line each, in the order of the table.
+            pub fn text(&self) -> String {
+                let mut text = String::new();
+                $(
+                    text.push_str(concat!($name, " = "));
+                    text.push_str(&Setting::show(&self.$field, $allowed));
+                    text.push('\n');
+                )*
+                text
+            }
+
             /// The value of an option as text; `None` for an unknown name. `_` counts as `-` in names.
             pub fn get(&self, name: &str) -> Option<String> {
                 match name.replace('_', "-").as_str() {

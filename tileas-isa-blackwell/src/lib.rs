@@ -25,6 +25,9 @@ pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
 /// The processor taken when none is named.
 pub const DEFAULT_CPU: &str = "sm_100a";
 
+/// This build of the crate: its version and a hash of its sources.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TILEAS_ISA_SOURCES"));
+
 /// A processor of the family.
 #[derive(Clone, Debug)]
 struct Blackwell {
@@ -37,6 +40,10 @@ struct Blackwell {
 impl TargetIsa for Blackwell {
     fn name(&self) -> &'static str {
         tables::MODEL.name
+    }
+
+    fn version(&self) -> &'static str {
+        VERSION
     }
 
     fn cpu(&self) -> &'static Cpu {

@@ -67,6 +67,7 @@ impl View {
             elem,
             extents: list(&placed.shape),
             strides: list(&placed.strides),
+            read_only: false,
         }
     }
 }

@@ -26,6 +26,8 @@ struct ArgDoc {
     elem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rank: Option<u8>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    written: bool,
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -198,7 +200,7 @@ fn position(args: &mut Vec<ArgMeta>, open: bool, name: &str, kind: ArgKind) -> R
         }
         if open {
             match (known, kind) {
-                (ArgKind::View { elem, rank }, ArgKind::View { elem: e, rank: r }) => {
+                (ArgKind::View { elem, rank, .. }, ArgKind::View { elem: e, rank: r, .. }) => {
                     (*elem, *rank) = (elem.or(e), rank.or(r));
                 }
                 (ArgKind::Scalar { elem }, ArgKind::Scalar { elem: e }) => *elem = elem.or(e),
@@ -221,7 +223,7 @@ impl Document {
         for a in self.args.unwrap_or_default() {
             let ty = a.elem.as_deref().map(elem).transpose()?;
             let kind = match a.kind.as_str() {
-                "view" => ArgKind::View { elem: ty, rank: a.rank },
+                "view" => ArgKind::View { elem: ty, rank: a.rank, written: a.written },
                 "scalar" => ArgKind::Scalar { elem: ty },
                 other => return Err(wrong(format!("argument {}: unknown kind {other}", a.name))),
             };
@@ -236,7 +238,8 @@ impl Document {
             let of = p.of.as_deref().unwrap_or(&p.name);
             let ty = p.elem.as_deref().map(elem).transpose()?;
             let dim = p.dim.unwrap_or(0);
-            let mut view = |rank| position(args_mut, open, of, ArgKind::View { elem: None, rank });
+            let mut view =
+                |rank| position(args_mut, open, of, ArgKind::View { elem: None, rank, written: false });
             let kind = match p.kind.as_str() {
                 "tensor_map" => {
                     let n = p.map.filter(|&n| usize::from(n) < self.tensor_maps.len());
@@ -278,7 +281,12 @@ impl Document {
             tensor_maps.push(TensorMapMeta {
                 dims: list(&m.dims)?,
                 strides_bytes: list(&m.strides_bytes)?,
-                view: position(args_mut, open, &m.view, ArgKind::View { elem: Some(ty), rank })?,
+                view: position(
+                    args_mut,
+                    open,
+                    &m.view,
+                    ArgKind::View { elem: Some(ty), rank, written: false },
+                )?,
                 elem: ty,
                 element_strides: if m.element_strides.is_empty() { ones() } else { m.element_strides },
                 box_dims: m.box_dims,
@@ -328,11 +336,13 @@ impl Document {
         let text = |e: &Expr| Number::Text(e.text(&m.args).to_string());
         let ty = |e: &Option<Elem>| e.map(|e| e.name().to_owned());
         let args = m.args.iter().map(|a| match &a.kind {
-            ArgKind::View { elem, rank } => {
-                ArgDoc { name: a.name.clone(), kind: "view".into(), elem: ty(elem), rank: *rank }
+            ArgKind::View { elem, rank, written } => {
+                let (name, elem) = (a.name.clone(), ty(elem));
+                ArgDoc { name, kind: "view".into(), elem, rank: *rank, written: *written }
             }
             ArgKind::Scalar { elem } => {
-                ArgDoc { name: a.name.clone(), kind: "scalar".into(), elem: ty(elem), rank: None }
+                let (name, elem) = (a.name.clone(), ty(elem));
+                ArgDoc { name, kind: "scalar".into(), elem, rank: None, written: false }
             }
         });
         let params = m.params.iter().map(|p| {

@@ -17,6 +17,8 @@ pub struct View {
     pub extents: SmallVec<[i64; 5]>,
     /// Strides.
     pub strides: SmallVec<[i64; 5]>,
+    /// Whether no kernel may write there.
+    pub read_only: bool,
 }
 
 impl View {
@@ -26,7 +28,7 @@ impl View {
         for d in (1..extents.len()).rev() {
             strides[d - 1] = strides[d].saturating_mul(extents[d].max(1));
         }
-        View { address, elem: Some(elem), extents: extents.into(), strides }
+        View { address, elem: Some(elem), extents: extents.into(), strides, read_only: false }
     }
 }
 
@@ -228,7 +230,10 @@ impl LaunchMetadata {
         for (meta, arg) in self.args.iter().zip(args) {
             let wrong = |text: String| Err(Error::new(Code::E1103, format!("{} {text}", meta.name)));
             match (&meta.kind, arg) {
-                (ArgKind::View { elem, rank }, Arg::View(view)) => {
+                (ArgKind::View { elem, rank, written }, Arg::View(view)) => {
+                    if *written && view.read_only {
+                        return wrong("is written to, what is given is for reading only".into());
+                    }
                     if view.extents.len() != view.strides.len() {
                         return wrong(format!(
                             "has {} extents and {} strides",

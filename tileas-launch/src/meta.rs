@@ -24,6 +24,8 @@ pub enum ArgKind {
         elem: Option<Elem>,
         /// Number of extents.
         rank: Option<u8>,
+        /// Whether the kernel is known to write there.
+        written: bool,
     },
     /// A number.
     Scalar {
@@ -34,7 +36,7 @@ pub enum ArgKind {
 
 impl ArgKind {
     /// A view of which no more is known.
-    pub const VIEW: ArgKind = ArgKind::View { elem: None, rank: None };
+    pub const VIEW: ArgKind = ArgKind::View { elem: None, rank: None, written: false };
     /// A scalar of which no more is known.
     pub const SCALAR: ArgKind = ArgKind::Scalar { elem: None };
 }

@@ -145,6 +145,8 @@ const DOCUMENT: &str = r#"{"kernels": [{"kernel": "k", "target": "sm_100a", "ptx
       {"name": "twice", "kind": "expr", "expr": "a.d1 * 2"}],
     "tensor_maps": [{"view": "a", "type": "f16", "dims": ["a.d1", "a.d0"], "strides_bytes": ["a.s0 * 2"],
       "box": [64, 32], "swizzle": "b128", "oob": "nan", "l2": "b256"}],
+    "args": [{"name": "a", "kind": "view", "type": "f16", "rank": 2, "written": true},
+      {"name": "x", "kind": "scalar", "type": "f32"}, {"name": "i", "kind": "scalar", "type": "i8"}],
     "requires": ["a.d1 == 72", "a.s1 == 1", "a.s0 % 8 == 0", "ptr(a) % 16 == 0"]}]}"#;
 
 fn kernel() -> LaunchMetadata {
@@ -186,6 +188,17 @@ fn a_document_becomes_a_launch() {
     assert_eq!(grid, [9, 1, 1]);
 }
 
+/// What a document leaves out follows from the parameters.
+#[test]
+fn arguments_follow_from_parameters() {
+    let (start, end) = (DOCUMENT.find("\"args\"").unwrap(), DOCUMENT.find("\"requires\"").unwrap());
+    let mut open = read(&[&DOCUMENT[..start], &DOCUMENT[end..]].concat()).unwrap().remove(0);
+    let ArgKind::View { written, .. } = &mut open.args[0].kind else { panic!("a view") };
+    assert!(!*written);
+    *written = true;
+    assert_eq!(open, kernel());
+}
+
 #[test]
 fn documents_come_back() {
     let one = kernel();
@@ -201,7 +214,7 @@ fn errors_name_what_is_wrong() {
         view
     };
     let wide = |n: i64| View::dense(0x1000, Elem::F16, &[100, n]);
-    let cases: [(Result<Launch, Error>, Code, &str); 17] = [
+    let cases: [(Result<Launch, Error>, Code, &str); 18] = [
         (kernel().launch(&[], &DEVICE, None), Code::E1102, "k takes 3 arguments (a, x, i), 0 are given"),
         (launch(View::dense(0, Elem::F16, &[72]), 1.0, 1), Code::E1103, "a has rank 2, 1 extent is given"),
         (
@@ -210,6 +223,11 @@ fn errors_name_what_is_wrong() {
             "a has elements of type f16, bf16",
         ),
         (launch(wide(-1), 1.0, 1), Code::E1103, "a has a negative extent: [100, -1]"),
+        (
+            launch(View { read_only: true, ..a() }, 1.0, 1),
+            Code::E1103,
+            "a is written to, what is given is for",
+        ),
         (launch(a(), a(), 1), Code::E1103, "x is a number, a view is given"),
         (kernel().launch(&[1.into(), 1.into(), 1.into()], &DEVICE, None), Code::E1103, "a is a view"),
         (launch(a(), 1.0, 1.5), Code::E1103, "i is of type i8, a number with a fraction is given"),

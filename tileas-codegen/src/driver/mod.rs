@@ -27,7 +27,7 @@ use crate::constraints::ConstraintMap;
 use crate::ddg::Scheduler;
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Limits, Module, parse_module_with, print_function, print_located};
+use crate::ir::{Function, Limits, Module, parse_module_with, print_function, print_located, print_module};
 use crate::isa::TargetIsa;
 use crate::lower::LowerScratch;
 use crate::materialize::{MaterializeScratch, verify};
@@ -98,6 +98,18 @@ impl<'a> Job<'a> {
         self.front.contains(&step)
     }
 }
+
+/// Everything that the result of a compilation depends on, as text: two compilations with the same text give the same bytes. To be
+/// hashed by those who keep results.
+pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> String {
+    let mut text = format!("{VERSION}\n{} {} {}\n", isa.name(), isa.version(), isa.cpu().name);
+    text.push_str(&settings.text());
+    text.push_str(&print_module(module));
+    text
+}
+
+/// This build of the compiler: its version and a hash of its sources.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TILEAS_CODEGEN_SOURCES"));
 
 impl Context {
     /// A context without memory of anything.

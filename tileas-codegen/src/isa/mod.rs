@@ -88,6 +88,9 @@ pub trait TargetIsa: Send + Sync + fmt::Debug {
     /// Name of the lowering family, such as `blackwell`.
     fn name(&self) -> &'static str;
 
+    /// Names this build of the tables and the emission: part of the key of everything that is made with them.
+    fn version(&self) -> &'static str;
+
     /// The processor: its name is what `.target` says.
     fn cpu(&self) -> &'static Cpu;
 

@@ -177,7 +177,7 @@ impl Abi {
                     let dims = SmallVec::from_slice(dims);
                     let rank = u8::try_from(dims.len()).ok();
                     abi.views.push(ViewInfo { value, arg, dims, elem: *ty, direct: false, sizes: false });
-                    ArgKind::View { elem: Some(elem(*ty)), rank }
+                    ArgKind::View { elem: Some(elem(*ty)), rank, written: false }
                 }
                 &TypeData::Scalar(ty) => {
                     abi.scalars.push(ScalarInfo { value, arg, ty });
@@ -198,16 +198,21 @@ impl Abi {
         for op in f.ops() {
             match f.opcode(op) {
                 Opcode::MakeTiledTmaDesc => abi.add_map(f, op)?,
-                Opcode::AsyncTiledTmaLoad => {
+                code @ (Opcode::AsyncTiledTmaLoad | Opcode::AsyncTiledTmaStore) => {
                     let desc = f.named_operand(op, "desc").and_then(|d| f.defining_op(d));
                     if let Some(map) = desc.and_then(|d| abi.maps.get_mut(abi.desc_map[d])) {
-                        map.loads = true;
+                        map.loads |= code == Opcode::AsyncTiledTmaLoad;
+                        let view = map.view;
+                        abi.note_written(view, code == Opcode::AsyncTiledTmaStore);
                     }
                 }
-                Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw => {
+                code @ (Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw) => {
                     let view = f.named_operand(op, "view").and_then(|v| abi.view_index(v));
                     match view {
-                        Some(i) => abi.views[i].direct = true,
+                        Some(i) => {
+                            abi.views[i].direct = true;
+                            abi.note_written(i, code != Opcode::TiledLoad);
+                        }
                         None => {
                             return Err(CodegenError::new(
                                 Code::E0804,
@@ -228,6 +233,14 @@ impl Abi {
         abi.list(global);
         abi.check_space(f)?;
         Ok(abi)
+    }
+
+    /// Notes that an op writes to a view, if it does.
+    fn note_written(&mut self, view: usize, writes: bool) {
+        let arg = self.args.get_mut(usize::from(self.views[view].arg));
+        if let (Some(ArgMeta { kind: ArgKind::View { written, .. }, .. }), true) = (arg, writes) {
+            *written = true;
+        }
     }
 
     /// All parameters must fit the space there is for them.
