@@ -11,6 +11,18 @@ const SPACING: u64 = 1 << 32;
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Hash)]
 pub struct BufferId(u32);
 
+impl BufferId {
+    /// The buffer of a number; memories number theirs from 0 on.
+    pub fn new(n: u32) -> BufferId {
+        BufferId(n)
+    }
+
+    /// Address of its first byte, the same in every memory.
+    pub fn address(self) -> u64 {
+        BASE + u64::from(self.0) * SPACING
+    }
+}
+
 /// Global memory.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
@@ -32,7 +44,21 @@ impl Memory {
 
     /// Address of a buffer's first byte.
     pub fn address(&self, id: BufferId) -> u64 {
-        BASE + u64::from(id.0) * SPACING
+        id.address()
+    }
+
+    /// Puts bytes where a buffer is, whether it was there or not. Those with numbers in between are empty.
+    pub fn put(&mut self, id: BufferId, bytes: Vec<u8>) {
+        let n = id.0 as usize;
+        if self.buffers.len() <= n {
+            self.buffers.resize(n + 1, Vec::new());
+        }
+        self.buffers[n] = bytes;
+    }
+
+    /// Takes a buffer's bytes and leaves it empty.
+    pub fn take(&mut self, id: BufferId) -> Vec<u8> {
+        self.buffers.get_mut(id.0 as usize).map(std::mem::take).unwrap_or_default()
     }
 
     /// Bytes of a buffer.

@@ -1,0 +1,69 @@
+//! What a device does: memory, machine code, launches.
+//!
+//! In: launches as data ([`Launch`]), blocks of memory, code. Out: changed memory. Two devices implement these traits, and one suite
+//! of tests is for both. Guarantee, of every implementation: what is launched keeps its code and its memory until it has ended.
+//! Elsewhere: what a launch means (`tileas-launch`), whose memory it is ([`Tensor`](crate::Tensor)).
+
+use crate::error::Error;
+use std::any::Any;
+use std::fmt::Debug;
+use std::sync::Arc;
+use tileas_launch::{Launch, LaunchMetadata};
+
+/// A device.
+pub(crate) trait Backend: Send + Sync + Debug {
+    /// What it is, in words.
+    fn name(&self) -> String;
+
+    /// The processor that code is made for, such as `sm_100a`.
+    fn target(&self) -> &str;
+
+    /// Multiprocessors.
+    fn sms(&self) -> u32;
+
+    /// Whether it runs machine code; else PTX.
+    fn runs_machine_code(&self) -> bool;
+
+    /// Makes code ready to be launched.
+    fn load(&self, code: &Code<'_>) -> Result<Arc<dyn Program>, Error>;
+
+    /// Memory of so many bytes, all 0.
+    fn allocate(&self, bytes: usize) -> Result<Arc<dyn Block>, Error>;
+
+    /// A new order of launches.
+    fn stream(&self) -> Result<Arc<dyn Queue>, Error>;
+}
+
+/// Code of one kernel.
+pub(crate) struct Code<'a> {
+    pub ptx: &'a str,
+    pub machine_code: &'a [u8],
+    pub metadata: &'a LaunchMetadata,
+}
+
+/// Code that is loaded. It is unloaded when the last reference goes, which a launch that has not ended holds as well.
+pub(crate) trait Program: Send + Sync + Debug + Any {}
+
+/// A block of a device's memory, freed with the last reference.
+pub(crate) trait Block: Send + Sync + Debug + Any {
+    /// Address of the first byte.
+    fn address(&self) -> u64;
+
+    /// Bytes.
+    fn bytes(&self) -> usize;
+
+    /// Writes at an offset, after all that was launched before on any stream. The range lies within the block.
+    fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Reads from an offset, after all that was launched before on any stream. The range lies within the block.
+    fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error>;
+}
+
+/// An order of launches.
+pub(crate) trait Queue: Send + Sync + Debug {
+    /// Launches. The blocks are those that the launch's parameters lead to.
+    fn launch(&self, program: &Arc<dyn Program>, launch: &Launch, blocks: &[Arc<dyn Block>]) -> Result<(), Error>;
+
+    /// Waits for all launches.
+    fn synchronize(&self) -> Result<(), Error>;
+}

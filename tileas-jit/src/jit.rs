@@ -1,0 +1,225 @@
+//! Kernels on request: compiled, assembled and loaded once each, whoever asks.
+//!
+//! In: modules and names. Out: [`Kernel`]s. A request is looked up in memory, then in the [`Cache`], then made: compile, assemble, keep,
+//! load. Guarantee: a kernel is made once per key however many threads ask at the same time, outside of any lock; those who ask
+//! for it meanwhile get the same one, or the same error. What a kernel depends on is in its key: its text, target, options, the
+//! builds of compiler and tables, the assembler.
+
+use crate::artifact::Artifact;
+use crate::assembler::Ladder;
+use crate::backend::Code as Loadable;
+use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
+use crate::device::Device;
+use crate::error::{Code, Error};
+use crate::kernel::Kernel;
+use std::sync::{Arc, Mutex, PoisonError};
+use tileas_codegen::ir::Module;
+use tileas_codegen::{Context, Settings, Stage, key_text};
+
+/// Makes kernels. Copies of the handle share everything; may be used from any number of threads.
+#[derive(Clone)]
+pub struct Jit(Arc<Inner>);
+
+struct Inner {
+    device: Device,
+    settings: Settings,
+    ladder: Ladder,
+    cache: Cache,
+    kernels: Memory<Kernel>,
+    /// Contexts that nobody uses at the moment.
+    contexts: Mutex<Vec<Context>>,
+}
+
+/// What a [`Jit`] is made of.
+pub struct JitBuilder {
+    device: Device,
+    settings: Settings,
+    ladder: Option<Ladder>,
+    cache: Cache,
+    max_kernels: u64,
+}
+
+impl JitBuilder {
+    /// Options of the compiler. `target` is the device's, whatever they say.
+    #[must_use]
+    pub fn settings(mut self, settings: Settings) -> JitBuilder {
+        self.settings = settings;
+        self
+    }
+
+    /// Where what was made is kept. Default: nowhere but in memory.
+    #[must_use]
+    pub fn cache(mut self, cache: Cache) -> JitBuilder {
+        self.cache = cache;
+        self
+    }
+
+    /// What makes machine code of PTX. Default: what [`Ladder::find`] finds.
+    #[must_use]
+    pub fn assemblers(mut self, ladder: Ladder) -> JitBuilder {
+        self.ladder = Some(ladder);
+        self
+    }
+
+    /// Kernels kept in memory, at most; those that were not asked for the longest go. Default: 4096.
+    #[must_use]
+    pub fn max_kernels(mut self, n: u64) -> JitBuilder {
+        self.max_kernels = n;
+        self
+    }
+
+    /// The JIT.
+    ///
+    /// # Errors
+    /// `E1201`: the device runs machine code and nothing is there that makes it. `E1003`: the device's target is none that
+    /// `target` can be.
+    pub fn build(self) -> Result<Jit, Error> {
+        let settings = self.settings.with("target", self.device.target())?;
+        let ladder = match self.ladder {
+            _ if !self.device.0.runs_machine_code() => Ladder::empty(),
+            Some(ladder) => ladder,
+            None => self.device.0.assemblers(),
+        };
+        if self.device.0.runs_machine_code() && ladder.is_empty() {
+            return Err(Error::new(Code::E1201, format!("nothing assembles PTX for {}: {}", self.device.name(), ladder.describe())));
+        }
+        let kernels = Memory::new(self.max_kernels);
+        let (device, cache) = (self.device, self.cache);
+        Ok(Jit(Arc::new(Inner { device, settings, ladder, cache, kernels, contexts: Mutex::default() })))
+    }
+}
+
+impl Jit {
+    /// A JIT for a device, to be built.
+    pub fn builder(device: &Device) -> JitBuilder {
+        JitBuilder {
+            device: device.clone(),
+            settings: Settings::default(),
+            ladder: None,
+            cache: Cache::none(),
+            max_kernels: 4096,
+        }
+    }
+
+    /// A JIT with default options that keeps what it makes in memory only.
+    ///
+    /// # Errors
+    /// As [`JitBuilder::build`].
+    pub fn new(device: &Device) -> Result<Jit, Error> {
+        Jit::builder(device).build()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// Reads the text of a module.
+    ///
+    /// # Errors
+    /// The compiler's, with their places.
+    pub fn parse(&self, text: &str) -> Result<Module, Error> {
+        Ok(self.with_context(|context| context.parse(text, &self.0.settings))?)
+    }
+
+    /// A kernel of a module.
+    ///
+    /// # Errors
+    /// The compiler's; `E1202`–`E1204`: the assemblers'; `E1205`, `E1208`: it cannot be loaded; `E1212`: the module has no such kernel.
+    pub fn kernel(&self, module: &Module, name: &str) -> Result<Kernel, Error> {
+        self.kernel_with(module, name, &self.0.settings)
+    }
+
+    /// A kernel of a module, with options of its own.
+    ///
+    /// # Errors
+    /// As [`Jit::kernel`].
+    pub fn kernel_with(&self, module: &Module, name: &str, settings: &Settings) -> Result<Kernel, Error> {
+        let settings = &settings.with("target", self.0.device.target())?;
+        let module = &self.only(module, name)?;
+        let isa = tileas_isa_blackwell::isa_for(module, settings)?;
+        let key = KeyBuilder::new()
+            .part("device", if self.0.device.0.runs_machine_code() { "machine code" } else { "ptx" }.as_bytes())
+            .part("assemblers", self.0.ladder.fingerprint().as_bytes())
+            .part("kernel", key_text(module, &*isa, settings).as_bytes())
+            .finish();
+        self.0.kernels.get_or_make(&key, || {
+            let artifact = match self.kept(&key) {
+                Some(artifact) => artifact,
+                None => {
+                    let artifact = self.make(module, &*isa, settings)?;
+                    self.0.cache.put(&key, &artifact.to_bytes());
+                    artifact
+                }
+            };
+            let (ptx, machine_code, metadata) = (&*artifact.ptx, &*artifact.machine_code, &artifact.metadata);
+            let program = self.0.device.0.load(&Loadable { ptx, machine_code, metadata })?;
+            Ok(Kernel::new(self.0.device.clone(), artifact, program))
+        })
+    }
+
+    /// Forgets all kernels in memory. Each is unloaded when nobody has it and no launch of it is under way.
+    pub fn forget(&self) {
+        self.0.kernels.clear();
+    }
+
+    /// What the caches have done.
+    pub fn stats(&self) -> Stats {
+        self.0.cache.stats()
+    }
+
+    /// How the loops of a kernel are scheduled, and why not faster, as text.
+    ///
+    /// # Errors
+    /// The compiler's; `E1212`: the module has no such kernel.
+    pub fn explain(&self, module: &Module, name: &str) -> Result<String, Error> {
+        let module = &self.only(module, name)?;
+        let isa = tileas_isa_blackwell::isa_for(module, &self.0.settings)?;
+        let run = self.with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.settings))?;
+        Ok(run.kernels.iter().map(|kernel| tileas_draw::explain_kernel(kernel)).collect())
+    }
+
+    /// The module with one kernel alone.
+    fn only(&self, module: &Module, name: &str) -> Result<Module, Error> {
+        let all = &module.functions;
+        match all.iter().find(|f| f.name == name) {
+            Some(f) => Ok(Module { functions: vec![f.clone()], ..module.without_functions() }),
+            None => {
+                let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
+                let text = format!("the module has no kernel {name}; it has {}", names.join(", "));
+                Err(Error::new(Code::E1212, text))
+            }
+        }
+    }
+
+    /// What the caches have. Something else under this key is as good as nothing.
+    fn kept(&self, key: &Key) -> Option<Artifact> {
+        let artifact = Artifact::from_bytes(&self.0.cache.get(key)?);
+        if artifact.is_none() {
+            log::warn!("cache: {key} is no kernel");
+        }
+        artifact
+    }
+
+    fn make(&self, module: &Module, isa: &dyn tileas_codegen::isa::TargetIsa, settings: &Settings) -> Result<Artifact, Error> {
+        let compiled = self.with_context(|context| context.compile(module, isa, settings))?;
+        let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
+        let kernel = compiled.kernels.into_iter().next();
+        let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
+        let (mut machine_code, mut assembler) = (Vec::new(), String::new());
+        if self.0.device.0.runs_machine_code() {
+            let assembled = self.0.ladder.assemble(&kernel.ptx, isa.cpu().name)?;
+            (machine_code, assembler) = (assembled.cubin.as_bytes().to_vec(), assembled.by.clone());
+        }
+        Ok(Artifact { metadata: kernel.metadata, ptx: kernel.ptx, machine_code, assembler, warnings })
+    }
+
+    /// Runs with a context that is this thread's meanwhile.
+    fn with_context<T>(&self, f: impl FnOnce(&mut Context) -> T) -> T {
+        let pool = || self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut context = pool().pop().unwrap_or_default();
+        let result = f(&mut context);
+        pool().push(context);
+        result
+    }
+}

@@ -1,0 +1,152 @@
+//! A kernel that is ready to be launched, and its arguments.
+
+use crate::artifact::Artifact;
+use crate::backend::{Block, Program};
+use crate::device::{Device, Stream};
+use crate::error::{Code, Error};
+use crate::tensor::Tensor;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use tileas_launch::{Arg, LaunchMetadata};
+
+/// An argument of a launch; [`args!`](crate::args) makes them.
+#[derive(Clone, Debug)]
+pub enum KernelArg<'a> {
+    /// Memory, and whether the kernel may write there.
+    Tensor(&'a Tensor, bool),
+    /// A number.
+    Number(Arg),
+}
+
+impl<'a> From<&'a Tensor> for KernelArg<'a> {
+    fn from(tensor: &'a Tensor) -> KernelArg<'a> {
+        KernelArg::Tensor(tensor, false)
+    }
+}
+
+impl<'a> From<&'a mut Tensor> for KernelArg<'a> {
+    fn from(tensor: &'a mut Tensor) -> KernelArg<'a> {
+        KernelArg::Tensor(tensor, true)
+    }
+}
+
+macro_rules! numbers {
+    ($($ty:ty),*) => {$(
+        impl From<$ty> for KernelArg<'_> {
+            fn from(x: $ty) -> Self {
+                KernelArg::Number(x.into())
+            }
+        }
+    )*};
+}
+numbers!(i16, i32, u32, i64, bool, f32, f64);
+
+impl From<half::f16> for KernelArg<'_> {
+    fn from(x: half::f16) -> Self {
+        KernelArg::Number(x.to_f64().into())
+    }
+}
+
+impl From<half::bf16> for KernelArg<'_> {
+    fn from(x: half::bf16) -> Self {
+        KernelArg::Number(x.to_f64().into())
+    }
+}
+
+/// The arguments of a launch: `&tensor` to read, `&mut tensor` to write, numbers.
+#[macro_export]
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => { &[$($crate::KernelArg::from($arg)),*] as &[$crate::KernelArg<'_>] };
+}
+
+/// A kernel, compiled and loaded. Copies of the handle mean the same code, which is unloaded with the last of them, when no launch of
+/// it is under way any more. May be launched from any number of threads at once.
+#[derive(Clone, Debug)]
+pub struct Kernel(Arc<Loaded>);
+
+#[derive(Debug)]
+struct Loaded {
+    device: Device,
+    artifact: Artifact,
+    program: Arc<dyn Program>,
+}
+
+impl Kernel {
+    pub(crate) fn new(device: Device, artifact: Artifact, program: Arc<dyn Program>) -> Kernel {
+        Kernel(Arc::new(Loaded { device, artifact, program }))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0.artifact.metadata.kernel
+    }
+
+    /// What a launch must hand over and hold to.
+    pub fn metadata(&self) -> &LaunchMetadata {
+        &self.0.artifact.metadata
+    }
+
+    /// The PTX.
+    pub fn ptx(&self) -> &str {
+        &self.0.artifact.ptx
+    }
+
+    /// The machine code; empty on the emulator.
+    pub fn machine_code(&self) -> &[u8] {
+        &self.0.artifact.machine_code
+    }
+
+    /// What made the machine code, with its version; empty on the emulator.
+    pub fn assembler(&self) -> &str {
+        &self.0.artifact.assembler
+    }
+
+    /// The compiler's warnings, as text.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.artifact.warnings
+    }
+
+    /// Launches with the grid that the metadata suggest.
+    ///
+    /// # Errors
+    /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
+    pub fn launch(&self, stream: &Stream, args: &[KernelArg<'_>]) -> Result<(), Error> {
+        self.launch_in(stream, None, args)
+    }
+
+    /// Launches with a grid of one's own: CTAs along x, y, z.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    pub fn launch_grid(&self, stream: &Stream, grid: [u32; 3], args: &[KernelArg<'_>]) -> Result<(), Error> {
+        self.launch_in(stream, Some(grid), args)
+    }
+
+    fn launch_in(&self, stream: &Stream, grid: Option<[u32; 3]>, args: &[KernelArg<'_>]) -> Result<(), Error> {
+        let Loaded { device, artifact, program } = &*self.0;
+        let foreign = |what: &str| {
+            let text = format!("{what} is of another device than {}", self.name());
+            Error::new(Code::E1210, text)
+        };
+        if !stream.device.is(device) {
+            return Err(foreign("the stream"));
+        }
+        let mut list: SmallVec<[Arg; 8]> = SmallVec::new();
+        let mut blocks: SmallVec<[Arc<dyn Block>; 8]> = SmallVec::new();
+        for (n, arg) in args.iter().enumerate() {
+            match arg {
+                KernelArg::Number(x) => list.push(x.clone()),
+                KernelArg::Tensor(tensor, writes) => {
+                    if !tensor.device.is(device) {
+                        return Err(foreign(&format!("argument {n}")));
+                    }
+                    list.push(tensor.view(!writes).into());
+                    blocks.push(tensor.block.clone());
+                }
+            }
+        }
+        let sms = tileas_launch::Device { sms: device.sms() };
+        let launch = artifact.metadata.launch(&list, &sms, grid)?;
+        stream.queue.launch(program, &launch, &blocks)
+    }
+}
