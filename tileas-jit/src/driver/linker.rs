@@ -60,6 +60,7 @@ impl Assembler for DriverLinker {
             let text = format!("the driver assembles for its {} only, not for {target}", self.target);
             return Err(Error::new(Code::E1207, text));
         }
+        let mut text = super::terminated(ptx)?;
         let _current = self.context.enter()?;
         // Before the linker, so that it outlives it: the linker writes to it as long as it is there.
         let mut log = vec![0_u8; LOG_BYTES];
@@ -84,7 +85,7 @@ impl Assembler for DriverLinker {
         // SAFETY: as many options as values, each of the kind that the driver's documentation says.
         unsafe { call!(cuLinkCreate_v2(count, options.as_mut_ptr(), values.as_mut_ptr(), &raw mut raw)) }?;
         let linker = Linker(raw);
-        let image = linker.link(ptx).map(Vec::from);
+        let image = linker.link(&mut text).map(Vec::from);
         drop(linker);
         let said = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
         match image {
@@ -106,12 +107,9 @@ struct Failed {
 struct Linker(sys::CUlinkState);
 
 impl Linker {
-    fn link(&self, ptx: &str) -> Result<&[u8], Failed> {
+    /// Links a text with a 0 behind it, which the driver counts.
+    fn link(&self, text: &mut [u8]) -> Result<&[u8], Failed> {
         let kind = sys::CUjitInputType_enum::CU_JIT_INPUT_PTX;
-        // The driver wants a 0 behind the text, and counts it.
-        let mut text = Vec::with_capacity(ptx.len() + 1);
-        text.extend_from_slice(ptx.as_bytes());
-        text.push(0);
         // SAFETY: a live linker, as many bytes as said, which it takes during the call; a name that ends with 0; no options.
         let result = unsafe {
             sys::cuLinkAddData_v2(

@@ -23,6 +23,9 @@ mod module;
 
 pub use params::{ParamBlock, TensorMap};
 
+use crate::error::{Code, Error};
+use std::ffi::CString;
+
 #[cfg(feature = "cuda")]
 pub use {
     context::{Context, Event, Stream},
@@ -30,3 +33,11 @@ pub use {
     memory::DeviceMemory,
     module::{Function, Module},
 };
+
+/// A module with a 0 behind it, as libraries want it. With one inside they would assemble the half of it.
+fn terminated(ptx: &str) -> Result<Vec<u8>, Error> {
+    let text = CString::new(ptx).map_err(|e| {
+        Error::new(Code::E1202, format!("the PTX has a byte 0 in it, at {}", e.nul_position()))
+    })?;
+    Ok(text.into_bytes_with_nul())
+}

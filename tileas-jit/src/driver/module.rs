@@ -20,6 +20,9 @@ use tileas_launch::Launch;
 /// CTAs of a cluster that every device can have. Source: CUDA C programming guide, thread block clusters.
 const PORTABLE_CLUSTER: u32 = 8;
 
+/// The first driver that tells what parameters a function has.
+const PARAM_INFO_DRIVER: (u32, u32) = (12, 4);
+
 #[derive(Debug)]
 struct Loaded {
     context: Context,
@@ -72,8 +75,20 @@ impl Module {
         // SAFETY: a place for the function, a live module, a text that ends with 0.
         unsafe { call!(cuModuleGetFunction(&raw mut raw, self.0.raw, text.as_ptr())) }
             .map_err(|e| Error::new(e.code, format!("{} for {name}", e.message)))?;
-        Ok(Function { module: self.clone(), raw, allowed: Mutex::default() })
+        let places = (self.0.context.driver_version() >= PARAM_INFO_DRIVER).then(|| places(raw));
+        Ok(Function { module: self.clone(), raw, places, allowed: Mutex::default() })
     }
+}
+
+/// Offset and size of every parameter of the entry.
+fn places(function: sys::CUfunction) -> SmallVec<[(usize, usize); 16]> {
+    let place = |n| {
+        let mut place = (0, 0);
+        // SAFETY: a live function, two numbers to write to. A number that no parameter has is refused.
+        let result = unsafe { sys::cuFuncGetParamInfo(function, n, &raw mut place.0, &raw mut place.1) };
+        (result == sys::CUresult::CUDA_SUCCESS).then_some(place)
+    };
+    (0..).map_while(place).collect()
 }
 
 /// What the driver was told that launches may ask for; only ever raised.
@@ -88,6 +103,8 @@ struct Allowed {
 pub struct Function {
     module: Module,
     raw: sys::CUfunction,
+    /// What the driver says of the parameters, where it can.
+    places: Option<SmallVec<[(usize, usize); 16]>>,
     allowed: Mutex<Allowed>,
 }
 
@@ -108,11 +125,19 @@ impl Function {
     pub fn launch(&self, launch: &Launch, stream: &Stream) -> Result<(), Error> {
         let context = &self.module.0.context;
         let mut block = ParamBlock::new(&launch.params, |map| context.encode_tensor_map(map))?;
+        // The driver reads as many values, of as many bytes, as the entry has.
+        if let Some(places) = self.places.as_ref().filter(|p| p.as_slice() != block.places()) {
+            let text = format!(
+                "parameters (offset, bytes) of the launch: {:?}, of the entry: {places:?}",
+                block.places()
+            );
+            return Err(Error::new(Code::E1205, text));
+        }
         let _current = context.enter()?;
         self.allow(launch)?;
         let start = block.as_mut_ptr();
         let mut values: SmallVec<[*mut c_void; 16]> =
-            block.offsets().iter().map(|&at| start.wrapping_add(at).cast()).collect();
+            block.places().iter().map(|&(at, _)| start.wrapping_add(at).cast()).collect();
         let [x, y, z] = launch.cluster;
         // A kernel that is not for clusters is launched as one that knows of none.
         let clusters = u32::from(launch.cluster != [1; 3]);
@@ -136,7 +161,7 @@ impl Function {
             numAttrs: clusters,
         };
         // SAFETY: a live function and stream; the values lie in the block, which is alive, as the attribute is; the driver copies all of
-        // them before it returns. Each value has the size that the entry's parameter has, as the metadata say.
+        // them before it returns. They are as many and as large as the entry's: the driver says so, or before 12.4 the metadata.
         unsafe { call!(cuLaunchKernelEx(&raw const config, self.raw, values.as_mut_ptr(), ptr::null_mut())) }
     }
 

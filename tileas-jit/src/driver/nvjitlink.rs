@@ -13,7 +13,8 @@ type SizeOf = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type BytesOf = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 
 const INPUT_PTX: c_int = 2;
-const PTX_COMPILE: c_int = 4;
+const INTERNAL: c_int = 6;
+const THREADPOOL: c_int = 7;
 const UNRECOGNIZED_ARCH: c_int = 16;
 const UNSUPPORTED_ARCH: c_int = 17;
 
@@ -109,10 +110,11 @@ impl Library {
                 return Err(failed("Create", created, &String::from_utf8_lossy(&said)));
             }
         }
-        // SAFETY: the handle was just made; the text has that many bytes, and the name ends with 0; both
-        // live until the end of this function.
+        // The library looks for a 0 behind the text, whatever the size says: without one it reads on.
+        let text = super::terminated(ptx)?;
+        // SAFETY: the handle was just made; text and name end with 0, and live until the end of this function.
         let mut result = unsafe {
-            (self.add_data)(job.handle, INPUT_PTX, ptx.as_ptr().cast(), ptx.len(), c"kernel".as_ptr())
+            (self.add_data)(job.handle, INPUT_PTX, text.as_ptr().cast(), text.len(), c"kernel".as_ptr())
         };
         let mut call = "AddData";
         if result == 0 {
@@ -123,8 +125,8 @@ impl Library {
         if result != 0 {
             let said = String::from_utf8_lossy(&job.read("GetErrorLog", self.errors)?).into_owned();
             let said = said.split('\0').next().unwrap_or_default();
-            let compiled = result == PTX_COMPILE || said.contains("ptxas");
-            return if compiled { Ok(Outcome::Refused(said.to_owned())) } else { Err(failed(call, result, said)) };
+            let own_fault = matches!(result, INTERNAL | THREADPOOL) || said.is_empty();
+            return if own_fault { Err(failed(call, result, said)) } else { Ok(Outcome::Refused(said.to_owned())) };
         }
         job.read("GetLinkedCubin", self.cubin).map(Outcome::Image)
     }

@@ -22,7 +22,7 @@ struct Line([u8; 64]);
 #[derive(Clone, Debug, Default)]
 pub struct ParamBlock {
     lines: SmallVec<[Line; 10]>,
-    offsets: SmallVec<[usize; 16]>,
+    places: SmallVec<[(usize, usize); 16]>,
     size: usize,
 }
 
@@ -55,7 +55,7 @@ impl ParamBlock {
         for (at, &byte) in (start..).zip(bytes) {
             self.lines[at / 64].0[at % 64] = byte;
         }
-        self.offsets.push(start);
+        self.places.push((start, bytes.len()));
     }
 
     /// All bytes, gaps being 0.
@@ -63,9 +63,9 @@ impl ParamBlock {
         self.lines.iter().flat_map(|l| l.0).take(self.size)
     }
 
-    /// Where each value starts.
-    pub fn offsets(&self) -> &[usize] {
-        &self.offsets
+    /// Where each value starts, and its bytes.
+    pub fn places(&self) -> &[(usize, usize)] {
+        &self.places
     }
 
     /// Start of the block, which is aligned to 64.
@@ -100,7 +100,7 @@ mod tests {
         let bits = |bits, size| Value::Bits { bits, size };
         let values = [bits(0xffff_fff1, 1), bits(0x1_2345_6789, 4), bits(7, 2), map(), bits(u64::MAX, 8), map(), bits(9, 1)];
         let block = ParamBlock::new(&values, |m| Ok(TensorMap([m.box_dims[1] as u8; 128]))).expect("it encodes");
-        assert_eq!(block.offsets(), [0, 4, 8, 64, 192, 256, 384]);
+        assert_eq!(block.places(), [(0, 1), (4, 4), (8, 2), (64, 128), (192, 8), (256, 128), (384, 1)]);
         let bytes: Vec<u8> = block.bytes().collect();
         assert_eq!(bytes.len(), 385);
         assert_eq!(bytes[..10], [0xf1, 0, 0, 0, 0x89, 0x67, 0x45, 0x23, 7, 0]);
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn no_values_take_no_bytes() {
         let block = ParamBlock::new(&[], |_| Err(Error::new(Code::E1205, "none"))).expect("nothing to encode");
-        assert_eq!((block.bytes().count(), block.offsets().len()), (0, 0));
+        assert_eq!((block.bytes().count(), block.places().len()), (0, 0));
         let error = ParamBlock::new(&[map()], |_| Err(Error::new(Code::E1205, "no"))).expect_err("it does not");
         assert_eq!(error.code, Code::E1205);
     }
