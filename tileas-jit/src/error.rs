@@ -23,6 +23,7 @@ codes! {
     E1204 = "library or driver that is not there or too old";
     E1205 = "call of the driver that fails";
     E1206 = "cache that cannot be opened as asked";
+    E1207 = "PTX of a version or for a target that an assembler does not know";
 }
 
 impl Code {

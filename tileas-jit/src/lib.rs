@@ -4,6 +4,9 @@
 
 #![deny(missing_docs)]
 
+pub mod assembler;
+pub mod driver;
 mod error;
 
+pub use assembler::{Assembler, Cubin};
 pub use error::{Code, Error};

@@ -1,0 +1,127 @@
+//! Several assemblers, of which the first that can is used.
+//!
+//! In: assemblers, or why there is none of a kind. Out: machine code, and who made it. Guarantee: a rung is passed over only if it
+//! is not there or says (`E1207`) that it does not know the version or target; any other refusal is the answer.
+
+use super::{Assembler, Cubin, NvJitLink, Options, Ptxas, ptx_version};
+use crate::error::{Code, Error};
+use std::sync::Arc;
+
+/// Machine code and how it came about.
+#[derive(Clone, Debug)]
+pub struct Assembled {
+    /// The machine code.
+    pub cubin: Cubin,
+    /// Name of the rung that made it.
+    pub rung: String,
+    /// Why those before it did not: name and reason.
+    pub passed_over: Vec<(String, Error)>,
+}
+
+/// Assemblers in the order in which they are asked. Itself an assembler, whose fingerprint is that of all rungs that are there.
+#[derive(Clone, Default)]
+pub struct Ladder {
+    rungs: Vec<(String, Result<Arc<dyn Assembler>, Error>)>,
+    fingerprint: String,
+}
+
+impl Ladder {
+    /// nvJitLink, then ptxas, as [`NvJitLink::find`] and [`Ptxas::find`] find them.
+    pub fn find(options: &Options) -> Ladder {
+        Ladder::default().with("nvJitLink", NvJitLink::find(options)).with("ptxas", Ptxas::find(options))
+    }
+
+    /// The linker of the context's driver, then nvJitLink, then ptxas.
+    #[cfg(feature = "cuda")]
+    pub fn find_for(context: &crate::driver::Context, options: &Options) -> Ladder {
+        let driver = crate::driver::DriverLinker::new(context, options);
+        let mut ladder = Ladder::default().with("driver", driver);
+        for (name, rung) in Ladder::find(options).rungs {
+            ladder = ladder.add(name, rung);
+        }
+        ladder
+    }
+
+    /// Adds a rung below: an assembler, or why there is none.
+    #[must_use]
+    pub fn with(self, name: &str, rung: Result<impl Assembler + 'static, Error>) -> Ladder {
+        self.add(name.to_owned(), rung.map(|a| Arc::new(a) as Arc<dyn Assembler>))
+    }
+
+    fn add(mut self, name: String, rung: Result<Arc<dyn Assembler>, Error>) -> Ladder {
+        if let Ok(a) = &rung {
+            let separator = if self.fingerprint.is_empty() { "" } else { " | " };
+            self.fingerprint = format!("{}{separator}{}", self.fingerprint, a.fingerprint());
+        }
+        self.rungs.push((name, rung));
+        self
+    }
+
+    /// A line for each rung: what it is, or why it is not there.
+    pub fn describe(&self) -> String {
+        let line = |(name, rung): &(String, Result<Arc<dyn Assembler>, Error>)| match rung {
+            Ok(a) => {
+                let (major, minor) = a.max_ptx_version();
+                format!("{name}: {}, PTX up to {major}.{minor}", a.fingerprint())
+            }
+            Err(error) => format!("{name}: not there: {error}"),
+        };
+        self.rungs.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Assembles, and says who did.
+    ///
+    /// # Errors
+    /// `E1201`: none can, with the reason of each. Others: what the rung that was used says.
+    pub fn assemble_by(&self, ptx: &str, target: &str) -> Result<Assembled, Error> {
+        let wanted = ptx_version(ptx);
+        let mut passed_over: Vec<(String, Error)> = Vec::new();
+        for (name, rung) in &self.rungs {
+            let answer = rung.as_ref().map_err(Clone::clone).and_then(|assembler| {
+                let known = assembler.max_ptx_version();
+                match wanted.filter(|&wanted| wanted > known) {
+                    Some((major, minor)) => Err(Error::new(
+                        Code::E1207,
+                        format!(
+                            "PTX {major}.{minor} is asked for, versions up to {}.{} are known",
+                            known.0, known.1
+                        ),
+                    )),
+                    None => assembler.assemble(ptx, target),
+                }
+            });
+            match answer {
+                Ok(cubin) => {
+                    log::debug!("{name} assembles for {target}: {} bytes", cubin.bytes().len());
+                    return Ok(Assembled { cubin, rung: name.clone(), passed_over });
+                }
+                Err(error) if rung.is_err() || error.code == Code::E1207 => {
+                    log::debug!("{name} is passed over: {error}");
+                    passed_over.push((name.clone(), error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let reasons: Vec<String> = passed_over.iter().map(|(name, e)| format!("\n  {name}: {e}")).collect();
+        Err(Error::new(Code::E1201, format!("no assembler can be used{}", reasons.concat())))
+    }
+}
+
+impl Assembler for Ladder {
+    fn name(&self) -> &str {
+        "ladder"
+    }
+
+    fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    fn max_ptx_version(&self) -> (u8, u8) {
+        let known = self.rungs.iter().filter_map(|(_, r)| r.as_ref().ok());
+        known.map(|a| a.max_ptx_version()).max().unwrap_or_default()
+    }
+
+    fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error> {
+        self.assemble_by(ptx, target).map(|a| a.cubin)
+    }
+}

@@ -1,0 +1,131 @@
+//! From PTX to machine code.
+//!
+//! In: the text of a PTX module and the processor it is for. Out: a [`Cubin`], by one of three assemblers, which all are NVIDIA's:
+//! the driver's linker ([`DriverLinker`](crate::driver::DriverLinker)), [`NvJitLink`], [`Ptxas`]. A [`Ladder`] takes
+//! the first that is there and knows the PTX.
+//!
+//! Guarantee: equal fingerprints, PTX and target give equal machine code; what comes out is a whole ELF image; a refusal carries
+//! the assembler's own lines. An assembler is code that runs with our rights: its file must be trusted as we are.
+//! Elsewhere: the calls of libraries (`driver`), keeping the images (`cache`).
+
+mod cubin;
+mod ladder;
+mod nvjitlink;
+mod ptxas;
+mod release;
+
+pub use cubin::Cubin;
+pub use ladder::{Assembled, Ladder};
+pub use nvjitlink::NvJitLink;
+pub use ptxas::Ptxas;
+pub use release::{ptx_of_release, ptx_version};
+
+use crate::error::{Code, Error};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Makes machine code of PTX.
+pub trait Assembler: Send + Sync {
+    /// What it is called: `ptxas`.
+    fn name(&self) -> &str;
+
+    /// Tool, version and options: changes whenever the machine code it makes may.
+    fn fingerprint(&self) -> &str;
+
+    /// The latest `.version` it knows.
+    fn max_ptx_version(&self) -> (u8, u8);
+
+    /// Assembles a module for a processor, such as `sm_100a`.
+    ///
+    /// # Errors
+    /// `E1202`: the PTX is refused. `E1203`: there is no answer. `E1207`: the version or target is not known; another assembler may.
+    fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error>;
+}
+
+/// How to assemble, and where to look for assemblers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// 0 to 3.
+    pub opt_level: u8,
+    /// Whether the machine code says which line of the PTX it is of.
+    pub line_info: bool,
+    /// More options, as ptxas takes them. The driver's linker has none.
+    pub extra: Vec<String>,
+    /// When a process that has not answered is killed. Says nothing about libraries: they cannot be stopped.
+    pub timeout: Option<Duration>,
+    /// Folders with packages of Python's, in which `nvidia/*/bin` and `nvidia/*/lib` are looked into.
+    pub packages: Vec<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { opt_level: 3, line_info: false, extra: Vec::new(), timeout: None, packages: Vec::new() }
+    }
+}
+
+impl Options {
+    /// The options that the machine code depends on, as ptxas takes them.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let line_info = self.line_info.then(|| "-lineinfo".to_owned());
+        let level = format!("-O{}", self.opt_level);
+        std::iter::once(level).chain(line_info).chain(self.extra.iter().cloned()).collect()
+    }
+
+    /// Files of that name start in `nvidia/*/<part>` of the packages, in order of their names.
+    fn in_packages(&self, part: &str, starts: &str) -> Vec<PathBuf> {
+        let sorted = |dir: PathBuf| {
+            let mut all: Vec<PathBuf> =
+                std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+            all.sort();
+            all
+        };
+        let parts = self.packages.iter().flat_map(|dir| sorted(dir.join("nvidia")));
+        let files = parts.flat_map(|dir| sorted(dir.join(part)));
+        files
+            .filter(|f| f.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with(starts)))
+            .collect()
+    }
+}
+
+/// The error for what an assembler said. Lines that name a line of the PTX have it behind them.
+pub(crate) fn refusal(name: &str, said: &str, ptx: &str) -> Error {
+    // Wordings that all releases from 12.0 to 13.5 have.
+    let unknown = said.contains("Unsupported .version") || said.contains("is not defined for option 'gpu-name'");
+    let mut message = format!("{name}:");
+    for line in said.lines().map(str::trim).filter(|l| !l.is_empty()) {
+        let _ = write!(message, "\n  {line}");
+        let number = line.split_once(", line ").and_then(|(_, rest)| rest.split_once(';'));
+        let number: Option<usize> = number.and_then(|(n, _)| n.parse().ok());
+        if let Some(text) = number.and_then(|n| ptx.lines().nth(n.checked_sub(1)?)) {
+            let _ = write!(message, "\n    | {}", text.trim());
+        }
+    }
+    Error::new(if unknown { Code::E1207 } else { Code::E1202 }, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_quote_the_ptx() {
+        let said = "ptxas k.ptx, line 2; error   : Not a name\nptxas fatal   : aborted\n";
+        let error = refusal("ptxas", said, "first\n  second;\n");
+        assert_eq!(error.code, Code::E1202);
+        let want = "ptxas:\n  ptxas k.ptx, line 2; error   : Not a name\n    | second;\n  ptxas fatal   : aborted";
+        assert_eq!(error.message, want);
+        for said in ["ptxas x, line 1; fatal : Unsupported .version 9.9; current version is '9.5'", "ptxas, line 0;"] {
+            let error = refusal("ptxas", said, "");
+            assert_eq!(error.code == Code::E1207, said.contains("Unsupported"), "{error}");
+        }
+    }
+
+    #[test]
+    fn default_options_are_pinned() {
+        let options = Options::default();
+        assert_eq!(options.arguments(), ["-O3"]);
+        let all = Options { opt_level: 1, line_info: true, extra: vec!["-v".into()], ..options };
+        assert_eq!(all.arguments(), ["-O1", "-lineinfo", "-v"]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Memory of a device.
+//!
+//! In: a number of bytes. Out: an address, and copies in and out. Guarantee: copies stay within the memory, and are done when they return.
+//! When it goes, the driver waits for kernels that run before it frees: it is plain memory (`cuMemAlloc`), not a pool's.
+
+use super::context::{Context, Stream, call, warn};
+use crate::error::{Code, Error};
+use cudarc::driver::sys;
+
+/// Bytes on a device.
+#[derive(Debug)]
+pub struct DeviceMemory {
+    context: Context,
+    address: sys::CUdeviceptr,
+    size: usize,
+}
+
+impl DeviceMemory {
+    /// Memory of that many bytes, with anything in it. None at all for 0.
+    ///
+    /// # Errors
+    /// `E1205`.
+    pub fn new(context: &Context, size: usize) -> Result<DeviceMemory, Error> {
+        let mut address = 0;
+        if size > 0 {
+            let _current = context.enter()?;
+            // SAFETY: a place for the address; the context is current.
+            unsafe { call!(cuMemAlloc_v2(&raw mut address, size)) }?;
+        }
+        Ok(DeviceMemory { context: context.clone(), address, size })
+    }
+
+    /// The address, for a view.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Fills the start of it, after what is in the stream.
+    ///
+    /// # Errors
+    /// `E1205`, also if there are too many bytes.
+    pub fn write(&mut self, stream: &Stream, bytes: &[u8]) -> Result<(), Error> {
+        self.check(bytes.len())?;
+        let _current = self.context.enter()?;
+        // SAFETY: both sides have that many bytes, and are there until the stream has done it, for which we wait.
+        unsafe { call!(cuMemcpyHtoDAsync_v2(self.address, bytes.as_ptr().cast(), bytes.len(), stream.raw())) }?;
+        stream.synchronize()
+    }
+
+    /// Reads the start of it, after what is in the stream.
+    ///
+    /// # Errors
+    /// `E1205`, also if there are too few bytes.
+    pub fn read(&self, stream: &Stream, bytes: &mut [u8]) -> Result<(), Error> {
+        self.check(bytes.len())?;
+        let _current = self.context.enter()?;
+        // SAFETY: as for `write`.
+        unsafe {
+            call!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), self.address, bytes.len(), stream.raw()))
+        }?;
+        stream.synchronize()
+    }
+
+    /// Makes all of it 0, in the order of the stream.
+    ///
+    /// # Errors
+    /// `E1205`.
+    pub fn zero(&mut self, stream: &Stream) -> Result<(), Error> {
+        let _current = self.context.enter()?;
+        // SAFETY: memory of that many bytes; freeing it waits.
+        unsafe { call!(cuMemsetD8Async(self.address, 0, self.size, stream.raw())) }
+    }
+
+    fn check(&self, bytes: usize) -> Result<(), Error> {
+        if bytes <= self.size {
+            return Ok(());
+        }
+        Err(Error::new(Code::E1205, format!("a copy of {bytes} bytes, where there are {}", self.size)))
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.size > 0 {
+            // SAFETY: it is ours and is not used again.
+            warn(self.context.enter().and_then(|_current| unsafe { call!(cuMemFree_v2(self.address)) }));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+#!/bin/sh
+# No assembler at all.
+echo "hello"
