@@ -3,16 +3,17 @@
 //! As bytes: the length of the head (four bytes, little-endian), the head (JSON), the machine code. Reading is total; whatever is not
 //! such bytes is `None`. That they are the ones that were written is the caches' business.
 
+use crate::assembler::Cubin;
 use serde::{Deserialize, Serialize};
 use tileas_launch::LaunchMetadata;
 
 /// A compiled kernel.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Artifact {
     pub metadata: LaunchMetadata,
     pub ptx: String,
-    /// Empty where PTX is what runs.
-    pub machine_code: Vec<u8>,
+    /// None where PTX is what runs.
+    pub machine_code: Option<Cubin>,
     /// What made the machine code.
     pub assembler: String,
     pub warnings: Vec<String>,
@@ -30,6 +31,7 @@ impl Artifact {
     /// As bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Artifact { metadata, ptx, machine_code, assembler, warnings } = self;
+        let machine_code = machine_code.as_ref().map_or(&[][..], Cubin::bytes);
         let head = Head {
             metadata: metadata.to_json(),
             ptx: ptx.clone(),
@@ -50,6 +52,10 @@ impl Artifact {
         let (head, machine_code) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
         let Head { metadata, ptx, assembler, warnings } = serde_json::from_slice(head).ok()?;
         let metadata = tileas_launch::json::read(&metadata).ok()?.pop()?;
-        Some(Artifact { metadata, ptx, machine_code: machine_code.to_vec(), assembler, warnings })
+        let machine_code = match machine_code {
+            [] => None,
+            bytes => Some(Cubin::new(bytes).ok()?),
+        };
+        Some(Artifact { metadata, ptx, machine_code, assembler, warnings })
     }
 }

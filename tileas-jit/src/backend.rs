@@ -4,11 +4,13 @@
 //! of tests is for both. Guarantee, of every implementation: what is launched keeps its code and its memory until it has ended.
 //! Elsewhere: what a launch means (`tileas-launch`), whose memory it is ([`Tensor`](crate::Tensor)).
 
+use crate::artifact::Artifact;
+use crate::assembler::{Ladder, Options};
 use crate::error::Error;
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
-use tileas_launch::{Launch, LaunchMetadata};
+use tileas_launch::Launch;
 
 /// A device.
 pub(crate) trait Backend: Send + Sync + Debug {
@@ -21,24 +23,22 @@ pub(crate) trait Backend: Send + Sync + Debug {
     /// Multiprocessors.
     fn sms(&self) -> u32;
 
-    /// Whether it runs machine code; else PTX.
-    fn runs_machine_code(&self) -> bool;
+    /// Whether it wants machine code; else PTX is enough.
+    fn wants_machine_code(&self) -> bool;
+
+    /// What makes machine code for it, unless somebody names it.
+    fn assemblers(&self, options: &Options) -> Ladder {
+        Ladder::find(options)
+    }
 
     /// Makes code ready to be launched.
-    fn load(&self, code: &Code<'_>) -> Result<Arc<dyn Program>, Error>;
+    fn load(&self, code: &Artifact) -> Result<Arc<dyn Program>, Error>;
 
     /// Memory of so many bytes, all 0.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Block>, Error>;
 
     /// A new order of launches.
     fn stream(&self) -> Result<Arc<dyn Queue>, Error>;
-}
-
-/// Code of one kernel.
-pub(crate) struct Code<'a> {
-    pub ptx: &'a str,
-    pub machine_code: &'a [u8],
-    pub metadata: &'a LaunchMetadata,
 }
 
 /// Code that is loaded. It is unloaded when the last reference goes, which a launch that has not ended holds as well.
@@ -62,7 +62,12 @@ pub(crate) trait Block: Send + Sync + Debug + Any {
 /// An order of launches.
 pub(crate) trait Queue: Send + Sync + Debug {
     /// Launches. The blocks are those that the launch's parameters lead to.
-    fn launch(&self, program: &Arc<dyn Program>, launch: &Launch, blocks: &[Arc<dyn Block>]) -> Result<(), Error>;
+    fn launch(
+        &self,
+        program: &Arc<dyn Program>,
+        launch: &Launch,
+        blocks: &[Arc<dyn Block>],
+    ) -> Result<(), Error>;
 
     /// Waits for all launches.
     fn synchronize(&self) -> Result<(), Error>;

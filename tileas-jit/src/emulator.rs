@@ -4,7 +4,8 @@
 //! blocks, runs to its end in the calling thread, and puts them back: launches on different blocks run side by side, those that
 //! share one wait for each other. A fault of the kernel is the error of the launch, with memory as it was then.
 
-use crate::backend::{Backend, Block, Code, Program, Queue};
+use crate::artifact::Artifact;
+use crate::backend::{Backend, Block, Program, Queue};
 use crate::error::{self, Error};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +21,21 @@ pub struct EmulatorOptions {
     pub sms: u32,
     /// Timing, detectors, limits.
     pub run: RunOptions,
-    /// Whether launches are checked and nothing is run.
+    /// Whether kernels are assembled as for a GPU, though PTX is what runs: for trying assemblers and caches. Default: no.
+    pub assemble: bool,
+    /// Whether launches are checked and nothing is run. Default: no.
     pub dry: bool,
 }
 
 impl Default for EmulatorOptions {
     fn default() -> EmulatorOptions {
-        EmulatorOptions { target: "sm_100a".into(), sms: 4, run: RunOptions::default(), dry: false }
+        EmulatorOptions {
+            target: "sm_100a".into(),
+            sms: 4,
+            run: RunOptions::default(),
+            assemble: false,
+            dry: false,
+        }
     }
 }
 
@@ -65,14 +74,17 @@ impl Backend for Emulator {
         self.options.sms
     }
 
-    fn runs_machine_code(&self) -> bool {
-        false
+    fn wants_machine_code(&self) -> bool {
+        self.options.assemble
     }
 
-    fn load(&self, code: &Code<'_>) -> Result<Arc<dyn Program>, Error> {
-        let program = tileas_emu::Program::parse(code.ptx).map_err(|all| {
+    fn load(&self, code: &Artifact) -> Result<Arc<dyn Program>, Error> {
+        let program = tileas_emu::Program::parse(&code.ptx).map_err(|all| {
             let lines: Vec<String> = all.iter().map(|d| format!("line {}: {}", d.line, d.message)).collect();
-            Error::new(error::Code::E1208, format!("the emulator does not read the PTX: {}", lines.join("; ")))
+            Error::new(
+                error::Code::E1208,
+                format!("the emulator does not read the PTX: {}", lines.join("; ")),
+            )
         })?;
         Ok(Arc::new(Emulated { program, kernel: code.metadata.kernel.clone() }))
     }
@@ -154,7 +166,12 @@ fn lost() -> Error {
 struct InOrder(Arc<EmulatorOptions>);
 
 impl Queue for InOrder {
-    fn launch(&self, program: &Arc<dyn Program>, launch: &Launch, blocks: &[Arc<dyn Block>]) -> Result<(), Error> {
+    fn launch(
+        &self,
+        program: &Arc<dyn Program>,
+        launch: &Launch,
+        blocks: &[Arc<dyn Block>],
+    ) -> Result<(), Error> {
         let program: &dyn Any = &**program;
         let blocks = blocks.iter().map(|b| (&**b as &dyn Any).downcast_ref::<Bytes>());
         let (Some(Emulated { program, kernel }), Some(mut blocks)) =

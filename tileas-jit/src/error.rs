@@ -1,6 +1,8 @@
 //! What goes wrong besides compiling and launching: one struct, stable codes.
 
 use std::fmt;
+use std::sync::Arc;
+use tileas_codegen::{CodegenError, Errors};
 
 /// A stable code.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +26,11 @@ codes! {
     E1205 = "call of the driver that fails";
     E1206 = "cache that cannot be opened as asked";
     E1207 = "PTX of a version or for a target that an assembler does not know";
+    E1208 = "code that a device does not take";
+    E1209 = "memory that a device does not have, or a tensor does not cover";
+    E1210 = "stream, code or memory of another device";
+    E1211 = "fault of a kernel";
+    E1212 = "kernel that the module does not have";
 }
 
 impl Code {
@@ -46,18 +53,39 @@ impl fmt::Debug for Code {
 }
 
 /// Why there is no kernel, or no launch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Error {
-    /// Stable code.
+    /// Stable code: of this crate, or of the compiler's or the launch's error behind it.
     pub code: Code,
     /// What is wrong, with what was given and what is wanted.
     pub message: String,
+    /// The compiler's errors, with their places, where they are what is wrong.
+    pub errors: Option<Arc<Errors>>,
+}
+
+impl From<Errors> for Error {
+    fn from(errors: Errors) -> Error {
+        let code = errors.iter().next().map_or(Code::E1212, |e| Code(e.code.as_str()));
+        Error { code, message: errors.to_string(), errors: Some(Arc::new(errors)) }
+    }
+}
+
+impl From<CodegenError> for Error {
+    fn from(error: CodegenError) -> Error {
+        Errors::from(error).into()
+    }
+}
+
+impl From<tileas_launch::Error> for Error {
+    fn from(error: tileas_launch::Error) -> Error {
+        Error { code: Code(error.code.as_str()), message: error.message, errors: None }
+    }
 }
 
 impl Error {
     #[cold]
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into() }
+        Error { code, message: message.into(), errors: None }
     }
 }
 

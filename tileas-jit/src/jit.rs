@@ -6,15 +6,16 @@
 //! builds of compiler and tables, the assembler.
 
 use crate::artifact::Artifact;
-use crate::assembler::Ladder;
-use crate::backend::Code as Loadable;
+use crate::assembler::{Assembler, Ladder, Options};
 use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
 use crate::kernel::Kernel;
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
-use tileas_codegen::{Context, Settings, Stage, key_text};
+use tileas_codegen::isa::TargetIsa;
+use tileas_codegen::{Context, Settings, key_text};
+use tileas_draw::explain::explain_module;
 
 /// Makes kernels. Copies of the handle share everything; may be used from any number of threads.
 #[derive(Clone)]
@@ -76,12 +77,13 @@ impl JitBuilder {
     pub fn build(self) -> Result<Jit, Error> {
         let settings = self.settings.with("target", self.device.target())?;
         let ladder = match self.ladder {
-            _ if !self.device.0.runs_machine_code() => Ladder::empty(),
+            _ if !self.device.0.wants_machine_code() => Ladder::default(),
             Some(ladder) => ladder,
-            None => self.device.0.assemblers(),
+            None => self.device.0.assemblers(&Options::default()),
         };
-        if self.device.0.runs_machine_code() && ladder.is_empty() {
-            return Err(Error::new(Code::E1201, format!("nothing assembles PTX for {}: {}", self.device.name(), ladder.describe())));
+        if self.device.0.wants_machine_code() && ladder.fingerprint().is_empty() {
+            let text = format!("nothing assembles PTX for {}: {}", self.device.name(), ladder.describe());
+            return Err(Error::new(Code::E1201, text));
         }
         let kernels = Memory::new(self.max_kernels);
         let (device, cache) = (self.device, self.cache);
@@ -139,7 +141,10 @@ impl Jit {
         let module = &self.only(module, name)?;
         let isa = tileas_isa_blackwell::isa_for(module, settings)?;
         let key = KeyBuilder::new()
-            .part("device", if self.0.device.0.runs_machine_code() { "machine code" } else { "ptx" }.as_bytes())
+            .part(
+                "device",
+                if self.0.device.0.wants_machine_code() { "machine code" } else { "ptx" }.as_bytes(),
+            )
             .part("assemblers", self.0.ladder.fingerprint().as_bytes())
             .part("kernel", key_text(module, &*isa, settings).as_bytes())
             .finish();
@@ -152,8 +157,7 @@ impl Jit {
                     artifact
                 }
             };
-            let (ptx, machine_code, metadata) = (&*artifact.ptx, &*artifact.machine_code, &artifact.metadata);
-            let program = self.0.device.0.load(&Loadable { ptx, machine_code, metadata })?;
+            let program = self.0.device.0.load(&artifact)?;
             Ok(Kernel::new(self.0.device.clone(), artifact, program))
         })
     }
@@ -175,15 +179,16 @@ impl Jit {
     pub fn explain(&self, module: &Module, name: &str) -> Result<String, Error> {
         let module = &self.only(module, name)?;
         let isa = tileas_isa_blackwell::isa_for(module, &self.0.settings)?;
-        let run = self.with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.settings))?;
-        Ok(run.kernels.iter().map(|kernel| tileas_draw::explain_kernel(kernel)).collect())
+        let explain = |c: &mut Context| explain_module(c, module, &*isa, &self.0.settings);
+        let (explanation, _) = self.with_context(explain)?;
+        Ok(explanation.to_text(&tileas_draw::Options::default()))
     }
 
     /// The module with one kernel alone.
     fn only(&self, module: &Module, name: &str) -> Result<Module, Error> {
         let all = &module.functions;
         match all.iter().find(|f| f.name == name) {
-            Some(f) => Ok(Module { functions: vec![f.clone()], ..module.without_functions() }),
+            Some(f) => Ok(Module { functions: vec![f.clone()], target: module.target.clone() }),
             None => {
                 let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
                 let text = format!("the module has no kernel {name}; it has {}", names.join(", "));
@@ -201,15 +206,15 @@ impl Jit {
         artifact
     }
 
-    fn make(&self, module: &Module, isa: &dyn tileas_codegen::isa::TargetIsa, settings: &Settings) -> Result<Artifact, Error> {
+    fn make(&self, module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> Result<Artifact, Error> {
         let compiled = self.with_context(|context| context.compile(module, isa, settings))?;
         let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
         let kernel = compiled.kernels.into_iter().next();
         let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
-        let (mut machine_code, mut assembler) = (Vec::new(), String::new());
-        if self.0.device.0.runs_machine_code() {
-            let assembled = self.0.ladder.assemble(&kernel.ptx, isa.cpu().name)?;
-            (machine_code, assembler) = (assembled.cubin.as_bytes().to_vec(), assembled.by.clone());
+        let (mut machine_code, mut assembler) = (None, String::new());
+        if self.0.device.0.wants_machine_code() {
+            let assembled = self.0.ladder.assemble_by(&kernel.ptx, isa.cpu().name)?;
+            (machine_code, assembler) = (Some(assembled.cubin), assembled.rung);
         }
         Ok(Artifact { metadata: kernel.metadata, ptx: kernel.ptx, machine_code, assembler, warnings })
     }

@@ -1,6 +1,7 @@
 //! A kernel that is ready to be launched, and its arguments.
 
 use crate::artifact::Artifact;
+use crate::assembler::Cubin;
 use crate::backend::{Block, Program};
 use crate::device::{Device, Stream};
 use crate::error::{Code, Error};
@@ -91,12 +92,12 @@ impl Kernel {
         &self.0.artifact.ptx
     }
 
-    /// The machine code; empty on the emulator.
-    pub fn machine_code(&self) -> &[u8] {
-        &self.0.artifact.machine_code
+    /// The machine code; the emulator has none, unless it is told to assemble.
+    pub fn machine_code(&self) -> Option<&Cubin> {
+        self.0.artifact.machine_code.as_ref()
     }
 
-    /// What made the machine code, with its version; empty on the emulator.
+    /// What made the machine code, as [`Ladder`](crate::assembler::Ladder) calls it; empty without machine code.
     pub fn assembler(&self) -> &str {
         &self.0.artifact.assembler
     }
@@ -122,7 +123,12 @@ impl Kernel {
         self.launch_in(stream, Some(grid), args)
     }
 
-    fn launch_in(&self, stream: &Stream, grid: Option<[u32; 3]>, args: &[KernelArg<'_>]) -> Result<(), Error> {
+    fn launch_in(
+        &self,
+        stream: &Stream,
+        grid: Option<[u32; 3]>,
+        args: &[KernelArg<'_>],
+    ) -> Result<(), Error> {
         let Loaded { device, artifact, program } = &*self.0;
         let foreign = |what: &str| {
             let text = format!("{what} is of another device than {}", self.name());

@@ -4,9 +4,24 @@
 
 #![deny(missing_docs)]
 
+mod artifact;
 pub mod assembler;
+mod backend;
+pub mod cache;
+mod device;
 pub mod driver;
+mod emulator;
 mod error;
+mod jit;
+mod kernel;
+mod tensor;
 
 pub use assembler::{Assembler, Cubin};
+pub use cache::Cache;
+pub use device::{Device, Stream};
+pub use emulator::EmulatorOptions;
 pub use error::{Code, Error};
+pub use jit::{Jit, JitBuilder};
+pub use kernel::{Kernel, KernelArg};
+pub use tensor::{Element, Tensor};
+pub use tileas_launch::{Arg, Elem, LaunchMetadata};
