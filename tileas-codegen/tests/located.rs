@@ -56,7 +56,41 @@ fn a_module_with_places_of_its_own_keeps_them() {
     let module =
         tileas_codegen::ir::parse_module("kernel @k(%x: view<gmem, ?xf32>) {\n return\n}").expect("parses");
     let found = errors(&module, &Settings::default().with("max-ptx-version", "8.0").expect("an option"));
-    assert_eq!((found.text(), found[0].location), (None, module.functions[0].loc));
+    assert_eq!((found.text(), found[0].location), (module.source.as_deref(), module.functions[0].loc));
+    assert!(found.to_string().starts_with("1:1: E0908"), "{found}");
+    let text = "kernel @k(%x: view<gmem, ?xf32>) {\n  %y = addf %z\n return\n}";
+    let found = Context::new().parse(text, &Settings::default()).err().expect("no value z");
+    assert!(found.to_string().starts_with("2:13: E0"), "{found}");
+}
+
+/// A front end in another language says where its ops come from.
+#[test]
+fn errors_say_what_the_front_end_said() {
+    let mut func = Function::new("k");
+    let mut b = FunctionBuilder::new(&mut func);
+    let view = b.view_type(&[Dim::Dynamic; 2], Scalar::F32);
+    let x = b.param(view);
+    let tile = b.tile_type(&[128], Scalar::F32);
+    b.set_origin("model.py", 12, 5);
+    let at = b.program_id(0);
+    b.set_origin("model.py", 13, 9);
+    b.tiled_load(x, &[at], tile);
+    b.ret();
+    let module = Module { functions: vec![func], ..Module::default() };
+    let found = errors(&module, &Settings::default());
+    assert_eq!(found[0].origin(), Some("model.py:13:9"));
+    assert!(found.to_string().starts_with("model.py:13:9: 3:3: E0216"), "{found}");
+    // The same in text; and it is no part of what the result depends on.
+    let text = tileas_codegen::ir::print_module(&module);
+    assert!(text.contains(r#"{loc = "model.py:13:9"}"#), "{text}");
+    let parsed = tileas_codegen::ir::parse_module(&text).expect("parses");
+    assert_eq!(errors(&parsed, &Settings::default())[0].origin(), Some("model.py:13:9"));
+    let bare = tileas_codegen::ir::parse_module(&text.replace("13:9", "14:1")).expect("parses");
+    let isa = tileas_isa_blackwell::isa_for(&module, &Settings::default()).expect("a target");
+    let key = |m: &Module| tileas_codegen::key_text(m, &*isa, &Settings::default());
+    assert_eq!(key(&parsed), key(&bare));
+    let other = tileas_codegen::ir::parse_module(&text.replace("axis = 0", "axis = 1")).expect("parses");
+    assert_ne!(key(&parsed), key(&other));
 }
 
 #[test]

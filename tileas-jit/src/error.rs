@@ -91,7 +91,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)
+        match self.errors {
+            // They have their codes.
+            Some(_) => f.write_str(&self.message),
+            None => write!(f, "{}: {}", self.code, self.message),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cache::{Cache, Key, KeyBuilder, Memory, Stats};
 use crate::device::Device;
 use crate::error::{Code, Error};
 use crate::kernel::Kernel;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
 use tileas_codegen::isa::TargetIsa;
@@ -27,6 +28,8 @@ struct Inner {
     ladder: Ladder,
     cache: Cache,
     kernels: Memory<Kernel>,
+    /// Kernels that were compiled.
+    compiled: AtomicU64,
     /// Contexts that nobody uses at the moment.
     contexts: Mutex<Vec<Context>>,
 }
@@ -87,7 +90,8 @@ impl JitBuilder {
         }
         let kernels = Memory::new(self.max_kernels);
         let (device, cache) = (self.device, self.cache);
-        Ok(Jit(Arc::new(Inner { device, settings, ladder, cache, kernels, contexts: Mutex::default() })))
+        let (compiled, contexts) = (AtomicU64::new(0), Mutex::default());
+        Ok(Jit(Arc::new(Inner { device, settings, ladder, cache, kernels, compiled, contexts })))
     }
 }
 
@@ -167,6 +171,11 @@ impl Jit {
         self.0.kernels.clear();
     }
 
+    /// Kernels that were compiled, as nothing had them.
+    pub fn compiled(&self) -> u64 {
+        self.0.compiled.load(Ordering::Relaxed)
+    }
+
     /// What the caches have done.
     pub fn stats(&self) -> Stats {
         self.0.cache.stats()
@@ -188,7 +197,11 @@ impl Jit {
     fn only(&self, module: &Module, name: &str) -> Result<Module, Error> {
         let all = &module.functions;
         match all.iter().find(|f| f.name == name) {
-            Some(f) => Ok(Module { functions: vec![f.clone()], target: module.target.clone() }),
+            Some(f) => Ok(Module {
+                functions: vec![f.clone()],
+                target: module.target.clone(),
+                source: module.source.clone(),
+            }),
             None => {
                 let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
                 let text = format!("the module has no kernel {name}; it has {}", names.join(", "));
@@ -207,6 +220,7 @@ impl Jit {
     }
 
     fn make(&self, module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> Result<Artifact, Error> {
+        self.0.compiled.fetch_add(1, Ordering::Relaxed);
         let compiled = self.with_context(|context| context.compile(module, isa, settings))?;
         let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
         let kernel = compiled.kernels.into_iter().next();

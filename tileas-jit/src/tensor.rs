@@ -94,11 +94,14 @@ impl Tensor {
         let size = self.elem.bytes() as usize;
         let end = || {
             let mut last = self.offset.checked_add(first.checked_mul(size)?)?;
+            if count(extents)? == 0 {
+                return Some(last);
+            }
             for (&n, &s) in extents.iter().zip(strides) {
                 let (n, s) = (usize::try_from(n).ok()?, usize::try_from(s).ok()?);
                 last = last.checked_add(n.saturating_sub(1).checked_mul(s)?.checked_mul(size)?)?;
             }
-            last.checked_add(if count(extents)? == 0 { 0 } else { size })
+            last.checked_add(size)
         };
         if extents.len() != strides.len() || end().is_none_or(|end| end > self.block.bytes()) {
             let text = format!(

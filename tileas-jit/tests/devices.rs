@@ -1,8 +1,7 @@
 //! One suite for all devices: the emulator always, a GPU where `TILEAS_CUDA` says which (`0`).
 
 use half::f16;
-use std::sync::Arc;
-use tileas_jit::{Cache, Code, Device, Elem, EmulatorOptions, Jit, Stream, Tensor, args};
+use tileas_jit::{Device, Elem, EmulatorOptions, Error, Jit, Kernel, KernelArg, Stream, Tensor, args};
 
 const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
 
@@ -46,7 +45,8 @@ impl Gemm {
         let [a, b, bias] = &self.data;
         let at = |i: usize| {
             let (row, column) = (i / self.n, i % self.n);
-            let dot: f32 = (0..self.k).map(|k| a[row * self.k + k].to_f32() * b[column * self.k + k].to_f32()).sum();
+            let dot: f32 =
+                (0..self.k).map(|k| a[row * self.k + k].to_f32() * b[column * self.k + k].to_f32()).sum();
             f16::from_f32((dot + bias[column].to_f32()).max(0.0))
         };
         (0..self.m * self.n).map(at).collect()
@@ -67,4 +67,194 @@ fn a_kernel_computes() {
             assert!(c.read::<f16>().unwrap() == gemm.want(), "{}: {m} x {n} x {k}", device.name());
         }
     }
+}
+
+/// A kernel with its device and a stream.
+fn gemm(device: &Device) -> (Jit, Kernel, Stream) {
+    let jit = Jit::new(device).unwrap();
+    let kernel = jit.kernel(&jit.parse(GEMM).unwrap(), "gemm_bias_relu").unwrap();
+    (jit, kernel, device.stream().unwrap())
+}
+
+#[test]
+fn windows_of_tensors_are_tensors() {
+    for device in devices() {
+        let (_, kernel, stream) = gemm(&device);
+        let gemm = Gemm::new(40, 72, 24);
+        let [a, b, bias, _] = gemm.tensors(&device);
+        // The result is a part of a larger matrix, whose other elements stay.
+        let whole = device.tensor(&vec![f16::from_f32(-9.0); 64 * 96], &[64, 96]).unwrap();
+        let mut part = whole.window(8 * 96 + 16, &[40, 72], &[96, 1]).unwrap();
+        kernel.launch(&stream, args![&a, &b, &bias, &mut part, 1]).unwrap();
+        stream.synchronize().unwrap();
+        let (all, want) = (whole.read::<f16>().unwrap(), gemm.want());
+        assert!(part.read::<f16>().unwrap() == want);
+        for (i, x) in all.iter().enumerate() {
+            let inside = (8..48).contains(&(i / 96)) && (16..88).contains(&(i % 96));
+            let want = if inside { want[(i / 96 - 8) * 72 + i % 96 - 16] } else { f16::from_f32(-9.0) };
+            assert_eq!(*x, want, "{i}");
+        }
+        part.write(&vec![f16::ONE; 40 * 72]).unwrap();
+        assert_eq!(whole.read::<f16>().unwrap().iter().filter(|&&x| x == f16::ONE).count(), 40 * 72);
+        for (first, extents, strides) in [
+            (0, &[64_i64, 97][..], &[96_i64, 1][..]),
+            (1, &[64, 96], &[96, 1]),
+            (64 * 96, &[1], &[1]),
+            (0, &[2], &[i64::MAX]),
+            (0, &[2], &[-1]),
+            (0, &[2, 2], &[1]),
+            (usize::MAX, &[1], &[1]),
+        ] {
+            let error = whole.window(first, extents, strides).unwrap_err();
+            assert_eq!(error.code.as_str(), "E1209", "{first} {extents:?} {strides:?}");
+        }
+        assert!(whole.window(64 * 96, &[0, 4], &[96, 1]).unwrap().read::<f16>().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn misuse_is_an_error() {
+    for device in devices() {
+        let (jit, kernel, stream) = gemm(&device);
+        let [a, b, bias, mut c] = Gemm::new(16, 16, 8).tensors(&device);
+        let other = Device::emulator();
+        let [foreign, ..] = Gemm::new(16, 16, 8).tensors(&other);
+        let wide = device.zeros(Elem::F32, &[16, 8]).unwrap();
+        let odd = device.zeros(Elem::F16, &[16, 9]).unwrap();
+        let mut expect = |code: &str, text: &str, result: Result<(), Error>| {
+            let error = result.unwrap_err();
+            assert!(error.code.as_str() == code && error.message.contains(text), "{error}; {code}: {text}");
+        };
+        let go = |list: &[KernelArg<'_>]| kernel.launch(&stream, list);
+        expect("E1102", "5 arguments (a, b, bias, c, kt), 1 are given", go(args![&a]));
+        expect("E1103", "c is written to", go(args![&a, &b, &bias, &c, 1]));
+        expect("E1103", "a has elements of type f16, f32 are given", go(args![&wide, &b, &bias, &mut c, 1]));
+        expect("E1103", "kt is of type i32, a number with a fraction", go(args![&a, &b, &bias, &mut c, 1.0]));
+        expect("E1103", "bias has rank 1, 2 extents are given", go(args![&a, &b, &a, &mut c, 1]));
+        expect(
+            "E1103",
+            "kt: 8589934592 does not fit into i32",
+            go(args![&a, &b, &bias, &mut c, 1_i64 << 33]),
+        );
+        expect("E1104", "is 9 elements and must be a multiple of 8", go(args![&odd, &b, &bias, &mut c, 1]));
+        expect("E1210", "argument 0 is of another device", go(args![&foreign, &b, &bias, &mut c, 1]));
+        let elsewhere = other.stream().unwrap();
+        expect("E1210", "the stream", kernel.launch(&elsewhere, args![&a, &b, &bias, &mut c, 1]));
+        let grid = kernel.launch_grid(&stream, [1, 0, 1], args![&a, &b, &bias, &mut c, 1]);
+        expect("E1106", "[1, 0, 1]", grid);
+        expect("E1209", "elements of type f16, not f32", c.read::<f32>().map(|_| ()));
+        expect("E1209", "2 bytes for 256 elements", c.write(&[f16::ONE]));
+        expect("E1209", "", device.zeros(Elem::F32, &[1 << 40, 1 << 40]).map(|_| ()));
+        expect("E1209", "", device.zeros(Elem::F32, &[-1]).map(|_| ()));
+        expect("E1209", "e2m1", device.zeros(Elem::E2m1, &[8]).map(|_| ()));
+        let module = jit.parse(GEMM).unwrap();
+        expect("E1212", "no kernel gemm; it has gemm_bias_relu", jit.kernel(&module, "gemm").map(|_| ()));
+        let broken = GEMM.replace("addf %acc, %bb", "addf %acc, %bt");
+        let error = jit.parse(&broken).and_then(|m| jit.kernel(&m, "gemm_bias_relu")).unwrap_err();
+        assert_eq!((error.code.as_str(), error.errors.as_ref().unwrap().len()), ("E0212", 1), "{error}");
+        assert!(error.message.starts_with("17:3: E0212"), "{error}");
+        // Nothing of all that has hurt.
+        kernel.launch(&stream, args![&a, &b, &bias, &mut c, 1]).unwrap();
+        stream.synchronize().unwrap();
+        assert!(c.read::<f16>().unwrap() == Gemm::new(16, 16, 8).want());
+    }
+}
+
+#[test]
+fn threads_share_kernels() {
+    for device in devices() {
+        let jit = Jit::new(&device).unwrap();
+        // Four kernels that differ by a number.
+        let texts = [1, 2, 3, 4].map(|n| GEMM.replace("constant 0.0", &format!("constant {n}.0")));
+        let modules = texts.map(|text| jit.parse(&text).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let (jit, modules) = (&jit, &modules);
+                scope.spawn(move || {
+                    for i in 0..1000 {
+                        let kernel = jit.kernel(&modules[(thread + i) % 4], "gemm_bias_relu").unwrap();
+                        assert_eq!(kernel.name(), "gemm_bias_relu");
+                    }
+                });
+            }
+        });
+        assert_eq!(jit.compiled(), 4);
+        jit.forget();
+        jit.kernel(&modules[0], "gemm_bias_relu").unwrap();
+        assert_eq!(jit.compiled(), 5);
+    }
+}
+
+#[test]
+fn threads_launch_side_by_side() {
+    for device in devices() {
+        let (_, kernel, _) = gemm(&device);
+        let shared = Gemm::new(64, 64, 64);
+        let [a, b, bias, _] = shared.tensors(&device);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let stream = device.stream().unwrap();
+                    for _ in 0..3 {
+                        let mut c = device.zeros(Elem::F16, &[64, 64]).unwrap();
+                        kernel.launch(&stream, args![&a, &b, &bias, &mut c, 1]).unwrap();
+                        stream.synchronize().unwrap();
+                        assert!(c.read::<f16>().unwrap() == shared.want());
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// The code goes with the last handle, the memory with the last tensor.
+#[test]
+fn what_is_dropped_is_freed() {
+    let device = Device::emulator();
+    let address = |t: &Tensor| {
+        let debug = format!("{t:?}");
+        debug.split("number: ").nth(1).unwrap().split(',').next().unwrap().to_owned()
+    };
+    let first = device.zeros(Elem::F32, &[4]).unwrap();
+    let second = device.zeros(Elem::F32, &[4]).unwrap();
+    assert_ne!(address(&first), address(&second));
+    let (place, copy) = (address(&first), first.clone());
+    drop(first);
+    assert_ne!(address(&device.zeros(Elem::F32, &[4]).unwrap()), place);
+    drop(copy);
+    assert_eq!(address(&device.zeros(Elem::F32, &[4]).unwrap()), place);
+}
+
+#[test]
+fn a_fault_is_the_error_of_its_launch() {
+    let mut options = EmulatorOptions::default();
+    options.run.max_steps = 100;
+    let device = Device::emulator_with(options);
+    let (_, kernel, stream) = gemm(&device);
+    let [a, b, bias, mut c] = Gemm::new(16, 16, 8).tensors(&device);
+    let error = kernel.launch(&stream, args![&a, &b, &bias, &mut c, 1]).unwrap_err();
+    assert!(error.code.as_str() == "E1211" && error.message.contains("gemm_bias_relu"), "{error}");
+    assert_eq!(a.read::<f16>().unwrap().len(), 128);
+}
+
+#[test]
+fn schedules_are_explained() {
+    let jit = Jit::new(&Device::emulator()).unwrap();
+    let text = jit.explain(&jit.parse(GEMM).unwrap(), "gemm_bias_relu").unwrap();
+    assert!(text.contains("gemm_bias_relu") && text.contains("II"), "{text}");
+}
+
+#[test]
+fn targets_are_the_devices() {
+    let options = |target: &str| EmulatorOptions { target: target.into(), ..EmulatorOptions::default() };
+    let jit = Jit::new(&Device::emulator_with(options("sm_103a"))).unwrap();
+    let kernel = jit.kernel(&jit.parse(GEMM).unwrap(), "gemm_bias_relu").unwrap();
+    assert_eq!(kernel.metadata().target, "sm_103a");
+    let wrong =
+        jit.parse(&format!("target \"sm_100a\"\n{GEMM}")).and_then(|m| jit.kernel(&m, "gemm_bias_relu"));
+    // What the device is comes before what the module says.
+    assert_eq!(wrong.unwrap().metadata().target, "sm_103a");
+    let none = Jit::new(&Device::emulator_with(options("sm_7")))
+        .and_then(|j| j.kernel(&j.parse(GEMM)?, "gemm_bias_relu"));
+    assert_eq!(none.unwrap_err().code.as_str(), "E0890");
 }

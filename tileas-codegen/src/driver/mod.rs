@@ -27,7 +27,10 @@ use crate::constraints::ConstraintMap;
 use crate::ddg::Scheduler;
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use crate::ir::verifier::{verify_function_with, verify_names};
-use crate::ir::{Function, Limits, Module, parse_module_with, print_function, print_located, print_module};
+use crate::ir::{
+    AttrData, AttrDict, Function, Limits, Module, ORIGIN, Op, parse_module_with, print_function,
+    print_located, print_module,
+};
 use crate::isa::TargetIsa;
 use crate::lower::LowerScratch;
 use crate::materialize::{MaterializeScratch, verify};
@@ -104,8 +107,31 @@ impl<'a> Job<'a> {
 pub fn key_text(module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> String {
     let mut text = format!("{VERSION}\n{} {} {}\n", isa.name(), isa.version(), isa.cpu().name);
     text.push_str(&settings.text());
-    text.push_str(&print_module(module));
+    // Discardable attributes change nothing, and where an op comes from changes often.
+    let bare = |f: &Function| f.ops().all(|op| f.discardable(op).is_empty());
+    if module.functions.iter().all(bare) {
+        text.push_str(&print_module(module));
+        return text;
+    }
+    let mut module = module.clone();
+    for f in &mut module.functions {
+        let ops: Vec<Op> = f.ops().collect();
+        ops.into_iter().for_each(|op| *f.discardable_mut(op) = AttrDict::default());
+    }
+    text.push_str(&print_module(&module));
     text
+}
+
+/// Notes at each error what the op that stands there was made from, if the front end said it.
+fn note_origins(module: &Module, errors: &mut [CodegenError]) {
+    for error in errors.iter_mut().filter(|e| e.location.is_some()) {
+        let ops = module.functions.iter().flat_map(|f| f.ops().map(move |op| (f, op)));
+        let Some((f, op)) = ops.into_iter().find(|(f, op)| f.op_loc(*op) == error.location) else { continue };
+        let origin = f.discardable(op).iter().find(|&(key, _)| f.symbol(key) == ORIGIN);
+        if let Some(AttrData::Str(text)) = origin.map(|(_, value)| f.attr_data(value)) {
+            error.origin = Some(text.as_str().into());
+        }
+    }
 }
 
 /// This build of the compiler: its version and a hash of its sources.
@@ -204,18 +230,25 @@ impl Context {
         module: &Module,
         mut job: impl FnMut(&mut Context, &Module) -> Result<T, Errors>,
     ) -> Result<T, Errors> {
-        let errors = match job(self, module) {
+        let mut errors = match job(self, module) {
             Ok(done) => return Ok(done),
             Err(errors) => errors,
         };
         let built = module.functions.iter().all(|f| !f.loc.is_some());
         if !built || errors.iter().all(|e| e.location.is_some()) {
-            return Err(errors);
+            note_origins(module, errors.list_mut());
+            return Err(match &module.source {
+                Some(source) => errors.located_in(source.clone()),
+                None => errors,
+            });
         }
         let (located, text) = print_located(module);
         match job(self, &located) {
             Ok(_) => Err(errors),
-            Err(found) => Err(found.located_in(text)),
+            Err(mut found) => {
+                note_origins(&located, found.list_mut());
+                Err(found.located_in(text.into()))
+            }
         }
     }
 
@@ -259,6 +292,7 @@ impl Context {
             of_kernel.filter(|e| !e.location.is_some()).for_each(|e| about(e, func));
             run.kernels.push(state);
         }
+        note_origins(module, &mut run.warnings);
         Errors::check(errors)?;
         if job.last >= Stage::Ptx && run.kernels.len() > 1 && job.back.contains(&Step::Ptx) {
             run.combined = Some(self.combine(&run.kernels, job.settings)?);

@@ -5,12 +5,13 @@
 
 use super::CodegenError;
 use std::fmt;
+use std::sync::Arc;
 
 /// One or more errors, in the order in which they were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Errors {
     list: Vec<CodegenError>,
-    text: Option<String>,
+    text: Option<Arc<str>>,
 }
 
 impl Errors {
@@ -28,15 +29,20 @@ impl Errors {
         Errors { list: found, text: None }
     }
 
-    /// About a module that was built by calls: its text, in which the errors are located.
+    /// The text in which the errors are located: what the module was read from; for one that was built by calls, what it prints as.
     pub fn text(&self) -> Option<&str> {
         self.text.as_deref()
     }
 
-    /// These errors, whose places are in a text that the caller does not have.
-    pub(crate) fn located_in(mut self, text: String) -> Errors {
+    /// These errors, with the text in which their places are.
+    pub(crate) fn located_in(mut self, text: Arc<str>) -> Errors {
         self.text = Some(text);
         self
+    }
+
+    /// These errors, to be changed.
+    pub(crate) fn list_mut(&mut self) -> &mut [CodegenError] {
+        &mut self.list
     }
 
     /// Each error replaced by another one.
@@ -78,13 +84,16 @@ impl<'a> IntoIterator for &'a Errors {
     }
 }
 
-/// A line for each error, behind the bytes of the source it is about; its notes below it. Where [`Errors::text`] has the source,
-/// line and column stand there, and below the notes the line itself.
+/// A line for each error, behind the line and column of [`Errors::text`] that it is about; its notes below it, and then the line itself.
+/// Where a front end has said what an op was made from ([`CodegenError::origin`]), that stands first.
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, e) in self.list.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
+            }
+            if let Some(origin) = e.origin() {
+                write!(f, "{origin}: ")?;
             }
             match (e.location.range(), self.text()) {
                 (Some(r), None) => write!(f, "{}..{}: {e}", r.start, r.end)?,

@@ -68,6 +68,8 @@ pub struct CodegenError {
     pub location: Loc,
     /// Further places and facts.
     pub notes: Vec<(Loc, String)>,
+    /// What a front end said of the op.
+    pub(crate) origin: Option<Box<str>>,
 }
 
 /// Result of library calls that report one error.
@@ -77,7 +79,13 @@ impl CodegenError {
     /// A new error without notes.
     #[cold]
     pub fn new(code: Code, location: Loc, message: impl Into<String>) -> Self {
-        CodegenError { code, message: message.into(), location, notes: Vec::new() }
+        CodegenError { code, message: message.into(), location, notes: Vec::new(), origin: None }
+    }
+
+    /// What the op was made from in a front end's own source, as it was said by
+    /// [`FunctionBuilder::set_origin`](crate::ir::FunctionBuilder::set_origin) or the attribute `loc`: `model.py:12:5`.
+    pub fn origin(&self) -> Option<&str> {
+        self.origin.as_deref()
     }
 
     /// Adds a note.

@@ -4,6 +4,9 @@ use super::entities::{Attr, Sym, Type};
 use super::types::Scalar;
 use smallvec::SmallVec;
 
+/// The discardable attribute that says what an op was made from: `"file:line:column"`.
+pub const ORIGIN: &str = "loc";
+
 /// A floating-point attribute, compared by bits.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FloatBits(u64);

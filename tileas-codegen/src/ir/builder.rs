@@ -13,8 +13,8 @@
 //! Also here: [`infer_result_types`], the one place that says which result types follow from operands; the parser
 //! uses it as well.
 
-use super::attrs::{AttrData, FloatBits};
-use super::entities::{Block, Op, Sym, Type, Value};
+use super::attrs::{AttrData, FloatBits, ORIGIN};
+use super::entities::{Attr, Block, Op, Sym, Type, Value};
 use super::function::Function;
 use super::layouts::Layout;
 use super::opcodes::{Opcode, Rule, keys};
@@ -159,6 +159,8 @@ pub struct FunctionBuilder<'a> {
     pub(crate) func: &'a mut Function,
     point: InsertPoint,
     loc: Loc,
+    /// The attribute that says where ops come from.
+    origin: Option<(Sym, Attr)>,
     /// Attributes of the next op.
     attrs: SmallVec<[(Sym, AttrData); 4]>,
 }
@@ -167,7 +169,7 @@ impl<'a> FunctionBuilder<'a> {
     /// A builder at the end of the kernel body.
     pub fn new(func: &'a mut Function) -> FunctionBuilder<'a> {
         let point = InsertPoint::End(func.entry());
-        FunctionBuilder { func, point, loc: Loc::NONE, attrs: SmallVec::new() }
+        FunctionBuilder { func, point, loc: Loc::NONE, origin: None, attrs: SmallVec::new() }
     }
 
     /// The function under construction.
@@ -204,6 +206,14 @@ impl<'a> FunctionBuilder<'a> {
         self
     }
 
+    /// Says what the ops that follow are made from in the front end's own source; errors about them repeat it. Line and column from 1.
+    /// In text it is the attribute `loc = "file:line:column"`, which changes nothing in what is compiled.
+    pub fn set_origin(&mut self, file: &str, line: u32, column: u32) -> &mut Self {
+        let key = self.func.intern_symbol(ORIGIN);
+        self.origin = Some((key, self.func.intern_attr(AttrData::Str(format!("{file}:{line}:{column}")))));
+        self
+    }
+
     /// Location of the ops that follow.
     pub fn loc(&self) -> Loc {
         self.loc
@@ -230,6 +240,9 @@ impl<'a> FunctionBuilder<'a> {
     }
 
     fn link(&mut self, op: Op) {
+        if let Some((key, origin)) = self.origin {
+            self.func.discardable_mut(op).set(key, origin);
+        }
         match self.point {
             InsertPoint::End(b) => self.func.append_op(b, op),
             InsertPoint::Before(at) => self.func.insert_before(at, op),

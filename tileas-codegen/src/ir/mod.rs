@@ -25,7 +25,7 @@ pub(crate) mod printer;
 pub mod types;
 pub(crate) mod verifier;
 
-pub use attrs::{AttrData, AttrDict, FloatBits};
+pub use attrs::{AttrData, AttrDict, FloatBits, ORIGIN};
 pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};

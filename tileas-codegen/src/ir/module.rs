@@ -1,6 +1,7 @@
 //! A module: kernels and the target they are for.
 
 use super::function::Function;
+use std::sync::Arc;
 
 /// A list of kernels.
 #[derive(Clone, Default)]
@@ -9,6 +10,8 @@ pub struct Module {
     pub target: Option<String>,
     /// Kernels in source order; names are unique.
     pub functions: Vec<Function>,
+    /// The text it was read from, in which the locations of its ops lie; none for modules that are built by calls.
+    pub source: Option<Arc<str>>,
 }
 
 impl Module {

@@ -32,6 +32,7 @@ use super::types::Scalar;
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What a text may cost; beyond a limit parsing ends with E0008 (nesting) or E0010 (the others).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,8 +96,10 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> Result<Module, Err
         unread: FxHashSet::default(),
         consequence: false,
     };
-    let module = p.module();
-    Errors::check(p.errors)?;
+    let mut module = p.module();
+    let source: Arc<str> = text.into();
+    Errors::check(p.errors).map_err(|errors| errors.located_in(source.clone()))?;
+    module.source = Some(source);
     Ok(module)
 }
 
