@@ -25,7 +25,8 @@ fn tool(name: &str) -> Option<PathBuf> {
     let found = std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if found.is_none() {
         let required = std::env::var_os("TILEAS_REQUIRE_PTXAS").is_some_and(|v| v != "0" && !v.is_empty());
-        assert!(!required, "{name} is not set");
+        // The packages that it comes in are not for all systems.
+        assert!(!required || name == "NVJITLINK" && !cfg!(target_os = "linux"), "{name} is not set");
         println!("{name} is not set: not tested");
     }
     found
@@ -212,7 +213,9 @@ fn what_is_no_assembler_is_an_error() {
         let error = error.assemble(".version 8.0", "sm_90a").expect_err(name);
         assert!(error.code == Code::E1203 && error.message.contains(says), "{name}: {error}");
     }
-    for path in ["/nonexistent/libnvJitLink.so", "libc.so.6"].map(PathBuf::from).into_iter().chain([data("hangs.sh")]) {
+    for path in
+        ["/nonexistent/libnvJitLink.so", "libc.so.6"].map(PathBuf::from).into_iter().chain([data("hangs.sh")])
+    {
         let error = NvJitLink::at(&path, &options).expect_err("it is none");
         assert_eq!(error.code, Code::E1204, "{error}");
     }
@@ -235,7 +238,10 @@ fn the_ladder_takes_the_first_that_can() {
     // The old one is good enough for old text, and its refusal is the answer.
     let refused = ladder.assemble(&KERNELS[0].0.replace("version 8.6", "version 7.0"), "sm_100a");
     assert_eq!(refused, Err(error(Code::E1202)));
-    assert_eq!((ladder.max_ptx_version(), ladder.fingerprint()), ((9, 9), "fake 1 | fake 1 | fake 1 | fake 1"));
+    assert_eq!(
+        (ladder.max_ptx_version(), ladder.fingerprint()),
+        ((9, 9), "fake 1 | fake 1 | fake 1 | fake 1")
+    );
     let want = "absent: not there: E1204: as told\nold: fake 1, PTX up to 7.0\n";
     assert!(ladder.describe().starts_with(want), "{}", ladder.describe());
 }

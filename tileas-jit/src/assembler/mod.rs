@@ -1,7 +1,7 @@
 //! From PTX to machine code.
 //!
 //! In: the text of a PTX module and the processor it is for. Out: a [`Cubin`], by one of three assemblers, which all are NVIDIA's:
-//! the driver's linker ([`DriverLinker`](crate::driver::DriverLinker)), [`NvJitLink`], [`Ptxas`]. A [`Ladder`] takes
+//! the driver's linker (`DriverLinker` in [`driver`](crate::driver)), [`NvJitLink`], [`Ptxas`]. A [`Ladder`] takes
 //! the first that is there and knows the PTX.
 //!
 //! Guarantee: equal fingerprints, PTX and target give equal machine code; what comes out is a whole ELF image; a refusal carries
@@ -91,7 +91,8 @@ impl Options {
 /// The error for what an assembler said. Lines that name a line of the PTX have it behind them.
 pub(crate) fn refusal(name: &str, said: &str, ptx: &str) -> Error {
     // Wordings that all releases from 12.0 to 13.5 have.
-    let unknown = said.contains("Unsupported .version") || said.contains("is not defined for option 'gpu-name'");
+    let unknown =
+        said.contains("Unsupported .version") || said.contains("is not defined for option 'gpu-name'");
     let mut message = format!("{name}:");
     for line in said.lines().map(str::trim).filter(|l| !l.is_empty()) {
         let _ = write!(message, "\n  {line}");
@@ -113,9 +114,12 @@ mod tests {
         let said = "ptxas k.ptx, line 2; error   : Not a name\nptxas fatal   : aborted\n";
         let error = refusal("ptxas", said, "first\n  second;\n");
         assert_eq!(error.code, Code::E1202);
-        let want = "ptxas:\n  ptxas k.ptx, line 2; error   : Not a name\n    | second;\n  ptxas fatal   : aborted";
+        let want =
+            "ptxas:\n  ptxas k.ptx, line 2; error   : Not a name\n    | second;\n  ptxas fatal   : aborted";
         assert_eq!(error.message, want);
-        for said in ["ptxas x, line 1; fatal : Unsupported .version 9.9; current version is '9.5'", "ptxas, line 0;"] {
+        for said in
+            ["ptxas x, line 1; fatal : Unsupported .version 9.9; current version is '9.5'", "ptxas, line 0;"]
+        {
             let error = refusal("ptxas", said, "");
             assert_eq!(error.code == Code::E1207, said.contains("Unsupported"), "{error}");
         }

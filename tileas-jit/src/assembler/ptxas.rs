@@ -32,12 +32,17 @@ impl Ptxas {
             return Ptxas::at(path, options);
         }
         let name = format!("ptxas{}", std::env::consts::EXE_SUFFIX);
-        let on_path: Vec<PathBuf> =
-            std::env::var_os("PATH").iter().flat_map(std::env::split_paths).map(|dir| dir.join(&name)).collect();
+        let on_path: Vec<PathBuf> = std::env::var_os("PATH")
+            .iter()
+            .flat_map(std::env::split_paths)
+            .map(|dir| dir.join(&name))
+            .collect();
         let toolkits = toolkits().map(|dir| dir.join("bin").join(&name));
         let all = on_path.into_iter().chain(toolkits).chain(options.in_packages("bin", &name));
-        let mut last =
-            Error::new(Code::E1204, "no ptxas: looked at PTXAS, PATH, CUDA_HOME and the usual toolkit folder");
+        let mut last = Error::new(
+            Code::E1204,
+            "no ptxas: looked at PTXAS, PATH, CUDA_HOME and the usual toolkit folder",
+        );
         for path in all.filter(|p| p.is_file()) {
             match Ptxas::at(path, options) {
                 Ok(ptxas) => return Ok(ptxas),
@@ -105,9 +110,8 @@ impl Assembler for Ptxas {
         }
         let bytes = std::fs::read(folder.path().join("kernel.cubin"));
         let bytes = bytes.map_err(|e| trouble(&self.path, "wrote no machine code", &e))?;
-        Cubin::new(bytes).map_err(|e| {
-            Error::new(Code::E1203, format!("{} wrote {}", self.path.display(), e.message))
-        })
+        Cubin::new(bytes)
+            .map_err(|e| Error::new(Code::E1203, format!("{} wrote {}", self.path.display(), e.message)))
     }
 }
 

@@ -125,7 +125,8 @@ impl Linker {
         };
         let unknown = matches!(
             result,
-            sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION | sys::CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
+            sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+                | sys::CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
         );
         super::context::check("cuLinkAddData", result).map_err(|error| Failed { error, unknown })?;
         let (mut image, mut size) = (ptr::null_mut(), 0);

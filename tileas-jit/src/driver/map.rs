@@ -67,8 +67,9 @@ impl Context {
     /// # Errors
     /// `E1205` with what was asked.
     pub fn encode_tensor_map(&self, map: &MapArg) -> Result<TensorMap, Error> {
-        let wrong =
-            |why: &str| Error::new(Code::E1205, format!("no tensor map can be made: {why}; asked for: {map:?}"));
+        let wrong = |why: &str| {
+            Error::new(Code::E1205, format!("no tensor map can be made: {why}; asked for: {map:?}"))
+        };
         let rank = map.dims.len();
         if !(1..=5).contains(&rank) {
             return Err(wrong("1 to 5 dimensions are possible"));

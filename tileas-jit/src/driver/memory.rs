@@ -48,7 +48,9 @@ impl DeviceMemory {
         self.check(bytes.len())?;
         let _current = self.context.enter()?;
         // SAFETY: both sides have that many bytes, and are there until the stream has done it, for which we wait.
-        unsafe { call!(cuMemcpyHtoDAsync_v2(self.address, bytes.as_ptr().cast(), bytes.len(), stream.raw())) }?;
+        unsafe {
+            call!(cuMemcpyHtoDAsync_v2(self.address, bytes.as_ptr().cast(), bytes.len(), stream.raw()))
+        }?;
         stream.synchronize()
     }
 

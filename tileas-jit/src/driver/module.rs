@@ -39,7 +39,9 @@ impl Drop for Loaded {
         // Nobody can launch it any more; what was launched may still run.
         match self.context.synchronize() {
             // SAFETY: nothing runs, and it is not used again.
-            Ok(()) => warn(self.context.enter().and_then(|_current| unsafe { call!(cuModuleUnload(self.raw)) })),
+            Ok(()) => {
+                warn(self.context.enter().and_then(|_current| unsafe { call!(cuModuleUnload(self.raw)) }))
+            }
             Err(error) => log::warn!("a module stays loaded, as it may still run: {error}"),
         }
     }

@@ -62,7 +62,8 @@ impl Library {
             ($function:literal) => {{
                 let name = name($function);
                 // SAFETY: the type is that of the field it is for, which is the function's in `nvJitLink.h`.
-                *unsafe { library.get(&name) }.map_err(|_| absent(format!("no nvJitLink: it has no {name}")))?
+                *unsafe { library.get(&name) }
+                    .map_err(|_| absent(format!("no nvJitLink: it has no {name}")))?
             }};
         }
         let mut version = (12, last.unwrap_or(0));
@@ -94,7 +95,8 @@ impl Library {
     /// Links one module of PTX.
     pub(crate) fn link(&self, ptx: &str, target: &str, options: &[String]) -> Result<Outcome, Error> {
         let arch = format!("-arch={target}");
-        let options = std::iter::once(arch.as_str()).chain(options.iter().map(String::as_str)).map(CString::new);
+        let options =
+            std::iter::once(arch.as_str()).chain(options.iter().map(String::as_str)).map(CString::new);
         let options = options.collect::<Result<Vec<CString>, _>>();
         let options = options.map_err(|_| Error::new(Code::E1202, "an option with a byte 0 in it"))?;
         let pointers: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
@@ -104,7 +106,8 @@ impl Library {
         let job = Job { library: self, handle };
         match created {
             0 => {}
-            UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => return Ok(Outcome::UnknownTarget),
+            // Release 12.9 has but an internal error for it.
+            INTERNAL | UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => return Ok(Outcome::UnknownTarget),
             _ => {
                 let said = job.read("GetErrorLog", self.errors)?;
                 return Err(failed("Create", created, &String::from_utf8_lossy(&said)));
@@ -126,7 +129,11 @@ impl Library {
             let said = String::from_utf8_lossy(&job.read("GetErrorLog", self.errors)?).into_owned();
             let said = said.split('\0').next().unwrap_or_default();
             let own_fault = matches!(result, INTERNAL | THREADPOOL) || said.is_empty();
-            return if own_fault { Err(failed(call, result, said)) } else { Ok(Outcome::Refused(said.to_owned())) };
+            return if own_fault {
+                Err(failed(call, result, said))
+            } else {
+                Ok(Outcome::Refused(said.to_owned()))
+            };
         }
         job.read("GetLinkedCubin", self.cubin).map(Outcome::Image)
     }

@@ -98,8 +98,17 @@ mod tests {
     #[test]
     fn values_stand_at_their_alignment() {
         let bits = |bits, size| Value::Bits { bits, size };
-        let values = [bits(0xffff_fff1, 1), bits(0x1_2345_6789, 4), bits(7, 2), map(), bits(u64::MAX, 8), map(), bits(9, 1)];
-        let block = ParamBlock::new(&values, |m| Ok(TensorMap([m.box_dims[1] as u8; 128]))).expect("it encodes");
+        let values = [
+            bits(0xffff_fff1, 1),
+            bits(0x1_2345_6789, 4),
+            bits(7, 2),
+            map(),
+            bits(u64::MAX, 8),
+            map(),
+            bits(9, 1),
+        ];
+        let block =
+            ParamBlock::new(&values, |m| Ok(TensorMap([m.box_dims[1] as u8; 128]))).expect("it encodes");
         assert_eq!(block.places(), [(0, 1), (4, 4), (8, 2), (64, 128), (192, 8), (256, 128), (384, 1)]);
         let bytes: Vec<u8> = block.bytes().collect();
         assert_eq!(bytes.len(), 385);
@@ -114,9 +123,11 @@ mod tests {
 
     #[test]
     fn no_values_take_no_bytes() {
-        let block = ParamBlock::new(&[], |_| Err(Error::new(Code::E1205, "none"))).expect("nothing to encode");
+        let block =
+            ParamBlock::new(&[], |_| Err(Error::new(Code::E1205, "none"))).expect("nothing to encode");
         assert_eq!((block.bytes().count(), block.places().len()), (0, 0));
-        let error = ParamBlock::new(&[map()], |_| Err(Error::new(Code::E1205, "no"))).expect_err("it does not");
+        let error =
+            ParamBlock::new(&[map()], |_| Err(Error::new(Code::E1205, "no"))).expect_err("it does not");
         assert_eq!(error.code, Code::E1205);
     }
 }
