@@ -126,6 +126,22 @@ mod tests {
     }
 
     #[test]
+    fn packages_are_looked_into_in_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options { packages: vec![folder.path().into()], ..Options::default() };
+        assert!(options.in_packages("lib", "lib").is_empty());
+        let files = ["cu13/lib/libx.so.13", "cu12/lib/libx.so.12", "cu12/lib/other.so", "cu12/bin/libx.so.1"];
+        for file in files {
+            let path = folder.path().join("nvidia").join(file);
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            std::fs::write(path, "").expect("a file");
+        }
+        let found = options.in_packages("lib", "libx.so");
+        let want = [files[1], files[0]].map(|f| folder.path().join("nvidia").join(f));
+        assert_eq!(found, want);
+    }
+
+    #[test]
     fn default_options_are_pinned() {
         let options = Options::default();
         assert_eq!(options.arguments(), ["-O3"]);

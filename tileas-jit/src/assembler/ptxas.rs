@@ -101,8 +101,8 @@ impl Assembler for Ptxas {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
         let (status, said) = run(&self.path, &folder, &arguments, self.options.timeout)?;
         if !status.success() {
-            // One that the system or its own fault ends refuses nothing.
-            return Err(if status.code().is_some() && said.contains("ptxas") {
+            // One that the system or its own fault ends refuses nothing, nor does one that could not start.
+            return Err(if status.code().is_some() && said.lines().any(|l| l.starts_with("ptxas ")) {
                 refusal("ptxas", &said, ptx)
             } else {
                 Error::new(Code::E1203, format!("{} ends with {status}: {said}", self.path.display()))

@@ -45,7 +45,9 @@ impl DeviceMemory {
     /// # Errors
     /// `E1205`, also if there are too many bytes.
     pub fn write(&mut self, stream: &Stream, bytes: &[u8]) -> Result<(), Error> {
-        self.check(bytes.len())?;
+        if self.is_none(bytes.len())? {
+            return Ok(());
+        }
         let _current = self.context.enter()?;
         // SAFETY: both sides have that many bytes, and are there until the stream has done it, for which we wait.
         unsafe {
@@ -59,7 +61,9 @@ impl DeviceMemory {
     /// # Errors
     /// `E1205`, also if there are too few bytes.
     pub fn read(&self, stream: &Stream, bytes: &mut [u8]) -> Result<(), Error> {
-        self.check(bytes.len())?;
+        if self.is_none(bytes.len())? {
+            return Ok(());
+        }
         let _current = self.context.enter()?;
         // SAFETY: as for `write`.
         unsafe {
@@ -73,14 +77,18 @@ impl DeviceMemory {
     /// # Errors
     /// `E1205`.
     pub fn zero(&mut self, stream: &Stream) -> Result<(), Error> {
+        if self.is_none(self.size)? {
+            return Ok(());
+        }
         let _current = self.context.enter()?;
         // SAFETY: memory of that many bytes; freeing it waits.
         unsafe { call!(cuMemsetD8Async(self.address, 0, self.size, stream.raw())) }
     }
 
-    fn check(&self, bytes: usize) -> Result<(), Error> {
+    /// Whether so many bytes are none, which the driver need not be asked for.
+    fn is_none(&self, bytes: usize) -> Result<bool, Error> {
         if bytes <= self.size {
-            return Ok(());
+            return Ok(bytes == 0);
         }
         Err(Error::new(Code::E1205, format!("a copy of {bytes} bytes, where there are {}", self.size)))
     }
