@@ -108,6 +108,9 @@ impl Assembler for Ptxas {
                 Error::new(Code::E1203, format!("{} ends with {status}: {said}", self.path.display()))
             });
         }
+        if !said.is_empty() {
+            log::debug!("ptxas: {}", said.trim_end());
+        }
         let bytes = std::fs::read(folder.path().join("kernel.cubin"));
         let bytes = bytes.map_err(|e| trouble(&self.path, "wrote no machine code", &e))?;
         Cubin::new(bytes)

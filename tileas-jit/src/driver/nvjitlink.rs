@@ -36,6 +36,7 @@ pub(crate) struct Library {
     complete: OfHandle,
     cubin: (SizeOf, BytesOf),
     errors: (SizeOf, BytesOf),
+    remarks: (SizeOf, BytesOf),
     version: (u32, u32),
     /// Last, so that it goes after the pointers into it.
     _library: libloading::Library,
@@ -82,6 +83,7 @@ impl Library {
             complete: symbol!("Complete"),
             cubin: (symbol!("GetLinkedCubinSize"), symbol!("GetLinkedCubin")),
             errors: (symbol!("GetErrorLogSize"), symbol!("GetErrorLog")),
+            remarks: (symbol!("GetInfoLogSize"), symbol!("GetInfoLog")),
             version,
             _library: library,
         })
@@ -109,8 +111,8 @@ impl Library {
             // Release 12.9 has but an internal error for it.
             INTERNAL | UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => return Ok(Outcome::UnknownTarget),
             _ => {
-                let said = job.read("GetErrorLog", self.errors)?;
-                return Err(failed("Create", created, &String::from_utf8_lossy(&said)));
+                let said = job.text("GetErrorLog", self.errors)?;
+                return Err(failed("Create", created, &said));
             }
         }
         // The library looks for a 0 behind the text, whatever the size says: without one it reads on.
@@ -126,14 +128,17 @@ impl Library {
             result = unsafe { (self.complete)(job.handle) };
         }
         if result != 0 {
-            let said = String::from_utf8_lossy(&job.read("GetErrorLog", self.errors)?).into_owned();
-            let said = said.split('\0').next().unwrap_or_default();
+            let said = job.text("GetErrorLog", self.errors)?;
             let own_fault = matches!(result, INTERNAL | THREADPOOL) || said.is_empty();
             return if own_fault {
                 Err(failed(call, result, said))
             } else {
                 Ok(Outcome::Refused(said.to_owned()))
             };
+        }
+        let remarks = job.text("GetInfoLog", self.remarks)?;
+        if !remarks.is_empty() {
+            log::debug!("nvJitLink: {remarks}");
         }
         job.read("GetLinkedCubin", self.cubin).map(Outcome::Image)
     }
@@ -150,6 +155,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Reads a log.
+    fn text(&self, call: &str, functions: (SizeOf, BytesOf)) -> Result<String, Error> {
+        let bytes = self.read(call, functions)?;
+        let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).trim_end().to_owned())
+    }
+
     /// Reads something whose size is asked first.
     fn read(&self, call: &str, (size_of, bytes_of): (SizeOf, BytesOf)) -> Result<Vec<u8>, Error> {
         let mut size = 0;
