@@ -130,11 +130,7 @@ impl Library {
         if result != 0 {
             let said = job.text("GetErrorLog", self.errors)?;
             let own_fault = matches!(result, INTERNAL | THREADPOOL) || said.is_empty();
-            return if own_fault {
-                Err(failed(call, result, said))
-            } else {
-                Ok(Outcome::Refused(said.to_owned()))
-            };
+            return if own_fault { Err(failed(call, result, &said)) } else { Ok(Outcome::Refused(said)) };
         }
         let remarks = job.text("GetInfoLog", self.remarks)?;
         if !remarks.is_empty() {
