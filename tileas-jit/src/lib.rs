@@ -5,8 +5,10 @@
 #![deny(missing_docs)]
 
 pub mod assembler;
+mod cubin;
 pub mod driver;
 mod error;
 
-pub use assembler::{Assembler, Cubin};
+pub use assembler::Assembler;
+pub use cubin::Cubin;
 pub use error::{Code, Error};

@@ -8,8 +8,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
-use tileas_jit::assembler::{Ladder, Options};
-use tileas_jit::driver::{Context, DeviceMemory, DriverLinker, Event, Module, Stream};
+use tileas_jit::assembler::{DriverLinker, Ladder, Options};
+use tileas_jit::driver::{Context, DeviceMemory, Event, Module, Stream};
 use tileas_jit::{Assembler, Code, Cubin};
 use tileas_launch::{Elem, L2, Launch, MapArg, Oob, Swizzle, Value};
 

@@ -3,7 +3,8 @@
 //! In: assemblers, or why there is none of a kind. Out: machine code, and who made it. Guarantee: a rung is passed over only if it
 //! is not there or says (`E1207`) that it does not know the version or target; any other refusal is the answer.
 
-use super::{Assembler, Cubin, NvJitLink, Options, Ptxas, ptx_version};
+use super::{Assembler, NvJitLink, Options, Ptxas, ptx_version};
+use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ impl Ladder {
     /// The linker of the context's driver, then nvJitLink, then ptxas.
     #[cfg(feature = "cuda")]
     pub fn find_for(context: &crate::driver::Context, options: &Options) -> Ladder {
-        let driver = crate::driver::DriverLinker::new(context, options);
+        let driver = super::DriverLinker::new(context, options);
         let mut ladder = Ladder::default().with("driver", driver);
         for rung in Ladder::find(options).rungs {
             ladder = ladder.add(rung);

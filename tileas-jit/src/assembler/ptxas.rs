@@ -4,7 +4,8 @@
 //! no name of ours gets into the machine code or into messages. Guarantee: the folder goes with the call, and a process
 //! that has not ended after [`Options::timeout`] is killed.
 
-use super::{Assembler, Cubin, Options, ptx_of_release, refusal, release::release};
+use super::{Assembler, Options, ptx_of_release, refusal, release::release};
+use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use std::ffi::OsStr;
 use std::fs::File;

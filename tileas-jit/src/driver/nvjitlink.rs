@@ -3,6 +3,7 @@
 //! In: a file, then PTX. Out: images and logs. Guarantee: a handle is made, used and destroyed within one call.
 //! Source: `nvJitLink.h` of releases 12.0 and 13.5, whose numbers agree.
 
+use super::Outcome;
 use crate::error::{Code, Error};
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -17,16 +18,6 @@ const INTERNAL: c_int = 6;
 const THREADPOOL: c_int = 7;
 const UNRECOGNIZED_ARCH: c_int = 16;
 const UNSUPPORTED_ARCH: c_int = 17;
-
-/// What the linker answers.
-pub(crate) enum Outcome {
-    /// An image.
-    Image(Vec<u8>),
-    /// No, and why.
-    Refused(String),
-    /// No, as there is no such processor.
-    UnknownTarget,
-}
 
 /// The functions of a library that is loaded.
 pub(crate) struct Library {
@@ -109,7 +100,10 @@ impl Library {
         match created {
             0 => {}
             // Release 12.9 has but an internal error for it.
-            INTERNAL | UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => return Ok(Outcome::UnknownTarget),
+            INTERNAL | UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => {
+                let (major, minor) = self.version;
+                return Ok(Outcome::Unknown(format!("release {major}.{minor} does not know {target}")));
+            }
             _ => {
                 let said = job.text("GetErrorLog", self.errors)?;
                 return Err(failed("Create", created, &said));
