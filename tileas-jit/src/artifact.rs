@@ -3,7 +3,7 @@
 //! As bytes: the length of the head (four bytes, little-endian), the head (JSON), the machine code. Reading is total; whatever is not
 //! such bytes is `None`. That they are the ones that were written is the caches' business.
 
-use crate::assembler::Cubin;
+use crate::cubin::Cubin;
 use serde::{Deserialize, Serialize};
 use tileas_launch::LaunchMetadata;
 

@@ -22,6 +22,15 @@ impl Device {
         Device(Arc::new(Emulator::new(options)))
     }
 
+    /// A GPU by its number.
+    ///
+    /// # Errors
+    /// `E1204`: no driver, or one too old. `E1205`: no such device.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: u32) -> Result<Device, Error> {
+        Ok(Device(Arc::new(crate::cuda::Cuda::new(ordinal)?)))
+    }
+
     /// What it is, in words.
     pub fn name(&self) -> String {
         self.0.name()

@@ -1,8 +1,8 @@
 //! A kernel that is ready to be launched, and its arguments.
 
 use crate::artifact::Artifact;
-use crate::assembler::Cubin;
 use crate::backend::{Block, Program};
+use crate::cubin::Cubin;
 use crate::device::{Device, Stream};
 use crate::error::{Code, Error};
 use crate::tensor::Tensor;

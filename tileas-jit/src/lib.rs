@@ -8,6 +8,9 @@ mod artifact;
 pub mod assembler;
 mod backend;
 pub mod cache;
+mod cubin;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod device;
 pub mod driver;
 mod emulator;
@@ -16,8 +19,9 @@ mod jit;
 mod kernel;
 mod tensor;
 
-pub use assembler::{Assembler, Cubin};
+pub use assembler::Assembler;
 pub use cache::Cache;
+pub use cubin::Cubin;
 pub use device::{Device, Stream};
 pub use emulator::EmulatorOptions;
 pub use error::{Code, Error};

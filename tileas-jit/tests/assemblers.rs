@@ -25,7 +25,8 @@ fn tool(name: &str) -> Option<PathBuf> {
     let found = std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     if found.is_none() {
         let required = std::env::var_os("TILEAS_REQUIRE_PTXAS").is_some_and(|v| v != "0" && !v.is_empty());
-        assert!(!required, "{name} is not set");
+        // The packages that it comes in are not for all systems.
+        assert!(!required || name == "NVJITLINK" && !cfg!(target_os = "linux"), "{name} is not set");
         println!("{name} is not set: not tested");
     }
     found
@@ -208,7 +209,9 @@ fn what_is_no_assembler_is_an_error() {
     assert_eq!(code(Ptxas::at(data("babbles_version.sh"), &options)), Err(Code::E1203));
     assert_eq!(code(Ptxas::at("/nonexistent/ptxas", &options)), Err(Code::E1203));
     for (name, says) in [("babbles.sh", "no whole ELF"), ("crashes.sh", "signal: 9")] {
-        let error = Ptxas::at(data(name), &options).expect("it knows a version");
+        // A relative path: the process runs in another folder, and is found all the same.
+        let path = PathBuf::from("tests/data").join(name);
+        let error = Ptxas::at(path, &options).expect("it knows a version");
         let error = error.assemble(".version 8.0", "sm_90a").expect_err(name);
         assert!(error.code == Code::E1203 && error.message.contains(says), "{name}: {error}");
     }

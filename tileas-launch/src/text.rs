@@ -18,6 +18,10 @@ pub(crate) enum Names<'a> {
 impl Names<'_> {
     /// The argument of that name and kind.
     fn find(&mut self, name: &str, is_view: bool) -> Option<u16> {
+        #[cfg_attr(
+            not(feature = "serde"),
+            expect(clippy::infallible_destructuring_match, reason = "with JSON there are two")
+        )]
         let list = match self {
             Names::Known(list) => list,
             #[cfg(feature = "serde")]

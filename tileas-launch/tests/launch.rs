@@ -202,7 +202,7 @@ fn arguments_follow_from_parameters() {
 #[test]
 fn documents_come_back() {
     let one = kernel();
-    assert_eq!(read(&one.to_json()).unwrap(), [one.clone()]);
+    assert_eq!(read(&one.to_json()).unwrap(), std::slice::from_ref(&one));
     assert_eq!(read(&write_all([&one, &one])).unwrap(), [one.clone(), one]);
 }
 

@@ -101,6 +101,12 @@ const STEPS: &[Step] = &[
         possible: tools::HAS_TRITON,
     },
     Step {
+        name: "calls of the GPU's driver, to a fake one",
+        cargo: &["test", "-p", "tileas-jit", "--features", "cuda", "--lib", "--test", "fake_driver"],
+        takes_args: false,
+        possible: true,
+    },
+    Step {
         name: "scheduler without exact mode",
         cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
         takes_args: false,
@@ -133,6 +139,9 @@ fn test(args: &[String]) -> Result<()> {
             .env("TILEAS_REQUIRE_PTXAS", "1")
             .env("TILEAS_PYTHON", &tools.python)
             .env("PYTHONPATH", &tools.python_path);
+        if let Some(library) = &tools.nvjitlink {
+            command.env("NVJITLINK", library);
+        }
         let outcome = run(&mut command);
         outcomes.push((step.name, begin.elapsed(), outcome));
     }

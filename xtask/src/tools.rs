@@ -1,9 +1,10 @@
 //! Finding the outside tools of the tests, and fetching them with pip when they are missing.
 //!
 //! ptxas: the variable `PTXAS`, then `PATH`, then `target/tools`, then the package `nvidia-cuda-nvcc`. Python: the
-//! variable `TILEAS_PYTHON`, then `python3`, then `python`. numpy and triton: what that Python already has, then the
+//! variable `TILEAS_PYTHON`, then `python3`, then `python`. nvJitLink (Linux only): the variable `NVJITLINK`, then
+//! `target/tools/nvjitlink`, then the package `nvidia-nvjitlink`. numpy and triton: what that Python already has, then the
 //! packages; there is a triton for Linux only, and only there the tests ask for it.
-//! Packages go to `target/tools/py` and nowhere else, and stay there for the next run.
+//! Packages go to `target/tools` and nowhere else, and stay there for the next run.
 
 use crate::Places;
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,6 +17,9 @@ const PTXAS_LEAST: (u32, u32) = (13, 0);
 
 /// The packages, by name; where they come from is pip's configuration.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc==13.*";
+const NVJITLINK_PACKAGE: &str = "nvidia-nvjitlink==13.*";
+/// Whether the package is looked for on this system.
+const HAS_NVJITLINK: bool = cfg!(target_os = "linux");
 const NUMPY_PACKAGE: &str = "numpy";
 /// Later ones work too, but are larger (this one: 200 MB to fetch, 700 MB unpacked).
 const TRITON_PACKAGE: &str = "triton==3.7.*";
@@ -30,6 +34,8 @@ const MODULES: &[(&str, &str, bool)] =
 pub struct Tools {
     /// A ptxas that ran and is new enough.
     pub ptxas: PathBuf,
+    /// nvJitLink, where there is one for this system.
+    pub nvjitlink: Option<PathBuf>,
     /// A Python that can import numpy (and triton, where there is one) under `python_path`.
     pub python: PathBuf,
     /// Value for `PYTHONPATH`.
@@ -47,8 +53,9 @@ pub fn all(places: &Places) -> Result<Tools> {
         packages.push(PTXAS_PACKAGE);
     }
     if !packages.is_empty() {
-        fetch(places, &python, &packages)?;
+        fetch(&packages_dir(places), &python, &packages)?;
     }
+    let nvjitlink = nvjitlink(places, &python)?;
     if let Some(m) = MODULES.iter().find(absent) {
         bail!(
             "{} cannot do `{}` although {} was just put into {}; set TILEAS_PYTHON to a Python that can",
@@ -62,7 +69,7 @@ pub fn all(places: &Places) -> Result<Tools> {
         Some(ptxas) => ptxas,
         None => fetched_ptxas(places)?,
     };
-    Ok(Tools { ptxas, python, python_path })
+    Ok(Tools { ptxas, nvjitlink, python, python_path })
 }
 
 /// ptxas alone.
@@ -70,7 +77,7 @@ pub fn ptxas(places: &Places) -> Result<PathBuf> {
     if let Some(path) = find_ptxas(places)? {
         return Ok(path);
     }
-    fetch(places, &python()?, &[PTXAS_PACKAGE])?;
+    fetch(&packages_dir(places), &python()?, &[PTXAS_PACKAGE])?;
     fetched_ptxas(places)
 }
 
@@ -112,10 +119,52 @@ fn fetched_ptxas(places: &Places) -> Result<PathBuf> {
 
 /// ptxas below `dir/nvidia/<part>/bin`, where the package puts it; the first in name order.
 fn installed_ptxas(dir: &Path) -> Option<PathBuf> {
-    let mut parts: Vec<PathBuf> =
-        std::fs::read_dir(dir.join("nvidia")).ok()?.flatten().map(|entry| entry.path()).collect();
+    parts(dir).into_iter().map(|part| part.join("bin").join(exe("ptxas"))).find(|p| p.is_file())
+}
+
+/// What is in `dir/nvidia`, in name order.
+fn parts(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.join("nvidia")).into_iter().flatten().flatten();
+    let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     parts.sort();
-    parts.into_iter().map(|part| part.join("bin").join(exe("ptxas"))).find(|p| p.is_file())
+    parts
+}
+
+/// The library that the user names, or that was fetched; fetches it.
+fn nvjitlink(places: &Places, python: &Path) -> Result<Option<PathBuf>> {
+    if let Some(path) = std::env::var_os("NVJITLINK").filter(|p| !p.is_empty()) {
+        let path = places.root.join(path);
+        if !path.is_file() {
+            bail!(
+                "the variable NVJITLINK names {}, which is no file; correct it or unset it",
+                path.display()
+            );
+        }
+        return Ok(Some(path));
+    }
+    if !HAS_NVJITLINK {
+        return Ok(None);
+    }
+    // A folder of its own: pip replaces the `nvidia` of the packages that are there already.
+    let dir = places.tools.join("nvjitlink");
+    if installed_nvjitlink(&dir).is_none() {
+        fetch(&dir, python, &[NVJITLINK_PACKAGE])?;
+    }
+    let path = installed_nvjitlink(&dir).ok_or_else(|| {
+        anyhow!("the package {NVJITLINK_PACKAGE} put no libnvJitLink.so into {}", dir.display())
+    })?;
+    Ok(Some(path))
+}
+
+/// The library below `dir/nvidia/<part>/lib`; the first in name order.
+fn installed_nvjitlink(dir: &Path) -> Option<PathBuf> {
+    let files = parts(dir).into_iter().filter_map(|part| std::fs::read_dir(part.join("lib")).ok());
+    let files = files.flat_map(|dir| dir.flatten().map(|entry| entry.path()));
+    files
+        .filter(|f| {
+            f.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("libnvJitLink.so"))
+        })
+        .min()
 }
 
 /// Runs `--version` and compares.
@@ -185,8 +234,8 @@ fn imports(python: &Path, python_path: &OsStr, code: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Installs packages into `target/tools/py`. No package needs another one for what we use of it.
-fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
+/// Installs packages into a folder. No package needs another one for what we use of it.
+fn fetch(dir: &Path, python: &Path, packages: &[&str]) -> Result<()> {
     let has_pip = Command::new(python)
         .args(["-m", "pip", "--version"])
         .stdin(Stdio::null())
@@ -194,7 +243,7 @@ fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
-    let advice = "set PTXAS to a ptxas of CUDA 13 and TILEAS_PYTHON to a Python that has numpy and triton";
+    let advice = "set PTXAS to a ptxas of CUDA 13, NVJITLINK to its libnvJitLink.so and TILEAS_PYTHON to a Python that has numpy and triton";
     if !has_pip {
         bail!(
             "{} has no pip, which is needed to fetch {}: install pip (`{} -m ensurepip`), or {advice}",
@@ -203,13 +252,12 @@ fn fetch(places: &Places, python: &Path, packages: &[&str]) -> Result<()> {
             python.display()
         );
     }
-    let dir = packages_dir(places);
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     eprintln!("xtask: fetching {} into {} (up to 270 MB, once)", packages.join(" and "), dir.display());
     let status = Command::new(python)
         .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
         .args(["--no-deps", "--upgrade", "--only-binary", ":all:", "--target"])
-        .arg(&dir)
+        .arg(dir)
         .args(packages)
         .stdin(Stdio::null())
         .stdout(std::io::stderr())
@@ -249,5 +297,6 @@ mod tests {
     #[test]
     fn nothing_is_found_in_an_empty_directory() {
         assert_eq!(installed_ptxas(Path::new("/nonexistent")), None);
+        assert_eq!(installed_nvjitlink(Path::new("/nonexistent")), None);
     }
 }

@@ -3,7 +3,8 @@
 //! In: assemblers, or why there is none of a kind. Out: machine code, and who made it. Guarantee: a rung is passed over only if it
 //! is not there or says (`E1207`) that it does not know the version or target; any other refusal is the answer.
 
-use super::{Assembler, Cubin, NvJitLink, Options, Ptxas, ptx_version};
+use super::{Assembler, NvJitLink, Options, Ptxas, ptx_version};
+use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use std::sync::Arc;
 
@@ -21,8 +22,15 @@ pub struct Assembled {
 /// Assemblers in the order in which they are asked. Itself an assembler, whose fingerprint is that of all rungs that are there.
 #[derive(Clone, Default)]
 pub struct Ladder {
-    rungs: Vec<(String, Result<Arc<dyn Assembler>, Error>)>,
+    rungs: Vec<Rung>,
     fingerprint: String,
+}
+
+#[derive(Clone)]
+struct Rung {
+    name: String,
+    /// The assembler, or why there is none.
+    there: Result<Arc<dyn Assembler>, Error>,
 }
 
 impl Ladder {
@@ -34,10 +42,10 @@ impl Ladder {
     /// The linker of the context's driver, then nvJitLink, then ptxas.
     #[cfg(feature = "cuda")]
     pub fn find_for(context: &crate::driver::Context, options: &Options) -> Ladder {
-        let driver = crate::driver::DriverLinker::new(context, options);
+        let driver = super::DriverLinker::new(context, options);
         let mut ladder = Ladder::default().with("driver", driver);
-        for (name, rung) in Ladder::find(options).rungs {
-            ladder = ladder.add(name, rung);
+        for rung in Ladder::find(options).rungs {
+            ladder = ladder.add(rung);
         }
         ladder
     }
@@ -45,21 +53,21 @@ impl Ladder {
     /// Adds a rung below: an assembler, or why there is none.
     #[must_use]
     pub fn with(self, name: &str, rung: Result<impl Assembler + 'static, Error>) -> Ladder {
-        self.add(name.to_owned(), rung.map(|a| Arc::new(a) as Arc<dyn Assembler>))
+        self.add(Rung { name: name.to_owned(), there: rung.map(|a| Arc::new(a) as Arc<dyn Assembler>) })
     }
 
-    fn add(mut self, name: String, rung: Result<Arc<dyn Assembler>, Error>) -> Ladder {
-        if let Ok(a) = &rung {
+    fn add(mut self, rung: Rung) -> Ladder {
+        if let Ok(a) = &rung.there {
             let separator = if self.fingerprint.is_empty() { "" } else { " | " };
             self.fingerprint = format!("{}{separator}{}", self.fingerprint, a.fingerprint());
         }
-        self.rungs.push((name, rung));
+        self.rungs.push(rung);
         self
     }
 
     /// A line for each rung: what it is, or why it is not there.
     pub fn describe(&self) -> String {
-        let line = |(name, rung): &(String, Result<Arc<dyn Assembler>, Error>)| match rung {
+        let line = |Rung { name, there }: &Rung| match there {
             Ok(a) => {
                 let (major, minor) = a.max_ptx_version();
                 format!("{name}: {}, PTX up to {major}.{minor}", a.fingerprint())
@@ -76,8 +84,8 @@ impl Ladder {
     pub fn assemble_by(&self, ptx: &str, target: &str) -> Result<Assembled, Error> {
         let wanted = ptx_version(ptx);
         let mut passed_over: Vec<(String, Error)> = Vec::new();
-        for (name, rung) in &self.rungs {
-            let answer = rung.as_ref().map_err(Clone::clone).and_then(|assembler| {
+        for Rung { name, there } in &self.rungs {
+            let answer = there.as_ref().map_err(Clone::clone).and_then(|assembler| {
                 let known = assembler.max_ptx_version();
                 match wanted.filter(|&wanted| wanted > known) {
                     Some((major, minor)) => Err(Error::new(
@@ -95,7 +103,7 @@ impl Ladder {
                     log::debug!("{name} assembles for {target}: {} bytes", cubin.bytes().len());
                     return Ok(Assembled { cubin, rung: name.clone(), passed_over });
                 }
-                Err(error) if rung.is_err() || error.code == Code::E1207 => {
+                Err(error) if there.is_err() || error.code == Code::E1207 => {
                     log::debug!("{name} is passed over: {error}");
                     passed_over.push((name.clone(), error));
                 }
@@ -117,7 +125,7 @@ impl Assembler for Ladder {
     }
 
     fn max_ptx_version(&self) -> (u8, u8) {
-        let known = self.rungs.iter().filter_map(|(_, r)| r.as_ref().ok());
+        let known = self.rungs.iter().filter_map(|r| r.there.as_ref().ok());
         known.map(|a| a.max_ptx_version()).max().unwrap_or_default()
     }
 

@@ -1,25 +1,29 @@
 //! From PTX to machine code.
 //!
 //! In: the text of a PTX module and the processor it is for. Out: a [`Cubin`], by one of three assemblers, which all are NVIDIA's:
-//! the driver's linker ([`DriverLinker`](crate::driver::DriverLinker)), [`NvJitLink`], [`Ptxas`]. A [`Ladder`] takes
+//! the driver's linker (`DriverLinker`, with the feature `cuda`), [`NvJitLink`], [`Ptxas`]. A [`Ladder`] takes
 //! the first that is there and knows the PTX.
 //!
 //! Guarantee: equal fingerprints, PTX and target give equal machine code; what comes out is a whole ELF image; a refusal carries
 //! the assembler's own lines. An assembler is code that runs with our rights: its file must be trusted as we are.
 //! Elsewhere: the calls of libraries (`driver`), keeping the images (`cache`).
 
-mod cubin;
+#[cfg(feature = "cuda")]
+mod driver;
 mod ladder;
 mod nvjitlink;
 mod ptxas;
 mod release;
 
-pub use cubin::Cubin;
+#[cfg(feature = "cuda")]
+pub use driver::DriverLinker;
 pub use ladder::{Assembled, Ladder};
 pub use nvjitlink::NvJitLink;
 pub use ptxas::Ptxas;
 pub use release::{ptx_of_release, ptx_version};
 
+use crate::cubin::Cubin;
+use crate::driver::Outcome;
 use crate::error::{Code, Error};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -66,7 +70,7 @@ impl Default for Options {
 
 impl Options {
     /// The options that the machine code depends on, as ptxas takes them.
-    pub(crate) fn arguments(&self) -> Vec<String> {
+    fn arguments(&self) -> Vec<String> {
         let line_info = self.line_info.then(|| "-lineinfo".to_owned());
         let level = format!("-O{}", self.opt_level);
         std::iter::once(level).chain(line_info).chain(self.extra.iter().cloned()).collect()
@@ -88,8 +92,19 @@ impl Options {
     }
 }
 
+/// The machine code that a library's answer is.
+fn answer(name: &str, outcome: Outcome, ptx: &str) -> Result<Cubin, Error> {
+    match outcome {
+        Outcome::Image(image) => {
+            Cubin::new(image).map_err(|e| Error::new(Code::E1203, format!("{name} makes {}", e.message)))
+        }
+        Outcome::Refused(said) => Err(refusal(name, &said, ptx)),
+        Outcome::Unknown(why) => Err(Error::new(Code::E1207, format!("{name}: {why}"))),
+    }
+}
+
 /// The error for what an assembler said. Lines that name a line of the PTX have it behind them.
-pub(crate) fn refusal(name: &str, said: &str, ptx: &str) -> Error {
+fn refusal(name: &str, said: &str, ptx: &str) -> Error {
     // Wordings that all releases from 12.0 to 13.5 have.
     let unknown =
         said.contains("Unsupported .version") || said.contains("is not defined for option 'gpu-name'");
@@ -123,6 +138,22 @@ mod tests {
             let error = refusal("ptxas", said, "");
             assert_eq!(error.code == Code::E1207, said.contains("Unsupported"), "{error}");
         }
+    }
+
+    #[test]
+    fn packages_are_looked_into_in_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = Options { packages: vec![folder.path().into()], ..Options::default() };
+        assert!(options.in_packages("lib", "lib").is_empty());
+        let files = ["cu13/lib/libx.so.13", "cu12/lib/libx.so.12", "cu12/lib/other.so", "cu12/bin/libx.so.1"];
+        for file in files {
+            let path = folder.path().join("nvidia").join(file);
+            std::fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            std::fs::write(path, "").expect("a file");
+        }
+        let found = options.in_packages("lib", "libx.so");
+        let want = [files[1], files[0]].map(|f| folder.path().join("nvidia").join(f));
+        assert_eq!(found, want);
     }
 
     #[test]

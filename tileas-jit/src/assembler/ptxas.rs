@@ -4,7 +4,8 @@
 //! no name of ours gets into the machine code or into messages. Guarantee: the folder goes with the call, and a process
 //! that has not ended after [`Options::timeout`] is killed.
 
-use super::{Assembler, Cubin, Options, ptx_of_release, refusal, release::release};
+use super::{Assembler, Options, ptx_of_release, refusal, release::release};
+use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -101,12 +102,15 @@ impl Assembler for Ptxas {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
         let (status, said) = run(&self.path, &folder, &arguments, self.options.timeout)?;
         if !status.success() {
-            // One that the system or its own fault ends refuses nothing.
-            return Err(if status.code().is_some() && said.contains("ptxas") {
+            // One that the system or its own fault ends refuses nothing, nor does one that could not start.
+            return Err(if status.code().is_some() && said.lines().any(|l| l.starts_with("ptxas ")) {
                 refusal("ptxas", &said, ptx)
             } else {
                 Error::new(Code::E1203, format!("{} ends with {status}: {said}", self.path.display()))
             });
+        }
+        if !said.is_empty() {
+            log::debug!("ptxas: {}", said.trim_end());
         }
         let bytes = std::fs::read(folder.path().join("kernel.cubin"));
         let bytes = bytes.map_err(|e| trouble(&self.path, "wrote no machine code", &e))?;

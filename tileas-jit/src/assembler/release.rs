@@ -2,9 +2,14 @@
 //!
 //! In: a release, or the text of a module. Out: versions of PTX.
 
+/// Major and minor number of a release.
+type Release = (u32, u32);
+/// Of a version of PTX.
+type Version = (u8, u8);
+
 /// Releases and the PTX that came with them. Source: PTX ISA, release notes. Rows up to 13.5 except 12.0, 12.2, 12.3, 12.5, 12.7 and 13.4
 /// were tried: the release takes that version and refuses the next.
-const RELEASES: &[((u32, u32), (u8, u8))] = &[
+const RELEASES: &[(Release, Version)] = &[
     ((11, 8), (7, 8)),
     ((12, 0), (8, 0)),
     ((12, 1), (8, 1)),

@@ -122,7 +122,7 @@ impl Context {
             let mut value = 0;
             // SAFETY: a number to write to, and a device that exists.
             unsafe { call!(cuDeviceGetAttribute(&raw mut value, which, device)) }?;
-            Ok(u32::try_from(value).unwrap_or(0))
+            Ok::<u32, Error>(u32::try_from(value).unwrap_or(0))
         };
         use sys::CUdevice_attribute_enum as A;
         let capability = (

@@ -1,11 +1,11 @@
-//! The linker inside the driver.
+//! Calls of the linker inside the driver.
 //!
-//! In: PTX. Out: machine code for the context's device, and no other. Guarantee: the image is copied before the linker that owns it
-//! goes. Elsewhere: loading it (`module`).
+//! In: PTX. Out: an image for the context's device. Guarantee: the image is copied before the linker that owns it goes, and
+//! what the linker writes to outlives it. Elsewhere: its use as an assembler (`assembler::driver`).
 
-use super::context::{Context, call, warn};
-use crate::assembler::{Assembler, Cubin, Options, ptx_of_release, refusal};
-use crate::error::{Code, Error};
+use super::Outcome;
+use super::context::{Context, call, check, warn};
+use crate::error::Error;
 use cudarc::driver::sys::{self, CUjit_option_enum as Jit};
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr;
@@ -13,55 +13,11 @@ use std::ptr;
 /// Bytes for what the linker says.
 const LOG_BYTES: usize = 16 << 10;
 
-/// The assembler that comes with the driver.
-#[derive(Clone, Debug)]
-pub struct DriverLinker {
-    context: Context,
-    options: Options,
-    target: String,
-    fingerprint: String,
-}
-
-impl DriverLinker {
-    /// The linker of the context's driver. The fingerprint has the driver's build where the system tells it (Linux);
-    /// elsewhere only the release of CUDA.
-    ///
-    /// # Errors
-    /// `E1204`: there are options that only ptxas has.
-    pub fn new(context: &Context, options: &Options) -> Result<DriverLinker, Error> {
-        if !options.extra.is_empty() {
-            let text = format!("the driver's linker takes no options of ptxas: {}", options.extra.join(" "));
-            return Err(Error::new(Code::E1204, text));
-        }
-        let build = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-        let build = build.lines().next().map_or("unknown build", str::trim);
-        let ((major, minor), target) = (context.driver_version(), context.target());
-        let arguments = options.arguments().join(" ");
-        let fingerprint = format!("driver {major}.{minor}, {build}, {target}; {arguments}");
-        Ok(DriverLinker { context: context.clone(), options: options.clone(), target, fingerprint })
-    }
-}
-
-impl Assembler for DriverLinker {
-    fn name(&self) -> &str {
-        "driver"
-    }
-
-    fn fingerprint(&self) -> &str {
-        &self.fingerprint
-    }
-
-    fn max_ptx_version(&self) -> (u8, u8) {
-        ptx_of_release(self.context.driver_version())
-    }
-
-    fn assemble(&self, ptx: &str, target: &str) -> Result<Cubin, Error> {
-        if target != self.target {
-            let text = format!("the driver assembles for its {} only, not for {target}", self.target);
-            return Err(Error::new(Code::E1207, text));
-        }
+impl Context {
+    /// Links one module of PTX for this device.
+    pub(crate) fn link(&self, ptx: &str, opt_level: u8, line_info: bool) -> Result<Outcome, Error> {
         let mut text = super::terminated(ptx)?;
-        let _current = self.context.enter()?;
+        let _current = self.enter()?;
         // Before the linker, so that it outlives it: the linker writes to it as long as it is there.
         let mut log = vec![0_u8; LOG_BYTES];
         let mut options = [
@@ -76,8 +32,8 @@ impl Assembler for DriverLinker {
         let mut values = [
             log.as_mut_ptr().cast(),
             number(LOG_BYTES - 1),
-            number(self.options.opt_level.into()),
-            number(self.options.line_info.into()),
+            number(opt_level.into()),
+            number(line_info.into()),
             number(1),
         ];
         let mut raw = ptr::null_mut();
@@ -89,11 +45,10 @@ impl Assembler for DriverLinker {
         drop(linker);
         let said = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
         match image {
-            Ok(image) => Cubin::new(image)
-                .map_err(|e| Error::new(Code::E1203, format!("the driver's linker makes {}", e.message))),
-            Err(Failed { error, unknown: true }) => Err(Error::new(Code::E1207, error.message)),
+            Ok(image) => Ok(Outcome::Image(image)),
+            Err(Failed { error, unknown: true }) => Ok(Outcome::Unknown(error.message)),
             Err(Failed { error, .. }) if said.trim().is_empty() => Err(error),
-            Err(_) => Err(refusal("driver", &said, ptx)),
+            Err(_) => Ok(Outcome::Refused(said.into_owned())),
         }
     }
 }
@@ -128,7 +83,7 @@ impl Linker {
             sys::CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION
                 | sys::CUresult::CUDA_ERROR_JIT_COMPILER_NOT_FOUND
         );
-        super::context::check("cuLinkAddData", result).map_err(|error| Failed { error, unknown })?;
+        check("cuLinkAddData", result).map_err(|error| Failed { error, unknown })?;
         let (mut image, mut size) = (ptr::null_mut(), 0);
         // SAFETY: a live linker, and places for an address and a number.
         unsafe { call!(cuLinkComplete(self.0, &raw mut image, &raw mut size)) }

@@ -40,31 +40,27 @@ impl DeviceMemory {
         self.size
     }
 
-    /// Fills the start of it, after what is in the stream.
+    /// Fills a part of it, from a byte on, after what is in the stream.
     ///
     /// # Errors
     /// `E1205`, also if there are too many bytes.
-    pub fn write(&mut self, stream: &Stream, bytes: &[u8]) -> Result<(), Error> {
-        self.check(bytes.len())?;
+    pub fn write(&self, stream: &Stream, from: usize, bytes: &[u8]) -> Result<(), Error> {
+        let Some(to) = self.part(from, bytes.len())? else { return Ok(()) };
         let _current = self.context.enter()?;
         // SAFETY: both sides have that many bytes, and are there until the stream has done it, for which we wait.
-        unsafe {
-            call!(cuMemcpyHtoDAsync_v2(self.address, bytes.as_ptr().cast(), bytes.len(), stream.raw()))
-        }?;
+        unsafe { call!(cuMemcpyHtoDAsync_v2(to, bytes.as_ptr().cast(), bytes.len(), stream.raw())) }?;
         stream.synchronize()
     }
 
-    /// Reads the start of it, after what is in the stream.
+    /// Reads a part of it, from a byte on, after what is in the stream.
     ///
     /// # Errors
     /// `E1205`, also if there are too few bytes.
-    pub fn read(&self, stream: &Stream, bytes: &mut [u8]) -> Result<(), Error> {
-        self.check(bytes.len())?;
+    pub fn read(&self, stream: &Stream, from: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        let Some(from) = self.part(from, bytes.len())? else { return Ok(()) };
         let _current = self.context.enter()?;
         // SAFETY: as for `write`.
-        unsafe {
-            call!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), self.address, bytes.len(), stream.raw()))
-        }?;
+        unsafe { call!(cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), from, bytes.len(), stream.raw())) }?;
         stream.synchronize()
     }
 
@@ -73,16 +69,21 @@ impl DeviceMemory {
     /// # Errors
     /// `E1205`.
     pub fn zero(&mut self, stream: &Stream) -> Result<(), Error> {
+        if self.size == 0 {
+            return Ok(());
+        }
         let _current = self.context.enter()?;
         // SAFETY: memory of that many bytes; freeing it waits.
         unsafe { call!(cuMemsetD8Async(self.address, 0, self.size, stream.raw())) }
     }
 
-    fn check(&self, bytes: usize) -> Result<(), Error> {
-        if bytes <= self.size {
-            return Ok(());
+    /// The address of a part; `None` for no bytes, which the driver need not be asked for.
+    fn part(&self, from: usize, bytes: usize) -> Result<Option<sys::CUdeviceptr>, Error> {
+        if from.checked_add(bytes).is_some_and(|end| end <= self.size) {
+            return Ok((bytes > 0).then(|| self.address + from as u64));
         }
-        Err(Error::new(Code::E1205, format!("a copy of {bytes} bytes, where there are {}", self.size)))
+        let text = format!("a copy of {bytes} bytes from {from} on, where there are {}", self.size);
+        Err(Error::new(Code::E1205, text))
     }
 }
 

@@ -29,10 +29,19 @@ use std::ffi::CString;
 #[cfg(feature = "cuda")]
 pub use {
     context::{Context, Event, Stream},
-    linker::DriverLinker,
     memory::DeviceMemory,
     module::{Function, Module},
 };
+
+/// What a linker answers.
+pub(crate) enum Outcome {
+    /// An image.
+    Image(Vec<u8>),
+    /// No, and what it says.
+    Refused(String),
+    /// No, as it does not know such PTX or such a processor.
+    Unknown(String),
+}
 
 /// A module with a 0 behind it, as libraries want it. With one inside they would assemble the half of it.
 fn terminated(ptx: &str) -> Result<Vec<u8>, Error> {

@@ -8,7 +8,7 @@
 
 use super::context::{Context, Stream, call, warn};
 use super::params::ParamBlock;
-use crate::assembler::Cubin;
+use crate::cubin::Cubin;
 use crate::error::{Code, Error};
 use cudarc::driver::sys;
 use smallvec::SmallVec;

@@ -3,6 +3,7 @@
 //! In: a file, then PTX. Out: images and logs. Guarantee: a handle is made, used and destroyed within one call.
 //! Source: `nvJitLink.h` of releases 12.0 and 13.5, whose numbers agree.
 
+use super::Outcome;
 use crate::error::{Code, Error};
 use std::ffi::{CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -18,16 +19,6 @@ const THREADPOOL: c_int = 7;
 const UNRECOGNIZED_ARCH: c_int = 16;
 const UNSUPPORTED_ARCH: c_int = 17;
 
-/// What the linker answers.
-pub(crate) enum Outcome {
-    /// An image.
-    Image(Vec<u8>),
-    /// No, and why.
-    Refused(String),
-    /// No, as there is no such processor.
-    UnknownTarget,
-}
-
 /// The functions of a library that is loaded.
 pub(crate) struct Library {
     create: unsafe extern "C" fn(*mut Handle, c_uint, *const *const c_char) -> c_int,
@@ -36,6 +27,7 @@ pub(crate) struct Library {
     complete: OfHandle,
     cubin: (SizeOf, BytesOf),
     errors: (SizeOf, BytesOf),
+    remarks: (SizeOf, BytesOf),
     version: (u32, u32),
     /// Last, so that it goes after the pointers into it.
     _library: libloading::Library,
@@ -82,6 +74,7 @@ impl Library {
             complete: symbol!("Complete"),
             cubin: (symbol!("GetLinkedCubinSize"), symbol!("GetLinkedCubin")),
             errors: (symbol!("GetErrorLogSize"), symbol!("GetErrorLog")),
+            remarks: (symbol!("GetInfoLogSize"), symbol!("GetInfoLog")),
             version,
             _library: library,
         })
@@ -106,10 +99,14 @@ impl Library {
         let job = Job { library: self, handle };
         match created {
             0 => {}
-            UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => return Ok(Outcome::UnknownTarget),
+            // Release 12.9 has but an internal error for it.
+            INTERNAL | UNRECOGNIZED_ARCH | UNSUPPORTED_ARCH => {
+                let (major, minor) = self.version;
+                return Ok(Outcome::Unknown(format!("release {major}.{minor} does not know {target}")));
+            }
             _ => {
-                let said = job.read("GetErrorLog", self.errors)?;
-                return Err(failed("Create", created, &String::from_utf8_lossy(&said)));
+                let said = job.text("GetErrorLog", self.errors)?;
+                return Err(failed("Create", created, &said));
             }
         }
         // The library looks for a 0 behind the text, whatever the size says: without one it reads on.
@@ -125,14 +122,13 @@ impl Library {
             result = unsafe { (self.complete)(job.handle) };
         }
         if result != 0 {
-            let said = String::from_utf8_lossy(&job.read("GetErrorLog", self.errors)?).into_owned();
-            let said = said.split('\0').next().unwrap_or_default();
+            let said = job.text("GetErrorLog", self.errors)?;
             let own_fault = matches!(result, INTERNAL | THREADPOOL) || said.is_empty();
-            return if own_fault {
-                Err(failed(call, result, said))
-            } else {
-                Ok(Outcome::Refused(said.to_owned()))
-            };
+            return if own_fault { Err(failed(call, result, &said)) } else { Ok(Outcome::Refused(said)) };
+        }
+        let remarks = job.text("GetInfoLog", self.remarks)?;
+        if !remarks.is_empty() {
+            log::debug!("nvJitLink: {remarks}");
         }
         job.read("GetLinkedCubin", self.cubin).map(Outcome::Image)
     }
@@ -149,6 +145,13 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Reads a log.
+    fn text(&self, call: &str, functions: (SizeOf, BytesOf)) -> Result<String, Error> {
+        let bytes = self.read(call, functions)?;
+        let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
+        Ok(String::from_utf8_lossy(text).trim_end().to_owned())
+    }
+
     /// Reads something whose size is asked first.
     fn read(&self, call: &str, (size_of, bytes_of): (SizeOf, BytesOf)) -> Result<Vec<u8>, Error> {
         let mut size = 0;

@@ -70,7 +70,8 @@ fn whole(bytes: &[u8]) -> Option<()> {
     (bytes.starts_with(b"\x7fELF\x02\x01") && field(bytes, 18, 2)? == EM_CUDA).then_some(())?;
     let table = |at: usize, count: usize, entry: u64| {
         let (at, size, count) = (field(bytes, at, 8)?, field(bytes, count - 2, 2)?, field(bytes, count, 2)?);
-        (count == 0 || size == entry).then_some(())?;
+        // Without a count the table may be longer than numbers of two bytes can say.
+        (if count == 0 { at == 0 } else { size == entry }).then_some(())?;
         inside(at, size * count)?;
         Some((0..count).map(move |n| (at + n * size) as usize))
     };
@@ -115,6 +116,9 @@ mod tests {
         for n in 0..whole.len() {
             assert!(Cubin::new(&whole[..n]).is_err(), "the first {n} bytes");
         }
+        let mut uncounted = image();
+        uncounted[60] = 0;
+        assert!(Cubin::new(uncounted).is_err(), "a table of unknown length");
         // Offsets and sizes that leave the file, or the range of numbers.
         for at in [18, 40, 47, 58, 61, 72 + 24, 72 + 31, 72 + 32, 72 + 39] {
             let mut bytes = image();
