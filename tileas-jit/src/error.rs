@@ -53,7 +53,7 @@ impl fmt::Debug for Code {
 }
 
 /// Why there is no kernel, or no launch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// Stable code: of this crate, or of the compiler's or the launch's error behind it.
     pub code: Code,
@@ -83,8 +83,9 @@ impl From<tileas_launch::Error> for Error {
 }
 
 impl Error {
+    /// An error that is none of the compiler's.
     #[cold]
-    pub(crate) fn new(code: Code, message: impl Into<String>) -> Error {
+    pub fn new(code: Code, message: impl Into<String>) -> Error {
         Error { code, message: message.into(), errors: None }
     }
 }

@@ -46,7 +46,7 @@ fn count(extents: &[i64]) -> Option<usize> {
 impl Tensor {
     /// A tensor of zeros, rows without gaps.
     pub(crate) fn zeros(device: &Device, elem: Elem, extents: &[i64]) -> Result<Tensor, Error> {
-        if elem.bits() % 8 != 0 {
+        if !elem.bits().is_multiple_of(8) {
             return Err(Error::new(Code::E1209, format!("elements of type {} have no address", elem.name())));
         }
         let bytes = count(extents).and_then(|n| n.checked_mul(elem.bytes() as usize));

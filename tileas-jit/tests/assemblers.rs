@@ -74,7 +74,7 @@ fn cubin() -> Cubin {
 }
 
 fn error(code: Code) -> Error {
-    Error { code, message: "as told".into() }
+    Error::new(code, "as told")
 }
 
 #[test]
