@@ -148,8 +148,10 @@ fn memory_is_copied_within_its_bounds() {
         memory.read(&stream, 0, &mut bytes).expect("is read");
         assert_eq!(bytes, [1, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let error = memory.write(&stream, 0, &[0; 17]).expect_err("is too much");
-        assert_eq!(error.to_string(), "E1205: a copy of 17 bytes, where there are 16");
+        assert_eq!(error.to_string(), "E1205: a copy of 17 bytes from 0 on, where there are 16");
         assert!(memory.read(&stream, 0, &mut [0; 17]).is_err());
+        assert!(memory.read(&stream, 15, &mut [0; 2]).is_err());
+        assert!(memory.write(&stream, usize::MAX, &[0; 2]).is_err());
         let mut none = DeviceMemory::new(&context, 0).expect("nothing is little");
         none.write(&stream, 0, &[]).and_then(|()| none.zero(&stream)).expect("and is soon done");
         assert_eq!((none.address(), none.size(), memory.size()), (0, 0, 16));
