@@ -61,7 +61,7 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
 
 /// The codes of all crates.
 fn all() -> Vec<&'static str> {
-    let compiler = tileas_codegen::Code::all().into_iter().map(|(c, _)| c.as_str());
+    let compiler = tileas_codegen::Code::all().iter().map(|(c, _)| c.as_str());
     compiler.chain(tileas_launch::Code::ALL.iter().map(|(c, _)| c.as_str())).collect()
 }
 

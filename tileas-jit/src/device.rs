@@ -3,9 +3,7 @@
 use crate::backend::{Backend, Queue};
 use crate::emulator::{Emulator, EmulatorOptions};
 use crate::error::Error;
-use crate::tensor::{Element, Tensor};
 use std::sync::Arc;
-use tileas_launch::Elem;
 
 /// A device: a GPU, or the emulator. Copies of the handle mean the same device, with the same memory.
 #[derive(Clone, Debug)]
@@ -44,24 +42,6 @@ impl Device {
     /// Multiprocessors.
     pub fn sms(&self) -> u32 {
         self.0.sms()
-    }
-
-    /// A tensor of zeros. Extents outermost first.
-    ///
-    /// # Errors
-    /// `E1209`: too large, or elements without addresses. `E1205`: the driver fails.
-    pub fn zeros(&self, elem: Elem, extents: &[i64]) -> Result<Tensor, Error> {
-        Tensor::zeros(self, elem, extents)
-    }
-
-    /// A tensor with these elements, in row-major order.
-    ///
-    /// # Errors
-    /// `E1209`: another number of elements than the extents say. `E1205`: the driver fails.
-    pub fn tensor<T: Element>(&self, elements: &[T], extents: &[i64]) -> Result<Tensor, Error> {
-        let mut tensor = Tensor::zeros(self, T::ELEM, extents)?;
-        tensor.write(elements)?;
-        Ok(tensor)
     }
 
     /// A new order of launches.

@@ -26,6 +26,26 @@ macro_rules! elements {
 elements!(u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64);
 elements!(half::f16 => F16, half::bf16 => Bf16, f32 => F32, f64 => F64);
 
+impl Device {
+    /// A tensor of zeros. Extents outermost first.
+    ///
+    /// # Errors
+    /// `E1209`: too large, or elements without addresses. `E1205`: the driver fails.
+    pub fn zeros(&self, elem: Elem, extents: &[i64]) -> Result<Tensor, Error> {
+        Tensor::zeros(self, elem, extents)
+    }
+
+    /// A tensor with these elements, in row-major order.
+    ///
+    /// # Errors
+    /// `E1209`: another number of elements than the extents say. `E1205`: the driver fails.
+    pub fn tensor<T: Element>(&self, elements: &[T], extents: &[i64]) -> Result<Tensor, Error> {
+        let mut tensor = Tensor::zeros(self, T::ELEM, extents)?;
+        tensor.write(elements)?;
+        Ok(tensor)
+    }
+}
+
 /// A tensor in the memory of a device.
 #[derive(Clone, Debug)]
 pub struct Tensor {

@@ -121,7 +121,7 @@ fn misuse_is_an_error() {
         let [foreign, ..] = Gemm::new(16, 16, 8).tensors(&other);
         let wide = device.zeros(Elem::F32, &[16, 8]).unwrap();
         let odd = device.zeros(Elem::F16, &[16, 9]).unwrap();
-        let mut expect = |code: &str, text: &str, result: Result<(), Error>| {
+        let expect = |code: &str, text: &str, result: Result<(), Error>| {
             let error = result.unwrap_err();
             assert!(error.code.as_str() == code && error.message.contains(text), "{error}; {code}: {text}");
         };

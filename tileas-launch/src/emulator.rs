@@ -1,8 +1,9 @@
 //! Launches for the emulator.
 
+use crate::arg::View;
 use crate::elem::Elem;
 use crate::error::{Code, Error};
-use crate::launch::{Launch, MapArg, Value, View};
+use crate::launch::{Launch, MapArg, Value};
 use crate::meta::{Oob, Swizzle};
 use tileas_emu::host::data::Placed;
 use tileas_emu::{Arg, MapDesc, Memory, OobFill, TmaType};

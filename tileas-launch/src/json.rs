@@ -3,11 +3,12 @@
 //! One kernel, a list, or `{"kernels": [...]}`. What the compiler writes has every field; who writes by hand may leave out `args`
 //! (they follow from the parameters), types, and all that has an obvious default. Expressions are text, see [`super::expr`].
 
+use crate::arg::{ArgKind, ArgMeta};
 use crate::elem::Elem;
 use crate::error::{Code, Error};
 use crate::expr::Expr;
-use crate::meta::{ArgKind, ArgMeta, L2, LaunchMetadata, Oob, ParamKind, ParamMeta, Swizzle, TensorMapMeta};
-use crate::text::{self, Names};
+use crate::expr::text::{self, Names};
+use crate::meta::{L2, LaunchMetadata, Oob, ParamKind, ParamMeta, Swizzle, TensorMapMeta};
 use serde::{Deserialize, Serialize};
 
 /// A number or an expression.

@@ -1,71 +1,11 @@
 //! From metadata and arguments to a launch.
 
+use crate::arg::{Arg, ArgKind, Device};
 use crate::elem::Elem;
 use crate::error::{Code, Error};
 use crate::expr::{Binary, Expr};
-use crate::meta::{ArgKind, L2, LaunchMetadata, Oob, ParamKind, Swizzle, TensorMapMeta};
+use crate::meta::{L2, LaunchMetadata, Oob, ParamKind, Swizzle, TensorMapMeta};
 use smallvec::SmallVec;
-
-/// Memory on the device as a kernel's argument. Extents and strides count elements, outermost dimension first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// Address of the first element.
-    pub address: u64,
-    /// Type of the elements; `None`: the caller vouches for it.
-    pub elem: Option<Elem>,
-    /// Extents.
-    pub extents: SmallVec<[i64; 5]>,
-    /// Strides.
-    pub strides: SmallVec<[i64; 5]>,
-    /// Whether no kernel may write there.
-    pub read_only: bool,
-}
-
-impl View {
-    /// A view whose rows follow each other without gaps.
-    pub fn dense(address: u64, elem: Elem, extents: &[i64]) -> View {
-        let mut strides: SmallVec<[i64; 5]> = SmallVec::from_elem(1, extents.len());
-        for d in (1..extents.len()).rev() {
-            strides[d - 1] = strides[d].saturating_mul(extents[d].max(1));
-        }
-        View { address, elem: Some(elem), extents: extents.into(), strides, read_only: false }
-    }
-}
-
-/// An argument, for a parameter of the kernel as written.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Arg {
-    /// Memory.
-    View(View),
-    /// An integer.
-    Int(i64),
-    /// A number with a fraction.
-    Float(f64),
-}
-
-impl From<View> for Arg {
-    fn from(view: View) -> Arg {
-        Arg::View(view)
-    }
-}
-
-macro_rules! from_number {
-    ($($ty:ty => $variant:ident),*) => {$(
-        impl From<$ty> for Arg {
-            fn from(x: $ty) -> Arg {
-                Arg::$variant(x.into())
-            }
-        }
-    )*};
-}
-from_number!(i64 => Int, i32 => Int, u32 => Int, i16 => Int, bool => Int, f64 => Float, f32 => Float);
-
-/// What a launch depends on besides its arguments.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Device {
-    /// Multiprocessors, for grids with as many CTAs.
-    pub sms: u32,
-}
 
 /// The value of one parameter of the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

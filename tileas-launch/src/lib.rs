@@ -10,6 +10,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod arg;
 mod elem;
 #[cfg(feature = "emulator")]
 pub mod emulator;
@@ -20,11 +21,11 @@ pub mod json;
 mod launch;
 mod meta;
 mod named;
-mod text;
 
+pub use arg::{Arg, ArgKind, ArgMeta, Device, View};
 pub use elem::Elem;
 pub use error::{Code, Error};
 pub use expr::Expr;
-pub use launch::{Arg, Device, Launch, MapArg, Value, View};
-pub use meta::{ArgKind, ArgMeta, L2, LaunchMetadata, Oob, ParamKind, ParamMeta, Swizzle, TensorMapMeta};
+pub use launch::{Launch, MapArg, Value};
+pub use meta::{L2, LaunchMetadata, Oob, ParamKind, ParamMeta, Swizzle, TensorMapMeta};
 pub use named::Named;

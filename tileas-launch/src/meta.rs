@@ -3,43 +3,9 @@
 //! Positions: [`ArgMeta`]s are the kernel's parameters as its author wrote them, which is what a caller hands over;
 //! [`ParamMeta`]s are those of the PTX entry, in order.
 
+use crate::arg::ArgMeta;
 use crate::elem::Elem;
 use crate::expr::Expr;
-
-/// One parameter of the kernel as written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArgMeta {
-    /// Its name; all differ.
-    pub name: String,
-    /// What is handed over for it.
-    pub kind: ArgKind,
-}
-
-/// What an argument is. Documents that were written by hand may leave types open.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum ArgKind {
-    /// Memory with extents and strides.
-    View {
-        /// Type of its elements.
-        elem: Option<Elem>,
-        /// Number of extents.
-        rank: Option<u8>,
-        /// Whether the kernel is known to write there.
-        written: bool,
-    },
-    /// A number.
-    Scalar {
-        /// Its type.
-        elem: Option<Elem>,
-    },
-}
-
-impl ArgKind {
-    /// A view of which no more is known.
-    pub const VIEW: ArgKind = ArgKind::View { elem: None, rank: None, written: false };
-    /// A scalar of which no more is known.
-    pub const SCALAR: ArgKind = ArgKind::Scalar { elem: None };
-}
 
 /// One parameter of the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

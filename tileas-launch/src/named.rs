@@ -1,9 +1,9 @@
 //! Arguments by name, for those who have no positions: command lines, tests, keyword arguments.
 
+use crate::arg::{Arg, ArgKind, ArgMeta, Device};
 use crate::error::{Code, Error};
 use crate::expr::Expr;
-use crate::launch::{Arg, Device};
-use crate::meta::{ArgKind, ArgMeta, LaunchMetadata};
+use crate::meta::LaunchMetadata;
 
 /// Arguments by name, in the order in which they came.
 #[derive(Clone, Debug, Default)]

@@ -4,31 +4,10 @@
 
 use super::{Lower, params};
 use crate::error::CodegenResult;
-use crate::ir::{Function, Op, Opcode, Scalar, TypeData, Value, ValueDef, keys};
+use crate::ir::{Function, Op, Opcode, TypeData, Value, ValueDef, keys};
 use smallvec::SmallVec;
 use tileas_launch::expr::Binary;
-use tileas_launch::{Elem, Expr, LaunchMetadata};
-
-/// The type as a host knows it.
-pub(super) fn elem(s: Scalar) -> Elem {
-    match s {
-        Scalar::I1 => Elem::I1,
-        Scalar::I8 => Elem::I8,
-        Scalar::I16 => Elem::I16,
-        Scalar::I32 => Elem::I32,
-        Scalar::I64 => Elem::I64,
-        Scalar::Index => Elem::Index,
-        Scalar::F16 => Elem::F16,
-        Scalar::BF16 => Elem::Bf16,
-        Scalar::F32 => Elem::F32,
-        Scalar::F64 => Elem::F64,
-        Scalar::E4M3 => Elem::E4m3,
-        Scalar::E5M2 => Elem::E5m2,
-        Scalar::E2M1 => Elem::E2m1,
-        Scalar::UE8M0 => Elem::Ue8m0,
-        Scalar::TF32 => Elem::Tf32,
-    }
-}
+use tileas_launch::{Expr, LaunchMetadata};
 
 /// `value = k · program_id(axis) + …`: the axis and k.
 fn program_axis(f: &Function, v: Value) -> Option<(i64, i64)> {

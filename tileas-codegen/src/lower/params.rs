@@ -8,7 +8,6 @@
 //! unique; names from the IR are given first. Views and scalars are known to the host by their names in the IR.
 
 use super::ParamList;
-use super::metadata::elem;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
@@ -133,6 +132,27 @@ fn scalar_kind(s: Scalar) -> ParamKind {
         Scalar::I16 | Scalar::F16 | Scalar::BF16 => ParamKind::B16,
         Scalar::I1 | Scalar::I8 => ParamKind::B8,
         _ => ParamKind::U32,
+    }
+}
+
+/// The type as a host knows it.
+fn elem(s: Scalar) -> Elem {
+    match s {
+        Scalar::I1 => Elem::I1,
+        Scalar::I8 => Elem::I8,
+        Scalar::I16 => Elem::I16,
+        Scalar::I32 => Elem::I32,
+        Scalar::I64 => Elem::I64,
+        Scalar::Index => Elem::Index,
+        Scalar::F16 => Elem::F16,
+        Scalar::BF16 => Elem::Bf16,
+        Scalar::F32 => Elem::F32,
+        Scalar::F64 => Elem::F64,
+        Scalar::E4M3 => Elem::E4m3,
+        Scalar::E5M2 => Elem::E5m2,
+        Scalar::E2M1 => Elem::E2m1,
+        Scalar::UE8M0 => Elem::Ue8m0,
+        Scalar::TF32 => Elem::Tf32,
     }
 }
 

@@ -5,10 +5,10 @@
 //! `max(…)`, `ptr(view, …)` (the addresses of the views or-ed, to be tested for alignment) and `sms`. Total: a value or an
 //! error; trees that are read from text are at most [`MAX_HEIGHT`] high.
 
+pub(crate) mod text;
+
+use crate::arg::{Arg, ArgMeta, Device};
 use crate::error::{Code, Error};
-use crate::launch::{Arg, Device};
-use crate::meta::ArgMeta;
-use crate::text;
 use std::fmt;
 
 /// Largest height of a tree that is read from text.

@@ -2,9 +2,9 @@
 //!
 //! In: text and what names stand for. Out: a tree, or an error with the byte where it is. Total: nesting is limited.
 
+use super::{Binary, Expr, MAX_HEIGHT};
+use crate::arg::{ArgKind, ArgMeta};
 use crate::error::{Code, Error};
-use crate::expr::{Binary, Expr, MAX_HEIGHT};
-use crate::meta::{ArgKind, ArgMeta};
 
 /// What names stand for.
 pub(crate) enum Names<'a> {
