@@ -14,9 +14,9 @@ use crate::kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
-use tileas_codegen::isa::TargetIsa;
 use tileas_codegen::{Context, Settings, key_text};
 use tileas_draw::explain::explain_module;
+use tileas_launch::LaunchMetadata;
 
 /// Makes kernels. Copies of the handle share everything; may be used from any number of threads.
 #[derive(Clone)]
@@ -144,26 +144,65 @@ impl Jit {
         let settings = &settings.with("target", self.0.device.target())?;
         let module = &self.only(module, name)?;
         let isa = tileas_isa_blackwell::isa_for(module, settings)?;
-        let key = KeyBuilder::new()
-            .part(
-                "device",
-                if self.0.device.0.wants_machine_code() { "machine code" } else { "ptx" }.as_bytes(),
-            )
-            .part("assemblers", self.0.ladder.fingerprint().as_bytes())
-            .part("kernel", key_text(module, &*isa, settings).as_bytes())
-            .finish();
-        self.0.kernels.get_or_make(&key, || {
-            let artifact = match self.kept(&key) {
+        let key = self.key().part("kernel", key_text(module, &*isa, settings).as_bytes()).finish();
+        self.loaded(&key, || {
+            self.0.compiled.fetch_add(1, Ordering::Relaxed);
+            let compiled = self.with_context(|context| context.compile(module, &*isa, settings))?;
+            let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
+            let kernel = compiled.kernels.into_iter().next();
+            let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
+            self.assembled(kernel.ptx, kernel.metadata, warnings)
+        })
+    }
+
+    /// A kernel of PTX that was written elsewhere: the entry of the name that the metadata say. What the metadata promise is
+    /// the caller's word: they decide what memory the code touches.
+    ///
+    /// # Errors
+    /// `E1202`–`E1204`: the assemblers'; `E1205`, `E1208`: it cannot be loaded.
+    pub fn kernel_of_ptx(&self, ptx: &str, metadata: &LaunchMetadata) -> Result<Kernel, Error> {
+        let key =
+            self.key().part("ptx", ptx.as_bytes()).part("metadata", metadata.to_json().as_bytes()).finish();
+        self.loaded(&key, || self.assembled(ptx.to_owned(), metadata.clone(), Vec::new()))
+    }
+
+    /// What every key has in it.
+    fn key(&self) -> KeyBuilder {
+        let form = if self.0.device.0.wants_machine_code() { "machine code" } else { "ptx" };
+        let target = self.0.device.target();
+        let key = KeyBuilder::new().part("form", form.as_bytes()).part("target", target.as_bytes());
+        key.part("assemblers", self.0.ladder.fingerprint().as_bytes())
+    }
+
+    /// The kernel of a key: as it was loaded before, or of what the caches have, or as it is made now.
+    fn loaded(&self, key: &Key, make: impl FnOnce() -> Result<Artifact, Error>) -> Result<Kernel, Error> {
+        self.0.kernels.get_or_make(key, || {
+            let artifact = match self.kept(key) {
                 Some(artifact) => artifact,
                 None => {
-                    let artifact = self.make(module, &*isa, settings)?;
-                    self.0.cache.put(&key, &artifact.to_bytes());
+                    let artifact = make()?;
+                    self.0.cache.put(key, &artifact.to_bytes());
                     artifact
                 }
             };
             let program = self.0.device.0.load(&artifact)?;
             Ok(Kernel::new(self.0.device.clone(), artifact, program))
         })
+    }
+
+    /// PTX with its machine code, if the device wants any.
+    fn assembled(
+        &self,
+        ptx: String,
+        metadata: LaunchMetadata,
+        warnings: Vec<String>,
+    ) -> Result<Artifact, Error> {
+        let (mut machine_code, mut assembler) = (None, String::new());
+        if self.0.device.0.wants_machine_code() {
+            let assembled = self.0.ladder.assemble_by(&ptx, self.0.device.target())?;
+            (machine_code, assembler) = (Some(assembled.cubin), assembled.rung);
+        }
+        Ok(Artifact { metadata, ptx, machine_code, assembler, warnings })
     }
 
     /// Forgets all kernels in memory. Each is unloaded when nobody has it and no launch of it is under way.
@@ -217,20 +256,6 @@ impl Jit {
             log::warn!("cache: {key} is no kernel");
         }
         artifact
-    }
-
-    fn make(&self, module: &Module, isa: &dyn TargetIsa, settings: &Settings) -> Result<Artifact, Error> {
-        self.0.compiled.fetch_add(1, Ordering::Relaxed);
-        let compiled = self.with_context(|context| context.compile(module, isa, settings))?;
-        let warnings = compiled.warnings.iter().map(ToString::to_string).collect();
-        let kernel = compiled.kernels.into_iter().next();
-        let kernel = kernel.ok_or_else(|| Error::new(Code::E1212, "nothing came out of the compiler"))?;
-        let (mut machine_code, mut assembler) = (None, String::new());
-        if self.0.device.0.wants_machine_code() {
-            let assembled = self.0.ladder.assemble_by(&kernel.ptx, isa.cpu().name)?;
-            (machine_code, assembler) = (Some(assembled.cubin), assembled.rung);
-        }
-        Ok(Artifact { metadata: kernel.metadata, ptx: kernel.ptx, machine_code, assembler, warnings })
     }
 
     /// Runs with a context that is this thread's meanwhile.

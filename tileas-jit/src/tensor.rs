@@ -134,6 +134,18 @@ impl Tensor {
         Ok(Tensor { offset, extents: extents.into(), strides: strides.into(), ..self.clone() })
     }
 
+    /// The same memory as elements of another type of as many bytes.
+    ///
+    /// # Errors
+    /// `E1209`: the types have not as many bytes.
+    pub fn cast(&self, elem: Elem) -> Result<Tensor, Error> {
+        if elem.bits() != self.elem.bits() {
+            let text = format!("elements of type {} as {}", self.elem.name(), elem.name());
+            return Err(Error::new(Code::E1209, text));
+        }
+        Ok(Tensor { elem, ..self.clone() })
+    }
+
     /// Writes all elements, in row-major order, after everything launched before.
     ///
     /// # Errors

@@ -59,14 +59,14 @@ impl Wanted {
 
 impl Setup {
     /// Reads the arguments and makes the launch.
-    pub fn new(args: &Args, kernel: &Kernel) -> Result<Setup, Failure> {
+    pub fn new(args: &Args, kernel: &Kernel, sms: u32) -> Result<Setup, Failure> {
         let mut s = Setup {
             memory: Memory::new(),
             views: BTreeMap::new(),
             args: Named::default(),
             launch: Launch::default(),
         };
-        let device = Device { sms: args.sms };
+        let device = Device { sms };
         let wanted = kernel.metadata.as_ref().map(Wanted::of);
         let mut given = BTreeMap::new();
         for (name, value) in &args.args {

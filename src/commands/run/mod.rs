@@ -6,6 +6,7 @@
 //! `tileas-emu`, the reference `tileas-interp`.
 
 mod args;
+mod device;
 mod judge;
 mod launch;
 
@@ -24,6 +25,7 @@ use tileas_emu::{
     ChromeTrace, Detectors, Fault, Limits, Machine, Memory, Mode, Program, Report, RunOptions, Trace,
     TraceEvent, explore,
 };
+use tileas_jit::Device;
 use tileas_launch::LaunchMetadata;
 
 /// Arguments.
@@ -54,6 +56,9 @@ pub struct Args {
     /// Processors of the device, for grids that depend on them
     #[arg(long, default_value_t = 4)]
     sms: u32,
+    /// Where it runs: `emulator`, `cuda` or `cuda:N`. A GPU has no timings, seeds of timing, detectors and traces
+    #[arg(long, value_name = "DEVICE", default_value = "emulator", value_parser = device::parse)]
+    device: device::Choice,
     /// When asynchronous work completes; several, separated by commas, run one after the other
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fast")]
     mode: Vec<Timing>,
@@ -148,11 +153,12 @@ struct Kernel {
 
 /// Runs.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let kernel = if args.file.ends_with(".ptx") { load_ptx(args)? } else { compile(args)? };
+    let gpu = device::open(args)?;
+    let kernel = if args.file.ends_with(".ptx") { load_ptx(args)? } else { compile(args, gpu.as_ref())? };
     if args.mode.contains(&Timing::Explore) && (args.mode.len() > 1 || args.trace.is_some()) {
         return usage("--mode explore stands alone, without --trace");
     }
-    let setup = Setup::new(args, &kernel)?;
+    let setup = Setup::new(args, &kernel, gpu.as_ref().map_or(args.sms, Device::sms))?;
     let judge = Judge::new(args, &kernel, &setup)?;
     let [x, y, z] = setup.launch.grid;
     let threads: u32 = setup.launch.block.iter().product();
@@ -160,10 +166,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "{}: grid {x} x {y} x {z}, {threads} threads, {} bytes of dynamic shared memory",
         kernel.name, setup.launch.dynamic_smem
     ))?;
-    let memory = if args.mode == [Timing::Explore] {
-        explore_all(args, &kernel, &setup, &judge)?
-    } else {
-        all_runs(args, &kernel, &setup, &judge)?
+    let memory = match &gpu {
+        Some(gpu) => device::run(gpu, args.grid, &kernel, &setup, &judge)?,
+        None if args.mode == [Timing::Explore] => explore_all(args, &kernel, &setup, &judge)?,
+        None => all_runs(args, &kernel, &setup, &judge)?,
     };
     setup.summary(&memory)?;
     judge.summary()?;
@@ -188,7 +194,7 @@ fn choose<'a>(wanted: Option<&str>, names: &[&'a str]) -> Result<&'a str, Failur
 }
 
 /// Compiles the text and takes one kernel of it.
-fn compile(args: &Args) -> Result<Kernel, Failure> {
+fn compile(args: &Args, gpu: Option<&Device>) -> Result<Kernel, Failure> {
     for (given, option) in
         [(args.launch.is_some(), "--launch"), (args.block.is_some(), "--block"), (args.smem != 0, "--smem")]
     {
@@ -196,7 +202,10 @@ fn compile(args: &Args) -> Result<Kernel, Failure> {
             return usage(format!("{option} is for .ptx files"));
         }
     }
-    let input = args.common.read(&args.file)?;
+    let mut input = args.common.read(&args.file)?;
+    if let (Some(gpu), None) = (gpu, &args.common.target) {
+        input.settings = input.settings.with("target", gpu.target()).or_else(usage)?;
+    }
     let names: Vec<&str> = input.module.functions.iter().map(|f| f.name.as_str()).collect();
     let name = choose(args.kernel.as_deref(), &names)?.to_owned();
     let isa = target(&input.module, &input.settings)?;
