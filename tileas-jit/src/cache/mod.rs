@@ -2,14 +2,14 @@
 //!
 //! In: keys that name everything a result depends on ([`KeyBuilder`]), and bytes. Out: the bytes of a key, or nothing. Guarantee: what
 //! comes back is what was put in under that key, whatever happens to files and servers in between: entries carry a hash of
-//! themselves ([`frame`]), and one that is damaged, cut off, foreign or of another version is as good as none, with a warning.
+//! themselves (`frame`), and one that is damaged, cut off, foreign or of another version is as good as none, with a warning.
 //! Trouble with a disk or a server costs the cache, never the result. Warnings go to the crate `log`, counts to [`Stats`].
 //!
 //! Tiers are asked in order: disk, shared store; what a later one has is written to the disk. [`Memory`] stands before all of them and
 //! belongs to one [`Jit`](crate::Jit).
 //!
 //! Whoever can write to a store runs code on the GPU of everybody who reads it. A disk cache is made readable and writable for its
-//! owner alone. A shared store has to be writable for trusted machines only, or be given a key ([`Shared::signed`]) that they have.
+//! owner alone. A shared store has to be writable for trusted machines only, or be given a key (`Shared::signed`) that they have.
 
 mod disk;
 mod frame;
