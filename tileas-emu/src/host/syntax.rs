@@ -1,4 +1,4 @@
-//! Text of expressions and formulas: one grammar for launch metadata ([`super::expr`]) and results ([`super::formula`]).
+//! Text of formulas over results ([`super::formula`]).
 //!
 //! In: text. Out: a tree whose nodes know their byte. The grammar is a part of Python's, with its precedences, weakest
 //! first: comparisons (not chained), `|`, `&`, `+ -`, `* / // % @`, unary `-`, `**`, then `x.name`, `f(a, k=b)` and
