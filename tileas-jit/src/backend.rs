@@ -6,7 +6,8 @@
 
 use crate::artifact::Artifact;
 use crate::assembler::{Ladder, Options};
-use crate::error::Error;
+use crate::driver::borrowed::{BorrowedMemory, BorrowedStream};
+use crate::error::{Code, Error};
 use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -37,8 +38,19 @@ pub(crate) trait Backend: Send + Sync + Debug {
     /// Memory of so many bytes, all 0.
     fn allocate(&self, bytes: usize) -> Result<Arc<dyn Block>, Error>;
 
+    /// Memory of somebody else's.
+    fn borrow_memory(&self, _: BorrowedMemory) -> Result<Arc<dyn Block>, Error> {
+        let text = format!("memory by its address: {} takes none, copy to a tensor of its own", self.name());
+        Err(Error::new(Code::E1209, text))
+    }
+
     /// A new order of launches.
     fn stream(&self) -> Result<Arc<dyn Queue>, Error>;
+
+    /// An order of launches of somebody else's.
+    fn borrow_stream(&self, _: BorrowedStream) -> Result<Arc<dyn Queue>, Error> {
+        Err(Error::new(Code::E1210, format!("a stream by its handle: {} takes none", self.name())))
+    }
 }
 
 /// Code that is loaded. It is unloaded when the last reference goes, which a launch that has not ended holds as well.

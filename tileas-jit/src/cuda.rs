@@ -6,6 +6,7 @@
 use crate::artifact::Artifact;
 use crate::assembler::{Ladder, Options};
 use crate::backend::{Backend, Block, Program, Queue};
+use crate::driver::borrowed::{BorrowedMemory, BorrowedStream};
 use crate::driver::{Context, DeviceMemory, Function, Module, Stream};
 use crate::error::{Code, Error};
 use std::any::Any;
@@ -26,6 +27,10 @@ impl Cuda {
         let context = Context::new(ordinal)?;
         let (target, stream) = (context.target(), Arc::new(Stream::new(&context)?));
         Ok(Cuda { context, target, stream })
+    }
+
+    fn block(&self, memory: DeviceMemory) -> Arc<dyn Block> {
+        Arc::new(Bytes { memory, context: self.context.clone(), stream: self.stream.clone() })
     }
 }
 
@@ -67,7 +72,15 @@ impl Backend for Cuda {
         let mut memory = DeviceMemory::new(&self.context, bytes)?;
         memory.zero(&self.stream)?;
         self.stream.synchronize()?;
-        Ok(Arc::new(Bytes { memory, context: self.context.clone(), stream: self.stream.clone() }))
+        Ok(self.block(memory))
+    }
+
+    fn borrow_memory(&self, memory: BorrowedMemory) -> Result<Arc<dyn Block>, Error> {
+        Ok(self.block(DeviceMemory::borrowed(&self.context, memory)))
+    }
+
+    fn borrow_stream(&self, stream: BorrowedStream) -> Result<Arc<dyn Queue>, Error> {
+        Ok(Arc::new(InOrder(Stream::borrowed(&self.context, stream))))
     }
 
     fn stream(&self) -> Result<Arc<dyn Queue>, Error> {

@@ -76,6 +76,31 @@ impl Tensor {
         Ok(Tensor { device: device.clone(), block, elem, offset: 0, extents, strides })
     }
 
+    /// A window on a whole block. Extents and strides are those of [`Tensor::span`], which is as many bytes as the block has.
+    pub(crate) fn of_block(
+        device: &Device,
+        block: Arc<dyn Block>,
+        elem: Elem,
+        extents: &[i64],
+        strides: &[i64],
+    ) -> Tensor {
+        let (extents, strides) = (extents.into(), strides.into());
+        Tensor { device: device.clone(), block, elem, offset: 0, extents, strides }
+    }
+
+    /// Bytes from the first element to the end of the last; `None`: no tensor has these extents and strides.
+    pub(crate) fn span(elem: Elem, extents: &[i64], strides: &[i64]) -> Option<usize> {
+        if extents.len() != strides.len() || !elem.bits().is_multiple_of(8) {
+            return None;
+        }
+        let (mut last, empty) = (0_usize, count(extents)? == 0);
+        for (&n, &s) in extents.iter().zip(strides) {
+            let (n, s) = (usize::try_from(n).ok()?, usize::try_from(s).ok()?);
+            last = last.checked_add(n.saturating_sub(1).checked_mul(s)?)?;
+        }
+        if empty { Some(0) } else { last.checked_add(1)?.checked_mul(elem.bytes() as usize) }
+    }
+
     /// Element type.
     pub fn elem(&self) -> Elem {
         self.elem
@@ -113,17 +138,10 @@ impl Tensor {
     pub fn window(&self, first: usize, extents: &[i64], strides: &[i64]) -> Result<Tensor, Error> {
         let size = self.elem.bytes() as usize;
         let end = || {
-            let mut last = self.offset.checked_add(first.checked_mul(size)?)?;
-            if count(extents)? == 0 {
-                return Some(last);
-            }
-            for (&n, &s) in extents.iter().zip(strides) {
-                let (n, s) = (usize::try_from(n).ok()?, usize::try_from(s).ok()?);
-                last = last.checked_add(n.saturating_sub(1).checked_mul(s)?.checked_mul(size)?)?;
-            }
-            last.checked_add(size)
+            let start = self.offset.checked_add(first.checked_mul(size)?)?;
+            start.checked_add(Tensor::span(self.elem, extents, strides)?)
         };
-        if extents.len() != strides.len() || end().is_none_or(|end| end > self.block.bytes()) {
+        if end().is_none_or(|end| end > self.block.bytes()) {
             let text = format!(
                 "extents {extents:?} and strides {strides:?} from element {first} on do not lie in the memory of {} bytes",
                 self.block.bytes()

@@ -258,3 +258,20 @@ fn targets_are_the_devices() {
         .and_then(|j| j.kernel(&j.parse(GEMM)?, "gemm_bias_relu"));
     assert_eq!(none.unwrap_err().code.as_str(), "E0890");
 }
+
+#[test]
+#[allow(unsafe_code, reason = "what is tested takes the caller's word")]
+fn the_emulator_takes_no_addresses() {
+    let device = Device::emulator();
+    // SAFETY: refused, whatever they are.
+    let (tensor, stream) =
+        unsafe { (device.borrow_tensor(64, Elem::F32, &[4], &[1]), device.borrow_stream(0)) };
+    assert_eq!(
+        tensor.expect_err("refused").to_string(),
+        "E1209: memory by its address: emulator of sm_100a takes none, copy to a tensor of its own"
+    );
+    assert_eq!(
+        stream.expect_err("refused").to_string(),
+        "E1210: a stream by its handle: emulator of sm_100a takes none"
+    );
+}

@@ -269,3 +269,40 @@ fn the_drivers_linker_assembles() {
     let all: String = [6, 11, 8, 8, 14].map(one).concat();
     assert_eq!(log, format!("init 0\nretain 40\n{all}release 40, contexts pushed 0, linkers 0\n"));
 }
+
+#[test]
+#[allow(unsafe_code, reason = "what is tested takes the caller's word")]
+fn what_is_borrowed_is_not_freed() {
+    let log = with_fake("what_is_borrowed_is_not_freed", &[], || {
+        let device = tileas_jit::Device::cuda(0).expect("the fake has a device");
+        let mut memory = [7_u16; 12];
+        let address = memory.as_mut_ptr().expose_provenance() as u64;
+        {
+            // SAFETY: the memory of the fake is the process's, and nobody else uses these bytes meanwhile.
+            let borrow = |extents: &[i64], strides: &[i64]| unsafe {
+                device.borrow_tensor(address, Elem::U16, extents, strides)
+            };
+            let mut tensor = borrow(&[2, 3], &[8, 1]).expect("11 elements");
+            tensor.write::<u16>(&[1, 2, 3, 4, 5, 6]).expect("is written");
+            assert_eq!(tensor.read::<u16>(), Ok(vec![1, 2, 3, 4, 5, 6]));
+            assert!(tensor.window(10, &[1], &[1]).is_ok(), "the last of them");
+            for (first, extents) in [(11, 1), (10, 2)] {
+                let error = tensor.window(first, &[extents], &[1]).expect_err("beyond the last");
+                assert_eq!(error.code, Code::E1209);
+            }
+            for (extents, strides) in
+                [(&[2, 3][..], &[1][..]), (&[-1], &[1]), (&[2], &[-1]), (&[i64::MAX; 2], &[1, 1])]
+            {
+                assert_eq!(borrow(extents, strides).expect_err("no tensor").code, Code::E1209);
+            }
+            // SAFETY: the fake does not look at it.
+            let stream = unsafe { device.borrow_stream(0x77) }.expect("a stream");
+            stream.synchronize().expect("is waited for");
+        }
+        assert_eq!(memory, [1, 2, 3, 7, 7, 7, 7, 7, 4, 5, 6, 7]);
+    });
+    let Some(log) = log else { return };
+    assert!(log.contains("synchronize stream 0x77\n"), "{log}");
+    assert!(!log.contains("free") && !log.contains("destroy stream 0x77"), "{log}");
+    assert!(log.ends_with("release 40, contexts pushed 0, linkers 0\n"), "{log}");
+}

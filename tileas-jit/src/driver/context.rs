@@ -7,6 +7,7 @@
 //! The calls are cudarc's `sys`, its safe layer is not used: an error has to name the call, and that layer keeps events for every
 //! piece of memory. Each call goes through [`call!`], which looks at the result.
 
+use super::borrowed::BorrowedStream;
 use crate::error::{Code, Error};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_int, c_uint, c_void};
@@ -217,12 +218,10 @@ impl Stream {
         Ok(Stream { context: context.clone(), raw, owned: true })
     }
 
-    /// A queue of somebody else's, who keeps it: a `CUstream`, null being the default one.
-    ///
-    /// # Safety
-    /// It is of the device's primary context, and is not destroyed before this goes.
-    pub unsafe fn borrowed(context: &Context, raw: *mut c_void) -> Stream {
-        Stream { context: context.clone(), raw: raw.cast(), owned: false }
+    /// A queue of somebody else's, who keeps it.
+    pub(crate) fn borrowed(context: &Context, stream: BorrowedStream) -> Stream {
+        let raw = ptr::with_exposed_provenance_mut(stream.raw as usize);
+        Stream { context: context.clone(), raw, owned: false }
     }
 
     /// Its context.

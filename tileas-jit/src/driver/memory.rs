@@ -3,6 +3,7 @@
 //! In: a number of bytes. Out: an address, and copies in and out. Guarantee: copies stay within the memory, and are done when they return.
 //! When it goes, the driver waits for kernels that run before it frees: it is plain memory (`cuMemAlloc`), not a pool's.
 
+use super::borrowed::BorrowedMemory;
 use super::context::{Context, Stream, call, warn};
 use crate::error::{Code, Error};
 use cudarc::driver::sys;
@@ -13,6 +14,7 @@ pub struct DeviceMemory {
     context: Context,
     address: sys::CUdeviceptr,
     size: usize,
+    owned: bool,
 }
 
 impl DeviceMemory {
@@ -27,7 +29,13 @@ impl DeviceMemory {
             // SAFETY: a place for the address; the context is current.
             unsafe { call!(cuMemAlloc_v2(&raw mut address, size)) }?;
         }
-        Ok(DeviceMemory { context: context.clone(), address, size })
+        Ok(DeviceMemory { context: context.clone(), address, size, owned: true })
+    }
+
+    /// Memory of somebody else's, who keeps it.
+    pub(crate) fn borrowed(context: &Context, memory: BorrowedMemory) -> DeviceMemory {
+        let BorrowedMemory { address, bytes } = memory;
+        DeviceMemory { context: context.clone(), address, size: bytes, owned: false }
     }
 
     /// The address, for a view.
@@ -89,7 +97,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.size > 0 {
+        if self.owned && self.size > 0 {
             // SAFETY: it is ours and is not used again.
             warn(self.context.enter().and_then(|_current| unsafe { call!(cuMemFree_v2(self.address)) }));
         }

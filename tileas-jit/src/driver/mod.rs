@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code, reason = "the one module of this crate that calls foreign code")]
 
+pub(crate) mod borrowed;
 pub(crate) mod nvjitlink;
 pub mod params;
 
