@@ -275,3 +275,15 @@ fn the_emulator_takes_no_addresses() {
         "E1210: a stream by its handle: emulator of sm_100a takes none"
     );
 }
+
+#[test]
+fn ptx_that_a_device_does_not_take_is_refused() {
+    for device in devices() {
+        let (jit, kernel, _) = gemm(&device);
+        let broken = kernel.ptx().replace("ret;", "no.such.instruction %r0;");
+        let error = jit.kernel_of_ptx(&broken, kernel.metadata()).expect_err("is refused");
+        let want = if kernel.machine_code().is_some() { "E1202" } else { "E1208" };
+        assert_eq!(error.code.as_str(), want, "{error}");
+        assert!(error.message.contains("no.such.instruction"), "{error}");
+    }
+}
