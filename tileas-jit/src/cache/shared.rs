@@ -1,12 +1,14 @@
 //! In a store that machines share: an object store, Redis, a network's folder.
 //!
 //! Any store that an [`opendal::Operator`] reaches; the crate is handed on as [`opendal`](super::opendal), and which services it knows is
-//! for the program to say (`opendal = { version = "…", features = ["services-s3"] }`). Entries are as on disk, at `v1/<key>`. A call waits
+//! for the program to say (`opendal = { version = "…", features = ["services-s3"] }`; a folder wants its option `atomic_write_dir`, or
+//! others read what is half written). Entries are as on disk, at `v1/<key>`. A call waits
 //! so long at most; a store that failed is left alone for a while, so that one that is gone costs little. Works inside of asynchronous
 //! programs as well: what is awaited runs on a thread of its own.
 
 use super::{Counts, Key, frame};
 use crate::error::{Code, Error};
+use opendal::layers::RetryLayer;
 use opendal::{ErrorKind, Operator};
 use std::fmt;
 use std::future::Future;
@@ -18,6 +20,9 @@ use tokio::runtime::{Builder, Runtime};
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a store that failed is left alone.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// How soon a question is asked again that failed for the moment, such as by status 500; it is asked three times at most.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// A cache in a store that machines share.
 pub struct Shared {
@@ -53,8 +58,9 @@ impl Shared {
             Builder::new_multi_thread().worker_threads(1).thread_name("tileas-cache").enable_all().build();
         let runtime =
             runtime.map_err(|e| Error::new(Code::E1206, format!("the thread of a shared store: {e}")))?;
+        let retry = RetryLayer::new().with_max_times(2).with_min_delay(AGAIN).with_jitter();
         Ok(Shared {
-            operator,
+            operator: operator.layer(retry),
             runtime: Some(runtime),
             secret: None,
             timeout: TIMEOUT,
