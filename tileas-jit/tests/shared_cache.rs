@@ -1,7 +1,7 @@
 //! A cache in stores that machines share: a folder, Redis, S3. Each is used by two processes at once, and taken away.
 //!
-//! Servers are started here, on the loopback interface: `redis-server` of the system's, and the S3 server of moto (`TILEAS_MOTO_SERVER`
-//! says where). One that is not there is not tested, which is said; with `TILEAS_REQUIRE_SERVERS` it is a failure.
+//! Servers are started here, on the loopback interface: `redis-server` of the system's, and the S3 server of moto (in the Python
+//! that `TILEAS_PYTHON` names). One that is not there is not tested, which is said; with `TILEAS_REQUIRE_SERVERS` it is a failure.
 
 #![cfg(feature = "shared-services")]
 
@@ -248,9 +248,15 @@ fn s3() {
     if is_child() {
         return;
     }
-    let program = std::env::var_os("TILEAS_MOTO_SERVER").unwrap_or_else(|| "moto_server".into());
-    let args = |port: u16| vec!["-H".into(), "127.0.0.1".into(), "-p".into(), port.to_string()];
-    let Some(server) = serve(&program, args) else { return };
+    let python = std::env::var_os("TILEAS_PYTHON").unwrap_or_else(|| "python3".into());
+    let has_moto = Command::new(&python).args(["-c", "import moto.server"]).stderr(Stdio::null()).status();
+    // A program that is not there where Python has no moto.
+    let program = if has_moto.is_ok_and(|s| s.success()) { &*python } else { OsStr::new("moto") };
+    let args = |port: u16| {
+        let port = port.to_string();
+        ["-m", "moto.server", "-H", "127.0.0.1", "-p", &port].map(String::from).to_vec()
+    };
+    let Some(server) = serve(program, args) else { return };
     let endpoint = format!("http://127.0.0.1:{}", server.port);
     // The bucket is made by a bare request, which moto takes unsigned.
     let mut made = TcpStream::connect(("127.0.0.1", server.port)).expect("answers");

@@ -107,6 +107,12 @@ const STEPS: &[Step] = &[
         possible: true,
     },
     Step {
+        name: "caches in shared stores",
+        cargo: &["test", "-p", "tileas-jit", "--features", "shared-services", "--test", "shared_cache"],
+        takes_args: false,
+        possible: true,
+    },
+    Step {
         name: "scheduler without exact mode",
         cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
         takes_args: false,

@@ -1,10 +1,8 @@
 //! Finding the outside tools of the tests, and fetching them with pip when they are missing.
 //!
-//! ptxas: the variable `PTXAS`, then `PATH`, then `target/tools`, then the package `nvidia-cuda-nvcc`. Python: the
-//! variable `TILEAS_PYTHON`, then `python3`, then `python`. nvJitLink (Linux only): the variable `NVJITLINK`, then
-//! `target/tools/nvjitlink`, then the package `nvidia-nvjitlink`. numpy and triton: what that Python already has, then the
-//! packages; there is a triton for Linux only, and only there the tests ask for it.
-//! Packages go to `target/tools` and nowhere else, and stay there for the next run.
+//! Python: the variable `TILEAS_PYTHON`, which is taken to have everything, then `python3`, then `python`. What `requirements.txt` beside this
+//! crate names is put into `target/tools/py` once, and nowhere else. ptxas: the variable `PTXAS`, then `PATH`, then the packages. nvJitLink
+//! (Linux only): the variable `NVJITLINK`, then the packages.
 
 use crate::Places;
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,19 +14,11 @@ use std::process::{Command, Stdio};
 const PTXAS_LEAST: (u32, u32) = (13, 0);
 
 /// The packages, by name; where they come from is pip's configuration.
-const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc==13.*";
-const NVJITLINK_PACKAGE: &str = "nvidia-nvjitlink==13.*";
-/// Whether the package is looked for on this system.
+const REQUIREMENTS: &str = include_str!("../requirements.txt");
+/// Whether the package of nvJitLink is for this system.
 const HAS_NVJITLINK: bool = cfg!(target_os = "linux");
-const NUMPY_PACKAGE: &str = "numpy";
-/// Later ones work too, but are larger (this one: 200 MB to fetch, 700 MB unpacked).
-const TRITON_PACKAGE: &str = "triton==3.7.*";
 /// Whether there is a triton for this system.
 pub const HAS_TRITON: bool = cfg!(target_os = "linux");
-
-/// Modules that Python must have: what to run to see that, and the package.
-const MODULES: &[(&str, &str, bool)] =
-    &[("import numpy; numpy.float16(1)", NUMPY_PACKAGE, true), ("import triton", TRITON_PACKAGE, HAS_TRITON)];
 
 /// What the tests need.
 pub struct Tools {
@@ -36,7 +26,7 @@ pub struct Tools {
     pub ptxas: PathBuf,
     /// nvJitLink, where there is one for this system.
     pub nvjitlink: Option<PathBuf>,
-    /// A Python that can import numpy (and triton, where there is one) under `python_path`.
+    /// A Python that can import what the requirements name under `python_path`.
     pub python: PathBuf,
     /// Value for `PYTHONPATH`.
     pub python_path: OsString,
@@ -45,40 +35,41 @@ pub struct Tools {
 /// All tools.
 pub fn all(places: &Places) -> Result<Tools> {
     let python = python()?;
-    let python_path = python_path(places)?;
-    let found = find_ptxas(places)?;
-    let absent = |m: &&(&str, &str, bool)| m.2 && !imports(&python, &python_path, m.0);
-    let mut packages: Vec<&str> = MODULES.iter().filter(absent).map(|m| m.1).collect();
-    if found.is_none() {
-        packages.push(PTXAS_PACKAGE);
+    if !is_named("TILEAS_PYTHON") {
+        fetch(places, &python)?;
     }
-    if !packages.is_empty() {
-        fetch(&packages_dir(places), &python, &packages)?;
-    }
+    let ptxas = ptxas_with(places, &python)?;
     let nvjitlink = nvjitlink(places, &python)?;
-    if let Some(m) = MODULES.iter().find(absent) {
-        bail!(
-            "{} cannot do `{}` although {} was just put into {}; set TILEAS_PYTHON to a Python that can",
-            python.display(),
-            m.0,
-            m.1,
-            packages_dir(places).display()
-        );
-    }
-    let ptxas = match found {
-        Some(ptxas) => ptxas,
-        None => fetched_ptxas(places)?,
-    };
-    Ok(Tools { ptxas, nvjitlink, python, python_path })
+    Ok(Tools { ptxas, nvjitlink, python_path: python_path(places)?, python })
 }
 
 /// ptxas alone.
 pub fn ptxas(places: &Places) -> Result<PathBuf> {
+    match find_ptxas(places)? {
+        Some(path) => Ok(path),
+        None => {
+            let python = python()?;
+            fetch(places, &python)?;
+            ptxas_with(places, &python)
+        }
+    }
+}
+
+/// The assembler that is there already, or the packages'.
+fn ptxas_with(places: &Places, python: &Path) -> Result<PathBuf> {
     if let Some(path) = find_ptxas(places)? {
         return Ok(path);
     }
-    fetch(&packages_dir(places), &python()?, &[PTXAS_PACKAGE])?;
-    fetched_ptxas(places)
+    let path = part(places, python, Path::new("bin").join(exe("ptxas")).as_path()).ok_or_else(|| {
+        anyhow!("the packages of {} have no ptxas; set PTXAS to one of CUDA 13", python.display())
+    })?;
+    usable(&path).with_context(|| format!("{} does not work", path.display()))?;
+    Ok(path)
+}
+
+/// Whether the user set that variable.
+fn is_named(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
 fn packages_dir(places: &Places) -> PathBuf {
@@ -105,32 +96,31 @@ fn find_ptxas(places: &Places) -> Result<Option<PathBuf>> {
             Err(error) => eprintln!("xtask: not using {}: {error:#}", path.display()),
         }
     }
-    // A broken file here is a fetch that was cut off: fetch again.
-    Ok(installed_ptxas(&packages_dir(places)).filter(|path| usable(path).is_ok()))
+    Ok(None)
 }
 
-fn fetched_ptxas(places: &Places) -> Result<PathBuf> {
-    let dir = packages_dir(places);
-    let path = installed_ptxas(&dir)
-        .ok_or_else(|| anyhow!("the package {PTXAS_PACKAGE} put no ptxas into {}", dir.display()))?;
-    usable(&path).with_context(|| format!("the fetched {} does not work", path.display()))?;
-    Ok(path)
+/// A file of the packages of NVIDIA's, which are below `nvidia/<part>` of the folders that Python looks in. Of several the first by name; a name
+/// that ends with `*` is any that begins so.
+fn part(places: &Places, python: &Path, file: &Path) -> Option<PathBuf> {
+    let folders = Command::new(python)
+        .args(["-c", "import sys; print('\\n'.join(sys.path))"])
+        .env("PYTHONPATH", python_path(places).ok()?)
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let entries = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
+    let folders = String::from_utf8_lossy(&folders.stdout).lines().map(PathBuf::from).collect::<Vec<_>>();
+    let (within, name) = (file.parent()?, file.file_name()?.to_str()?);
+    let fits = |path: &PathBuf| {
+        let found = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.strip_suffix('*').map_or(found == name, |start| found.starts_with(start))
+    };
+    folders.into_iter().find_map(|folder| {
+        entries(folder.join("nvidia")).flat_map(|part| entries(part.join(within))).filter(fits).min()
+    })
 }
 
-/// ptxas below `dir/nvidia/<part>/bin`, where the package puts it; the first in name order.
-fn installed_ptxas(dir: &Path) -> Option<PathBuf> {
-    parts(dir).into_iter().map(|part| part.join("bin").join(exe("ptxas"))).find(|p| p.is_file())
-}
-
-/// What is in `dir/nvidia`, in name order.
-fn parts(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir.join("nvidia")).into_iter().flatten().flatten();
-    let mut parts: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    parts.sort();
-    parts
-}
-
-/// The library that the user names, or that was fetched; fetches it.
+/// The library that the user names, or the packages'.
 fn nvjitlink(places: &Places, python: &Path) -> Result<Option<PathBuf>> {
     if let Some(path) = std::env::var_os("NVJITLINK").filter(|p| !p.is_empty()) {
         let path = places.root.join(path);
@@ -145,26 +135,10 @@ fn nvjitlink(places: &Places, python: &Path) -> Result<Option<PathBuf>> {
     if !HAS_NVJITLINK {
         return Ok(None);
     }
-    // A folder of its own: pip replaces the `nvidia` of the packages that are there already.
-    let dir = places.tools.join("nvjitlink");
-    if installed_nvjitlink(&dir).is_none() {
-        fetch(&dir, python, &[NVJITLINK_PACKAGE])?;
-    }
-    let path = installed_nvjitlink(&dir).ok_or_else(|| {
-        anyhow!("the package {NVJITLINK_PACKAGE} put no libnvJitLink.so into {}", dir.display())
-    })?;
-    Ok(Some(path))
-}
-
-/// The library below `dir/nvidia/<part>/lib`; the first in name order.
-fn installed_nvjitlink(dir: &Path) -> Option<PathBuf> {
-    let files = parts(dir).into_iter().filter_map(|part| std::fs::read_dir(part.join("lib")).ok());
-    let files = files.flat_map(|dir| dir.flatten().map(|entry| entry.path()));
-    files
-        .filter(|f| {
-            f.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("libnvJitLink.so"))
-        })
-        .min()
+    let found = part(places, python, Path::new("lib/libnvJitLink.so*"));
+    let missing =
+        || anyhow!("the packages of {} have no libnvJitLink.so; set NVJITLINK to it", python.display());
+    found.ok_or_else(missing).map(Some)
 }
 
 /// Runs `--version` and compares.
@@ -196,7 +170,7 @@ fn exe(name: &str) -> String {
 fn python() -> Result<PathBuf> {
     let runs = |python: &Path| {
         Command::new(python)
-            .args(["-c", "import sys; sys.exit(sys.version_info < (3, 9))"])
+            .args(["-c", "import sys; sys.exit(sys.version_info < (3, 11))"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -206,12 +180,12 @@ fn python() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("TILEAS_PYTHON").filter(|p| !p.is_empty()) {
         let named = PathBuf::from(named);
         if !runs(&named) {
-            bail!("the variable TILEAS_PYTHON names {}, which is no Python 3.9 or later", named.display());
+            bail!("the variable TILEAS_PYTHON names {}, which is no Python 3.11 or later", named.display());
         }
         return Ok(named);
     }
     ["python3", "python"].into_iter().map(PathBuf::from).find(|p| runs(p)).ok_or_else(|| {
-        anyhow!("no Python 3.9 or later on PATH: install python3, or set TILEAS_PYTHON to one (tests compare with numpy)")
+        anyhow!("no Python 3.11 or later on PATH: install python3, or set TILEAS_PYTHON to one (tests compare with numpy)")
     })
 }
 
@@ -223,19 +197,14 @@ fn python_path(places: &Places) -> Result<OsString> {
         .context("PYTHONPATH cannot hold the path of target/tools/py")
 }
 
-fn imports(python: &Path, python_path: &OsStr, code: &str) -> bool {
-    Command::new(python)
-        .args(["-c", code])
-        .env("PYTHONPATH", python_path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
-/// Installs packages into a folder. No package needs another one for what we use of it.
-fn fetch(dir: &Path, python: &Path, packages: &[&str]) -> Result<()> {
+/// Installs what the requirements name, once; done again when they change.
+fn fetch(places: &Places, python: &Path) -> Result<()> {
+    let dir = packages_dir(places);
+    let stamp = dir.join("requirements.txt");
+    if std::fs::read_to_string(&stamp).is_ok_and(|text| text == REQUIREMENTS) {
+        return Ok(());
+    }
+    let advice = "set TILEAS_PYTHON to a Python that has what xtask/requirements.txt names";
     let has_pip = Command::new(python)
         .args(["-m", "pip", "--version"])
         .stdin(Stdio::null())
@@ -243,32 +212,40 @@ fn fetch(dir: &Path, python: &Path, packages: &[&str]) -> Result<()> {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
-    let advice = "set PTXAS to a ptxas of CUDA 13, NVJITLINK to its libnvJitLink.so and TILEAS_PYTHON to a Python that has numpy and triton";
     if !has_pip {
         bail!(
-            "{} has no pip, which is needed to fetch {}: install pip (`{} -m ensurepip`), or {advice}",
+            "{} has no pip, which is needed to fetch what the tests use: install pip (`{} -m ensurepip`), or {advice}",
             python.display(),
-            packages.join(" and "),
             python.display()
         );
     }
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    eprintln!("xtask: fetching {} into {} (up to 270 MB, once)", packages.join(" and "), dir.display());
+    // Whatever is there is of a fetch that was cut off, or of older requirements.
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).with_context(|| format!("cannot remove {}", dir.display()))?;
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let list = places.tools.join("requirements.txt");
+    std::fs::write(&list, REQUIREMENTS).with_context(|| format!("cannot write {}", list.display()))?;
+    eprintln!(
+        "xtask: fetching the packages of xtask/requirements.txt into {} (up to 400 MB, once)",
+        dir.display()
+    );
     let status = Command::new(python)
         .args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"])
-        .args(["--no-deps", "--upgrade", "--only-binary", ":all:", "--target"])
-        .arg(dir)
-        .args(packages)
+        .args(["--only-binary", ":all:", "--target"])
+        .arg(&dir)
+        .arg("--requirement")
+        .arg(&list)
         .stdin(Stdio::null())
         .stdout(std::io::stderr())
         .status()
         .with_context(|| format!("cannot start {}", python.display()))?;
     if !status.success() {
         bail!(
-            "pip could not fetch {} ({status}); without a network, or where no package fits this machine, {advice}",
-            packages.join(" and ")
+            "pip could not fetch them ({status}); without a network, or where no package fits this machine, {advice}"
         );
     }
+    std::fs::rename(&list, &stamp).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(())
 }
 
@@ -295,8 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_found_in_an_empty_directory() {
-        assert_eq!(installed_ptxas(Path::new("/nonexistent")), None);
-        assert_eq!(installed_nvjitlink(Path::new("/nonexistent")), None);
+    fn nothing_is_found_where_no_python_is() {
+        assert_eq!(part(&Places::new(), Path::new("/nonexistent"), Path::new("bin/ptxas")), None);
     }
 }
