@@ -96,6 +96,7 @@ static MODEL: LazyLock<MachineModel> = LazyLock::new(|| MachineModel {
     anchors: &[],
     ceilings: &[],
     fences: &[],
+    gpu: &[],
     units: &UNITS,
     real: &REAL,
     acc_to_acc_latency: 24,
@@ -119,7 +120,6 @@ static MODEL: LazyLock<MachineModel> = LazyLock::new(|| MachineModel {
         tma_rank_max: 5,
         tma_align: 16,
         mbarrier_count_max: (1 << 20) - 1,
-        sms: 0,
     },
 });
 

@@ -198,7 +198,7 @@ fn capacities_weights_and_limits_are_pinned() {
     assert_eq!(l.tmem_lanes * l.tmem_columns * 4, 262_144);
     assert_eq!((l.smem_bytes, l.named_barriers), (227 * 1024, 16));
     assert_eq!((l.regs_per_thread, l.regs_per_sm, l.max_threads), (255, 64 * 1024, 1024));
-    assert_eq!(l.sms, 0);
+    assert_eq!((M.gpu_number("sms"), M.gpu_number("none")), (148, 0));
 }
 
 #[test]

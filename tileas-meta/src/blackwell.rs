@@ -40,6 +40,7 @@ pub const ROWS: MachineRows = MachineRows {
     fences: FENCES,
     spill: SPILL,
     limits: LIMITS,
+    gpu: GPU,
     units: UNITS,
     real: REAL,
     hand_off: NumberRow {
@@ -337,7 +338,44 @@ pub const LIMITS: &[NumberRow] = &[
     num("tma_rank_max", 5, "dimensions", "CUDA driver API, tensor map encoding"),
     num("tma_align", 16, "bytes, base address and outer strides", "CUDA driver API, tensor map encoding"),
     num("mbarrier_count_max", 1_048_575, "arrivals, or bytes of one phase", "PTX ISA, mbarrier"),
-    num("sms", 0, "0: not known without a device", "ours"),
+];
+
+/// A whole GPU, for estimates of run time; the device at hand may differ.
+pub const GPU: &[NumberRow] = &[
+    num("sms", 148, "multiprocessors of a B200", "published B200 review: 74 of each of two dies"),
+    num(
+        "clock_mhz",
+        1_850,
+        "MHz under load",
+        "2.25 PFLOP/s of dense f16 as published, over 148 x 8192 a clock",
+    ),
+    num("dram_bytes", 4_324, "bytes a clock, all SMs together", "B200 data sheet: 8 TB/s; at that clock"),
+    num(
+        "l2_bytes",
+        64,
+        "bytes a clock and SM from the L2 cache",
+        "A100 white paper; B200: ours, not measured",
+    ),
+    num(
+        "sm_smem_bytes",
+        233_472,
+        "bytes of shared memory of an SM",
+        "CUDA programming guide, compute capabilities",
+    ),
+    num(
+        "cta_smem_bytes",
+        1_024,
+        "bytes that the system takes of each CTA",
+        "CUDA programming guide, shared memory",
+    ),
+    num("sm_threads", 2_048, "threads of an SM", "CUDA programming guide, compute capabilities"),
+    num("sm_ctas", 32, "CTAs of an SM", "CUDA programming guide, compute capabilities"),
+    num(
+        "launch_clocks",
+        4_000,
+        "clocks from launch to the first CTA and from the last to the end",
+        "ours, about 2 us",
+    ),
 ];
 
 const fn unit(name: &'static str, what: &'static str, src: &'static str) -> UnitRow {

@@ -299,6 +299,8 @@ pub struct MachineRows {
     pub spill: &'static [NumberRow],
     /// Hardware limits; names are the fields of `Limits`.
     pub limits: &'static [NumberRow],
+    /// A whole GPU, for estimates of run time.
+    pub gpu: &'static [NumberRow],
     /// Units of the real-cycle model.
     pub units: &'static [UnitRow],
     /// One row per class, in the order of [`OP_CLASSES`].
@@ -580,6 +582,7 @@ pub fn machine_statics(m: &MachineRows) -> String {
         ("CAPACITIES", "Global capacities.", m.capacities),
         ("CEILINGS", "Latency ceilings.", m.ceilings),
         ("FENCES", "Fence anchors.", m.fences),
+        ("GPU", "A whole GPU.", m.gpu),
     ] {
         table(&mut s, name, "Number", doc, rows.iter().map(|r| (number(r), r.src.into())));
     }
@@ -705,6 +708,7 @@ pub fn machine_statics(m: &MachineRows) -> String {
         ("anchors", "ANCHORS"),
         ("ceilings", "CEILINGS"),
         ("fences", "FENCES"),
+        ("gpu", "GPU"),
         ("units", "UNITS"),
         ("real", "REAL"),
     ] {

@@ -140,9 +140,12 @@ fn model(s: &mut String, m: &MachineModel) {
             p.source
         );
     }
-    for (title, rows) in
-        [("global capacities", m.capacities), ("latency ceilings", m.ceilings), ("fence anchors", m.fences)]
-    {
+    for (title, rows) in [
+        ("global capacities", m.capacities),
+        ("latency ceilings", m.ceilings),
+        ("fence anchors", m.fences),
+        ("a whole GPU", m.gpu),
+    ] {
         section(s, title);
         for r in rows {
             let _ = writeln!(s, "  {:<28} {:>7}  {}  ; {}", r.name, r.value, r.what, r.source);
@@ -200,6 +203,4 @@ fn limits(s: &mut String, m: &MachineModel) {
     ] {
         let _ = writeln!(s, "  {name:<30} {value}");
     }
-    let sms = if l.sms == 0 { "unknown".to_owned() } else { l.sms.to_string() };
-    let _ = writeln!(s, "  {:<30} {sms}", "multiprocessors");
 }

@@ -407,8 +407,6 @@ pub struct Limits {
     pub tma_align: u32,
     /// Largest arrival count, and byte count, of a transaction barrier.
     pub mbarrier_count_max: u32,
-    /// Streaming multiprocessors; 0 = unknown until a device is at hand.
-    pub sms: u32,
 }
 
 /// All tables of a target.
@@ -436,6 +434,8 @@ pub struct MachineModel {
     pub ceilings: &'static [Number],
     /// Fence anchors.
     pub fences: &'static [Number],
+    /// A whole GPU, for estimates of run time: `sms`, `clock_mhz`, bytes a clock, what an SM has room for.
+    pub gpu: &'static [Number],
     /// Units of the real-cycle model; `units[id.index()]`.
     pub units: &'static [Unit],
     /// Real clocks in class order.
@@ -574,6 +574,11 @@ impl MachineModel {
     pub fn real_uses(&self, class: OpClass, work: &Work) -> impl Iterator<Item = RealUse> + 'static {
         let work = *work;
         self.real_vector(class).rates.iter().map(move |r| RealUse { unit: r.unit, clocks: r.clocks(&work) })
+    }
+
+    /// A number of the whole GPU; 0 where the model has none.
+    pub fn gpu_number(&self, name: &str) -> u32 {
+        self.gpu.iter().find(|n| n.name == name).map_or(0, |n| n.value)
     }
 
     /// A unit by name.

@@ -1,0 +1,260 @@
+//! Points of a space, tried.
+
+use crate::error::{Code, Error};
+use crate::model::{self, Time};
+use crate::retile::{Class, Dimensions};
+use crate::space::{Point, Space, What};
+use serde::Serialize;
+use tileas_codegen::ir::{Function, Module, TypeData, print_function};
+use tileas_codegen::{Context, Settings, Stage};
+use tileas_interp as interp;
+use tileas_launch::{Arg, Device, Named, View};
+
+/// An argument, which may depend on the extents that are tried.
+#[derive(Clone, Debug)]
+pub enum Argument {
+    /// A view's extents and, if they are not those of rows without gaps, strides.
+    View(Vec<i64>, Option<Vec<i64>>),
+    /// A floating-point number.
+    Float(f64),
+    /// An integer: an expression over views (`a.d1`) and axes (`bk`), such as `ceildiv(a.d1, bk)`.
+    Expression(String),
+}
+
+/// What a point came to.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Look {
+    /// The point.
+    pub point: Point,
+    /// Values by axis.
+    pub values: Vec<(String, String)>,
+    /// What was modelled; `None`: it does not compile or cannot be launched.
+    pub time: Option<Time>,
+    /// Why there is none.
+    pub error: Option<String>,
+    /// Bytes of shared memory.
+    pub smem: u32,
+    /// Initiation interval and stages of each scheduled loop, in cycles of the schedule's model.
+    pub loops: Vec<(u32, u32)>,
+}
+
+/// A kernel, what may be changed, and the arguments it is tuned for. Immutable: points may be tried on any number of threads.
+#[derive(Clone)]
+pub struct Tuner {
+    func: Function,
+    target: Option<String>,
+    settings: Settings,
+    space: Space,
+    /// By axis.
+    classes: Vec<Option<Class>>,
+    dimensions: Dimensions,
+    args: Vec<(String, Argument)>,
+}
+
+impl Tuner {
+    /// Of a kernel in a module.
+    ///
+    /// # Errors
+    /// `E1501`: the module has no such kernel. `E1502`: a dimension that cannot be changed, or two axes that change the same.
+    /// `E1503`: a parameter without an argument, or of another kind.
+    pub fn new(
+        module: &Module,
+        kernel: &str,
+        settings: &Settings,
+        space: Space,
+        args: Vec<(String, Argument)>,
+    ) -> Result<Tuner, Error> {
+        let all = &module.functions;
+        let func = all.iter().find(|f| f.name == kernel).ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
+            Error::new(Code::E1501, format!("the module has no kernel {kernel}; it has {}", names.join(", ")))
+        })?;
+        let dimensions = Dimensions::of(func);
+        let mut classes: Vec<Option<Class>> = Vec::new();
+        for axis in &space.axes {
+            let class = match &axis.what {
+                What::Tile { view, dim } => Some(dimensions.class(func, view, *dim)?),
+                What::Option => None,
+            };
+            if let Some(n) = class.and_then(|_| classes.iter().position(|&c| c == class)) {
+                let text = format!("{} and {} are the same extent", space.axes[n].name, axis.name);
+                return Err(Error::new(Code::E1502, text));
+            }
+            classes.push(class);
+        }
+        for &p in func.params() {
+            let name = func.value_name(p).unwrap_or_default();
+            let given = args.iter().find(|(n, _)| n == name).map(|(_, a)| a);
+            let wrong = |what: &str| Err(Error::new(Code::E1503, format!("{name}: {what}")));
+            match (func.value_data(p), given) {
+                (_, None) => return wrong("there is no argument for it"),
+                (TypeData::View { dims, .. }, Some(Argument::View(extents, strides))) => {
+                    let ranks = [Some(extents.len()), strides.as_ref().map(Vec::len)];
+                    if ranks.into_iter().flatten().any(|n| n != dims.len()) {
+                        return wrong(&format!("it has {} dimensions", dims.len()));
+                    }
+                }
+                (TypeData::View { .. }, _) => return wrong("a view is wanted: its extents"),
+                (_, Some(Argument::View(..))) => return wrong("a number is wanted"),
+                _ => {}
+            }
+        }
+        let (func, target) = (func.clone(), module.target.clone());
+        Ok(Tuner { func, target, settings: settings.clone(), space, classes, dimensions, args })
+    }
+
+    /// What may be changed.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The point that is nearest to what the kernel and the options say now: their values where the space has them, else those in the
+    /// middle.
+    pub fn start(&self) -> Point {
+        let axes = self.space.axes.iter().zip(&self.classes);
+        axes.map(|(axis, class)| {
+            let now = match class {
+                Some(class) => Some(self.dimensions.extent(*class).to_string()),
+                None => self.settings.get(&axis.name),
+            };
+            let found = now.and_then(|now| axis.values.iter().position(|v| *v == now));
+            found.unwrap_or(axis.values.len() / 2)
+        })
+        .collect()
+    }
+
+    /// The kernel of a point, as a module of its own, and the options.
+    ///
+    /// # Errors
+    /// `E1501`: the space has no such point.
+    pub fn configuration(&self, point: &[usize]) -> Result<(Module, Settings), Error> {
+        let mut settings = self.settings.clone();
+        let mut changes = Vec::new();
+        if point.len() != self.space.axes.len() || self.space.values(point).count() != point.len() {
+            return Err(Error::new(Code::E1501, format!("the space has no point {point:?}")));
+        }
+        for ((axis, value), class) in self.space.values(point).zip(&self.classes) {
+            match class {
+                // Values were looked at when the space was made.
+                Some(class) => changes.push((*class, value.parse().unwrap_or(1))),
+                None => settings = settings.with(&axis.name, value)?,
+            }
+        }
+        let func = self.dimensions.retile(&self.func, &changes);
+        let mut module = Module::new();
+        module.functions.push(func);
+        module.target.clone_from(&self.target);
+        Ok((module, settings))
+    }
+
+    /// The text of the kernel of a point.
+    ///
+    /// # Errors
+    /// As [`Tuner::configuration`].
+    pub fn text(&self, point: &[usize]) -> Result<String, Error> {
+        let (module, _) = self.configuration(point)?;
+        let target = module.target.as_ref().map(|t| format!("target {t}\n\n")).unwrap_or_default();
+        Ok(target + &module.functions.iter().map(print_function).collect::<String>())
+    }
+
+    /// The arguments at a point, in the order of the parameters.
+    ///
+    /// # Errors
+    /// `E1503`: an expression that has no value.
+    pub fn arguments(&self, point: &[usize]) -> Result<Vec<Arg>, Error> {
+        let mut named = Named::default();
+        for (axis, value) in self.space.values(point) {
+            if let Ok(n) = value.parse::<i64>() {
+                named.insert(&axis.name, n);
+            }
+        }
+        let wrong = |name: &str, what: String| Error::new(Code::E1503, format!("{name}: {what}"));
+        for (name, arg) in &self.args {
+            if let Argument::View(extents, strides) = arg {
+                let elem = self.elem(name);
+                let mut view = View::dense(0, elem.unwrap_or(tileas_launch::Elem::U8), extents);
+                if let Some(strides) = strides {
+                    view.strides = strides.as_slice().into();
+                }
+                named.insert(name, view);
+            }
+        }
+        let device =
+            Device { sms: tileas_isa_blackwell::isa_for_cpu("sm_100a")?.machine().gpu_number("sms") };
+        let mut args = Vec::new();
+        for &p in self.func.params() {
+            let name = self.func.value_name(p).unwrap_or_default();
+            let float = matches!(self.func.value_data(p), TypeData::Scalar(s) if s.is_float());
+            let arg = match self.args.iter().find(|(n, _)| n == name).map(|(_, a)| a) {
+                Some(Argument::View(..)) => {
+                    named.get(name).cloned().ok_or_else(|| wrong(name, "no view".into()))?
+                }
+                Some(Argument::Float(x)) if float => (*x).into(),
+                Some(Argument::Expression(text)) if float => {
+                    text.parse::<f64>().map_err(|e| wrong(name, format!("`{text}`: {e}")))?.into()
+                }
+                Some(Argument::Expression(text)) => named
+                    .value(text, &device)
+                    .map_err(|e| wrong(name, format!("`{text}`: {}", e.message)))?
+                    .into(),
+                _ => return Err(wrong(name, "an integer or an expression is wanted".into())),
+            };
+            args.push(arg);
+        }
+        Ok(args)
+    }
+
+    /// Element type of a parameter that is a view.
+    fn elem(&self, name: &str) -> Option<tileas_launch::Elem> {
+        let p = self.func.params().iter().find(|&&p| self.func.value_name(p) == Some(name))?;
+        match self.func.value_data(*p) {
+            TypeData::View { elem, .. } => tileas_launch::Elem::by_name(elem.name()),
+            _ => None,
+        }
+    }
+
+    /// Compiles a point and models its time.
+    pub fn look(&self, context: &mut Context, point: &[usize]) -> Look {
+        let values = self.space.values(point).map(|(axis, v)| (axis.name.clone(), v.to_owned())).collect();
+        let mut look =
+            Look { point: point.to_vec(), values, time: None, error: None, smem: 0, loops: Vec::new() };
+        if let Err(error) = self.look_into(context, point, &mut look) {
+            look.error = Some(error.to_string());
+        }
+        look
+    }
+
+    fn look_into(&self, context: &mut Context, point: &[usize], look: &mut Look) -> Result<(), Error> {
+        let (module, settings) = self.configuration(point)?;
+        let args = self.arguments(point)?;
+        let isa = tileas_isa_blackwell::isa_for(&module, &settings)?;
+        let run = context.run_to(Stage::Metadata, &module, &*isa, &settings)?;
+        let nothing = || Error::new(Code::E1501, "nothing came out of the compiler");
+        let state = run.kernels.first().ok_or_else(nothing)?;
+        let metadata = state.metadata.as_ref().ok_or_else(nothing)?;
+        let sms = Device { sms: isa.machine().gpu_number("sms") };
+        let launch = metadata.launch(&args, &sms, None)?;
+        look.smem = metadata.dynamic_smem;
+        look.loops = state.loops().map(|(_, s)| (s.ii, s.stage_count)).collect();
+        let plain: Vec<interp::Arg> =
+            args.iter().zip(self.func.params()).map(|(arg, &p)| self.plain(arg, p)).collect();
+        look.time = model::time(state, &*isa, &plain, launch.grid);
+        Ok(())
+    }
+
+    /// An argument as the interpreter takes it.
+    fn plain(&self, arg: &Arg, param: tileas_codegen::ir::Value) -> interp::Arg {
+        match (arg, self.func.value_data(param)) {
+            (Arg::View(v), TypeData::View { elem, .. }) => interp::Arg::View(interp::View {
+                buffer: 0,
+                offset: 0,
+                sizes: v.extents.iter().copied().collect(),
+                strides: v.strides.iter().copied().collect(),
+                elem: *elem,
+            }),
+            (Arg::Float(x), _) => interp::Arg::Float(*x),
+            (Arg::Int(n), _) => interp::Arg::Int(*n),
+            (Arg::View(_), _) => interp::Arg::Int(0),
+        }
+    }
+}
