@@ -37,6 +37,8 @@ enum Command {
     Schedule(commands::schedule::Args),
     /// Say what binds each loop, how far ops could move, why rings have their slots, and what would change it.
     Explain(commands::explain::Args),
+    /// Choose tile sizes and options of a kernel for given arguments.
+    Tune(Box<commands::tune::Args>),
     /// Show the machine model of a processor.
     Isa(commands::isa::Args),
     /// List the compiler options for `--set`.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(&args),
         Command::Schedule(args) => commands::schedule::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
+        Command::Tune(args) => commands::tune::run(&args),
         Command::Isa(args) => commands::isa::run(&args),
         Command::Options(args) => commands::options::run(&args),
     };

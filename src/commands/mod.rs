@@ -7,3 +7,4 @@ pub mod isa;
 pub mod options;
 pub mod run;
 pub mod schedule;
+pub mod tune;

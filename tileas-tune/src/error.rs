@@ -20,6 +20,7 @@ codes! {
     E1501 = "malformed space: axes, names, values, their number";
     E1502 = "dimension that cannot be changed";
     E1503 = "argument that is missing or wrong";
+    E1504 = "space in which no point works";
 }
 
 impl Code {

@@ -11,6 +11,7 @@
 
 mod error;
 pub mod model;
+pub mod plot;
 mod retile;
 mod search;
 mod space;

@@ -15,10 +15,29 @@ use tileas_launch::{Arg, Device, Named, View};
 pub enum Argument {
     /// A view's extents and, if they are not those of rows without gaps, strides.
     View(Vec<i64>, Option<Vec<i64>>),
+    /// An integer.
+    Int(i64),
     /// A floating-point number.
     Float(f64),
-    /// An integer: an expression over views (`a.d1`) and axes (`bk`), such as `ceildiv(a.d1, bk)`.
-    Expression(String),
+    /// As written: for a view extents, `200x136`, and strides behind a slash, `200x136/144,1`; a floating-point number; for an integer an
+    /// expression over views (`a.d1`) and axes (`bk`), such as `ceildiv(a.d1, bk)`.
+    Text(String),
+}
+
+impl Argument {
+    /// Extents and strides as written.
+    fn view(text: &str) -> Result<Argument, String> {
+        let (extents, strides) = match text.split_once('/') {
+            Some((extents, strides)) => (extents, Some(strides)),
+            None => (text, None),
+        };
+        let list = |text: &str, by: char| -> Result<Vec<i64>, String> {
+            let number = |n: &str| n.trim().parse().ok().filter(|&n: &i64| n >= 0);
+            let numbers = text.split(by).map(number).collect::<Option<_>>();
+            numbers.ok_or_else(|| format!("`{text}`: extents such as 200x136 are wanted"))
+        };
+        Ok(Argument::View(list(extents, 'x')?, strides.map(|s| list(s, ',')).transpose()?))
+    }
 }
 
 /// What a point came to.
@@ -34,8 +53,21 @@ pub struct Look {
     pub error: Option<String>,
     /// Bytes of shared memory.
     pub smem: u32,
+    /// Measured microseconds, by whoever has a GPU.
+    pub measured_us: Option<f64>,
     /// Initiation interval and stages of each scheduled loop, in cycles of the schedule's model.
     pub loops: Vec<(u32, u32)>,
+}
+
+impl Look {
+    /// What points are compared by: microseconds, measured if they were; of equal ones the shorter CTA is better.
+    pub fn cost(&self) -> f64 {
+        match (&self.time, self.measured_us) {
+            (_, Some(us)) => us,
+            (Some(time), None) => time.us + time.cta_clocks as f64 * 1e-9,
+            (None, None) => f64::INFINITY,
+        }
+    }
 }
 
 /// A kernel, what may be changed, and the arguments it is tuned for. Immutable: points may be tried on any number of threads.
@@ -62,7 +94,7 @@ impl Tuner {
         kernel: &str,
         settings: &Settings,
         space: Space,
-        args: Vec<(String, Argument)>,
+        mut args: Vec<(String, Argument)>,
     ) -> Result<Tuner, Error> {
         let all = &module.functions;
         let func = all.iter().find(|f| f.name == kernel).ok_or_else(|| {
@@ -84,9 +116,17 @@ impl Tuner {
         }
         for &p in func.params() {
             let name = func.value_name(p).unwrap_or_default();
-            let given = args.iter().find(|(n, _)| n == name).map(|(_, a)| a);
             let wrong = |what: &str| Err(Error::new(Code::E1503, format!("{name}: {what}")));
-            match (func.value_data(p), given) {
+            let mut given = args.iter_mut().find(|(n, _)| n == name).map(|(_, a)| a);
+            if let (TypeData::View { .. }, Some(Argument::Text(text))) =
+                (func.value_data(p), given.as_deref())
+            {
+                match Argument::view(text) {
+                    Ok(view) => given.iter_mut().for_each(|given| **given = view.clone()),
+                    Err(why) => return wrong(&why),
+                }
+            }
+            match (func.value_data(p), given.as_deref()) {
                 (_, None) => return wrong("there is no argument for it"),
                 (TypeData::View { dims, .. }, Some(Argument::View(extents, strides))) => {
                     let ranks = [Some(extents.len()), strides.as_ref().map(Vec::len)];
@@ -190,10 +230,12 @@ impl Tuner {
                     named.get(name).cloned().ok_or_else(|| wrong(name, "no view".into()))?
                 }
                 Some(Argument::Float(x)) if float => (*x).into(),
-                Some(Argument::Expression(text)) if float => {
+                Some(Argument::Int(n)) if float => (*n as f64).into(),
+                Some(Argument::Int(n)) => (*n).into(),
+                Some(Argument::Text(text)) if float => {
                     text.parse::<f64>().map_err(|e| wrong(name, format!("`{text}`: {e}")))?.into()
                 }
-                Some(Argument::Expression(text)) => named
+                Some(Argument::Text(text)) => named
                     .value(text, &device)
                     .map_err(|e| wrong(name, format!("`{text}`: {}", e.message)))?
                     .into(),
@@ -216,8 +258,15 @@ impl Tuner {
     /// Compiles a point and models its time.
     pub fn look(&self, context: &mut Context, point: &[usize]) -> Look {
         let values = self.space.values(point).map(|(axis, v)| (axis.name.clone(), v.to_owned())).collect();
-        let mut look =
-            Look { point: point.to_vec(), values, time: None, error: None, smem: 0, loops: Vec::new() };
+        let mut look = Look {
+            point: point.to_vec(),
+            values,
+            time: None,
+            error: None,
+            smem: 0,
+            measured_us: None,
+            loops: Vec::new(),
+        };
         if let Err(error) = self.look_into(context, point, &mut look) {
             look.error = Some(error.to_string());
         }

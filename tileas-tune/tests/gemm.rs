@@ -24,7 +24,7 @@ fn tuner(m: i64, n: i64, k: i64) -> Tuner {
         view("b", &[n, k]),
         view("bias", &[n]),
         view("c", &[m, n]),
-        ("kt".to_owned(), Argument::Expression("ceildiv(a.d1, bk)".into())),
+        ("kt".to_owned(), Argument::Text("ceildiv(a.d1, bk)".into())),
     ];
     Tuner::new(&module, "gemm_bias_relu", &Settings::default(), space(), args).unwrap()
 }
@@ -50,10 +50,22 @@ fn a_fifth_of_the_space_is_enough() {
             looks += batch.len();
             for point in batch {
                 let look = tuner.look(&mut context, &point);
-                search.tell(&point, look.time.map(|t| t.us));
+                search.tell(&point, look.time.is_some().then(|| look.cost()));
             }
         }
         let (point, found) = search.best().unwrap();
+        if std::env::var_os("TILEAS_SHOW").is_some() {
+            let mut sorted: Vec<&Look> = all.iter().filter(|l| l.time.is_some()).collect();
+            sorted.sort_by(|a, b| us(a).total_cmp(&us(b)));
+            for l in sorted.iter().take(30) {
+                let t = l.time.as_ref().unwrap();
+                let v: Vec<&str> = l.values.iter().map(|v| v.1.as_str()).collect();
+                println!(
+                    "{v:?} {:.2} {} cta {} res {} rounds {}",
+                    t.us, t.binds, t.cta_clocks, t.resident, t.rounds
+                );
+            }
+        }
         let working = all.iter().filter(|l| l.time.is_some()).count();
         println!(
             "{m} x {n} x {k}: {working} of {} work; best {:?}\n  found {point:?} {found} after {looks}",

@@ -31,11 +31,19 @@ pub fn parse(text: &str) -> Result<Choice, String> {
 
 /// The GPU that was asked for; none for the emulator.
 pub fn open(args: &Args) -> Result<Option<Device>, Failure> {
-    let Choice::Cuda(n) = args.device else { return Ok(None) };
+    if args.device == Choice::Emulator {
+        return Ok(None);
+    }
     let alone = args.mode == [super::Timing::Fast] && args.seeds == 1 && args.trace.is_none();
     if !alone || args.resident != 1 {
         return usage("--mode, --seeds, --resident and --trace are for the emulator");
     }
+    gpu(args.device)
+}
+
+/// The GPU of a choice.
+pub fn gpu(choice: Choice) -> Result<Option<Device>, Failure> {
+    let Choice::Cuda(n) = choice else { return Ok(None) };
     #[cfg(feature = "cuda")]
     return Device::cuda(n).map(Some).map_err(report);
     #[cfg(not(feature = "cuda"))]

@@ -5,8 +5,8 @@
 //! `args` has the grammar of the arguments, `launch` makes the launch, `judge` compares results. The execution is
 //! `tileas-emu`, the reference `tileas-interp`.
 
-mod args;
-mod device;
+pub mod args;
+pub mod device;
 mod judge;
 mod launch;
 
@@ -141,7 +141,7 @@ fn usage<T>(message: impl std::fmt::Display) -> Result<T, Failure> {
 }
 
 /// A kernel ready to be launched.
-struct Kernel {
+pub struct Kernel {
     name: String,
     /// The PTX, for messages.
     ptx: Source,
@@ -180,7 +180,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// The kernel that was asked for among those there are.
-fn choose<'a>(wanted: Option<&str>, names: &[&'a str]) -> Result<&'a str, Failure> {
+pub fn choose<'a>(wanted: Option<&str>, names: &[&'a str]) -> Result<&'a str, Failure> {
     let list = || names.join(", ");
     match (wanted, names) {
         (Some(w), _) => match names.iter().find(|n| **n == w) {
