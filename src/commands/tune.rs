@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let kernel = super::run::choose(args.kernel.as_deref(), &names)?;
     if args.dimensions {
         let func = input.module.functions.iter().find(|f| f.name == kernel);
-        for (_, names, extent) in func.map(|f| tileas_tune::Dimensions::of(f).free(f)).unwrap_or_default() {
+        for (names, extent) in func.map(tileas_tune::Dimensions::of_kernel).unwrap_or_default() {
             say(&format!("{extent:>6}  {}", names.join(" = ")))?;
         }
         return Ok(());

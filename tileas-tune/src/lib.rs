@@ -18,7 +18,7 @@ mod space;
 mod tuner;
 
 pub use error::{Code, Error};
-pub use retile::{Class, Dimensions};
+pub use retile::Dimensions;
 pub use search::Search;
 pub use space::{Axis, Point, Space, What};
 pub use tuner::{Argument, Look, Tuner};

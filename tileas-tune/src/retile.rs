@@ -14,7 +14,7 @@ use tileas_codegen::ir::{AttrData, Function, Op, Opcode, Swizzle, TypeData, Valu
 
 /// A class of dimensions, by its position.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
-pub struct Class(usize);
+pub(crate) struct Class(usize);
 
 /// Something that has an extent.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
@@ -274,9 +274,63 @@ impl Builder<'_> {
     }
 }
 
+/// A kernel in which every use of a constant tile has an op of its own, so that uses may get different extents; and the ops that were added,
+/// each with the one it is a copy of.
+pub(crate) fn split_constants(func: &Function) -> (Function, Vec<(Op, Op)>) {
+    let mut new = func.clone();
+    let mut copies = Vec::new();
+    let mut used: FxHashMap<Value, u32> = FxHashMap::default();
+    for op in func.all_ops() {
+        for (n, &v) in func.operands(op).iter().enumerate() {
+            let Some(def) = func.defining_op(v).filter(|_| dims(func, v).is_some()) else { continue };
+            if !matches!(func.opcode(def), Opcode::Constant | Opcode::Splat) {
+                continue;
+            }
+            let uses = used.entry(v).or_default();
+            *uses += 1;
+            if *uses == 1 {
+                continue;
+            }
+            let (operands, segments) = (func.operands(def), func.segments(def));
+            let copy =
+                new.make_op(func.opcode(def), operands, segments, &[func.value_type(v)], func.op_loc(def));
+            *new.inherent_mut(copy) = func.inherent(def).clone();
+            *new.discardable_mut(copy) = func.discardable(def).clone();
+            new.insert_after(def, copy);
+            let result = new.results(copy)[0];
+            new.set_operand(op, n, result);
+            copies.push((copy, def));
+        }
+    }
+    (new, copies)
+}
+
+/// Takes copies out again that still are what they are copies of.
+fn merge_constants(func: &mut Function, copies: &[(Op, Op)]) {
+    let mut instead: FxHashMap<Value, Value> = FxHashMap::default();
+    for &(copy, of) in copies {
+        let (from, to) = (func.results(copy)[0], func.results(of)[0]);
+        if func.value_type(from) == func.value_type(to) {
+            instead.insert(from, to);
+        }
+    }
+    for op in func.all_ops() {
+        for n in 0..func.operands(op).len() {
+            if let Some(&to) = instead.get(&func.operands(op)[n]) {
+                func.set_operand(op, n, to);
+            }
+        }
+    }
+    for &(copy, _) in copies {
+        if instead.contains_key(&func.results(copy)[0]) {
+            func.remove_op(copy);
+        }
+    }
+}
+
 impl Dimensions {
-    /// Of a kernel in source form.
-    pub fn of(func: &Function) -> Dimensions {
+    /// Of a kernel in source form. A constant tile that several ops use has one extent for all of them: see [`split_constants`].
+    pub(crate) fn of(func: &Function) -> Dimensions {
         let mut builder = Builder { func, union: Union::default() };
         for op in func.all_ops() {
             builder.op(op);
@@ -307,7 +361,7 @@ impl Dimensions {
     ///
     /// # Errors
     /// `E1502`: no such parameter, no tile of it, several classes of tiles, or one that cannot be changed.
-    pub fn class(&self, func: &Function, view: &str, dim: usize) -> Result<Class, Error> {
+    pub(crate) fn class(&self, func: &Function, view: &str, dim: usize) -> Result<Class, Error> {
         let wrong = |why: String| Error::new(Code::E1502, format!("{view}.d{dim}: {why}"));
         let param = func.params().iter().copied().find(|&p| func.value_name(p) == Some(view));
         let Some(param) = param else {
@@ -338,12 +392,18 @@ impl Dimensions {
     }
 
     /// What it is now.
-    pub fn extent(&self, class: Class) -> u32 {
+    pub(crate) fn extent(&self, class: Class) -> u32 {
         self.about[class.0].extent.unwrap_or(1)
     }
 
+    /// What can be changed in a kernel: names such as `a.d0`, extent.
+    pub fn of_kernel(func: &Function) -> Vec<(Vec<String>, u32)> {
+        let (func, _) = split_constants(func);
+        Dimensions::of(&func).free(&func).into_iter().map(|(_, names, extent)| (names, extent)).collect()
+    }
+
     /// Classes that can be changed and are of some parameter: names such as `a.d0`, extent.
-    pub fn free(&self, func: &Function) -> Vec<(Class, Vec<String>, u32)> {
+    fn free(&self, func: &Function) -> Vec<(Class, Vec<String>, u32)> {
         let all = self.about.iter().enumerate();
         all.filter(|(_, about)| about.fixed.is_none() && !about.places.is_empty())
             .filter_map(|(n, about)| {
@@ -357,8 +417,8 @@ impl Dimensions {
             .collect()
     }
 
-    /// The kernel with other extents.
-    pub fn retile(&self, func: &Function, changes: &[(Class, u32)]) -> Function {
+    /// The kernel with other extents. Copies are those of [`split_constants`].
+    pub(crate) fn retile(&self, func: &Function, copies: &[(Op, Op)], changes: &[(Class, u32)]) -> Function {
         let mut new = func.clone();
         let changed = |v: Value, old: &[u32]| -> SmallVec<[u32; 4]> {
             let one = |(d, &n): (usize, &u32)| {
@@ -392,6 +452,7 @@ impl Dimensions {
                 set_box(&mut new, op, &now, old, elem.bytes());
             }
         }
+        merge_constants(&mut new, copies);
         new
     }
 }

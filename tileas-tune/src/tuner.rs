@@ -2,10 +2,10 @@
 
 use crate::error::{Code, Error};
 use crate::model::{self, Time};
-use crate::retile::{Class, Dimensions};
+use crate::retile::{Class, Dimensions, split_constants};
 use crate::space::{Point, Space, What};
 use serde::Serialize;
-use tileas_codegen::ir::{Function, Module, TypeData, print_function};
+use tileas_codegen::ir::{Function, Module, Op, TypeData, print_function};
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_interp as interp;
 use tileas_launch::{Arg, Device, Named, View};
@@ -74,6 +74,8 @@ impl Look {
 #[derive(Clone)]
 pub struct Tuner {
     func: Function,
+    /// Constants with an op for each use, each with the first.
+    copies: Vec<(Op, Op)>,
     target: Option<String>,
     settings: Settings,
     space: Space,
@@ -101,6 +103,8 @@ impl Tuner {
             let names: Vec<&str> = all.iter().map(|f| f.name.as_str()).collect();
             Error::new(Code::E1501, format!("the module has no kernel {kernel}; it has {}", names.join(", ")))
         })?;
+        let (func, copies) = split_constants(func);
+        let func = &func;
         let dimensions = Dimensions::of(func);
         let mut classes: Vec<Option<Class>> = Vec::new();
         for axis in &space.axes {
@@ -140,7 +144,7 @@ impl Tuner {
             }
         }
         let (func, target) = (func.clone(), module.target.clone());
-        Ok(Tuner { func, target, settings: settings.clone(), space, classes, dimensions, args })
+        Ok(Tuner { func, copies, target, settings: settings.clone(), space, classes, dimensions, args })
     }
 
     /// What may be changed.
@@ -180,7 +184,7 @@ impl Tuner {
                 None => settings = settings.with(&axis.name, value)?,
             }
         }
-        let func = self.dimensions.retile(&self.func, &changes);
+        let func = self.dimensions.retile(&self.func, &self.copies, &changes);
         let mut module = Module::new();
         module.functions.push(func);
         module.target.clone_from(&self.target);
