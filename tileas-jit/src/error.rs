@@ -82,7 +82,48 @@ impl From<tileas_launch::Error> for Error {
     }
 }
 
+/// One thing that is wrong, for those who show errors in a way of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Stable code.
+    pub code: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// Further facts.
+    pub notes: Vec<String>,
+    /// File, as a front end named it (`loc` of the op); empty for the text of the module itself.
+    pub file: String,
+    /// Line, from 1; 0: not known.
+    pub line: u32,
+    /// Column, from 1; 0: not known.
+    pub column: u32,
+}
+
 impl Error {
+    /// What is wrong, one by one: the compiler's errors, or the one that this is.
+    pub fn entries(&self) -> Vec<Entry> {
+        let Some(errors) = &self.errors else {
+            let (code, message) = (self.code.0, self.message.clone());
+            return vec![Entry { code, message, notes: Vec::new(), file: String::new(), line: 0, column: 0 }];
+        };
+        let text = errors.text().unwrap_or_default();
+        let entry = |e: &CodegenError| {
+            let (mut file, mut place) = (String::new(), e.line_column(text));
+            if let Some(origin) = e.origin() {
+                // `model.py:12:5`; colons in the name stay there.
+                let mut parts = origin.rsplitn(3, ':');
+                let column = parts.next().and_then(|n| n.parse().ok());
+                let line = parts.next().and_then(|n| n.parse().ok());
+                place = line.zip(column);
+                parts.next().unwrap_or(origin).clone_into(&mut file);
+            }
+            let (line, column) = place.map_or((0, 0), |(l, c)| (l as u32, c as u32));
+            let notes = e.notes.iter().map(|(_, note)| note.clone()).collect();
+            Entry { code: e.code.as_str(), message: e.message.clone(), notes, file, line, column }
+        };
+        errors.iter().map(entry).collect()
+    }
+
     /// An error that is none of the compiler's.
     #[cold]
     pub fn new(code: Code, message: impl Into<String>) -> Error {

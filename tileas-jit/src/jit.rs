@@ -14,8 +14,9 @@ use crate::kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tileas_codegen::ir::Module;
-use tileas_codegen::{Context, Settings, key_text};
+use tileas_codegen::{Context, Settings, Stage, key_text};
 use tileas_draw::explain::explain_module;
+use tileas_draw::{Options as DrawOptions, Picture};
 use tileas_launch::LaunchMetadata;
 
 /// Makes kernels. Copies of the handle share everything; may be used from any number of threads.
@@ -32,6 +33,32 @@ struct Inner {
     compiled: AtomicU64,
     /// Contexts that nobody uses at the moment.
     contexts: Mutex<Vec<Context>>,
+}
+
+/// How a schedule is drawn.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A chart for terminals.
+    Gantt,
+    /// A drawing.
+    Svg,
+    /// A page with the drawing and everything about each op.
+    Html,
+    /// Trace events for Perfetto.
+    ChromeTrace,
+}
+
+impl Format {
+    /// By its name: `gantt`, `svg`, `html`, `chrome-trace`.
+    pub fn by_name(name: &str) -> Option<Format> {
+        let all = [
+            ("gantt", Format::Gantt),
+            ("svg", Format::Svg),
+            ("html", Format::Html),
+            ("chrome-trace", Format::ChromeTrace),
+        ];
+        all.into_iter().find(|(n, _)| *n == name).map(|(_, format)| format)
+    }
 }
 
 /// What a [`Jit`] is made of.
@@ -230,6 +257,32 @@ impl Jit {
         let explain = |c: &mut Context| explain_module(c, module, &*isa, &self.0.settings);
         let (explanation, _) = self.with_context(explain)?;
         Ok(explanation.to_text(&tileas_draw::Options::default()))
+    }
+
+    /// How the loops of a kernel are scheduled, as a picture.
+    ///
+    /// # Errors
+    /// As [`Jit::explain`].
+    pub fn draw(
+        &self,
+        module: &Module,
+        name: &str,
+        format: Format,
+        options: &DrawOptions,
+    ) -> Result<String, Error> {
+        let module = &self.only(module, name)?;
+        let isa = tileas_isa_blackwell::isa_for(module, &self.0.settings)?;
+        let run = self.with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.settings))?;
+        let pictures: Vec<Picture> = run.kernels.iter().flat_map(Picture::of_kernel).collect();
+        Ok(match format {
+            Format::Svg => tileas_draw::svg(&pictures, options),
+            Format::Html => tileas_draw::html_page(&pictures, options),
+            Format::ChromeTrace => tileas_draw::chrome_trace(&pictures, options),
+            Format::Gantt => {
+                let all: Vec<String> = pictures.iter().map(|p| tileas_draw::gantt(p, options)).collect();
+                all.join("\n")
+            }
+        })
     }
 
     /// The module with one kernel alone.

@@ -5,6 +5,7 @@ use crate::model::{self, Time};
 use crate::retile::{Class, Dimensions, split_constants};
 use crate::space::{Point, Space, What};
 use serde::Serialize;
+use std::sync::Arc;
 use tileas_codegen::ir::{Function, Module, Op, TypeData, print_function};
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_interp as interp;
@@ -77,6 +78,8 @@ pub struct Tuner {
     /// Constants with an op for each use, each with the first.
     copies: Vec<(Op, Op)>,
     target: Option<String>,
+    /// The text, for places in errors.
+    source: Option<Arc<str>>,
     settings: Settings,
     space: Space,
     /// By axis.
@@ -143,8 +146,18 @@ impl Tuner {
                 _ => {}
             }
         }
-        let (func, target) = (func.clone(), module.target.clone());
-        Ok(Tuner { func, copies, target, settings: settings.clone(), space, classes, dimensions, args })
+        let (func, target, source) = (func.clone(), module.target.clone(), module.source.clone());
+        Ok(Tuner {
+            func,
+            copies,
+            target,
+            source,
+            settings: settings.clone(),
+            space,
+            classes,
+            dimensions,
+            args,
+        })
     }
 
     /// What may be changed.
@@ -188,6 +201,7 @@ impl Tuner {
         let mut module = Module::new();
         module.functions.push(func);
         module.target.clone_from(&self.target);
+        module.source.clone_from(&self.source);
         Ok((module, settings))
     }
 
