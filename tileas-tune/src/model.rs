@@ -233,13 +233,13 @@ pub(crate) fn time(state: &KernelState, isa: &dyn TargetIsa, args: &[Arg], grid:
     let machine = isa.machine();
     let one = |id: [i64; 3]| {
         let program = Program { id, grid: grid.map(i64::from) };
-        let scalars = func.params().iter().zip(args).filter_map(|(&p, arg)| {
+        let scalars = func.params().iter().zip(args).map(|(&p, arg)| {
             let value = match arg {
                 Arg::Int(n) => Val::Int(*n),
                 Arg::Float(x) => Val::Float(*x),
                 Arg::View(v) => Val::View(v.clone().into()),
             };
-            Some((p, value))
+            (p, value)
         });
         let (scalars, ready) = (scalars.collect(), FxHashMap::default());
         Walk { func, plan, state, isa, program, scalars, ready }.block(func.entry())
@@ -255,8 +255,8 @@ pub(crate) fn time(state: &KernelState, isa: &dyn TargetIsa, args: &[Arg], grid:
     let smem = u64::from(metadata.dynamic_smem) + row("cta_smem_bytes");
     let limits = &machine.limits;
     let mut resident = row("sm_ctas").min(row("sm_threads") / threads).min(row("sm_smem_bytes") / smem);
-    if metadata.tmem_columns > 0 {
-        resident = resident.min(u64::from(limits.tmem_columns / metadata.tmem_columns));
+    if let Some(n) = limits.tmem_columns.checked_div(metadata.tmem_columns) {
+        resident = resident.min(u64::from(n));
     }
     if metadata.setmaxnreg.is_some() {
         let regs = threads * u64::from(machine.entry_registers(threads as u32));
