@@ -36,6 +36,23 @@ impl ArgKind {
     pub const VIEW: ArgKind = ArgKind::View { elem: None, rank: None, written: false };
     /// A scalar of which no more is known.
     pub const SCALAR: ArgKind = ArgKind::Scalar { elem: None };
+
+    /// Whether it is memory.
+    pub fn is_view(&self) -> bool {
+        matches!(self, ArgKind::View { .. })
+    }
+
+    /// The type of it, or of its elements, where it is known.
+    pub fn elem(&self) -> Option<Elem> {
+        match *self {
+            ArgKind::View { elem, .. } | ArgKind::Scalar { elem } => elem,
+        }
+    }
+
+    /// Whether the kernel is known to write there.
+    pub fn is_written(&self) -> bool {
+        matches!(self, ArgKind::View { written: true, .. })
+    }
 }
 
 /// Memory on the device as a kernel's argument. Extents and strides count elements, outermost dimension first.

@@ -10,7 +10,7 @@
 
 use cranelift_entity::EntityRef;
 use rustc_hash::FxHashMap;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tileas_codegen::KernelState;
 use tileas_codegen::ir::{Block, Function, Op, Opcode, TypeData, Value};
 use tileas_codegen::isa::TargetIsa;
@@ -19,7 +19,7 @@ use tileas_codegen::testing::storage::cost;
 use tileas_interp::{Arg, Program, Val, eval};
 
 /// How long a kernel takes, and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Time {
     /// Clocks of the whole launch.
     pub clocks: u64,

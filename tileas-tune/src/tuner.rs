@@ -4,7 +4,7 @@ use crate::error::{Code, Error};
 use crate::model::{self, Time};
 use crate::retile::{Class, Dimensions, split_constants};
 use crate::space::{Point, Space, What};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tileas_codegen::ir::{Function, Module, Op, TypeData, print_function};
 use tileas_codegen::{Context, Settings, Stage};
@@ -42,7 +42,7 @@ impl Argument {
 }
 
 /// What a point came to.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Look {
     /// The point.
     pub point: Point,
