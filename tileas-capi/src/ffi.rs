@@ -9,7 +9,8 @@ use crate::error::{Code, Failure};
 use crate::table::{KernelTexts, ModuleTexts, NONE, Object, Table, other};
 use ::tileas_jit::cache::Disk;
 use ::tileas_jit::{
-    Cache, Device, DrawOptions, Elem, EmulatorOptions, Format, Jit, KernelArg, Stream, Tensor,
+    BorrowedMemory, BorrowedStream, Cache, Device, DrawOptions, Elem, EmulatorOptions, Format, Jit,
+    KernelArg, Stream, Tensor,
 };
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -779,7 +780,10 @@ pub unsafe extern "C" fn tileas_tensor_borrow(
             let rank = rank_of(rank)?;
             let (extents, strides) =
                 (list(extents, rank, "the extents")?, list(strides, rank, "the strides")?);
-            let tensor = device.borrow_tensor(address, elem, extents, strides)?;
+            // Extents without a span are refused below, whatever the memory.
+            let bytes = Tensor::span(elem, extents, strides).unwrap_or(0);
+            let memory = BorrowedMemory::new(address, bytes);
+            let tensor = device.borrow_tensor(memory, elem, extents, strides)?;
             Ok(tileas_tensor { id: table.add(Object::Tensor(tensor)) })
         })
     }
@@ -892,7 +896,8 @@ pub unsafe extern "C" fn tileas_stream_borrow(
     // SAFETY: the caller's word.
     unsafe {
         run(context, error, tileas_stream { id: NONE }, |table| {
-            let stream = device_of(table, device)?.0.borrow_stream(stream.expose_provenance() as u64)?;
+            let stream = BorrowedStream::new(stream.expose_provenance() as u64);
+            let stream = device_of(table, device)?.0.borrow_stream(stream)?;
             Ok(tileas_stream { id: table.add(Object::Stream(stream)) })
         })
     }

@@ -6,7 +6,7 @@
 
 use crate::artifact::Artifact;
 use crate::assembler::{Ladder, Options};
-use crate::driver::borrowed::{BorrowedMemory, BorrowedStream};
+use crate::driver::{BorrowedMemory, BorrowedStream};
 use crate::error::{Code, Error};
 use std::any::Any;
 use std::fmt::Debug;

@@ -6,7 +6,7 @@
 use crate::artifact::Artifact;
 use crate::assembler::{Ladder, Options};
 use crate::backend::{Backend, Block, Program, Queue};
-use crate::driver::borrowed::{BorrowedMemory, BorrowedStream};
+use crate::driver::{BorrowedMemory, BorrowedStream};
 use crate::driver::{Context, DeviceMemory, Function, Module, Stream};
 use crate::error::{Code, Error};
 use std::any::Any;

@@ -1,6 +1,7 @@
 //! Where kernels run.
 
 use crate::backend::{Backend, Queue};
+use crate::driver::BorrowedStream;
 use crate::emulator::{Emulator, EmulatorOptions};
 use crate::error::Error;
 use std::sync::Arc;
@@ -50,6 +51,14 @@ impl Device {
     /// `E1205`: the driver fails.
     pub fn stream(&self) -> Result<Stream, Error> {
         Ok(Stream { device: self.clone(), queue: self.0.stream()? })
+    }
+
+    /// A stream that somebody else has and keeps.
+    ///
+    /// # Errors
+    /// `E1210`: the device takes no streams of others, which is so for the emulator.
+    pub fn borrow_stream(&self, stream: BorrowedStream) -> Result<Stream, Error> {
+        Ok(Stream { device: self.clone(), queue: self.0.borrow_stream(stream)? })
     }
 
     pub(crate) fn is(&self, other: &Device) -> bool {

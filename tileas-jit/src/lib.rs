@@ -23,6 +23,7 @@ pub use assembler::Assembler;
 pub use cache::Cache;
 pub use cubin::Cubin;
 pub use device::{Device, Stream};
+pub use driver::{BorrowedMemory, BorrowedStream};
 pub use emulator::EmulatorOptions;
 pub use error::{Code, Entry, Error};
 pub use jit::{Format, Jit, JitBuilder};

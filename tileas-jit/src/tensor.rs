@@ -5,6 +5,7 @@
 
 use crate::backend::Block;
 use crate::device::Device;
+use crate::driver::BorrowedMemory;
 use crate::error::{Code, Error};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -44,6 +45,29 @@ impl Device {
         tensor.write(elements)?;
         Ok(tensor)
     }
+
+    /// A tensor in memory that somebody else has and keeps: type, extents and strides in elements, outermost first, from the
+    /// memory's first byte on.
+    ///
+    /// # Errors
+    /// `E1209`: the device takes no memory of others, which is so for the emulator; negative extents or strides, ranks that differ,
+    /// or less memory than [`Tensor::span`] says.
+    pub fn borrow_tensor(
+        &self,
+        memory: BorrowedMemory,
+        elem: Elem,
+        extents: &[i64],
+        strides: &[i64],
+    ) -> Result<Tensor, Error> {
+        let BorrowedMemory { address, bytes } = memory;
+        let fits = |&n: &usize| n <= bytes && address.checked_add(bytes as u64).is_some();
+        Tensor::span(elem, extents, strides).filter(fits).ok_or_else(|| {
+            let of = format!("extents {extents:?} and strides {strides:?}");
+            Error::new(Code::E1209, format!("{of} in {bytes} bytes from address {address:#x} on"))
+        })?;
+        let (block, extents, strides) = (self.0.borrow_memory(memory)?, extents.into(), strides.into());
+        Ok(Tensor { device: self.clone(), block, elem, offset: 0, extents, strides })
+    }
 }
 
 /// A tensor in the memory of a device.
@@ -76,20 +100,8 @@ impl Tensor {
         Ok(Tensor { device: device.clone(), block, elem, offset: 0, extents, strides })
     }
 
-    /// A window on a whole block. Extents and strides are those of [`Tensor::span`], which is as many bytes as the block has.
-    pub(crate) fn of_block(
-        device: &Device,
-        block: Arc<dyn Block>,
-        elem: Elem,
-        extents: &[i64],
-        strides: &[i64],
-    ) -> Tensor {
-        let (extents, strides) = (extents.into(), strides.into());
-        Tensor { device: device.clone(), block, elem, offset: 0, extents, strides }
-    }
-
     /// Bytes from the first element to the end of the last; `None`: no tensor has these extents and strides.
-    pub(crate) fn span(elem: Elem, extents: &[i64], strides: &[i64]) -> Option<usize> {
+    pub fn span(elem: Elem, extents: &[i64], strides: &[i64]) -> Option<usize> {
         if extents.len() != strides.len() || !elem.bits().is_multiple_of(8) {
             return None;
         }

@@ -1,7 +1,10 @@
 //! One suite for all devices: the emulator always, a GPU where `TILEAS_CUDA` says which (`0`).
 
 use half::f16;
-use tileas_jit::{Device, Elem, EmulatorOptions, Error, Jit, Kernel, KernelArg, Stream, Tensor, args};
+use tileas_jit::{
+    BorrowedMemory, BorrowedStream, Device, Elem, EmulatorOptions, Error, Jit, Kernel, KernelArg, Stream,
+    Tensor, args,
+};
 
 const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
 
@@ -264,8 +267,9 @@ fn targets_are_the_devices() {
 fn the_emulator_takes_no_addresses() {
     let device = Device::emulator();
     // SAFETY: refused, whatever they are.
-    let (tensor, stream) =
-        unsafe { (device.borrow_tensor(64, Elem::F32, &[4], &[1]), device.borrow_stream(0)) };
+    let (memory, stream) = unsafe { (BorrowedMemory::new(64, 16), BorrowedStream::new(0)) };
+    let tensor = device.borrow_tensor(memory, Elem::F32, &[4], &[1]);
+    let stream = device.borrow_stream(stream);
     assert_eq!(
         tensor.expect_err("refused").to_string(),
         "E1209: memory by its address: emulator of sm_100a takes none, copy to a tensor of its own"

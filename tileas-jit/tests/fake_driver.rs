@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tileas_jit::assembler::{DriverLinker, Ladder, Options};
 use tileas_jit::driver::{Context, DeviceMemory, Event, Module, Stream};
-use tileas_jit::{Assembler, Code, Cubin};
+use tileas_jit::{Assembler, BorrowedMemory, BorrowedStream, Code, Cubin};
 use tileas_launch::{Elem, L2, Launch, MapArg, Oob, Swizzle, Value};
 
 const LOG: &str = "FAKE_CUDA_LOG";
@@ -279,9 +279,9 @@ fn what_is_borrowed_is_not_freed() {
         let address = memory.as_mut_ptr().expose_provenance() as u64;
         {
             // SAFETY: the memory of the fake is the process's, and nobody else uses these bytes meanwhile.
-            let borrow = |extents: &[i64], strides: &[i64]| unsafe {
-                device.borrow_tensor(address, Elem::U16, extents, strides)
-            };
+            let memory = unsafe { BorrowedMemory::new(address, 22) };
+            let borrow =
+                |extents: &[i64], strides: &[i64]| device.borrow_tensor(memory, Elem::U16, extents, strides);
             let mut tensor = borrow(&[2, 3], &[8, 1]).expect("11 elements");
             tensor.write::<u16>(&[1, 2, 3, 4, 5, 6]).expect("is written");
             assert_eq!(tensor.read::<u16>(), Ok(vec![1, 2, 3, 4, 5, 6]));
@@ -290,13 +290,18 @@ fn what_is_borrowed_is_not_freed() {
                 let error = tensor.window(first, &[extents], &[1]).expect_err("beyond the last");
                 assert_eq!(error.code, Code::E1209);
             }
-            for (extents, strides) in
-                [(&[2, 3][..], &[1][..]), (&[-1], &[1]), (&[2], &[-1]), (&[i64::MAX; 2], &[1, 1])]
-            {
+            for (extents, strides) in [
+                (&[2, 3][..], &[1][..]),
+                (&[-1], &[1]),
+                (&[2], &[-1]),
+                (&[i64::MAX; 2], &[1, 1]),
+                (&[12], &[1]),
+            ] {
                 assert_eq!(borrow(extents, strides).expect_err("no tensor").code, Code::E1209);
             }
             // SAFETY: the fake does not look at it.
-            let stream = unsafe { device.borrow_stream(0x77) }.expect("a stream");
+            let stream = unsafe { BorrowedStream::new(0x77) };
+            let stream = device.borrow_stream(stream).expect("a stream");
             stream.synchronize().expect("is waited for");
         }
         assert_eq!(memory, [1, 2, 3, 7, 7, 7, 7, 7, 4, 5, 6, 7]);

@@ -5,7 +5,7 @@ import numpy as np
 import tileas
 
 rng = np.random.default_rng(1)
-a, b, bias = (rng.integers(-2, 3, shape).astype(np.float16) for shape in [(200, 136), (264, 136), 264])
+a, b, bias = (rng.integers(-2, 3, shape).astype(np.float16) for shape in [(200, 136), (264, 136), (264,)])
 c = np.zeros((200, 264), np.float16)
 kernel = tileas.compile(open(sys.argv[1]).read())  # device=tileas.Device.cuda(0) for a GPU
 kernel(a, b, bias, c, -(-136 // 64))

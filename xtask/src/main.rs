@@ -7,6 +7,7 @@
 
 mod layers;
 mod tools;
+mod wheel;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -30,6 +31,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build the Python package's wheel into target/wheels and, with --test, install and test it.
+    Wheel {
+        /// Install it into target/tools/wheel and run its tests.
+        #[arg(long)]
+        test: bool,
+        /// As a program that ships it would build it.
+        #[arg(long)]
+        release: bool,
+    },
     /// Print the path of the ptxas that tests use, fetching it if need be.
     Ptxas,
     /// Check who imports whom against the picture in docs/architecture.md.
@@ -43,6 +53,10 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.task {
         Task::Test { args } => test(&args),
+        Task::Wheel { test, release } => {
+            let places = Places::new();
+            tools::python_tools(&places).and_then(|python| wheel::make(&places, &python, release, test))
+        }
         Task::Layers => layers::check(&Places::new().root),
         Task::Ptxas => tools::ptxas(&Places::new()).map(|path| println!("{}", path.display())),
     };
@@ -150,6 +164,15 @@ fn test(args: &[String]) -> Result<()> {
         }
         let outcome = run(&mut command);
         outcomes.push((step.name, begin.elapsed(), outcome));
+    }
+    if args.is_empty() {
+        eprintln!("xtask: Python package");
+        let begin = Instant::now();
+        let python = tools::PythonTools { python: tools.python, path: tools.python_path };
+        outcomes.push(("Python package", begin.elapsed(), wheel::make(&places, &python, false, true)));
+        if let Some(last) = outcomes.last_mut() {
+            last.1 = begin.elapsed();
+        }
     }
     println!("\nsummary");
     let mut failed = 0;

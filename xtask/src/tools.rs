@@ -43,6 +43,23 @@ pub fn all(places: &Places) -> Result<Tools> {
     Ok(Tools { ptxas, nvjitlink, python_path: python_path(places)?, python })
 }
 
+/// Python and where it finds what the requirements name.
+pub struct PythonTools {
+    /// The interpreter.
+    pub python: PathBuf,
+    /// Value for `PYTHONPATH`.
+    pub path: OsString,
+}
+
+/// Python alone.
+pub fn python_tools(places: &Places) -> Result<PythonTools> {
+    let python = python()?;
+    if !is_named("TILEAS_PYTHON") {
+        fetch(places, &python)?;
+    }
+    Ok(PythonTools { path: python_path(places)?, python })
+}
+
 /// ptxas alone.
 pub fn ptxas(places: &Places) -> Result<PathBuf> {
     match find_ptxas(places)? {

@@ -7,7 +7,7 @@
 
 #![allow(unsafe_code, reason = "the one module of this crate that calls foreign code")]
 
-pub(crate) mod borrowed;
+mod borrowed;
 pub(crate) mod nvjitlink;
 pub mod params;
 
@@ -22,6 +22,7 @@ mod memory;
 #[cfg(feature = "cuda")]
 mod module;
 
+pub use borrowed::{BorrowedMemory, BorrowedStream};
 pub use params::{ParamBlock, TensorMap};
 
 use crate::error::{Code, Error};

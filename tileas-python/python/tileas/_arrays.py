@@ -53,7 +53,8 @@ def dtype_of(elem: str) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError:
             raise Error("E1401", f"{name} is a type of ml_dtypes, which is not installed") from None
-        return np.dtype(getattr(ml_dtypes, name))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return found
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,8 @@ def _dlpack(value: Any, number: int) -> Foreign:
 
 def overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     """Whether two arrays may have an element in common."""
+    limit: Any = 1000  # numpy's stubs know no numbers but 0 and -1
     try:
-        return np.shares_memory(a, b, max_work=1000)
+        return np.shares_memory(a, b, max_work=limit)
     except np.exceptions.TooHardError:
         return True

@@ -147,6 +147,8 @@ class Jit:
         cache_bytes: int | None = None,
     ) -> None:
         self.device = Device.emulator() if device is None else device
+        if not isinstance(self.device, Device):
+            raise Error("E1403", f"a tileas.Device is wanted, not {device!r}")
         self._raw = _tileas.Jit(self.device._raw, option_list(options), cache, cache_bytes)
 
     def compile(self, text: str, kernel: str | None = None) -> Kernel:
@@ -197,7 +199,7 @@ def check(text: str, *, target: str | None = None, options: Options = None) -> l
 def _grid(grid: Any) -> tuple[int, int, int] | None:
     if grid is None:
         return None
-    numbers = (grid,) if isinstance(grid, (int, np.integer)) else tuple(grid)
+    numbers = tuple(grid) if isinstance(grid, (tuple, list)) else (grid,)
     if not 1 <= len(numbers) <= 3 or not all(
         isinstance(n, (int, np.integer)) and 0 <= n < 2**32 for n in numbers
     ):
@@ -283,7 +285,11 @@ class Kernel:
         list_ = [
             self._argument(param, arg, arrays, owners) for param, arg in zip(self._params, args)
         ]
-        queue = self._stream(stream)
+        if stream is None and owners:
+            # What others have in flight on their default stream comes first.
+            queue = self.device._raw.borrow_stream(0)
+        else:
+            queue = self._stream(stream)
         try:
             self._raw.launch(queue, grid, list_)
             if stream is None:
