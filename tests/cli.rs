@@ -285,3 +285,39 @@ fn all_errors_of_a_text_are_shown() {
         stderr.lines().filter_map(|l| l.strip_prefix("error[")?.split(']').next()).collect();
     assert_eq!((status, codes), (1, vec!["E0004", "E0005", "E0006", "E0002"]), "{stderr}");
 }
+
+#[test]
+fn tune() {
+    let (svg, json, tuned) = (temp("tune.svg"), temp("tune.json"), temp("tuned.tileas"));
+    let path = |p: &Path| p.to_str().expect("UTF-8").to_owned();
+    let (svg_, json_, tuned_) = (path(&svg), path(&json), path(&tuned));
+    let args = ["a=512x512", "b=512x512", "bias=512", "c=512x512", "kt=ceildiv(a.d1, bk)"];
+    let mut line = vec!["tune", GEMM];
+    args.iter().for_each(|a| line.extend(["--arg", a]));
+    let none = |space: &'static str| {
+        let mut line = line.clone();
+        line.extend(["--space", space]);
+        line
+    };
+    let mut first = line.clone();
+    first.extend(["--space", "bm=c.d0:64,128", "--space", "bk=a.d1:32,64", "--exhaustive"]);
+    first.extend(["--plot", &svg_, "--json", &json_, "-o", &tuned_]);
+    let (status, stdout, stderr) = tileas(&first, b"");
+    assert_eq!((status, stderr.as_str()), (0, ""));
+    assert!(stdout.starts_with("4 of 4 points looked at\n") && stdout.contains("\nbest: bm="), "{stdout}");
+    let looks: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(json).expect("is written")).expect("JSON");
+    assert_eq!(looks.as_array().map_or(0, Vec::len), 4, "{looks}");
+    assert!(std::fs::read_to_string(svg).expect("is written").starts_with("<svg"));
+    let (status, _, stderr) = tileas(&["check", &tuned_], b"");
+    assert_eq!((status, stderr.as_str()), (0, ""));
+
+    let (status, list, _) = tileas(&["tune", GEMM, "--dimensions"], b"");
+    assert_eq!((status, list.lines().count()), (0, 3), "{list}");
+    for (space, code) in
+        [("bk=a.d1:63", "E1501"), ("bk=d.d0:64", "E1502"), ("bm=c.d0:64", "E1503"), ("bk=a.d1:4", "E1504")]
+    {
+        let (status, _, stderr) = tileas(&none(space), b"");
+        assert!(status != 0 && stderr.starts_with(&format!("error[{code}]")), "{space}: {stderr}");
+    }
+}

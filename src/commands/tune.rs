@@ -187,8 +187,10 @@ fn one(tuner: &Tuner, jit: &Jit, point: &[usize]) -> Result<f64, (String, String
     for arg in &args {
         tensors.push(match arg {
             Arg::View(v) => {
-                let last: i64 = v.extents.iter().zip(&v.strides).map(|(&n, &s)| (n - 1).max(0) * s).sum();
-                let all = device.zeros(v.elem.unwrap_or(Elem::U8), &[last + 1]).map_err(of_jit)?;
+                let elem = v.elem.unwrap_or(Elem::U8);
+                let span = Tensor::span(elem, &v.extents, &v.strides).unwrap_or(usize::MAX);
+                let elements = i64::try_from(span / elem.bytes().max(1) as usize).unwrap_or(i64::MAX);
+                let all = device.zeros(elem, &[elements]).map_err(of_jit)?;
                 Some(all.window(0, &v.extents, &v.strides).map_err(of_jit)?)
             }
             _ => None,

@@ -42,6 +42,8 @@ static tileas_tensor tensor(tileas_device device, int rows, int columns, int see
   return made;
 }
 
+static uint16_t got[M * N];
+
 int main(int argc, char **argv) {
   static char source[10000];
   FILE *file = argc > 1 ? fopen(argv[1], "r") : NULL;
@@ -51,18 +53,20 @@ int main(int argc, char **argv) {
 
   c = tileas_context_new();
   tileas_device device = tileas_device_emulator(c, NULL, 0, &error); // or tileas_device_cuda(c, 0, &error)
+  check(error);
   tileas_jit jit = tileas_jit_new(c, device, NULL, 0, NULL, 0, &error);
+  check(error);
   tileas_module module = tileas_module_parse(c, jit, source, length, &error);
   check(error);
   tileas_kernel kernel = tileas_kernel_get(c, jit, module, "gemm_bias_relu", &error);
   check(error);
   tileas_stream stream = tileas_stream_new(c, device, &error);
+  check(error);
   tileas_tensor a = tensor(device, M, K, 1), b = tensor(device, N, K, 2), bias = tensor(device, 1, N, 3);
   tileas_tensor result = tensor(device, M, N, 0);
   tileas_arg args[] = {tileas_read(a), tileas_read(b), tileas_read(bias), tileas_write(result), tileas_int((K + 63) / 64)};
   tileas_launch(c, kernel, stream, NULL, args, 5, &error);
   check(error);
-  static uint16_t got[M * N];
   tileas_tensor_read(c, result, got, sizeof got, &error); // waits for the launch
   check(error);
 

@@ -1,4 +1,4 @@
-//! What tests, filetests, benches and `tileas-draw` see of the stages; no part of the public interface.
+//! What tests, filetests, benches, `tileas-draw` and `tileas-tune` see of the stages; no part of the public interface.
 //!
 //! Besides re-exports: stages as single calls, in memory of their own and with default options. Errors are those of the stage.
 

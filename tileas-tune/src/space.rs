@@ -88,7 +88,7 @@ impl Axis {
                 }
                 What::Tile { .. } => {
                     if !value.parse::<u32>().is_ok_and(|n| n.is_power_of_two() && n <= 1 << 16) {
-                        return Err(format!("extents are powers of two up to 65536, not {value}"));
+                        return Err(format!("extents are powers of two up to 65536, not `{value}`"));
                     }
                 }
             }

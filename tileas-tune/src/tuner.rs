@@ -86,6 +86,8 @@ pub struct Tuner {
     classes: Vec<Option<Class>>,
     dimensions: Dimensions,
     args: Vec<(String, Argument)>,
+    /// The GPU that is modelled.
+    device: Device,
 }
 
 impl Tuner {
@@ -93,7 +95,7 @@ impl Tuner {
     ///
     /// # Errors
     /// `E1501`: the module has no such kernel. `E1502`: a dimension that cannot be changed, or two axes that change the same.
-    /// `E1503`: a parameter without an argument, or of another kind.
+    /// `E1503`: a parameter without an argument or of another kind, an argument without a parameter, an expression that has no value.
     pub fn new(
         module: &Module,
         kernel: &str,
@@ -146,8 +148,13 @@ impl Tuner {
                 _ => {}
             }
         }
+        let known = |name: &str| func.params().iter().any(|&p| func.value_name(p) == Some(name));
+        if let Some((name, _)) = args.iter().find(|(name, _)| !known(name)) {
+            return Err(Error::new(Code::E1503, format!("{name}: {kernel} has no such parameter")));
+        }
+        let sms = tileas_isa_blackwell::isa_for(module, settings)?.machine().gpu_number("sms");
         let (func, target, source) = (func.clone(), module.target.clone(), module.source.clone());
-        Ok(Tuner {
+        let tuner = Tuner {
             func,
             copies,
             target,
@@ -157,7 +164,11 @@ impl Tuner {
             classes,
             dimensions,
             args,
-        })
+            device: Device { sms },
+        };
+        // Expressions that mean nothing mean nothing anywhere.
+        tuner.arguments(&tuner.start())?;
+        Ok(tuner)
     }
 
     /// What may be changed.
@@ -237,8 +248,6 @@ impl Tuner {
                 named.insert(name, view);
             }
         }
-        let device =
-            Device { sms: tileas_isa_blackwell::isa_for_cpu("sm_100a")?.machine().gpu_number("sms") };
         let mut args = Vec::new();
         for &p in self.func.params() {
             let name = self.func.value_name(p).unwrap_or_default();
@@ -254,7 +263,7 @@ impl Tuner {
                     text.parse::<f64>().map_err(|e| wrong(name, format!("`{text}`: {e}")))?.into()
                 }
                 Some(Argument::Text(text)) => named
-                    .value(text, &device)
+                    .value(text, &self.device)
                     .map_err(|e| wrong(name, format!("`{text}`: {}", e.message)))?
                     .into(),
                 _ => return Err(wrong(name, "an integer or an expression is wanted".into())),
@@ -299,8 +308,7 @@ impl Tuner {
         let nothing = || Error::new(Code::E1501, "nothing came out of the compiler");
         let state = run.kernels.first().ok_or_else(nothing)?;
         let metadata = state.metadata.as_ref().ok_or_else(nothing)?;
-        let sms = Device { sms: isa.machine().gpu_number("sms") };
-        let launch = metadata.launch(&args, &sms, None)?;
+        let launch = metadata.launch(&args, &self.device, None)?;
         look.smem = metadata.dynamic_smem;
         look.loops = state.loops().map(|(_, s)| (s.ii, s.stage_count)).collect();
         let plain: Vec<interp::Arg> =

@@ -54,18 +54,6 @@ fn a_fifth_of_the_space_is_enough() {
             }
         }
         let (point, found) = search.best().unwrap();
-        if std::env::var_os("TILEAS_SHOW").is_some() {
-            let mut sorted: Vec<&Look> = all.iter().filter(|l| l.time.is_some()).collect();
-            sorted.sort_by(|a, b| us(a).total_cmp(&us(b)));
-            for l in sorted.iter().take(30) {
-                let t = l.time.as_ref().unwrap();
-                let v: Vec<&str> = l.values.iter().map(|v| v.1.as_str()).collect();
-                println!(
-                    "{v:?} {:.2} {} cta {} res {} rounds {}",
-                    t.us, t.binds, t.cta_clocks, t.resident, t.rounds
-                );
-            }
-        }
         let working = all.iter().filter(|l| l.time.is_some()).count();
         println!(
             "{m} x {n} x {k}: {working} of {} work; best {:?}\n  found {point:?} {found} after {looks}",
