@@ -54,7 +54,7 @@ pub fn gemm() -> Function {
 fn main() -> Result<(), Errors> {
     let module = Module { functions: vec![gemm()], ..Module::default() };
     let settings = Settings::default();
-    let isa = tileas_isa_blackwell::isa_for(&module, &settings)?;
+    let isa = tileas_isa::isa_for(&module, &settings)?;
     // One context per thread: it keeps the memory of the passes from one module to the next.
     let mut context = Context::new();
     let compiled = context.compile(&module, &*isa, &settings)?;

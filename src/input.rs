@@ -60,7 +60,7 @@ impl Common {
 
 /// The target that the options name, or the module.
 pub fn target(module: &Module, settings: &Settings) -> Result<SharedIsa, Failure> {
-    tileas_isa_blackwell::isa_for(module, settings).map_err(|e| {
+    tileas_isa::isa_for(module, settings).map_err(|e| {
         Source::none().report(&[e]);
         Failure::Usage
     })

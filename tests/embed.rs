@@ -8,7 +8,7 @@ use tileas_codegen::{Context, Settings};
 
 #[test]
 fn calls_and_text_give_the_same_ptx() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/gemm_f16.tileas"))
         .expect("readable");
     let parsed = parse_module(&text).expect("parses");

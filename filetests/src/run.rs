@@ -73,7 +73,7 @@ fn outcome(context: &mut Context, case: &Case, header: &Header, text: &str) -> R
         TestKind::Compile => Stage::Ptx,
         TestKind::Ptxas | TestKind::Run | TestKind::Pass(_) => Stage::Metadata,
     };
-    let isa = match tileas_isa_blackwell::isa_for(&module, &settings) {
+    let isa = match tileas_isa::isa_for(&module, &settings) {
         Ok(isa) => isa,
         Err(e) => return failed(vec![e]),
     };

@@ -216,7 +216,7 @@ fn rows() -> Vec<Row> {
 
 /// Compiles and executes a row, or says why it was refused.
 fn run(row: &Row, tile: &[u32], view: &[u32], context: &mut Context) -> Result<(), Errors> {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let (text, settings) = (row.kernel(tile), Settings::default().with("verify-passes", "true")?);
     let module = context.parse(&text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let run = context.run_to(Stage::Metadata, &module, &*isa, &settings)?;
@@ -273,7 +273,7 @@ fn every_type_at_other_extents() {
 #[test]
 fn types_without_vectors_are_neither_loaded_nor_stored() {
     let mut context = Context::new();
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     for ty in ["i8", "i64", "f64", "e4m3"] {
         let text = format!(
             "kernel @k(%x: view<gmem, ?x?x{ty}>, %y: view<gmem, ?x?x{ty}>) {{\n  %t = tiled_load %x[0, 0] : tile<64x32x{ty}>\n  \

@@ -18,7 +18,7 @@ use tileas_codegen::testing::place::{PlaceOptions, place};
 use tileas_codegen::testing::storage::check;
 
 fn isa() -> SharedIsa {
-    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+    tileas_isa::isa_for_cpu("sm_100a").expect("known cpu")
 }
 
 fn read(text: &str) -> Function {

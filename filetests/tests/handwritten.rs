@@ -34,8 +34,7 @@ kernel @tile(%a: view<gmem, ?x?xbf16>, %b: view<gmem, ?x?xbf16>, %c: view<gmem, 
 const HAND_WRITTEN: &str = include_str!("../../tileas-emu/tests/data/gemm_sm100a.ptx");
 
 fn compiled() -> String {
-    let (isa, settings) =
-        (tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target"), Settings::default());
+    let (isa, settings) = (tileas_isa::isa_for_cpu("sm_100a").expect("a target"), Settings::default());
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("the kernel parses");
     context.compile(&module, &*isa, &settings).expect("the kernel compiles").ptx().to_owned()

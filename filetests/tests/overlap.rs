@@ -16,7 +16,7 @@ const TRIPS: i64 = 2;
 
 /// Steps at which MMAs, reads of tensor memory and stores are issued.
 fn trace(text: &str, settings: &Settings, seed: u64) -> [Vec<u64>; 3] {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let mut context = Context::new();
     let module = context.parse(text, settings).expect("the kernel parses");
     let compiled = context.compile(&module, &*isa, settings).expect("the kernel compiles");

@@ -300,7 +300,7 @@ fn judge(
     settings: &Settings,
     context: &mut Context,
 ) -> Result<Result<(), String>, Vec<String>> {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let module = match context.parse(&print_function(mutant), settings) {
         Ok(module) => module,
         Err(e) => return Err(vec![e[0].code.as_str().into()]),
@@ -317,7 +317,7 @@ fn judge(
 
 /// Judges the kernels of a folder: how many there are, and by kind what became of the mutants.
 fn judged(folder: &str, all: bool, wanted: &[&str]) -> (usize, BTreeMap<&'static str, [usize; 3]>) {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let mut files: Vec<_> = std::fs::read_dir(root().join(folder))
         .expect("a folder")
         .map(|e| e.expect("an entry").path())

@@ -8,6 +8,6 @@ use tileas_testgen::check::check_agents;
 thread_local!(static WARM: RefCell<Context> = RefCell::new(Context::new()));
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let _ = WARM.with_borrow_mut(|warm| check_agents(&mut Unstructured::new(data), &*isa, warm));
 });

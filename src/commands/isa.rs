@@ -17,9 +17,9 @@ pub struct Args {
 /// Prints the tables.
 pub fn run(args: &Args) -> Result<(), Failure> {
     if args.list {
-        let names: Vec<&str> = tileas_isa_blackwell::cpus().collect();
+        let names: Vec<&str> = tileas_isa::cpus().collect();
         return write_output("-", &format!("{}\n", names.join("\n")));
     }
     let isa = target(&tileas_codegen::ir::Module::new(), &args.common.settings()?)?;
-    write_output("-", &tileas_isa_blackwell::describe(&*isa))
+    write_output("-", &tileas_isa::describe(&*isa))
 }

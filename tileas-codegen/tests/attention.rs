@@ -15,7 +15,7 @@ fn region(options: &[(&str, &str)]) -> ScheduledRegion {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/attention_fwd.tileas");
     let text = std::fs::read_to_string(path).expect("the example");
     let module = parse_module(&text).unwrap_or_else(|e| panic!("{e}"));
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut builder = Settings::builder();
     for (name, value) in options {
         builder.set(name, value).expect("an option");

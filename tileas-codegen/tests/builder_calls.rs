@@ -225,7 +225,7 @@ fn call(u: &mut Unstructured<'_>, func: &mut Function, p: &mut Pools) -> Result<
 
 #[test]
 fn any_calls_end_in_a_kernel_or_in_errors() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let (mut context, settings) = (Context::new(), Settings::default());
     let (mut compiled, mut refused, mut strangers) = (0, 0, 0);
     arbtest::arbtest(|u| {
@@ -423,7 +423,7 @@ fn depth_and_size_overflow_nothing() {
 
 #[test]
 fn parameters_have_limited_space() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     // There are 32 764 bytes.
     let kernel = |wide: usize| {
         let mut func = Function::new("wide");

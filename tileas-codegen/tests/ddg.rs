@@ -22,7 +22,7 @@ fn read(text: &str) -> Function {
 }
 
 fn isa() -> SharedIsa {
-    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+    tileas_isa::isa_for_cpu("sm_100a").expect("known cpu")
 }
 
 /// Register work on agent 0, TMA loads on 1, dots on 2.

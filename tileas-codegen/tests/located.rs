@@ -19,7 +19,7 @@ fn kernel(name: &str, extents: usize) -> Function {
 }
 
 fn errors(module: &Module, settings: &Settings) -> Errors {
-    let isa = tileas_isa_blackwell::isa_for(module, &Settings::default()).expect("a target");
+    let isa = tileas_isa::isa_for(module, &Settings::default()).expect("a target");
     Context::new().compile(module, &*isa, settings).expect_err("an error")
 }
 
@@ -86,7 +86,7 @@ fn errors_say_what_the_front_end_said() {
     let parsed = tileas_codegen::ir::parse_module(&text).expect("parses");
     assert_eq!(errors(&parsed, &Settings::default())[0].origin(), Some("model.py:13:9"));
     let bare = tileas_codegen::ir::parse_module(&text.replace("13:9", "14:1")).expect("parses");
-    let isa = tileas_isa_blackwell::isa_for(&module, &Settings::default()).expect("a target");
+    let isa = tileas_isa::isa_for(&module, &Settings::default()).expect("a target");
     let key = |m: &Module| tileas_codegen::key_text(m, &*isa, &Settings::default());
     assert_eq!(key(&parsed), key(&bare));
     let other = tileas_codegen::ir::parse_module(&text.replace("axis = 0", "axis = 1")).expect("parses");
@@ -96,7 +96,7 @@ fn errors_say_what_the_front_end_said() {
 #[test]
 fn target_and_module_agree() {
     let mut module = Module { functions: vec![kernel("k", 1)], ..Module::default() };
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     module.target = Some("sm_103a".into());
     let found = Context::new().compile(&module, &*isa, &Settings::default()).expect_err("another target");
     assert_eq!(found[0].code, Code::E0890);

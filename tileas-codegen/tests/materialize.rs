@@ -21,7 +21,7 @@ use tileas_codegen::testing::materialize::{
 use tileas_codegen::testing::place::{PlaceOptions, place};
 
 fn isa() -> SharedIsa {
-    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+    tileas_isa::isa_for_cpu("sm_100a").expect("known cpu")
 }
 
 fn read(text: &str) -> Function {
@@ -543,7 +543,7 @@ fn too_many_accumulators_are_located() {
 fn missing_drains_are_refused() {
     for name in ["simple", "persistent", "two_accumulators"] {
         let (.., mat) = build(name);
-        let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+        let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
         verify_materialized(&mat, &*isa).expect("the original is accepted");
         let drains: Vec<_> = mat
             .all_ops()

@@ -31,7 +31,7 @@ kernel @gemm(%a: view<gmem, ?x?xf16>, %b: view<gmem, ?x?xf16>, %c: view<gmem, ?x
 ";
 
 fn isa() -> SharedIsa {
-    tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu")
+    tileas_isa::isa_for_cpu("sm_100a").expect("known cpu")
 }
 
 fn read(text: &str) -> Function {

@@ -18,7 +18,7 @@ fn read(text: &str) -> Function {
 
 fn run(text: &str) -> Result<(Function, AgentPlan), tileas_codegen::CodegenError> {
     let func = read(text);
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let plan = plan_agents(&func, &*isa, &AgentOptions::default())?;
     place(&func, &plan, &*isa, &PlaceOptions::default())
 }
@@ -188,7 +188,7 @@ fn impossible_kernels_are_refused() {
 
 #[test]
 fn agents_take_the_warps_they_need() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let two = "kernel @two(%c: view<gmem, ?xf32>, %d: view<gmem, ?xf32>) {
   %i = program_id <{axis = 0}> : i32
   %t = tiled_load %c[%i] : tile<1024xf32>

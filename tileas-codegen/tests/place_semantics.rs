@@ -324,7 +324,7 @@ fn placement_keeps_what_is_stored() {
     files.retain(|p| p.extension().is_some_and(|e| e == "tileas"));
     files.sort();
     assert!(files.len() > 20);
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").unwrap();
+    let isa = tileas_isa::isa_for_cpu("sm_100a").unwrap();
     for file in files {
         let func = parse_module(&std::fs::read_to_string(&file).unwrap()).unwrap().functions.remove(0);
         let plan = plan_agents(&func, &*isa, &AgentOptions::default()).unwrap();

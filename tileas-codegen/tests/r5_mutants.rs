@@ -639,7 +639,7 @@ fn deadlock(errors: &[CodegenError]) -> bool {
 }
 
 fn shard(number: usize) {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let (mut kernels, mut total, mut equal, mut cycles) = (0, 0, 0, 0);
     let mut bad: Vec<String> = Vec::new();
     let mut seen: Vec<String> = Vec::new();

@@ -59,7 +59,7 @@ fn stream(trips: &str) -> String {
 }
 
 fn run_to(stage: Stage, text: &str, pairs: &[&str]) -> StageRun {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(text).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
     for pair in pairs {
@@ -283,7 +283,7 @@ fn the_peak_of_registers_is_what_running_the_loop_counts() {
 #[test]
 fn constraints_of_the_user_are_hard() {
     let key = ", tileas.schedule.constraint.gid = 4 : i32, tileas.schedule.constraint.leader_gid = 4 : i32, tileas.schedule.constraint.max_depth = 1 : i32";
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(&gemm("%kt", key)).unwrap_or_else(|e| panic!("{e}"));
     let func = &module.functions[0];
     let plan = plan_agents(func, &*isa, &AgentOptions::default()).expect("agents");

@@ -48,7 +48,7 @@ const KERNEL: &str = "kernel @k(%a: view<gmem, ?x?xbf16>, %b: view<gmem, ?x?xbf1
 
 /// What the schedules look like, whether some were cut short, and the steps taken.
 fn schedule(context: &mut Context, steps: &str) -> (String, bool, u64) {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
     let mut b = Settings::builder();
     for (name, value) in [("slice-regs", "32"), ("search.steps", steps)] {
@@ -85,7 +85,7 @@ fn a_function_takes_no_more_steps_than_the_option_allows() {
 /// A later pass without anything new to ask schedules nothing; a depth limit for one op is something new.
 #[test]
 fn a_loop_whose_problem_is_the_same_keeps_its_schedule() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(KERNEL).unwrap_or_else(|e| panic!("{e}"));
     let source = &module.functions[0];
     let plan = plan_agents(source, &*isa, &AgentOptions::default()).unwrap_or_else(|e| panic!("{e}"));

@@ -399,7 +399,7 @@ fn gemm(tags: [&str; 3], on_loop: &str) -> String {
 
 /// The one scheduled loop of a kernel.
 fn region(text: &str, pairs: &[&str]) -> ScheduledRegion {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut settings = Settings::builder();
     for pair in pairs {
         settings.set_pair(pair).expect("an option");
@@ -487,7 +487,7 @@ fn inherent_keys_survive_the_copy_of_an_op_and_discardable_ones_do_not() {
     let key = "tileas.schedule.constraint.max_depth";
     // Materialisation puts a copy of each op into the region of its agent.
     let text = gemm([&format!("<{{{key} = 5}}>"), &format!("{{{key} = 6}}"), ""], "");
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(&text).expect("parses");
     let run = Context::new()
         .run_to(Stage::Materialized, &module, &*isa, &Settings::default())

@@ -469,7 +469,7 @@ fn settings(pairs: &[&str]) -> Settings {
 }
 
 fn compile(pairs: &[&str]) -> (ScheduleAnalysis, Vec<Code>, String) {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(GEMM).expect("parses");
     let mut run = Context::new()
         .run_to(Stage::Schedule, &module, &*isa, &settings(pairs))
@@ -710,7 +710,7 @@ fn the_analysis_reaches_the_next_pass_by_op_and_without_a_table() {
 
 /// Agents, generator and slots of the GEMM under a strategy, and whether it gets as far as PTX.
 fn strategy(pairs: &[&str]) -> (Vec<&'static str>, Generator, Vec<u32>) {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(GEMM).expect("parses");
     let run = Context::new()
         .run_to(Stage::Ptx, &module, &*isa, &settings(pairs))
@@ -746,7 +746,7 @@ fn pipeline_strategies_choose_agents_and_overlap() {
   return
 }
 ";
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let module = parse_module(plain).expect("parses");
     let agents = |pairs: &[&str]| {
         let run = Context::new().run_to(Stage::Schedule, &module, &*isa, &settings(pairs)).expect("compiles");

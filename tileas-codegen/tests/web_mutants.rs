@@ -331,7 +331,7 @@ fn copied_from(func: &Function, v: Value) -> Option<Value> {
 
 #[test]
 fn no_sharing_that_changes_a_value_is_accepted() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let (mut merged, mut dropped) = (Tally::default(), Tally::default());
     for path in files() {
         let text = std::fs::read_to_string(&path).expect("a readable file");

@@ -318,7 +318,7 @@ fn slacks_agree_with_brute_force() {
 #[test]
 fn a_kernel_is_explained_without_changing_it() {
     let settings = Settings::default();
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("parses");
     let plain = context.run_to(Stage::Schedule, &module, &*isa, &settings).expect("schedules");

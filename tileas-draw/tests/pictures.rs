@@ -26,7 +26,7 @@ fn picture(p: Problem) -> Picture {
 
 fn kernel() -> Picture {
     let settings = Settings::default();
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
     let mut context = Context::new();
     let module = context.parse(KERNEL, &settings).expect("parses");
     let run = context.run_to(Stage::Schedule, &module, &*isa, &settings).expect("schedules");

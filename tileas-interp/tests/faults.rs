@@ -25,7 +25,7 @@ const KT: i64 = 20;
 fn materialised(text: &str) -> Function {
     let settings = Settings::builder().finish();
     let module = parse_module(text).expect("parses");
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let mut context = Context::new();
     let run = context.run_to(Stage::Materialized, &module, &*isa, &settings).expect("compiles");
     parse_module(&run.text(Stage::Materialized)).expect("parses").functions[0].clone()

@@ -12,18 +12,15 @@ mod tables;
 
 use std::str::FromStr;
 use std::sync::Arc;
-use tileas_codegen::ir::{Layout, Module, Space};
+use tileas_codegen::ir::{Layout, Space};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, Atoms, Completion, Cpu, Emit, Feature, Features, InOrder, Issue, MachineModel,
     MmaContract, SharedIsa, TargetIsa, Triple,
 };
-use tileas_codegen::{Code, CodegenError, Loc, Settings};
+use tileas_codegen::{Code, CodegenError, Loc};
 
 /// The triple of all targets of this crate.
 pub const TRIPLE: &str = "nvptx64-nvidia-cuda";
-
-/// The processor taken when none is named.
-pub const DEFAULT_CPU: &str = "sm_100a";
 
 /// This build of the crate: its version and a hash of its sources.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TILEAS_ISA_SOURCES"));
@@ -131,22 +128,10 @@ pub fn isa_for_cpu(cpu: &str) -> Result<SharedIsa, CodegenError> {
     isa(&triple, cpu)
 }
 
-/// The target that a module is for: the option `target` names it, else the module does, else it is [`DEFAULT_CPU`].
-///
-/// # Errors
-/// As [`isa()`].
-pub fn isa_for(module: &Module, settings: &Settings) -> Result<SharedIsa, CodegenError> {
-    let named = settings.target().as_deref().or(module.target.as_deref());
-    isa_for_cpu(named.unwrap_or(DEFAULT_CPU))
-}
-
 /// Names of the processors of the family, in table order.
 pub fn cpus() -> impl Iterator<Item = &'static str> {
     tables::CPUS.iter().map(|c| c.name)
 }
-
-/// The tables of a target as text.
-pub use tileas_codegen::isa::describe;
 
 #[cfg(test)]
 mod tests;

@@ -59,7 +59,8 @@ fn counted<T>(f: impl FnOnce() -> T) -> (T, u64, u64) {
 
 /// PTX and launch metadata, or all errors and warnings as text.
 fn compile(context: &mut Context, module: &Module, settings: &Settings) -> Result<(String, String), String> {
-    let isa = tileas_isa_blackwell::isa_for(module, settings).map_err(|e| e.to_string())?;
+    let isa = tileas_isa_blackwell::isa_for_cpu(settings.target().as_deref().unwrap_or("sm_100a"))
+        .map_err(|e| e.to_string())?;
     let compiled = context.compile(module, &*isa, settings).map_err(|e| format!("{e:?}"))?;
     Ok((compiled.ptx().to_string(), compiled.metadata_json()))
 }

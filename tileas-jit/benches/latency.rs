@@ -36,7 +36,7 @@ fn a_compiled(bencher: Bencher, name: &str) {
     let (kernel, text) = of(name);
     let jit = jit(Cache::none());
     let module = jit.parse(text).expect("parses");
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let (mut context, settings) = (Context::new(), tileas_codegen::Settings::default());
     assert_eq!(module.functions[0].name, kernel);
     bencher.bench_local(|| context.compile(&module, &*isa, &settings).expect("compiles"));
@@ -45,7 +45,7 @@ fn a_compiled(bencher: Bencher, name: &str) {
 fn assemble(bencher: Bencher, name: &str, assembler: Result<impl Assembler, tileas_jit::Error>) {
     let (kernel, text) = of(name);
     let Ok(assembler) = assembler else { return };
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("a target");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("a target");
     let (mut context, settings) = (Context::new(), tileas_codegen::Settings::default());
     let module = context.parse(text, &settings).expect("parses");
     assert_eq!(module.functions[0].name, kernel);

@@ -170,7 +170,7 @@ impl Jit {
     pub fn kernel_with(&self, module: &Module, name: &str, settings: &Settings) -> Result<Kernel, Error> {
         let settings = &settings.with("target", self.0.device.target())?;
         let module = &self.only(module, name)?;
-        let isa = tileas_isa_blackwell::isa_for(module, settings)?;
+        let isa = tileas_isa::isa_for(module, settings)?;
         let key = self.key().part("kernel", key_text(module, &*isa, settings).as_bytes()).finish();
         self.loaded(&key, || {
             self.0.compiled.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +253,7 @@ impl Jit {
     /// The compiler's; `E1212`: the module has no such kernel.
     pub fn explain(&self, module: &Module, name: &str) -> Result<String, Error> {
         let module = &self.only(module, name)?;
-        let isa = tileas_isa_blackwell::isa_for(module, &self.0.settings)?;
+        let isa = tileas_isa::isa_for(module, &self.0.settings)?;
         let explain = |c: &mut Context| explain_module(c, module, &*isa, &self.0.settings);
         let (explanation, _) = self.with_context(explain)?;
         Ok(explanation.to_text(&tileas_draw::Options::default()))
@@ -271,7 +271,7 @@ impl Jit {
         options: &DrawOptions,
     ) -> Result<String, Error> {
         let module = &self.only(module, name)?;
-        let isa = tileas_isa_blackwell::isa_for(module, &self.0.settings)?;
+        let isa = tileas_isa::isa_for(module, &self.0.settings)?;
         let run = self.with_context(|c| c.run_to(Stage::Schedule, module, &*isa, &self.0.settings))?;
         let pictures: Vec<Picture> = run.kernels.iter().flat_map(Picture::of_kernel).collect();
         Ok(match format {

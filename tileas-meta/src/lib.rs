@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blackwell;
+pub mod hopper;
 pub mod machine;
 pub mod ops;
 pub mod ops_gen;

@@ -331,7 +331,7 @@ fn check(py: Python<'_>, text: &str, options: Vec<String>) -> PyResult<()> {
     free(py, || {
         let mut context = Context::new();
         let module = context.parse(text, &settings)?;
-        let isa = tileas_isa_blackwell::isa_for(&module, &settings)?;
+        let isa = tileas_isa::isa_for(&module, &settings)?;
         context.compile(&module, &*isa, &settings)?;
         Ok(())
     })

@@ -140,7 +140,7 @@ mod with_solver {
             std::fs::read_dir(folder).expect("the examples").map(|e| e.expect("an entry").path()).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == "tileas"));
         paths.sort();
-        let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("known cpu");
+        let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known cpu");
         let mut builder = Settings::builder();
         builder.set("scheduler", "optimal").expect("an option");
         // The worked example says nothing of registers.

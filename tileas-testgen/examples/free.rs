@@ -59,7 +59,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 fn timed(text: String, options: Vec<(String, String)>, case: String, limit: u64) -> Verdict {
     let (send, receive) = mpsc::channel();
     let run = move || {
-        let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+        let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
         let options: Vec<(&str, &str)> = options.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let _ = send.send(judge(&text, &options, &case, &*isa));
     };

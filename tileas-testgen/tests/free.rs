@@ -37,7 +37,7 @@ fn kernels_composed_freely_compute_what_their_source_says() {
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(8) {
             scope.spawn(|| {
-                let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+                let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed >= seeds {

@@ -53,7 +53,7 @@ fn kernels_print_to_a_fixed_point() {
 
 #[test]
 fn kernels_compile_the_same_on_any_context() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let (counts, warm) = (Counts::default(), RefCell::new(Context::new()));
     arbtest::arbtest(|u| {
         counts.add(check_agents(u, &*isa, &mut warm.borrow_mut())?);
@@ -86,7 +86,7 @@ fn budget(default: u64) -> u64 {
 /// Any damage to a kernel ends in PTX or located errors at every stage.
 #[test]
 fn mutated_kernels_compile_or_are_refused() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let (counts, warm, corpus) = (Counts::default(), RefCell::new(Context::new()), corpus());
     arbtest::arbtest(|u| {
         let text = mutated(u, &corpus)?;
@@ -107,7 +107,7 @@ fn mutated_kernels_compile_or_are_refused() {
 /// end in any order of completions, agent by agent and as PTX, without a fault, and computes what its source says.
 #[test]
 fn kernels_compute_what_their_source_says() {
-    let isa = tileas_isa_blackwell::isa_for_cpu("sm_100a").expect("the default processor");
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
     let (counts, mut warm) = (Counts::default(), Context::new());
     let seeds = std::env::var("TILEAS_RANDOM_SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(16);
     for seed in 1..=seeds {

@@ -152,7 +152,7 @@ impl Tuner {
         if let Some((name, _)) = args.iter().find(|(name, _)| !known(name)) {
             return Err(Error::new(Code::E1503, format!("{name}: {kernel} has no such parameter")));
         }
-        let sms = tileas_isa_blackwell::isa_for(module, settings)?.machine().gpu_number("sms");
+        let sms = tileas_isa::isa_for(module, settings)?.machine().gpu_number("sms");
         let (func, target, source) = (func.clone(), module.target.clone(), module.source.clone());
         let tuner = Tuner {
             func,
@@ -303,7 +303,7 @@ impl Tuner {
     fn look_into(&self, context: &mut Context, point: &[usize], look: &mut Look) -> Result<(), Error> {
         let (module, settings) = self.configuration(point)?;
         let args = self.arguments(point)?;
-        let isa = tileas_isa_blackwell::isa_for(&module, &settings)?;
+        let isa = tileas_isa::isa_for(&module, &settings)?;
         let run = context.run_to(Stage::Metadata, &module, &*isa, &settings)?;
         let nothing = || Error::new(Code::E1501, "nothing came out of the compiler");
         let state = run.kernels.first().ok_or_else(nothing)?;

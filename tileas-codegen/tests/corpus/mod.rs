@@ -52,7 +52,7 @@ impl Kernel {
 
     /// The target the options name.
     pub fn isa(&self, settings: &Settings) -> SharedIsa {
-        tileas_isa_blackwell::isa_for(&tileas_codegen::ir::Module::new(), settings).expect("a known target")
+        tileas_isa::isa_for(&tileas_codegen::ir::Module::new(), settings).expect("a known target")
     }
 
     /// The thread-level modules, one per kernel of the file.
