@@ -16,9 +16,15 @@ pub fn make(places: &Places, python: &PythonTools, release: bool, test: bool) ->
         std::fs::remove_dir_all(&wheels).with_context(|| format!("cannot remove {}", wheels.display()))?;
     }
     let mut build = command(places, python, &python.path);
-    build
-        .args(["-m", "maturin", "build", "--manifest-path", "tileas-python/Cargo.toml", "--out"])
-        .arg(&wheels);
+    // Where pip puts programs of packages in folders; the module looks for it elsewhere.
+    let program = places.tools.join("py/bin").join(format!("maturin{}", std::env::consts::EXE_SUFFIX));
+    if program.is_file() {
+        build = Command::new(program);
+        build.current_dir(&places.root).stdin(Stdio::null());
+    } else {
+        build.args(["-m", "maturin"]);
+    }
+    build.args(["build", "--manifest-path", "tileas-python/Cargo.toml", "--out"]).arg(&wheels);
     build.arg("--interpreter").arg(&python.python);
     run(build.args(release.then_some("--release")))?;
     let entries = std::fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;

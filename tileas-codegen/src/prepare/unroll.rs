@@ -5,8 +5,8 @@
 //! - they run at most once: there is nothing that one iteration could overlap with, and what is around them becomes innermost, which
 //!   is what gets scheduled;
 //! - they run a few times and do nothing but compute on what is there already: no access to memory, no product, no
-//!   region. Nothing in them could run ahead, so that the order in which they are written loses no overlap either. Iterations times ops
-//!   are at most the given number.
+//!   region. Nothing in them could run ahead, so that the order in which they are written loses no overlap either. Iterations times ops,
+//!   taken as one where there is none, are at most the given number.
 //!
 //! A loop that anything is said about, by attributes of its own (constraints, hints, notes) or by those of ops in it, stays as it is.
 //! Guarantee: names stay with the last iteration. Cost: linear in the ops of the result, once per level of
@@ -49,7 +49,8 @@ fn small(func: &Function, op: Op, renamed: &Renames, most: u32) -> Option<Small>
             is_plain &= opcode.has(Traits::PURE) && opcode != Opcode::Dot && !is_region(opcode);
         }
     });
-    let fits = trips <= 1 || is_plain && trips.saturating_mul(ops) <= i64::from(most);
+    // Iterations cost something where nothing is in them, too.
+    let fits = trips <= 1 || is_plain && trips.saturating_mul(ops.max(1)) <= i64::from(most);
     (fits && !is_annotated_inside).then_some(Small { lower, step, trips })
 }
 

@@ -1,0 +1,91 @@
+//! What runs on one family runs on another: kernels of `test run` are compiled for sm_90a as well, assembled where their file has `test ptxas`, and
+//! executed under one order of events.
+//!
+//! Products are computed by multiply-adds there, which the emulator takes seconds for: of kernels with products every tenth is taken, all with
+//! `TILEAS_ALL=1`.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::process::ExitCode;
+use tileas_codegen::{Context, Settings, Stage};
+use tileas_filetests::execute::{Forms, execute};
+use tileas_filetests::{Case, Header, TestKind, collect, external, root};
+
+/// Kernels that are refused: accumulators take room in shared memory, and there are no products of 8-bit floats.
+const REFUSED: [(&str, &str); 13] = [
+    ("execute/arm_loads_shared", "E0602"),
+    ("execute/carried_ahead", "E0601"),
+    ("execute/share_staging", "E0602"),
+    ("execute/two_chains_crossed", "E0602"),
+    ("execute/two_chains_in_place", "E0602"),
+    ("kernels/attention_fwd", "E0602"),
+    ("kernels/causal_attention_d128", "E0602"),
+    ("kernels/gemm_e4m3", "E0502"),
+    ("kernels/softcap_attention_d128", "E0602"),
+    ("kernels/softmax_attention_d128", "E0602"),
+    ("storage/ring_from_zero", "E0601"),
+    ("storage/ring_read_behind_by_another", "E0601"),
+    ("storage/tensor_place_after_other_agents_read", "E0602"),
+];
+
+/// What a case comes to: done, or refused with these codes.
+fn run(text: &str, header: &Header, name: &str) -> anyhow::Result<Vec<&'static str>> {
+    let mut builder = Settings::builder();
+    for pair in &header.set {
+        builder.set_pair(pair)?;
+    }
+    builder.set("target", "sm_90a")?;
+    let settings = builder.finish();
+    let mut context = Context::new();
+    let refused = |errors: tileas_codegen::Errors| errors.iter().map(|e| e.code.as_str()).collect();
+    let module = context.parse(text, &settings).map_err(|e| anyhow::anyhow!("{e}"))?;
+    let isa = tileas_isa::isa_for(&module, &settings)?;
+    let run = match context.run_to(Stage::Metadata, &module, &*isa, &settings) {
+        Ok(run) => run,
+        Err(errors) => return Ok(refused(errors)),
+    };
+    let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
+    if header.tests.contains(&TestKind::Ptxas) && external::missing(TestKind::Ptxas).is_none() {
+        external::ptxas(&format!("sm_90a-{name}"), "sm_90a", &ptx)?;
+    }
+    let cases: Vec<_> = header.cases.iter().map(|case| case.with_seeds(&[1])).collect();
+    for (source, kernel) in module.functions.iter().zip(&run.kernels) {
+        let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
+        execute(&Forms { source, materialized, ptx: &ptx, metadata: &metadata }, &cases)?;
+    }
+    Ok(Vec::new())
+}
+
+fn check(case: &Case, text: &str) -> anyhow::Result<()> {
+    let name = case.name.trim_end_matches("::run");
+    let want = REFUSED.iter().find(|(n, _)| *n == name).map(|&(_, code)| code);
+    let got = run(text, &Header::parse(text)?, name)?;
+    anyhow::ensure!(got.first().copied() == want, "refused with {got:?}, expected {want:?}");
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let all = std::env::var_os("TILEAS_ALL").is_some();
+    let cases = match collect(&root()) {
+        Ok(cases) => cases,
+        Err(e) => {
+            eprintln!("{e:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (mut trials, mut products) = (Vec::new(), 0);
+    for case in cases.into_iter().filter(|case| case.kind == TestKind::Run) {
+        let text = std::fs::read_to_string(&case.path).unwrap_or_default();
+        if text.contains("dot %") {
+            products += 1;
+            if !all && products % 10 != 0 {
+                continue;
+            }
+        }
+        let name = case.name.clone();
+        let judge =
+            move || check(&case, &text).map_err(|e| Failed::from(format!("{}\n{e:#}", case.path.display())));
+        trials.push(Trial::test(name, judge));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
