@@ -13,7 +13,7 @@ use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use tileas_codegen::{Context, Settings};
 use tileas_jit::cache::Disk;
-use tileas_jit::{Cache, DrawOptions, Elem, EmulatorOptions, Entry, Error, Format, KernelArg};
+use tileas_jit::{Cache, Code, DrawOptions, Elem, EmulatorOptions, Entry, Error, Format, KernelArg};
 
 /// An error as `tileas.Error`.
 #[cold]
@@ -209,6 +209,17 @@ impl Jit {
 
     fn kernel(&self, py: Python<'_>, module: &Module, name: &str) -> PyResult<Kernel> {
         Ok(Kernel(free(py, || self.0.kernel(&module.0, name))?))
+    }
+
+    fn load(&self, py: Python<'_>, ptx: &str, metadata: &str) -> PyResult<Kernel> {
+        Ok(Kernel(free(py, || {
+            let all = tileas_launch::json::read(metadata)?;
+            let one = all.first().filter(|_| all.len() == 1).ok_or_else(|| {
+                let text = format!("metadata of {} kernels where those of one are wanted", all.len());
+                Error::new(Code::E1212, text)
+            })?;
+            self.0.kernel_of_ptx(ptx, one)
+        })?))
     }
 
     fn explain(&self, py: Python<'_>, module: &Module, name: &str) -> PyResult<String> {

@@ -176,6 +176,18 @@ def test_modules_of_several_kernels():
     fails("E1403", lambda: tileas.compile(""))
 
 
+def test_ptx_from_elsewhere(gemm):
+    for metadata in (gemm.metadata, json.dumps(gemm.metadata)):
+        kernel = tileas.Jit().load(gemm.ptx, metadata)
+        *args, want = operands()
+        kernel(*args)
+        assert kernel.name == gemm.name and (args[3] == want).all()
+        fails("E1403", kernel.explain)
+        fails("E1403", kernel.schedule)
+    fails("E1101", lambda: tileas.Jit().load(gemm.ptx, "{}"))
+    fails("E1212", lambda: tileas.Jit().load(gemm.ptx, "[]"))
+
+
 def test_misuse_is_an_error(gemm):
     a, b, bias, c, kt, _ = operands()
     fails("E1102", lambda: gemm(a, b, bias, c))

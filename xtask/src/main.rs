@@ -5,6 +5,7 @@
 //! are looked for first and fetched once into `target/tools` otherwise (see [`tools`]). The library crates need none of
 //! this: plain `cargo test` runs what needs no outside tool.
 
+mod bundle;
 mod layers;
 mod tools;
 mod wheel;
@@ -40,6 +41,15 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Pack target/gpu-bundle: everything for one command on a machine with a GPU, `python3 run.py --out DIR`.
+    GpuBundle {
+        /// Run it here afterwards, on the emulator.
+        #[arg(long)]
+        dry: bool,
+        /// Take binaries as the tests have them.
+        #[arg(long)]
+        dev: bool,
+    },
     /// Print the path of the ptxas that tests use, fetching it if need be.
     Ptxas,
     /// Check who imports whom against the picture in docs/architecture.md.
@@ -55,7 +65,13 @@ fn main() -> ExitCode {
         Task::Test { args } => test(&args),
         Task::Wheel { test, release } => {
             let places = Places::new();
-            tools::python_tools(&places).and_then(|python| wheel::make(&places, &python, release, test))
+            tools::python_tools(&places)
+                .and_then(|python| wheel::make(&places, &python, release, test))
+                .map(|_| ())
+        }
+        Task::GpuBundle { dry, dev } => {
+            let places = Places::new();
+            tools::python_tools(&places).and_then(|python| bundle::make(&places, &python, dev, dry))
         }
         Task::Layers => layers::check(&Places::new().root),
         Task::Ptxas => tools::ptxas(&Places::new()).map(|path| println!("{}", path.display())),
@@ -169,10 +185,12 @@ fn test(args: &[String]) -> Result<()> {
         eprintln!("xtask: Python package");
         let begin = Instant::now();
         let python = tools::PythonTools { python: tools.python, path: tools.python_path };
-        outcomes.push(("Python package", begin.elapsed(), wheel::make(&places, &python, false, true)));
-        if let Some(last) = outcomes.last_mut() {
-            last.1 = begin.elapsed();
-        }
+        let outcome = wheel::make(&places, &python, false, true).map(|_| ());
+        outcomes.push(("Python package", begin.elapsed(), outcome));
+        eprintln!("xtask: GPU bundle, dry");
+        let begin = Instant::now();
+        let outcome = bundle::make(&places, &python, true, true);
+        outcomes.push(("GPU bundle, dry", begin.elapsed(), outcome));
     }
     println!("\nsummary");
     let mut failed = 0;

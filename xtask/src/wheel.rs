@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds the wheel, and tests it if told to.
-pub fn make(places: &Places, python: &PythonTools, release: bool, test: bool) -> Result<()> {
+/// Builds the wheel, and tests it if told to. Where it lies.
+pub fn make(places: &Places, python: &PythonTools, release: bool, test: bool) -> Result<PathBuf> {
     let target = places.tools.parent().context("the target folder")?;
     let wheels = target.join("wheels");
     if wheels.exists() {
@@ -33,7 +33,10 @@ pub fn make(places: &Places, python: &PythonTools, release: bool, test: bool) ->
         bail!("maturin made no wheel, or several")
     };
     println!("{}", wheel.display());
-    if test { check(places, python, &wheel) } else { Ok(()) }
+    if test {
+        check(places, python, &wheel)?;
+    }
+    Ok(wheel)
 }
 
 fn check(places: &Places, python: &PythonTools, wheel: &Path) -> Result<()> {
@@ -56,7 +59,8 @@ fn check(places: &Places, python: &PythonTools, wheel: &Path) -> Result<()> {
     run(types.args(["tileas-python/python/tileas", "tileas-python/examples/gemm.py"]))
 }
 
-fn command(places: &Places, python: &PythonTools, path: &OsString) -> Command {
+/// Python, in the root of the workspace, with these folders to look in.
+pub fn command(places: &Places, python: &PythonTools, path: &OsString) -> Command {
     let mut command = Command::new(&python.python);
     command.current_dir(&places.root).stdin(Stdio::null()).env("PYTHONPATH", path);
     // No files beside the sources.

@@ -161,6 +161,12 @@ class Jit:
             kernel = names[0]
         return Kernel(self, module, self._raw.kernel(module, kernel))
 
+    def load(self, ptx: str, metadata: str | Mapping[str, Any]) -> Kernel:
+        """A kernel of PTX that was written elsewhere, with its launch metadata as JSON or as a dict. They decide what memory the code
+        touches, and are taken on trust."""
+        text = metadata if isinstance(metadata, str) else json.dumps(metadata)
+        return Kernel(self, None, self._raw.load(ptx, text))
+
     @property
     def compiled(self) -> int:
         """Kernels that were compiled, as no cache had them."""
@@ -217,8 +223,9 @@ class Kernel:
     still run.
     """
 
-    def __init__(self, jit: Jit, module: _tileas.Module, raw: _tileas.Kernel) -> None:
+    def __init__(self, jit: Jit, module: _tileas.Module | None, raw: _tileas.Kernel) -> None:
         self._jit = jit
+        # None: it was made elsewhere.
         self._module = module
         self._raw = raw
         self._params = raw.params
@@ -261,12 +268,17 @@ class Kernel:
 
     def explain(self) -> str:
         """How its loops are scheduled, what limits them, and what would change that."""
-        return self._jit._raw.explain(self._module, self.name)
+        return self._jit._raw.explain(self._source(), self.name)
 
     def schedule(self, format: str = "svg", iterations: int | None = None) -> Picture:
         """Its schedules as a picture: svg, html, gantt (text) or chrome-trace (JSON)."""
-        text = self._jit._raw.draw(self._module, self.name, format, iterations)
+        text = self._jit._raw.draw(self._source(), self.name, format, iterations)
         return Picture(text, format)
+
+    def _source(self) -> _tileas.Module:
+        if self._module is None:
+            raise Error("E1403", f"{self.name} is PTX from elsewhere: nothing is known of its schedule")
+        return self._module
 
     def __getitem__(self, place: Any) -> Bound:
         grid, stream = place if _is_placed(place) else (place, None)
