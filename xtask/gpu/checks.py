@@ -188,7 +188,7 @@ def run_case(dry, on, kernel, text, options, case):
         want = x.formula(one["expr"], names)
         tolerance = one.get("tol", case.get("tol", 0))
         if isinstance(tolerance, str):
-            tolerance = 2.0 ** int(tolerance.removeprefix("2^"))
+            tolerance = 0 if tolerance == "exact" else 2.0 ** int(tolerance.removeprefix("2^"))
         problem = differs(x, views[one["view"]], x.rounded(want, views[one["view"]]), tolerance)
         if problem:
             return f"{one['view']}: {problem}, against {one['expr']}"

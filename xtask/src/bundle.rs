@@ -28,6 +28,7 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
         ("filetests/filetests/kernels", "kernels", &["tileas"]),
         ("tileas-emu/validate", "emu/validate", &["py"]),
         ("tileas-emu/tests/micro", "emu/tests/micro", &["ptx"]),
+        ("tileas-emu/tests/data", "emu/tests/data", &["ptx"]),
         ("tileas-emu/tests/micro/cases", "emu/tests/micro/cases", &[]),
         ("tileas-emu/tests/micro/data", "emu/tests/micro/data", &[]),
     ] {
