@@ -37,7 +37,9 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
         })?;
     }
     copy(&places.root.join("tileas-emu/tests/data"), &bundle.join("ptx"), |name| {
-        ["gemm_coop_sm90a.", "attention_fwd_sm90a.", "cluster_pairs_sm90a."].iter().any(|start| name.starts_with(start))
+        ["gemm_coop_sm90a.", "attention_fwd_sm90a.", "cluster_pairs_sm90a."]
+            .iter()
+            .any(|start| name.starts_with(start))
     })?;
 
     let profile: &[&str] = if dev { &[] } else { &["--release"] };
