@@ -82,6 +82,7 @@ def test_misuse_is_an_error():
     fails("E1503", GEMM, SPACE, ARGS | {"c": (2048,)})
     fails("E1503", GEMM, SPACE, ARGS | {"c": 5})
     fails("E1503", GEMM, SPACE, ARGS | {"kt": (5,)})
-    fails("E1404", GEMM, SPACE, ARGS | {"kt": "ceildiv(a.d1, nothing)"})
+    fails("E1503", GEMM, SPACE, ARGS | {"kt": "ceildiv(a.d1, nothing)"})
+    fails("E1404", GEMM, {"bk=a.d1": [4]}, ARGS | {"kt": 5})
     fails("E1404", GEMM, {"simt-warps": [8]}, ARGS | {"kt": 16})
     fails("E0004", "kernel @k() {\n  retrun\n}\n", SPACE, ARGS)

@@ -61,6 +61,10 @@ def validate(s):
     return found
 
 
+GEMMS = [(200, 264, 136), (1024, 768, 512), (4096, 4096, 1000)]
+ATTENTIONS = [(1, 128, 200), (2, 1000, 1000), (4, 4096, 4096)]
+
+
 def by_hand(s):
     """Kernels written by hand for sm_90a."""
     import tileas
@@ -70,7 +74,6 @@ def by_hand(s):
         return {"left out": f"they are for sm_90a, this is {on.target}"}
     found = {"results": {}, "wrong": []}
     jit = tileas.Jit(on)
-    small = s.dry
     x = arrays.Maker(s.dry, 1)
 
     def judge(name, got, want, tolerance):
@@ -83,13 +86,13 @@ def by_hand(s):
         return jit.load((s.here / f"ptx/{name}.ptx").read_text(), (s.here / f"ptx/{name}.json").read_text())
 
     gemm = load("gemm_coop_sm90a")
-    for m, n, k in [(200, 264, 136)] if small else [(200, 264, 136), (1024, 768, 512), (4096, 4096, 1000)]:
+    for m, n, k in GEMMS[:1] if s.dry else GEMMS:
         a, b, bias = (x.ints(shape, "f16") for shape in [(m, k), (n, k), (n,)])
         c = x.full((m, n), "f16", float("nan"))
         gemm(a, b, bias, c, -(-k // 64), -(-m // 128), -(-n // 256))
         judge(f"gemm_coop {m}x{n}x{k}", c, x.relu(x.wide(a) @ x.wide(b).T + x.wide(bias)), 2.0)
     attention = load("attention_fwd_sm90a")
-    for heads, queries, keys in [(1, 128, 200)] if small else [(2, 1000, 1000), (4, 4096, 4096)]:
+    for heads, queries, keys in ATTENTIONS[:1] if s.dry else ATTENTIONS:
         q, k, v = (x.normal((heads, rows, 128), "f16") for rows in (queries, keys, keys))
         o = x.full((heads, queries, 128), "f16", float("nan"))
         scale = 128**-0.5

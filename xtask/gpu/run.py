@@ -58,6 +58,8 @@ class Session:
             status, output = done.returncode, done.stdout.decode(errors="replace")
         except subprocess.TimeoutExpired as e:
             status, output = 124, (e.stdout or b"").decode(errors="replace") + f"\nkilled after {limit:.0f} s"
+        except OSError as e:
+            status, output = 127, str(e)
         print(f"$ {' '.join(map(str, command))}\n{output}", file=self.log, flush=True)
         return status, output
 
