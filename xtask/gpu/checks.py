@@ -156,9 +156,12 @@ def kernels(s):
     return found
 
 
-def number(x):
-    """A scalar of a case."""
-    return float(x) if isinstance(x, str) else x
+def number(x, views):
+    """A number of a case: as it is, or an expression over extents such as `ceildiv(a.d1, 64)`."""
+    if not isinstance(x, str):
+        return x
+    extent = re.sub(r"(\w+)\.d(\d)", lambda m: str(views[m[1]]["shape"][int(m[2])]), x)
+    return eval(extent, {"ceildiv": lambda a, b: -(-a // b), "nan": float("nan"), "inf": float("inf")})
 
 
 def run_case(dry, on, kernel, text, options, case):
@@ -168,19 +171,17 @@ def run_case(dry, on, kernel, text, options, case):
     x = arrays.Maker(dry, case.get("seeds", [1])[0])
     views = {name: x.view(view) for name, view in case["views"].items()}
     before = {name: x.copy(array) for name, array in views.items()}
-    scalars = {name: number(value) for name, value in case.get("scalars", {}).items()}
+    scalars = {name: number(value, case["views"]) for name, value in case.get("scalars", {}).items()}
     order = [arg["name"] for arg in kernel.metadata["args"]]
-    grid = case.get("grid")
-    if grid and any(isinstance(n, str) for n in grid):
-        grid = None
-    kernel[tuple(grid) if grid else None](*({**views, **scalars}[name] for name in order))
+    grid = tuple(number(n, case["views"]) for n in case.get("grid", [])) or None
+    kernel[grid](*({**views, **scalars}[name] for name in order))
     if not case.get("expect"):
         # No formula: the emulator says what comes out.
         if dry:
             return None
         other = tileas.compile(text, device=tileas.Device.emulator(on.target), options=options)
         copies = {name: x.numpy(array) for name, array in before.items()}
-        other[tuple(grid) if grid else None](*({**copies, **scalars}[name] for name in order))
+        other[grid](*({**copies, **scalars}[name] for name in order))
         for name, want in copies.items():
             problem = differs(x, views[name], want.astype(np.float64), 2**-6)
             if problem:
