@@ -42,21 +42,21 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
             .any(|start| name.starts_with(start))
     })?;
 
-    let profile: &[&str] = if dev { &[] } else { &["--release"] };
-    let cargo = |args: &[&str]| {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(args).args(profile).current_dir(&places.root).stdin(Stdio::null());
-        command
+    // As the tests have them: what they have built serves.
+    let tests = |target: &[&str]| [&["test", "--workspace", "--no-run"], target].concat();
+    let (suite, dump, command) = match dev {
+        true => (tests(&["--test", "devices"]), tests(&["--example", "dump"]), tests(&["--test", "cli"])),
+        false => (
+            vec!["test", "--release", "-p", "tileas-jit", "--test", "devices", "--no-run"],
+            vec!["build", "--release", "-p", "tileas-emu", "--example", "dump"],
+            vec!["build", "--release", "-p", "tileas", "--bin", "tileas"],
+        ),
     };
-    let dumps = bundle.join("emu/dumps");
-    run(cargo(&["run", "-p", "tileas-emu", "--example", "dump"]).arg("--").arg(&dumps))?;
     let bin = bundle.join("bin");
     std::fs::create_dir_all(&bin)?;
-    let suite = ["test", "-p", "tileas-jit", "--features", "cuda", "--test", "devices", "--no-run"];
-    for (name, args) in
-        [("tileas", &["build", "-p", "tileas", "--bin", "tileas"] as &[&str]), ("devices", &suite)]
-    {
-        let made = executable(cargo(args), name)?;
+    run(Command::new(executable(places, &dump, "dump")?).arg(bundle.join("emu/dumps")))?;
+    for (name, args) in [("tileas", command), ("devices", suite)] {
+        let made = executable(places, &args, name)?;
         let to = bin.join(name);
         std::fs::copy(&made, &to).with_context(|| format!("cannot copy {}", made.display()))?;
         // Debug information stays here; without `strip` it travels.
@@ -98,8 +98,10 @@ fn copy(from: &Path, to: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
 }
 
 /// Builds, and finds the program of that name.
-fn executable(mut cargo: Command, name: &str) -> Result<PathBuf> {
-    let output = cargo.arg("--message-format=json").stderr(Stdio::inherit()).output()?;
+fn executable(places: &Places, args: &[&str], name: &str) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(args).arg("--message-format=json").current_dir(&places.root);
+    let output = cargo.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         bail!("cargo does not build {name}");
     }

@@ -117,7 +117,7 @@ struct Step {
 
 /// All steps, in order. A new kind of check (examples, a further feature set) is a row here.
 const STEPS: &[Step] = &[
-    // All features, `optimal` included: the command and the filetests ask for them.
+    // All features: the command, the filetests and the JIT's tests ask for them.
     Step {
         name: "tests of all crates",
         cargo: &["test", "--workspace", "--no-fail-fast"],
@@ -131,20 +131,14 @@ const STEPS: &[Step] = &[
         possible: tools::HAS_TRITON,
     },
     Step {
-        name: "calls of the GPU's driver, to a fake one",
-        cargo: &["test", "-p", "tileas-jit", "--features", "cuda", "--lib", "--test", "fake_driver"],
-        takes_args: false,
-        possible: true,
-    },
-    Step {
-        name: "caches in shared stores",
-        cargo: &["test", "-p", "tileas-jit", "--features", "shared-services", "--test", "shared_cache"],
-        takes_args: false,
-        possible: true,
-    },
-    Step {
         name: "scheduler without exact mode",
         cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
+        takes_args: false,
+        possible: true,
+    },
+    Step {
+        name: "JIT without GPUs and shared stores",
+        cargo: &["check", "-p", "tileas-jit", "--lib"],
         takes_args: false,
         possible: true,
     },
