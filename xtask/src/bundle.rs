@@ -43,9 +43,12 @@ pub fn make(places: &Places, python: &PythonTools, dev: bool, dry: bool) -> Resu
     })?;
 
     // As the tests have them: what they have built serves.
-    let tests = |target: &[&str]| [&["test", "--workspace", "--no-run"], target].concat();
     let (suite, dump, command) = match dev {
-        true => (tests(&["--test", "devices"]), tests(&["--example", "dump"]), tests(&["--test", "cli"])),
+        true => (
+            vec!["test", "--workspace", "--no-run", "--test", "devices"],
+            vec!["build", "--workspace", "--example", "dump"],
+            vec!["test", "--workspace", "--no-run", "--test", "cli"],
+        ),
         false => (
             vec!["test", "--release", "-p", "tileas-jit", "--test", "devices", "--no-run"],
             vec!["build", "--release", "-p", "tileas-emu", "--example", "dump"],
