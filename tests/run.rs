@@ -119,6 +119,38 @@ fn ptx_with_metadata_files_and_traces() {
     assert!(status == 2 && err.contains("--expect"), "{err}");
 }
 
+/// Ones whose warps work in pairs and in turns, with `wgmma`, as libraries have them.
+#[test]
+fn kernels_by_hand_for_hopper() {
+    let data = |name: &str| format!("{}/tileas-emu/tests/data/{name}", env!("CARGO_MANIFEST_DIR"));
+    let softmax = "o=(exp2((q[0] @ k[0].T) * c - max((q[0] @ k[0].T) * c, axis=1)[0:, None]) @ v[0] \
+        / sum(exp2((q[0] @ k[0].T) * c - max((q[0] @ k[0].T) * c, axis=1)[0:, None]), axis=1)[0:, None]).reshape(1, 128, 128)";
+    let rows: [(&str, &[&str], &str); 2] = [
+        (
+            "gemm_coop_sm90a",
+            &["a=200x136", "b=264x136", "bias=264", "c=200x264:nan", "kt=3", "mt=2", "nt=2"],
+            "c=relu(a @ b.T + bias)",
+        ),
+        (
+            "attention_fwd_sm90a",
+            &["q=1x128x128", "k=1x200x128", "v=1x200x128", "o=1x128x128:nan", "nk=200", "c=0.1275"],
+            softmax,
+        ),
+    ];
+    for (name, given, expect) in rows {
+        let (ptx, launch) = (data(&format!("{name}.ptx")), data(&format!("{name}.json")));
+        let mut args =
+            vec!["run", &ptx, "--launch", &launch, "--sms", "2", "--mode", "latest,random", "--seeds", "3"];
+        // Probabilities are rounded to f16: an error is relative to all that was added.
+        let scale = if name.starts_with("gemm") { "c=1" } else { "o=2" };
+        args.extend(given.iter().flat_map(|a| ["--arg", a]));
+        args.extend(["--reconverge", "--expect", expect, "--scale", scale]);
+        let (status, out, err) = tileas(&args);
+        assert_eq!((status, err.as_str()), (0, ""), "{name}\n{out}");
+        assert!(out.contains("agree with the formula"), "{out}");
+    }
+}
+
 const HEAD: &str = ".version 8.6\n.target sm_100a\n.address_size 64\n";
 
 /// Each thread adds `n` to its word.

@@ -76,6 +76,8 @@ pub struct Warp {
     pub sync_clock: u32,
     /// The warp's clock when some of its lanes last synchronised in any way.
     pub since: u32,
+    /// Whether some of its lanes have passed an mbarrier without the others.
+    pub waited_apart: bool,
 }
 
 /// What all CTAs of a launch share.

@@ -718,7 +718,11 @@ impl Stepper<'_> {
                 w.sync_clock = *clock;
             }
         }
-        Ok(Some(w.frags[*f].mask & need))
+        let together = w.frags[*f].mask & need;
+        if full && std::mem::take(&mut w.waited_apart) {
+            self.cta.come_together(w.id, together);
+        }
+        Ok(Some(together))
     }
 
     /// Lanes whose sources come from undefined registers or tensor memory: private instructions pass that

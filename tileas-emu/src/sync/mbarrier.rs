@@ -19,6 +19,26 @@ use crate::exec::{Flow, Trap, Wait, X};
 use crate::mem::cta::Cta;
 use crate::parse::ast::Operand;
 
+/// A wait that saw its phase complete.
+#[derive(Copy, Clone, Debug)]
+struct Passed {
+    warp: u16,
+    /// Lanes that waited, and the warp's clock then.
+    at: (u32, u32),
+    /// The lanes of the whole warp, once they have executed a collective instruction together later, and the warp's
+    /// clock then. Such an instruction orders no memory, but no lane goes on before all have come.
+    joined: Option<(u32, u32)>,
+    line: u32,
+}
+
+impl Passed {
+    /// Whether it comes before what a phase's arrivals released.
+    fn before(&self, done: &Released) -> bool {
+        let by = |(mask, clock): (u32, u32)| lanes(mask).any(|l| done.g.has(self.warp, l as u8 + 1, clock));
+        by(self.at) || self.joined.is_some_and(by)
+    }
+}
+
 /// An mbarrier.
 #[derive(Clone, Debug, Default)]
 pub struct Mbarrier {
@@ -36,8 +56,8 @@ pub struct Mbarrier {
     pub collected: Released,
     /// What the last completed phase released.
     pub done: Released,
-    /// Waits of the last completed phase: warp, lanes, its clock, line.
-    waits: Vec<(u16, u32, u32, u32)>,
+    /// Waits of the last completed phase.
+    waits: Vec<Passed>,
     /// Who initialised it: warp, lane plus one, clock.
     by: (u16, u8, u32),
     /// Fences that made the initialisation known to the asynchronous proxy: warp, lanes, clock.
@@ -100,10 +120,10 @@ impl Cta {
             b.phase += 1;
             b.pending = i64::from(b.count);
             b.done = std::mem::take(&mut b.collected);
-            let late = if races { b.waits.iter().find(|w| !ordered(&b.done, w)).copied() } else { None };
+            let late = if races { b.waits.iter().find(|w| !w.before(&b.done)).copied() } else { None };
             b.waits.clear();
             let phase = b.phase;
-            if let Some((warp, _, _, line)) = late {
+            if let Some(Passed { warp, line, .. }) = late {
                 return Err(Trap::new(
                     "barrier.parity",
                     format!(
@@ -128,6 +148,16 @@ impl Cta {
         b.collected.join(release);
         b.pending -= i64::from(count);
         self.settle(address)
+    }
+
+    /// All lanes of a warp that live execute a collective instruction.
+    pub fn come_together(&mut self, warp: u32, mask: u32) {
+        let clock = self.det.clocks[warp as usize];
+        for x in self.mbarriers.values_mut().flat_map(|b| &mut b.waits) {
+            if u32::from(x.warp) == warp {
+                x.joined.get_or_insert((mask, clock));
+            }
+        }
     }
 
     /// An asynchronous operation is about to signal an mbarrier: some wait must see that.
@@ -342,12 +372,6 @@ fn expect_tx(b: &mut Build<'_>) -> R<Exec> {
     }))
 }
 
-/// Whether a wait comes before what a phase's arrivals released, by any of its lanes.
-fn ordered(done: &Released, wait: &(u16, u32, u32, u32)) -> bool {
-    let (warp, mask, clock, _) = *wait;
-    lanes(mask).any(|l| done.g.has(warp, l as u8 + 1, clock))
-}
-
 /// Takes in what phase completion released; true where the wait succeeds.
 fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X<()> {
     if done {
@@ -361,10 +385,12 @@ fn passed(cx: &mut Cx<'_>, address: u32, m: u32, done: bool, acquire: bool) -> X
         let know = &mut cx.w.frags[cx.f].know;
         know.acquire(&b.done);
         // A later wait of the same lanes comes after the earlier one.
-        match b.waits.iter_mut().find(|x| (x.0, x.1) == (w, m)) {
-            Some(x) => (x.2, x.3) = (clock, line),
-            None => b.waits.push((w, m, clock, line)),
+        let passed = Passed { warp: w, at: (m, clock), joined: None, line };
+        match b.waits.iter_mut().find(|x| (x.warp, x.at.0) == (w, m)) {
+            Some(x) => *x = passed,
+            None => b.waits.push(passed),
         }
+        cx.w.waited_apart |= m != cx.w.live;
         // Lanes may hand data to each other through the barrier.
         cx.cta.det.clocks[usize::from(w)] += 1;
         cx.w.since = cx.cta.det.clocks[usize::from(w)];
