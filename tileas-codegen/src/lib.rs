@@ -17,6 +17,7 @@ pub(crate) mod driver;
 pub mod error;
 pub mod ir;
 pub mod isa;
+pub mod layout;
 pub(crate) mod lower;
 pub(crate) mod materialize;
 pub mod nvvm;
