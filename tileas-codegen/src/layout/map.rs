@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(m.element(3, 5, 1), 1 ^ 8 ^ 2 ^ 16 ^ 64);
         assert_eq!((m.register(), m.lane().len(), m.warp()), (&[1, 8][..], 5, &[64][..]));
         assert!(m.is_surjective(7) && !m.is_surjective(8));
-        assert_eq!(m.replicas(), Replicas { pivots: 0b1_01111_11, lanes: 16, warps: 0 });
+        assert_eq!(m.replicas(), Replicas { pivots: 0b1011_1111, lanes: 16, warps: 0 });
         assert!(LinearMap::shared(&[0; 25]).is_none());
     }
 
