@@ -13,7 +13,13 @@ mod forms;
 pub mod gf2;
 mod map;
 mod name;
+#[cfg(test)]
+mod random;
+mod shuffle;
+mod trip;
 
 pub use forms::{Access, Matrix};
 pub use map::{Axes, Home, LinearMap, Replicas};
 pub use name::{Text, parse};
+pub use shuffle::{Counts, Shuffle, Way};
+pub use trip::{Form, Scope, Side, Trip};
