@@ -78,7 +78,7 @@ impl Axes {
     }
 }
 
-/// A map from the bits of a place to elements; see the [module](super).
+/// A map from the bits of a place to elements; see [`layout`](crate::layout).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinearMap {
     home: Home,
@@ -210,6 +210,13 @@ impl LinearMap {
             .map(|b| self.columns[b])
             .collect();
         LinearMap::new(self.home, [&kept, self.kind(1), self.kind(2), self.kind(3)]).unwrap_or(*self)
+    }
+
+    /// The layout of the halves of elements that are twice as wide as a word: the half is the lowest bit of register and element.
+    pub fn halves(&self) -> Option<LinearMap> {
+        let m = self.each(|c| c << 1);
+        let low: Columns = std::iter::once(1).chain(m.kind(0).iter().copied()).collect();
+        LinearMap::new(self.home, [&low, m.kind(1), m.kind(2), m.kind(3)])
     }
 
     /// The layout of the tile without one axis: what differs along it is the same element.

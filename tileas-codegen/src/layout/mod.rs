@@ -9,6 +9,7 @@
 //! Source: "Linear Layouts: Robust Code Generation of Efficient Tensor Computation Using F2", arXiv 2505.23819; fragments,
 //! swizzles and tensor-memory accesses as in the PTX ISA.
 
+mod convert;
 mod forms;
 pub mod gf2;
 mod map;
@@ -18,6 +19,7 @@ mod random;
 mod shuffle;
 mod trip;
 
+pub use convert::{Means, Moves, Order, Plan, order_needed};
 pub use forms::{Access, Matrix};
 pub use map::{Axes, Home, LinearMap, Replicas};
 pub use name::{Text, parse};

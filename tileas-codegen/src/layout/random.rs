@@ -60,17 +60,15 @@ pub fn pair(random: &mut Random, round: u32, in_warp: bool) -> (LinearMap, Linea
     // The warps' columns differ by what a warp has; with the others they have to reach everything.
     let inside: Columns = source.register().iter().chain(source.lane()).copied().collect();
     let n = inside.len() as u32;
-    loop {
-        let any = |random: &mut Random| match kind {
-            0 => inside[random.below(n) as usize],
-            _ => sum(&inside, random.below(1 << n)),
-        };
-        let registers: Columns = (0..rb).map(|_| any(random)).collect();
-        let lane: [u32; 5] =
-            std::array::from_fn(|k| if random.below(2) == 0 { source.lane()[k] } else { any(random) });
-        let warp: Columns =
-            source.warp().iter().map(|&w| if random.below(2) == 0 { w } else { w ^ any(random) }).collect();
-        let result = LinearMap::registers(&registers, &lane, &warp).expect("few bits");
-        return (source, result);
-    }
+    let any = |random: &mut Random| match kind {
+        0 => inside[random.below(n) as usize],
+        _ => sum(&inside, random.below(1 << n)),
+    };
+    let registers: Columns = (0..rb).map(|_| any(random)).collect();
+    let lane: [u32; 5] =
+        std::array::from_fn(|k| if random.below(2) == 0 { source.lane()[k] } else { any(random) });
+    let warp: Columns =
+        source.warp().iter().map(|&w| if random.below(2) == 0 { w } else { w ^ any(random) }).collect();
+    let result = LinearMap::registers(&registers, &lane, &warp).expect("few bits");
+    (source, result)
 }

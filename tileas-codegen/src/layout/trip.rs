@@ -234,7 +234,7 @@ impl Trip {
     }
 
     /// Quarters of a cycle of an SM: wavefronts, issues, addresses, barriers.
-    fn cost(&self, warps: u32) -> u32 {
+    pub(super) fn cost(&self, warps: u32) -> u32 {
         let (stores, loads) = self.instructions();
         let barrier = match self.scope {
             Scope::Warp => 8,
