@@ -17,7 +17,7 @@ use tileas_launch::Launch;
 pub struct EmulatorOptions {
     /// The processor that code is made for. Default: `sm_100a`.
     pub target: String,
-    /// Multiprocessors, for grids with as many CTAs. Default: 4.
+    /// Multiprocessors, for grids with as many CTAs; at least one. Default: 4.
     pub sms: u32,
     /// Timing, detectors, limits.
     pub run: RunOptions,
@@ -51,7 +51,8 @@ pub(crate) struct Emulator {
 struct Numbers(Mutex<(Vec<u32>, u32)>);
 
 impl Emulator {
-    pub fn new(options: EmulatorOptions) -> Emulator {
+    pub fn new(mut options: EmulatorOptions) -> Emulator {
+        options.sms = options.sms.max(1);
         Emulator { options: Arc::new(options), numbers: Arc::default() }
     }
 }

@@ -72,13 +72,17 @@ impl LaunchMetadata {
         if let Some(n) = self.unmet(args, device)? {
             return Err(self.requirement_error(n, args));
         }
+        let given = grid.is_some();
         let grid = match grid {
             Some(grid) => grid,
             None => self.suggested_grid(args, device)?,
         };
         if let Some(d) = (0..3).find(|&d| grid[d] == 0) {
-            let why = self.grid[d].text(&self.args);
-            let text = format!("nothing is to be launched: the grid is {grid:?}, as `{why}` is 0");
+            let why = match given {
+                true => String::new(),
+                false => format!(", as `{}` is 0", self.grid[d].text(&self.args)),
+            };
+            let text = format!("nothing is to be launched: the grid is {grid:?}{why}");
             return Err(Error::new(Code::E1106, text));
         }
         if let Some(d) =

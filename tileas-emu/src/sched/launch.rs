@@ -116,7 +116,10 @@ pub fn refuse(message: impl Into<String>) -> Fault {
 /// Checks a launch against its kernel and builds what its CTAs share.
 pub fn prepare<'p>(program: &'p Program, launch: &Launch) -> Result<(&'p Kernel, Env), Fault> {
     let Some(k) = program.kernel(launch.kernel.as_deref()) else {
-        return Err(refuse(format!("no kernel {:?}", launch.kernel)));
+        return Err(refuse(match &launch.kernel {
+            Some(name) => format!("there is no kernel {name}"),
+            None => "there is no kernel, or several to choose from".into(),
+        }));
     };
     let volume = |d: &[u32; 3]| d.iter().try_fold(1u64, |a, &x| a.checked_mul(u64::from(x)));
     let threads = volume(&launch.block).unwrap_or(u64::MAX);

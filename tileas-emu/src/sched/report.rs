@@ -38,6 +38,10 @@ pub struct Fault {
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.line == 0 {
+            // Of the launch: nothing has run.
+            return write!(f, "{}: {}", self.code, self.message);
+        }
         write!(f, "line {}: {}: {} (CTA {}", self.line, self.code, self.message, self.cta)?;
         if let Some(l) = self.lane {
             write!(f, ", {l}, lanes {:#x}", self.mask)?;

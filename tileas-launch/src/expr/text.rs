@@ -60,13 +60,21 @@ pub(crate) fn parse(text: &str, names: &mut Names<'_>) -> Result<Expr, Error> {
     if p.at < text.len() { p.fail("expected an operator") } else { Ok(e.0) }
 }
 
+/// The text, or the beginning of a long one.
+fn shown(text: &str) -> String {
+    match text.char_indices().nth(120) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
 /// A tree and its height.
 type Tree = (Expr, usize);
 
 impl<'a> Parser<'a, '_> {
     #[cold]
     fn fail<T>(&self, what: impl std::fmt::Display) -> Result<T, Error> {
-        Err(Error::new(Code::E1101, format!("`{}` at {}: {what}", self.text, self.at)))
+        Err(Error::new(Code::E1101, format!("`{}` at {}: {what}", shown(self.text), self.at)))
     }
 
     fn rest(&self) -> &'a str {
@@ -157,7 +165,7 @@ impl<'a> Parser<'a, '_> {
         let start = self.at;
         let word = self.word();
         let unknown =
-            |p: &Self, what: &str| Err(Error::new(Code::E1101, format!("`{}` at {start}: {what}", p.text)));
+            |p: &Self, what: &str| Err(Error::new(Code::E1101, format!("`{}` at {start}: {what}", shown(p.text))));
         if word.is_empty() {
             return self.fail("expected a number, a name or `(`");
         }
