@@ -164,8 +164,9 @@ impl<'a> Parser<'a, '_> {
         }
         let start = self.at;
         let word = self.word();
-        let unknown =
-            |p: &Self, what: &str| Err(Error::new(Code::E1101, format!("`{}` at {start}: {what}", shown(p.text))));
+        let unknown = |p: &Self, what: &str| {
+            Err(Error::new(Code::E1101, format!("`{}` at {start}: {what}", shown(p.text))))
+        };
         if word.is_empty() {
             return self.fail("expected a number, a name or `(`");
         }
