@@ -12,6 +12,8 @@ const INTS: [&str; 5] = ["i1", "i8", "i16", "i32", "i64"];
 const FLOATS: [&str; 3] = ["f16", "bf16", "f32"];
 /// Types without arithmetic.
 const BARE: [&str; 4] = ["f64", "tf32", "e4m3", "e5m2"];
+/// Functions of one number.
+const FUNCTIONS: [&str; 7] = ["sin", "cos", "tan", "sinh", "cosh", "tanh", "erf"];
 /// Extents of tiles, and of the views around.
 const SHAPES: [(&[u32], &[u32]); 5] = [
     (&[64, 32], &[70, 45]),
@@ -54,7 +56,7 @@ impl Row {
             return Some(bare);
         }
         let order = self.op == "cmpi" && self.attrs.contains("lt");
-        let no_i1 = ["divi", "remi", "maxi", "mini", "shli", "shri", "negi", "itof"];
+        let no_i1 = ["divi", "remi", "maxi", "mini", "shli", "shri", "negi", "absi", "mulhii", "itof"];
         if self.from == "i1" && (order || no_i1.contains(&self.op.as_str())) {
             return Some("i1");
         }
@@ -63,8 +65,10 @@ impl Row {
 
     /// Whether the result is the rounded exact one.
     fn exact(&self) -> bool {
-        let rounded = ["divf", "sqrt", "fma", "exp", "exp2", "log", "log2", "rsqrt", "tanh"];
+        let rounded = ["divf", "sqrt", "fma", "exp", "exp2", "log", "log2", "rsqrt"];
         !rounded.contains(&self.op.as_str())
+            && !FUNCTIONS.contains(&self.op.as_str())
+            && !["pow", "atan2"].contains(&self.op.as_str())
     }
 
     fn kernel(&self, tile: &[u32]) -> String {
@@ -133,7 +137,8 @@ impl Row {
             (false, float) => if float { "f32" } else { "i32" }.to_owned(),
         };
         let (from, to) = (memory(self.from), memory(self.to));
-        let positive = ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh"].contains(&self.op.as_str());
+        let positive =
+            ["exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "pow"].contains(&self.op.as_str());
         let init = if !is_float(&from) {
             "ramp"
         } else if positive {
@@ -170,14 +175,19 @@ fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     let unsigned = " <{unsigned}>";
     for ty in INTS {
-        for op in ["addi", "subi", "muli", "andi", "ori", "xori", "shli"] {
+        for op in ["addi", "subi", "muli", "andi", "ori", "xori", "shli", "mulhii"] {
             rows.push(Row::new(op, "", 2, ty, ty));
         }
         for op in ["divi", "remi", "maxi", "mini", "shri"] {
             rows.push(Row::new(op, "", 2, ty, ty));
             rows.push(Row::new(op, unsigned, 2, ty, ty));
         }
+        for rounding in [" <{rounding = negative_inf}>", " <{rounding = positive_inf}>"] {
+            rows.push(Row::new("divi", rounding, 2, ty, ty));
+        }
+        rows.push(Row::new("divi", " <{rounding = positive_inf, unsigned}>", 2, ty, ty));
         rows.push(Row::new("negi", "", 1, ty, ty));
+        rows.push(Row::new("absi", "", 1, ty, ty));
         rows.push(Row::new("select", "", 2, ty, ty));
         for attrs in [" <{predicate = eq}>", " <{predicate = lt}>", " <{predicate = lt, unsigned}>"] {
             rows.push(Row::new("cmpi", attrs, 2, ty, "i1"));
@@ -197,16 +207,30 @@ fn rows() -> Vec<Row> {
             }
         }
     }
+    for (from, to) in [("i16", "f16"), ("f16", "bf16"), ("bf16", "i16"), ("i32", "f32"), ("f32", "i32")] {
+        rows.push(Row::new("bitcast", "", 1, from, to));
+    }
+    for (from, to) in [("f32", "tf32"), ("tf32", "i32"), ("i8", "e4m3"), ("e5m2", "i8"), ("i64", "f64")] {
+        rows.push(Row::new("bitcast", "", 1, from, to));
+    }
     for ty in FLOATS.into_iter().chain(BARE) {
         for op in ["addf", "subf", "mulf", "divf", "maxf", "minf"] {
             rows.push(Row::new(op, "", 2, ty, ty));
         }
         rows.push(Row::new("maxf", " <{propagate_nan}>", 2, ty, ty));
         rows.push(Row::new("fma", "", 3, ty, ty));
-        for op in ["negf", "absf", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh"] {
+        for op in ["negf", "absf", "exp", "exp2", "log", "log2", "sqrt", "rsqrt"].into_iter().chain(FUNCTIONS)
+        {
             rows.push(Row::new(op, "", 1, ty, ty));
         }
+        for op in ["floor", "ceil"] {
+            rows.push(Row::new(op, "", 1, ty, ty));
+        }
+        for op in ["pow", "atan2", "remf"] {
+            rows.push(Row::new(op, "", 2, ty, ty));
+        }
         rows.push(Row::new("cmpf", " <{predicate = lt}>", 2, ty, "i1"));
+        rows.push(Row::new("cmpf", " <{predicate = lt, unordered}>", 2, ty, "i1"));
         for to in FLOATS {
             rows.push(Row::new("ftof", "", 1, ty, to));
         }

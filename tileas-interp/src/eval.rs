@@ -375,9 +375,8 @@ impl Element<'_> {
             O::Subi => a.wrapping_sub(b),
             O::Muli => a.wrapping_mul(b),
             O::Divi | O::Remi if b == 0 => return err(self.f, self.op, Fault::Value, "division by zero"),
-            O::Divi if unsigned => (ua / ub) as i64,
+            O::Divi => self.quotient([a, b], [ua, ub], unsigned),
             O::Remi if unsigned => (ua % ub) as i64,
-            O::Divi => a.wrapping_div(b),
             O::Remi => a.wrapping_rem(b),
             O::Maxi if unsigned => ua.max(ub) as i64,
             O::Mini if unsigned => ua.min(ub) as i64,
@@ -387,6 +386,15 @@ impl Element<'_> {
             O::Ori => a | b,
             O::Xori => a ^ b,
             O::Negi => a.wrapping_neg(),
+            O::Absi => a.wrapping_abs(),
+            O::Mulhii => ((u128::from(ua) * u128::from(ub)) >> bits) as i64,
+            O::Bitcast => {
+                let pattern = if s.is_float() { num::encode_float(s, fa) } else { ua };
+                if self.to.is_float() {
+                    return Ok(Some(Number::Float(num::decode_float(self.to, pattern))));
+                }
+                pattern as i64
+            }
             // Amounts are unsigned; those of the width or more shift everything out.
             O::Shli => {
                 if ub < bits as u64 {
@@ -407,6 +415,7 @@ impl Element<'_> {
                 let order = if unsigned { ua.cmp(&ub) } else { a.cmp(&b) };
                 i64::from(self.holds(Some(order))?)
             }
+            O::Cmpf if flag(keys::UNORDERED) && (fa.is_nan() || fb.is_nan()) => 1,
             O::Cmpf => i64::from(self.holds(fa.partial_cmp(&fb))?),
             O::Ftoi => self.truncate(fa, unsigned),
             O::Exti if unsigned => ua as i64,
@@ -420,7 +429,15 @@ impl Element<'_> {
                     n => n,
                 }));
             }
-            _ => return Ok(self.float(opcode, x).map(|v| Number::Float(num::round(self.to, v)))),
+            _ => {
+                let ftz = flag(keys::FTZ);
+                let x = if ftz { x.map(|n| Number::Float(num::flushed(n.float()))) } else { x };
+                let rounded = |v| {
+                    let v = num::round(self.to, v);
+                    Number::Float(if ftz { num::flushed(v) } else { v })
+                };
+                return Ok(self.float(opcode, x).map(rounded));
+            }
         };
         Ok(Some(Number::Int(num::wrap(self.to, integer))))
     }
@@ -455,10 +472,55 @@ impl Element<'_> {
         (x.trunc() as i64).clamp(-top, top - 1)
     }
 
+    /// A quotient in the direction that the op names.
+    fn quotient(&self, [a, b]: [i64; 2], [ua, ub]: [u64; 2], unsigned: bool) -> i64 {
+        let rounding = self.f.attr_name(self.op, keys::ROUNDING).unwrap_or("zero");
+        if unsigned {
+            return if rounding == "positive_inf" { ua.div_ceil(ub) } else { ua / ub } as i64;
+        }
+        let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b));
+        let positive = (rest < 0) == (b < 0);
+        match rounding {
+            "negative_inf" if rest != 0 && !positive => quotient.wrapping_sub(1),
+            "positive_inf" if rest != 0 && positive => quotient.wrapping_add(1),
+            _ => quotient,
+        }
+    }
+
+    /// The rounding of f32 arithmetic, if it is not to nearest. Approximate results are the nearest ones here.
+    fn direction(&self) -> Option<num::Direction> {
+        Some(match self.f.attr_name(self.op, keys::ROUNDING)? {
+            "zero" => num::Direction::Zero,
+            "negative_inf" => num::Direction::Down,
+            "positive_inf" => num::Direction::Up,
+            _ => return None,
+        })
+    }
+
+    /// |x|^n with the sign that n gives it.
+    fn integer_power(&self, x: f64, n: i64) -> f64 {
+        // A power of |x| is the same for n and the f64 next to it, if that is not exact: 0, 1 or infinite, or an f32 near 1 to more
+        // than 2^53.
+        let size = if n == 0 { 1.0 } else { x.abs().powf(n as f64) };
+        if n & 1 == 1 && x.is_sign_negative() { -size } else { size }
+    }
+
     /// The exact or f64 result, rounded by the caller.
     fn float(&self, opcode: Opcode, x: [Number; 3]) -> Option<f64> {
         use Opcode as O;
         let (a, b) = (x[0].float(), x[1].float());
+        if let Some(d) = self.direction() {
+            return Some(match opcode {
+                O::Addf => num::add_directed(a, b, d),
+                O::Subf => num::add_directed(a, -b, d),
+                O::Mulf => num::mul_directed(a, b, d),
+                O::Divf => num::div_directed(a, b, d),
+                O::Fma => num::fma_directed(a, b, x[2].float(), d),
+                O::Sqrt => num::sqrt_directed(a, d),
+                _ => return None,
+            });
+        }
+        let fast = self.f.has_attr(self.op, keys::APPROX);
         let nan = self.f.has_attr(self.op, keys::PROPAGATE_NAN) && (a.is_nan() || b.is_nan());
         Some(match opcode {
             O::Addf => a + b,
@@ -481,6 +543,21 @@ impl Element<'_> {
             O::Sqrt => a.sqrt(),
             O::Rsqrt => 1.0 / a.sqrt(),
             O::Tanh => a.tanh(),
+            O::Floor => a.floor(),
+            O::Ceil => a.ceil(),
+            O::Sin => a.sin(),
+            O::Cos => a.cos(),
+            O::Tan => a.tan(),
+            O::Sinh => a.sinh(),
+            O::Cosh => a.cosh(),
+            O::Erf => num::erf(a),
+            O::Atan2 => a.atan2(b),
+            O::Remf => a % b,
+            O::Pow if fast => (b * a.log2()).exp2(),
+            // Signalling NaN too, which libraries tell apart.
+            O::Pow if b == 0.0 || a == 1.0 => 1.0,
+            O::Pow => a.powf(b),
+            O::Powi => self.integer_power(a, x[1].int()),
             O::Ftof => a,
             O::Itof => {
                 let i = x[0].int();

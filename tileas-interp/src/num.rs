@@ -112,17 +112,113 @@ pub fn fma(s: Scalar, a: f64, b: f64, c: f64) -> f64 {
             if !sum.is_finite() {
                 return round(s, sum);
             }
-            let t = sum - p;
-            let error = (p - (sum - t)) + (c - t);
-            let odd = if error != 0.0 && sum.to_bits() & 1 == 0 {
-                let towards_zero = (error < 0.0) == (sum > 0.0);
-                f64::from_bits(if towards_zero { sum.to_bits() - 1 } else { sum.to_bits() + 1 })
-            } else {
-                sum
-            };
-            round(s, odd)
+            let (sum, error) = two_sum(p, c);
+            round(s, odd(sum, error))
         }
     }
+}
+
+/// A rounding of f32 other than to the nearest number.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Towards zero.
+    Zero,
+    /// Towards minus infinity.
+    Down,
+    /// Towards infinity.
+    Up,
+}
+
+/// `x`, or a neighbour of it so that the last bit is set, where `error` says that the exact number is another one: greater or less.
+/// Later roundings to 51 bits and less are then those of the exact number.
+fn odd(x: f64, error: f64) -> f64 {
+    if error == 0.0 || error.is_nan() || !x.is_finite() || x.to_bits() & 1 == 1 {
+        return x;
+    }
+    let towards_zero = (error < 0.0) == (x > 0.0);
+    f64::from_bits(if towards_zero { x.to_bits() - 1 } else { x.to_bits() + 1 })
+}
+
+/// a + b, and what rounding took from it.
+fn two_sum(a: f64, b: f64) -> (f64, f64) {
+    let sum = a + b;
+    let t = sum - a;
+    (sum, (a - (sum - t)) + (b - t))
+}
+
+/// An f64 with [`odd`] rounding, as f32 in a direction.
+fn directed(x: f64, direction: Direction) -> f64 {
+    let nearest = x as f32;
+    if x.is_nan() || x.is_infinite() || f64::from(nearest) == x {
+        return f64::from(nearest);
+    }
+    let up = match direction {
+        Direction::Zero => x < 0.0,
+        Direction::Down => false,
+        Direction::Up => true,
+    };
+    f64::from(match (f64::from(nearest) < x, up) {
+        (true, true) => nearest.next_up(),
+        (false, false) => nearest.next_down(),
+        _ => nearest,
+    })
+}
+
+/// The sum of two numbers whose exact sum may be zero: -0 where rounding goes down, if not both are 0.
+fn directed_sum(a: f64, b: f64, direction: Direction) -> f64 {
+    let (sum, error) = two_sum(a, b);
+    if sum == 0.0 && direction == Direction::Down && !(a.is_sign_positive() && b.is_sign_positive()) {
+        return -0.0;
+    }
+    directed(odd(sum, error), direction)
+}
+
+/// a + b of f32.
+pub fn add_directed(a: f64, b: f64, direction: Direction) -> f64 {
+    directed_sum(a, b, direction)
+}
+
+/// a·b of f32: the product is exact in f64.
+pub fn mul_directed(a: f64, b: f64, direction: Direction) -> f64 {
+    directed(a * b, direction)
+}
+
+/// a·b + c of f32.
+pub fn fma_directed(a: f64, b: f64, c: f64, direction: Direction) -> f64 {
+    directed_sum(a * b, c, direction)
+}
+
+/// a / b of f32.
+pub fn div_directed(a: f64, b: f64, direction: Direction) -> f64 {
+    let quotient = a / b;
+    let rest = (-quotient).mul_add(b, a);
+    directed(odd(quotient, if b < 0.0 { -rest } else { rest }), direction)
+}
+
+/// √a of f32.
+pub fn sqrt_directed(a: f64, direction: Direction) -> f64 {
+    let root = a.sqrt();
+    directed(odd(root, (-root).mul_add(root, a)), direction)
+}
+
+/// Zero of the same sign for a number that is subnormal in f32.
+pub fn flushed(x: f64) -> f64 {
+    if x.abs() < f64::from(f32::MIN_POSITIVE) { 0f64.copysign(x) } else { x }
+}
+
+/// The error function, to about 2^-50: 2/√π · e^(-x²) · Σ 2^n x^(2n+1) / (1·3·…·(2n+1)), whose terms have one sign.
+pub fn erf(x: f64) -> f64 {
+    if x.is_nan() || x.abs() > 6.0 {
+        // 1 - erf 6 is below 2^-55.
+        return if x.is_nan() { x } else { 1f64.copysign(x) };
+    }
+    let (mut term, mut sum, mut n) = (x, x, 1.0);
+    while term.abs() > sum.abs() * 1e-18 {
+        n += 2.0;
+        term *= 2.0 * x * x / n;
+        sum += term;
+    }
+    sum * (-x * x).exp() * std::f64::consts::FRAC_2_SQRT_PI
 }
 
 /// `v` reduced to the width of `s`, two's complement, sign-extended (`i1`: 0 or 1).
@@ -146,8 +242,10 @@ pub fn unsigned(s: Scalar, v: i64) -> u64 {
 pub fn encode_float(s: Scalar, x: f64) -> u64 {
     match s {
         Scalar::F64 => x.to_bits(),
+        Scalar::F32 | Scalar::TF32 if x.is_nan() => nan_bits(x, 8, 23),
         Scalar::F32 | Scalar::TF32 => u64::from((x as f32).to_bits()),
-        Scalar::BF16 => u64::from((x as f32).to_bits() >> 16) | u64::from(x.is_nan()) << 6,
+        Scalar::BF16 if x.is_nan() => nan_bits(x, 8, 7),
+        Scalar::BF16 => u64::from((x as f32).to_bits() >> 16),
         Scalar::UE8M0 => {
             if x.is_nan() {
                 0xff
@@ -162,6 +260,22 @@ pub fn encode_float(s: Scalar, x: f64) -> u64 {
     }
 }
 
+/// A NaN with an exponent and fraction of so many bits: the sign and upper fraction bits of `x`, which is one in f64. A NaN
+/// of a narrower format is kept as that, so that reinterpreted bits are what they were.
+fn nan_bits(x: f64, exponent: i32, fraction: i32) -> u64 {
+    let sign = u64::from(x.is_sign_negative()) << (exponent + fraction);
+    let all = ((1 << exponent) - 1) << fraction;
+    let upper = (x.to_bits() & ((1 << 52) - 1)) >> (52 - fraction);
+    sign | all | if upper == 0 { 1 << (fraction - 1).max(0) } else { upper }
+}
+
+/// The NaN of such a format as one in f64.
+fn nan_of(bits: u64, exponent: i32, fraction: i32) -> f64 {
+    let sign = bits >> (exponent + fraction) & 1;
+    let upper = bits & ((1 << fraction) - 1);
+    f64::from_bits(sign << 63 | 0x7ff << 52 | upper << (52 - fraction))
+}
+
 fn encode_small(f: Format, s: Scalar, x: f64) -> u64 {
     let bits = s.bits() as i32;
     let exp_bits = bits - 1 - f.fraction;
@@ -170,7 +284,7 @@ fn encode_small(f: Format, s: Scalar, x: f64) -> u64 {
     if x.is_nan() {
         return match s {
             Scalar::E4M3 => sign | 0x7f,
-            _ => sign | all << f.fraction | 1 << (f.fraction - 1).max(0),
+            _ => nan_bits(x, exp_bits, f.fraction),
         };
     }
     if x.is_infinite() {
@@ -191,9 +305,11 @@ fn encode_small(f: Format, s: Scalar, x: f64) -> u64 {
 pub fn decode_float(s: Scalar, bits: u64) -> f64 {
     match s {
         Scalar::F64 => f64::from_bits(bits),
+        Scalar::F32 if f32::from_bits(bits as u32).is_nan() => nan_of(bits, 8, 23),
         Scalar::F32 => f64::from(f32::from_bits(bits as u32)),
         // A tf32 operand is a 32-bit float of which the unit ignores the low 13 bits.
         Scalar::TF32 => f64::from(f32::from_bits(bits as u32 & !0x1fff)),
+        Scalar::BF16 if f32::from_bits((bits as u32) << 16).is_nan() => nan_of(bits, 8, 7),
         Scalar::BF16 => f64::from(f32::from_bits((bits as u32) << 16)),
         Scalar::UE8M0 => {
             if bits & 0xff == 0xff {
@@ -217,7 +333,7 @@ fn decode_small(f: Format, s: Scalar, bits: u64) -> f64 {
     let e = bits >> f.fraction & all;
     let fraction = bits & ((1 << f.fraction) - 1);
     let magnitude = if e == all && matches!(s, Scalar::F16 | Scalar::E5M2) {
-        if fraction == 0 { f64::INFINITY } else { f64::NAN }
+        if fraction == 0 { f64::INFINITY } else { return nan_of(bits, exp_bits, f.fraction) }
     } else if s == Scalar::E4M3 && bits & 0x7f == 0x7f {
         f64::NAN
     } else if e == 0 {
@@ -274,6 +390,69 @@ mod tests {
             }
             let want = ((u64::from(x) + 0x7fff + u64::from(x >> 16 & 1)) >> 16) & 0xffff;
             assert_eq!(encode_float(Scalar::BF16, round(Scalar::BF16, f64::from(f))), want, "{x:#x}");
+        }
+    }
+
+    /// The neighbours in f32 of exact results, told by integers: operands are small multiples of powers of two.
+    #[test]
+    fn directed_roundings_enclose_the_exact_result() {
+        let mut x = 99u64;
+        let mut next = || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let m = (x >> 40) as i32 as f64 - 8_388_608.0;
+            m * 2f64.powi((x >> 33 & 31) as i32)
+        };
+        let exact = |v: f64| v as i128;
+        for _ in 0..100_000 {
+            let (a, b, c) = (next(), next(), next());
+            let near = |got: [f64; 3], want: i128| {
+                let [zero, down, up] = got.map(exact);
+                assert!(down <= want && want <= up, "{a} {b} {c}: {down} {want} {up}");
+                assert_eq!(zero, if want < 0 { up } else { down });
+                let (down, up) = (got[1] as f32, got[2] as f32);
+                assert!(up == down || up == down.next_up(), "{down} {up}");
+                assert_eq!(up == down, f64::from(down) as i128 == want);
+            };
+            let all = [Direction::Zero, Direction::Down, Direction::Up];
+            near(all.map(|d| add_directed(a, b, d)), exact(a) + exact(b));
+            near(all.map(|d| mul_directed(a, b, d)), exact(a) * exact(b));
+            near(all.map(|d| fma_directed(a, b, c, d)), exact(a) * exact(b) + exact(c));
+            if b != 0.0 {
+                let [zero, down, up] = all.map(|d| div_directed(a, b, d));
+                assert!(zero == down || zero == up);
+                // Products of 24 bits are exact.
+                let (low, high) = if b > 0.0 { (down * b, up * b) } else { (up * b, down * b) };
+                assert!(low <= a && a <= high, "{a} / {b}");
+                assert!((up as f32) == (down as f32) || up as f32 == (down as f32).next_up());
+            }
+            let [_, down, up] = all.map(|d| sqrt_directed(a.abs(), d));
+            assert!(down * down <= a.abs() && a.abs() <= up * up);
+        }
+        assert!(add_directed(1.0, -1.0, Direction::Down).is_sign_negative());
+        assert!(add_directed(1.0, -1.0, Direction::Up).is_sign_positive());
+        assert_eq!(mul_directed(3e38, 2.0, Direction::Zero), f64::from(f32::MAX));
+        assert_eq!(mul_directed(1e-40, -1e-40, Direction::Down), -f64::from(f32::from_bits(1)));
+    }
+
+    #[test]
+    fn bits_of_nans_are_kept() {
+        for (s, bits) in [
+            (Scalar::F32, 0x7f80_0001),
+            (Scalar::F32, 0xffc1_2345),
+            (Scalar::F16, 0x7c01),
+            (Scalar::BF16, 0xff81),
+        ] {
+            assert_eq!(encode_float(s, decode_float(s, bits)), bits, "{bits:#x}");
+        }
+    }
+
+    /// Abramowitz and Stegun, table 7.1.
+    #[test]
+    fn error_function() {
+        for (x, want) in
+            [(0.5, 0.520_499_877_8), (1.0, 0.842_700_792_9), (2.0, 0.995_322_265_0), (3.0, 0.999_977_909_5)]
+        {
+            assert!((erf(x) - want).abs() < 1e-10 && (erf(-x) + want).abs() < 1e-10, "{x}");
         }
     }
 

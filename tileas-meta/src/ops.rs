@@ -115,6 +115,8 @@ pub enum Rule {
     Select,
     /// Same shape, different element type, written out.
     Convert,
+    /// The result has the type of the first operand; the second one is an integer of the same shape.
+    First,
     /// Result is the `i32` scalar.
     I32,
     /// Result equals the third operand's type (`dot` in value form).
@@ -229,6 +231,18 @@ const fn unary(name: &'static str, ty: Ty, class: &'static str, doc: &'static st
     OpRow { name, operands, traits: EW, rule: Rule::Same, class, doc, ..BASE }
 }
 const SIGN: AttrRow = may("unsigned", Unit);
+/// A promise about the result of an integer operation; no code depends on it.
+const OVERFLOW: &[AttrRow] =
+    &[may("overflow", Enum(&["none", "no_signed_wrap", "no_unsigned_wrap", "no_wrap"]))];
+const QUOTIENTS: &[&str] = &["zero", "negative_inf", "positive_inf"];
+/// Roundings of f32 arithmetic that is exact but for them.
+const DIRECTED: &[&str] = &["nearest_even", "zero", "negative_inf", "positive_inf"];
+const DIRECTED_OR_APPROX: &[&str] = &["nearest_even", "zero", "negative_inf", "positive_inf", "approx"];
+const DIRECTED_OR_FAST: &[&str] = &["nearest_even", "zero", "negative_inf", "positive_inf", "approx", "full"];
+const FAST: &[&str] = &["approx", "full"];
+const FTZ: AttrRow = may("ftz", Unit);
+const ARITHMETIC: &[AttrRow] = &[may("rounding", Enum(DIRECTED)), FTZ];
+const APPROX: &[AttrRow] = &[may("approx", Unit)];
 const SEMANTICS: &[&str] = &["weak", "relaxed", "acquire", "release"];
 const SCOPES: &[&str] = &["cta", "cluster", "gpu", "sys"];
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
@@ -286,16 +300,37 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     // -- integer arithmetic
-    binary("addi", Ty::IntNum, "IntAlu", "Sum, wrapping."),
-    binary("subi", Ty::IntNum, "IntAlu", "Difference, wrapping."),
-    binary("muli", Ty::IntNum, "FmaHeavy", "Product, wrapping."),
     OpRow {
-        attrs: &[SIGN],
+        attrs: OVERFLOW,
+        ..binary(
+            "addi",
+            Ty::IntNum,
+            "IntAlu",
+            "Sum, wrapping. `overflow` promises that it does not wrap (signed, unsigned, or neither); no code depends on that.",
+        )
+    },
+    OpRow {
+        attrs: OVERFLOW,
+        ..binary("subi", Ty::IntNum, "IntAlu", "Difference, wrapping; `overflow` as in `addi`.")
+    },
+    OpRow {
+        attrs: OVERFLOW,
+        ..binary("muli", Ty::IntNum, "FmaHeavy", "Product, wrapping; `overflow` as in `addi`.")
+    },
+    binary(
+        "mulhii",
+        Ty::IntNum,
+        "FmaHeavy",
+        "Upper half of the product of twice the width; both factors unsigned. Not for i1.",
+    ),
+    OpRow {
+        attrs: &[SIGN, may("rounding", Enum(QUOTIENTS))],
         ..binary(
             "divi",
             Ty::IntNum,
             "FmaHeavy",
-            "Quotient, truncated; signed unless `unsigned`. Division by zero is undefined.",
+            "Quotient, rounded towards `rounding` (default `zero`: truncated); signed unless `unsigned`, which excludes `negative_inf`. \
+             Division by zero is undefined, and so is a signed quotient that the type does not have.",
         )
     },
     OpRow {
@@ -318,12 +353,29 @@ pub const OPS: &[OpRow] = &[
     binary("andi", Ty::IntNum, "IntAlu", "Bitwise and."),
     binary("ori", Ty::IntNum, "IntAlu", "Bitwise or."),
     binary("xori", Ty::IntNum, "IntAlu", "Bitwise exclusive or."),
-    binary("shli", Ty::IntNum, "IntAlu", "Left shift; amounts of the width or more give 0."),
+    OpRow {
+        attrs: OVERFLOW,
+        ..binary(
+            "shli",
+            Ty::IntNum,
+            "IntAlu",
+            "Left shift; amounts of the width or more give 0; `overflow` as in `addi`.",
+        )
+    },
     OpRow {
         attrs: &[SIGN],
         ..binary("shri", Ty::IntNum, "IntAlu", "Right shift; arithmetic unless `unsigned`.")
     },
-    unary("negi", Ty::IntNum, "IntAlu", "Two's complement negation."),
+    OpRow {
+        attrs: OVERFLOW,
+        ..unary("negi", Ty::IntNum, "IntAlu", "Two's complement negation; `overflow` as in `addi`.")
+    },
+    unary(
+        "absi",
+        Ty::IntNum,
+        "IntAlu",
+        "Absolute value of a signed integer, as an unsigned one: the least integer stays as it is. Not for i1.",
+    ),
     OpRow {
         name: "cmpi",
         operands: &[one("lhs", Ty::IntNum), one("rhs", Ty::IntNum)],
@@ -335,49 +387,229 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     // -- floating-point arithmetic and math
-    binary("addf", Ty::FloatNum, "FpAlu", "Sum, rounded to nearest even."),
-    binary("subf", Ty::FloatNum, "FpAlu", "Difference, rounded to nearest even."),
-    binary("mulf", Ty::FloatNum, "FpAlu", "Product, rounded to nearest even."),
-    binary("divf", Ty::FloatNum, "Transcendental", "Quotient, rounded to nearest even (`div.rn`)."),
     OpRow {
-        attrs: &[may("propagate_nan", Unit)],
-        ..binary("maxf", Ty::FloatNum, "MinMax", "Larger value; a NaN operand loses unless `propagate_nan`.")
+        attrs: ARITHMETIC,
+        ..binary(
+            "addf",
+            Ty::FloatNum,
+            "FpAlu",
+            "Sum, rounded to nearest even. `rounding` (f32 only): `nearest_even`, `zero`, `negative_inf`, `positive_inf`. `ftz` (f32 only): \
+             subnormal operands and results become zeros of the same sign.",
+        )
     },
     OpRow {
-        attrs: &[may("propagate_nan", Unit)],
-        ..binary("minf", Ty::FloatNum, "MinMax", "Smaller value; a NaN operand loses unless `propagate_nan`.")
+        attrs: ARITHMETIC,
+        ..binary(
+            "subf",
+            Ty::FloatNum,
+            "FpAlu",
+            "Difference, rounded to nearest even; `rounding` and `ftz` as in `addf`.",
+        )
+    },
+    OpRow {
+        attrs: ARITHMETIC,
+        ..binary(
+            "mulf",
+            Ty::FloatNum,
+            "FpAlu",
+            "Product, rounded to nearest even; `rounding` and `ftz` as in `addf`.",
+        )
+    },
+    OpRow {
+        attrs: &[may("rounding", Enum(DIRECTED_OR_FAST)), FTZ],
+        ..binary(
+            "divf",
+            Ty::FloatNum,
+            "Transcendental",
+            "Quotient, rounded to nearest even (`div.rn`); `rounding` and `ftz` as in `addf`. Besides (f32 only): `full` (`div.full`, 2 ulp), \
+             and `approx` (`div.approx`, 2 ulp for divisors of magnitude 2^-126 to 2^126; beyond 2^126 the quotient is 0 or NaN).",
+        )
+    },
+    OpRow {
+        name: "remf",
+        operands: &[one("lhs", Ty::FloatNum), one("rhs", Ty::FloatNum)],
+        traits: EW,
+        rule: Rule::Same,
+        class: "Transcendental",
+        doc: "Remainder of the truncated quotient, exact, with the sign of `lhs`, as `fmod` in C: NaN for an infinite `lhs` or a \
+              zero `rhs`, `lhs` for an infinite `rhs`. The code holds several 64-bit integer divisions.",
+        ..BASE
+    },
+    OpRow {
+        attrs: &[may("propagate_nan", Unit), FTZ],
+        ..binary(
+            "maxf",
+            Ty::FloatNum,
+            "MinMax",
+            "Larger value; a NaN operand loses unless `propagate_nan`; -0 is below 0; `ftz` as in `addf`.",
+        )
+    },
+    OpRow {
+        attrs: &[may("propagate_nan", Unit), FTZ],
+        ..binary(
+            "minf",
+            Ty::FloatNum,
+            "MinMax",
+            "Smaller value; a NaN operand loses unless `propagate_nan`; -0 is below 0; `ftz` as in `addf`.",
+        )
     },
     OpRow {
         name: "fma",
         operands: &[one("a", Ty::FloatNum), one("b", Ty::FloatNum), one("c", Ty::FloatNum)],
+        attrs: ARITHMETIC,
         traits: EW,
         rule: Rule::Same,
         class: "FpAlu",
-        doc: "a·b + c with one rounding to nearest even.",
+        doc: "a·b + c with one rounding to nearest even; `rounding` and `ftz` as in `addf`.",
         ..BASE
     },
     unary("negf", Ty::FloatNum, "FpAlu", "Sign flip, exact."),
     unary("absf", Ty::FloatNum, "FpAlu", "Absolute value, exact."),
     unary(
-        "exp",
+        "floor",
         Ty::FloatNum,
-        "Transcendental",
-        "e^x as 2^(x·log2 e): product rounded to nearest, then `ex2.approx` (2 ulp).",
+        "Cvt",
+        "Greatest integer not above the operand, exact; -0 stays, infinities and NaN too.",
     ),
-    unary("exp2", Ty::FloatNum, "Transcendental", "2^x by `ex2.approx` (2 ulp)."),
+    unary(
+        "ceil",
+        Ty::FloatNum,
+        "Cvt",
+        "Least integer not below the operand, exact; (-1, 0) gives -0; infinities and NaN stay.",
+    ),
+    OpRow {
+        attrs: &[may("rounding", Enum(FAST))],
+        ..unary(
+            "exp",
+            Ty::FloatNum,
+            "Transcendental",
+            "e^x as 2^(x·log2 e): product rounded to nearest, then `ex2.approx` (2 ulp). `rounding`: `full` is the default; `approx` takes \
+             `ex2.approx.ftz`, which makes zeros of subnormal results.",
+        )
+    },
+    OpRow {
+        attrs: &[FTZ],
+        ..unary("exp2", Ty::FloatNum, "Transcendental", "2^x by `ex2.approx` (2 ulp); `ftz` as in `addf`.")
+    },
     unary("log", Ty::FloatNum, "Transcendental", "Natural logarithm as `lg2.approx` times ln 2."),
     unary("log2", Ty::FloatNum, "Transcendental", "Binary logarithm by `lg2.approx`."),
-    unary("sqrt", Ty::FloatNum, "Transcendental", "Square root, rounded to nearest even (`sqrt.rn`)."),
-    unary("rsqrt", Ty::FloatNum, "Transcendental", "Reciprocal square root by `rsqrt.approx`."),
-    unary("tanh", Ty::FloatNum, "Transcendental", "Hyperbolic tangent by `tanh.approx`."),
+    OpRow {
+        attrs: &[may("rounding", Enum(DIRECTED_OR_APPROX)), FTZ],
+        ..unary(
+            "sqrt",
+            Ty::FloatNum,
+            "Transcendental",
+            "Square root, rounded to nearest even (`sqrt.rn`); `rounding` and `ftz` as in `addf`, and `approx` (f32 only: `sqrt.approx`, relative error 2^-23).",
+        )
+    },
+    OpRow {
+        attrs: &[FTZ],
+        ..unary(
+            "rsqrt",
+            Ty::FloatNum,
+            "Transcendental",
+            "Reciprocal square root by `rsqrt.approx`; `ftz` as in `addf`.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..unary(
+            "sin",
+            Ty::FloatNum,
+            "Transcendental",
+            "Sine of an angle in radians: 2 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: `sin.approx`, \
+             absolute error 2^-20.5 between -2π and 2π, 2^-14.7 up to 100π, nothing promised beyond.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..unary(
+            "cos",
+            Ty::FloatNum,
+            "Transcendental",
+            "Cosine of an angle in radians: 2 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: `cos.approx`, \
+             with the errors of `sin`.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..unary(
+            "tan",
+            Ty::FloatNum,
+            "Transcendental",
+            "Tangent of an angle in radians: 4 ulp in f32 for every finite operand, however large; NaN for infinities. `approx`: the quotient \
+             of `sin.approx` and `cos.approx` by `div.approx`.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..unary(
+            "sinh",
+            Ty::FloatNum,
+            "Transcendental",
+            "Hyperbolic sine: 2 ulp in f32. `approx`: (2^t - 2^-t) / 2 with t = x·log2 e by `ex2.approx`; the absolute error near 0 is 2^-22.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..unary(
+            "cosh",
+            Ty::FloatNum,
+            "Transcendental",
+            "Hyperbolic cosine: 2 ulp in f32. `approx`: (2^t + 2^-t) / 2 with t = x·log2 e by `ex2.approx`.",
+        )
+    },
+    OpRow {
+        attrs: &[may("rounding", Enum(FAST))],
+        ..unary(
+            "tanh",
+            Ty::FloatNum,
+            "Transcendental",
+            "Hyperbolic tangent. `rounding`: `full`, the default, is good to 2 ulp in f32; `approx` is `tanh.approx`, relative error 2^-11.",
+        )
+    },
+    OpRow {
+        attrs: APPROX,
+        ..binary(
+            "pow",
+            Ty::FloatNum,
+            "Transcendental",
+            "`lhs` to the power of `rhs`: 2 ulp in f32; zeros, infinities, NaN and negative bases as `pow` in C \
+             (`pow(x, 0)` and `pow(1, y)` are 1; a negative base needs an integer exponent). `approx`: 2^(y·log2 x) by `lg2.approx` and \
+             `ex2.approx`: NaN for negative bases, and relative errors that grow with |y·log2 x|.",
+        )
+    },
+    OpRow {
+        name: "powi",
+        operands: &[one("base", Ty::FloatNum), one("exponent", Ty::IntNum)],
+        attrs: APPROX,
+        traits: EW,
+        rule: Rule::First,
+        class: "Transcendental",
+        doc: "`base` to the power of a signed integer of the same shape: 2 ulp in f32; `powi(x, 0)` is 1 for every x, NaN included. `approx`: as `pow`, \
+              but of |base|, with the sign that the exponent's parity gives. Not for exponents of type i1.",
+        ..BASE
+    },
+    binary(
+        "atan2",
+        Ty::FloatNum,
+        "Transcendental",
+        "Angle of the point (x = `rhs`, y = `lhs`) in -π to π: 2 ulp in f32; zeros, infinities and NaN as `atan2` in C.",
+    ),
+    unary(
+        "erf",
+        Ty::FloatNum,
+        "Transcendental",
+        "Error function 2/√π ∫ e^(-t²) dt from 0 to x: 2 ulp in f32.",
+    ),
     OpRow {
         name: "cmpf",
         operands: &[one("lhs", Ty::FloatNum), one("rhs", Ty::FloatNum)],
-        attrs: &[need("predicate", Enum(PREDICATES))],
+        attrs: &[need("predicate", Enum(PREDICATES)), may("unordered", Unit)],
         traits: EW,
         rule: Rule::Compare,
         class: "IntAlu",
-        doc: "Ordered comparison: false with a NaN operand, except `ne`, which is then true.",
+        doc: "Ordered comparison: false with a NaN operand, except `ne`, which is then true. `unordered`: true with a NaN operand.",
         ..BASE
     },
     OpRow {
@@ -432,10 +664,21 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "trunci",
         operands: &[one("source", Ty::IntNum)],
+        attrs: OVERFLOW,
         traits: EW,
         rule: Rule::Convert,
         class: "Cvt",
-        doc: "Keeps the low bits of an integer.",
+        doc: "Keeps the low bits of an integer; `overflow` as in `addi`.",
+        ..BASE
+    },
+    OpRow {
+        name: "bitcast",
+        operands: &[one("source", Ty::Num)],
+        traits: EW,
+        rule: Rule::Convert,
+        class: "IntAlu",
+        doc: "The same bits as an element type of the same width. Code is generated for i16, f16 and bf16, and for i32 and f32. The bits of a NaN that came from \
+              memory or from an integer are kept, but for f16 and bf16 scalars and what is splat from them; those of a NaN that arithmetic made are not specified.",
         ..BASE
     },
     // -- shape

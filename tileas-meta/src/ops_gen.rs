@@ -86,6 +86,7 @@ fn rule(r: Rule) -> &'static str {
         Rule::Compare => "Compare",
         Rule::Select => "Select",
         Rule::Convert => "Convert",
+        Rule::First => "First",
         Rule::I32 => "I32",
         Rule::Dot => "Dot",
         Rule::Custom => "Custom",
@@ -251,14 +252,16 @@ pub fn builder() -> String {
             params += &format!(", {arg}: {ty}");
             calls += &format!(".{call}(keys::{}, {arg})", screaming(a.name));
         }
-        let inferable = matches!(op.rule, Rule::Same | Rule::Compare | Rule::Select | Rule::I32 | Rule::Dot)
-            || matches!(
-                op.name,
-                "async.pipeline.producer_acquire"
-                    | "async.pipeline.consumer_wait"
-                    | "async.pipeline.consumer_release"
-                    | "async.pipeline.create_iterator"
-            );
+        let inferable = matches!(
+            op.rule,
+            Rule::Same | Rule::Compare | Rule::Select | Rule::First | Rule::I32 | Rule::Dot
+        ) || matches!(
+            op.name,
+            "async.pipeline.producer_acquire"
+                | "async.pipeline.consumer_wait"
+                | "async.pipeline.consumer_release"
+                | "async.pipeline.create_iterator"
+        );
         let (ret, finish) = match (op.two_results, op.results) {
             (true, _) => ("(Value, Value)", "finish_two"),
             (_, Arity::One) => ("Value", "finish_one"),

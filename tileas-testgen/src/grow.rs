@@ -804,7 +804,14 @@ impl Gen<'_, '_> {
                 return true;
             }
         }
-        self.emit(&format!("{op} {{}}, {{}}"), &[Use::Val(x), Use::Val(y)], ty, num);
+        let attrs = match elem {
+            Elem::F32 if self.chance(5) => match op {
+                "maxf" | "minf" => " <{ftz}>",
+                _ => self.one(&[" <{rounding = zero}>", " <{rounding = negative_inf}>", " <{ftz}>"]),
+            },
+            _ => "",
+        };
+        self.emit(&format!("{op} {{}}, {{}}{attrs}"), &[Use::Val(x), Use::Val(y)], ty, num);
         true
     }
 
@@ -814,12 +821,26 @@ impl Gen<'_, '_> {
         };
         let (ty, mut num) = (self.ty(x), self.num(x));
         if self.k.exact || ty.elem() != Elem::F32 {
+            let whole = Num { mag: num.mag + 1.0, lsb: 0, det: true };
+            if num.det && self.allowed(ty.elem(), whole) && self.chance(30) {
+                let op = self.one(&["floor", "ceil"]);
+                self.emit(&format!("{op} {{}}"), &[Use::Val(x)], ty, whole);
+                return true;
+            }
             let op = self.one(&["negf", "absf"]);
             self.emit(&format!("{op} {{}}"), &[Use::Val(x)], ty, num);
             return true;
         }
         num.det = false;
-        let (op, x, mag) = match self.below(5) {
+        // Where a function is steep, errors of its operand would grow.
+        let (op, x, mag) = match self.below(12) {
+            5 => (self.one(&["sin", "cos"]), self.clamp(x, 1), 1.0),
+            6 => ("tan", self.clamp(x, 1), 2.0),
+            7 => (self.one(&["sinh", "cosh"]), self.clamp(x, 4), 28.0),
+            8 => (self.one(&["erf", "tanh <{rounding = approx}>"]), x, 1.0),
+            9 => ("powi", x, 0.0),
+            10 => ("pow", x, 0.0),
+            11 => ("atan2", x, 4.0),
             0 => ("exp", self.clamp(x, 4), 56.0),
             1 => ("exp2", self.clamp(x, 4), 16.0),
             2 => ("tanh", x, 1.0),
@@ -833,7 +854,31 @@ impl Gen<'_, '_> {
                 ("rsqrt", up, 1.0)
             }
         };
-        self.emit(&format!("{op} {{}}"), &[Use::Val(x)], ty, Num { mag, ..num });
+        match op {
+            "powi" => {
+                let (x, n) = (self.clamp(x, 4), self.one(&[2, 3, -1]));
+                let abs = self.emit("absf {}", &[Use::Val(x)], ty.clone(), self.num(x));
+                let up = self.emit("addf {}, 1.0", &[Use::Val(abs)], ty.clone(), self.num(x));
+                let (shape, _) = self.tile(x);
+                let by = format!("constant {n}");
+                let by = self.emit(&by, &[], Ty::Tile(shape, Elem::I32), Num::whole(3.0));
+                self.emit("powi {}, {}", &[Use::Val(up), Use::Val(by)], ty, Num { mag: 125.0, ..num });
+            }
+            "pow" => {
+                let x = self.clamp(x, 4);
+                let abs = self.emit("absf {}", &[Use::Val(x)], ty.clone(), self.num(x));
+                let up = self.emit("addf {}, 1.0", &[Use::Val(abs)], ty.clone(), self.num(x));
+                self.emit("pow {}, 1.5", &[Use::Val(up)], ty, Num { mag: 12.0, ..num });
+            }
+            "atan2" => {
+                self.emit("atan2 {}, 2.0", &[Use::Val(x)], ty, Num { mag, ..num });
+            }
+            _ => {
+                let (name, attrs) =
+                    op.split_once(' ').map_or((op, ""), |(name, _)| (name, &op[name.len()..]));
+                self.emit(&format!("{name} {{}}{attrs}"), &[Use::Val(x)], ty, Num { mag, ..num });
+            }
+        }
         true
     }
 
@@ -999,9 +1044,13 @@ impl Gen<'_, '_> {
         let (ty, a) = (self.ty(x), self.num(x));
         if self.chance(15) {
             let by = self.one(&[2, 3, 7]);
-            let op = self.one(&["divi", "remi", "shri", "shli"]);
+            let op = self.one(&["divi", "remi", "shri", "shli", "divi"]);
             let mag = if op == "shli" { 2e9 } else { a.mag };
-            self.emit(&format!("{op} {{}}, {by}"), &[Use::Val(x)], ty, Num::whole(mag));
+            let attrs = match op {
+                "divi" => self.one(&["", " <{rounding = negative_inf}>", " <{rounding = positive_inf}>"]),
+                _ => "",
+            };
+            self.emit(&format!("{op} {{}}, {by}{attrs}"), &[Use::Val(x)], ty, Num::whole(mag));
             return true;
         }
         let y = match self.pick(|t, _| *t == ty) {
@@ -1015,8 +1064,13 @@ impl Gen<'_, '_> {
             2 => ("muli", a.mag * b.mag),
             3 => ("maxi", a.mag.max(b.mag)),
             4 => ("mini", a.mag.max(b.mag)),
-            5 => ("andi", 2e9),
+            5 => (self.one(&["andi", "mulhii"]), 2e9),
             6 => ("ori", 2e9),
+            _ if self.chance(20) => {
+                let mag = if ty.elem() == Elem::I16 { 32768.0 } else { a.mag };
+                self.emit("absi {}", &[Use::Val(x)], ty, Num::whole(mag));
+                return true;
+            }
             _ => ("xori", 2e9),
         };
         let mag = if ty.elem() == Elem::I16 { 32768.0 } else { mag };

@@ -218,12 +218,14 @@ impl Iterating<'_> {
         Some((least, most))
     }
 
-    /// What a quotient or remainder is made from: the number, a divisor that no iteration changes, and whether both are
+    /// What a truncated quotient or its remainder is made from: the number, a divisor that no iteration changes, and whether both are
     /// unsigned.
     fn divided(&self, v: Value, by: Opcode) -> Option<(Value, Value, bool)> {
         let op = self.func.defining_op(v).filter(|&op| self.func.opcode(op) == by)?;
         let &[number, divisor] = self.func.operands(op) else { return None };
-        (!self.varies(divisor)).then(|| (number, divisor, self.func.has_attr(op, keys::UNSIGNED)))
+        let truncated = self.func.attr_name(op, keys::ROUNDING).is_none_or(|r| r == "zero");
+        (truncated && !self.varies(divisor))
+            .then(|| (number, divisor, self.func.has_attr(op, keys::UNSIGNED)))
     }
 
     /// Whether a number is another one in each iteration.

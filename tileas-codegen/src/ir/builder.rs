@@ -33,7 +33,7 @@ pub fn infer_result_types(
 ) -> Option<SmallVec<[Type; 2]>> {
     let ty = |n: usize| operands.get(n).map(|&v| func.value_type(v));
     let one = match opcode.def().rule {
-        Rule::Same => ty(0)?,
+        Rule::Same | Rule::First => ty(0)?,
         Rule::Compare => {
             let data = match func.type_data(ty(0)?) {
                 TypeData::Scalar(_) => TypeData::Scalar(Scalar::I1),

@@ -78,6 +78,7 @@ pub enum Rule {
     Compare,
     Select,
     Convert,
+    First,
     I32,
     Dot,
     Custom,

@@ -175,6 +175,10 @@ impl Fusion {
 /// The second operand, if it is a constant that the type has.
 fn constant(f: &Function, op: Op, elem: Scalar) -> Option<u16> {
     let &[_, second] = f.operands(op) else { return None };
+    // Narrow numbers are not flushed where f32 is.
+    if f.has_attr(op, keys::FTZ) {
+        return None;
+    }
     half_bits(f.constant_value(second)?, elem)
 }
 

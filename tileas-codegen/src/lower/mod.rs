@@ -15,6 +15,7 @@ mod element;
 mod frame;
 mod fuse;
 mod global;
+mod math;
 mod memory;
 mod metadata;
 mod params;

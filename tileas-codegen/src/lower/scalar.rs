@@ -7,7 +7,7 @@
 //! rounding the op's documentation promises (the f32 result of two 16-bit operands is exact or innocuously
 //! rounded for add, sub, mul; division and roots are documented as rounded through f32).
 
-use super::{Lower, Val};
+use super::{Lower, Val, math};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{AttrData, Op, Opcode, Scalar, keys};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Special};
@@ -119,11 +119,23 @@ impl Lower<'_> {
         let (mut b, _) = get(1);
         let wide = ta == Scalar::I64;
         let upper_bits_count = matches!(code, O::Divi | O::Remi | O::Shri | O::Itof | O::Exti);
-        if unsigned && upper_bits_count {
+        if unsigned && upper_bits_count || code == O::Mulhii {
             (a, b) = (self.zero_extended(a, ta), self.zero_extended(b, ta));
         }
         if ta == Scalar::I1
-            && matches!(code, O::Divi | O::Remi | O::Maxi | O::Mini | O::Shli | O::Shri | O::Negi | O::Itof)
+            && matches!(
+                code,
+                O::Divi
+                    | O::Remi
+                    | O::Maxi
+                    | O::Mini
+                    | O::Shli
+                    | O::Shri
+                    | O::Negi
+                    | O::Absi
+                    | O::Mulhii
+                    | O::Itof
+            )
         {
             return self.unsupported(op, "does not compute i1");
         }
@@ -158,6 +170,9 @@ impl Lower<'_> {
             O::Ori => {
                 let a = self.b.as_reg(RegTy::B32, a);
                 self.b.or_b32(a, b)
+            }
+            O::Divi if self.f.attr_name(op, keys::ROUNDING).is_some_and(|r| r != "zero") => {
+                return Ok(self.directed_quotient(op, a, b, wide, unsigned));
             }
             O::Divi | O::Remi | O::Maxi | O::Mini | O::Shli | O::Shri => {
                 let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);
@@ -198,6 +213,24 @@ impl Lower<'_> {
                 let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);
                 if wide { self.b.neg_s64(a) } else { self.b.neg_s32(a) }
             }
+            O::Absi => {
+                let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);
+                if wide { self.b.abs_s64(a) } else { self.b.abs_s32(a) }
+            }
+            O::Mulhii if wide => {
+                let a = self.b.as_reg(RegTy::B64, a);
+                self.b.mul_hi_u64(a, b)
+            }
+            O::Mulhii if ta.bits() < 32 => {
+                // The product of zero-extended factors fits 32 bits.
+                let product = self.b.fold_mul(a, b);
+                return Ok(self.b.fold_shr(product, ta.bits()));
+            }
+            O::Mulhii => {
+                let a = self.b.as_reg(RegTy::B32, a);
+                self.b.mul_hi_u32(a, b)
+            }
+            O::Bitcast => return self.bitcast(op, a),
             O::Cmpi | O::Cmpf => return self.compare(op, a, b, ta, unsigned),
             O::Select => {
                 let (x, y) = (get(1).0, get(2).0);
@@ -271,6 +304,10 @@ impl Lower<'_> {
                 self.b.setp_ne_b32(low, 0)
             }
             O::Ftof => return Ok(self.round(a, ty)),
+            O::Powi => {
+                let x = self.integer_power(op, args)?;
+                return Ok(self.round(x, ty));
+            }
             _ => {
                 let x = self.float(op, args)?;
                 return Ok(self.round(x.into(), ty));
@@ -283,24 +320,71 @@ impl Lower<'_> {
     /// be registers.
     pub(super) fn float_form(&self, op: Op) -> Option<(PtxOp, usize)> {
         use Opcode as O;
-        let nan = || self.f.has_attr(op, keys::PROPAGATE_NAN);
-        Some(match self.f.opcode(op) {
-            O::Addf => (PtxOp::AddRnF32, 1),
-            O::Subf => (PtxOp::SubRnF32, 1),
-            O::Mulf => (PtxOp::MulRnF32, 1),
-            O::Divf => (PtxOp::DivRnF32, 2),
-            O::Maxf => (if nan() { PtxOp::MaxNanF32 } else { PtxOp::MaxF32 }, 1),
-            O::Minf => (if nan() { PtxOp::MinNanF32 } else { PtxOp::MinF32 }, 1),
-            O::Fma => (PtxOp::FmaRnF32, 2),
-            O::Negf => (PtxOp::NegF32, 1),
-            O::Absf => (PtxOp::AbsF32, 1),
-            O::Exp2 => (PtxOp::Ex2ApproxF32, 1),
-            O::Log2 => (PtxOp::Lg2ApproxF32, 1),
-            O::Sqrt => (PtxOp::SqrtRnF32, 1),
-            O::Rsqrt => (PtxOp::RsqrtApproxF32, 1),
-            O::Tanh => (PtxOp::TanhApproxF32, 1),
+        let flag = |key| self.f.has_attr(op, key);
+        let (nan, ftz) = (flag(keys::PROPAGATE_NAN), flag(keys::FTZ));
+        let rounding = self.f.attr_name(op, keys::ROUNDING);
+        let code = self.f.opcode(op);
+        if let (O::Addf | O::Subf | O::Mulf | O::Fma | O::Divf | O::Sqrt, Some(rounding)) = (code, rounding)
+            && rounding != "nearest_even"
+        {
+            return Some((rounded_form(code, rounding, ftz)?, first_registers(code)));
+        }
+        let form = match (code, ftz) {
+            (O::Addf, false) => PtxOp::AddRnF32,
+            (O::Addf, true) => PtxOp::AddRnFtzF32,
+            (O::Subf, false) => PtxOp::SubRnF32,
+            (O::Subf, true) => PtxOp::SubRnFtzF32,
+            (O::Mulf, false) => PtxOp::MulRnF32,
+            (O::Mulf, true) => PtxOp::MulRnFtzF32,
+            (O::Divf, false) => PtxOp::DivRnF32,
+            (O::Divf, true) => PtxOp::DivRnFtzF32,
+            (O::Maxf, false) => {
+                if nan {
+                    PtxOp::MaxNanF32
+                } else {
+                    PtxOp::MaxF32
+                }
+            }
+            (O::Maxf, true) => {
+                if nan {
+                    PtxOp::MaxFtzNanF32
+                } else {
+                    PtxOp::MaxFtzF32
+                }
+            }
+            (O::Minf, false) => {
+                if nan {
+                    PtxOp::MinNanF32
+                } else {
+                    PtxOp::MinF32
+                }
+            }
+            (O::Minf, true) => {
+                if nan {
+                    PtxOp::MinFtzNanF32
+                } else {
+                    PtxOp::MinFtzF32
+                }
+            }
+            (O::Fma, false) => PtxOp::FmaRnF32,
+            (O::Fma, true) => PtxOp::FmaRnFtzF32,
+            (O::Exp2, false) => PtxOp::Ex2ApproxF32,
+            (O::Exp2, true) => PtxOp::Ex2ApproxFtzF32,
+            (O::Sqrt, false) => PtxOp::SqrtRnF32,
+            (O::Sqrt, true) => PtxOp::SqrtRnFtzF32,
+            (O::Rsqrt, false) => PtxOp::RsqrtApproxF32,
+            (O::Rsqrt, true) => PtxOp::RsqrtApproxFtzF32,
+            (O::Negf, _) => PtxOp::NegF32,
+            (O::Absf, _) => PtxOp::AbsF32,
+            (O::Floor, _) => PtxOp::CvtRmiF32F32,
+            (O::Ceil, _) => PtxOp::CvtRpiF32F32,
+            (O::Log2, _) => PtxOp::Lg2ApproxF32,
+            (O::Tanh, _) if rounding == Some("approx") => PtxOp::TanhApproxF32,
+            (O::Sin, _) if flag(keys::APPROX) => PtxOp::SinApproxF32,
+            (O::Cos, _) if flag(keys::APPROX) => PtxOp::CosApproxF32,
             _ => return None,
-        })
+        };
+        Some((form, first_registers(code)))
     }
 
     /// Emits such a form.
@@ -330,18 +414,179 @@ impl Lower<'_> {
                 .collect();
             return Ok(self.emit_float(form, &sources));
         }
-        let a = args.first().map_or(Operand::Imm(0), |a| a.0);
-        let a = self.b.as_reg(RegTy::F32, a);
-        Ok(match self.f.opcode(op) {
+        let get = |n: usize| args.get(n).map_or(Operand::f32(0.0), |a| a.0);
+        let (a, second) = (self.b.as_reg(RegTy::F32, get(0)), get(1));
+        let x = Operand::Reg(a);
+        let fast = self.f.has_attr(op, keys::APPROX);
+        let value = match self.f.opcode(op) {
             O::Exp => {
                 let t = self.b.mul_rn_f32(a, std::f32::consts::LOG2_E);
-                self.b.ex2_approx_f32(t)
+                let fast = self.f.attr_name(op, keys::ROUNDING) == Some("approx");
+                let r = if fast { self.b.ex2_approx_ftz_f32(t) } else { self.b.ex2_approx_f32(t) };
+                return Ok(r);
             }
             O::Log => {
                 let t = self.b.lg2_approx_f32(a);
-                self.b.mul_rn_f32(t, std::f32::consts::LN_2)
+                return Ok(self.b.mul_rn_f32(t, std::f32::consts::LN_2));
+            }
+            O::Sin => math::sin(self, x),
+            O::Cos => math::cos(self, x),
+            O::Tan if fast => math::tan_fast(self, x),
+            O::Tan => math::tan(self, x),
+            O::Sinh if fast => math::sinh_fast(self, x),
+            O::Sinh => math::sinh(self, x),
+            O::Cosh if fast => math::cosh_fast(self, x),
+            O::Cosh => math::cosh(self, x),
+            O::Tanh => math::tanh(self, x),
+            O::Erf => math::erf(self, x),
+            O::Atan2 => math::atan2(self, x, second),
+            O::Pow if fast => math::pow_fast(self, x, second),
+            O::Pow => math::pow(self, x, second),
+            O::Remf => {
+                let second = self.b.as_reg(RegTy::F32, second).into();
+                math::remainder(self, x, second, self.exponent_range(op))
             }
             _ => return self.unsupported(op, "has no lowering"),
+        };
+        Ok(self.b.as_reg(RegTy::F32, value))
+    }
+
+    /// By how much the exponents of two numbers of the result's type differ at most.
+    fn exponent_range(&self, op: Op) -> u32 {
+        match self.f.result(op).and_then(|r| self.f.value_data(r).elem()) {
+            // From 2^-24 to 2^15.
+            Some(Scalar::F16) => 39,
+            // Subnormal numbers count as those of the least normal exponent.
+            _ => 253,
+        }
+    }
+
+    /// `powi` in f32. Small constant exponents are products.
+    fn integer_power(&mut self, op: Op, args: &[(Operand, Scalar)]) -> CodegenResult<Operand> {
+        let &[(base, _), (exponent, ty)] = args else { return self.err(Code::E0803, op, "malformed power") };
+        if ty == Scalar::I1 {
+            return self.unsupported(op, "does not take exponents of i1");
+        }
+        let x = Operand::Reg(self.b.as_reg(RegTy::F32, base));
+        match exponent {
+            Operand::Imm(0) => return Ok(Operand::f32(1.0)),
+            Operand::Imm(1) => return Ok(x),
+            Operand::Imm(2..=4) => {
+                let square = self.b.mul_rn_f32(x, x);
+                return Ok(match exponent {
+                    Operand::Imm(2) => square,
+                    Operand::Imm(3) => self.b.mul_rn_f32(square, x),
+                    _ => self.b.mul_rn_f32(square, square),
+                }
+                .into());
+            }
+            _ => {}
+        }
+        let wide = ty == Scalar::I64;
+        let n = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, exponent);
+        let (rounded, low) = match wide {
+            true => (self.b.cvt_rn_f32_s64(n), self.b.cvt_u32_u64(n)),
+            false => (self.b.cvt_rn_f32_s32(n), n),
+        };
+        if self.f.has_attr(op, keys::APPROX) {
+            return Ok(math::powi_fast(self, x, rounded.into(), low.into()));
+        }
+        // What the f32 lacks of the number; beside the greatest number one, which does not show.
+        let rest = match ty {
+            Scalar::I8 | Scalar::I16 => None,
+            Scalar::I64 => {
+                let back = self.b.cvt_rzi_s64_f32(rounded);
+                let rest = self.b.sub_s64(n, back);
+                Some(self.b.cvt_rn_f32_s64(rest).into())
+            }
+            _ => {
+                let back = self.b.cvt_rzi_s32_f32(rounded);
+                let rest = self.b.sub_s32(n, back);
+                Some(self.b.cvt_rn_f32_s32(rest).into())
+            }
+        };
+        let exponent = math::Exponent { rounded: rounded.into(), rest };
+        Ok(math::powi(self, x, &exponent, low.into()))
+    }
+
+    /// A quotient rounded down or up: the truncated one, corrected where there is a remainder.
+    fn directed_quotient(&mut self, op: Op, a: Operand, b: Operand, wide: bool, unsigned: bool) -> Operand {
+        let ty = if wide { RegTy::B64 } else { RegTy::B32 };
+        let (a, b) = (self.b.as_reg(ty, a), self.b.as_reg(ty, b));
+        let (q, product) = match (wide, unsigned) {
+            (false, true) => (self.b.div_u32(a, b), PtxOp::MulLoU32),
+            (false, false) => (self.b.div_s32(a, b), PtxOp::MulLoU32),
+            (true, true) => (self.b.div_u64(a, b), PtxOp::MulLoU64),
+            (true, false) => (self.b.div_s64(a, b), PtxOp::MulLoU64),
+        };
+        let p = self.b.reg(ty);
+        self.b.emit(product, &[p.into(), q.into(), b.into()]);
+        let rest = if wide { self.b.sub_s64(a, p) } else { self.b.sub_s32(a, p) };
+        let uneven = if wide { self.b.setp_ne_s64(rest, 0) } else { self.b.setp_ne_s32(rest, 0) };
+        // The truncated quotient is below the exact one where that is positive: where the remainder has the divisor's sign.
+        let down = self.f.attr_name(op, keys::ROUNDING) == Some("negative_inf");
+        let wrong = if unsigned {
+            uneven
+        } else {
+            let signs = if wide { self.b.xor_b64(rest, b) } else { self.b.xor_b32(rest, b) };
+            let side = match (wide, down) {
+                (false, true) => self.b.setp_lt_s32(signs, 0),
+                (false, false) => self.b.setp_ge_s32(signs, 0),
+                (true, true) => self.b.setp_lt_s64(signs, 0),
+                (true, false) => self.b.setp_ge_s64(signs, 0),
+            };
+            self.b.and_pred(uneven, side)
+        };
+        let by = if down { -1 } else { 1 };
+        if wide {
+            let by = self.b.selp_b64(by, 0, wrong);
+            self.b.add_s64(q, by).into()
+        } else {
+            let by = self.b.selp_b32(by, 0, wrong);
+            self.b.add_s32(q, by).into()
+        }
+    }
+
+    /// The same bits as another type of the same width. Elements of 16 bits are in the registers of scalars here; packed ones
+    /// are the same in all types.
+    fn bitcast(&mut self, op: Op, x: Operand) -> CodegenResult<Operand> {
+        let f = self.f;
+        let from = f.operands(op).first().and_then(|&v| f.value_data(v).elem());
+        let to = f.result(op).and_then(|v| f.value_data(v).elem());
+        let (Some(from), Some(to)) = (from, to) else {
+            return self.err(Code::E0803, op, "malformed conversion");
+        };
+        if from == to || from.is_int() && to.is_int() {
+            return Ok(x);
+        }
+        let bits = match from {
+            Scalar::F16 => {
+                let r = self.b.as_reg(RegTy::F32, x);
+                let h = self.b.cvt_rn_f16_f32(r);
+                self.b.cvt_u32_u16(h).into()
+            }
+            // The upper half of the f32.
+            Scalar::BF16 => {
+                let bits = self.float_bits(x);
+                self.b.fold_shr(bits, 16)
+            }
+            Scalar::F32 => self.float_bits(x),
+            s if s.is_int() && s.bits() <= 32 => x,
+            s => return self.unsupported(op, format!("does not take the bits of {}", s.name())),
+        };
+        Ok(match to {
+            Scalar::F16 => {
+                let bits = self.b.as_reg(RegTy::B32, bits);
+                let h = self.b.cvt_u16_u32(bits);
+                self.b.cvt_f32_f16(h).into()
+            }
+            Scalar::BF16 => {
+                let bits = self.b.fold_shl(bits, 16);
+                self.float_of_bits(bits)
+            }
+            Scalar::F32 => self.float_of_bits(bits),
+            s if s.is_int() => bits,
+            s => return self.unsupported(op, format!("does not make bits a {}", s.name())),
         })
     }
 
@@ -393,6 +638,9 @@ impl Lower<'_> {
             }};
         }
         let r = match (ty.is_float(), ty == Scalar::I64, unsigned) {
+            (true, ..) if self.f.has_attr(op, keys::UNORDERED) => {
+                table!(RegTy::F32; setp_equ_f32 setp_neu_f32 setp_ltu_f32 setp_leu_f32 setp_gtu_f32 setp_geu_f32)
+            }
             (true, ..) => {
                 table!(RegTy::F32; setp_eq_f32 setp_neu_f32 setp_lt_f32 setp_le_f32 setp_gt_f32 setp_ge_f32)
             }
@@ -411,6 +659,42 @@ impl Lower<'_> {
         };
         Ok(r.into())
     }
+}
+
+/// How many sources of a float op, from the first on, have to be registers.
+fn first_registers(code: Opcode) -> usize {
+    if matches!(code, Opcode::Divf | Opcode::Fma) { 2 } else { 1 }
+}
+
+/// The form of an f32 op with another rounding than to nearest even.
+fn rounded_form(code: Opcode, rounding: &str, ftz: bool) -> Option<PtxOp> {
+    use PtxOp as P;
+    // Towards zero, down, up; each without and with flushing.
+    let forms = match (code, rounding) {
+        (Opcode::Addf, "zero") => [P::AddRzF32, P::AddRzFtzF32],
+        (Opcode::Addf, "negative_inf") => [P::AddRmF32, P::AddRmFtzF32],
+        (Opcode::Addf, "positive_inf") => [P::AddRpF32, P::AddRpFtzF32],
+        (Opcode::Subf, "zero") => [P::SubRzF32, P::SubRzFtzF32],
+        (Opcode::Subf, "negative_inf") => [P::SubRmF32, P::SubRmFtzF32],
+        (Opcode::Subf, "positive_inf") => [P::SubRpF32, P::SubRpFtzF32],
+        (Opcode::Mulf, "zero") => [P::MulRzF32, P::MulRzFtzF32],
+        (Opcode::Mulf, "negative_inf") => [P::MulRmF32, P::MulRmFtzF32],
+        (Opcode::Mulf, "positive_inf") => [P::MulRpF32, P::MulRpFtzF32],
+        (Opcode::Fma, "zero") => [P::FmaRzF32, P::FmaRzFtzF32],
+        (Opcode::Fma, "negative_inf") => [P::FmaRmF32, P::FmaRmFtzF32],
+        (Opcode::Fma, "positive_inf") => [P::FmaRpF32, P::FmaRpFtzF32],
+        (Opcode::Divf, "zero") => [P::DivRzF32, P::DivRzFtzF32],
+        (Opcode::Divf, "negative_inf") => [P::DivRmF32, P::DivRmFtzF32],
+        (Opcode::Divf, "positive_inf") => [P::DivRpF32, P::DivRpFtzF32],
+        (Opcode::Divf, "approx") => [P::DivApproxF32, P::DivApproxFtzF32],
+        (Opcode::Divf, "full") => [P::DivFullF32, P::DivFullFtzF32],
+        (Opcode::Sqrt, "zero") => [P::SqrtRzF32, P::SqrtRzFtzF32],
+        (Opcode::Sqrt, "negative_inf") => [P::SqrtRmF32, P::SqrtRmFtzF32],
+        (Opcode::Sqrt, "positive_inf") => [P::SqrtRpF32, P::SqrtRpFtzF32],
+        (Opcode::Sqrt, "approx") => [P::SqrtApproxF32, P::SqrtApproxFtzF32],
+        _ => return None,
+    };
+    Some(forms[usize::from(ftz)])
 }
 
 /// A constant rounded to nearest even into `ty`, as the f32 that holds it.

@@ -228,6 +228,14 @@ impl Lower<'_> {
         }
         let n = self.elements_per_thread(op, layout, dims)?;
         let tile_ty = f.value_type(result);
+        if let (Opcode::Bitcast, true, Some(&v)) = (f.opcode(op), packed(elem), f.operands(op).first()) {
+            // Pairs are the same in all types; one element for all is not.
+            let t = self.tile(op, v)?;
+            if !t.splat && t.layout == layout {
+                self.vals[result] = Val::Tile(TileVal { ty: tile_ty, elem, ..t });
+                return Ok(());
+            }
+        }
         let code = f.opcode(op);
         let form = self.float_form(op);
         // The operand that an addition takes in 16 bits: the first, or either where their order does not matter.

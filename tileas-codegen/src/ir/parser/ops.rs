@@ -329,7 +329,7 @@ impl<'a> Parser<'a, '_> {
     /// The result type that the op's typing rule fixes, if it does.
     fn infer(&mut self, def: &OpDef, operands: &[Value], segments: &[u32]) -> Option<Type> {
         match def.rule {
-            Rule::Same => Some(self.f.value_type(*operands.first()?)),
+            Rule::Same | Rule::First => Some(self.f.value_type(*operands.first()?)),
             Rule::Select => Some(self.f.value_type(*operands.get(1)?)),
             Rule::I32 => Some(self.f.scalar(Scalar::I32)),
             Rule::Dot => {

@@ -14,6 +14,7 @@ impl Checker<'_> {
             Rule::Compare => self.rule_compare(op),
             Rule::Select => self.rule_select(op),
             Rule::Convert => self.rule_convert(op),
+            Rule::First => self.rule_first(op),
             Rule::I32 => {
                 if let Some(have) = self.result_data(op)
                     && *have != TypeData::Scalar(Scalar::I32)
@@ -37,6 +38,8 @@ impl Checker<'_> {
             }
             Opcode::ExtractSlice => self.extract_slice(op),
             Opcode::Reduce => self.reduce(op),
+            Opcode::Divi => self.quotient(op),
+            o if o.def().attrs.iter().any(|a| a.key == keys::FTZ) => self.only_f32(op),
             _ => {}
         }
     }
@@ -91,11 +94,45 @@ impl Checker<'_> {
             Opcode::Ftoi => (to.is_int(), "an integer result"),
             Opcode::Exti => (to.is_int() && to.bits() > from.bits(), "a wider integer result"),
             Opcode::Trunci => (to.is_int() && to.bits() < from.bits(), "a narrower integer result"),
+            Opcode::Bitcast => (to.bits() == from.bits(), "a result of the same width"),
             _ => (true, ""),
         };
         if !ok {
             let (from, to) = (from.name(), to.name());
             self.err(op, Code::E0212, format_args!("expected {want} for {from}, but got {to}"));
+        }
+    }
+
+    fn rule_first(&mut self, op: Op) {
+        let func = self.func;
+        let (&[first, second], Some(result)) = (func.operands(op), self.result_type(op)) else { return };
+        self.same_type(op, Code::E0212, "operand 0", func.value_type(first), result);
+        let Some(elem) = self.data(second).elem() else { return };
+        let (have, want) = (self.data(second), with_elem(self.data(first), elem));
+        if *have != want {
+            self.err(op, Code::E0212, format_args!("expected operand 1 of type {want}, but got {have}"));
+        }
+    }
+
+    /// There is no rounding down of unsigned quotients: truncation is that.
+    fn quotient(&mut self, op: Op) {
+        let down = self.func.attr_name(op, keys::ROUNDING) == Some("negative_inf");
+        if down && self.func.has_attr(op, keys::UNSIGNED) {
+            self.err(op, Code::E0205, "expected `rounding` zero or positive_inf next to `unsigned`");
+        }
+    }
+
+    /// Other roundings than to nearest even, and flushing to zero, are for f32.
+    fn only_f32(&mut self, op: Op) {
+        let Some(elem) = self.result_data(op).and_then(TypeData::elem).filter(|&e| e != Scalar::F32) else {
+            return;
+        };
+        let other = self.func.attr_name(op, keys::ROUNDING).is_some_and(|r| r != "nearest_even");
+        for (key, set) in [("rounding", other), ("ftz", self.func.has_attr(op, keys::FTZ))] {
+            if set {
+                let have = elem.name();
+                self.err(op, Code::E0205, format_args!("expected f32 next to this `{key}`, but got {have}"));
+            }
         }
     }
 

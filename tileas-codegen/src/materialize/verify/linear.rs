@@ -399,9 +399,9 @@ impl Canon {
             let max = func.defining_op(v).filter(|&o| func.opcode(o) == Opcode::Maxi)?;
             let div = func.operands(max).iter().find_map(|&x| func.defining_op(x))?;
             let zero = func.operands(max).iter().any(|&x| func.constant_value(x) == Some(0.0));
-            let (&[up, stride], true) = (func.operands(div), func.opcode(div) == Opcode::Divi && zero) else {
-                return None;
-            };
+            let truncated =
+                func.opcode(div) == Opcode::Divi && func.inherent(div).get(keys::ROUNDING).is_none();
+            let (&[up, stride], true) = (func.operands(div), truncated && zero) else { return None };
             (up, None, stride)
         } else {
             let [lower, upper, stride] = loop_bounds(func, l)?;
@@ -454,7 +454,9 @@ impl Canon {
                 }
                 Key::Choice(list) => parts.extend_from_slice(list),
                 Key::Op(op, attrs, list, _) => {
-                    if let &[a, b] = list.as_slice() {
+                    // Other roundings of quotients say nothing about remainders.
+                    let rounded = attrs.iter().any(|a| a.0 == keys::ROUNDING);
+                    if let (&[a, b], false) = (list.as_slice(), rounded) {
                         made = Made::Of(*op, attrs.iter().any(|a| a.0 == keys::UNSIGNED), [a, b]);
                     }
                     parts.extend_from_slice(list);
