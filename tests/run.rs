@@ -119,6 +119,31 @@ fn ptx_with_metadata_files_and_traces() {
     assert!(status == 2 && err.contains("--expect"), "{err}");
 }
 
+#[test]
+fn statistics_of_the_first_run() {
+    let json = temp("stats.json").display().to_string();
+    let more = ["--mode", "latest,random", "--seeds", "2", "--stats", "--stats-json", &json];
+    let (status, out, err) = tileas(&gemm(GEMM, &more));
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    let table = out.find("statistics of latest, seed 1: 24 warps").expect("a table");
+    for part in ["global memory", "bulk loads", "shared memory", "mbarrier waits", "tcgen05.mma"] {
+        assert!(out[table..].contains(part), "{part} missing in\n{out}");
+    }
+    let text = std::fs::read_to_string(&json).expect("written");
+    let doc: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((&doc["kernel"], &doc["run"]), (&"gemm_bias_relu".into(), &"latest, seed 1".into()));
+    let s: tileas_emu::Stats = serde_json::from_value(doc["stats"].clone()).expect("statistics");
+    // Three steps along K in four CTAs, with a tile of each operand.
+    assert_eq!((s.warps, s.bulk_loads.requests), (24, 24));
+    assert_eq!(s.lines.iter().map(|l| l.executed).sum::<u64>(), s.total.instructions);
+    // The same every time; and without the option none.
+    assert_eq!(tileas(&gemm(GEMM, &more)).1, out);
+    assert_eq!(std::fs::read_to_string(&json).expect("written"), text);
+    assert!(!tileas(&gemm(GEMM, &[])).1.contains("statistics"));
+    let (status, _, err) = tileas(&gemm(GEMM, &["--stats", "--mode", "explore"]));
+    assert!(status == 2 && err.contains("explore stands alone"), "{err}");
+}
+
 /// Ones whose warps work in pairs and in turns, with `wgmma`, as libraries have them.
 #[test]
 fn kernels_by_hand_for_hopper() {

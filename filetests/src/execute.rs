@@ -13,6 +13,7 @@
 //! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
 //! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
+//! stats     bounds of what the PTX costs, under timing `fast` with the first seed: see [`StatsCase`]
 //! ```
 //! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
 //! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
@@ -28,7 +29,8 @@ use tileas_codegen::ir::Function;
 use tileas_emu::host::check::{self, Reference, Tolerance};
 use tileas_emu::host::data::{Fill, Placed, ViewSpec, place};
 use tileas_emu::host::formula::{self, Array};
-use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions};
+use tileas_emu::stats::Requests;
+use tileas_emu::{Detectors, Machine, Mode, NoTrace, Program, RunOptions, Stats};
 use tileas_interp::{Bound, Limits, Oracle, Timing, run_agents};
 use tileas_launch::{Arg, Device, Elem, LaunchMetadata, Named, View};
 
@@ -56,6 +58,86 @@ pub struct RunCase {
     expect: Vec<Expectation>,
     written: BTreeMap<String, String>,
     tol: Option<ToleranceCase>,
+    stats: Option<StatsCase>,
+}
+
+/// Bounds of statistics ([`Stats`]): least of what is used, most of all else.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct StatsCase {
+    /// Of the sectors that loads touch, from 0 to 1: the part that they ask for. Without loads it does not hold.
+    used_load: Option<f64>,
+    /// The same of stores.
+    used_store: Option<f64>,
+    /// Wavefronts that bank conflicts add, of the whole launch.
+    conflicts: Option<u64>,
+    /// Wavefronts of the whole launch.
+    max_wavefronts: Option<u64>,
+    /// Sectors of the whole launch that loads, stores and atomics touch.
+    max_sectors: Option<u64>,
+    /// Instructions of any one warp, without polls.
+    instructions: Option<u64>,
+    /// `shfl` of any one warp.
+    shuffles: Option<u64>,
+    /// `bar.sync`, `bar.red`, `barrier` of any one warp.
+    barriers: Option<u64>,
+    /// Waits at mbarriers of any one warp.
+    waits: Option<u64>,
+    /// Loads from and stores to local memory of any one warp.
+    local: Option<u64>,
+}
+
+impl StatsCase {
+    fn validate(&self) -> Result<()> {
+        for (name, bound) in [("used_load", self.used_load), ("used_store", self.used_store)] {
+            ensure!(bound.is_none_or(|b| (0.0..=1.0).contains(&b)), "stats: {name} is from 0 to 1");
+        }
+        Ok(())
+    }
+
+    /// Compares with what was counted; all that is out of bounds, with the line to blame.
+    fn judge(&self, s: &Stats) -> Result<()> {
+        let mut wrong = Vec::new();
+        let least = |name: &str, what: &str, r: &Requests, bound: Option<f64>, wrong: &mut Vec<String>| {
+            let Some(bound) = bound else { return };
+            match r.used() {
+                // A bound of nothing would hide that the kernel has come to do something else.
+                None => wrong.push(format!("{name}: there are no {what}")),
+                Some(x) if x < bound => wrong.push(format!("{name} is {x:.3}, less than {bound}")),
+                Some(_) => {}
+            }
+        };
+        least("used_load", "loads from global memory", &s.loads, self.used_load, &mut wrong);
+        least("used_store", "stores to global memory", &s.stores, self.used_store, &mut wrong);
+        let local = s.most.local_loads + s.most.local_stores;
+        for (name, x, bound) in [
+            ("conflicts", s.shared.conflicts(), self.conflicts),
+            ("max_wavefronts", s.shared.wavefronts, self.max_wavefronts),
+            ("max_sectors", s.loads.sectors + s.stores.sectors + s.atomics.sectors, self.max_sectors),
+            ("instructions", s.most.instructions, self.instructions),
+            ("shuffles", s.most.shuffles, self.shuffles),
+            ("barriers", s.most.barriers, self.barriers),
+            ("waits", s.most.waits, self.waits),
+            ("local", local, self.local),
+        ] {
+            if let Some(bound) = bound.filter(|&b| x > b) {
+                wrong.push(format!("{name} is {x}, more than {bound}"));
+            }
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        for l in &s.lines {
+            let (wasted, conflicts) = (l.global.wasted(), l.shared.conflicts());
+            if wasted != 0 || conflicts != 0 {
+                wrong.push(format!(
+                    "line {}: {wasted} bytes wasted, {conflicts} conflicts: {}",
+                    l.line, l.text
+                ));
+            }
+        }
+        bail!("statistics: {}", wrong.join("\n"))
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -119,6 +201,7 @@ impl RunCase {
     pub fn parse(json: &str) -> Result<RunCase> {
         let case: RunCase = serde_json::from_str(json).with_context(|| format!("case {json}"))?;
         ToleranceCase::value(case.tol.as_ref())?;
+        case.stats.iter().try_for_each(StatsCase::validate)?;
         for e in &case.expect {
             ToleranceCase::value(e.tol.as_ref())?;
             ensure!(case.views.contains_key(&e.view), "an expectation of {}, which is no view", e.view);
@@ -280,10 +363,15 @@ fn run_case(forms: &Forms<'_>, program: &Program, metadata: &LaunchMetadata, cas
                 detectors: Detectors::ALL,
                 max_steps: MAX_STEPS,
                 resident: if matches!(mode, Mode::Random(s) if s % 2 == 0) { 2 } else { 1 },
+                stats: case.stats.is_some() && mode == Mode::Fast,
                 ..RunOptions::default()
             };
-            if let Err(fault) = Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
-                bail!("{mode:?}: {fault}\n{}", fault.events.join("\n"));
+            let report = match Machine::run(program, &launch, &mut memory, &options, &mut NoTrace) {
+                Ok(report) => report,
+                Err(fault) => bail!("{mode:?}: {fault}\n{}", fault.events.join("\n")),
+            };
+            if let (Some(bounds), Some(stats)) = (&case.stats, &report.stats) {
+                bounds.judge(stats)?;
             }
             compare(forms.source, &start, &memory, &oracle, tolerance)
                 .with_context(|| format!("{mode:?}"))?;
@@ -387,6 +475,7 @@ fn judge(case: &RunCase, start: &Setup, f: &Function, oracle: &Oracle) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tileas_emu::stats::{Counts, Shared};
 
     const KERNEL: &str = "kernel @k(%x: view<gmem, ?xf32>, %y: view<gmem, ?xf32>) {
       %i = program_id <{axis = 0}> : i32
@@ -442,10 +531,44 @@ mod tests {
             r#"{"written": {"a": "1"}}"#,
             r#"{"tol": "close"}"#,
             r#"{"tol": -1}"#,
+            r#"{"stats": {"used": 0.9}}"#,
+            r#"{"stats": {"used_load": 1.5}}"#,
+            r#"{"stats": {"conflicts": -1}}"#,
+            r#"{"stats": 1}"#,
             "[1]",
         ] {
             assert!(RunCase::parse(bad).is_err(), "{bad}");
         }
         assert!(RunCase::parse("{}").is_ok());
+    }
+
+    #[test]
+    fn statistics_are_bounded() {
+        let s = Stats {
+            loads: Requests { requests: 4, sectors: 8, bytes: 192 },
+            shared: Shared { requests: 4, wavefronts: 9, ideal: 8 },
+            most: Counts { shuffles: 5, local_loads: 1, ..Counts::default() },
+            total: Counts { shuffles: 20, local_loads: 4, ..Counts::default() },
+            ..Stats::default()
+        };
+        let judge = |json: &str| {
+            let case = RunCase::parse(&format!(r#"{{"stats": {json}}}"#)).expect("parses");
+            case.stats.expect("has bounds").judge(&s).map_err(|e| e.to_string())
+        };
+        assert!(judge("{}").is_ok());
+        let right = r#"{"used_load": 0.75, "conflicts": 1, "max_wavefronts": 9, "max_sectors": 8, "shuffles": 5,
+            "barriers": 0, "waits": 0, "local": 1, "instructions": 0}"#;
+        assert_eq!(judge(right), Ok(()));
+        for (bad, what) in [
+            (r#"{"used_load": 0.76}"#, "used_load is 0.750, less than 0.76"),
+            (r#"{"used_store": 0.0}"#, "used_store: there are no stores to global memory"),
+            (r#"{"conflicts": 0}"#, "conflicts is 1, more than 0"),
+            (r#"{"max_wavefronts": 8}"#, "max_wavefronts is 9, more than 8"),
+            (r#"{"max_sectors": 7}"#, "max_sectors is 8, more than 7"),
+            (r#"{"shuffles": 4}"#, "shuffles is 5, more than 4"),
+            (r#"{"local": 0}"#, "local is 1, more than 0"),
+        ] {
+            assert_eq!(judge(bad), Err(format!("statistics: {what}")));
+        }
     }
 }

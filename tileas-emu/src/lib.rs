@@ -27,7 +27,8 @@
 //!
 //! Layers: [`parse`] reads text, [`decode`] makes each instruction a closure (one table row and one
 //! function per form), [`exec`], [`sync`] and [`async_ops`] hold these functions, [`mem`] the memories,
-//! [`detect`] the race detectors, [`sched`] the choice of the next step and the exhaustive search.
+//! [`detect`] the race detectors, [`stats`] counts of what is executed, [`sched`] the choice of the next step and the
+//! exhaustive search.
 //!
 //! The crate shares no code and no tables with the compiler. What the emulator does not know is an
 //! error with its place, never a guess. Left out: clusters, time, caches, weak memory other than
@@ -46,6 +47,7 @@ pub mod mem;
 pub mod num;
 pub mod parse;
 pub mod sched;
+pub mod stats;
 pub mod sync;
 pub mod trace;
 
@@ -59,4 +61,5 @@ pub use sched::explore::{Explored, Limits, explore};
 pub use sched::launch::{Arg, Launch, Mode, RunOptions};
 pub use sched::policy::Machine;
 pub use sched::report::{Fault, Report, Site};
+pub use stats::Stats;
 pub use trace::{ChromeTrace, Lane, NoTrace, Trace, TraceEvent};

@@ -34,9 +34,10 @@ pub fn open(args: &Args) -> Result<Option<Device>, Failure> {
     if args.device == Choice::Emulator {
         return Ok(None);
     }
-    let alone = args.mode == [super::Timing::Fast] && args.seeds == 1 && args.trace.is_none();
+    let alone =
+        args.mode == [super::Timing::Fast] && args.seeds == 1 && args.trace.is_none() && !args.counts();
     if !alone || args.resident != 1 {
-        return usage("--mode, --seeds, --resident and --trace are for the emulator");
+        return usage("--mode, --seeds, --resident, --trace, --stats and --stats-json are for the emulator");
     }
     gpu(args.device)
 }

@@ -1,7 +1,7 @@
 //! `tileas run`: executes a kernel on the CPU, under adversarial timing, with detectors of races and misuse.
 //!
 //! In: `.tileas` text, which is compiled, or a PTX module, with launch metadata or without; arguments made up or read from
-//! files. Out: a summary of each tensor, files with results, a trace; or the first fault with its PTX line.
+//! files. Out: a summary of each tensor, files with results, a trace, statistics; or the first fault with its PTX line.
 //! `args` has the grammar of the arguments, `launch` makes the launch, `judge` compares results. The execution is
 //! `tileas-emu`, the reference `tileas-interp`.
 
@@ -9,6 +9,7 @@ pub mod args;
 pub mod device;
 mod judge;
 mod launch;
+mod stats;
 
 use crate::Failure;
 use crate::diagnostics::{Source, complain};
@@ -22,7 +23,7 @@ use tileas_codegen::ir::Function;
 use tileas_codegen::{Context, Stage};
 use tileas_emu::host::check::Tolerance;
 use tileas_emu::{
-    ChromeTrace, Detectors, Fault, Limits, Machine, Memory, Mode, Program, Report, RunOptions, Trace,
+    ChromeTrace, Detectors, Fault, Limits, Machine, Memory, Mode, Program, Report, RunOptions, Stats, Trace,
     TraceEvent, explore,
 };
 use tileas_jit::Device;
@@ -98,6 +99,13 @@ pub struct Args {
     /// Write the first run as a Chrome trace: warps, TMA, tensor pipe
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
+    /// Print what the first run costs: sectors of global memory, bank conflicts of shared memory, instructions, and the worst
+    /// lines of the PTX
+    #[arg(long)]
+    stats: bool,
+    /// Write what the first run costs, with the counts of each instruction
+    #[arg(long, value_name = "FILE")]
+    stats_json: Option<String>,
     /// Most bytes of all tensors together
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 28)]
     max_bytes: u64,
@@ -109,6 +117,13 @@ pub struct Args {
     max_runs: u64,
     #[command(flatten)]
     common: Common,
+}
+
+impl Args {
+    /// Whether statistics are kept.
+    fn counts(&self) -> bool {
+        self.stats || self.stats_json.is_some()
+    }
 }
 
 /// When asynchronous work completes.
@@ -155,8 +170,9 @@ pub struct Kernel {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let gpu = device::open(args)?;
     let kernel = if args.file.ends_with(".ptx") { load_ptx(args)? } else { compile(args, gpu.as_ref())? };
-    if args.mode.contains(&Timing::Explore) && (args.mode.len() > 1 || args.trace.is_some()) {
-        return usage("--mode explore stands alone, without --trace");
+    if args.mode.contains(&Timing::Explore) && (args.mode.len() > 1 || args.trace.is_some() || args.counts())
+    {
+        return usage("--mode explore stands alone, without --trace, --stats and --stats-json");
     }
     let setup = Setup::new(args, &kernel, gpu.as_ref().map_or(args.sms, Device::sms))?;
     let judge = Judge::new(args, &kernel, &setup)?;
@@ -166,15 +182,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         "{}: grid {x} x {y} x {z}, {threads} threads, {} bytes of dynamic shared memory",
         kernel.name, setup.launch.dynamic_smem
     ))?;
+    let mut counted = None;
     let memory = match &gpu {
         Some(gpu) => device::run(gpu, args.grid, &kernel, &setup, &judge)?,
         None if args.mode == [Timing::Explore] => explore_all(args, &kernel, &setup, &judge)?,
-        None => all_runs(args, &kernel, &setup, &judge)?,
+        None => all_runs(args, &kernel, &setup, &judge, &mut counted)?,
     };
     setup.summary(&memory)?;
     judge.summary()?;
     for (name, file) in &args.output {
         setup.write(name, file, &memory)?;
+    }
+    if let Some((run, counted)) = counted {
+        if args.stats {
+            stats::print(&run, &counted)?;
+        }
+        if let Some(file) = &args.stats_json {
+            stats::write(file, &kernel, &run, &counted)?;
+        }
     }
     Ok(())
 }
@@ -284,8 +309,14 @@ fn options(args: &Args, mode: Mode) -> RunOptions {
     }
 }
 
-/// Runs each timing with each seed; memory after the first run.
-fn all_runs(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Result<Memory, Failure> {
+/// Runs each timing with each seed; memory after the first run. `counted`: name and statistics of that run, if they are kept.
+fn all_runs(
+    args: &Args,
+    kernel: &Kernel,
+    setup: &Setup,
+    judge: &Judge,
+    counted: &mut Option<(String, Box<Stats>)>,
+) -> Result<Memory, Failure> {
     let mut runs: Vec<Mode> = Vec::new();
     for timing in &args.mode {
         let seeds = (0..args.seeds).map(|k| args.seed.wrapping_add(u64::from(k)));
@@ -304,12 +335,12 @@ fn all_runs(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Resul
     for (k, &mode) in runs.iter().enumerate() {
         let mut memory = setup.memory.clone();
         watch.begin(&describe(mode), ctas * k as u64, k == 0 && args.trace.is_some());
-        let done =
-            Machine::run(&kernel.program, &setup.launch, &mut memory, &options(args, mode), &mut watch);
+        let options = RunOptions { stats: k == 0 && args.counts(), ..options(args, mode) };
+        let done = Machine::run(&kernel.program, &setup.launch, &mut memory, &options, &mut watch);
         if let (Some(trace), Some(file)) = (watch.trace.take(), &args.trace) {
             write_output(file, &trace.json())?;
         }
-        let report = match done {
+        let mut report = match done {
             Ok(report) => report,
             Err(fault) => {
                 watch.end();
@@ -323,6 +354,9 @@ fn all_runs(args: &Args, kernel: &Kernel, setup: &Setup, judge: &Judge) -> Resul
         };
         if let Err(message) = judge.compare(setup, &memory) {
             return wrong(message);
+        }
+        if let Some(stats) = report.stats.take() {
+            *counted = Some((describe(mode), stats));
         }
         let (count, sum) = totals.entry(name(mode)).or_default();
         *count += 1;

@@ -9,7 +9,7 @@ use crate::decode::build::{Build, PredSrc};
 use crate::decode::table::{Row, row};
 use crate::decode::{Exec, R};
 use crate::detect::{Agent, GlobalShadow, Ticket, Who};
-use crate::exec::cx::{Cx, lanes};
+use crate::exec::cx::{Cx, Loc, lanes};
 use crate::exec::{Flow, Trap, X};
 use crate::mem::cta::Cta;
 use crate::mem::global::Memory;
@@ -161,6 +161,7 @@ fn copy(b: &mut Build<'_>) -> R<Exec> {
                     return Err(Trap::new("align", m));
                 }
                 cx.mem.slice(global, read)?;
+                cx.note(l, Loc::Global(global), read);
             }
             cx.cta.smem.define(smem, bytes, false);
             parts.push(Part { lane: l as u8, smem, global, read, group: None });

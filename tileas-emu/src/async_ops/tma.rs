@@ -49,6 +49,13 @@ impl Cx<'_> {
         Ok(())
     }
 
+    /// Notes a copy for the statistics, if they are kept.
+    fn note_bulk(&mut self, pieces: &[Piece]) {
+        if let Some(stats) = &mut self.stats {
+            stats.bulk(pieces.iter().filter_map(|p| Some((p.global?, p.bytes))));
+        }
+    }
+
     /// Queues a load.
     pub fn issue_load(
         &mut self,
@@ -75,6 +82,7 @@ impl Cx<'_> {
             Default::default()
         };
         self.cta.check_published(mbar, &ticket)?;
+        self.note_bulk(&pieces);
         let (id, site) = (self.cta.op_id(), self.site());
         self.cta.loads.push(Load { id, ticket, pieces, map, signal: (mbar, bytes), site });
         self.log("load issued", mbar.into());
@@ -100,6 +108,7 @@ impl Cx<'_> {
         } else {
             Default::default()
         };
+        self.note_bulk(&pieces);
         let (id, site) = (self.cta.op_id(), self.site());
         let reduce = reduce.map(|(op, m)| (op, m.elem));
         self.cta.stores.push(Store {

@@ -82,6 +82,8 @@ pub fn instruction(i: &ast::Inst, regs: &mut RegFile, names: &Names, scope: usiz
         spins: false,
         looped: false,
         polls: b.polls,
+        kind: crate::stats::Kind::of(&i.opcode),
+        turns: None,
         line: i.at.line,
         text: i.text.clone(),
     })

@@ -16,6 +16,7 @@ pub mod table;
 use crate::diag::Diagnostic;
 use crate::exec::{Flow, Trap, cx::Cx};
 use crate::parse::ast::{self, Space, Stmt};
+use crate::stats::Kind;
 use regs::{Names, RegFile, Symbol, Symbols};
 use rustc_hash::FxHashMap;
 
@@ -69,6 +70,10 @@ pub struct Inst {
     pub looped: bool,
     /// Whether lanes that execute it at different times may see different things.
     pub polls: bool,
+    /// What it counts as.
+    pub kind: Kind,
+    /// First and last instruction of the loop that polls: of its one wait, or of its one load or atomic and of the branch back.
+    pub turns: Option<(u32, u32)>,
     /// Line in the text.
     pub line: u32,
     /// As written.
@@ -242,6 +247,33 @@ fn decides(code: &[Inst], pc: usize) -> bool {
     false
 }
 
+/// Marks a loop that does nothing but poll: what others can see in it is one wait, or one load or atomic that decides a
+/// branch and finds the same operands in each turn. Of loops around one instruction the smallest counts.
+fn mark_polling(code: &mut [Inst], first: usize, last: usize) {
+    let mut seen = (first..=last).filter(|&k| code[k].visible || code[k].collective != Collective::No);
+    let (Some(at), None) = (seen.next(), seen.next()) else { return };
+    let polls = match code[at].kind {
+        Kind::Wait => true,
+        Kind::Load | Kind::Atomic => {
+            let changed = |k: usize| code[k].writes.iter().any(|c| code[at].reads.contains(c));
+            code[at].polls && !(first..=last).any(|k| k != at && changed(k))
+        }
+        _ => false,
+    };
+    let smaller = code[at].turns.is_none_or(|(a, b)| last - first < (b - a) as usize);
+    if !polls || !smaller {
+        return;
+    }
+    let turns = Some((first as u32, last as u32));
+    if let Some((_, old)) = code[at].turns {
+        code[old as usize].turns = None;
+    }
+    code[at].turns = turns;
+    if code[at].kind != Kind::Wait {
+        code[last].turns = turns;
+    }
+}
+
 fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Kernel, Vec<Diagnostic>> {
     let mut errors = Vec::new();
     let mut names = Names::default();
@@ -398,6 +430,11 @@ fn kernel(module: &ast::Module, e: &ast::Entry, globals: &Symbols) -> Result<Ker
     }
     for pc in 0..code.len() {
         code[pc].polls = code[pc].polls && decides(&code, pc);
+    }
+    for last in 0..code.len() {
+        if let Some(first) = code[last].target.filter(|&t| t as usize <= last) {
+            mark_polling(&mut code, first as usize, last);
+        }
     }
     Ok(Kernel {
         name: e.name.clone(),

@@ -203,6 +203,7 @@ fn atom(b: &mut Build<'_>) -> R<Exec> {
                     super::int::set(cx, d, n, l, old);
                 }
             }
+            cx.note(l, at, whole);
             cx.acquire_from(at, acquire);
         }
         Ok(Flow::Yield)

@@ -42,7 +42,7 @@ fn indexed(b: &mut Build<'_>) -> R<Exec> {
             // They execute it again, by themselves.
             let f = &mut cx.w.frags[cx.f];
             f.mask &= !away;
-            let rest = Frag { pc: cx.pc, mask: away, wait: Wait::Ready, know: f.know.clone() };
+            let rest = Frag { pc: cx.pc, mask: away, wait: Wait::Ready, ..f.clone() };
             cx.w.frags.push(rest);
         }
         Ok(Flow::Jump(target))

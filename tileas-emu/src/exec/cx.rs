@@ -9,6 +9,7 @@ use crate::detect::{GlobalShadow, Who};
 use crate::layout::tma_map::TensorMap;
 use crate::mem::cta::Cta;
 use crate::mem::global::Memory;
+use crate::stats::{Counts, Place, Recorder};
 use crate::trace::{Lane, Trace, TraceEvent};
 
 /// All lanes.
@@ -25,6 +26,8 @@ pub struct Frag {
     pub wait: Wait,
     /// What it is ordered after.
     pub know: Know,
+    /// The loop in which it polls; only where statistics are kept.
+    pub polling: Option<(u32, u32)>,
 }
 
 /// A warp.
@@ -78,6 +81,8 @@ pub struct Warp {
     pub since: u32,
     /// Whether some of its lanes have passed an mbarrier without the others.
     pub waited_apart: bool,
+    /// What it has executed; only where statistics are kept.
+    pub counts: Counts,
 }
 
 /// What all CTAs of a launch share.
@@ -120,6 +125,8 @@ pub struct Cx<'a> {
     pub env: &'a Env,
     /// Trace of the run.
     pub trace: &'a mut dyn Trace,
+    /// Statistics, if they are kept.
+    pub(crate) stats: Option<&'a mut Recorder>,
 }
 
 /// Where an address points.
@@ -333,6 +340,17 @@ impl<'a> Cx<'a> {
             self.gshadow.access(&self.cta.det, address, bytes, write, &who)?;
         }
         Ok(())
+    }
+
+    /// Notes an access for the statistics, if they are kept. `lane`: of a row of a matrix, that of its address.
+    pub fn note(&mut self, lane: usize, at: Loc, bytes: u32) {
+        let Some(stats) = &mut self.stats else { return };
+        match at {
+            Loc::Global(a) => stats.access(lane, Place::Global(a), bytes),
+            Loc::Shared(a) => stats.access(lane, Place::Shared(a), bytes),
+            Loc::Local(_) => stats.access(lane, Place::Local, bytes),
+            Loc::Param(_) => {}
+        }
     }
 
     /// Requires exactly one active lane.

@@ -2,7 +2,7 @@
 //! Source: PTX ISA, "Warp Level Matrix Instructions".
 
 use super::Flow;
-use super::cx::Cx;
+use super::cx::{Cx, Loc};
 use crate::async_ops::operands::{accumulated, element, element_bytes, element_decoder};
 use crate::decode::build::Build;
 use crate::decode::table::{Row, row};
@@ -72,6 +72,7 @@ fn move_matrix(b: &mut Build<'_>, load: bool) -> R<Exec> {
                 base[row as usize] = cx.shared_address(a, lane)?;
                 cx.cta.smem.check(base[row as usize], 16, 16, "matrix row")?;
                 cx.touch_shared(base[row as usize], 16, !load, lane)?;
+                cx.note(lane, Loc::Shared(base[row as usize]), 16);
                 if load {
                     cx.cta.smem.check_defined(base[row as usize], 16, "ldmatrix")?;
                 }

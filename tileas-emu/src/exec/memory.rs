@@ -274,6 +274,7 @@ fn ld(b: &mut Build<'_>) -> R<Exec> {
         for l in lanes(m) {
             let at = cx.place(want, a, l)?;
             cx.load(at, bytes, l, atomic)?;
+            cx.note(l, at, bytes.len() as u32);
             if atomic {
                 cx.acquire_from(at, acquire);
             }
@@ -333,6 +334,7 @@ fn st(b: &mut Build<'_>) -> R<Exec> {
                 cx.release_to(at, l, release);
             }
             cx.store(at, &buffer[..n as usize * v], l, atomic)?;
+            cx.note(l, at, n * v as u32);
             if tainted {
                 // Each register for itself: a vector may have values in some of its parts only.
                 for (k, &x) in from.iter().enumerate() {

@@ -9,7 +9,7 @@ use super::policy::Rng;
 use super::report::{Fault, Report, Site};
 use crate::async_ops::Pending;
 use crate::decode::regs::Special;
-use crate::decode::{Collective, Kernel, SMEM_START};
+use crate::decode::{Collective, Inst, Kernel, SMEM_START};
 use crate::detect::{Det, GlobalShadow};
 use crate::exec::cx::{ALL, Cx, Env, Frag, Warp, first, lanes};
 use crate::exec::{Flow, Trap, Wait, X};
@@ -17,6 +17,7 @@ use crate::mem::cta::Cta;
 use crate::mem::global::Memory;
 use crate::mem::shared::Shared;
 use crate::mem::tensor::Tensor;
+use crate::stats::{Kind, Outcome, Recorder, Step};
 use crate::sync::named::Named;
 use crate::trace::{Lane, Trace, TraceEvent};
 
@@ -52,6 +53,7 @@ pub struct Core<'a> {
     uses_wgmma: bool,
     /// How often, in 1024, lanes that poll go on at different times, and what draws that.
     pub apart: (u32, Rng),
+    stats: Option<Box<Recorder>>,
 }
 
 impl<'a> Core<'a> {
@@ -99,6 +101,7 @@ impl<'a> Core<'a> {
             elected: 0,
             uses_wgmma,
             apart: (0, Rng::new(0)),
+            stats: options.stats.then(|| Box::new(Recorder::new(kernel.code.len()))),
         })
     }
 
@@ -322,6 +325,7 @@ impl<'a> Core<'a> {
                 trace: &mut *self.trace,
                 uses_wgmma: self.uses_wgmma,
                 apart: &mut self.apart,
+                stats: self.stats.as_deref_mut(),
             };
             match s.step(&mut w, &mut f, pc) {
                 Ok(true) => {}
@@ -418,9 +422,18 @@ impl<'a> Core<'a> {
             );
             return Err(self.fault(c, t, u32::MAX, Some(Lane::Warp(a.warp)), 0));
         }
-        self.ctas.remove(c);
+        let cta = self.ctas.remove(c);
+        if let Some(stats) = &mut self.stats {
+            cta.warps.iter().flatten().for_each(|w| stats.warp(&w.counts));
+        }
         self.report.ctas += 1;
         Ok(true)
+    }
+
+    /// Puts the statistics, if they are kept, into the report.
+    pub fn count(&mut self) {
+        let code = self.kernel.code.iter().map(|i| (i.line, i.text.as_str(), i.kind));
+        self.report.stats = self.stats.take().map(|s| Box::new(s.finish(code)));
     }
 
     /// The fault of a CTA in which nothing can happen any more.
@@ -493,6 +506,7 @@ struct Stepper<'s> {
     trace: &'s mut dyn Trace,
     uses_wgmma: bool,
     apart: &'s mut (u32, Rng),
+    stats: Option<&'s mut Recorder>,
 }
 
 /// Most fragments of a warp up to which polling lanes part.
@@ -523,6 +537,9 @@ impl Stepper<'_> {
             let v = w.preds[p];
             active &= if negated { !v } else { v };
             if active == 0 {
+                if let Some(stats) = self.stats.as_deref_mut() {
+                    count(stats, w, *f, inst, Outcome::Skipped);
+                }
                 w.frags[*f].pc += 1;
                 return Ok(true);
             }
@@ -556,9 +573,19 @@ impl Stepper<'_> {
             pc,
             env: self.env,
             trace: &mut *self.trace,
+            stats: self.stats.as_deref_mut(),
         };
         let flow = (inst.exec)(&mut cx, active)?;
-        let w = cx.w;
+        let Cx { w, stats, .. } = cx;
+        if let Some(stats) = stats {
+            let outcome = match flow {
+                Flow::Retry(_) | Flow::Then(_) | Flow::Yield if inst.kind == Kind::Wait => Outcome::Failed,
+                Flow::Retry(_) => Outcome::Stalled,
+                Flow::Jump(to) => Outcome::Jumped(to),
+                Flow::Next | Flow::Then(_) | Flow::Yield | Flow::Exit => Outcome::Done,
+            };
+            count(stats, w, *f, inst, outcome);
+        }
         if !matches!(flow, Flow::Retry(_)) {
             for &c in &*inst.writes {
                 w.defined[usize::from(c)] |= active;
@@ -793,7 +820,14 @@ impl Stepper<'_> {
 
 /// Puts lanes of fragment `f` into a fragment of their own.
 fn split(w: &mut Warp, f: usize, away: u32, pc: u32) {
-    let know = w.frags[f].know.clone();
     w.frags[f].mask &= !away;
-    w.frags.push(Frag { pc, mask: away, wait: Wait::Ready, know });
+    w.frags.push(Frag { pc, mask: away, wait: Wait::Ready, ..w.frags[f].clone() });
+}
+
+/// Counts an instruction of a fragment, which is still at it.
+fn count(stats: &mut Recorder, w: &mut Warp, f: usize, inst: &Inst, outcome: Outcome) {
+    let frag = &mut w.frags[f];
+    let (pc, guarded) = (frag.pc, inst.guard.is_some());
+    let step = Step { pc, kind: inst.kind, guarded, turns: inst.turns, outcome };
+    stats.step(&step, &mut frag.polling, &mut w.counts);
 }

@@ -82,6 +82,8 @@ pub struct RunOptions {
     pub max_memory: u64,
     /// Most asynchronous operations of one CTA that are under way at a time.
     pub max_in_flight: u32,
+    /// Whether to count what is executed: [`Report::stats`](super::report::Report::stats). Not in an exhaustive search.
+    pub stats: bool,
 }
 
 impl Default for RunOptions {
@@ -94,6 +96,7 @@ impl Default for RunOptions {
             resident: 1,
             max_memory: 1 << 32,
             max_in_flight: 1 << 14,
+            stats: false,
         }
     }
 }

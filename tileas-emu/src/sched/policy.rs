@@ -62,6 +62,7 @@ impl Machine {
             Mode::Random(seed) => random(&mut core, seed, false)?,
             Mode::Latest(seed) => random(&mut core, seed, true)?,
         }
+        core.count();
         Ok(core.report)
     }
 }

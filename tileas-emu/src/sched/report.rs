@@ -1,5 +1,6 @@
 //! Outcome of a run.
 
+use crate::stats::Stats;
 use crate::trace::Lane;
 
 /// The other access of a conflict.
@@ -68,4 +69,6 @@ pub struct Report {
     pub ctas: u32,
     /// Asynchronous operations completed.
     pub operations: u64,
+    /// What was executed and accessed, if [`RunOptions::stats`](super::launch::RunOptions::stats) asks for it.
+    pub stats: Option<Box<Stats>>,
 }
