@@ -218,6 +218,12 @@ impl RunCase {
         RunCase { seeds: Some(seeds.to_vec()), ..self.clone() }
     }
 
+    /// The case without bounds of statistics: they are of the file's kernel on the file's target.
+    #[must_use]
+    pub fn without_stats(self) -> RunCase {
+        RunCase { stats: None, ..self }
+    }
+
     /// Whether something has a tolerance.
     fn is_approximate(&self) -> bool {
         let all = self.expect.iter().map(|e| e.tol.as_ref()).chain([self.tol.as_ref()]);

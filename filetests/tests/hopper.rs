@@ -47,7 +47,7 @@ fn run(text: &str, header: &Header, name: &str) -> anyhow::Result<Vec<&'static s
     if header.tests.contains(&TestKind::Ptxas) && external::missing(TestKind::Ptxas).is_none() {
         external::ptxas(&format!("sm_90a-{name}"), "sm_90a", &ptx)?;
     }
-    let cases: Vec<_> = header.cases.iter().map(|case| case.with_seeds(&[1])).collect();
+    let cases: Vec<_> = header.cases.iter().map(|case| case.with_seeds(&[1]).without_stats()).collect();
     for (source, kernel) in module.functions.iter().zip(&run.kernels) {
         let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
         execute(&Forms { source, materialized, ptx: &ptx, metadata: &metadata }, &cases)?;

@@ -406,7 +406,8 @@ fn check(text: &str, cases: &[String], issue: Issue) {
         .unwrap_or_else(|e| panic!("{issue:?}: {e:#?}\n{text}"));
     let (ptx, metadata) = (run.text(Stage::Ptx), run.text(Stage::Metadata));
     assert!(!ptx.contains("tcgen05"), "{ptx}");
-    let cases: Vec<RunCase> = cases.iter().map(|c| RunCase::parse(c).expect("a case")).collect();
+    let cases: Vec<RunCase> =
+        cases.iter().map(|c| RunCase::parse(c).expect("a case").without_stats()).collect();
     for (source, kernel) in module.functions.iter().zip(&run.kernels) {
         let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
         let forms = Forms { source, materialized, ptx: &ptx, metadata: &metadata };
