@@ -13,7 +13,8 @@
 //! expect    [{view, expr, tol, scale}]: all elements of the view afterwards, as a formula
 //! written   view -> formula: not 0 for the elements that must be written, 0 for those that must not
 //! tol       of the comparison of the three runs: "exact" (default), a number, "2^-9"
-//! stats     bounds of what the PTX costs, under timing `fast` with the first seed: see [`StatsCase`]
+//! stats     {used_load, used_store: at least; conflicts, max_wavefronts, max_sectors, instructions, shuffles, barriers,
+//!           waits, local: at most}: what the PTX costs under timing `fast` with the first seed; not on other targets
 //! ```
 //! A tolerance allows |difference| ≤ tol · scale. The scale is a formula (`abs(a) @ abs(b.T)`), or, if none is given, what
 //! the kernel computes from magnitudes ([`tileas_interp::run_magnitudes`]): Σ|a·b| for sums of products.
