@@ -841,10 +841,17 @@ pub const OPS: &[OpRow] = &[
     },
     OpRow {
         name: "alloc_tensor",
-        attrs: &[may("offset", Int), may("align", Int), may("column", Int), may("owner_warp", Int)],
+        attrs: &[
+            may("offset", Int),
+            may("align", Int),
+            may("column", Int),
+            may("owner_warp", Int),
+            may("scratch", Int),
+            may("named", Int),
+        ],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column.",
+        doc: "A ring buffer: the leading dimension counts slots. `offset`: bytes from the shared-memory base; `column`: first tensor-memory column. `scratch`: no buffer of tiles, but what register ops of the agent with that number take for themselves between its warps, which meet at the named barrier `named`.",
         ..BASE
     },
     // -- matrix multiply

@@ -39,6 +39,8 @@ pub struct Input<'a> {
     pub smem_limit: u32,
     /// Choices of the caller.
     pub opts: &'a BufferOptions,
+    /// What register ops take for themselves.
+    pub scratch: &'a [memory::Scratch],
 }
 
 /// Why a ring has its depth. Displayed as `R3 2: 24 - 0 cycles at II 16; R4 4: 956 cycles to cover, 256 an iteration`.
@@ -212,7 +214,7 @@ pub fn choose(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
 ) -> CodegenResult<Chosen> {
-    let &Input { world, isa, smem_limit, opts } = input;
+    let &Input { world, isa, smem_limit, opts, scratch } = input;
     let World { func, plan, sched, needs: runs, .. } = world;
     let party = Party { func, plan, needs: runs };
     // A fixed depth is a hard limit, and what every ring gets.
@@ -300,12 +302,12 @@ pub fn choose(
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, None, false)
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, false)
             .or_else(|_| {
                 let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, Some(shared), false)
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, Some(shared), false)
             })
-            .or_else(|_| memory::lay_out(func, isa, smem_limit, webs, pipes, sharing.get(), true))
+            .or_else(|_| memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, sharing.get(), true))
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);

@@ -1,6 +1,6 @@
 //! Where buffers and barriers lie.
 //!
-//! Shared memory, from a 1024-aligned base: tiles in web order, then the full and empty barriers of each pipe
+//! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
 //! only webs it may share with; with waits, where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
@@ -8,20 +8,39 @@
 
 use super::channels::{Pipe, PipeData};
 use super::share::Sharing;
+use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Function, Space};
 use crate::isa::TargetIsa;
 use crate::storage::webs::{Web, Webs};
 use cranelift_entity::PrimaryMap;
+use smallvec::SmallVec;
 
 /// Bytes of one barrier.
 pub const BARRIER_BYTES: u32 = 8;
+/// Alignment of what register ops take for themselves: all banks.
+const SCRATCH_ALIGN: u32 = 128;
 /// Slack that aligns the base of dynamic shared memory.
 pub const BASE_ALIGN: u32 = 1024;
 
+/// What register ops of an agent take for themselves; see [`crate::storage::scratch`].
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Scratch {
+    /// Whose.
+    pub agent: Agent,
+    /// Bytes.
+    pub bytes: u32,
+    /// Byte offset.
+    pub at: u32,
+    /// The named barrier of the agent's warps.
+    pub named: u32,
+}
+
 /// The result of the layout.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryMap {
+    /// By agent that has some.
+    pub scratch: SmallVec<[Scratch; 2]>,
     /// First byte after everything.
     pub end: u32,
     /// Dynamic shared memory to ask for, alignment slack included.
@@ -42,6 +61,7 @@ pub fn lay_out(
     smem_limit: u32,
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
+    scratch: &[Scratch],
     sharing: Option<&Sharing>,
     waits: bool,
 ) -> CodegenResult<MemoryMap> {
@@ -69,7 +89,8 @@ pub fn lay_out(
         };
     let limits = &isa.machine().limits;
     let barriers: u64 = pipes.values().map(|p| 2 * u64::from(p.depth) * u64::from(BARRIER_BYTES)).sum();
-    let most = u64::from(smem_limit).saturating_sub(barriers + 2 * u64::from(BASE_ALIGN));
+    let own: u64 = scratch.iter().map(|s| u64::from(s.bytes.next_multiple_of(SCRATCH_ALIGN))).sum();
+    let most = u64::from(smem_limit).saturating_sub(barriers + own + 2 * u64::from(BASE_ALIGN));
     let note = |list: &mut Vec<(Web, u64, u64)>, web: Web, at: u64, end: u64| {
         if sharing.is_some() {
             let n = list.partition_point(|p| p.1 <= at);
@@ -112,6 +133,12 @@ pub fn lay_out(
             format!("{columns} columns of tensor memory are needed, there are {}", limits.tmem_columns),
         ));
     }
+    let mut scratch: SmallVec<[Scratch; 2]> = SmallVec::from_slice(scratch);
+    for s in &mut scratch {
+        let at = smem.next_multiple_of(u64::from(SCRATCH_ALIGN));
+        s.at = u32::try_from(at).unwrap_or(u32::MAX);
+        smem = at + u64::from(s.bytes);
+    }
     let mut at = smem.next_multiple_of(u64::from(BARRIER_BYTES));
     for p in pipes.values_mut() {
         if p.named.is_some() {
@@ -142,5 +169,7 @@ pub fn lay_out(
     } else {
         columns.next_power_of_two().max(u64::from(limits.tmem_alloc_min_columns)) as u32
     };
-    Ok(MemoryMap { end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
+    Ok(MemoryMap {
+        scratch,
+        end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
 }

@@ -24,8 +24,9 @@ use crate::ddg::{OpEdge, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Op, Opcode, Space};
 use crate::isa::TargetIsa;
-use crate::storage::Storage;
-use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
+use crate::storage::{Storage, scratch};
+use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, SecondaryMap};
+use smallvec::SmallVec;
 use std::fmt::Write;
 
 /// Choices of the caller.
@@ -111,7 +112,8 @@ pub fn assign_buffers_in(
     }
     let world = sync::World { func, plan, sched, needs: &needs, max_pairs: opts.max_pairs };
     let smem_limit = opts.smem_bytes.unwrap_or(isa.machine().limits.smem_bytes);
-    let input = depth::Input { world, isa, smem_limit, opts };
+    let scratch = scratch(func, plan, opts)?;
+    let input = depth::Input { world, isa, smem_limit, opts, scratch: &scratch };
     // Webs that follow one another in the same memory: each round adds the waits for those of the layout before.
     let mut waits: Vec<(Web, Web)> = Vec::new();
     let mut rounds = 0;
@@ -141,6 +143,33 @@ pub fn assign_buffers_in(
         }
     }
     Ok(BufferAssignment { webs, pipes, store_waits, needs, memory, rejects, ii_eff })
+}
+
+/// What the register ops of each agent take for themselves.
+fn scratch(
+    func: &Function,
+    plan: &AgentPlan,
+    opts: &BufferOptions,
+) -> CodegenResult<SmallVec<[memory::Scratch; 2]>> {
+    let mut most: SmallVec<[(u32, Option<Op>); 4]> = SmallVec::from_elem((0, None), plan.agents.len());
+    for op in func.ops() {
+        let Some(agent) = plan.op_agent[op].expand() else { continue };
+        let bytes = scratch::bytes(func, op, plan.agents[agent].warps);
+        if let Some(m) = most.get_mut(agent.index()).filter(|m| m.0 < bytes) {
+            *m = (bytes, Some(op));
+        }
+    }
+    let mut out = SmallVec::new();
+    for (agent, (bytes, op)) in plan.agents.keys().zip(most) {
+        let Some(op) = op else { continue };
+        let named = opts.first_named_barrier.saturating_add(agent.as_u32());
+        if named >= channels::NAMED_BARRIERS {
+            let text = "no named barrier is left for the agent whose threads hand tiles to each other here";
+            return Err(CodegenError::new(Code::E0606, func.op_loc(op), text));
+        }
+        out.push(memory::Scratch { agent, bytes, at: 0, named });
+    }
+    Ok(out)
 }
 
 impl BufferAssignment {
@@ -203,6 +232,17 @@ impl BufferAssignment {
             let _ = writeln!(s, "{op}: ii_eff {}", self.ii_eff[op]);
         }
         let m = &self.memory;
+        for x in &m.scratch {
+            let kind = plan.agents[x.agent].kind.name();
+            let _ = writeln!(
+                s,
+                "{kind}{}: {} bytes at {} between its warps, named barrier {}",
+                x.agent.as_u32(),
+                x.bytes,
+                x.at,
+                x.named
+            );
+        }
         let _ =
             writeln!(s, "smem {} bytes ({} dynamic), tmem {} columns", m.end, m.dynamic_smem, m.tmem_columns);
         s

@@ -22,7 +22,8 @@ use super::channels::{Consumer, Ops, PipeData, PipeKind};
 use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, LinearLayout, Op, Opcode, Publish, Value};
+use crate::ir::layouts::register_map;
+use crate::ir::{Block, Function, Op, Opcode, Publish, Value};
 use crate::storage::access::{Class, Key, class_of};
 use smallvec::{SmallVec, smallvec};
 
@@ -161,8 +162,8 @@ type Holder = Option<(usize, u32)>;
 fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Holder; 10]>> {
     let data = func.value_data(v);
     let dims = data.dims()?;
-    let map = LinearLayout::of_register(data.layout()?, dims, warps)?;
-    let bit = |&part: &u64| {
+    let map = register_map(data.layout()?, dims, warps)?;
+    let bit = |&part: &u32| {
         let mut low = 0;
         let chosen = dims.iter().enumerate().rev().find_map(|(d, n)| {
             let first = low;
@@ -174,7 +175,7 @@ fn holders(func: &Function, v: Value, warps: u32) -> Option<SmallVec<[Holder; 10
             _ => chosen.filter(|_| part.is_power_of_two()).map(Some),
         }
     };
-    map.lane.iter().chain(&map.warp).map(bit).collect()
+    map.lane().iter().chain(map.warp()).map(bit).collect()
 }
 
 fn block_tokens(

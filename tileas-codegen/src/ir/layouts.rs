@@ -1,13 +1,14 @@
 //! Register and memory layouts of tiles, as linear maps over GF(2).
 //!
-//! A [`Layout`] is the short, printable name of a layout family; together with a tile's extents and element type
-//! it denotes one [`LinearLayout`]: which tile element each hardware location (register, lane, warp; or byte
-//! address; or tensor-memory lane and column) holds. `place` compares and composes the maps; `lower` knows the names.
+//! A [`Layout`] is printable, as a short name or, of registers, as [`RegisterBits`]; together with a tile's extents and element type
+//! it denotes one [`LinearMap`]: which tile element each hardware location (register, lane, warp; or byte
+//! address; or tensor-memory lane and column) holds. `place` compares and composes the maps.
 //!
 //! Source: PTX ISA, shared-memory swizzling modes and matrix descriptors; `tcgen05` data-path layouts D and F.
 
 use super::types::Scalar;
-use smallvec::{SmallVec, smallvec};
+use crate::layout::gf2::{Columns, MAX_BITS};
+use crate::layout::{Axes, Home, LinearMap, Text};
 use std::fmt;
 
 /// Shared-memory swizzle of TMA boxes and matrix operands.
@@ -107,6 +108,8 @@ pub enum Layout {
     RowVec,
     /// Registers, coalesced blocked layout: consecutive threads hold consecutive runs of `1 << n` innermost elements.
     Blocked(u8),
+    /// Registers, any bits.
+    Bits(RegisterBits),
 }
 
 impl Layout {
@@ -148,7 +151,18 @@ impl Layout {
 
     /// Whether this is a register layout.
     pub fn is_register(self) -> bool {
-        matches!(self, Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_))
+        matches!(
+            self,
+            Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) | Layout::Bits(_)
+        )
+    }
+}
+
+/// The bits of a layout of a tile.
+pub(super) fn write_bits(f: &mut fmt::Formatter<'_>, bits: &RegisterBits, dims: &[u32]) -> fmt::Result {
+    match Axes::of(dims) {
+        Some(axes) => write!(f, "{}", Text(&bits.map(), &axes)),
+        None => f.write_str("reg(?)"),
     }
 }
 
@@ -165,148 +179,138 @@ impl fmt::Display for Layout {
             Layout::Cols => f.write_str("cols"),
             Layout::RowVec => f.write_str("rowvec"),
             Layout::Blocked(n) => write!(f, "blocked{n}"),
+            // Without its tile all bits are of one axis.
+            Layout::Bits(b) => write_bits(f, b, &[1 << (MAX_BITS - 1)]),
         }
+    }
+}
+
+/// Element bits of the register, lane and warp bits of a layout in which each of them is one bit of the element number, or none
+/// (a copy). Fragments, coalesced layouts and rows per thread are of this kind, and what shape ops and reductions make of them.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegisterBits {
+    /// By bit of the place, registers first, then lanes, then warps: the element bit plus 1; 0: none.
+    bits: [u8; MAX_BITS],
+    /// Behind the last bit of registers, of lanes, of warps.
+    ends: [u8; 3],
+}
+
+impl RegisterBits {
+    /// Those of a map; `None` if a column is a sum of several element bits, or the map is none of registers.
+    pub fn of(map: &LinearMap) -> Option<RegisterBits> {
+        let mut out = RegisterBits { bits: [0; MAX_BITS], ends: [0; 3] };
+        if map.home() != Home::Registers || !map.kind(3).is_empty() || map.lane().len() != LANE_BITS {
+            return None;
+        }
+        for (bit, &column) in out.bits.iter_mut().zip(map.columns()) {
+            *bit = match column {
+                0 => 0,
+                c if c.is_power_of_two() => c.trailing_zeros() as u8 + 1,
+                _ => return None,
+            };
+        }
+        let mut end = 0;
+        for (kind, e) in out.ends.iter_mut().enumerate() {
+            end += map.kind(kind).len() as u8;
+            *e = end;
+        }
+        Some(out)
+    }
+
+    /// The map.
+    pub fn map(&self) -> LinearMap {
+        let column = |&b: &u8| if b == 0 { 0 } else { 1u32 << (b - 1) };
+        let all: Columns = self.bits[..usize::from(self.ends[2])].iter().map(column).collect();
+        let [r, l, w] = self.ends.map(usize::from);
+        let lanes: [u32; LANE_BITS] = std::array::from_fn(|k| all.get(r + k).copied().unwrap_or(0));
+        // As many bits as fit, see `of`.
+        LinearMap::registers(&all[..r], &lanes, &all[l..w]).unwrap_or_else(|| LinearMap::lanes_alone(lanes))
+    }
+
+    /// log2 of the registers of a thread.
+    pub fn registers(&self) -> u32 {
+        u32::from(self.ends[0])
+    }
+
+    /// log2 of the warps.
+    pub fn warps(&self) -> u32 {
+        u32::from(self.ends[2] - self.ends[1])
+    }
+}
+
+impl fmt::Debug for RegisterBits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.map(), f)
     }
 }
 
 /// Lanes of a warp: the five lane bits of a register layout.
 pub const LANES: u32 = 32;
+const LANE_BITS: usize = 5;
 
-/// A linear map from hardware location bits to tile coordinate bits.
+/// The map of a register layout for a tile of `dims` (powers of two) over `warps` warps.
 ///
-/// `inputs` lists, per input bit, the flattened row-major element index (a xor-linear combination) it contributes;
-/// bits that hold no element of their own (replicas) contribute 0 and are listed in `free`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LinearLayout {
-    /// Contribution of each register-index bit.
-    pub register: SmallVec<[u64; 8]>,
-    /// Contribution of each lane bit (5).
-    pub lane: SmallVec<[u64; 5]>,
-    /// Contribution of each warp bit.
-    pub warp: SmallVec<[u64; 5]>,
+/// Returns `None` where the layout cannot hold such a tile (rank, extent or number of warps).
+pub fn register_map(layout: Layout, dims: &[u32], warps: u32) -> Option<LinearMap> {
+    let total: u64 = dims.iter().map(|&d| u64::from(d)).product();
+    if !total.is_power_of_two() || !warps.is_power_of_two() {
+        return None;
+    }
+    let bits = |n: u64| n.trailing_zeros();
+    let (warp_bits, total_bits) = (warps.trailing_zeros(), bits(total));
+    if let Layout::Bits(b) = layout {
+        let map = b.map();
+        return (b.warps() == warp_bits && map.is_surjective(total_bits)).then_some(map);
+    }
+    let cols = u64::from(*dims.last()?);
+    let unit = |b: u32| 1u32.checked_shl(b).unwrap_or(0);
+    let mut register = Columns::new();
+    let mut lane = [0; LANE_BITS];
+    let mut warp: Columns = (0..warp_bits).map(|_| 0).collect();
+    match layout {
+        Layout::Cols => register.extend((0..total_bits).map(unit)),
+        Layout::Row | Layout::RowVec => {
+            let (row_bits, low) = if layout == Layout::Row {
+                register.extend((0..bits(cols)).map(unit));
+                (bits(total / cols), bits(cols))
+            } else {
+                (total_bits, 0)
+            };
+            let lane_bits = row_bits.checked_sub(warp_bits)?.min(5);
+            for b in 0..lane_bits {
+                lane[b as usize] = unit(low + b);
+            }
+            for b in 0..warp_bits {
+                warp[b as usize] = unit(low + lane_bits + b);
+            }
+            register.extend((lane_bits + warp_bits..row_bits).map(|b| unit(low + b)));
+        }
+        Layout::Blocked(v) => {
+            let run = u32::from(v).min(total_bits);
+            register.extend((0..run).map(unit));
+            let mut b = run;
+            for slot in lane.iter_mut().chain(warp.iter_mut()) {
+                if b < total_bits {
+                    *slot = unit(b);
+                    b += 1;
+                }
+            }
+            register.extend((b..total_bits).map(unit));
+        }
+        _ => return None,
+    }
+    if total_bits as usize > MAX_BITS {
+        return None;
+    }
+    LinearMap::registers(&register, &lane, &warp)
 }
 
-impl LinearLayout {
-    /// The map of a register layout for a tile of `dims` (powers of two) over `warps` warps.
-    ///
-    /// Returns `None` where the layout cannot hold such a tile (rank or extent).
-    pub fn of_register(layout: Layout, dims: &[u32], warps: u32) -> Option<LinearLayout> {
-        let total: u64 = dims.iter().map(|&d| u64::from(d)).product();
-        if !total.is_power_of_two() || !warps.is_power_of_two() {
-            return None;
-        }
-        let cols = u64::from(*dims.last()?);
-        let rows = total / cols;
-        let bits = |n: u64| n.trailing_zeros();
-        let warp_bits = warps.trailing_zeros();
-        let col_regs = |out: &mut SmallVec<[u64; 8]>| out.extend((0..bits(cols)).map(|b| 1u64 << b));
-        let mut l = LinearLayout {
-            register: SmallVec::new(),
-            lane: smallvec![0; 5],
-            warp: smallvec![0; warp_bits as usize],
-        };
-        match layout {
-            Layout::Cols => {
-                l.register.extend((0..bits(total)).map(|b| 1u64 << b));
-            }
-            Layout::Row | Layout::RowVec => {
-                let (rows, row_unit) = if layout == Layout::Row {
-                    col_regs(&mut l.register);
-                    (rows, cols)
-                } else {
-                    (total, 1)
-                };
-                let row_bits = bits(rows);
-                if rows == 0 || row_bits < warp_bits {
-                    return None;
-                }
-                let lane_bits = (row_bits - warp_bits).min(5);
-                for b in 0..lane_bits {
-                    l.lane[b as usize] = row_unit << b;
-                }
-                for b in 0..warp_bits {
-                    l.warp[b as usize] = row_unit << (lane_bits + b);
-                }
-                l.register.extend((lane_bits + warp_bits..row_bits).map(|b| row_unit << b));
-            }
-            Layout::Blocked(v) => {
-                let run = u32::from(v).min(bits(total));
-                l.register.extend((0..run).map(|b| 1u64 << b));
-                let mut b = run;
-                for slot in l.lane.iter_mut().chain(l.warp.iter_mut()) {
-                    if b < bits(total) {
-                        *slot = 1u64 << b;
-                        b += 1;
-                    }
-                }
-                l.register.extend((b..bits(total)).map(|b| 1u64 << b));
-            }
-            _ => return None,
-        }
-        Some(l)
+/// The layout of a map: `row` where it is that, else its bits. `None` where it has no name: see [`RegisterBits::of`].
+pub fn register_layout(map: &LinearMap, dims: &[u32]) -> Option<Layout> {
+    if dims.len() > 1 && register_map(Layout::Row, dims, 1 << map.warp().len()).as_ref() == Some(map) {
+        return Some(Layout::Row);
     }
-
-    /// Registers per thread, in elements.
-    pub fn registers(&self) -> u32 {
-        1 << self.register.len()
-    }
-
-    /// Flattened element index held by (`register`, `lane`, `warp`).
-    pub fn element(&self, register: u32, lane: u32, warp: u32) -> u64 {
-        let part = |maps: &[u64], index: u32| {
-            maps.iter().enumerate().filter(|(b, _)| index >> b & 1 == 1).fold(0, |acc, (_, m)| acc ^ m)
-        };
-        part(&self.register, register) ^ part(&self.lane, lane) ^ part(&self.warp, warp)
-    }
-
-    /// The way back, from elements to registers.
-    pub fn inverse(&self) -> Inverse<'_> {
-        let single = self.register.iter().all(|m| m.is_power_of_two());
-        let elements = self.register.iter().fold(0, |acc, m| acc | m);
-        let distinct = elements.count_ones() as usize == self.register.len();
-        let shift = elements.trailing_zeros();
-        let in_line = self.register.iter().enumerate().all(|(b, &m)| m.checked_shr(shift) == Some(1 << b));
-        Inverse {
-            layout: self,
-            elements: (single && distinct).then_some(elements),
-            shift: in_line.then_some(shift),
-        }
-    }
-
-    /// Lane bits that select no element: such lanes hold nothing of their own.
-    pub fn free_lane_mask(&self) -> u32 {
-        self.lane.iter().enumerate().filter(|(_, m)| **m == 0).fold(0, |acc, (b, _)| acc | 1 << b)
-    }
-
-    /// Warp bits that select no element.
-    pub fn free_warp_mask(&self) -> u32 {
-        self.warp.iter().enumerate().filter(|(_, m)| **m == 0).fold(0, |acc, (b, _)| acc | 1 << b)
-    }
-}
-
-/// From elements to registers; see [`LinearLayout::inverse`].
-#[derive(Copy, Clone, Debug)]
-pub struct Inverse<'a> {
-    layout: &'a LinearLayout,
-    /// The element bits that registers hold, if each of them is one register bit.
-    elements: Option<u64>,
-    /// Where these bits begin, if they are the bits of the register number.
-    shift: Option<u32>,
-}
-
-impl Inverse<'_> {
-    /// The least register in which lane 0 of warp 0 holds the element.
-    pub fn register_of(&self, element: u64) -> Option<u32> {
-        let l = self.layout;
-        let Some(elements) = self.elements else {
-            return (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
-        };
-        if let Some(shift) = self.shift {
-            return (element & !elements == 0).then(|| element.checked_shr(shift).unwrap_or(0) as u32);
-        }
-        let bit = |(b, m): (usize, &u64)| u32::from(element & m != 0) << b;
-        (element & !elements == 0).then(|| l.register.iter().enumerate().map(bit).sum())
-    }
+    RegisterBits::of(map).map(Layout::Bits)
 }
 
 /// Registers (32-bit units) per thread that a register tile occupies.
@@ -315,7 +319,7 @@ pub fn registers_per_thread(layout: Layout, dims: &[u32], elem: Scalar, warps: u
     Some((registers * elem.bits().max(8)).div_ceil(32))
 }
 
-/// Number of register-index bits of a register layout: those of [`LinearLayout::of_register`], which need not be made.
+/// Number of register-index bits of a register layout: those of [`register_map`], which need not be made.
 pub fn register_bits(layout: Layout, dims: &[u32], warps: u32) -> Option<u32> {
     let total: u64 = dims.iter().map(|&d| u64::from(d)).product();
     if !total.is_power_of_two() || !warps.is_power_of_two() {
@@ -333,6 +337,7 @@ pub fn register_bits(layout: Layout, dims: &[u32], warps: u32) -> Option<u32> {
             let rest = total.saturating_sub(u32::from(run));
             Some(total - rest.min(5 + warps))
         }
+        Layout::Bits(b) => (b.warps() == warps).then(|| b.registers()),
         _ => None,
     }
 }
@@ -355,29 +360,37 @@ mod tests {
 
     #[test]
     fn row_layout_is_one_row_per_thread() {
-        let l = LinearLayout::of_register(Layout::Row, &[128, 64], 4).unwrap();
+        let l = register_map(Layout::Row, &[128, 64], 4).unwrap();
         for (reg, lane, warp) in [(0, 0, 0), (63, 31, 3), (5, 7, 2)] {
-            assert_eq!(l.element(reg, lane, warp), u64::from((warp * 32 + lane) * 64 + reg));
+            assert_eq!(l.element(reg, lane, warp), (warp * 32 + lane) * 64 + reg);
         }
-        let half = LinearLayout::of_register(Layout::Row, &[64, 16], 4).unwrap();
-        assert_eq!(half.free_lane_mask(), 16);
+        let half = register_map(Layout::Row, &[64, 16], 4).unwrap();
+        assert_eq!(half.replicas().lanes, 16);
         assert_eq!(half.element(3, 15, 3), 63 * 16 + 3);
     }
 
     #[test]
-    fn register_of_is_the_first_register_that_holds_the_element() {
-        let mut layouts: Vec<LinearLayout> = [Layout::Row, Layout::Cols, Layout::Blocked(2)]
-            .into_iter()
-            .filter_map(|l| LinearLayout::of_register(l, &[128, 32], 4))
-            .collect();
-        let folded = |maps: &[u64]| LinearLayout { register: maps.into(), ..LinearLayout::default() };
-        layouts.extend([folded(&[1, 1, 2]), folded(&[3, 2]), folded(&[4, 0])]);
-        for l in &layouts {
-            for element in 0..300 {
-                let first = (0..l.registers()).find(|&r| l.element(r, 0, 0) == element);
-                assert_eq!(l.inverse().register_of(element), first, "{l:?} {element}");
-            }
+    fn bits_are_those_of_the_map() {
+        for (layout, dims) in [
+            (Layout::Row, &[128, 32][..]),
+            (Layout::Cols, &[4, 32]),
+            (Layout::Blocked(2), &[2, 4, 64]),
+            (Layout::Blocked(3), &[64]),
+        ] {
+            let map = register_map(layout, dims, 4).unwrap();
+            let bits = RegisterBits::of(&map).unwrap();
+            assert_eq!(bits.map(), map);
+            assert_eq!(register_map(Layout::Bits(bits), dims, 4), Some(map));
+            assert_eq!(register_map(Layout::Bits(bits), dims, 2), None, "as many warps as it says");
+            assert_eq!(register_bits(Layout::Bits(bits), dims, 4), Some(map.register().len() as u32));
+            let named = register_layout(&map, dims).unwrap();
+            assert_eq!(named == Layout::Row, layout == Layout::Row);
         }
+        let sums = LinearMap::registers(&[3, 1], &[4, 8, 16, 32, 64], &[]).unwrap();
+        assert_eq!(RegisterBits::of(&sums), None);
+        let narrow = register_map(Layout::Blocked(0), &[64], 1).unwrap();
+        let bits = Layout::Bits(RegisterBits::of(&narrow).unwrap());
+        assert_eq!(register_map(bits, &[128], 1), None, "some element is nowhere");
     }
 
     #[test]
@@ -390,8 +403,8 @@ mod tests {
         for layout in layouts {
             for dims in shapes.iter().chain(&[&[256, 32][..], &[2, 64, 8], &[4, 0], &[1024, 1]]) {
                 for warps in [0, 1, 2, 3, 4, 8, 16] {
-                    let map = LinearLayout::of_register(layout, dims, warps);
-                    let want = map.map(|l| l.register.len() as u32);
+                    let map = register_map(layout, dims, warps);
+                    let want = map.map(|l| l.register().len() as u32);
                     assert_eq!(register_bits(layout, dims, warps), want, "{layout:?} {dims:?} {warps}");
                 }
             }

@@ -30,7 +30,7 @@ pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
 pub use function::{Function, ValueDef};
-pub use layouts::{Layout, LinearLayout, Swizzle};
+pub use layouts::{Layout, RegisterBits, Swizzle};
 pub use module::Module;
 pub use opcodes::{OpDef, Opcode, keys};
 pub use parser::{ParseLimits, parse_module, parse_module_with};

@@ -317,8 +317,13 @@ impl fmt::Display for TypeData {
                 if let Some(s) = space {
                     write!(f, ", {}", s.name())?;
                 }
-                if let Some(l) = layout {
-                    write!(f, ", {l}")?;
+                match layout {
+                    Some(Layout::Bits(b)) => {
+                        f.write_str(", ")?;
+                        super::layouts::write_bits(f, b, dims)?;
+                    }
+                    Some(l) => write!(f, ", {l}")?,
+                    None => {}
                 }
                 f.write_str(">")
             }

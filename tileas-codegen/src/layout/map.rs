@@ -47,6 +47,13 @@ impl Axes {
         Some(Axes(out))
     }
 
+    /// The axes of the tile without one of them.
+    pub fn without(&self, axis: usize) -> Axes {
+        let (low, bits) = self.0[axis];
+        let rest = self.0.iter().enumerate().filter(|(a, _)| *a != axis);
+        Axes(rest.map(|(_, &(l, b))| (if l > low { l - bits } else { l }, b)).collect())
+    }
+
     /// Number of axes.
     pub fn rank(&self) -> usize {
         self.0.len()
@@ -114,6 +121,13 @@ impl LinearMap {
     /// Registers of the threads of an agent; `None` if the bits are too many.
     pub fn registers(register: &[u32], lane: &[u32; 5], warp: &[u32]) -> Option<LinearMap> {
         LinearMap::new(Home::Registers, [register, lane, warp, &[]])
+    }
+
+    /// Lanes that hold these elements, in one register of one warp.
+    pub fn lanes_alone(lane: [u32; 5]) -> LinearMap {
+        let mut columns = [0; MAX_BITS];
+        columns[..5].copy_from_slice(&lane);
+        LinearMap { home: Home::Registers, ends: [0, 5, 5, 5], columns }
     }
 
     /// Shared memory, by offset in elements.
@@ -210,6 +224,13 @@ impl LinearMap {
             .map(|b| self.columns[b])
             .collect();
         LinearMap::new(self.home, [&kept, self.kind(1), self.kind(2), self.kind(3)]).unwrap_or(*self)
+    }
+
+    /// The map with the registers of some columns, and all columns changed.
+    pub fn filter_registers(&self, keep: impl Fn(u32) -> bool, change: impl Fn(u32) -> u32) -> Option<LinearMap> {
+        let kept: Columns = self.kind(0).iter().copied().filter(|&c| keep(c)).collect();
+        let m = LinearMap::new(self.home, [&kept, self.kind(1), self.kind(2), self.kind(3)])?;
+        Some(m.each(change))
     }
 
     /// The layout of the halves of elements that are twice as wide as a word: the half is the lowest bit of register and element.

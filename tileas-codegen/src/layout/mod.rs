@@ -23,5 +23,5 @@ pub use convert::{Means, Moves, Order, Plan, order_needed};
 pub use forms::{Access, Matrix};
 pub use map::{Axes, Home, LinearMap, Replicas};
 pub use name::{Text, parse};
-pub use shuffle::{Counts, Shuffle, Way};
+pub use shuffle::{Counts, Shuffle, Way, is_identity};
 pub use trip::{Form, Scope, Side, Trip};

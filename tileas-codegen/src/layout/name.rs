@@ -1,7 +1,7 @@
 //! The text form of maps: `reg(j1 i8 j8 j16^i1 0) lane(j2 j4 i1 i2 i4) warp(i16 i32)`.
 //!
 //! Each kind of bits lists its columns, lowest bit first. A column is a sum of element bits, each an axis (`i`, `j`, `k`, `p`,
-//! `q`, outermost first) and the coordinate that it adds; `0` is a column without any. Kinds without bits are left out.
+//! `q`, …, outermost first) and the coordinate that it adds; `0` is a column without any. Kinds without bits are left out.
 //! Guarantee: what is printed parses to the same map.
 
 use super::gf2::{Columns, MAX_BITS};
@@ -9,7 +9,8 @@ use super::map::{Axes, Home, LinearMap};
 use std::fmt;
 
 /// Letters of the axes.
-const LETTERS: [char; 5] = ['i', 'j', 'k', 'p', 'q'];
+const LETTERS: [char; 16] =
+    ['i', 'j', 'k', 'p', 'q', 'r', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z', 'a', 'b'];
 
 /// A map as text.
 #[derive(Copy, Clone, Debug)]

@@ -167,6 +167,14 @@ impl Side {
         })
     }
 
+    /// Accesses of a register layout to memory whose offsets hold the elements `order`, in the widest vectors there are, of elements of
+    /// `1 << elem` bytes. `None` where some element has no offset.
+    pub fn fixed(map: &LinearMap, order: &[u32], elem: u32) -> Option<Side> {
+        let inverse = Span::of(order);
+        let most = 4u32.saturating_sub(elem).min(map.register().len() as u32);
+        (0..=most).rev().find_map(|v| Side::new(map, Form::Vector(v), elem, order, &inverse))
+    }
+
     /// Accesses of a thread: matrices where it is a matrix form.
     pub fn count(&self) -> u32 {
         1 << self.accesses.len()

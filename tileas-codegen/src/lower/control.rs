@@ -297,6 +297,8 @@ impl Lower<'_> {
             self.b.br_on(none, exit);
         }
         self.b.place(body);
+        // What the iteration before has used may be read still.
+        self.scratch_used |= self.agent.scratch.is_some();
         let before = self.pending_st.clone();
         let unfenced = self.unfenced;
         self.unfenced = self.unfenced_around(block);

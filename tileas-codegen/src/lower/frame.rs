@@ -4,6 +4,7 @@
 //! every warp but the allocating one, which does `bar.sync` and deallocates. Without tensor memory nothing is freed
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
+use super::convert::Scratch;
 use super::params::ScalarInfo;
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -11,6 +12,9 @@ use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, k
 use crate::nvvm::{Bb, Operand, Reg, Special};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
+
+/// More agents than warps there cannot be.
+const MOST_AGENTS: usize = 32;
 
 impl Lower<'_> {
     /// Lowers the whole kernel.
@@ -53,6 +57,7 @@ impl Lower<'_> {
             None => {
                 self.agent.warps = threads / lanes;
                 self.agent.warp = warp.into();
+                self.agent.scratch = self.scratches.first().copied().flatten();
                 self.enter_agent_prologue(entry)?;
                 self.block(entry)?;
                 self.close_section();
@@ -145,6 +150,15 @@ impl Lower<'_> {
         let Some(at) = at.and_then(|a| u32::try_from(a).ok()) else {
             return self.err(Code::E0803, op, "the allocation has no address; run buffer assignment first");
         };
+        if let Some(agent) = f.attr_int(op, keys::SCRATCH).and_then(|a| usize::try_from(a).ok()) {
+            let named = f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+            if agent >= MOST_AGENTS || self.scratches.get(agent).is_some_and(Option::is_some) {
+                return self.err(Code::E0803, op, "the agent is none, or has memory between its warps already");
+            }
+            self.scratches.resize(self.scratches.len().max(agent + 1), None);
+            self.scratches[agent] = Some(Scratch { at, bytes: slot, named });
+            return Ok(());
+        }
         let index = self.num_buffers;
         self.num_buffers += 1;
         self.operand_bases.push(None);
@@ -266,7 +280,9 @@ impl Lower<'_> {
                 thread: None,
                 row_lanes: [None; 5],
                 stores: false,
+                scratch: self.scratches.get(i).copied().flatten(),
             };
+            self.scratch_used = false;
             self.section = None;
             self.unfenced = super::Unfenced::default();
             let block = f.region_block(r);

@@ -1,4 +1,5 @@
-//! Direct loads and stores of register tiles from and to views: vectors of up to 16 bytes, predicated by bounds.
+//! Direct loads and stores of register tiles from and to views: vectors of up to 16 bytes, predicated by bounds. Elements of 8 and 16
+//! bits go as parts of units of 32 bits, those of 64 bits as units of their own, truth values one by one as bytes.
 //!
 //! Every thread addresses the elements its layout gives it; consecutive registers along the innermost dimension
 //! form vectors. Vectors want rows that begin on their alignment and end on their border. Where the type says so (an
@@ -12,6 +13,7 @@ use super::tile::strides;
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Dim, Layout, Op, Scalar};
+use crate::layout::LinearMap;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::SmallVec;
 use tileas_launch::Expr;
@@ -74,11 +76,37 @@ struct Tail {
     by_column: SmallVec<[(u32, Reg); 16]>,
 }
 
-/// What elements out of bounds read as: a register of them, and one of 16 bits.
+/// What elements out of bounds read as: a unit of them, and a single one.
 #[derive(Copy, Clone)]
 pub(super) struct Padding {
     unit: Operand,
     pub(super) half: Operand,
+}
+
+impl Accesses {
+    /// Bytes of a unit: a register of a tile.
+    fn unit_bytes(&self) -> usize {
+        self.elem_bytes.max(4)
+    }
+
+    /// Elements of a unit.
+    fn per_unit(&self) -> usize {
+        self.unit_bytes() / self.elem_bytes
+    }
+
+    /// Whether vectors are whole units.
+    fn has_vectors(&self) -> bool {
+        self.vec * self.elem_bytes >= 4
+    }
+}
+
+/// The register that holds a single element of so many bytes, where units are of that type.
+fn single_ty(elem_bytes: usize, unit: RegTy) -> RegTy {
+    match elem_bytes {
+        1 => RegTy::B32,
+        2 => RegTy::B16,
+        _ => unit,
+    }
 }
 
 impl Lower<'_> {
@@ -104,14 +132,15 @@ impl Lower<'_> {
         }
         let l = self.linear(op, layout, dims)?;
         let st = strides(dims);
-        let n = l.registers() as usize;
+        let n = 1usize << l.register().len();
         let elem_bytes = elem.bytes() as usize;
         let inner = *dims.last().unwrap_or(&1) as usize;
         let mut vec = 1;
-        while vec * 2 * elem_bytes <= 16
+        while elem != Scalar::I1
+            && vec * 2 * elem_bytes <= 16
             && vec * 2 <= n
             && vec * 2 <= inner
-            && l.register[vec.trailing_zeros() as usize] == vec as u64
+            && l.register()[vec.trailing_zeros() as usize] == vec as u32
         {
             vec *= 2;
         }
@@ -128,10 +157,11 @@ impl Lower<'_> {
             base.push(self.b.fold_add(origin, t));
         }
         let alike = !store
+            && elem_bytes <= 4
             && self.lane.is_some()
             && n >= 2 * vec
-            && l.free_lane_mask() == 31
-            && l.register.iter().fold(0, |all, m| all | m) == n as u64 - 1;
+            && l.replicas().lanes == 31
+            && l.register().iter().fold(0, |all, m| all | m) == n as u32 - 1;
         let rest = self.rest(op, view, vec, inner, alike)?;
         let size = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
         let left = self.left(size, base[rank - 1]);
@@ -139,7 +169,7 @@ impl Lower<'_> {
         let mut rows: SmallVec<[Row; 4]> = SmallVec::new();
         let mut list = SmallVec::new();
         for first in (0..n).step_by(vec) {
-            let flat = l.element(first as u32, 0, 0);
+            let flat = u64::from(l.element(first as u32, 0, 0));
             let outer: SmallVec<[u64; 4]> =
                 (0..rank - 1).map(|d| flat / st[d] % u64::from(dims[d])).collect();
             if rows.last().is_none_or(|r| r.outer != outer) {
@@ -349,16 +379,17 @@ impl Lower<'_> {
     }
 
     /// Predicate of the threads that own their elements (replicas do not store).
-    fn owner_guard(&mut self, l: &crate::ir::LinearLayout) -> Option<Reg> {
+    pub(super) fn owner_guard(&mut self, l: &LinearMap) -> Option<Reg> {
         let mut guard = None;
-        let lanes = l.free_lane_mask();
+        let copies = l.replicas();
+        let lanes = copies.lanes;
         if lanes != 0
             && let Some(lane) = self.lane
         {
             let m = self.b.and_b32(lane, lanes);
             guard = Some(self.b.setp_eq_u32(m, 0));
         }
-        let warps = l.free_warp_mask();
+        let warps = copies.warps;
         if warps != 0 {
             let w = self.b.as_reg(RegTy::B32, self.agent.warp);
             let m = self.b.and_b32(w, warps);
@@ -374,7 +405,7 @@ impl Lower<'_> {
     pub(super) fn padding(&mut self, elem: Scalar, pad: f64) -> Padding {
         let whole = Operand::Imm(pad as i64);
         match elem {
-            _ if pad == 0.0 && !pad.is_sign_negative() && elem.bits() == 16 => {
+            _ if pad == 0.0 && !pad.is_sign_negative() && matches!(elem.bits(), 8 | 16) => {
                 Padding { unit: Operand::Imm(0), half: Operand::Imm(0) }
             }
             Scalar::F16 | Scalar::BF16 => {
@@ -389,9 +420,27 @@ impl Lower<'_> {
                 let half = i64::from(pad as i64 as u16);
                 Padding { unit: Operand::Imm(half << 16 | half), half: Operand::Imm(half) }
             }
+            Scalar::E4M3 | Scalar::E5M2 => {
+                let x = self.b.imm(RegTy::F32, Operand::f32(pad as f32));
+                let pair = match elem {
+                    Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(x, x),
+                    _ => self.b.cvt_rn_satfinite_e5m2x2_f32(x, x),
+                };
+                let unit = self.b.reg(RegTy::B32);
+                self.b.pack_b32_b16_to(unit, [pair, pair]);
+                Padding { unit: unit.into(), half: unit.into() }
+            }
+            _ if elem.bits() == 8 => {
+                let byte = i64::from(pad as i64 as u8);
+                Padding { unit: Operand::Imm(byte * 0x0101_0101), half: Operand::Imm(byte) }
+            }
             _ if super::control::element_reg(elem) == RegTy::F32 => {
                 let unit = Operand::f32(pad as f32);
                 Padding { unit, half: unit }
+            }
+            Scalar::F64 => {
+                let bits = Operand::Imm(pad.to_bits() as i64);
+                Padding { unit: bits, half: bits }
             }
             _ => Padding { unit: whole, half: whole },
         }
@@ -407,22 +456,26 @@ impl Lower<'_> {
         let pad = f.attr_number(op, crate::ir::keys::PADDING).unwrap_or(0.0);
         let n = self.elements_per_thread(op, layout, dims)?;
         let rt = super::control::element_reg(elem);
-        if !matches!(elem.bits(), 16 | 32) {
+        if !matches!(elem.bits(), 1 | 8 | 16 | 32 | 64) {
             return self.unsupported(op, format!("of {} elements", elem.name()));
+        }
+        if elem == Scalar::I1 {
+            let all = self.accesses(op, dims, elem, layout, false)?;
+            return self.load_truths(&all, result, layout, pad);
         }
         let regs = self.b.regs(rt, super::units(elem, n));
         let none = self.padding(elem, pad);
         let all = self.accesses(op, dims, elem, layout, false)?;
         if let Rest::Alike = all.rest {
             self.load_alike(&all, elem, regs, none);
-        } else if let (Rest::Tail(whole), true) = (all.rest, all.vec * all.elem_bytes > 2) {
+        } else if let (Rest::Tail(whole), true) = (all.rest, all.has_vectors()) {
             self.load_tail(&all, elem, regs, whole, none);
             all.list.iter().for_each(|a| self.load_vector(&all, a, elem, regs));
         } else {
             for r in regs.iter() {
                 self.b.mov_to(r, none.unit);
             }
-            if all.vec * all.elem_bytes == 2 {
+            if !all.has_vectors() {
                 self.load_elements(&all, elem, regs, none);
             } else {
                 self.access(
@@ -465,7 +518,7 @@ impl Lower<'_> {
         let addr = self.b.add_s64(row.addr, bytes);
         let mut loaded: SmallVec<[Reg; 4]> = SmallVec::new();
         for group in 0..(regs.len() as u32).div_ceil(lanes) {
-            let mut halves: SmallVec<[Reg; 2]> = SmallVec::new();
+            let mut parts: SmallVec<[Reg; 4]> = SmallVec::new();
             for e in 0..per_unit {
                 let column = group * lanes * per_unit + e;
                 let index = self.b.fold_add(first, column);
@@ -473,24 +526,18 @@ impl Lower<'_> {
                     Some(q) => self.b.setp_gt_and_u32(left, index, q),
                     None => self.b.setp_gt_u32(left, index),
                 };
-                let (ty, x) = if per_unit == 1 { (rt, none.unit) } else { (RegTy::B16, none.half) };
-                let d = self.b.imm(ty, x);
-                self.load_element_to(
-                    Some(p),
-                    ty,
-                    d,
-                    Operand::addr(addr, (column as usize * all.elem_bytes) as i32),
-                );
-                halves.push(d);
+                let d = self.b.imm(single_ty(all.elem_bytes, rt), none.half);
+                let at = Operand::addr(addr, (column as usize * all.elem_bytes) as i32);
+                self.load_element_to(Some(p), all.elem_bytes, d, at);
+                parts.push(d);
             }
-            loaded.push(match *halves.as_slice() {
-                [low, high] => {
-                    let both = self.b.regs(RegTy::B32, 1);
-                    let d = both.iter().next().unwrap_or(low);
-                    self.b.pack_b32_b16_to(d, [low, high]);
+            loaded.push(match *parts.as_slice() {
+                [one] => one,
+                _ => {
+                    let d = self.b.reg(RegTy::B32);
+                    self.join_to(d, &parts);
                     d
                 }
-                _ => halves[0],
             });
         }
         for a in &all.list {
@@ -510,17 +557,20 @@ impl Lower<'_> {
     /// `vec` elements at once, 4 to 16 bytes.
     fn load_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: Regs) {
         let bytes = all.vec * all.elem_bytes;
-        let unit = a.first * all.elem_bytes / 4;
-        let part = regs.slice(unit, unit + bytes.div_ceil(4));
-        let form = match (bytes, super::control::element_reg(elem) == RegTy::F32) {
-            (16, true) => PtxOp::LdGlobalV4F32,
-            (16, false) => PtxOp::LdGlobalV4B32,
-            (8, true) => PtxOp::LdGlobalV2F32,
-            (8, false) => PtxOp::LdGlobalV2B32,
-            (_, true) => PtxOp::LdGlobalF32,
-            (_, false) => PtxOp::LdGlobalB32,
+        let unit = a.first / all.per_unit();
+        let count = bytes / all.unit_bytes();
+        let part = regs.slice(unit, unit + count);
+        let form = match (bytes, super::control::element_reg(elem)) {
+            (16, RegTy::B64) => PtxOp::LdGlobalV2B64,
+            (_, RegTy::B64) => PtxOp::LdGlobalB64,
+            (16, RegTy::F32) => PtxOp::LdGlobalV4F32,
+            (16, _) => PtxOp::LdGlobalV4B32,
+            (8, RegTy::F32) => PtxOp::LdGlobalV2F32,
+            (8, _) => PtxOp::LdGlobalV2B32,
+            (_, RegTy::F32) => PtxOp::LdGlobalF32,
+            _ => PtxOp::LdGlobalB32,
         };
-        let dst = match (bytes >= 8, part.get(0)) {
+        let dst = match (count > 1, part.get(0)) {
             (true, _) => self.b.list(&part),
             (false, Some(r)) => r.into(),
             (false, None) => return,
@@ -530,14 +580,65 @@ impl Lower<'_> {
     }
 
     /// Loads a single element.
-    fn load_element_to(&mut self, guard: Option<Reg>, ty: RegTy, dst: Reg, addr: Operand) {
-        let form = match ty {
-            RegTy::F32 => PtxOp::LdGlobalF32,
-            RegTy::B16 => PtxOp::LdGlobalB16,
+    fn load_element_to(&mut self, guard: Option<Reg>, elem_bytes: usize, dst: Reg, addr: Operand) {
+        let form = match (elem_bytes, self.b.func.ty(dst)) {
+            (1, _) => PtxOp::LdGlobalU8,
+            (2, _) => PtxOp::LdGlobalB16,
+            (8, _) => PtxOp::LdGlobalB64,
+            (_, RegTy::F32) => PtxOp::LdGlobalF32,
             _ => PtxOp::LdGlobalB32,
         };
         self.guard(guard);
         self.b.emit(form, &[dst.into(), addr]);
+    }
+
+    /// Puts single elements together in a unit.
+    fn join_to(&mut self, unit: Reg, parts: &[Reg]) {
+        match *parts {
+            [low, high] => self.b.pack_b32_b16_to(unit, [low, high]),
+            [a, b, c, d] => {
+                let low = self.b.prmt_b32(a, b, 0x0040);
+                let high = self.b.prmt_b32(c, d, 0x0040);
+                self.b.prmt_b32_to(unit, low, high, 0x5410);
+            }
+            _ => {}
+        }
+    }
+
+    /// The single elements of a unit.
+    fn split(&mut self, unit: Reg, elem_bytes: usize) -> SmallVec<[Reg; 4]> {
+        match elem_bytes {
+            1 => {
+                let shifted = [8u32, 16, 24].map(|n| self.b.shr_u32(unit, n));
+                std::iter::once(unit).chain(shifted).collect()
+            }
+            2 => self.b.unpack_b32_b16(unit).iter().collect(),
+            _ => SmallVec::from_slice(&[unit]),
+        }
+    }
+
+    /// Truth values, one by one.
+    fn load_truths(
+        &mut self,
+        all: &Accesses,
+        result: crate::ir::Value,
+        layout: Layout,
+        pad: f64,
+    ) -> CodegenResult<()> {
+        let start = self.units.len();
+        for a in &all.list {
+            for e in 0..all.vec {
+                let (addr, p) = self.vector_element(all, a, e);
+                let byte = self.b.imm(RegTy::B32, i64::from(pad != 0.0));
+                self.load_element_to(p, 1, byte, addr);
+                let truth = self.b.setp_ne_u32(byte, 0);
+                self.units.push(truth.into());
+            }
+        }
+        let (regs, ty) = (self.units_from(start), self.f.value_type(result));
+        let tile = TileVal { regs, splat: false, ty, elem: Scalar::I1, held: None, layout };
+        self.vals[result] = Val::Tile(tile);
+        Ok(())
     }
 
     /// What registers hold where no whole vector is loaded into them: the elements in bounds of the vector that is not as a
@@ -545,7 +646,7 @@ impl Lower<'_> {
     fn load_tail(&mut self, all: &Accesses, elem: Scalar, regs: Regs, whole: Reg, none: Padding) {
         let tail = self.tail(all);
         let rt = super::control::element_reg(elem);
-        let per_vector = all.vec * all.elem_bytes / 4;
+        let per_vector = all.vec / all.per_unit();
         let found = self.b.regs(rt, per_vector * all.rows.len());
         for d in found {
             self.b.mov_to(d, none.unit);
@@ -557,34 +658,35 @@ impl Lower<'_> {
             let addr = self.b.add_s64(row.addr, tail.bytes);
             let own = self.both(row.guard, mine);
             let found = found.slice(n * per_vector, (n + 1) * per_vector);
-            let mut low = None;
+            let mut parts: SmallVec<[Reg; 4]> = SmallVec::new();
             for e in 0..all.vec {
-                let unit = e * all.elem_bytes / 4;
-                let Some(d) = found.get(unit) else { break };
+                let Some(d) = found.get(e / all.per_unit()) else { break };
                 // The last element is out of bounds, else the vector would be whole.
                 let last = e + 1 == all.vec;
                 let guard = if last { None } else { self.exceeds(tail.over, e as u32, own) };
                 let at = Operand::addr(addr, (e * all.elem_bytes) as i32);
-                if all.elem_bytes == 4 {
-                    if !last {
-                        self.load_element_to(guard, rt, d, at);
-                    }
-                    continue;
-                }
-                let h = self.b.imm(RegTy::B16, none.half);
+                let single = match all.per_unit() {
+                    1 => d,
+                    _ => self.b.imm(single_ty(all.elem_bytes, rt), none.half),
+                };
                 if !last {
-                    self.load_element_to(guard, RegTy::B16, h, at);
+                    self.load_element_to(guard, all.elem_bytes, single, at);
                 }
-                match low.take() {
-                    None => low = Some(h),
-                    Some(l) => self.b.pack_b32_b16_to(d, [l, h]),
+                parts.push(single);
+                if parts.len() == all.per_unit() {
+                    self.join_to(d, &parts);
+                    parts.clear();
                 }
             }
         }
         self.b.place(join);
-        let select = if rt == RegTy::F32 { PtxOp::SelpF32 } else { PtxOp::SelpB32 };
+        let select = match rt {
+            RegTy::F32 => PtxOp::SelpF32,
+            RegTy::B64 => PtxOp::SelpB64,
+            _ => PtxOp::SelpB32,
+        };
         for (a, &p) in all.list.iter().zip(&tail.is_it) {
-            let unit = a.first * all.elem_bytes / 4;
+            let unit = a.first / all.per_unit();
             let found = found.slice(a.row * per_vector, (a.row + 1) * per_vector);
             for (x, d) in found.into_iter().zip(regs.slice(unit, unit + per_vector)) {
                 self.b.emit(select, &[d.into(), x.into(), none.unit, p.into()]);
@@ -592,32 +694,35 @@ impl Lower<'_> {
         }
     }
 
-    /// Element by element; 16-bit elements are put together in pairs at the end.
+    /// Element by element; those that share a unit are put together at the end.
     fn load_elements(&mut self, all: &Accesses, elem: Scalar, regs: Regs, none: Padding) {
         let rt = super::control::element_reg(elem);
-        let mut low = None;
+        let per = all.per_unit();
+        let mut parts: SmallVec<[Reg; 4]> = SmallVec::new();
+        let mut filled = 0;
         for a in &all.list {
             for e in 0..all.vec {
                 let (addr, p) = self.vector_element(all, a, e);
-                let n = a.first + e;
-                if all.elem_bytes != 2 {
-                    if let Some(d) = regs.get(n) {
-                        self.load_element_to(p, rt, d, addr);
-                    }
+                // Elements are in register order, first vector first.
+                let Some(d) = regs.get(filled / per) else { return };
+                filled += 1;
+                if per == 1 {
+                    self.load_element_to(p, all.elem_bytes, d, addr);
                     continue;
                 }
-                // Elements are in register order, first vector first.
-                let h = self.b.imm(RegTy::B16, none.half);
-                self.load_element_to(p, RegTy::B16, h, addr);
-                match (low.take(), regs.get(n / 2)) {
-                    (Some(l), Some(d)) => self.b.pack_b32_b16_to(d, [l, h]),
-                    _ => low = Some(h),
+                let h = self.b.imm(single_ty(all.elem_bytes, rt), none.half);
+                self.load_element_to(p, all.elem_bytes, h, addr);
+                parts.push(h);
+                if parts.len() == per {
+                    self.join_to(d, &parts);
+                    parts.clear();
                 }
             }
         }
-        // A single element.
-        if let (Some(h), Some(d)) = (low, regs.iter().next_back()) {
-            self.b.pack_b32_b16_to(d, [h, h]);
+        // Fewer elements than a unit has: the same ones again.
+        if let (Some(&first), Some(d)) = (parts.first(), regs.iter().next_back()) {
+            let all: SmallVec<[Reg; 4]> = (0..per).map(|k| parts.get(k).copied().unwrap_or(first)).collect();
+            self.join_to(d, &all);
         }
     }
 
@@ -634,22 +739,35 @@ impl Lower<'_> {
         };
         let value = self.vals[v];
         let t = self.expand(op, &value)?;
-        if !matches!(t.elem.bits(), 16 | 32) {
+        if !matches!(t.elem.bits(), 1 | 8 | 16 | 32 | 64) {
             return self.unsupported(op, format!("of {} elements", t.elem.name()));
         }
         let rt = super::control::element_reg(t.elem);
         let all = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
+        if t.elem == Scalar::I1 {
+            let mut next = t.regs.range();
+            for a in &all.list {
+                for (e, i) in (0..all.vec).zip(&mut next) {
+                    let p = self.b.as_reg(RegTy::Pred, self.units[i]);
+                    let byte = self.b.selp_b32(1, 0, p);
+                    let (addr, p) = self.vector_element(&all, a, e);
+                    self.guard(p);
+                    self.b.emit(PtxOp::StGlobalU8, &[addr, byte.into()]);
+                }
+            }
+            return Ok(());
+        }
         let units = t.regs.start as usize..(t.regs.start + t.regs.len) as usize;
         let regs: SmallVec<[Reg; 32]> = units.map(|i| self.b.as_reg(rt, self.units[i])).collect();
-        if all.vec * all.elem_bytes == 2 {
-            self.store_elements(&all, t.elem, &regs);
+        if !all.has_vectors() {
+            self.store_elements(&all, &regs);
             return Ok(());
         }
         self.access(
             all.rest,
             |this| all.list.iter().for_each(|a| this.store_vector(&all, a, t.elem, &regs)),
             |this| this.store_tail(&all, t.elem, &regs),
-            |this| this.store_elements(&all, t.elem, &regs),
+            |this| this.store_elements(&all, &regs),
         );
         Ok(())
     }
@@ -658,14 +776,13 @@ impl Lower<'_> {
     fn store_tail(&mut self, all: &Accesses, elem: Scalar, regs: &[Reg]) {
         let tail = self.tail(all);
         let rt = super::control::element_reg(elem);
-        let per_vector = all.vec * all.elem_bytes / 4;
-        let form = if rt == RegTy::F32 { PtxOp::StGlobalF32 } else { PtxOp::StGlobalB32 };
+        let per_vector = all.vec / all.per_unit();
         let mine = self.owns_tail(&tail);
         for (n, row) in all.rows.iter().enumerate() {
             let addr = self.b.add_s64(row.addr, tail.bytes);
             let mut held: SmallVec<[Reg; 4]> = SmallVec::new();
             for (a, &p) in all.list.iter().zip(&tail.is_it).filter(|(a, _)| a.row == n) {
-                let unit = a.first * all.elem_bytes / 4;
+                let unit = a.first / all.per_unit();
                 for k in 0..per_vector {
                     let Some(&r) = regs.get(unit + k) else { continue };
                     match held.get(k) {
@@ -678,17 +795,11 @@ impl Lower<'_> {
             let guard = self.both(row.guard, mine);
             let mut e = 0;
             for &h in &held {
-                let parts: SmallVec<[Reg; 2]> = match all.elem_bytes {
-                    2 => self.b.unpack_b32_b16(h).iter().collect(),
-                    _ => SmallVec::from_slice(&[h]),
-                };
-                for x in parts {
+                for x in self.split(h, all.elem_bytes) {
                     if e + 1 < all.vec {
                         let p = self.exceeds(tail.over, e as u32, guard);
-                        self.guard(p);
-                        let form = if all.elem_bytes == 2 { PtxOp::StGlobalB16 } else { form };
                         let at = Operand::addr(addr, (e * all.elem_bytes) as i32);
-                        self.b.emit(form, &[at, x.into()]);
+                        self.store_element(p, all.elem_bytes, at, x);
                     }
                     e += 1;
                 }
@@ -698,18 +809,20 @@ impl Lower<'_> {
 
     fn store_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: &[Reg]) {
         let bytes = all.vec * all.elem_bytes;
-        let unit = a.first * all.elem_bytes / 4;
-        let src: SmallVec<[Operand; 4]> =
-            regs.iter().skip(unit).take(bytes.div_ceil(4)).map(|&r| r.into()).collect();
-        let form = match (bytes, super::control::element_reg(elem) == RegTy::F32) {
-            (16, true) => PtxOp::StGlobalV4F32,
-            (16, false) => PtxOp::StGlobalV4B32,
-            (8, true) => PtxOp::StGlobalV2F32,
-            (8, false) => PtxOp::StGlobalV2B32,
-            (_, true) => PtxOp::StGlobalF32,
-            (_, false) => PtxOp::StGlobalB32,
+        let unit = a.first / all.per_unit();
+        let count = bytes / all.unit_bytes();
+        let src: SmallVec<[Operand; 4]> = regs.iter().skip(unit).take(count).map(|&r| r.into()).collect();
+        let form = match (bytes, super::control::element_reg(elem)) {
+            (16, RegTy::B64) => PtxOp::StGlobalV2B64,
+            (_, RegTy::B64) => PtxOp::StGlobalB64,
+            (16, RegTy::F32) => PtxOp::StGlobalV4F32,
+            (16, _) => PtxOp::StGlobalV4B32,
+            (8, RegTy::F32) => PtxOp::StGlobalV2F32,
+            (8, _) => PtxOp::StGlobalV2B32,
+            (_, RegTy::F32) => PtxOp::StGlobalF32,
+            _ => PtxOp::StGlobalB32,
         };
-        let data = match (bytes >= 8, src.first()) {
+        let data = match (count > 1, src.first()) {
             (true, _) => self.b.list(&src.as_slice()),
             (false, Some(&r)) => r,
             (false, None) => return,
@@ -718,34 +831,35 @@ impl Lower<'_> {
         self.b.emit(form, &[a.addr, data]);
     }
 
-    fn store_elements(&mut self, all: &Accesses, elem: Scalar, regs: &[Reg]) {
-        let form = match super::control::element_reg(elem) {
-            RegTy::F32 => PtxOp::StGlobalF32,
+    /// Stores a single element.
+    fn store_element(&mut self, guard: Option<Reg>, elem_bytes: usize, addr: Operand, x: Reg) {
+        let form = match (elem_bytes, self.b.func.ty(x)) {
+            (1, _) => PtxOp::StGlobalU8,
+            (2, _) => PtxOp::StGlobalB16,
+            (8, _) => PtxOp::StGlobalB64,
+            (_, RegTy::F32) => PtxOp::StGlobalF32,
             _ => PtxOp::StGlobalB32,
         };
-        let mut halves: Option<(usize, SmallVec<[Reg; 2]>)> = None;
+        self.guard(guard);
+        self.b.emit(form, &[addr, x.into()]);
+    }
+
+    fn store_elements(&mut self, all: &Accesses, regs: &[Reg]) {
+        let per = all.per_unit();
+        let mut known: Option<(usize, SmallVec<[Reg; 4]>)> = None;
         for a in &all.list {
             for e in 0..all.vec {
                 let n = a.first + e;
                 let (addr, p) = self.vector_element(all, a, e);
-                if all.elem_bytes != 2 {
-                    if let Some(&r) = regs.get(n) {
-                        self.guard(p);
-                        self.b.emit(form, &[addr, r.into()]);
-                    }
-                    continue;
-                }
-                let Some(&pair) = regs.get(n / 2) else { continue };
-                let known = halves.take().filter(|h| h.0 == n / 2);
-                let both = match known {
-                    Some(h) => h.1,
-                    None => self.b.unpack_b32_b16(pair).iter().collect(),
+                let Some(&unit) = regs.get(n / per) else { continue };
+                let parts = match known.take().filter(|k| k.0 == n / per) {
+                    Some(k) => k.1,
+                    None => self.split(unit, all.elem_bytes),
                 };
-                if let Some(&h) = both.get(n % 2) {
-                    self.guard(p);
-                    self.b.emit(PtxOp::StGlobalB16, &[addr, h.into()]);
+                if let Some(&x) = parts.get(n % per) {
+                    self.store_element(p, all.elem_bytes, addr, x);
                 }
-                halves = Some((n / 2, both));
+                known = Some((n / per, parts));
             }
         }
     }

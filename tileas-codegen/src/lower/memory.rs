@@ -8,6 +8,8 @@ use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Space, keys};
 use crate::isa::{AtomType, Mma, MmaRequest, MmaTile};
+use crate::layout::gf2::{Columns, Span, sum};
+use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
 use smallvec::SmallVec;
@@ -241,9 +243,14 @@ impl Lower<'_> {
         regs: Regs,
     ) -> CodegenResult<()> {
         let col0 = offsets.last().copied().unwrap_or(0).max(0) as u32;
-        if offsets.iter().rev().skip(1).any(|&o| o != 0) || layout != Layout::Row {
-            return self
-                .unsupported(op, format!("reads row slices into layout `row`, not {layout} at {offsets:?}"));
+        if offsets.iter().rev().skip(1).any(|&o| o != 0) {
+            return self.unsupported(op, format!("reads slices of columns, not at {offsets:?}"));
+        }
+        if layout != Layout::Row && buf.space == Space::Smem {
+            return self.read_places(op, buf, slot, col0, dims, layout, elem, regs);
+        }
+        if layout != Layout::Row {
+            return self.unsupported(op, format!("reads row slices into layout `row`, not {layout}"));
         }
         match buf.space {
             Space::Tmem => self.load_columns(op, buf, slot, col0, dims, regs),
@@ -351,19 +358,112 @@ impl Lower<'_> {
             });
         }
         let mut out = SmallVec::new();
-        for r in 0..by_row.registers() {
-            let below = by_row.element(r, 0, 0) as u32 * span;
+        for r in 0..1 << by_row.register().len() {
+            let below = by_row.element(r, 0, 0) * span;
             out.extend(first_row.iter().map(|&(x, imm)| Operand::addr(x, imm + below as i32)));
         }
         Ok(out)
     }
 
-    fn reg_to_smem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
-        if t.layout != Layout::Row {
-            return self.unsupported(op, format!("writes layout `row` to shared memory, not {}", t.layout));
+    /// How the threads of a layout access the columns of a buffer from the first one given on.
+    fn fixed_side(
+        &mut self,
+        op: Op,
+        buf: &Buffer,
+        col0: u32,
+        dims: &[u32],
+        layout: Layout,
+        elem: Scalar,
+    ) -> CodegenResult<(Side, u32)> {
+        let map = self.linear(op, layout, dims)?;
+        let (rows, cols) = rows_columns(dims);
+        let bytes = elem.bytes();
+        let span = match buf.layout.swizzle() {
+            Some(_) if buf.layout == Layout::SmemRow => (buf.cols * bytes).max(16),
+            Some(s) => s.span(),
+            None => return self.unsupported(op, "needs a shared-memory layout"),
+        };
+        let matrix = Matrix::of(&[buf.rows, buf.cols], self.agent.warps);
+        let order = match buf.layout {
+            Layout::SmemRow => matrix.and_then(|m| m.everywhere()).map(|m| m.register().to_vec()),
+            _ => matrix.and_then(|m| m.swizzled(span, bytes)).map(|m| m.columns().to_vec()),
+        };
+        // Elements of the tile as those of the buffer.
+        let low = cols - 1;
+        let inside = |c: u32| (c / cols) * buf.cols + (c & low);
+        let place = |columns: &[u32]| -> Columns { columns.iter().map(|&c| inside(c)).collect() };
+        let lanes: [u32; 5] = std::array::from_fn(|k| map.lane().get(k).map_or(0, |&c| inside(c)));
+        let placed = LinearMap::registers(&place(map.register()), &lanes, &place(map.warp()));
+        let plain = self.f.named_operand(op, "number").is_none() && col0.is_multiple_of(cols);
+        let fits = rows == buf.rows && plain && matches!(elem.bits(), 8 | 16 | 32);
+        let side = placed.zip(order).filter(|_| fits).and_then(|(map, order)| {
+            let first = Span::of(&order).solve(col0)?;
+            Some((Side::fixed(&map, &order, bytes.trailing_zeros())?, first))
+        });
+        match side {
+            Some(side) => Ok(side),
+            None => self.unsupported(op, format!("moves no {} between layout {layout} and this buffer", elem.name())),
         }
+    }
+
+    /// Registers of any layout out of shared memory.
+    #[expect(clippy::too_many_arguments, reason = "one place reads one sub-tile")]
+    fn read_places(
+        &mut self,
+        op: Op,
+        buf: &Buffer,
+        slot: Operand,
+        col0: u32,
+        dims: &[u32],
+        layout: Layout,
+        elem: Scalar,
+        regs: Regs,
+    ) -> CodegenResult<()> {
+        let (side, first) = self.fixed_side(op, buf, col0, dims, layout, elem)?;
+        let map = self.linear(op, layout, dims)?;
+        let (base, at) = self.slot_addr(buf, slot);
+        let width = elem.bytes().trailing_zeros();
+        let place = self.side_base(base, &side, width);
+        let mut places = vec![None; 1 << map.register().len()];
+        let rt = super::control::element_reg(elem);
+        for a in 0..side.count() {
+            let offset = sum(&side.offsets, a) ^ first;
+            self.load_access(rt, &side, a, (place, at, offset), width, &mut places);
+        }
+        for (d, x) in regs.iter().zip(self.placed(super::tile::packing(elem), rt, &places, &map)) {
+            self.b.mov_to(d, x);
+        }
+        Ok(())
+    }
+
+    /// Registers of any layout into shared memory.
+    fn write_places(
+        &mut self,
+        op: Op,
+        t: &TileVal,
+        buf: &Buffer,
+        slot: Operand,
+        col0: u32,
+    ) -> CodegenResult<()> {
+        let (side, first) = self.fixed_side(op, buf, col0, self.dims(t), t.layout, t.elem)?;
+        let (base, at) = self.slot_addr(buf, slot);
+        let width = t.elem.bytes().trailing_zeros();
+        let place = self.side_base(base, &side, width);
+        let guard = self.copies_guard(side.copies);
+        let words = self.words(t, t.elem);
+        for a in 0..side.count() {
+            let offset = sum(&side.offsets, a) ^ first;
+            self.store_access(&words, &side, a, (place, at, offset), width, guard);
+        }
+        Ok(())
+    }
+
+    fn reg_to_smem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
         let col0 =
             self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
+        if t.layout != Layout::Row {
+            return self.write_places(op, t, buf, slot, col0);
+        }
         let chunks = self.smem_chunks(op, buf, slot, col0, self.dims(t), t.elem)?;
         let rt = super::control::element_reg(t.elem);
         let per = t.regs.len() / chunks.len().max(1);

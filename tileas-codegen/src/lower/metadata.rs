@@ -82,9 +82,10 @@ impl Lower<'_> {
         })
     }
 
-    /// Named barriers of pipelines.
+    /// Named barriers of pipelines, and of warps among themselves.
     fn named_barriers(&self) -> u32 {
         let mut named: SmallVec<[u32; 16]> = self.pipes.iter().filter_map(|p| p.named).collect();
+        named.extend(self.scratches.iter().flatten().map(|s| s.named));
         named.sort_unstable();
         named.dedup();
         named.len() as u32

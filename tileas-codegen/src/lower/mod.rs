@@ -4,13 +4,14 @@
 //! `nvvm` module and [`tileas_launch::LaunchMetadata`]. Every op lowers by itself; there are no kernel templates.
 //!
 //! Steps: `params` decides the kernel ABI, `frame` emits what all warps share, `control` walks regions,
-//! `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic,
+//! `convert` tiles between register layouts, `channels` lowers pipelines to mbarriers, `memory` TMA and copies, `global` direct loads and stores, `element` scalars in memory, `scalar` and `tile` arithmetic,
 //! `fuse` which conversions between floats need no instructions of their own.
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
 mod columns;
 mod control;
+mod convert;
 mod element;
 mod frame;
 mod fuse;
@@ -119,7 +120,7 @@ impl Units {
     }
 }
 
-/// A tile in registers: one operand per 32-bit unit (two 16-bit elements share one).
+/// A tile in registers: one operand per 32-bit unit, which two 16-bit or four 8-bit elements share, or element of 64 bits.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct TileVal {
     /// Elements in register-bit order of the layout; one entry when all are equal.
@@ -219,6 +220,8 @@ pub(crate) struct AgentCtx {
     pub row_lanes: [Option<Reg>; 5],
     /// Has issued bulk stores.
     pub stores: bool,
+    /// Memory between its warps.
+    pub scratch: Option<convert::Scratch>,
 }
 
 /// State of one lowering.
@@ -256,6 +259,10 @@ pub(crate) struct Lower<'a> {
     pub unfenced: Unfenced,
     /// Copies whose `when` was carried out before their loop.
     pub filled: smallvec::SmallVec<[Op; 2]>,
+    /// By agent: memory between its warps.
+    pub scratches: smallvec::SmallVec<[Option<convert::Scratch>; 4]>,
+    /// Some op before this point may still access the agent's.
+    pub scratch_used: bool,
 }
 
 impl<'a> Lower<'a> {
@@ -286,6 +293,7 @@ impl<'a> Lower<'a> {
             thread: None,
             row_lanes: [None; 5],
             stores: false,
+            scratch: None,
         };
         Lower {
             f,
@@ -314,6 +322,8 @@ impl<'a> Lower<'a> {
             pending_st: Stores::new(),
             unfenced: Unfenced::default(),
             filled: smallvec::SmallVec::new(),
+            scratches: smallvec::SmallVec::new(),
+            scratch_used: false,
         }
     }
 
@@ -459,10 +469,7 @@ impl<'a> Lower<'a> {
 
 /// 32-bit registers that hold the elements of a tile with `n` elements per thread.
 pub(crate) fn units(elem: Scalar, n: usize) -> usize {
-    match elem.bits() {
-        16 => n.div_ceil(2),
-        _ => n,
-    }
+    n.div_ceil(1 << tile::packing(elem))
 }
 
 /// Register type of a scalar.

@@ -1,13 +1,18 @@
-//! Reductions of register tiles.
+//! Reductions of register tiles along one axis.
 //!
-//! In: a `reduce` along the columns of a matrix whose rows lie in single threads. Out: per row a few
-//! chains of additions, maxima or minima over its registers, combined at the end; no thread asks another. 16-bit floats
-//! are summed in f32 and rounded once, 16-bit integers in 32 bits and cut. Layouts that spread a row over threads are refused, by name.
+//! In: a `reduce` whose result lies where the threads that took part have it ([`Reduction::result`]). Out: per element of the result a few
+//! chains of combinations over the registers of each thread, then over lanes by butterflies, so that all of them have the same bits, then over
+//! warps through the agent's memory, in the order of the warps. 16-bit floats are summed in f32 and rounded once, 8- and 16-bit integers in 32 bits and
+//! cut.
 
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Value, keys};
-use crate::nvvm::{Operand, RegTy};
+use crate::layout::gf2::{Columns, Span};
+use crate::layout::{Axes, LinearMap};
+use crate::nvvm::{Operand, PtxOp, RegTy};
+use crate::storage::scratch::{Reduction, part_bytes, threads};
+use smallvec::SmallVec;
 
 /// Combinations in flight: enough to hide the latency of one, few enough to take no registers.
 const CHAINS: usize = 4;
@@ -27,59 +32,205 @@ impl Lower<'_> {
         };
         let (t, ty) = (self.tile(op, source)?, f.value_type(result));
         let from = self.dims(&t);
-        let (&[_, columns], Some(1)) = (from, f.attr_int(op, keys::AXIS)) else {
-            return self.unsupported(op, "reduces matrices along their columns");
+        let axis = f.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
+        let (Some(axes), Some(axis)) = (Axes::of(from), axis.filter(|&a| a < from.len())) else {
+            return self.unsupported(op, "reduces tiles along one of their axes");
         };
-        if !matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16 | Scalar::I16 | Scalar::I32) {
+        let sums = matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16)
+            || matches!(elem, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::I64);
+        if !sums {
             return self.unsupported(op, format!("does not reduce {}", elem.name()));
         }
         let (sl, dl) = (self.linear(op, t.layout, from)?, self.linear(op, layout, dims)?);
-        let columns = u64::from(columns);
-        let ours =
-            |d: &[u64], s: &[u64]| d.iter().zip(s).all(|(&d, &s)| s % columns == 0 && s / columns == d);
-        if !ours(&dl.lane, &sl.lane) || !ours(&dl.warp, &sl.warp) {
+        let how = Reduction::along(&sl, &axes, axis);
+        if threads(&dl) != threads(&how.result) {
             return self.unsupported(
                 op,
                 format!("needs data of other threads between layouts {} and {layout}", t.layout),
             );
         }
+        // By register of the source the element of the result that it belongs to.
+        let sliced = sl.slice(&axes, axis);
+        let own = Span::of(sliced.register());
         let elements = self.elements(&t);
         let mut row: Vec<Operand> = Vec::new();
-        let mut sums: Vec<Operand> = Vec::new();
-        for r in 0..dl.registers() {
+        let mut parts: Vec<Operand> = Vec::new();
+        for r in 0..1u32 << dl.register().len() {
             let want = dl.element(r, 0, 0);
-            row.clear();
-            for s in (0..sl.registers()).filter(|&s| sl.element(s, 0, 0) / columns == want) {
-                // A splat has one element that stands for all.
-                let at = if elements.len() == 1 { 0 } else { s as usize };
-                row.push(self.units[elements.start as usize + at]);
-            }
-            if row.is_empty() {
+            if own.solve(want).is_none() {
                 return self.unsupported(op, "combines elements that no register of this thread holds");
             }
-            // Every chain takes each `CHAINS`th element; then the chains are combined.
-            for i in CHAINS..row.len() {
-                row[i % CHAINS] = self.combine(op, row[i % CHAINS], row[i], elem)?;
-            }
-            row.truncate(CHAINS);
-            while row.len() > 1 {
-                let half = row.len() / 2;
-                for i in 0..half {
-                    row[i] = self.combine(op, row[i], row[row.len() - half + i], elem)?;
+            row.clear();
+            // Registers that hold copies count once.
+            let pivots = sl.replicas().pivots;
+            for s in 0..1u32 << sl.register().len() {
+                if s & !pivots == 0 && sliced.element(s, 0, 0) == want {
+                    // A splat has one element that stands for all.
+                    let at = if elements.len() == 1 { 0 } else { s as usize };
+                    row.push(self.units[elements.start as usize + at]);
                 }
-                row.truncate(row.len() - half);
             }
-            sums.push(row[0]);
+            let part = self.combine_all(op, &mut row, elem)?;
+            parts.push(part);
         }
-        let sums = self.keep(sums);
+        for lane in (0..5).filter(|l| how.lanes >> l & 1 == 1) {
+            for x in &mut parts {
+                let other = self.other_lane(*x, elem, 1 << lane);
+                *x = self.combine(op, *x, other, elem)?;
+            }
+        }
+        if how.warps != 0 {
+            parts = self.over_warps(op, parts, &dl, &how, elem, dims)?;
+        }
+        let sums = self.keep(parts);
         let regs = self.collect(sums, elem);
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 
+    /// Combines some elements: every chain takes each `CHAINS`th; then the chains are combined.
+    fn combine_all(&mut self, op: Op, row: &mut Vec<Operand>, elem: Scalar) -> CodegenResult<Operand> {
+        for i in CHAINS..row.len() {
+            row[i % CHAINS] = self.combine(op, row[i % CHAINS], row[i], elem)?;
+        }
+        row.truncate(CHAINS);
+        while row.len() > 1 {
+            let half = row.len() / 2;
+            for i in 0..half {
+                row[i] = self.combine(op, row[i], row[row.len() - half + i], elem)?;
+            }
+            row.truncate(row.len() - half);
+        }
+        match row.first() {
+            Some(&x) => Ok(x),
+            None => self.unsupported(op, "combines elements that no register of this thread holds"),
+        }
+    }
+
+    /// The type of registers in which elements are combined.
+    fn part_ty(elem: Scalar) -> RegTy {
+        match elem {
+            Scalar::I64 => RegTy::B64,
+            e if e.is_int() => RegTy::B32,
+            _ => RegTy::F32,
+        }
+    }
+
+    /// What the lane has whose number differs in these bits.
+    fn other_lane(&mut self, x: Operand, elem: Scalar, by: u32) -> Operand {
+        if Self::part_ty(elem) != RegTy::B64 {
+            return self.shuffle(Self::part_ty(elem), x, true, Operand::Imm(0), by);
+        }
+        let x = self.b.as_reg(RegTy::B64, x);
+        let halves = self.b.unpack_b64_b32(x);
+        let other: SmallVec<[Operand; 2]> = halves
+            .iter()
+            .map(|h| self.shuffle(RegTy::B32, h.into(), true, Operand::Imm(0), by))
+            .collect();
+        let both = self.b.reg(RegTy::B64);
+        let list = self.b.list(&other.as_slice());
+        self.b.emit(PtxOp::PackB64B32, &[both.into(), list]);
+        both.into()
+    }
+
+    /// Combines the parts of all warps that hold one of an element: `[element][warp]` in the agent's memory.
+    fn over_warps(
+        &mut self,
+        op: Op,
+        parts: Vec<Operand>,
+        dl: &LinearMap,
+        how: &Reduction,
+        elem: Scalar,
+        dims: &[u32],
+    ) -> CodegenResult<Vec<Operand>> {
+        let (bytes, count) = (part_bytes(elem), how.contributors());
+        let elements: u32 = dims.iter().product();
+        let (base, at) = self.scratch(op, how.bytes(elements, bytes))?;
+        let ty = Self::part_ty(elem);
+        // The number of a warp among those that hold parts, and where its elements are.
+        let step = bytes * count;
+        let mut number = 0;
+        let own: Columns = threads(dl)
+            .iter()
+            .enumerate()
+            .map(|(k, &element)| {
+                let mut place = element * step;
+                if k >= 5 && how.warps >> (k - 5) & 1 == 1 {
+                    place += bytes << number;
+                    number += 1;
+                }
+                place
+            })
+            .collect();
+        let store_at = self.by_thread(&own);
+        let loads: Columns = threads(dl).iter().map(|&element| element * step).collect();
+        let load_at = self.by_thread(&loads);
+        // Of lanes and warps that hold the same part one stores it.
+        let lanes = dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
+        let guard = self.copies_guard((lanes, how.copies));
+        let address = |this: &mut Self, own: Operand| match own {
+            Operand::Imm(n) => (base, at + n as i32),
+            x => (this.b.add_u32(base, x), at),
+        };
+        let (to, to_at) = address(self, store_at);
+        let store = match ty {
+            RegTy::B64 => PtxOp::StSharedB64,
+            RegTy::F32 => PtxOp::StSharedF32,
+            _ => PtxOp::StSharedB32,
+        };
+        for (r, &x) in parts.iter().enumerate() {
+            let offset = dl.element(r as u32, 0, 0) * step;
+            let x = self.b.as_reg(ty, x);
+            if let Some(p) = guard {
+                self.b.on(p);
+            }
+            self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x.into()]);
+        }
+        self.agent_barrier(op)?;
+        let (from, from_at) = address(self, load_at);
+        let mut out = Vec::with_capacity(parts.len());
+        for r in 0..parts.len() {
+            let offset = from_at + (dl.element(r as u32, 0, 0) * step) as i32;
+            let mut row: Vec<Operand> = Vec::with_capacity(count as usize);
+            let per = (16 / bytes).min(count);
+            for first in (0..count).step_by(per as usize) {
+                let regs = self.b.regs(ty, per as usize);
+                let form = match (ty, per) {
+                    (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
+                    (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
+                    (RegTy::F32, _) => PtxOp::LdSharedF32,
+                    (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
+                    (RegTy::B64, _) => PtxOp::LdSharedB64,
+                    (_, 4) => PtxOp::LdSharedV4B32,
+                    (_, 2) => PtxOp::LdSharedV2B32,
+                    _ => PtxOp::LdSharedB32,
+                };
+                let dst = match regs.get(0) {
+                    Some(one) if per == 1 => one.into(),
+                    _ => self.b.list(&regs),
+                };
+                self.b.emit(form, &[dst, Operand::addr(from, offset + (first * bytes) as i32)]);
+                row.extend(regs.iter().map(Operand::Reg));
+            }
+            out.push(self.combine_all(op, &mut row, elem)?);
+        }
+        Ok(out)
+    }
+
     fn combine(&mut self, op: Op, a: Operand, b: Operand, elem: Scalar) -> CodegenResult<Operand> {
         let unsigned = self.f.has_attr(op, keys::UNSIGNED);
         let mode = self.f.attr_name(op, keys::MODE);
+        if elem == Scalar::I64 {
+            let a = self.b.as_reg(RegTy::B64, a);
+            let x = match (mode, unsigned) {
+                (Some("add"), _) => self.b.add_s64(a, b),
+                (Some("max"), true) => self.b.max_u64(a, b),
+                (Some("max"), false) => self.b.max_s64(a, b),
+                (_, true) => self.b.min_u64(a, b),
+                (_, false) => self.b.min_s64(a, b),
+            };
+            return Ok(x.into());
+        }
         if elem.is_int() {
             if mode == Some("add") {
                 return Ok(self.b.fold_add(a, b));

@@ -3,23 +3,39 @@
 //! A register tile is a list of 32-bit units; 16-bit elements are packed in pairs. Floats among them are computed through
 //! f32, rounded once when packed; integers of 8 and 16 bits in 32 bits, sign-extended, where packing takes the low bits.
 //! Shape ops move no data: they select, for every register of the result, the register of the
-//! source that holds its element, and refuse layouts where lanes disagree. See [`LinearLayout`].
+//! source that holds its element, and refuse layouts where lanes disagree. See [`LinearMap`].
 
 use super::{Lower, TileVal, Units, Val, fuse};
 use crate::error::{Code, CodegenResult};
-use crate::ir::layouts::register_bits;
-use crate::ir::{Layout, LinearLayout, Op, Opcode, Scalar, Value, keys};
+use crate::ir::layouts::{register_bits, register_map};
+use crate::ir::{Layout, Op, Opcode, Scalar, Value, keys};
+use crate::layout::LinearMap;
+use crate::layout::gf2::{Columns, Span};
 use crate::nvvm::{Operand, PtxOp, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
 
-/// Whether two elements share a unit.
+/// log2 of the elements that share a unit.
+pub(super) fn packing(elem: Scalar) -> u32 {
+    match elem.bits() {
+        8 => 2,
+        16 => 1,
+        _ => 0,
+    }
+}
+
+/// Whether elements share a unit.
 pub(super) fn packed(elem: Scalar) -> bool {
-    elem.bits() == 16
+    packing(elem) > 0
 }
 
 /// Whether elements are computed in f32 and rounded.
 pub(super) fn half(elem: Scalar) -> bool {
     matches!(elem, Scalar::F16 | Scalar::BF16)
+}
+
+/// Whether elements are f32 outside of their units.
+pub(super) fn in_f32(elem: Scalar) -> bool {
+    half(elem) || matches!(elem, Scalar::E4M3 | Scalar::E5M2)
 }
 
 /// Where element `i` of an operand is among the units; there is one for all of what is the same everywhere.
@@ -44,8 +60,8 @@ impl Lower<'_> {
     }
 
     /// The register map of a layout for this agent.
-    pub(super) fn linear(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<LinearLayout> {
-        match LinearLayout::of_register(layout, dims, self.agent.warps) {
+    pub(super) fn linear(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<LinearMap> {
+        match register_map(layout, dims, self.agent.warps) {
             Some(l) => Ok(l),
             None => self.unsupported(
                 op,
@@ -54,11 +70,17 @@ impl Lower<'_> {
         }
     }
 
+    /// Whether two layouts of a tile say the same.
+    fn same_places(&self, a: Layout, b: Layout, dims: &[u32]) -> bool {
+        let map = |l| register_map(l, dims, self.agent.warps);
+        a == b || map(a).is_some_and(|m| map(b) == Some(m))
+    }
+
     /// Elements per thread.
     pub(super) fn elements_per_thread(&self, op: Op, layout: Layout, dims: &[u32]) -> CodegenResult<usize> {
         match register_bits(layout, dims, self.agent.warps) {
             Some(bits) => Ok(1 << bits),
-            None => self.linear(op, layout, dims).map(|l| l.registers() as usize),
+            None => self.linear(op, layout, dims).map(|l| 1 << l.register().len()),
         }
     }
 
@@ -81,7 +103,11 @@ impl Lower<'_> {
         }
         let n = self.elements_per_thread(op, t.layout, self.dims(t))?;
         let x = self.unit(t, 0);
-        let x = if packed(t.elem) { self.pack(x, x, t.elem) } else { x };
+        let x = match packing(t.elem) {
+            0 => x,
+            1 => self.pack(x, x, t.elem),
+            _ => self.pack_bytes([x; 4], t.elem),
+        };
         let regs = self.keep(std::iter::repeat_n(x, super::units(t.elem, n)));
         Ok(TileVal { regs, splat: false, ..*t })
     }
@@ -102,6 +128,47 @@ impl Lower<'_> {
         }
     }
 
+    /// Four f32 values rounded, or the low bytes of four integers, as a unit.
+    fn pack_bytes(&mut self, x: [Operand; 4], elem: Scalar) -> Operand {
+        if elem.is_int() || !in_f32(elem) {
+            let low = self.b.prmt_b32(x[0], x[1], 0x0040);
+            let high = self.b.prmt_b32(x[2], x[3], 0x0040);
+            return self.b.prmt_b32(low, high, 0x5410).into();
+        }
+        let x = x.map(|x| self.b.as_reg(RegTy::F32, x));
+        let mut pair = |lo, hi| match elem {
+            Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(hi, lo),
+            _ => self.b.cvt_rn_satfinite_e5m2x2_f32(hi, lo),
+        };
+        let pairs = [pair(x[0], x[1]), pair(x[2], x[3])];
+        let d = self.b.reg(RegTy::B32);
+        self.b.pack_b32_b16_to(d, pairs);
+        d.into()
+    }
+
+    /// The four elements of a unit, integers sign-extended, floats widened.
+    fn unpack_bytes(&mut self, unit: Operand, elem: Scalar) -> [Operand; 4] {
+        if elem.is_int() || !in_f32(elem) {
+            // A byte of the value, then three of its sign.
+            return [0u32, 1, 2, 3].map(|b| {
+                let sign = b | 8;
+                self.b.prmt_b32(unit, 0, i64::from(b | sign << 4 | sign << 8 | sign << 12)).into()
+            });
+        }
+        let unit = self.b.as_reg(RegTy::B32, unit);
+        let mut out: SmallVec<[Operand; 4]> = SmallVec::new();
+        for pair in self.b.unpack_b32_b16(unit).iter() {
+            let both = match elem {
+                Scalar::E4M3 => self.b.cvt_rn_f16x2_e4m3x2(pair),
+                _ => self.b.cvt_rn_f16x2_e5m2x2(pair),
+            };
+            for h in self.b.unpack_b32_b16(both).iter() {
+                out.push(self.b.cvt_f32_f16(h).into());
+            }
+        }
+        [out[0], out[1], out[2], out[3]]
+    }
+
     /// One operand per element (16-bit floats widened to f32, integers to 32 bits); a single one for a splat.
     pub(super) fn elements(&mut self, t: &TileVal) -> Units {
         let elem = t.held.unwrap_or(t.elem);
@@ -110,6 +177,12 @@ impl Lower<'_> {
         }
         let start = self.units.len();
         for i in 0..t.regs.len() {
+            if packing(elem) == 2 {
+                let unit = self.unit(t, i);
+                let bytes = self.unpack_bytes(unit, elem);
+                self.units.extend(bytes);
+                continue;
+            }
             if elem == Scalar::I16 {
                 let pair = self.unit(t, i);
                 let pair = self.b.as_reg(RegTy::B32, pair);
@@ -140,6 +213,15 @@ impl Lower<'_> {
             return elems;
         }
         let start = self.units.len();
+        if packing(elem) == 2 {
+            let all: SmallVec<[usize; 32]> = elems.range().collect();
+            for four in all.chunks(4) {
+                let x = std::array::from_fn(|k| self.units[four[k % four.len()]]);
+                let x = self.pack_bytes(x, elem);
+                self.units.push(x);
+            }
+            return self.units_from(start);
+        }
         let mut pairs = elems.range();
         while let Some(lo) = pairs.next() {
             let hi = pairs.next().unwrap_or(lo);
@@ -194,17 +276,18 @@ impl Lower<'_> {
                 let l = self.linear(op, layout, dims)?;
                 let thread = self.thread_flat(&l);
                 let start = self.units.len();
-                for r in 0..l.registers() {
+                for r in 0..1 << l.register().len() {
                     let x = self.b.fold_add(thread, l.element(r, 0, 0));
                     self.units.push(x);
                 }
-                if !matches!(elem, Scalar::I16 | Scalar::I32 | Scalar::Index) {
-                    return self.unsupported(op, format!("counts in i16 and i32, not {}", elem.name()));
+                if !matches!(elem, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::Index) {
+                    return self.unsupported(op, format!("counts in i8, i16 and i32, not {}", elem.name()));
                 }
                 let counted = self.units_from(start);
                 self.collect(counted, elem)
             }
-            O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout => {
+            O::ConvertLayout => return self.convert(op, result, dims, elem, layout),
+            O::Broadcast | O::Reshape | O::ExtractSlice => {
                 return self.rename(op, result, dims, elem, layout);
             }
             O::Reduce => return self.reduce(op, result, dims, elem, layout),
@@ -249,10 +332,10 @@ impl Lower<'_> {
                 continue;
             }
             let t = self.tile(op, v)?;
-            if t.layout != layout && !t.splat {
+            if !t.splat && !self.same_places(t.layout, layout, dims) {
                 return self.unsupported(op, format!("mixes layouts {} and {layout}", t.layout));
             }
-            let s = if half(t.elem) { Scalar::F32 } else { t.elem };
+            let s = if in_f32(t.elem) { Scalar::F32 } else { t.elem };
             if !t.splat {
                 match code {
                     Opcode::Ftof
@@ -284,7 +367,7 @@ impl Lower<'_> {
             let e = self.elements(&t);
             args.push((e, s));
         }
-        let ty = if half(elem) { Scalar::F32 } else { elem };
+        let ty = if in_f32(elem) { Scalar::F32 } else { elem };
         let splat = narrow.is_none() && args.iter().all(|a| a.0.len() == 1) && n > 1;
         let count = if splat { 1 } else { n };
         let results = match (code, form) {
@@ -330,7 +413,10 @@ impl Lower<'_> {
     fn check_computes(&self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
-        let computes = |s: &Scalar| s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32);
+        let converts = f.opcode(op) == Opcode::Ftof;
+        let computes = |s: &Scalar| {
+            s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || (converts && in_f32(*s))
+        };
         match elems.into_iter().find(|s| !computes(s)) {
             Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
             None => Ok(()),
@@ -431,8 +517,9 @@ impl Lower<'_> {
         let (ss, ds) = (strides(from), strides(dims));
         let code = f.opcode(op);
         // Linear in the bits of the result index: broadcast drops coordinates, reshape keeps the flat index.
-        let project = |flat: u64| -> u64 {
-            match code {
+        let project = |flat: u32| -> u32 {
+            let flat = u64::from(flat);
+            let place: u64 = match code {
                 Opcode::Broadcast => dims
                     .iter()
                     .zip(&ds)
@@ -446,46 +533,50 @@ impl Lower<'_> {
                     .map(|((&n, &st), &sst)| flat / st % u64::from(n) * sst)
                     .sum(),
                 _ => flat,
-            }
+            };
+            place as u32
         };
-        let shift: u64 = if code == Opcode::ExtractSlice {
-            offsets.iter().zip(&ss).map(|(&o, &s)| o.max(0) as u64 * s).sum()
+        let shift: u32 = if code == Opcode::ExtractSlice {
+            offsets.iter().zip(&ss).map(|(&o, &s)| (o.max(0) as u64 * s) as u32).sum()
         } else {
             0
         };
-        let lanes_agree =
-            dl.lane.iter().zip(&sl.lane).chain(dl.warp.iter().zip(&sl.warp)).all(|(&d, &s)| project(d) == s);
-        if !lanes_agree {
+        let threads = |m: &LinearMap| -> Columns { m.lane().iter().chain(m.warp()).copied().collect() };
+        if threads(&dl).iter().zip(&threads(&sl)).any(|(&d, &s)| project(d) != s) {
             return self.unsupported(
                 op,
                 format!("needs data of other threads between layouts {} and {layout}", t.layout),
             );
         }
         // `project` is linear, so the elements of all result registers follow from those of its bits.
-        let mut wanted: SmallVec<[u64; 64]> = smallvec![0];
-        for &m in &dl.register {
+        let mut wanted: SmallVec<[u32; 64]> = smallvec![0];
+        for &m in dl.register() {
             let m = project(m);
             for r in 0..wanted.len() {
                 wanted.push(wanted[r] ^ m);
             }
         }
-        let inverse = sl.inverse();
+        let own = Span::of(sl.register());
         for flat in &mut wanted {
-            match inverse.register_of(*flat + shift) {
-                Some(s) => *flat = u64::from(s),
+            match own.solve(*flat + shift) {
+                Some(s) => *flat = s,
                 None => {
                     return self.unsupported(op, "selects elements that no register of this thread holds");
                 }
             }
         }
         let index = wanted; // of the source's elements
-        let pairs = packed(t.held.unwrap_or(elem)) && index.len() > 1;
+        // Whole units keep their elements together.
+        let per = 1usize << packing(t.held.unwrap_or(elem));
+        let whole = |c: &[u32]| {
+            c[0].is_multiple_of(per as u32) && c.iter().enumerate().all(|(k, &x)| x == c[0] + k as u32)
+        };
         let mut held = None;
-        let regs = if pairs && index.chunks(2).all(|c| c[0] % 2 == 0 && c[1] == c[0] + 1) {
+        let regs = if per > 1 && index.len() >= per && index.chunks(per).all(whole) {
             let start = self.units.len();
             held = t.held;
-            for c in index.chunks(2) {
-                let x = self.unit(&t, c[0] as usize / 2);
+            for c in index.chunks(per) {
+                let x = self.unit(&t, c[0] as usize / per);
                 self.units.push(x);
             }
             self.units_from(start)
@@ -503,16 +594,16 @@ impl Lower<'_> {
     }
 
     /// The part of a flat element index that lane and warp contribute.
-    pub(super) fn thread_flat(&mut self, l: &LinearLayout) -> Operand {
+    pub(super) fn thread_flat(&mut self, l: &LinearMap) -> Operand {
         let lane = self.lane.map_or(Operand::Imm(0), Operand::Reg);
         let warp = self.agent.warp;
-        let a = self.spread(lane, &l.lane);
-        let b = self.spread(warp, &l.warp);
+        let a = self.spread(lane, l.lane());
+        let b = self.spread(warp, l.warp());
         self.b.fold_add(a, b)
     }
 
     /// Σ bit b of `x` · maps[b], with runs of doubling maps taken at once.
-    fn spread(&mut self, x: Operand, maps: &[u64]) -> Operand {
+    fn spread(&mut self, x: Operand, maps: &[u32]) -> Operand {
         let mut sum = Operand::Imm(0);
         let mut b = 0;
         while b < maps.len() {

@@ -33,7 +33,7 @@ use crate::error::{CodegenResult, Loc};
 use crate::ir::layouts::LANES;
 use crate::ir::opcodes::Traits;
 use crate::ir::{
-    AttrData, Block, Function, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value, keys,
+    AttrData, Block, Function, Layout, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value, keys,
     push_number,
 };
 use crate::storage::access::{Class, is_stored};
@@ -191,6 +191,23 @@ fn allocate(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) {
         push_number(text, web.as_u32());
         out.set_value_name(v, text);
         sh.buffers[web] = v.into();
+    }
+    for x in &sh.ba.memory.scratch {
+        let ty = out.intern_type(TypeData::Tile {
+            dims: SmallVec::from_slice(&[1, x.bytes.div_ceil(4)]),
+            elem: Scalar::I32,
+            space: Some(Space::Smem),
+            layout: Some(Layout::SmemRow),
+        });
+        let op = out.make_op(Opcode::AllocTensor, &[], &[], &[ty], sh.src.loc);
+        out.append_op(entry, op);
+        out.set_int(op, keys::OFFSET, i64::from(x.at));
+        out.set_int(op, keys::SCRATCH, i64::from(x.agent.as_u32()));
+        out.set_int(op, keys::NAMED, i64::from(x.named));
+        text.clear();
+        text.push_str("scratch");
+        push_number(text, x.agent.as_u32());
+        out.set_value_name(out.results(op)[0], text);
     }
 }
 

@@ -7,12 +7,13 @@
 //!
 //! Layouts follow demand. Whatever meets tensor or shared memory, or broadcasts, has one row per thread (`row`),
 //! its row vectors (1×N, or rank 1 reshaped to it) are in every thread (`cols`), its column vectors (M×1) hold one
-//! element per row (`rowvec`). Plain element-wise chains are coalesced.
+//! element per row (`rowvec`). Plain element-wise chains are coalesced. Chains that reduce or spread tiles which lie neither in shared nor
+//! in tensor memory, and those that rows do not suit, have a layout for each tile ([`super::assign`]); they are not sliced.
 //! Cost: linear but for union-find.
 
 use super::PlaceOptions;
 use super::operands::MatrixLayouts;
-use crate::error::{Code, CodegenError, CodegenResult, Loc};
+use crate::error::CodegenResult;
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
 use crate::isa::{Feature, TargetIsa};
@@ -35,6 +36,8 @@ pub enum Family {
     Everywhere,
     /// Coalesced runs.
     Blocked(u8),
+    /// One for each tile.
+    Assigned,
 }
 
 /// What a rank-1 tile stands for in a chain of matrices.
@@ -58,6 +61,10 @@ pub struct ChainInfo {
     pub columns: u32,
     /// Number of slices along the columns.
     pub slices: u32,
+    /// Layouts of an assigned chain.
+    pub(super) layouts: super::assign::Layouts,
+    /// Whether some op needs what rows do not give.
+    general: bool,
     /// Whether some op mixes columns with another axis: never sliced.
     mixed: bool,
     /// Whether a region op carries a tile: never sliced either.
@@ -321,6 +328,8 @@ impl Chains {
                 Opcode::Reduce => {
                     info.spread = true;
                     info.mixed = true;
+                    let rank = func.named_operand(op, "source").map_or(0, |v| func.value_data(v).rank());
+                    info.general |= rank != 2 || func.attr_int(op, crate::ir::keys::AXIS) != Some(1);
                 }
                 Opcode::Reshape => {
                     let shape = |v: Option<Value>| v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
@@ -331,6 +340,7 @@ impl Chains {
                         info.spread = true;
                     } else if (ra, ca) != (rb, cb) {
                         info.mixed = true;
+                        info.general = true;
                     }
                 }
                 Opcode::ExtractSlice
@@ -339,6 +349,10 @@ impl Chains {
                         .is_some_and(|v| classes.class(v) == ValueClass::Reg) =>
                 {
                     info.mixed = true;
+                    let rows = |v: Option<Value>| {
+                        rows_columns(v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[])).0
+                    };
+                    info.general |= rows(func.named_operand(op, "source")) != rows(func.result(op));
                 }
                 _ => {}
             }
@@ -399,18 +413,6 @@ impl Chains {
                 Family::Blocked(run.max(1).min(info.columns).ilog2() as u8)
             };
         }
-        for &op in self.ops.iter().filter(|&&op| func.opcode(op) == Opcode::Reduce) {
-            let dims =
-                func.named_operand(op, "source").and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
-            if dims.len() != 2 || func.attr_int(op, crate::ir::keys::AXIS) != Some(1) {
-                return Err(CodegenError::new(
-                    Code::E0506,
-                    func.op_loc(op),
-                    "only matrices are reduced, along their columns (axis 1): each thread has a row"
-                        .to_owned(),
-                ));
-            }
-        }
         let mut wanted: SmallVec<[Wanted; 8]> = SmallVec::from_elem(Wanted::default(), self.info.len());
         let tiles =
             self.ops.iter().filter_map(|&op| Some((self.of_op[op].expand()?, op, None))).chain(
@@ -432,11 +434,8 @@ impl Chains {
                 }
                 let layout = self.layout(c, dims, self.vector[v]).0;
                 let Some(regs) = registers_per_thread(layout, dims, elem, warps) else {
-                    return Err(CodegenError::new(
-                        Code::E0506,
-                        func.op_loc(op),
-                        format!("no layout `{layout}` of {} over {warps} warps", func.value_data(v)),
-                    ));
+                    self.info[c].general = true;
+                    continue;
                 };
                 let most = &mut wanted[c.index()].registers;
                 *most = regs.max(*most);
@@ -455,21 +454,17 @@ impl Chains {
             let info = &mut self.info[c];
             let Wanted { registers, span, least } = wanted[c.index()];
             info.slices = 1;
-            if registers <= opts.slice_regs {
+            let slices = registers > opts.slice_regs && !info.mixed && !info.carried;
+            // Tiles that nothing holds by rows already; those that are sliced stay as they are.
+            let free = info.spread && info.matrices && !info.memory;
+            info.general |= free && !slices || registers > most && !slices;
+            if info.general {
+                info.family = Family::Assigned;
+                let found = super::assign::assign(from, self, c, writes)?;
+                self.info[c].layouts = found;
                 continue;
             }
-            if info.mixed || info.carried {
-                if registers > most {
-                    let loc = info.loc_op.expand().map_or(func.loc, |op| func.op_loc(op));
-                    return Err(CodegenError::new(
-                        Code::E0507,
-                        loc,
-                        format!(
-                            "a tile of this chain takes {registers} registers per thread of at most {most}, and the chain cannot be sliced along its columns"
-                        ),
-                    )
-                    .note(Loc::NONE, "a thread holds rows: tiles of fewer columns take fewer registers"));
-                }
+            if !slices {
                 continue;
             }
             let mut width = info.columns;
@@ -495,6 +490,7 @@ impl Chains {
         let along = columns == info.columns && columns > 1;
         match info.family {
             Family::Blocked(n) => (Layout::Blocked(n), along),
+            Family::Assigned => (Layout::Blocked(0), false),
             Family::Everywhere => (Layout::Cols, along && (dims.len() > 1 || vector != Vector::OfRows)),
             Family::Rows if dims.len() == 1 => match vector {
                 Vector::OfRows => (Layout::RowVec, false),
@@ -521,6 +517,8 @@ impl Default for ChainInfo {
             least_rows: u32::MAX,
             widest_elem: 1,
             loc_op: None.into(),
+            layouts: Default::default(),
+            general: false,
         }
     }
 }

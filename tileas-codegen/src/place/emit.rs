@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 mod items;
 mod loops;
+mod mapped;
 
 use loops::{Group, Rolling, Slice};
 
@@ -56,7 +57,7 @@ struct ReadRequest {
     fixed: bool,
 }
 
-type LeafKey = (Value, Chain, Block, u32, bool);
+type LeafKey = (Value, Chain, Block, u32, Layout);
 
 pub(super) struct Placer<'a> {
     func: &'a mut Function,
@@ -96,6 +97,10 @@ pub(super) struct Placer<'a> {
     slice_pool: Pool<Value>,
     reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 4]>>,
     leaves: FxHashMap<LeafKey, Value>,
+    /// Values in other layouts.
+    converted: FxHashMap<(Value, Layout), Value>,
+    /// What shape ops make of constants and counters, by layout and block.
+    remade: FxHashMap<(Value, Layout, Block), Value>,
     coords: FxHashMap<(Value, u32), Vec<Value>>,
     descs: Vec<(Value, Shape, Swizzle, Value)>,
     /// Names in use.
@@ -155,6 +160,8 @@ impl<'a> Placer<'a> {
             slice_pool: Pool::with_capacity(16),
             reads: FxHashMap::default(),
             leaves: FxHashMap::default(),
+            converted: FxHashMap::default(),
+            remade: FxHashMap::default(),
             coords: FxHashMap::default(),
             descs: Vec::new(),
             names: EntitySet::with_capacity(values + 128),

@@ -5,7 +5,8 @@
 //!
 //! - Matrix operands are in shared memory, in the swizzle of the descriptor that loads them; a computed operand is
 //!   copied there. Accumulators are in the target's home of accumulators, along loops and conditionals as well.
-//! - Everything else is in registers, in chains (see [`chains`]). A chain over `slice_regs` registers per thread is
+//! - Everything else is in registers, in chains (see [`chains`]); where one rule does not do for a whole chain, each tile has a layout of
+//!   its own (`assign`), and conversions stand between them. A chain over `slice_regs` registers per thread is
 //!   cut along its columns: all ops of slice k precede those of slice k + 1, except where an op in between takes or
 //!   overwrites what the chain writes or reads; there all slices so far are finished first. Slices that are equal but
 //!   for their offsets are one loop over their number, marked `slices` (see [`roll`]).
@@ -22,6 +23,7 @@
 //! Guarantees: source locations and names are kept (`%x` becomes `%x_0`, `%x_1`, … when sliced); dead pure ops are
 //! gone; output depends on the input alone. Cost: linear in the ops of the result.
 
+mod assign;
 pub mod chains;
 pub mod dce;
 mod emit;

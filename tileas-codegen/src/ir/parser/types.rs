@@ -4,9 +4,10 @@ use super::{DEEPEST, MAX_ATTRS, MAX_ELEMENTS, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::{AttrData, AttrDict};
 use crate::ir::entities::{Attr, Type};
-use crate::ir::layouts::Layout;
+use crate::ir::layouts::{Layout, RegisterBits};
 use crate::ir::lexer::{Tok, quote, unescape};
 use crate::ir::types::{Dim, MAX_RANK, Scalar, Shape, Space, TypeData};
+use crate::layout::{Axes, parse};
 use smallvec::SmallVec;
 
 impl<'a> Parser<'a, '_> {
@@ -63,9 +64,15 @@ impl<'a> Parser<'a, '_> {
                 let (dims, elem) = self.static_dims()?;
                 let (mut space, mut layout) = (None, None);
                 if self.eat(",")? {
-                    (space, layout) = self.placement()?;
+                    layout = self.register_bits(&dims)?;
+                    if layout.is_none() {
+                        (space, layout) = self.placement()?;
+                    }
                     if layout.is_none() && self.eat(",")? {
-                        layout = Some(self.layout()?);
+                        layout = match self.register_bits(&dims)? {
+                            None => Some(self.layout()?),
+                            bits => bits,
+                        };
                     }
                 }
                 TypeData::Tile { dims, elem, space, layout }
@@ -127,6 +134,42 @@ impl<'a> Parser<'a, '_> {
 
     fn layout(&mut self) -> CodegenResult<Layout> {
         self.named(Layout::from_name, "a layout such as `k128` or `row`")
+    }
+
+    /// `reg(j1 j2) lane(…) warp(…)`, if the text goes on with that.
+    fn register_bits(&mut self, dims: &[u32]) -> CodegenResult<Option<Layout>> {
+        let kind = |tok: Tok<'_>| matches!(tok, Tok::Word("reg" | "lane" | "warp"));
+        let start = self.tok.loc();
+        let mut text = String::new();
+        while kind(self.tok.tok) && self.peek() == Some(Tok::Punct("(")) {
+            loop {
+                match self.tok.tok {
+                    Tok::Word(word) => text.push_str(word),
+                    Tok::Int(0) => text.push('0'),
+                    Tok::Punct(mark @ ("(" | ")")) => text.push_str(mark),
+                    _ => return Err(self.unexpected("bits of axes such as `j4`, `0` or `)`")),
+                }
+                text.push(' ');
+                let closed = self.at(")");
+                self.bump()?;
+                if closed {
+                    break;
+                }
+            }
+        }
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let loc = Loc::new(start.start as usize, self.last_end);
+        let bad = |why: &str| {
+            CodegenError::new(Code::E0006, loc, format!("malformed layout {}: {why}", quote(&text)))
+        };
+        let axes = Axes::of(dims).ok_or_else(|| bad("expected extents that are powers of two, 2^24 elements at most"))?;
+        let map = parse(&text, &axes).map_err(|why| bad(&why))?;
+        match RegisterBits::of(&map) {
+            Some(bits) => Ok(Some(Layout::Bits(bits))),
+            None => Err(bad("expected one bit of an axis, or 0, in each place")),
+        }
     }
 
     fn placement(&mut self) -> CodegenResult<(Option<Space>, Option<Layout>)> {

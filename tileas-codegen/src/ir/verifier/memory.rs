@@ -30,7 +30,7 @@ pub(super) fn placement_fault(
     let home = match layout {
         Layout::SmemK(_) | Layout::SmemMn(_) | Layout::SmemRow => Space::Smem,
         Layout::Tmem128 | Layout::Tmem64 => Space::Tmem,
-        Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) => Space::Rmem,
+        Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) | Layout::Bits(_) => Space::Rmem,
     };
     if home != space {
         return Some(format!("layout {layout} belongs to {}, not {}", home.name(), space.name()));
@@ -47,6 +47,10 @@ pub(super) fn placement_fault(
             let want = if layout == Layout::Tmem128 { 128 } else { 64 };
             let rows = dims.len().checked_sub(2).and_then(|n| dims.get(n)).copied();
             (rows != Some(want)).then(|| format!("layout {layout} expects {want} rows"))
+        }
+        Layout::Bits(b) => {
+            let all = crate::layout::Axes::of(dims).is_some_and(|axes| b.map().is_surjective(axes.total()));
+            (!all).then(|| "a layout of registers expects each element of the tile in some place, and no other".into())
         }
         _ => None,
     }

@@ -164,6 +164,22 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
 /// A named barrier stands for both sides of pipes of one agent.
 fn named(m: &Model<'_>, found: &mut Found) {
     let mut owner = [None; NAMED as usize];
+    // Warps of an agent that hand tiles to each other inside of an op meet there as well.
+    let func = m.func;
+    for op in func.block_ops(func.entry()) {
+        let (Some(agent), Some(id)) = (func.attr_int(op, keys::SCRATCH), func.attr_int(op, keys::NAMED)) else {
+            continue;
+        };
+        let known = usize::try_from(agent).ok().filter(|&a| a < m.threads.len());
+        let slot = usize::try_from(id).ok().filter(|_| id >= 1).and_then(|id| owner.get_mut(id));
+        match (known, slot) {
+            (Some(agent), Some(first)) if first.is_none_or(|a| a == agent) => *first = Some(agent),
+            _ => {
+                let text = format!("agent {agent} has no named barrier {id} for itself, there are 1 to {}", NAMED - 1);
+                found.bad(Code::E0708, op, text);
+            }
+        }
+    }
     for (n, p) in m.pipes.iter().enumerate().filter(|(_, p)| p.named) {
         let id = m.func.attr_int(p.op, keys::NAMED).unwrap_or(0);
         if !(1..NAMED).contains(&id) {

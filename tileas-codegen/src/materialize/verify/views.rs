@@ -19,7 +19,8 @@ use super::linear::{Canon, Form, Known, Made, Origin, local_of, note};
 use super::model::{Engine, Found, Model, What, view_of};
 use super::{Code, SyncReport};
 use crate::ir::layouts::LANES;
-use crate::ir::{Function, LinearLayout, Op, Opcode, Value, keys};
+use crate::ir::layouts::register_map;
+use crate::ir::{Function, Op, Opcode, Value, keys};
 use smallvec::SmallVec;
 
 /// One access to a view.
@@ -165,17 +166,14 @@ fn unbounded(
 fn firsts(m: &Model<'_>, agent: usize, v: Value) -> Option<Vec<SmallVec<[u64; 4]>>> {
     let data = m.func.value_data(v);
     let dims = data.dims()?;
-    let map = LinearLayout::of_register(
-        data.layout()?,
-        dims,
-        u32::try_from(m.threads[agent] / i64::from(LANES)).ok()?,
-    )?;
+    let warps = u32::try_from(m.threads[agent] / i64::from(LANES)).ok()?;
+    let map = register_map(data.layout()?, dims, warps)?;
     // Each bit of the thread number is one bit of an element's number, or none.
-    let mut parts = map.lane.iter().chain(&map.warp).filter(|&&p| p != 0);
+    let mut parts = map.lane().iter().chain(map.warp()).filter(|&&p| p != 0);
     let plain = parts.all(|p| p.is_power_of_two()) && dims.iter().all(|n| n.is_power_of_two());
     let place = |thread: i64| {
         let (lane, warp) = (thread % i64::from(LANES), thread / i64::from(LANES));
-        let mut flat = map.element(0, lane as u32, warp as u32);
+        let mut flat = u64::from(map.element(0, lane as u32, warp as u32));
         dims.iter()
             .rev()
             .map(|&n| {

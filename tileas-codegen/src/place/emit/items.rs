@@ -49,17 +49,21 @@ impl From<&'static str> for Suffix {
 }
 
 impl Placer<'_> {
-    fn dims(&self, v: Value) -> Shape {
+    pub(super) fn dims(&self, v: Value) -> Shape {
         Shape::from_slice(self.func.value_data(v).dims().unwrap_or(&[]))
     }
 
-    fn elem(&self, v: Value) -> Scalar {
+    pub(super) fn elem(&self, v: Value) -> Scalar {
         self.func.value_data(v).elem().unwrap_or(Scalar::I32)
     }
 
     pub(super) fn register_layout(&self, c: Chain, v: Value, vector: Vector) -> (Layout, bool) {
         let dims = self.func.value_data(v).dims().unwrap_or(&[]);
-        self.chains.layout(c, dims, vector)
+        let info = &self.chains.info[c];
+        match info.layouts.of_value(v) {
+            Some(layout) if info.family == Family::Assigned => (layout, false),
+            _ => self.chains.layout(c, dims, vector),
+        }
     }
 
     /// Into how many slices a tile of a chain is cut.
@@ -83,7 +87,7 @@ impl Placer<'_> {
 
     // ---- small helpers
 
-    fn tile(&mut self, dims: &[u32], elem: Scalar, space: Space, layout: Layout) -> Type {
+    pub(super) fn tile(&mut self, dims: &[u32], elem: Scalar, space: Space, layout: Layout) -> Type {
         let (space, layout) = (Some(space), Some(layout));
         self.func.intern_type(TypeData::Tile { dims: Shape::from_slice(dims), elem, space, layout })
     }
@@ -162,13 +166,16 @@ impl Placer<'_> {
     // ---- operands
 
     /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
-    fn get(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> CodegenResult<Value> {
+    pub(super) fn get(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> CodegenResult<Value> {
         let pick = |list: &[Value]| {
             if list.len() == 1 { list.first() } else { list.get(k.number() as usize) }.copied()
         };
         let found = match self.classes.class(v) {
             ValueClass::None => Some(v),
-            ValueClass::Leaf => Some(self.leaf(v, c, block, k, vector)),
+            ValueClass::Leaf => {
+                let place = self.register_layout(c, v, vector);
+                Some(self.leaf(v, c, block, k, place))
+            }
             ValueClass::Reg => pick(self.slice_pool.get(self.slices[v])),
             ValueClass::Acc | ValueClass::Smem => {
                 let mut at = Some(block);
@@ -188,14 +195,20 @@ impl Placer<'_> {
     }
 
     /// A constant, splat or iota at the shape of a slice, made in the block that uses it.
-    fn leaf(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> Value {
-        let (layout, along) = self.register_layout(c, v, vector);
+    pub(super) fn leaf(
+        &mut self,
+        v: Value,
+        c: Chain,
+        block: Block,
+        k: Slice,
+        (layout, along): (Layout, bool),
+    ) -> Value {
         let parts = if along { self.chains.info[c].slices } else { 1 };
         let Some(def) = self.func.defining_op(v) else { return v };
         let opcode = self.func.opcode(def);
         let sliced = opcode == Opcode::Iota && parts > 1;
         let (iteration, k) = if sliced { (self.iteration_index(k), k.number()) } else { (None, 0) };
-        let key = (v, c, self.leaf_block(block), k, vector == Vector::OfRows);
+        let key = (v, c, self.leaf_block(block), k, layout);
         if let Some(&made) = self.leaves.get(&key) {
             return made;
         }
@@ -301,7 +314,7 @@ impl Placer<'_> {
         first
     }
 
-    fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {
+    pub(super) fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {
         let mut coords: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.named_segment(op, "coords"));
         if let Some(last) = coords.last_mut() {
             *last = self.slice_coordinate(*last, parts, k);
@@ -329,7 +342,13 @@ impl Placer<'_> {
             ItemKind::Carry(op, operand, value, becomes) => {
                 self.loc = self.func.op_loc(op);
                 let vector = self.chains.vector[becomes];
-                let v = self.get(value, item.chain, item.block, k, vector)?;
+                let v = match self.is_assigned(item.chain) {
+                    true => {
+                        let want = self.map_of_value(item.chain, becomes);
+                        self.get_in(value, item.chain, item.block, want.as_ref())?
+                    }
+                    false => self.get(value, item.chain, item.block, k, vector)?,
+                };
                 self.func.set_operand(op, operand, v);
                 Ok(())
             }
@@ -338,6 +357,9 @@ impl Placer<'_> {
 
     fn emit_op(&mut self, item: Item, op: Op, k: Slice) -> CodegenResult<()> {
         let Item { chain: c, block, .. } = item;
+        if self.is_assigned(c) {
+            return self.emit_mapped(item, op);
+        }
         let agent = self.plan.op_agent[op];
         let Some(result) = self.func.result(op).filter(|&v| self.func.value_data(v).is_tile()) else {
             return self.emit_store(item, op, k);
@@ -419,13 +441,13 @@ impl Placer<'_> {
         self.first_result(op)
     }
 
-    fn copy_attributes(&mut self, from: Op, to: Op) {
+    pub(super) fn copy_attributes(&mut self, from: Op, to: Op) {
         *self.func.inherent_mut(to) = self.func.inherent(from).clone();
         *self.func.discardable_mut(to) = self.func.discardable(from).clone();
     }
 
     /// `extract_slice` of a placed tile, unless the piece is the whole.
-    fn piece(
+    pub(super) fn piece(
         &mut self,
         v: Value,
         offsets: &[i64],
@@ -493,7 +515,14 @@ impl Placer<'_> {
             }
             Some(i) => (Space::Smem, self.layouts.of_operand[i]),
         };
-        let source = self.get(value, c, item.block, k, self.chains.vector[value])?;
+        let source = match self.is_assigned(c) {
+            true => {
+                // Accumulators are written by rows, operands in any layout.
+                let want = (n < ties).then(|| self.rows_of(&dims)).flatten();
+                self.get_in(value, c, item.block, want.as_ref())?
+            }
+            false => self.get(value, c, item.block, k, self.chains.vector[value])?,
+        };
         // A whole tile is a value of its own, except where nothing yet holds the accumulator it starts.
         let suffix = if n < ties { "t" } else { "s" };
         if parts == 1 && (n >= ties || self.targets[n].is_some()) {

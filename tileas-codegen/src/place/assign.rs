@@ -1,0 +1,901 @@
+//! Layouts of the tiles of a chain, one for each, chosen by what it costs to compute, to move and to convert them.
+//!
+//! In: a chain whose tiles do not all lie by rows. Out: a layout for each of its tiles and for each op in which it computes
+//! ([`Layouts`]); where the two differ, the placer converts.
+//!
+//! A *node* is what has one layout: an access to memory, or a web of element-wise ops, broadcasts and tiles that loops and conditionals
+//! carry. What shape ops and reductions make of a tile follows from its layout. Each node has candidates: coalesced runs, rows in warps, each axis in the registers of
+//! threads, rows of accumulators, and what its neighbours have. Costs are those of
+//! [`crate::layout`], counted in quarters of a cycle of an SM for all warps: of an op its words, of an access its sectors, of a use the
+//! conversion, each as often as loops run it. Constants, splats and counters are made anew in every layout, and cost nothing.
+//!
+//! The sum is minimised exactly by eliminating one node after the other, the least table first; beyond [`MOST_ENTRIES`] entries by moves of
+//! single nodes until none helps. Of equal costs the first candidate wins. Cost: candidates² for each use.
+
+use super::chains::{Chain, Chains, Inputs};
+use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::layouts::{register_layout, register_map};
+use crate::ir::opcodes::{Traits, keys};
+use crate::ir::types::Shape;
+use crate::ir::{Function, Layout, Op, Opcode, Scalar, Value};
+use crate::layout::gf2::{Columns, Span};
+use crate::layout::{Axes, LinearMap};
+use crate::storage::classify::{self, DisjointSets, ValueClass};
+use crate::storage::scratch::Reduction;
+use cranelift_entity::EntityRef;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+
+/// Most entries of a table of costs.
+const MOST_ENTRIES: usize = 200_000;
+/// Most candidates of a node.
+const MOST_CANDIDATES: usize = 12;
+/// How often a loop runs, as far as costs go.
+const TRIPS: u32 = 8;
+/// Loops that count.
+const MOST_DEPTH: u32 = 3;
+
+/// The layouts of a chain.
+#[derive(Clone, Debug, Default)]
+pub struct Layouts {
+    /// Of values; none of those that are made anew wherever they are used.
+    of_value: FxHashMap<Value, Layout>,
+    /// In which ops compute: element-wise ops, broadcasts, stores.
+    of_op: FxHashMap<Op, Layout>,
+}
+
+impl Layouts {
+    /// The layout of a value.
+    pub(super) fn of_value(&self, v: Value) -> Option<Layout> {
+        self.of_value.get(&v).copied()
+    }
+
+    /// The layout in which an op computes.
+    pub(super) fn of_op(&self, op: Op) -> Option<Layout> {
+        self.of_op.get(&op).copied()
+    }
+}
+
+/// What is left of a map when an axis of several elements becomes one of a single element.
+fn collapsed(map: &LinearMap, from: &Axes, to: &[u32]) -> LinearMap {
+    let mut out = *map;
+    // The axes that are to go, the last first, so that those before keep their numbers.
+    let mut axes = from.clone();
+    for axis in (0..to.len()).rev() {
+        if to[axis] == 1 && axes.bits(axis) > 0 {
+            out = out.slice(&axes, axis);
+            axes = axes.without(axis);
+        }
+    }
+    out.compact()
+}
+
+/// The layout in which an operand of an op is wanted whose result, or who itself, is to be in that layout. `None`: as it is.
+pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Option<LinearMap> {
+    match func.opcode(op) {
+        Opcode::Broadcast => {
+            let axes = Axes::of(func.result(op).and_then(|r| func.value_data(r).dims())?)?;
+            Some(collapsed(map, &axes, func.value_data(v).dims()?))
+        }
+        // The same elements by other coordinates.
+        Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
+        Opcode::Reduce | Opcode::ExtractSlice => None,
+        _ => Some(*map),
+    }
+}
+
+/// The layout of the result of a shape op or reduction of a tile in that layout; `None`: it has to be another one.
+pub(super) fn derived(func: &Function, op: Op, map: &LinearMap) -> Option<LinearMap> {
+    let source = func.named_operand(op, "source")?;
+    let from = func.value_data(source).dims()?;
+    match func.opcode(op) {
+        Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
+        Opcode::Reduce => {
+            let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
+            let axes = Axes::of(from).filter(|a| axis < a.rank())?;
+            Some(Reduction::along(map, &axes, axis).result)
+        }
+        Opcode::ExtractSlice => {
+            let axes = Axes::of(from)?;
+            let to = Axes::of(func.value_data(func.result(op)?).dims()?)?;
+            // What is cut off must be whole registers.
+            let cut = (0..axes.rank()).fold(0, |m, a| {
+                let kept = ((1u32 << to.bits(a)) - 1) << axes.low(a);
+                m | (axes.mask(a) & !kept)
+            });
+            let threads = map.lane().iter().chain(map.warp());
+            if threads.into_iter().any(|c| c & cut != 0) {
+                return None;
+            }
+            map.filter_registers(|c| c & cut == 0, |c| {
+                (0..axes.rank()).fold(0, |out, a| {
+                    let x = axes.coordinate(c, a) & ((1 << to.bits(a)) - 1);
+                    out | x << to.low(a)
+                })
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The map with every bit that an extracted slice cuts off in registers.
+pub(super) fn sliceable(func: &Function, op: Op, map: &LinearMap) -> Option<LinearMap> {
+    let from = func.value_data(func.named_operand(op, "source")?).dims()?;
+    let to = Axes::of(func.value_data(func.result(op)?).dims()?)?;
+    let axes = Axes::of(from)?;
+    let cut = (0..axes.rank()).fold(0, |m, a| {
+        m | (axes.mask(a) & !(((1u32 << to.bits(a)) - 1) << axes.low(a)))
+    });
+    let keep = |c: u32| if c & cut != 0 { 0 } else { c };
+    let lanes: [u32; 5] = std::array::from_fn(|k| map.lane().get(k).map_or(0, |&c| keep(c)));
+    let warps: Columns = map.warp().iter().map(|&c| keep(c)).collect();
+    let moved = map.lane().iter().chain(map.warp()).copied().filter(|c| c & cut != 0);
+    let registers: Columns = map.register().iter().copied().chain(moved).collect();
+    LinearMap::registers(&registers, &lanes, &warps)
+}
+
+/// A node: what has one layout.
+struct Node {
+    dims: Shape,
+    /// Bytes of an element in memory, of the accesses among its ops; 0: none.
+    bytes: u32,
+    /// Bits of an element.
+    bits: u32,
+    /// Whether its tile is read from, or written to, an accumulator by rows.
+    rows: bool,
+    /// Its tile is reduced along these axes.
+    reduced: SmallVec<[usize; 2]>,
+    candidates: SmallVec<[LinearMap; MOST_CANDIDATES]>,
+    /// By candidate.
+    own: Vec<u32>,
+}
+
+/// A value that a node uses, of another one.
+struct Use {
+    value: Value,
+    op: Op,
+    /// The node whose layout says where the value is.
+    from: usize,
+    /// The node that wants it; none: it is taken as it is.
+    to: Option<usize>,
+    weight: u32,
+}
+
+struct Assignment<'a> {
+    from: &'a Inputs<'a>,
+    nodes: Vec<Node>,
+    /// The node of a value that is no result of a shape op or reduction.
+    of_value: FxHashMap<Value, usize>,
+    of_op: FxHashMap<Op, usize>,
+    uses: Vec<Use>,
+    costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
+}
+
+/// Whether the layout of the result follows from that of the source.
+fn follows(opcode: Opcode) -> bool {
+    matches!(opcode, Opcode::Reshape | Opcode::ConvertLayout | Opcode::Reduce | Opcode::ExtractSlice)
+}
+
+/// Finds the layouts of a chain.
+///
+/// # Errors
+/// `E0506` where a tile has extents that are no powers of two, `E0507` where no layout leaves a thread enough registers.
+pub(super) fn assign(from: &Inputs<'_>, chains: &Chains, chain: Chain, writes: &[(Value, Op)]) -> CodegenResult<Layouts> {
+    let mut a = Assignment {
+        from,
+        nodes: Vec::new(),
+        of_value: FxHashMap::default(),
+        of_op: FxHashMap::default(),
+        uses: Vec::new(),
+        costs: FxHashMap::default(),
+    };
+    a.find_nodes(chains, chain, writes);
+    a.find_uses(chains, chain, writes);
+    a.find_candidates()?;
+    let chosen = a.solve();
+    Ok(a.layouts(chains, chain, &chosen))
+}
+
+impl<'a> Assignment<'a> {
+    fn func(&self) -> &'a Function {
+        self.from.func
+    }
+
+    fn depth(&self, op: Op) -> u32 {
+        let func = self.func();
+        let around = std::iter::successors(func.op_parent(op), |&p| func.op_parent(p));
+        (around.filter(|&p| func.opcode(p) == Opcode::For).count() as u32).min(MOST_DEPTH)
+    }
+
+    fn weight(&self, op: Op) -> u32 {
+        TRIPS.pow(self.depth(op))
+    }
+
+    fn is_reg(&self, v: Value) -> bool {
+        self.from.classes.class(v) == ValueClass::Reg
+    }
+
+    fn node(&mut self, v: Value) -> usize {
+        let data = self.func().value_data(v);
+        self.nodes.push(Node {
+            dims: data.dims().unwrap_or(&[]).into(),
+            bytes: 0,
+            bits: data.elem().map_or(32, Scalar::bits),
+            rows: false,
+            reduced: SmallVec::new(),
+            candidates: SmallVec::new(),
+            own: Vec::new(),
+        });
+        self.nodes.len() - 1
+    }
+
+    /// Whether a value belongs to a web: it is computed element by element, or carried.
+    fn in_web(&self, v: Value) -> bool {
+        let func = self.func();
+        self.is_reg(v)
+            && func.defining_op(v).is_none_or(|op| {
+                let o = func.opcode(op);
+                o.has(Traits::ELEMENTWISE) || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If)
+            })
+    }
+
+    /// Webs, loads, stores, and reads of what lies in memory of the CTA.
+    fn find_nodes(&mut self, chains: &Chains, chain: Chain, writes: &[(Value, Op)]) {
+        let (func, classes) = (self.func(), self.from.classes);
+        let ops: Vec<Op> =
+            chains.ops.iter().copied().filter(|&op| chains.of_op[op].expand() == Some(chain)).collect();
+        let mut sets = DisjointSets::new(func.num_values());
+        classify::join_register_ties(func, classes, &mut sets);
+        for &op in ops.iter().filter(|&&op| func.opcode(op).has(Traits::ELEMENTWISE)) {
+            let Some(result) = func.result(op) else { continue };
+            for &v in func.operands(op).iter().filter(|&&v| self.in_web(v)) {
+                sets.union(v.index(), result.index());
+            }
+        }
+        let mut webs: FxHashMap<usize, usize> = FxHashMap::default();
+        let in_chain = |v: Value| chains.of_value[v].expand() == Some(chain);
+        for i in 0..func.num_values() {
+            let v = Value::new(i);
+            if in_chain(v) && self.in_web(v) {
+                let root = sets.find(i);
+                let n = match webs.get(&root) {
+                    Some(&n) => n,
+                    None => {
+                        let n = self.node(v);
+                        webs.insert(root, n);
+                        n
+                    }
+                };
+                self.of_value.insert(v, n);
+            }
+        }
+        for &op in &ops {
+            match func.opcode(op) {
+                Opcode::TiledLoad => {
+                    if let Some(v) = func.result(op) {
+                        let n = self.node(v);
+                        self.nodes[n].bytes = func.value_data(v).elem().map_or(4, Scalar::bytes);
+                        self.of_value.insert(v, n);
+                        self.of_op.insert(op, n);
+                    }
+                }
+                Opcode::TiledStore => {
+                    if let Some(v) = func.named_operand(op, "value") {
+                        let n = self.node(v);
+                        self.nodes[n].bytes = func.value_data(v).elem().map_or(4, Scalar::bytes);
+                        self.of_op.insert(op, n);
+                    }
+                }
+                _ => {
+                    if let Some(&n) = func.result(op).and_then(|v| self.of_value.get(&v)) {
+                        self.of_op.insert(op, n);
+                    }
+                }
+            }
+            for &v in func.operands(op) {
+                let class = classes.class(v);
+                if matches!(class, ValueClass::Acc | ValueClass::Smem) && !self.of_value.contains_key(&v) {
+                    // A piece is read by itself.
+                    if func.opcode(op) == Opcode::ExtractSlice {
+                        continue;
+                    }
+                    let n = self.node(v);
+                    self.nodes[n].rows = class == ValueClass::Acc;
+                    self.of_value.insert(v, n);
+                }
+            }
+        }
+        // Pieces of what lies in memory, and results of shape ops that stand alone.
+        for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::ExtractSlice) {
+            let (Some(source), Some(v)) = (func.named_operand(op, "source"), func.result(op)) else { continue };
+            let class = classes.class(source);
+            if matches!(class, ValueClass::Acc | ValueClass::Smem) {
+                let n = self.node(v);
+                self.nodes[n].rows = class == ValueClass::Acc;
+                self.of_value.insert(v, n);
+            }
+        }
+        for (n, &(value, op)) in writes.iter().enumerate() {
+            if chains.of_write[n] != Some(chain) {
+                continue;
+            }
+            if let Some(&node) = self.of_value.get(&value) {
+                // By rows into accumulators, in any layout into operands.
+                self.nodes[node].rows |= n < classes.ties.len();
+            }
+            let _ = op;
+        }
+    }
+
+    /// The node whose layout says where a value is; none for what is made anew.
+    fn root(&self, v: Value) -> Option<usize> {
+        if let Some(&n) = self.of_value.get(&v) {
+            return Some(n);
+        }
+        let func = self.func();
+        let op = func.defining_op(v).filter(|&op| follows(func.opcode(op)))?;
+        self.root(func.named_operand(op, "source")?)
+    }
+
+    /// Where a value is, if its node has that layout.
+    fn map_of(&self, v: Value, map: &LinearMap) -> Option<LinearMap> {
+        if self.of_value.contains_key(&v) {
+            return Some(*map);
+        }
+        let func = self.func();
+        let op = func.defining_op(v)?;
+        let source = func.named_operand(op, "source")?;
+        let at = self.map_of(source, map)?;
+        derived(func, op, &at).or_else(|| derived(func, op, &sliceable(func, op, &at)?))
+    }
+
+    fn find_uses(&mut self, chains: &Chains, chain: Chain, writes: &[(Value, Op)]) {
+        let func = self.func();
+        for &op in chains.ops.iter().filter(|&&op| chains.of_op[op].expand() == Some(chain)) {
+            let to = match func.opcode(op) {
+                Opcode::TiledLoad => continue,
+                o if follows(o) => None,
+                _ => self.of_op.get(&op).copied(),
+            };
+            if func.opcode(op) == Opcode::Reduce
+                && let (Some(source), Some(axis)) = (func.named_operand(op, "source"), func.attr_int(op, keys::AXIS))
+                && let Some(&n) = self.of_value.get(&source)
+                && let Ok(axis) = usize::try_from(axis)
+                && !self.nodes[n].reduced.contains(&axis)
+            {
+                self.nodes[n].reduced.push(axis);
+            }
+            for &v in func.operands(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
+                self.add_use(v, op, to);
+            }
+        }
+        for op in func.ops() {
+            // What loops begin with and yields hand on.
+            let carried: SmallVec<[(Value, Value); 4]> = match func.opcode(op) {
+                Opcode::For => {
+                    let params = func.op_block_at(op, 0).map_or(&[][..], |b| func.block_params(b));
+                    let inits = func.named_segment(op, "inits");
+                    inits.iter().copied().zip(params.iter().skip(1).copied()).collect()
+                }
+                Opcode::Yield => {
+                    let results = func.op_parent(op).map_or(&[][..], |p| func.results(p));
+                    func.operands(op).iter().copied().zip(results.iter().copied()).collect()
+                }
+                _ => SmallVec::new(),
+            };
+            for (v, becomes) in carried {
+                if chains.of_value[becomes].expand() == Some(chain)
+                    && let Some(&n) = self.of_value.get(&becomes)
+                {
+                    self.add_use(v, op, Some(n));
+                }
+            }
+        }
+        for (n, &(value, op)) in writes.iter().enumerate() {
+            if chains.of_write[n] == Some(chain) {
+                self.add_use(value, op, None);
+            }
+        }
+    }
+
+    fn add_use(&mut self, value: Value, op: Op, to: Option<usize>) {
+        let Some(from) = self.root(value) else { return };
+        let func = self.func();
+        // Where the value is made outside of a loop, it is converted there.
+        let made = func.defining_op(value).map_or(0, |d| self.depth(d));
+        let weight = TRIPS.pow(self.depth(op).min(made.max(u32::from(func.defining_op(value).is_none()) * MOST_DEPTH)));
+        self.uses.push(Use { value, op, from, to, weight });
+    }
+
+    // ---- candidates
+
+    /// The map that gives lanes, warps and registers their bits in this order: `vector` bits of the first axis to registers, then
+    /// lanes, warps, and the rest to registers.
+    fn in_order(&self, bits: &[u32], vector: u32) -> Option<LinearMap> {
+        let warps = self.from.warps.max(1).trailing_zeros();
+        let vector = (vector as usize).min(bits.len());
+        let column = |n: usize| bits.get(n).map_or(0, |&b| 1 << b);
+        let lanes: [u32; 5] = std::array::from_fn(|k| column(vector + k));
+        let warp: Columns = (0..warps as usize).map(|w| column(vector + 5 + w)).collect();
+        let rest = bits.iter().skip(vector + 5 + warps as usize);
+        let register: Columns = bits[..vector].iter().chain(rest).map(|&b| 1 << b).collect();
+        LinearMap::registers(&register, &lanes, &warp)
+    }
+
+    fn candidates_of(&self, node: &Node) -> SmallVec<[LinearMap; MOST_CANDIDATES]> {
+        let mut out: SmallVec<[LinearMap; MOST_CANDIDATES]> = SmallVec::new();
+        let Some(axes) = Axes::of(&node.dims) else { return out };
+        let warps = self.from.warps.max(1).trailing_zeros();
+        let total = axes.total();
+        let row = || register_map(Layout::Row, &node.dims, self.from.warps);
+        if node.rows {
+            out.extend(row());
+            if !out.is_empty() {
+                return out;
+            }
+        }
+        let mut add = |m: Option<LinearMap>| {
+            if let Some(m) = m.filter(|m| !out.contains(m) && out.len() < MOST_CANDIDATES) {
+                out.push(m);
+            }
+        };
+        // 16 bytes a thread, less where there are threads without elements.
+        let unit = if node.bytes > 0 { node.bytes } else { (node.bits / 8).max(1) };
+        let widest = (16 / unit.min(16)).ilog2();
+        let all: Columns = (0..total).collect();
+        let last = axes.rank().checked_sub(1).map_or(0, |a| axes.bits(a));
+        let spare = total.saturating_sub(5 + warps);
+        let vectors = [widest.min(spare).min(last), widest.min(last), 0];
+        add(self.in_order(&all, vectors[0]));
+        // Rows in warps: lanes along the last axis, warps along the others.
+        for v in vectors {
+            let v = v.min(last);
+            let lanes = (last - v).min(5);
+            let (inner, outer): (Columns, Columns) = (
+                (0..v + lanes).collect(),
+                (last..total).chain(v + lanes..last).collect(),
+            );
+            // Lanes that the row leaves take the next bits; warps those of the other end.
+            let more = 5 - lanes;
+            let mut order: Columns = inner;
+            order.extend(outer.iter().copied().take(more as usize));
+            let mut left: Columns = outer.iter().copied().skip(more as usize).collect();
+            // Warps take what is no bit of the row, first.
+            left.sort_by_key(|&b| b < last);
+            order.extend(left);
+            add(self.in_order(&order, v));
+        }
+        // An axis in the registers of threads, the others over them.
+        for axis in node.reduced.iter().copied().filter(|&a| a + 1 < axes.rank()).chain(
+            (0..axes.rank()).filter(|&a| a + 1 < axes.rank() && axes.bits(a) > 0),
+        ) {
+            let mask = axes.mask(axis);
+            let along: Columns = (0..total).filter(|b| mask >> b & 1 == 1).collect();
+            let others: Columns = (0..total).filter(|b| mask >> b & 1 == 0).collect();
+            for v in [0, widest.min(last)] {
+                let order: Columns = others.iter().chain(&along).copied().collect();
+                add(self.in_order(&order, v));
+            }
+            // The other axis first: what is read down.
+            let order: Columns = along.iter().chain(&others).copied().collect();
+            add(self.in_order(&order, widest.min(axes.bits(axis))));
+        }
+        add(self.in_order(&all, vectors[1]));
+        add(self.in_order(&all, 0));
+        add(row());
+        out
+    }
+
+    /// 32-bit registers of a thread that a tile takes.
+    fn registers(map: &LinearMap, bits: u32) -> u32 {
+        ((1u32 << Span::of(map.register()).rank()) * bits.max(8)).div_ceil(32)
+    }
+
+    fn find_candidates(&mut self) -> CodegenResult<()> {
+        let func = self.func();
+        for n in 0..self.nodes.len() {
+            let found = self.candidates_of(&self.nodes[n]);
+            self.nodes[n].candidates = found;
+        }
+        // What neighbours have: where a value is, wanted as it is, and the other way round.
+        for _ in 0..2 {
+            for u in 0..self.uses.len() {
+                let Use { value, op, from, to, .. } = self.uses[u];
+                let Some(to) = to.filter(|&to| to != from && !self.nodes[to].rows) else { continue };
+                if func.opcode(op) == Opcode::Broadcast {
+                    continue;
+                }
+                let there: SmallVec<[LinearMap; 4]> =
+                    self.nodes[from].candidates.iter().take(4).filter_map(|m| self.map_of(value, m)).collect();
+                for m in there {
+                    let node = &mut self.nodes[to];
+                    if !node.candidates.contains(&m) && node.candidates.len() < MOST_CANDIDATES {
+                        node.candidates.push(m);
+                    }
+                }
+            }
+        }
+        let most = self.from.isa.machine().limits.regs_per_thread;
+        for n in 0..self.nodes.len() {
+            let node = &mut self.nodes[n];
+            let bits = node.bits;
+            let least = node.candidates.iter().map(|m| Self::registers(m, bits)).min();
+            node.candidates.retain(|m| Self::registers(m, bits) <= most);
+            if node.candidates.is_empty() {
+                let (v, _) = self
+                    .of_value
+                    .iter()
+                    .filter(|x| *x.1 == n)
+                    .min_by_key(|x| x.0.index())
+                    .map_or((None, 0), |x| (Some(*x.0), 0));
+                let op = v.and_then(|v| func.defining_op(v));
+                let loc = op.map_or(func.loc, |op| func.op_loc(op));
+                let what = v.map_or_else(|| "a tile".to_owned(), |v| func.value_data(v).to_string());
+                return Err(match least {
+                    None => CodegenError::new(
+                        Code::E0506,
+                        loc,
+                        format!("no layout of {what} over {} warps", self.from.warps),
+                    ),
+                    Some(least) => CodegenError::new(
+                        Code::E0507,
+                        loc,
+                        format!(
+                            "{what} takes {least} registers per thread of at most {most} over {} warps",
+                            self.from.warps
+                        ),
+                    ),
+                });
+            }
+        }
+        for n in 0..self.nodes.len() {
+            self.nodes[n].own = vec![0; self.nodes[n].candidates.len()];
+        }
+        self.own_costs();
+        Ok(())
+    }
+
+    // ---- costs
+
+    fn warps(&self) -> u32 {
+        self.from.warps.max(1)
+    }
+
+    /// Words of a tile in each thread.
+    fn words(map: &LinearMap, bits: u32) -> u32 {
+        let registers = 1u32 << map.register().len();
+        if bits >= 32 { registers * (bits / 32) } else { (registers * bits.max(8)).div_ceil(32) }
+    }
+
+    /// Quarters of a cycle for an access to global memory: issues, and sectors at two a cycle.
+    fn access_cost(&self, map: &LinearMap, dims: &[u32], bytes: u32) -> u32 {
+        let Some(axes) = Axes::of(dims) else { return 0 };
+        let last = axes.rank().checked_sub(1).map_or(0, |a| axes.bits(a));
+        // The vector: a run of registers along the last axis.
+        let run = map.register().iter().enumerate().take_while(|(k, c)| **c == 1 << k).count() as u32;
+        let vector = run.min(last).min((16 / bytes.clamp(1, 16)).ilog2());
+        let accesses = (1u32 << map.register().len()) >> vector;
+        // Sectors that the lanes of a warp touch: bits inside of a sector that lanes do not have cost sectors.
+        let inside = (32 / bytes.clamp(1, 32)).ilog2().min(last);
+        let own = (1u32 << vector) - 1;
+        let lanes = map.lane().iter().fold(0, |m, c| m | c) | own;
+        let distinct = map.lane().iter().filter(|c| **c != 0).count() as u32;
+        let covered = (lanes & ((1 << inside) - 1)).count_ones();
+        let sectors = 1u32 << (distinct + vector - covered.min(distinct + vector));
+        self.warps() * accesses * (1 + 2 * sectors)
+    }
+
+    /// Quarters of a cycle for a conversion, from the criteria of [`crate::layout`] without making a plan.
+    fn convert_cost(&mut self, source: &LinearMap, result: &LinearMap, bits: u32) -> u32 {
+        if source.compact() == result.compact() {
+            return 0;
+        }
+        if let Some(&c) = self.costs.get(&(*source, *result, bits)) {
+            return c;
+        }
+        let own = Span::of(source.register());
+        let both: Columns = source.register().iter().chain(source.lane()).copied().collect();
+        let warp = Span::of(&both);
+        let words = Self::words(result, bits).max(Self::words(source, bits));
+        let differ = |kind: usize| -> Columns {
+            source.kind(kind).iter().zip(result.kind(kind)).map(|(a, b)| a ^ b).collect()
+        };
+        let (lanes, warps) = (differ(1), differ(2));
+        let packs = u32::from(bits < 32) * words * 2;
+        let n = self.warps();
+        let bytes = (1u32 << both.len().min(20)).max(1) * bits.max(8) / 8;
+        let waves = 2 * (bytes / 128).max(1) * n;
+        let trip = 4 * waves + n * words + 2 * 64;
+        let cost = if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
+            let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;
+            n * (words * 2 * selects + packs)
+        } else if warp.contains_all(result.register())
+            && warp.contains_all(result.lane())
+            && warp.contains_all(&warps)
+        {
+            let moved = lanes.iter().filter(|c| !own.contains(**c)).count() as u32;
+            (n * (words * (4 + 4 * moved) + packs)).min(trip)
+        } else {
+            trip
+        };
+        self.costs.insert((*source, *result, bits), cost);
+        cost
+    }
+
+    /// What a reduction costs in a layout of its source.
+    fn reduce_cost(&self, source: &LinearMap, axes: &Axes, axis: usize) -> u32 {
+        let r = Reduction::along(source, axes, axis);
+        let (from, to) = (1u32 << source.register().len(), 1u32 << r.result.register().len());
+        let lanes = r.lanes.count_ones();
+        let mut cost = self.warps() * ((from - to.min(from)) + lanes * to * 5);
+        if r.warps != 0 {
+            cost += self.warps() * to * (2 + r.contributors()) * 4 + 2 * 64;
+        }
+        cost
+    }
+
+    fn own_costs(&mut self) {
+        let func = self.func();
+        let ops: Vec<(Op, usize)> = {
+            let mut v: Vec<(Op, usize)> = self.of_op.iter().map(|(&op, &n)| (op, n)).collect();
+            v.sort_by_key(|x| x.0.index());
+            v
+        };
+        for (op, n) in ops {
+            let weight = self.weight(op);
+            for c in 0..self.nodes[n].candidates.len() {
+                let map = self.nodes[n].candidates[c];
+                let cost = match func.opcode(op) {
+                    Opcode::TiledLoad | Opcode::TiledStore => {
+                        self.access_cost(&map, &self.nodes[n].dims, self.nodes[n].bytes)
+                    }
+                    Opcode::Broadcast => 0,
+                    _ => self.warps() << map.register().len().min(16),
+                };
+                let own = &mut self.nodes[n].own[c];
+                *own = own.saturating_add(cost.saturating_mul(weight));
+            }
+        }
+        // Uses of what the node itself has, and what is made of that.
+        for u in 0..self.uses.len() {
+            let Use { value, op, from, to, weight } = self.uses[u];
+            if to.is_some_and(|to| to != from) {
+                continue;
+            }
+            let bits = func.value_data(value).elem().map_or(32, Scalar::bits);
+            for c in 0..self.nodes[from].candidates.len() {
+                let map = self.nodes[from].candidates[c];
+                let Some(at) = self.map_of(value, &map) else { continue };
+                let mut cost = 0;
+                if to.is_some() {
+                    if let Some(want) = wanted(func, op, value, &map) {
+                        cost = self.convert_cost(&at, &want, bits).saturating_mul(weight);
+                    }
+                } else if func.opcode(op) == Opcode::Reduce {
+                    let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
+                    let axes = func.value_data(value).dims().and_then(Axes::of);
+                    if let (Some(axis), Some(axes)) = (axis, axes)
+                        && axis < axes.rank()
+                    {
+                        cost = self.reduce_cost(&at, &axes, axis).saturating_mul(self.weight(op));
+                    }
+                }
+                let own = &mut self.nodes[from].own[c];
+                *own = own.saturating_add(cost);
+            }
+        }
+    }
+
+    // ---- the choice
+
+    fn solve(&mut self) -> Vec<usize> {
+        let func = self.func();
+        let sizes: Vec<usize> = self.nodes.iter().map(|n| n.candidates.len()).collect();
+        let mut factors: Vec<Factor> = Vec::new();
+        for (n, node) in self.nodes.iter().enumerate() {
+            factors.push(Factor { vars: smallvec![n], table: node.own.clone() });
+        }
+        for u in 0..self.uses.len() {
+            let Use { value, op, from, to, weight } = self.uses[u];
+            let Some(to) = to.filter(|&to| to != from) else { continue };
+            let bits = func.value_data(value).elem().map_or(32, Scalar::bits);
+            let mut table = Vec::with_capacity(sizes[from] * sizes[to]);
+            for a in 0..sizes[from] {
+                let map = self.nodes[from].candidates[a];
+                let at = self.map_of(value, &map);
+                for b in 0..sizes[to] {
+                    let there = self.nodes[to].candidates[b];
+                    let cost = match (at, wanted(func, op, value, &there)) {
+                        (Some(at), Some(want)) => self.convert_cost(&at, &want, bits),
+                        _ => 0,
+                    };
+                    table.push(cost.saturating_mul(weight));
+                }
+            }
+            let known = factors.iter_mut().find(|f| f.vars.as_slice() == [from, to]);
+            match known {
+                Some(f) => f.table.iter_mut().zip(table).for_each(|(x, y)| *x = x.saturating_add(y)),
+                None => factors.push(Factor { vars: smallvec![from, to], table }),
+            }
+        }
+        eliminate(&sizes, &factors).unwrap_or_else(|| descend(&sizes, &factors))
+    }
+
+    fn layouts(&self, chains: &Chains, chain: Chain, chosen: &[usize]) -> Layouts {
+        let func = self.func();
+        let map = |n: usize| self.nodes[n].candidates[chosen[n]];
+        let mut out = Layouts::default();
+        for (&v, &n) in &self.of_value {
+            if let Some(l) = register_layout(&map(n), &self.nodes[n].dims) {
+                out.of_value.insert(v, l);
+            }
+        }
+        for (&op, &n) in &self.of_op {
+            if let Some(l) = register_layout(&map(n), &self.nodes[n].dims) {
+                out.of_op.insert(op, l);
+            }
+        }
+        for &op in chains.ops.iter().filter(|&&op| chains.of_op[op].expand() == Some(chain)) {
+            let Some(v) = func.result(op).filter(|v| follows(func.opcode(op)) && !self.of_value.contains_key(v))
+            else {
+                continue;
+            };
+            let at = self.root(v).and_then(|n| self.map_of(v, &map(n)));
+            if let Some(l) = at.and_then(|m| register_layout(&m, func.value_data(v).dims()?)) {
+                out.of_value.insert(v, l);
+            }
+        }
+        out
+    }
+}
+
+/// A table of costs over the candidates of some nodes, the last one running fastest.
+#[derive(Clone)]
+struct Factor {
+    vars: SmallVec<[usize; 4]>,
+    table: Vec<u32>,
+}
+
+impl Factor {
+    fn at(&self, sizes: &[usize], choice: &[usize]) -> u32 {
+        let n = self.vars.iter().fold(0, |n, &v| n * sizes[v] + choice[v]);
+        self.table[n]
+    }
+}
+
+/// The least sum, by eliminating nodes. `None`: a table would be too large.
+fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
+    let mut left: Vec<Factor> = factors.to_vec();
+    let mut open: Vec<usize> = (0..sizes.len()).collect();
+    // In order of elimination: the node, its neighbours, and its choice for each of theirs.
+    let mut done: Vec<(usize, SmallVec<[usize; 4]>, Vec<usize>)> = Vec::new();
+    while !open.is_empty() {
+        let neighbours = |x: usize| -> SmallVec<[usize; 4]> {
+            let mut all: SmallVec<[usize; 4]> = left
+                .iter()
+                .filter(|f| f.vars.contains(&x))
+                .flat_map(|f| f.vars.iter().copied())
+                .filter(|&v| v != x)
+                .collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        let entries = |x: usize| {
+            neighbours(x).iter().fold(sizes[x], |n, &v| n.saturating_mul(sizes[v]))
+        };
+        let (at, x) = open.iter().copied().enumerate().min_by_key(|&(_, x)| (entries(x), x))?;
+        if entries(x) > MOST_ENTRIES {
+            return None;
+        }
+        let around = neighbours(x);
+        open.remove(at);
+        let (mine, others): (Vec<Factor>, Vec<Factor>) = left.into_iter().partition(|f| f.vars.contains(&x));
+        left = others;
+        let count = around.iter().map(|&v| sizes[v]).product::<usize>();
+        let mut choice = vec![0; sizes.len()];
+        let mut best = Vec::with_capacity(count);
+        let mut table = Vec::with_capacity(count);
+        for entry in 0..count {
+            let mut rest = entry;
+            for &v in around.iter().rev() {
+                choice[v] = rest % sizes[v];
+                rest /= sizes[v];
+            }
+            let mut least = (u32::MAX, 0);
+            for c in 0..sizes[x] {
+                choice[x] = c;
+                let cost = mine.iter().fold(0u32, |n, f| n.saturating_add(f.at(sizes, &choice)));
+                if cost < least.0 || c == 0 {
+                    least = (cost, c);
+                }
+            }
+            table.push(least.0);
+            best.push(least.1);
+        }
+        if !around.is_empty() {
+            left.push(Factor { vars: around.clone(), table });
+        }
+        done.push((x, around, best));
+    }
+    let mut out = vec![0; sizes.len()];
+    for (x, around, best) in done.into_iter().rev() {
+        let n = around.iter().fold(0, |n, &v| n * sizes[v] + out[v]);
+        out[x] = best[n];
+    }
+    Some(out)
+}
+
+/// A small sum: each node alone, again and again, until none helps.
+fn descend(sizes: &[usize], factors: &[Factor]) -> Vec<usize> {
+    let mut out = vec![0; sizes.len()];
+    let cost = |choice: &[usize], x: usize| {
+        let mine = factors.iter().filter(|f| f.vars.contains(&x));
+        mine.fold(0u32, |n, f| n.saturating_add(f.at(sizes, choice)))
+    };
+    for _ in 0..sizes.len().max(4) {
+        let mut changed = false;
+        for x in 0..sizes.len() {
+            let before = out[x];
+            let best = (0..sizes[x]).min_by_key(|&c| {
+                let mut choice = out.clone();
+                choice[x] = c;
+                (cost(&choice, x), c)
+            });
+            out[x] = best.unwrap_or(before);
+            changed |= out[x] != before;
+        }
+        if !changed {
+            break;
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elimination_finds_what_trying_all_finds() {
+        let mut seed = 11u64;
+        let mut random = |n: u32| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((seed >> 33) % u64::from(n)) as u32
+        };
+        for _ in 0..300 {
+            let nodes = 1 + random(5) as usize;
+            let sizes: Vec<usize> = (0..nodes).map(|_| 1 + random(4) as usize).collect();
+            let mut factors: Vec<Factor> = (0..nodes)
+                .map(|n| Factor { vars: smallvec![n], table: (0..sizes[n]).map(|_| random(20)).collect() })
+                .collect();
+            for _ in 0..random(8) {
+                let (a, b) = (random(nodes as u32) as usize, random(nodes as u32) as usize);
+                if a != b {
+                    let table = (0..sizes[a] * sizes[b]).map(|_| random(20)).collect();
+                    factors.push(Factor { vars: smallvec![a, b], table });
+                }
+            }
+            let sum = |c: &[usize]| factors.iter().map(|f| f.at(&sizes, c)).sum::<u32>();
+            let all: usize = sizes.iter().product();
+            let least = (0..all)
+                .map(|mut n| {
+                    let choice: Vec<usize> = sizes
+                        .iter()
+                        .map(|&s| {
+                            let c = n % s;
+                            n /= s;
+                            c
+                        })
+                        .collect();
+                    sum(&choice)
+                })
+                .min()
+                .unwrap_or(0);
+            let found = eliminate(&sizes, &factors).expect("small tables");
+            assert_eq!(sum(&found), least);
+            assert_eq!(eliminate(&sizes, &factors), Some(found), "the same again");
+            assert!(sum(&descend(&sizes, &factors)) >= least);
+        }
+    }
+}

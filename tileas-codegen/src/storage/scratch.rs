@@ -1,0 +1,134 @@
+//! Shared memory that register ops take for themselves while they run.
+//!
+//! In: an op of the placed function and the warps of its agent. Out: how a tile gets from one register layout to another
+//! ([`conversion`]), which threads a reduction has to ask ([`Reduction`]), and the bytes that either needs between threads of different warps.
+//! Planning here and lowering ask the same functions, so that there is as much memory as is used.
+//!
+//! An agent has one such place for all its ops, as they run one after the other: between two of them stands a barrier of its warps.
+
+use crate::ir::layouts::register_map;
+use crate::ir::{Function, Op, Opcode, Scalar, Value, keys};
+use crate::layout::gf2::Columns;
+use crate::layout::{Axes, LinearMap, Means, Plan};
+
+/// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds.
+const ROOM: u32 = 15;
+
+/// A conversion between register layouts. Elements of 64 bits are converted as their halves, truth values as words.
+#[derive(Clone, Debug)]
+pub struct Conversion {
+    /// Where elements are.
+    pub source: LinearMap,
+    /// Where they are wanted.
+    pub result: LinearMap,
+    /// Width and memory.
+    pub means: Means,
+    /// How they get there.
+    pub plan: Plan,
+}
+
+impl Conversion {
+    /// The cheapest way for elements of that type. `None` where there is none.
+    pub fn find(source: &LinearMap, result: &LinearMap, elem: Scalar) -> Option<Conversion> {
+        let width = match elem.bits() {
+            8 => 3,
+            16 => 4,
+            _ => 5,
+        };
+        let (source, result) = match elem.bits() {
+            64 => (source.halves()?, result.halves()?),
+            _ => (*source, *result),
+        };
+        let means = Means { width, room: Some(ROOM), matrices: false };
+        let plan = Plan::find(&source, &result, means)?;
+        Some(Conversion { source, result, means, plan })
+    }
+
+    /// Bytes of shared memory.
+    fn bytes(&self) -> u32 {
+        match &self.plan {
+            Plan::Trip(t) => (1 << (t.order.len() as u32 - t.rounds)) << (self.means.width - 3),
+            Plan::Moves(_) | Plan::Shuffle(_) => 0,
+        }
+    }
+}
+
+/// The register map of a value in an agent of that many warps.
+fn map_of(func: &Function, v: Value, warps: u32) -> Option<LinearMap> {
+    let data = func.value_data(v);
+    register_map(data.layout()?, data.dims()?, warps)
+}
+
+/// The conversion that an op asks for.
+fn conversion(func: &Function, op: Op, warps: u32) -> Option<Conversion> {
+    let (source, result) = (func.named_operand(op, "source")?, func.result(op)?);
+    let elem = func.value_data(result).elem()?;
+    Conversion::find(&map_of(func, source, warps)?, &map_of(func, result, warps)?, elem)
+}
+
+/// Which bits of the place of an element a reduction along an axis combines. Places that hold copies take no part.
+#[derive(Clone, Debug)]
+pub struct Reduction {
+    /// Where the result is when all that take part have it.
+    pub result: LinearMap,
+    /// Bits of lanes.
+    pub lanes: u32,
+    /// Bits of warps.
+    pub warps: u32,
+    /// Bits of warps that hold copies of the source.
+    pub copies: u32,
+}
+
+impl Reduction {
+    /// The reduction of a tile in that layout.
+    pub fn along(source: &LinearMap, axes: &Axes, axis: usize) -> Reduction {
+        let mask = axes.mask(axis);
+        let bits = |columns: &[u32]| {
+            columns.iter().enumerate().filter(|(_, c)| *c & mask != 0).fold(0, |all, (k, _)| all | 1 << k)
+        };
+        Reduction {
+            result: source.slice(axes, axis).compact(),
+            lanes: bits(source.lane()),
+            warps: bits(source.warp()),
+            copies: source.replicas().warps & !bits(source.warp()),
+        }
+    }
+
+    /// Warps that hold a part of one element of the result.
+    pub fn contributors(&self) -> u32 {
+        1 << self.warps.count_ones()
+    }
+
+    /// Bytes of shared memory, for parts of so many bytes.
+    pub fn bytes(&self, elements: u32, part: u32) -> u32 {
+        if self.warps == 0 { 0 } else { elements * self.contributors() * part }
+    }
+}
+
+/// Bytes that a part of a sum takes: elements below 32 bits are combined in 32.
+pub fn part_bytes(elem: Scalar) -> u32 {
+    elem.bytes().max(4)
+}
+
+fn reduction(func: &Function, op: Op, warps: u32) -> Option<u32> {
+    let (source, result) = (func.named_operand(op, "source")?, func.result(op)?);
+    let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
+    let axes = Axes::of(func.value_data(source).dims()?).filter(|a| axis < a.rank())?;
+    let r = Reduction::along(&map_of(func, source, warps)?, &axes, axis);
+    let elements = u32::try_from(func.value_data(result).num_elements().unwrap_or(1)).ok()?;
+    Some(r.bytes(elements, part_bytes(func.value_data(result).elem()?)))
+}
+
+/// Bytes of shared memory that an op takes while it runs on that many warps.
+pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
+    match func.opcode(op) {
+        Opcode::ConvertLayout => conversion(func, op, warps).map_or(0, |c| c.bytes()),
+        Opcode::Reduce => reduction(func, op, warps).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// By bit of a thread: lanes, then warps.
+pub fn threads(map: &LinearMap) -> Columns {
+    map.lane().iter().chain(map.warp()).copied().collect()
+}
