@@ -44,6 +44,8 @@ pub enum Allowed {
     PowerOfTwo(u64, u64),
     /// An integer from the first to the second number, or the word.
     IntOr(u64, u64, &'static str),
+    /// A power of two in that range, or a word that stands for none.
+    PowerOfTwoOr(u64, u64, &'static str),
     /// A PTX version from the first to the second, such as `8.6`.
     Version((u8, u8), (u8, u8)),
     /// Any text; what it may be is said here.
@@ -58,6 +60,7 @@ impl std::fmt::Display for Allowed {
             Allowed::Int(lo, hi) => write!(f, "{lo} to {hi}"),
             Allowed::PowerOfTwo(lo, hi) => write!(f, "a power of two, {lo} to {hi}"),
             Allowed::IntOr(lo, hi, word) => write!(f, "{word}, or {lo} to {hi}"),
+            Allowed::PowerOfTwoOr(lo, hi, word) => write!(f, "{word}, or a power of two, {lo} to {hi}"),
             Allowed::Version((a, b), (c, d)) => write!(f, "{a}.{b} to {c}.{d}"),
             Allowed::Text(what) => f.write_str(what),
         }
@@ -89,7 +92,9 @@ fn number(text: &str, allowed: Allowed) -> Option<u64> {
     let n = text.parse::<u64>().ok()?;
     let ok = match allowed {
         Allowed::Int(lo, hi) | Allowed::IntOr(lo, hi, _) => (lo..=hi).contains(&n),
-        Allowed::PowerOfTwo(lo, hi) => (lo..=hi).contains(&n) && n.is_power_of_two(),
+        Allowed::PowerOfTwo(lo, hi) | Allowed::PowerOfTwoOr(lo, hi, _) => {
+            (lo..=hi).contains(&n) && n.is_power_of_two()
+        }
         _ => false,
     };
     ok.then_some(n)
@@ -130,14 +135,14 @@ impl Setting for Option<String> {
 impl Setting for Option<u32> {
     fn read(text: &str, allowed: Allowed) -> Option<Self> {
         match allowed {
-            Allowed::IntOr(_, _, word) if word == text => Some(None),
+            Allowed::IntOr(_, _, word) | Allowed::PowerOfTwoOr(_, _, word) if word == text => Some(None),
             _ => u32::read(text, allowed).map(Some),
         }
     }
     fn show(&self, allowed: Allowed) -> String {
         match (self, allowed) {
             (Some(n), _) => n.to_string(),
-            (None, Allowed::IntOr(_, _, word)) => word.to_owned(),
+            (None, Allowed::IntOr(_, _, word) | Allowed::PowerOfTwoOr(_, _, word)) => word.to_owned(),
             (None, _) => String::new(),
         }
     }
@@ -292,8 +297,8 @@ settings! {
     pipeline_strategy: PipelineStrategy = PipelineStrategy::Auto, "pipeline-strategy", Allowed::Words(&["auto", "none", "unspecialized", "warp-specialize"]);
     /// Slots of every ring, memory permitting; `auto` covers the latencies of the machine model.
     pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
-    /// Warps of an agent that computes in registers; 4 where it reads or writes tensor memory.
-    simt_warps: u32 = 4, "simt-warps", Allowed::PowerOfTwo(1, 16);
+    /// Warps of an agent that computes in registers; `auto`: 4, or, where it keeps clear of tensor memory, as many as its tiles need.
+    simt_warps: Option<u32> = None, "simt-warps", Allowed::PowerOfTwoOr(1, 16, "auto");
     /// Most agents that compute in registers.
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
     /// 32-bit registers per thread that the widest tile of one slice may take.
@@ -409,6 +414,9 @@ settings! {
     /// Registers per thread kept free for what the assembler adds, when budgets are checked.
     register_reserve: u32 = PTXAS_RESERVE, "tune.register-reserve", Allowed::Int(0, 128);
 }
+
+/// Warps of an agent that computes in registers, where tiles do not need more.
+const DEFAULT_WARPS: u32 = 4;
 
 fn unknown(name: &str) -> CodegenError {
     let list = Settings::list();
@@ -528,7 +536,7 @@ impl Settings {
     #[doc(hidden)]
     pub fn agent_options(&self) -> AgentOptions {
         AgentOptions {
-            simt_warps: self.simt_warps,
+            simt_warps: self.simt_warps.unwrap_or(DEFAULT_WARPS),
             max_regs: self.max_regs,
             max_simt_agents: self.max_simt_agents,
             slice_regs: self.slice_regs,
@@ -543,7 +551,7 @@ impl Settings {
         PrepareOptions {
             tma: self.tma_rewrite && self.pipeline_strategy.specializes(isa),
             unroll_ops: self.unroll_ops,
-            simt_warps: self.simt_warps,
+            simt_warps: self.simt_warps.unwrap_or(DEFAULT_WARPS),
             ..PrepareOptions::default()
         }
     }
@@ -626,7 +634,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=module scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
-             pipeline-depth=auto simt-warps=4 max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
+             pipeline-depth=auto simt-warps=auto max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \

@@ -98,7 +98,8 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             }
             _ => return err(f, op, Fault::Unsupported, "takes a view"),
         },
-        O::Splat | O::Broadcast | O::Reshape | O::Iota | O::ExtractSlice | O::ConvertLayout => {
+        O::Cat => cat(f, op, args, data)?,
+        O::Splat | O::Broadcast | O::Reshape | O::Permute | O::Iota | O::ExtractSlice | O::ConvertLayout => {
             shape(f, op, args, data)?
         }
         O::Reduce => reduce(f, op, args, data)?,
@@ -144,6 +145,17 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
             Rc::new(Tile { dims: dims.into(), elem: t.elem, data: t.data.clone() })
         }
         Opcode::ConvertLayout => t.clone(),
+        Opcode::Permute => {
+            let order = f.attr_ints(op, keys::PERMUTATION).unwrap_or_default();
+            let strides = row_major(&t.dims);
+            let axes: Option<SmallVec<[usize; 4]>> =
+                order.iter().map(|&a| strides.get(usize::try_from(a).ok()?).copied()).collect();
+            let Some(from) = axes.filter(|a| a.len() == dims.len()) else {
+                return err(f, op, Fault::Value, "no permutation of the axes");
+            };
+            let to = row_major(dims);
+            Rc::new(t.gather(dims, |i| relocate(i, &to, &from)))
+        }
         Opcode::ExtractSlice => {
             let offsets = slice_offsets(f, op, dims, args.get(1))?;
             match t.slice(dims, &offsets) {
@@ -153,6 +165,35 @@ fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Va
         }
         _ => return err(f, op, Fault::Unsupported, "extents do not agree"),
     }))
+}
+
+/// Two tiles behind each other along an axis.
+fn cat(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Val> {
+    let (Some((dims, elem)), [a, b]) = (tile_type(data), args) else {
+        return err(f, op, Fault::Unsupported, "makes a tile of two");
+    };
+    let (a, b, along) = (tile(f, op, a)?, tile(f, op, b)?, axis(f, op)?);
+    let Some(&extent) = a.dims.get(along) else { return err(f, op, Fault::Value, "no such dimension") };
+    let inner: usize = dims[along + 1..].iter().map(|&d| d as usize).product();
+    let (extent, size) = (extent as usize, count(dims));
+    if a.dims != b.dims || size != 2 * count(&a.dims) {
+        return err(f, op, Fault::Unsupported, "extents do not agree");
+    }
+    // Which of the two, and where in it.
+    let from = |i: usize| {
+        let (outer, k, low) = (i / (inner * 2 * extent), i / inner % (2 * extent), i % inner);
+        (k >= extent, (outer * extent + k % extent) * inner + low)
+    };
+    let data = match (&a.data, &b.data) {
+        (Data::Float(x), Data::Float(y)) => {
+            Data::Float((0..size).map(from).map(|(second, n)| if second { y[n] } else { x[n] }).collect())
+        }
+        (Data::Int(x), Data::Int(y)) => {
+            Data::Int((0..size).map(from).map(|(second, n)| if second { y[n] } else { x[n] }).collect())
+        }
+        _ => return err(f, op, Fault::Unsupported, "element types do not agree"),
+    };
+    Ok(Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data })))
 }
 
 /// Where a slice of extents `dims` begins: the static offsets, and the number of the slice if it has one.

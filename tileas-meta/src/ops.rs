@@ -710,6 +710,26 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "permute",
+        operands: &[one("source", Ty::Tile)],
+        attrs: &[need("permutation", Ints)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "Axes in another order: axis i of the result is axis `permutation[i]` of the source.",
+        ..BASE
+    },
+    OpRow {
+        name: "cat",
+        operands: &[one("lhs", Ty::Tile), one("rhs", Ty::Tile)],
+        attrs: &[need("axis", Int)],
+        traits: EWS,
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "Two tiles of one type behind each other along `axis`, of which the result has twice as many elements.",
+        ..BASE
+    },
+    OpRow {
         name: "iota",
         traits: EWS,
         rule: Rule::Custom,
@@ -734,7 +754,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Custom,
         class: "Reduce",
-        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for matrices along `axis = 1`, of f32, f16, bf16, i16 and i32; a thread holds whole rows, so their length is limited. Of a matrix of one row the result is stored as a `1x1` tile (`reshape`), not as a vector.",
+        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for f32, f16, bf16 and integers of 8 to 64 bits. What is left of a vector is a tile without extents, `tile<f32>`, which `reshape` makes a `tile<1xf32>` of.",
         ..BASE
     },
     OpRow {

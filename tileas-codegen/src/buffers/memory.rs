@@ -169,7 +169,5 @@ pub fn lay_out(
     } else {
         columns.next_power_of_two().max(u64::from(limits.tmem_alloc_min_columns)) as u32
     };
-    Ok(MemoryMap {
-        scratch,
-        end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
+    Ok(MemoryMap { scratch, end: at as u32, dynamic_smem: dynamic as u32, tmem_columns: alloc, tmem_base_at })
 }

@@ -869,7 +869,7 @@ impl<'a> Builder<'a> {
 
 /// Whether an op only says where the elements of its operand are.
 fn renames(code: Opcode) -> bool {
-    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::ExtractSlice | Opcode::ConvertLayout)
+    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::Permute | Opcode::ExtractSlice)
 }
 
 /// 32-bit registers per thread that a value takes in an agent of that many warps.

@@ -17,7 +17,7 @@ use crate::ir::{Function, Opcode};
 use crate::isa::TargetIsa;
 use crate::materialize::{MaterializeScratch, materialize_in};
 use crate::pass::legalize;
-use crate::place::place_in;
+use crate::place::{self, place_in};
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
 use crate::storage::classify::{Classes, classify};
@@ -120,6 +120,10 @@ impl<'f> Planned<'f> {
     pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func).map_err(Refusal::room)?;
         let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
+        let plan = match settings.simt_warps {
+            None if place::pressure::is_wide(func, &classes) => wider(func, &classes, plan, isa, settings),
+            _ => plan,
+        };
         Ok(Planned { func, classes, plan })
     }
 
@@ -140,6 +144,39 @@ impl<'f> Planned<'f> {
         state.plan = Some(self.plan);
     }
 }
+
+/// The plan with the fewest warps whose registers suffice for the tiles that are alive together; the given one, or that with the most
+/// warps, where none does.
+fn wider(
+    func: &Function,
+    classes: &Classes,
+    plan: AgentPlan,
+    isa: &dyn TargetIsa,
+    settings: &Settings,
+) -> AgentPlan {
+    let mut best = plan;
+    let mut options = settings.agent_options();
+    while options.simt_warps <= MOST_WARPS {
+        let Ok(plan) = plan_agents(func, classes, isa, &options) else { break };
+        match place_in(func, classes, plan.clone(), isa, &settings.place_options(), None) {
+            Ok((placed, _)) => {
+                best = plan;
+                let budget = best.entry_reg_cap.min(settings.max_regs.unwrap_or(u32::MAX));
+                let budget = budget.saturating_sub(place::pressure::RESERVE);
+                if place::pressure::peak(&placed, options.simt_warps) <= budget {
+                    break;
+                }
+            }
+            Err(e) if e.code == Code::E0507 => {}
+            Err(_) => break,
+        }
+        options.simt_warps *= 2;
+    }
+    best
+}
+
+/// Most warps that an agent is given on its own account.
+const MOST_WARPS: u32 = 16;
 
 /// A kernel with every tile in its space and layout, and who runs which op of it.
 pub(super) struct Placed {

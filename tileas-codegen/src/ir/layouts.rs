@@ -151,10 +151,7 @@ impl Layout {
 
     /// Whether this is a register layout.
     pub fn is_register(self) -> bool {
-        matches!(
-            self,
-            Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) | Layout::Bits(_)
-        )
+        matches!(self, Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) | Layout::Bits(_))
     }
 }
 

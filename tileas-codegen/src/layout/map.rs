@@ -227,7 +227,11 @@ impl LinearMap {
     }
 
     /// The map with the registers of some columns, and all columns changed.
-    pub fn filter_registers(&self, keep: impl Fn(u32) -> bool, change: impl Fn(u32) -> u32) -> Option<LinearMap> {
+    pub fn filter_registers(
+        &self,
+        keep: impl Fn(u32) -> bool,
+        change: impl Fn(u32) -> u32,
+    ) -> Option<LinearMap> {
         let kept: Columns = self.kind(0).iter().copied().filter(|&c| keep(c)).collect();
         let m = LinearMap::new(self.home, [&kept, self.kind(1), self.kind(2), self.kind(3)])?;
         Some(m.each(change))

@@ -9,8 +9,7 @@ use super::map::{Axes, Home, LinearMap};
 use std::fmt;
 
 /// Letters of the axes.
-const LETTERS: [char; 16] =
-    ['i', 'j', 'k', 'p', 'q', 'r', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z', 'a', 'b'];
+const LETTERS: [char; 16] = ['i', 'j', 'k', 'p', 'q', 'r', 's', 't', 'u', 'v', 'w', 'x', 'y', 'z', 'a', 'b'];
 
 /// A map as text.
 #[derive(Copy, Clone, Debug)]

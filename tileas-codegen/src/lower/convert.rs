@@ -160,22 +160,27 @@ impl Lower<'_> {
     /// One word of these elements.
     fn assemble(&mut self, words: &Words, pieces: &[Piece]) -> Operand {
         let whole = |k: usize, p: &Piece| p.0 == pieces[0].0 && p.1 == k as u32;
-        if words.packed == 0 || (pieces.len() == 1 << words.packed && pieces.iter().enumerate().all(|(k, p)| whole(k, p))) {
+        if words.packed == 0
+            || (pieces.len() == 1 << words.packed && pieces.iter().enumerate().all(|(k, p)| whole(k, p)))
+        {
             return words.list[pieces[0].0];
         }
         // Bytes of the source words, lowest first.
         let width = 4u32 >> words.packed;
-        let bytes: SmallVec<[(usize, u32); 4]> =
-            (0..4).map(|b| (pieces[(b / width) as usize % pieces.len()], b % width)).map(|((w, s), b)| (w, s * width + b)).collect();
+        let bytes: SmallVec<[(usize, u32); 4]> = (0..4)
+            .map(|b| (pieces[(b / width) as usize % pieces.len()], b % width))
+            .map(|((w, s), b)| (w, s * width + b))
+            .collect();
         let mut sources: SmallVec<[usize; 4]> = bytes.iter().map(|x| x.0).collect();
         sources.sort_unstable();
         sources.dedup();
         let merge = |this: &mut Self, of: &[(usize, u32)]| -> (Operand, usize) {
             let first = of[0].0;
             let second = of.iter().map(|x| x.0).find(|&w| w != first).unwrap_or(first);
-            let selector = of.iter().enumerate().fold(0, |all, (k, x)| {
-                all | (x.1 + if x.0 == first { 0 } else { 4 }) << (4 * k)
-            });
+            let selector = of
+                .iter()
+                .enumerate()
+                .fold(0, |all, (k, x)| all | (x.1 + if x.0 == first { 0 } else { 4 }) << (4 * k));
             let (a, b) = (words.list[first], words.list[second]);
             (this.b.prmt_b32(a, b, i64::from(selector)).into(), of.len())
         };
@@ -527,7 +532,11 @@ impl Lower<'_> {
     }
 
     /// The address of an access, whose offset is in elements.
-    fn access_address(&mut self, ((base, own, taken), at, offset): ((Reg, Operand, u32), i32, u32), elem: u32) -> Operand {
+    fn access_address(
+        &mut self,
+        ((base, own, taken), at, offset): ((Reg, Operand, u32), i32, u32),
+        elem: u32,
+    ) -> Operand {
         let bytes = offset << elem;
         // Bits that threads do not have are added, others put in.
         let (inside, beside) = (bytes & taken, bytes & !taken);
@@ -570,12 +579,8 @@ impl Lower<'_> {
             (1, &[x, ..]) => (PtxOp::StSharedU8, x.into()),
             (2, &[x, ..]) => (PtxOp::StSharedB16, self.b.cvt_u16_u32(x).into()),
             (4, &[x, ..]) => (if f32 { PtxOp::StSharedF32 } else { PtxOp::StSharedB32 }, x.into()),
-            (8, all) => {
-                (if f32 { PtxOp::StSharedV2F32 } else { PtxOp::StSharedV2B32 }, self.b.list(&all))
-            }
-            (_, all) => {
-                (if f32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 }, self.b.list(&all))
-            }
+            (8, all) => (if f32 { PtxOp::StSharedV2F32 } else { PtxOp::StSharedV2B32 }, self.b.list(&all)),
+            (_, all) => (if f32 { PtxOp::StSharedV4F32 } else { PtxOp::StSharedV4B32 }, self.b.list(&all)),
         };
         if let Some(p) = guard {
             self.b.on(p);

@@ -153,7 +153,11 @@ impl Lower<'_> {
         if let Some(agent) = f.attr_int(op, keys::SCRATCH).and_then(|a| usize::try_from(a).ok()) {
             let named = f.attr_int(op, keys::NAMED).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
             if agent >= MOST_AGENTS || self.scratches.get(agent).is_some_and(Option::is_some) {
-                return self.err(Code::E0803, op, "the agent is none, or has memory between its warps already");
+                return self.err(
+                    Code::E0803,
+                    op,
+                    "the agent is none, or has memory between its warps already",
+                );
             }
             self.scratches.resize(self.scratches.len().max(agent + 1), None);
             self.scratches[agent] = Some(Scratch { at, bytes: slot, named });

@@ -54,7 +54,10 @@ pub(crate) struct Fusion {
 
 /// Whether an op only says where the elements of its operand are.
 fn renames(code: Opcode) -> bool {
-    matches!(code, Opcode::Broadcast | Opcode::Reshape | Opcode::ExtractSlice | Opcode::ConvertLayout)
+    matches!(
+        code,
+        Opcode::Broadcast | Opcode::Reshape | Opcode::Permute | Opcode::ExtractSlice | Opcode::ConvertLayout
+    )
 }
 
 /// The bits of a constant in a 16-bit float type, if that has it; no NaN.

@@ -402,7 +402,8 @@ impl Lower<'_> {
         });
         match side {
             Some(side) => Ok(side),
-            None => self.unsupported(op, format!("moves no {} between layout {layout} and this buffer", elem.name())),
+            None => self
+                .unsupported(op, format!("moves no {} between layout {layout} and this buffer", elem.name())),
         }
     }
 

@@ -123,10 +123,8 @@ impl Lower<'_> {
         }
         let x = self.b.as_reg(RegTy::B64, x);
         let halves = self.b.unpack_b64_b32(x);
-        let other: SmallVec<[Operand; 2]> = halves
-            .iter()
-            .map(|h| self.shuffle(RegTy::B32, h.into(), true, Operand::Imm(0), by))
-            .collect();
+        let other: SmallVec<[Operand; 2]> =
+            halves.iter().map(|h| self.shuffle(RegTy::B32, h.into(), true, Operand::Imm(0), by)).collect();
         let both = self.b.reg(RegTy::B64);
         let list = self.b.list(&other.as_slice());
         self.b.emit(PtxOp::PackB64B32, &[both.into(), list]);

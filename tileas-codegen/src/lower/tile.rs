@@ -28,6 +28,14 @@ pub(super) fn packed(elem: Scalar) -> bool {
     packing(elem) > 0
 }
 
+/// An operand of an element-wise op.
+enum Input {
+    /// The same for all elements.
+    One(Operand),
+    /// A tile.
+    Tile(TileVal),
+}
+
 /// Whether elements are computed in f32 and rounded.
 pub(super) fn half(elem: Scalar) -> bool {
     matches!(elem, Scalar::F16 | Scalar::BF16)
@@ -252,7 +260,7 @@ impl Lower<'_> {
         let Some(layout) = data.layout() else {
             return self.err(Code::E0803, op, "the result has no layout");
         };
-        let moves = matches!(f.opcode(op), O::Broadcast | O::Reshape | O::ExtractSlice | O::ConvertLayout);
+        let moves = f.opcode(op).has(crate::ir::opcodes::Traits::SHAPE);
         if !moves {
             self.check_computes(op)?;
         }
@@ -287,7 +295,8 @@ impl Lower<'_> {
                 self.collect(counted, elem)
             }
             O::ConvertLayout => return self.convert(op, result, dims, elem, layout),
-            O::Broadcast | O::Reshape | O::ExtractSlice => {
+            O::Cat => return self.cat(op, result, dims, elem, layout),
+            O::Broadcast | O::Reshape | O::Permute | O::ExtractSlice => {
                 return self.rename(op, result, dims, elem, layout);
             }
             O::Reduce => return self.reduce(op, result, dims, elem, layout),
@@ -324,11 +333,11 @@ impl Lower<'_> {
         // The operand that an addition takes in 16 bits: the first, or either where their order does not matter.
         let mut narrow = None;
         // Elements of the operands; a single one for what is the same everywhere.
-        let mut args: SmallVec<[(Units, Scalar); 3]> = SmallVec::new();
+        let mut inputs: SmallVec<[(Input, Scalar); 3]> = SmallVec::new();
         for (i, &v) in f.operands(op).iter().enumerate() {
             if let Some(s) = f.value_data(v).as_scalar() {
                 let x = self.scalar(op, v)?;
-                args.push((self.keep([x]), s));
+                inputs.push((Input::One(x), s));
                 continue;
             }
             let t = self.tile(op, v)?;
@@ -364,44 +373,78 @@ impl Lower<'_> {
                     _ => {}
                 }
             }
-            let e = self.elements(&t);
-            args.push((e, s));
+            inputs.push((if t.splat { Input::One(self.unit(&t, 0)) } else { Input::Tile(t) }, s));
         }
         let ty = if in_f32(elem) { Scalar::F32 } else { elem };
-        let splat = narrow.is_none() && args.iter().all(|a| a.0.len() == 1) && n > 1;
-        let count = if splat { 1 } else { n };
-        let results = match (code, form) {
-            // The elements are in f32 already.
-            (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
-            (_, Some((form, registers))) => match (narrow, args.first()) {
-                (Some((mixed, t)), Some(&(other, _))) => self.mixed_elements(mixed, &t, other, count),
-                _ => self.float_elements(form, registers, &args, count),
-            },
-            _ => {
-                let start = self.units.len();
-                let mut a: SmallVec<[(Operand, Scalar); 3]> =
-                    args.iter().map(|&(e, s)| (self.units[e.start as usize], s)).collect();
-                for i in 0..count {
-                    for (x, (e, _)) in a.iter_mut().zip(&args) {
-                        x.0 = self.units[element(*e, i)];
-                    }
-                    let x = self.arith(op, &a, ty)?;
-                    // Packing cuts by itself.
-                    let x = if packed(elem) { x } else { self.wrapped(x, elem) };
-                    self.units.push(x);
+        let single = |a: &(Input, Scalar)| matches!(a.0, Input::One(_));
+        let splat = narrow.is_none() && inputs.iter().all(single) && n > 1;
+        if let Some((_, registers)) = form {
+            // A constant that all elements share is moved to a register once.
+            for (x, _) in inputs.iter_mut().take(registers) {
+                if let Input::One(x) = x {
+                    *x = self.b.as_reg(RegTy::F32, *x).into();
                 }
-                self.units_from(start)
             }
-        };
-        if splat {
-            let x = self.round(self.units[results.start as usize], elem);
-            let x = self.wrapped(x, elem);
-            let regs = self.keep([x]);
-            self.vals[result] =
-                Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, held: None, layout });
-            return Ok(());
         }
-        let mut regs = self.collect(results, elem);
+        // Packed elements are taken apart a unit at a time: fewer registers are alive together.
+        let most = inputs.iter().fold(packing(elem), |n, a| match &a.0 {
+            Input::Tile(t) => n.max(packing(t.held.unwrap_or(t.elem))),
+            Input::One(_) => n,
+        });
+        let step = if splat || narrow.is_some() || most == 0 { n } else { 1 << most };
+        let mut all: SmallVec<[Operand; 64]> = SmallVec::new();
+        for first in (0..n).step_by(step) {
+            let count = if splat { 1 } else { step.min(n - first) };
+            let args: SmallVec<[(Units, Scalar); 3]> = inputs
+                .iter()
+                .map(|(x, s)| {
+                    let units = match x {
+                        Input::One(x) => self.keep([*x]),
+                        Input::Tile(t) => {
+                            let per = packing(t.held.unwrap_or(t.elem));
+                            let (from, len) = (first >> per, count.div_ceil(1 << per));
+                            let regs = Units { start: t.regs.start + from as u32, len: len as u32 };
+                            self.elements(&TileVal { regs, ..*t })
+                        }
+                    };
+                    (units, *s)
+                })
+                .collect();
+            let results = match (code, form) {
+                // The elements are in f32 already.
+                (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
+                (_, Some((form, registers))) => match (narrow, args.first()) {
+                    (Some((mixed, t)), Some(&(other, _))) => self.mixed_elements(mixed, &t, other, count),
+                    _ => self.float_elements(form, registers, &args, count),
+                },
+                _ => {
+                    let start = self.units.len();
+                    let mut a: SmallVec<[(Operand, Scalar); 3]> =
+                        args.iter().map(|&(e, s)| (self.units[e.start as usize], s)).collect();
+                    for i in 0..count {
+                        for (x, (e, _)) in a.iter_mut().zip(&args) {
+                            x.0 = self.units[element(*e, i)];
+                        }
+                        let x = self.arith(op, &a, ty)?;
+                        // Packing cuts by itself.
+                        let x = if packed(elem) { x } else { self.wrapped(x, elem) };
+                        self.units.push(x);
+                    }
+                    self.units_from(start)
+                }
+            };
+            if splat {
+                let x = self.round(self.units[results.start as usize], elem);
+                let x = self.wrapped(x, elem);
+                let regs = self.keep([x]);
+                self.vals[result] =
+                    Val::Tile(TileVal { regs, splat: true, ty: tile_ty, elem, held: None, layout });
+                return Ok(());
+            }
+            let regs = self.collect(results, elem);
+            all.extend(regs.range().map(|i| self.units[i]));
+        }
+        let mut regs = self.keep(all);
         if let (Opcode::Ftof, Some(&v)) = (code, f.operands(op).first()) {
             regs = self.clamped(v, regs);
         }
@@ -470,12 +513,7 @@ impl Lower<'_> {
         args: &[(Units, Scalar)],
         count: usize,
     ) -> Units {
-        let mut args: SmallVec<[Units; 3]> = args.iter().map(|a| a.0).collect();
-        // A constant that all elements share is moved to a register once.
-        for e in args.iter_mut().take(registers).filter(|e| e.len() == 1) {
-            let x = self.b.as_reg(RegTy::F32, self.units[e.start as usize]);
-            *e = self.keep([x.into()]);
-        }
+        let args: SmallVec<[Units; 3]> = args.iter().map(|a| a.0).collect();
         let start = self.units.len();
         for i in 0..count {
             let mut sources = [Operand::Imm(0); 3];
@@ -516,6 +554,7 @@ impl Lower<'_> {
         let offsets = f.attr_ints(op, keys::OFFSETS).unwrap_or_default();
         let (ss, ds) = (strides(from), strides(dims));
         let code = f.opcode(op);
+        let order = f.attr_ints(op, keys::PERMUTATION).unwrap_or_default();
         // Linear in the bits of the result index: broadcast drops coordinates, reshape keeps the flat index.
         let project = |flat: u32| -> u32 {
             let flat = u64::from(flat);
@@ -525,6 +564,15 @@ impl Lower<'_> {
                     .zip(&ds)
                     .zip(from.iter().zip(&ss))
                     .map(|((&n, &st), (&m, &sst))| if m == 1 { 0 } else { flat / st % u64::from(n) * sst })
+                    .sum(),
+                Opcode::Permute => dims
+                    .iter()
+                    .zip(&ds)
+                    .zip(&order)
+                    .map(|((&n, &st), &a)| {
+                        let sst = usize::try_from(a).ok().and_then(|a| ss.get(a)).copied().unwrap_or(0);
+                        flat / st % u64::from(n) * sst
+                    })
                     .sum(),
                 Opcode::ExtractSlice => dims
                     .iter()
@@ -590,6 +638,34 @@ impl Lower<'_> {
             self.collect(self.units_from(start), elem)
         };
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held, layout });
+        Ok(())
+    }
+
+    /// Two tiles as one: the registers of the first, then those of the second.
+    fn cat(
+        &mut self,
+        op: Op,
+        result: Value,
+        dims: &[u32],
+        elem: Scalar,
+        layout: Layout,
+    ) -> CodegenResult<()> {
+        let f = self.f;
+        let &[lhs, rhs] = f.operands(op) else { return self.err(Code::E0803, op, "needs two sources") };
+        let half = self.elements_per_thread(op, layout, dims)? / 2;
+        let mut all: SmallVec<[Operand; 64]> = SmallVec::new();
+        for v in [lhs, rhs] {
+            let value = self.vals[v];
+            let t = self.expand(op, &value)?;
+            let e = self.elements(&t);
+            all.extend(e.range().take(half).map(|i| self.units[i]));
+        }
+        if all.len() != 2 * half || half == 0 {
+            return self.unsupported(op, format!("puts no halves together in layout {layout}"));
+        }
+        let elements = self.keep(all);
+        let (regs, ty) = (self.collect(elements, elem), f.value_type(result));
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 

@@ -33,8 +33,8 @@ use crate::error::{CodegenResult, Loc};
 use crate::ir::layouts::LANES;
 use crate::ir::opcodes::Traits;
 use crate::ir::{
-    AttrData, Block, Function, Layout, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value, keys,
-    push_number,
+    AttrData, Block, Function, Layout, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value,
+    keys, push_number,
 };
 use crate::storage::access::{Class, is_stored};
 use cranelift_entity::SecondaryMap;

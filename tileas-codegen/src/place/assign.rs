@@ -79,16 +79,34 @@ pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Opti
         }
         // The same elements by other coordinates.
         Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
-        Opcode::Reduce | Opcode::ExtractSlice => None,
+        Opcode::Reduce | Opcode::ExtractSlice | Opcode::Permute | Opcode::Cat => None,
         _ => Some(*map),
     }
 }
 
 /// The layout of the result of a shape op or reduction of a tile in that layout; `None`: it has to be another one.
 pub(super) fn derived(func: &Function, op: Op, map: &LinearMap) -> Option<LinearMap> {
-    let source = func.named_operand(op, "source")?;
+    let source = source_of(func, op)?;
     let from = func.value_data(source).dims()?;
     match func.opcode(op) {
+        Opcode::Permute => {
+            let axes = Axes::of(from)?;
+            let order = func.attr_ints(op, keys::PERMUTATION)?;
+            let order: Option<SmallVec<[usize; 4]>> =
+                order.iter().map(|&a| usize::try_from(a).ok().filter(|&a| a < axes.rank())).collect();
+            Some(map.permute(&axes, &order?))
+        }
+        Opcode::Cat => {
+            let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
+            let (axes, to) = (Axes::of(from)?, Axes::of(func.value_data(func.result(op)?).dims()?)?);
+            let top = 1u32.checked_shl(to.low(axis) + axes.bits(axis))?;
+            // One more bit of the axis, in the highest register.
+            let place = |c: u32| (0..axes.rank()).fold(0, |m, a| m | axes.coordinate(c, a) << to.low(a));
+            let lanes: [u32; 5] = std::array::from_fn(|k| map.lane().get(k).map_or(0, |&c| place(c)));
+            let warps: Columns = map.warp().iter().map(|&c| place(c)).collect();
+            let registers: Columns = map.register().iter().map(|&c| place(c)).chain([top]).collect();
+            LinearMap::registers(&registers, &lanes, &warps)
+        }
         Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
         Opcode::Reduce => {
             let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
@@ -107,15 +125,34 @@ pub(super) fn derived(func: &Function, op: Op, map: &LinearMap) -> Option<Linear
             if threads.into_iter().any(|c| c & cut != 0) {
                 return None;
             }
-            map.filter_registers(|c| c & cut == 0, |c| {
-                (0..axes.rank()).fold(0, |out, a| {
-                    let x = axes.coordinate(c, a) & ((1 << to.bits(a)) - 1);
-                    out | x << to.low(a)
-                })
-            })
+            map.filter_registers(
+                |c| c & cut == 0,
+                |c| {
+                    (0..axes.rank()).fold(0, |out, a| {
+                        let x = axes.coordinate(c, a) & ((1 << to.bits(a)) - 1);
+                        out | x << to.low(a)
+                    })
+                },
+            )
         }
         _ => None,
     }
+}
+
+/// The operand whose layout the result's follows from.
+pub(super) fn source_of(func: &Function, op: Op) -> Option<Value> {
+    func.named_operand(op, "source").or_else(|| func.named_operand(op, "lhs"))
+}
+
+/// The map that axes had before they were put in another order.
+pub(super) fn permuted_back(func: &Function, op: Op, map: &LinearMap) -> Option<LinearMap> {
+    let to = Axes::of(func.value_data(func.result(op)?).dims()?)?;
+    let order = func.attr_ints(op, keys::PERMUTATION)?;
+    let mut back: SmallVec<[usize; 4]> = SmallVec::from_elem(0, order.len());
+    for (n, &a) in order.iter().enumerate() {
+        *back.get_mut(usize::try_from(a).ok()?)? = n;
+    }
+    Some(map.permute(&to, &back))
 }
 
 /// The map with every bit that an extracted slice cuts off in registers.
@@ -123,9 +160,8 @@ pub(super) fn sliceable(func: &Function, op: Op, map: &LinearMap) -> Option<Line
     let from = func.value_data(func.named_operand(op, "source")?).dims()?;
     let to = Axes::of(func.value_data(func.result(op)?).dims()?)?;
     let axes = Axes::of(from)?;
-    let cut = (0..axes.rank()).fold(0, |m, a| {
-        m | (axes.mask(a) & !(((1u32 << to.bits(a)) - 1) << axes.low(a)))
-    });
+    let cut =
+        (0..axes.rank()).fold(0, |m, a| m | (axes.mask(a) & !(((1u32 << to.bits(a)) - 1) << axes.low(a))));
     let keep = |c: u32| if c & cut != 0 { 0 } else { c };
     let lanes: [u32; 5] = std::array::from_fn(|k| map.lane().get(k).map_or(0, |&c| keep(c)));
     let warps: Columns = map.warp().iter().map(|&c| keep(c)).collect();
@@ -173,14 +209,27 @@ struct Assignment<'a> {
 
 /// Whether the layout of the result follows from that of the source.
 fn follows(opcode: Opcode) -> bool {
-    matches!(opcode, Opcode::Reshape | Opcode::ConvertLayout | Opcode::Reduce | Opcode::ExtractSlice)
+    matches!(
+        opcode,
+        Opcode::Reshape
+            | Opcode::Permute
+            | Opcode::Cat
+            | Opcode::ConvertLayout
+            | Opcode::Reduce
+            | Opcode::ExtractSlice
+    )
 }
 
 /// Finds the layouts of a chain.
 ///
 /// # Errors
 /// `E0506` where a tile has extents that are no powers of two, `E0507` where no layout leaves a thread enough registers.
-pub(super) fn assign(from: &Inputs<'_>, chains: &Chains, chain: Chain, writes: &[(Value, Op)]) -> CodegenResult<Layouts> {
+pub(super) fn assign(
+    from: &Inputs<'_>,
+    chains: &Chains,
+    chain: Chain,
+    writes: &[(Value, Op)],
+) -> CodegenResult<Layouts> {
     let mut a = Assignment {
         from,
         nodes: Vec::new(),
@@ -307,7 +356,9 @@ impl<'a> Assignment<'a> {
         }
         // Pieces of what lies in memory, and results of shape ops that stand alone.
         for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::ExtractSlice) {
-            let (Some(source), Some(v)) = (func.named_operand(op, "source"), func.result(op)) else { continue };
+            let (Some(source), Some(v)) = (func.named_operand(op, "source"), func.result(op)) else {
+                continue;
+            };
             let class = classes.class(source);
             if matches!(class, ValueClass::Acc | ValueClass::Smem) {
                 let n = self.node(v);
@@ -334,7 +385,7 @@ impl<'a> Assignment<'a> {
         }
         let func = self.func();
         let op = func.defining_op(v).filter(|&op| follows(func.opcode(op)))?;
-        self.root(func.named_operand(op, "source")?)
+        self.root(source_of(func, op)?)
     }
 
     /// Where a value is, if its node has that layout.
@@ -344,8 +395,7 @@ impl<'a> Assignment<'a> {
         }
         let func = self.func();
         let op = func.defining_op(v)?;
-        let source = func.named_operand(op, "source")?;
-        let at = self.map_of(source, map)?;
+        let at = self.map_of(source_of(func, op)?, map)?;
         derived(func, op, &at).or_else(|| derived(func, op, &sliceable(func, op, &at)?))
     }
 
@@ -358,7 +408,8 @@ impl<'a> Assignment<'a> {
                 _ => self.of_op.get(&op).copied(),
             };
             if func.opcode(op) == Opcode::Reduce
-                && let (Some(source), Some(axis)) = (func.named_operand(op, "source"), func.attr_int(op, keys::AXIS))
+                && let (Some(source), Some(axis)) =
+                    (func.named_operand(op, "source"), func.attr_int(op, keys::AXIS))
                 && let Some(&n) = self.of_value.get(&source)
                 && let Ok(axis) = usize::try_from(axis)
                 && !self.nodes[n].reduced.contains(&axis)
@@ -403,7 +454,8 @@ impl<'a> Assignment<'a> {
         let func = self.func();
         // Where the value is made outside of a loop, it is converted there.
         let made = func.defining_op(value).map_or(0, |d| self.depth(d));
-        let weight = TRIPS.pow(self.depth(op).min(made.max(u32::from(func.defining_op(value).is_none()) * MOST_DEPTH)));
+        let weight = TRIPS
+            .pow(self.depth(op).min(made.max(u32::from(func.defining_op(value).is_none()) * MOST_DEPTH)));
         self.uses.push(Use { value, op, from, to, weight });
     }
 
@@ -447,14 +499,24 @@ impl<'a> Assignment<'a> {
         let spare = total.saturating_sub(5 + warps);
         let vectors = [widest.min(spare).min(last), widest.min(last), 0];
         add(self.in_order(&all, vectors[0]));
+        // A block of registers along the two last axes: what is turned round stays in vectors.
+        if let Some(before) = axes.rank().checked_sub(2).filter(|&a| axes.bits(a) > 0) {
+            let v = widest.min(last).min(axes.bits(before)).min(spare / 2);
+            let block: Columns = (0..v).chain(last..last + v).collect();
+            let rest: Columns = (0..total).filter(|b| !block.contains(b)).collect();
+            let lanes = (last - v).min(5) as usize;
+            // Lanes along the row, as far as it goes, then down.
+            let order: Columns =
+                rest.iter().copied().take(lanes).chain(rest.iter().copied().skip(lanes)).collect();
+            let all: Columns = block.iter().copied().chain(order).collect();
+            add(self.in_order(&all, 2 * v));
+        }
         // Rows in warps: lanes along the last axis, warps along the others.
         for v in vectors {
             let v = v.min(last);
             let lanes = (last - v).min(5);
-            let (inner, outer): (Columns, Columns) = (
-                (0..v + lanes).collect(),
-                (last..total).chain(v + lanes..last).collect(),
-            );
+            let (inner, outer): (Columns, Columns) =
+                ((0..v + lanes).collect(), (last..total).chain(v + lanes..last).collect());
             // Lanes that the row leaves take the next bits; warps those of the other end.
             let more = 5 - lanes;
             let mut order: Columns = inner;
@@ -466,9 +528,13 @@ impl<'a> Assignment<'a> {
             add(self.in_order(&order, v));
         }
         // An axis in the registers of threads, the others over them.
-        for axis in node.reduced.iter().copied().filter(|&a| a + 1 < axes.rank()).chain(
-            (0..axes.rank()).filter(|&a| a + 1 < axes.rank() && axes.bits(a) > 0),
-        ) {
+        for axis in node
+            .reduced
+            .iter()
+            .copied()
+            .filter(|&a| a + 1 < axes.rank())
+            .chain((0..axes.rank()).filter(|&a| a + 1 < axes.rank() && axes.bits(a) > 0))
+        {
             let mask = axes.mask(axis);
             let along: Columns = (0..total).filter(|b| mask >> b & 1 == 1).collect();
             let others: Columns = (0..total).filter(|b| mask >> b & 1 == 0).collect();
@@ -505,8 +571,12 @@ impl<'a> Assignment<'a> {
                 if func.opcode(op) == Opcode::Broadcast {
                     continue;
                 }
-                let there: SmallVec<[LinearMap; 4]> =
-                    self.nodes[from].candidates.iter().take(4).filter_map(|m| self.map_of(value, m)).collect();
+                let there: SmallVec<[LinearMap; 4]> = self.nodes[from]
+                    .candidates
+                    .iter()
+                    .take(4)
+                    .filter_map(|m| self.map_of(value, m))
+                    .collect();
                 for m in there {
                     let node = &mut self.nodes[to];
                     if !node.candidates.contains(&m) && node.candidates.len() < MOST_CANDIDATES {
@@ -606,18 +676,19 @@ impl<'a> Assignment<'a> {
         let bytes = (1u32 << both.len().min(20)).max(1) * bits.max(8) / 8;
         let waves = 2 * (bytes / 128).max(1) * n;
         let trip = 4 * waves + n * words + 2 * 64;
-        let cost = if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
-            let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;
-            n * (words * 2 * selects + packs)
-        } else if warp.contains_all(result.register())
-            && warp.contains_all(result.lane())
-            && warp.contains_all(&warps)
-        {
-            let moved = lanes.iter().filter(|c| !own.contains(**c)).count() as u32;
-            (n * (words * (4 + 4 * moved) + packs)).min(trip)
-        } else {
-            trip
-        };
+        let cost =
+            if own.contains_all(result.register()) && own.contains_all(&lanes) && own.contains_all(&warps) {
+                let selects = lanes.iter().chain(&warps).filter(|c| **c != 0).count() as u32;
+                n * (words * 2 * selects + packs)
+            } else if warp.contains_all(result.register())
+                && warp.contains_all(result.lane())
+                && warp.contains_all(&warps)
+            {
+                let moved = lanes.iter().filter(|c| !own.contains(**c)).count() as u32;
+                (n * (words * (4 + 4 * moved) + packs)).min(trip)
+            } else {
+                trip
+            };
         self.costs.insert((*source, *result, bits), cost);
         cost
     }
@@ -736,7 +807,8 @@ impl<'a> Assignment<'a> {
             }
         }
         for &op in chains.ops.iter().filter(|&&op| chains.of_op[op].expand() == Some(chain)) {
-            let Some(v) = func.result(op).filter(|v| follows(func.opcode(op)) && !self.of_value.contains_key(v))
+            let Some(v) =
+                func.result(op).filter(|v| follows(func.opcode(op)) && !self.of_value.contains_key(v))
             else {
                 continue;
             };
@@ -781,9 +853,7 @@ fn eliminate(sizes: &[usize], factors: &[Factor]) -> Option<Vec<usize>> {
             all.dedup();
             all
         };
-        let entries = |x: usize| {
-            neighbours(x).iter().fold(sizes[x], |n, &v| n.saturating_mul(sizes[v]))
-        };
+        let entries = |x: usize| neighbours(x).iter().fold(sizes[x], |n, &v| n.saturating_mul(sizes[v]));
         let (at, x) = open.iter().copied().enumerate().min_by_key(|&(_, x)| (entries(x), x))?;
         if entries(x) > MOST_ENTRIES {
             return None;

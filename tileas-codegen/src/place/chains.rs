@@ -343,6 +343,10 @@ impl Chains {
                         info.general = true;
                     }
                 }
+                Opcode::Permute | Opcode::Cat => {
+                    info.mixed = true;
+                    info.general = true;
+                }
                 Opcode::ExtractSlice
                     if func
                         .named_operand(op, "source")

@@ -28,6 +28,7 @@ pub mod chains;
 pub mod dce;
 mod emit;
 mod operands;
+pub mod pressure;
 
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::Function;

@@ -164,7 +164,8 @@ impl<'a> Parser<'a, '_> {
         let bad = |why: &str| {
             CodegenError::new(Code::E0006, loc, format!("malformed layout {}: {why}", quote(&text)))
         };
-        let axes = Axes::of(dims).ok_or_else(|| bad("expected extents that are powers of two, 2^24 elements at most"))?;
+        let axes = Axes::of(dims)
+            .ok_or_else(|| bad("expected extents that are powers of two, 2^24 elements at most"))?;
         let map = parse(&text, &axes).map_err(|why| bad(&why))?;
         match RegisterBits::of(&map) {
             Some(bits) => Ok(Some(Layout::Bits(bits))),

@@ -50,7 +50,9 @@ pub(super) fn placement_fault(
         }
         Layout::Bits(b) => {
             let all = crate::layout::Axes::of(dims).is_some_and(|axes| b.map().is_surjective(axes.total()));
-            (!all).then(|| "a layout of registers expects each element of the tile in some place, and no other".into())
+            (!all).then(|| {
+                "a layout of registers expects each element of the tile in some place, and no other".into()
+            })
         }
         _ => None,
     }

@@ -36,6 +36,8 @@ impl Checker<'_> {
             Opcode::Splat | Opcode::Broadcast | Opcode::Reshape | Opcode::Iota | Opcode::ConvertLayout => {
                 self.reshaping(op);
             }
+            Opcode::Permute => self.permute(op),
+            Opcode::Cat => self.cat(op),
             Opcode::ExtractSlice => self.extract_slice(op),
             Opcode::Reduce => self.reduce(op),
             Opcode::Divi => self.quotient(op),
@@ -224,12 +226,8 @@ impl Checker<'_> {
         let func = self.func;
         let (Some(&source), Some(result)) = (func.operands(op).first(), self.result_data(op)) else { return };
         let source = self.data(source);
-        let (Some(from), Some(elem)) = (source.dims().filter(|d| d.len() > 1), source.elem()) else {
-            self.err(
-                op,
-                Code::E0213,
-                format_args!("expected a tile of 2 or more dimensions, but got {source}"),
-            );
+        let (Some(from), Some(elem)) = (source.dims().filter(|d| !d.is_empty()), source.elem()) else {
+            self.err(op, Code::E0213, format_args!("expected a tile with dimensions, but got {source}"));
             return;
         };
         self.axis_below(op, from.len());
@@ -245,6 +243,60 @@ impl Checker<'_> {
         let to = result.dims().unwrap_or(&[]);
         if to != want.as_slice() {
             self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(to)));
+        }
+    }
+
+    /// The tile type of a result and of an operand, with equal element types.
+    fn rearranged(
+        &mut self,
+        op: Op,
+        operand: Value,
+    ) -> Option<(crate::ir::types::Shape, crate::ir::types::Shape)> {
+        let (source, result) = (self.data(operand), self.result_data(op)?);
+        if source.elem() != result.elem() || !result.is_tile() {
+            self.err(
+                op,
+                Code::E0212,
+                format_args!("expected the element type of {source}, but got {result}"),
+            );
+            return None;
+        }
+        let shape = |d: &TypeData| crate::ir::types::Shape::from_slice(d.dims().unwrap_or(&[]));
+        Some((shape(source), shape(result)))
+    }
+
+    fn permute(&mut self, op: Op) {
+        let Some(&source) = self.func.operands(op).first() else { return };
+        let Some((from, to)) = self.rearranged(op, source) else { return };
+        let Some(order) = self.func.attr_ints(op, keys::PERMUTATION) else { return };
+        let mut sorted: Vec<i64> = order.to_vec();
+        sorted.sort_unstable();
+        if sorted.iter().copied().ne(0..from.len() as i64) {
+            let rank = from.len();
+            self.err(
+                op,
+                Code::E0205,
+                format_args!("expected each axis from 0 to {} once in `permutation`", rank.saturating_sub(1)),
+            );
+            return;
+        }
+        let want: Vec<u32> = order.iter().map(|&a| from[a as usize]).collect();
+        if to.as_slice() != want.as_slice() {
+            self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(&to)));
+        }
+    }
+
+    fn cat(&mut self, op: Op) {
+        let &[lhs, rhs] = self.func.operands(op) else { return };
+        self.same_type(op, Code::E0212, "operand 1", self.func.value_type(rhs), self.func.value_type(lhs));
+        let Some((from, to)) = self.rearranged(op, lhs) else { return };
+        self.axis_below(op, from.len());
+        let axis = self.func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
+        let Some(axis) = axis.filter(|&a| a < from.len()) else { return };
+        let mut want = from;
+        want[axis] = want[axis].saturating_mul(2);
+        if to != want {
+            self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(&to)));
         }
     }
 

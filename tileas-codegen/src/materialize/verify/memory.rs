@@ -167,7 +167,8 @@ fn named(m: &Model<'_>, found: &mut Found) {
     // Warps of an agent that hand tiles to each other inside of an op meet there as well.
     let func = m.func;
     for op in func.block_ops(func.entry()) {
-        let (Some(agent), Some(id)) = (func.attr_int(op, keys::SCRATCH), func.attr_int(op, keys::NAMED)) else {
+        let (Some(agent), Some(id)) = (func.attr_int(op, keys::SCRATCH), func.attr_int(op, keys::NAMED))
+        else {
             continue;
         };
         let known = usize::try_from(agent).ok().filter(|&a| a < m.threads.len());
@@ -175,7 +176,10 @@ fn named(m: &Model<'_>, found: &mut Found) {
         match (known, slot) {
             (Some(agent), Some(first)) if first.is_none_or(|a| a == agent) => *first = Some(agent),
             _ => {
-                let text = format!("agent {agent} has no named barrier {id} for itself, there are 1 to {}", NAMED - 1);
+                let text = format!(
+                    "agent {agent} has no named barrier {id} for itself, there are 1 to {}",
+                    NAMED - 1
+                );
                 found.bad(Code::E0708, op, text);
             }
         }

@@ -166,7 +166,14 @@ impl Placer<'_> {
     // ---- operands
 
     /// Slice `k` of an operand of a chain; `vector` says what a rank-1 leaf stands for.
-    pub(super) fn get(&mut self, v: Value, c: Chain, block: Block, k: Slice, vector: Vector) -> CodegenResult<Value> {
+    pub(super) fn get(
+        &mut self,
+        v: Value,
+        c: Chain,
+        block: Block,
+        k: Slice,
+        vector: Vector,
+    ) -> CodegenResult<Value> {
         let pick = |list: &[Value]| {
             if list.len() == 1 { list.first() } else { list.get(k.number() as usize) }.copied()
         };

@@ -77,18 +77,30 @@ impl Placer<'_> {
     }
 
     /// What a shape op makes of something that costs nothing, in that layout.
-    fn remake(&mut self, v: Value, c: Chain, block: Block, map: &LinearMap, layout: Layout) -> CodegenResult<Value> {
+    fn remake(
+        &mut self,
+        v: Value,
+        c: Chain,
+        block: Block,
+        map: &LinearMap,
+        layout: Layout,
+    ) -> CodegenResult<Value> {
         let key = (v, layout, self.leaf_block(block));
         if let Some(&made) = self.remade.get(&key) {
             return Ok(made);
         }
         let Some(op) = self.func.defining_op(v) else { return Err(self.no_layout(v)) };
-        let Some(source) = self.func.named_operand(op, "source") else { return Err(self.no_layout(v)) };
+        let Some(source) = assign::source_of(self.func, op) else { return Err(self.no_layout(v)) };
         let made = match self.func.opcode(op) {
             Opcode::ConvertLayout => self.get_in(source, c, block, Some(map))?,
             Opcode::Reshape => {
                 let operand = self.get_in(source, c, block, Some(map))?;
-                self.again(op, operand, layout)
+                self.again(op, &[operand], layout)
+            }
+            Opcode::Permute => {
+                let before = assign::permuted_back(self.func, op, map).ok_or_else(|| self.no_layout(v))?;
+                let operand = self.get_in(source, c, block, Some(&before))?;
+                self.again(op, &[operand], layout)
             }
             _ => {
                 let made = self.follow(op, source, c, block)?;
@@ -100,13 +112,13 @@ impl Placer<'_> {
     }
 
     /// The op with another operand, and its result in that layout.
-    fn again(&mut self, op: Op, operand: Value, layout: Layout) -> Value {
+    fn again(&mut self, op: Op, operands: &[Value], layout: Layout) -> Value {
         let agent = self.plan.op_agent[op];
-        let Some(result) = self.func.result(op) else { return operand };
+        let Some(result) = self.func.result(op) else { return operands[0] };
         let (dims, elem) = (self.dims(result), self.elem(result));
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
         let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
-        let new = self.op(self.func.opcode(op), &[operand], &segments, &[ty], agent);
+        let new = self.op(self.func.opcode(op), operands, &segments, &[ty], agent);
         self.copy_attributes(op, new);
         let v = self.first_result(new);
         self.name_after(v, result, "r");
@@ -128,7 +140,13 @@ impl Placer<'_> {
         };
         let Some(result) = self.func.result(op) else { return Err(self.no_layout(source)) };
         let layout = register_layout(&map, &self.dims(result)).ok_or_else(|| self.no_layout(result))?;
-        Ok(self.again(op, operand, layout))
+        match self.func.named_operand(op, "rhs").filter(|_| self.func.opcode(op) == Opcode::Cat) {
+            Some(rhs) => {
+                let second = self.get_in(rhs, c, block, Some(&at))?;
+                Ok(self.again(op, &[operand, second], layout))
+            }
+            None => Ok(self.again(op, &[operand], layout)),
+        }
     }
 
     /// A placed value in a layout. What is made outside of a loop is converted there.
@@ -195,7 +213,7 @@ impl Placer<'_> {
                 self.slice_pool.push(&mut self.slices[result], v);
                 return Ok(());
             }
-            Opcode::Reduce | Opcode::Reshape | Opcode::ExtractSlice => {
+            Opcode::Reduce | Opcode::Reshape | Opcode::Permute | Opcode::Cat | Opcode::ExtractSlice => {
                 let source = self.func.operands(op)[0];
                 let v = self.follow(op, source, c, block)?;
                 self.slice_pool.push(&mut self.slices[result], v);

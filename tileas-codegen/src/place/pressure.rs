@@ -1,0 +1,133 @@
+//! Registers of tiles that are alive together in a placed function.
+//!
+//! In: the placed function and the warps that hold its tiles. Out: 32-bit registers per thread at the worst point, in program order, without
+//! scalars, addresses and what single ops need beside their operands ([`RESERVE`] stands for that). A tile that a loop carries counts
+//! once. Cost: linear in ops and uses.
+
+use crate::ir::layouts::registers_per_thread;
+use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
+use crate::storage::classify::{Classes, ValueClass, home};
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+/// Registers of a thread that are not for tiles.
+pub const RESERVE: u32 = 40;
+
+/// Registers of the default agent from which on a tile is worth a closer look.
+const WIDE: u64 = 64;
+
+/// Whether some register tile takes so many registers that more warps may be worth it. Tensor memory is moved by four.
+pub fn is_wide(func: &Function, classes: &Classes) -> bool {
+    let mut wide = false;
+    for i in 0..func.num_values() {
+        let v = Value::new(i);
+        match classes.class(v) {
+            ValueClass::Acc => return false,
+            ValueClass::Reg => {
+                let data = func.value_data(v);
+                let bits = data.elem().map_or(32, |e| u64::from(e.bits().max(8)));
+                wide |= data.num_elements().unwrap_or(0).saturating_mul(bits) >= WIDE * 32 * 128;
+            }
+            _ => {}
+        }
+    }
+    wide
+}
+
+struct Lives<'a> {
+    func: &'a Function,
+    warps: u32,
+    /// Number of an op in its block.
+    position: SecondaryMap<Op, u32>,
+    /// Number of the last op of the value's block that uses it, itself or inside of it; its own where none does.
+    last: SecondaryMap<Value, u32>,
+}
+
+/// Registers per thread of all tiles that are alive together, at most.
+pub fn peak(func: &Function, warps: u32) -> u32 {
+    let mut lives = Lives { func, warps, position: SecondaryMap::new(), last: SecondaryMap::new() };
+    lives.position.resize(func.num_ops());
+    lives.last.resize(func.num_values());
+    lives.number(func.entry());
+    for op in func.ops() {
+        for (n, &v) in func.operands(op).iter().enumerate() {
+            // What a loop begins with is what it carries.
+            if func.opcode(op) == Opcode::For && n >= 3 {
+                continue;
+            }
+            let Some(user) = home(func, v).and_then(|b| func.ancestor_in(op, b)) else { continue };
+            let at = lives.position[user];
+            lives.last[v] = lives.last[v].max(at);
+        }
+    }
+    lives.block(func.entry())
+}
+
+impl Lives<'_> {
+    fn number(&mut self, block: Block) {
+        for (n, op) in self.func.block_ops(block).enumerate() {
+            // Parameters are there before the first op.
+            self.position[op] = n as u32 + 1;
+            for &v in self.func.results(op) {
+                self.last[v] = self.last[v].max(n as u32 + 1);
+            }
+            for r in 0..self.func.regions(op).len() {
+                if let Some(b) = self.func.op_block_at(op, r) {
+                    self.number(b);
+                }
+            }
+        }
+    }
+
+    fn registers(&self, v: Value) -> u32 {
+        match self.func.value_data(v) {
+            TypeData::Tile { dims, elem, space: Some(Space::Rmem), layout: Some(layout) } => {
+                // Constants and splats are one register.
+                let leaf = self.func.defining_op(v).map(|op| self.func.opcode(op));
+                if matches!(leaf, Some(Opcode::Constant | Opcode::Splat)) {
+                    return 1;
+                }
+                registers_per_thread(*layout, dims, *elem, self.warps).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Of a block, with what lies inside of its ops.
+    fn block(&self, block: Block) -> u32 {
+        let func = self.func;
+        let ops: Vec<Op> = func.block_ops(block).collect();
+        // By position: what begins and what ends there.
+        let mut ends = vec![0u32; ops.len() + 2];
+        let mut live = 0u32;
+        for &v in func.block_params(block) {
+            let n = self.registers(v);
+            live = live.saturating_add(n);
+            if let Some(e) = ends.get_mut(self.last[v] as usize) {
+                *e = e.saturating_add(n);
+            }
+        }
+        let mut most = live;
+        live = live.saturating_sub(ends[0]);
+        for (n, &op) in ops.iter().enumerate() {
+            let at = n + 1;
+            let inside = (0..func.regions(op).len())
+                .filter_map(|r| func.op_block_at(op, r))
+                .map(|b| self.block(b))
+                .max()
+                .unwrap_or(0);
+            most = most.max(live.saturating_add(inside));
+            let mut made = 0u32;
+            for &v in func.results(op) {
+                let n = self.registers(v);
+                made = made.saturating_add(n);
+                if let Some(e) = ends.get_mut(self.last[v] as usize) {
+                    *e = e.saturating_add(n);
+                }
+            }
+            // What an op reads last it may write over.
+            live = live.saturating_add(made).saturating_sub(ends[at]);
+            most = most.max(live);
+        }
+        most
+    }
+}
