@@ -349,10 +349,12 @@ pub(super) fn other_settings(
     }
     let full = run.kernels.iter().filter_map(|k| k.buffers.as_ref());
     let full = full.flat_map(|b| b.pipes.values()).any(|p| p.why.memory_full);
+    let plans = run.kernels.iter().filter_map(|k| k.plan.as_ref());
+    let warps = plans.flat_map(|p| p.agents.values()).map(|a| a.warps).max().unwrap_or(4);
     let mut pairs = vec![
         ("scheduler", "serial".to_owned()),
         ("max-simt-agents", (settings.max_simt_agents() + 1).to_string()),
-        ("simt-warps", (settings.simt_warps() * 2).to_string()),
+        ("simt-warps", (warps * 2).to_string()),
     ];
     if full {
         pairs.push(("tune.unlimited-smem", "true".to_owned()));
