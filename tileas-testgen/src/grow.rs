@@ -87,6 +87,7 @@ const OPTIONS: &[(&str, &[&str])] = &[
     ("published.light-specialization", &["true"]),
     ("max-simt-agents", &["2", "3", "4"]),
     ("max-simt-agents", &["2", "4"]),
+    ("simt-warps", &["1", "2", "8", "16"]),
     ("slice-regs", &["8", "16", "32", "128"]),
     ("tune.roll-slices", &["0", "1", "3"]),
     ("tma-rewrite", &["false"]),
@@ -321,7 +322,8 @@ impl Gen<'_, '_> {
                 45..52 => self.convert(),
                 52..57 => self.spread(),
                 57..61 => self.reduce(),
-                61..73 => self.any_store(),
+                61..64 => self.rearrange(),
+                64..73 => self.any_store(),
                 73..83 => self.repeat(),
                 83..88 => self.branch(),
                 88..92 => self.scalar(),
@@ -339,14 +341,16 @@ impl Gen<'_, '_> {
 
     fn shape(&mut self) -> Vec<u32> {
         let (m, n) = (self.one(&self.rows.clone()), self.one(&self.dims.clone()));
-        match self.below(14) {
+        match self.below(15) {
+            14 => vec![self.one(&[2, 4, 8]), self.one(&[8, 16]), self.one(&[16, 32])],
             0 => vec![n],
             1 => vec![m],
             2 => vec![1, n],
             3 => vec![m, 1],
             4 => vec![self.one(&[256, 1024, 2048])],
             5 => vec![1, m, n],
-            6 | 7 => vec![n, m],
+            6 => vec![n, m],
+            7 => vec![self.one(&[1, 2, 4]), self.one(&[256, 512, 1024])],
             _ => vec![m, n],
         }
     }
@@ -363,6 +367,7 @@ impl Gen<'_, '_> {
             Elem::F32,
             Elem::I32,
             Elem::I16,
+            Elem::I8,
         ]);
         self.load(elem, &shape);
         true
@@ -510,6 +515,14 @@ impl Gen<'_, '_> {
     }
 
     fn store(&mut self, id: Id) {
+        // What is left of a vector has no extents to store by.
+        if let (shape, elem) = self.tile(id)
+            && shape.is_empty()
+        {
+            let num = self.num(id);
+            let one = self.emit("reshape {}", &[Use::Val(id)], Ty::Tile(vec![1], elem), num);
+            return self.store(one);
+        }
         if self.chance(35) && self.store_back(id) {
             return;
         }
@@ -1017,30 +1030,96 @@ impl Gen<'_, '_> {
     }
 
     fn reduce(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(d, Elem::F32 | Elem::I32 | Elem::F16) if d.len() == 2 && d[0] >= 64 && d[1] > 1))
+        let Some(x) = self
+            .pick(|t, _| matches!(t, Ty::Tile(d, e) if !d.is_empty() && !matches!(e, Elem::I1 | Elem::Bf16)))
         else {
             return false;
         };
         let ((d, e), num) = (self.tile(x), self.num(x));
-        let axis = usize::from(!self.chance(5));
+        let axis = if self.chance(50) { d.len() - 1 } else { self.below(d.len()) };
         let mode = self.one(&["add", "max", "min"]);
         let sum = Num { mag: num.mag * f64::from(d[axis]), ..num };
-        let num = if mode == "add" { sum } else { num };
+        let num = match (mode, e) {
+            ("add", Elem::I8) => Num::whole(128.0),
+            ("add", Elem::I16) => Num::whole(32768.0),
+            ("add", _) => sum,
+            _ => num,
+        };
         if e.is_float() && (!self.allowed(e, num) || self.k.exact && !num.sums()) {
             return false;
         }
         let text = format!("reduce {{}} <{{mode = {mode}, axis = {axis}}}>");
-        let id = self.emit(&text, &[Use::Val(x)], Ty::Tile(vec![d[1 - axis]], e), num);
-        if self.chance(70) {
-            let thin = if axis == 1 { vec![d[0], 1] } else { vec![1, d[1]] };
+        let left: Vec<u32> = d.iter().enumerate().filter(|x| x.0 != axis).map(|x| *x.1).collect();
+        let id = self.emit(&text, &[Use::Val(x)], Ty::Tile(left, e), num);
+        if self.chance(70) || d.len() == 1 {
+            let mut thin = d.clone();
+            thin[axis] = 1;
             let thin = self.emit("reshape {}", &[Use::Val(id)], Ty::Tile(thin, e), num);
             self.emit("broadcast {}", &[Use::Val(thin)], Ty::Tile(d, e), num);
         }
         true
     }
 
+    /// Axes in another order, halves, two tiles as one.
+    fn rearrange(&mut self) -> bool {
+        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(d, _) if !d.is_empty())) else { return false };
+        let ((d, e), num) = (self.tile(x), self.num(x));
+        let rank = d.len();
+        match self.below(4) {
+            0 | 1 if rank > 1 => {
+                let mut order: Vec<usize> = (0..rank).collect();
+                for n in (1..rank).rev() {
+                    let with = self.below(n + 1);
+                    order.swap(n, with);
+                }
+                let to = order.iter().map(|&a| d[a]).collect();
+                self.emit(
+                    &format!("permute {{}} <{{permutation = {order:?}}}>"),
+                    &[Use::Val(x)],
+                    Ty::Tile(to, e),
+                    num,
+                );
+                true
+            }
+            2 => {
+                let axis = self.below(rank);
+                if d[axis] == 1 {
+                    return false;
+                }
+                let (mut to, mut at) = (d.clone(), vec![0; rank]);
+                to[axis] /= 2;
+                if self.chance(50) {
+                    at[axis] = to[axis];
+                }
+                let text = format!("extract_slice {{}} <{{offsets = {at:?}, sizes = {to:?}}}>");
+                self.emit(&text, &[Use::Val(x)], Ty::Tile(to, e), num);
+                true
+            }
+            _ => {
+                let ty = self.ty(x);
+                let axis = self.below(rank);
+                let Some(y) = self.pick(|t, _| *t == ty) else { return false };
+                if d.iter().product::<u32>() > 8192 {
+                    return false;
+                }
+                let mut to = d;
+                to[axis] *= 2;
+                let both = num.join(self.num(y));
+                self.emit(
+                    &format!("cat {{}}, {{}} <{{axis = {axis}}}>"),
+                    &[Use::Val(x), Use::Val(y)],
+                    Ty::Tile(to, e),
+                    both,
+                );
+                true
+            }
+        }
+    }
+
     fn int_op(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I32 | Elem::I16))) else { return false };
+        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I32 | Elem::I16 | Elem::I8))) else {
+            return false;
+        };
         let (ty, a) = (self.ty(x), self.num(x));
         if self.chance(15) {
             let by = self.one(&[2, 3, 7]);
@@ -1073,7 +1152,11 @@ impl Gen<'_, '_> {
             }
             _ => ("xori", 2e9),
         };
-        let mag = if ty.elem() == Elem::I16 { 32768.0 } else { mag };
+        let mag = match ty.elem() {
+            Elem::I8 => 128.0,
+            Elem::I16 => 32768.0,
+            _ => mag,
+        };
         self.emit(&format!("{op} {{}}, {{}}"), &[Use::Val(x), Use::Val(y)], ty, Num::whole(mag));
         true
     }

@@ -652,7 +652,10 @@ impl<'a> Assignment<'a> {
         let distinct = map.lane().iter().filter(|c| **c != 0).count() as u32;
         let covered = (lanes & ((1 << inside) - 1)).count_ones();
         let sectors = 1u32 << (distinct + vector - covered.min(distinct + vector));
-        self.warps() * accesses * (1 + 2 * sectors)
+        // A row has an address and bounds of its own; what is no whole word is put together.
+        let rows = 1u32 << map.register().iter().filter(|c| **c >> last != 0).count().min(16);
+        let singles = if (bytes << vector) < 4 { accesses } else { 0 };
+        self.warps() * (accesses * (1 + 2 * sectors) + 6 * rows + singles)
     }
 
     /// Quarters of a cycle for a conversion, from the criteria of [`crate::layout`] without making a plan.
