@@ -463,7 +463,12 @@ impl Gen<'_, '_> {
 
     fn takes_tma(shape: &[u32], elem: Elem) -> bool {
         let inner = shape.last().map_or(0, |&n| n as usize * elem.bytes());
-        shape.len() >= 2 && inner >= 16 && elem.bytes() >= 2 && elem != Elem::I16
+        let outer = shape.split_last().map_or(&[][..], |x| x.1);
+        outer.iter().all(|&d| d <= 256)
+            && shape.len() >= 2
+            && inner >= 16
+            && elem.bytes() >= 2
+            && elem != Elem::I16
     }
 
     fn load(&mut self, elem: Elem, shape: &[u32]) -> Id {

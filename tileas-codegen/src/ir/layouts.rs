@@ -149,6 +149,14 @@ impl Layout {
         }
     }
 
+    /// Bytes from one slot of a ring to the next, for tiles of so many: a swizzled tile begins where the pattern does.
+    pub fn slot_bytes(self, bytes: u64) -> u64 {
+        match self.swizzle() {
+            Some(s) if s != Swizzle::None => bytes.next_multiple_of(u64::from(s.alignment())),
+            _ => bytes,
+        }
+    }
+
     /// Whether this is a register layout.
     pub fn is_register(self) -> bool {
         matches!(self, Layout::Row | Layout::Cols | Layout::RowVec | Layout::Blocked(_) | Layout::Bits(_))

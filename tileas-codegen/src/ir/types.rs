@@ -264,6 +264,15 @@ impl TypeData {
         Some(self.num_elements()?.saturating_mul(self.elem()?.bits().into()).div_ceil(8))
     }
 
+    /// Bytes of a ring in shared memory, whose leading extent counts slots.
+    pub fn ring_bytes(&self) -> Option<u64> {
+        let (slots, bytes) = (u64::from(*self.dims()?.first()?), self.num_bytes()?);
+        match self.layout() {
+            Some(l) if slots > 0 => Some(slots.saturating_mul(l.slot_bytes(bytes / slots))),
+            _ => Some(bytes),
+        }
+    }
+
     /// Whether this is a tile.
     pub fn is_tile(&self) -> bool {
         matches!(self, TypeData::Tile { .. })

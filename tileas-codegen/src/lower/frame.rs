@@ -142,7 +142,11 @@ impl Lower<'_> {
         };
         let rows: u32 = outer.iter().skip(1).product::<u32>().max(1);
         let (at, slot) = match space {
-            Space::Smem => (f.attr_int(op, keys::OFFSET), (rows * cols * elem.bits()).div_ceil(8)),
+            Space::Smem => {
+                let bytes = (u64::from(rows) * u64::from(cols) * u64::from(elem.bits())).div_ceil(8);
+                let slot = u32::try_from(layout.slot_bytes(bytes)).unwrap_or(u32::MAX);
+                (f.attr_int(op, keys::OFFSET), slot)
+            }
             Space::Tmem if self.columns.is_some() => (f.attr_int(op, keys::COLUMN), cols),
             Space::Tmem => return self.unsupported(op, "in tensor memory, which there is none of"),
             _ => return self.err(Code::E0803, op, "only shared and tensor memory can be allocated"),

@@ -246,7 +246,7 @@ impl Lower<'_> {
         if offsets.iter().rev().skip(1).any(|&o| o != 0) {
             return self.unsupported(op, format!("reads slices of columns, not at {offsets:?}"));
         }
-        if layout != Layout::Row && buf.space == Space::Smem {
+        if buf.space == Space::Smem && (layout != Layout::Row || buf.swizzle_spans_slabs()) {
             return self.read_places(op, buf, slot, col0, dims, layout, elem, regs);
         }
         if layout != Layout::Row {
@@ -462,7 +462,7 @@ impl Lower<'_> {
     fn reg_to_smem(&mut self, op: Op, t: &TileVal, buf: &Buffer, slot: Operand) -> CodegenResult<()> {
         let col0 =
             self.f.attr_ints(op, keys::OFFSETS).and_then(|o| o.last().copied()).unwrap_or(0).max(0) as u32;
-        if t.layout != Layout::Row {
+        if t.layout != Layout::Row || buf.swizzle_spans_slabs() {
             return self.write_places(op, t, buf, slot, col0);
         }
         let chunks = self.smem_chunks(op, buf, slot, col0, self.dims(t), t.elem)?;

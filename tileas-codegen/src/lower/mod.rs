@@ -158,6 +158,17 @@ pub(crate) struct Buffer {
     pub index: u32,
 }
 
+impl Buffer {
+    /// Whether a slab has fewer rows than the swizzle's pattern, so that the pattern goes on in the next one.
+    pub fn swizzle_spans_slabs(&self) -> bool {
+        self.layout != Layout::SmemRow
+            && self
+                .layout
+                .swizzle()
+                .is_some_and(|s| s.xor_mask() != 0 && self.rows * s.span() < s.alignment())
+    }
+}
+
 /// What an IR value has become.
 #[derive(Copy, Clone, Debug, Default)]
 pub(crate) enum Val {

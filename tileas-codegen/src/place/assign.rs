@@ -12,7 +12,7 @@
 //! The sum is minimised exactly by eliminating one node after the other, the least table first; beyond [`MOST_ENTRIES`] entries by moves of
 //! single nodes until none helps. Of equal costs the first candidate wins. Cost: candidates² for each use.
 
-use super::chains::{Chain, Chains, Inputs};
+use super::chains::{Chain, Chains, Inputs, reads_piece};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::{register_layout, register_map};
 use crate::ir::opcodes::{Traits, keys};
@@ -345,7 +345,7 @@ impl<'a> Assignment<'a> {
                 let class = classes.class(v);
                 if matches!(class, ValueClass::Acc | ValueClass::Smem) && !self.of_value.contains_key(&v) {
                     // A piece is read by itself.
-                    if func.opcode(op) == Opcode::ExtractSlice {
+                    if reads_piece(func, classes, op) {
                         continue;
                     }
                     let n = self.node(v);
@@ -355,16 +355,13 @@ impl<'a> Assignment<'a> {
             }
         }
         // Pieces of what lies in memory, and results of shape ops that stand alone.
-        for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::ExtractSlice) {
+        for &op in ops.iter().filter(|&&op| reads_piece(func, classes, op)) {
             let (Some(source), Some(v)) = (func.named_operand(op, "source"), func.result(op)) else {
                 continue;
             };
-            let class = classes.class(source);
-            if matches!(class, ValueClass::Acc | ValueClass::Smem) {
-                let n = self.node(v);
-                self.nodes[n].rows = class == ValueClass::Acc;
-                self.of_value.insert(v, n);
-            }
+            let n = self.node(v);
+            self.nodes[n].rows = classes.class(source) == ValueClass::Acc;
+            self.of_value.insert(v, n);
         }
         for (n, &(value, op)) in writes.iter().enumerate() {
             if chains.of_write[n] != Some(chain) {

@@ -65,6 +65,11 @@ pub struct ChainInfo {
     pub(super) layouts: super::assign::Layouts,
     /// Whether some op needs what rows do not give.
     general: bool,
+    /// Whether a vector stands for rows and for columns.
+    both_ways: bool,
+    reduces: bool,
+    /// Whether some op takes a part of a register tile.
+    cuts: bool,
     /// Whether some op mixes columns with another axis: never sliced.
     mixed: bool,
     /// Whether a region op carries a tile: never sliced either.
@@ -113,6 +118,18 @@ pub fn rows_columns(dims: &[u32]) -> (u32, u32) {
         Some((&cols, rest)) => (rest.iter().fold(1, |n: u32, &d| n.saturating_mul(d)), cols),
         None => (1, 1),
     }
+}
+
+/// Whether an op reads its piece of a tile in shared or tensor memory by itself: whole rows of some columns.
+pub fn reads_piece(func: &Function, classes: &Classes, op: Op) -> bool {
+    let (Opcode::ExtractSlice, Some(source), Some(result)) =
+        (func.opcode(op), func.named_operand(op, "source"), func.result(op))
+    else {
+        return false;
+    };
+    let dims = |v: Value| func.value_data(v).dims().unwrap_or(&[]);
+    let outer = |v: Value| dims(v).split_last().map_or(&[][..], |x| x.1);
+    matches!(classes.class(source), ValueClass::Acc | ValueClass::Smem) && outer(source) == outer(result)
 }
 
 /// Whether a store of a tile can go through TMA, given the columns of one slice.
@@ -299,6 +316,7 @@ impl Chains {
         for i in both {
             if let Some(c) = self.of_value[Value::new(i)].expand() {
                 self.info[c].mixed = true;
+                self.info[c].both_ways = true;
             }
         }
     }
@@ -318,7 +336,7 @@ impl Chains {
                 let stored = matches!(classes.class(v), ValueClass::Acc | ValueClass::Smem);
                 info.memory |= stored && dims.len() > 1;
                 // Of what lies in memory, a slice reads its own part only.
-                if !(stored && func.opcode(op) == Opcode::ExtractSlice) {
+                if !(stored && reads_piece(func, classes, op)) {
                     info.see(dims, elem);
                 }
             }
@@ -328,6 +346,7 @@ impl Chains {
                 Opcode::Reduce => {
                     info.spread = true;
                     info.mixed = true;
+                    info.reduces = true;
                     let rank = func.named_operand(op, "source").map_or(0, |v| func.value_data(v).rank());
                     info.general |= rank != 2 || func.attr_int(op, crate::ir::keys::AXIS) != Some(1);
                 }
@@ -347,16 +366,12 @@ impl Chains {
                     info.mixed = true;
                     info.general = true;
                 }
-                Opcode::ExtractSlice
-                    if func
-                        .named_operand(op, "source")
-                        .is_some_and(|v| classes.class(v) == ValueClass::Reg) =>
-                {
+                Opcode::ExtractSlice if !reads_piece(func, classes, op) => {
                     info.mixed = true;
-                    let rows = |v: Option<Value>| {
-                        rows_columns(v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[])).0
-                    };
-                    info.general |= rows(func.named_operand(op, "source")) != rows(func.result(op));
+                    info.cuts = true;
+                    let dims = |v: Option<Value>| v.and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
+                    let (from, to) = (dims(func.named_operand(op, "source")), dims(func.result(op)));
+                    info.general |= from.len() < 2 || rows_columns(from).0 != rows_columns(to).0;
                 }
                 _ => {}
             }
@@ -425,7 +440,7 @@ impl Chains {
         for (c, op, only) in tiles {
             let all = func.operands(op).iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
-                if classes.class(v) != ValueClass::Reg && func.opcode(op) == Opcode::ExtractSlice {
+                if classes.class(v) != ValueClass::Reg && reads_piece(func, classes, op) {
                     continue;
                 }
                 let (Some(dims), Some(elem)) = (func.value_data(v).dims(), func.value_data(v).elem()) else {
@@ -461,7 +476,8 @@ impl Chains {
             let slices = registers > opts.slice_regs && !info.mixed && !info.carried;
             // Tiles that nothing holds by rows already; those that are sliced stay as they are.
             let free = info.spread && info.matrices && !info.memory;
-            info.general |= free && !slices || registers > most && !slices;
+            info.general |= (free || registers > most) && !slices;
+            info.general |= info.cuts && !info.memory || info.both_ways && info.reduces;
             if info.general {
                 info.family = Family::Assigned;
                 let found = super::assign::assign(from, self, c, writes)?;
@@ -523,6 +539,9 @@ impl Default for ChainInfo {
             loc_op: None.into(),
             layouts: Default::default(),
             general: false,
+            cuts: false,
+            both_ways: false,
+            reduces: false,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! the chain writes, overwrites what it reads, contains more of the chain, or touches memory in conflict.
 
 use super::PlaceOptions;
-use super::chains::{Chain, Chains};
+use super::chains::{Chain, Chains, reads_piece};
 use super::operands::MatrixLayouts;
 use crate::error::{CodegenResult, Loc};
 use crate::ir::pool::{List, Pool};
@@ -354,7 +354,7 @@ impl<'a> Placer<'a> {
                 continue;
             };
             let operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
-            if self.func.opcode(op) == Opcode::ExtractSlice {
+            if reads_piece(self.func, self.classes, op) {
                 // Reads its piece itself, if need be where the whole is overwritten.
                 let (block, anchor, _) = self.read_place(operands[0], op);
                 if let Some(k) = self.first_kill(operands[0], block) {

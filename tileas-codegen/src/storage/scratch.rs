@@ -11,8 +11,10 @@ use crate::ir::{Function, Op, Opcode, Scalar, Value, keys};
 use crate::layout::gf2::Columns;
 use crate::layout::{Axes, LinearMap, Means, Plan};
 
-/// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds.
+/// log2 of the most bytes that a conversion takes at once; larger tiles go in rounds, where they can.
 const ROOM: u32 = 15;
+/// log2 of the most bytes that one takes where they cannot.
+const MOST_ROOM: u32 = 17;
 
 /// A conversion between register layouts. Elements of 64 bits are converted as their halves, truth values as words.
 #[derive(Clone, Debug)]
@@ -39,9 +41,11 @@ impl Conversion {
             64 => (source.halves()?, result.halves()?),
             _ => (*source, *result),
         };
-        let means = Means { width, room: Some(ROOM), matrices: false };
-        let plan = Plan::find(&source, &result, means)?;
-        Some(Conversion { source, result, means, plan })
+        (ROOM..=MOST_ROOM).find_map(|room| {
+            let means = Means { width, room: Some(room), matrices: false };
+            let plan = Plan::find(&source, &result, means)?;
+            Some(Conversion { source, result, means, plan })
+        })
     }
 
     /// Bytes of shared memory.

@@ -51,7 +51,8 @@ impl WebData {
     /// Bytes of one slot.
     pub fn bytes(&self) -> u32 {
         let n: u64 = self.dims.iter().map(|&d| u64::from(d)).product();
-        u32::try_from((n * u64::from(self.elem.bits())).div_ceil(8)).unwrap_or(u32::MAX)
+        let bytes = (n * u64::from(self.elem.bits())).div_ceil(8);
+        u32::try_from(self.layout.slot_bytes(bytes)).unwrap_or(u32::MAX)
     }
 
     /// Alignment of a slot in shared memory: a scalar's is that of the widest scalar.

@@ -13,12 +13,13 @@ const MAX_BOX_DIM: i64 = 256;
 /// Most dimensions of a tensor map, likewise.
 const MAX_TMA_RANK: usize = 5;
 
-/// Why a tile of these extents cannot live in that space and layout.
+/// Why a tile of these extents cannot live in that space and layout, or be a part of one that does.
 pub(super) fn placement_fault(
     dims: &[u32],
     elem: Scalar,
     space: Option<Space>,
     layout: Option<Layout>,
+    part: bool,
 ) -> Option<String> {
     if space == Some(Space::Gmem) {
         return Some("expected a tile in rmem, smem or tmem".into());
@@ -40,7 +41,7 @@ pub(super) fn placement_fault(
         Layout::SmemK(s) | Layout::SmemMn(s) => {
             let bits = u64::from(inner) * u64::from(elem.bits());
             let span = u64::from(s.span());
-            (!bits.is_multiple_of(8 * span))
+            (!part && !bits.is_multiple_of(8 * span))
                 .then(|| format!("layout {layout} expects rows of a multiple of {span} bytes"))
         }
         Layout::Tmem128 | Layout::Tmem64 => {

@@ -417,7 +417,9 @@ impl<'f> Checker<'f> {
                         format!("tile would exceed the maximum of {most} elements, got {}", product(shape)),
                     );
                 }
-                if let Some(text) = memory::placement_fault(dims, *elem, *space, *layout) {
+                // A part of a tile lies as the tile does.
+                let part = def.is_some_and(|op| func.opcode(op) == Opcode::ExtractSlice);
+                if let Some(text) = memory::placement_fault(dims, *elem, *space, *layout, part) {
                     report(Code::E0222, format!("{text}, got {data}"));
                 }
             }

@@ -96,7 +96,7 @@ fn places(m: &Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, found: &mut Found
             let cells = dims.first().zip(dims.last()).map_or(0, |(&a, &b)| u64::from(a) * u64::from(b));
             (cells * u64::from(data.elem().map_or(32, |e| e.bits()))).div_ceil(32)
         } else {
-            data.num_bytes().unwrap_or(u64::MAX)
+            data.ring_bytes().unwrap_or(u64::MAX)
         };
         let to = from.saturating_add(i64::try_from(size).unwrap_or(i64::MAX));
         let unit = if tensor { "columns" } else { "bytes" };

@@ -741,7 +741,7 @@ fn memory_of(func: &Function, buffer: Value) -> Memory {
         }
         space => {
             let at = func.attr_int(op, keys::OFFSET)?;
-            Some((space, at, at.saturating_add(i64::try_from(data.num_bytes()?).ok()?)))
+            Some((space, at, at.saturating_add(i64::try_from(data.ring_bytes()?).ok()?)))
         }
     }
 }

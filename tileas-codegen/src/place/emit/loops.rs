@@ -5,7 +5,7 @@
 //! no value that another group of the chain uses. Bodies of innermost loops are left alone: the loop around would no
 //! longer be one that the scheduler overlaps.
 
-use super::super::chains::Chain;
+use super::super::chains::{Chain, rows_columns};
 use super::{Item, ItemKind, Placer};
 use crate::error::CodegenResult;
 use crate::ir::{AttrData, Block, Op, Opcode, Scalar, Swizzle, Value, ValueDef, keys};
@@ -193,7 +193,11 @@ impl Placer<'_> {
             ValueClass::Smem => {
                 let elem = self.func.value_data(v).elem().map_or(8, Scalar::bits);
                 let bytes = columns / self.chains.info[c].slices.max(1) * elem / 8;
-                layout.swizzle().is_some_and(|s: Swizzle| bytes.is_multiple_of(s.span()))
+                // Slabs of fewer rows than the pattern has differ in more than their address.
+                let rows = self.func.value_data(v).dims().map_or(1, |d| rows_columns(d).0);
+                layout.swizzle().is_some_and(|s: Swizzle| {
+                    bytes.is_multiple_of(s.span()) && (s.xor_mask() == 0 || rows * s.span() >= s.alignment())
+                })
             }
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! Ops of chains in which each tile has a layout of its own, and the conversions between them.
 
 use super::super::assign;
-use super::super::chains::{Chain, Family};
+use super::super::chains::{Chain, Family, reads_piece};
 use super::loops::Slice;
 use super::{Item, Placer};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -197,10 +197,8 @@ impl Placer<'_> {
         };
         let (dims, elem) = (self.dims(result), self.elem(result));
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
-        let source = self.func.named_operand(op, "source");
-        let stored = |v: Value| matches!(self.classes.class(v), ValueClass::Acc | ValueClass::Smem);
         let new = match opcode {
-            Opcode::ExtractSlice if source.is_some_and(stored) => {
+            Opcode::ExtractSlice if reads_piece(self.func, self.classes, op) => {
                 let source = self.func.operands(op)[0];
                 let offsets = self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
                 let piece = self.piece(source, &offsets, &dims, Slice::Fixed(0), agent);
