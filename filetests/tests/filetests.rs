@@ -1,13 +1,20 @@
-//! Every command of every `filetests/**/*.tileas` file as a named test, in parallel.
+//! Every command of every `filetests/**/*.tileas` file, and of the kernels among the examples, as a named test, in parallel.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
-use tileas_filetests::{collect, external, root, run_file};
+use tileas_filetests::{Case, collect, external, root, run_file};
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let bless = std::env::var_os("TILEAS_BLESS").is_some_and(|v| v == "1");
-    let cases = match collect(&root()) {
+    let examples = root().join("../../examples/kernels");
+    let all = collect(&root()).and_then(|mut cases| {
+        let named =
+            collect(&examples)?.into_iter().map(|c| Case { name: format!("examples/{}", c.name), ..c });
+        cases.extend(named);
+        Ok(cases)
+    });
+    let cases = match all {
         Ok(cases) => cases,
         Err(e) => {
             eprintln!("{e:#}");

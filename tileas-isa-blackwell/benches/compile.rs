@@ -24,6 +24,8 @@ use tileas_codegen::{Context, Settings, nvvm};
 const GEMM: &str = include_str!("../../examples/gemm_f16.tileas");
 const PERSISTENT: &str = include_str!("../../examples/gemm_persistent.tileas");
 const ATTENTION: &str = include_str!("../../examples/attention_fwd.tileas");
+const SOFTMAX: &str = include_str!("../../examples/kernels/softmax_rows.tileas");
+const NORM: &str = include_str!("../../examples/kernels/layer_norm_backward.tileas");
 
 fn main() {
     divan::main();
@@ -265,3 +267,5 @@ macro_rules! kernel {
 kernel!(gemm, GEMM);
 kernel!(persistent, PERSISTENT);
 kernel!(attention, ATTENTION);
+kernel!(softmax, SOFTMAX);
+kernel!(norm, NORM);

@@ -30,6 +30,8 @@ use smallvec::{SmallVec, smallvec};
 const MOST_ENTRIES: usize = 200_000;
 /// Most candidates of a node.
 const MOST_CANDIDATES: usize = 12;
+/// Registers of a tile that a thread may hold in any layout, also where lanes and warps hold copies.
+const FEW_REGISTERS: u32 = 64;
 /// How often a loop runs, as far as costs go.
 const TRIPS: u32 = 8;
 /// Loops that count.
@@ -582,11 +584,16 @@ impl<'a> Assignment<'a> {
                 }
             }
         }
-        let most = self.from.isa.machine().limits.regs_per_thread;
+        let limit = self.from.isa.machine().limits.regs_per_thread;
         for n in 0..self.nodes.len() {
             let node = &mut self.nodes[n];
             let bits = node.bits;
             let least = node.candidates.iter().map(|m| Self::registers(m, bits)).min();
+            // Of large tiles a thread has no more than it must: lanes and warps that hold copies help nobody.
+            let most = match least {
+                Some(least) => limit.min(least.max(FEW_REGISTERS)),
+                None => limit,
+            };
             node.candidates.retain(|m| Self::registers(m, bits) <= most);
             if node.candidates.is_empty() {
                 let (v, _) = self
@@ -608,7 +615,7 @@ impl<'a> Assignment<'a> {
                         Code::E0507,
                         loc,
                         format!(
-                            "{what} takes {least} registers per thread of at most {most} over {} warps",
+                            "{what} takes {least} registers per thread of at most {limit} over {} warps",
                             self.from.warps
                         ),
                     ),
