@@ -302,12 +302,14 @@ pub fn choose(
     let fits = |rings: &[Ring], webs: &mut Webs, pipes: &mut PrimaryMap<Pipe, PipeData>| {
         apply(func, rings, webs, pipes);
         silent.iter().for_each(|&p| pipes[p].has_empty = true);
-        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None, false)
+        memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, None)
             .or_else(|_| {
                 let shared = sharing.get_or_init(|| Sharing::find(world, webs, pipes));
-                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, Some(shared), false)
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, Some((shared, false)))
             })
-            .or_else(|_| memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, sharing.get(), true))
+            .or_else(|_| {
+                memory::lay_out(func, isa, smem_limit, webs, pipes, scratch, sharing.get().map(|s| (s, true)))
+            })
     };
     // The needed depth (R3) first; what does not fit shrinks, the ring with most slots first.
     let mut map = fits(&rings, webs, pipes);

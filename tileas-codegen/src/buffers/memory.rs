@@ -3,7 +3,7 @@
 //! Shared memory, from a 1024-aligned base: tiles in web order, then what register ops of each agent take for themselves, then the full and empty barriers of each pipe
 //! (8 bytes a slot), then the word that receives the tensor-memory base. Tensor memory: slots of a web side by side,
 //! webs in order, the allocation a power of two of columns. With [`Sharing`], a web takes the first place that overlaps
-//! only webs it may share with; with waits, where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
+//! only webs it may share with; with waits (the flag beside it), where that is beyond the end of memory, only webs that it may wait for as well. Errors: E0602, E0603 with need, capacity and the largest
 //! consumer. Cost: linear; with sharing webs².
 
 use super::channels::{Pipe, PipeData};
@@ -62,15 +62,14 @@ pub fn lay_out(
     webs: &mut Webs,
     pipes: &mut PrimaryMap<Pipe, PipeData>,
     scratch: &[Scratch],
-    sharing: Option<&Sharing>,
-    waits: bool,
+    sharing: Option<(&Sharing, bool)>,
 ) -> CodegenResult<MemoryMap> {
     // What was placed: (web, first, end), per space, by where it begins; known where webs may share.
     let mut placed: [Vec<(Web, u64, u64)>; 2] = [Vec::new(), Vec::new()];
     // The first place behind what may not be shared.
     let place =
         |web: Web, list: &[(Web, u64, u64)], size: u64, align: u64, (end, limit): (u64, u64)| -> u64 {
-            let Some(sharing) = sharing else { return end.next_multiple_of(align) };
+            let Some((sharing, waits)) = sharing else { return end.next_multiple_of(align) };
             let first = |overlaps: &dyn Fn(Web) -> bool| {
                 let mut at = 0;
                 for p in list.iter().filter(|p| !overlaps(p.0)) {

@@ -273,7 +273,7 @@ impl Lower<'_> {
             Plan::Shuffle(s) => self.shuffled(&words, s, &c),
             Plan::Trip(trip) => self.trip(op, &words, trip, &c)?,
         };
-        let regs = self.from_words(out, held);
+        let regs = self.units_of(out, held);
         let held = t.held;
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held, layout });
         Ok(())
@@ -316,7 +316,7 @@ impl Lower<'_> {
     }
 
     /// The operands of a tile whose registers are these words.
-    fn from_words(&mut self, words: Words, elem: Scalar) -> super::Units {
+    fn units_of(&mut self, words: Words, elem: Scalar) -> super::Units {
         let start = self.units.len();
         match elem.bits() {
             1 => {
