@@ -164,14 +164,14 @@ impl Machine for Lower<'_> {
     fn bits(&mut self, a: Operand) -> Operand {
         self.float_bits(a)
     }
-    fn from_bits(&mut self, a: Operand) -> Operand {
+    fn of_bits(&mut self, a: Operand) -> Operand {
         self.float_of_bits(a)
     }
     fn to_int(&mut self, a: Operand) -> Operand {
         let a = self.b.as_reg(RegTy::F32, a);
         self.b.cvt_rni_s32_f32(a).into()
     }
-    fn from_int(&mut self, a: Operand) -> Operand {
+    fn of_int(&mut self, a: Operand) -> Operand {
         let a = self.b.as_reg(RegTy::B32, a);
         self.b.cvt_rn_f32_s32(a).into()
     }
@@ -240,7 +240,7 @@ impl Machine for Lower<'_> {
     fn rem_wide(&mut self, a: Reg, b: Reg) -> Reg {
         self.b.rem_u64(a, b)
     }
-    fn from_wide(&mut self, a: Reg) -> Operand {
+    fn of_wide(&mut self, a: Reg) -> Operand {
         self.b.cvt_rn_f32_s64(a).into()
     }
 }

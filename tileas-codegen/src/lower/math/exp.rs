@@ -7,7 +7,7 @@ const EXP: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_393, 0.008_368_751, 
 /// sinh x = x + x³·(…) for |x| ≤ 1, relative error 2^-34.
 const SINH: [f32; 4] = [0.166_666_67, 0.008_333_35, 0.000_198_361_6, 2.816_951e-6];
 /// tanh x = x + x³·(…) for |x| ≤ 0.6, relative error 2^-28.
-const TANH: [f32; 5] = [-0.333_332_99, 0.133_319_24, -0.053_783_845, 0.020_796_012, -0.005_895_201_6];
+const TANH: [f32; 5] = [-0.333_333, 0.133_319_24, -0.053_783_845, 0.020_796_012, -0.005_895_201_6];
 /// erf x = x + x·(…), even, for |x| ≤ 1, relative error 2^-29.6.
 const ERF: [f32; 7] = [
     0.128_379_17,
@@ -31,7 +31,7 @@ const ERFC: [f32; 7] = [
 /// log2 e.
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 to 24 bits, and what is missing of it.
-const LN_2: [f32; 2] = [0.693_147_2, -1.904_654_3e-9];
+const LN_2: [f32; 2] = [std::f32::consts::LN_2, -1.904_654_2e-9];
 
 /// e^a · 2^shift for a number or NaN between -85 and 90, 1 ulp.
 fn exp_shifted<M: Machine>(m: &mut M, a: M::F, shift: i32) -> M::F {
@@ -52,7 +52,7 @@ fn exp_shifted<M: Machine>(m: &mut M, a: M::F, shift: i32) -> M::F {
     let power = m.shl(power, 23);
     let bias = m.int(((127 + shift) as u32) << 23);
     let power = m.add_int(power, bias);
-    let power = m.from_bits(power);
+    let power = m.of_bits(power);
     m.mul(p, power)
 }
 

@@ -103,11 +103,11 @@ pub(super) trait Machine {
     /// The bits of an f32.
     fn bits(&mut self, a: Self::F) -> Self::I;
     /// The f32 of these bits.
-    fn from_bits(&mut self, a: Self::I) -> Self::F;
+    fn of_bits(&mut self, a: Self::I) -> Self::F;
     /// The signed integer nearest to a, saturated.
     fn to_int(&mut self, a: Self::F) -> Self::I;
     /// The f32 nearest to a signed integer.
-    fn from_int(&mut self, a: Self::I) -> Self::F;
+    fn of_int(&mut self, a: Self::I) -> Self::F;
     /// a + b, wrapping.
     fn add_int(&mut self, a: Self::I, b: Self::I) -> Self::I;
     /// a - b, wrapping.
@@ -149,7 +149,7 @@ pub(super) trait Machine {
     /// Unsigned remainder; the divisor is not 0.
     fn rem_wide(&mut self, a: Self::W, b: Self::W) -> Self::W;
     /// The f32 nearest to a signed integer.
-    fn from_wide(&mut self, a: Self::W) -> Self::F;
+    fn of_wide(&mut self, a: Self::W) -> Self::F;
 }
 
 /// The sign bit.
@@ -179,5 +179,5 @@ fn at_most<M: Machine>(m: &mut M, a: M::F, most: f32) -> M::F {
 fn flip<M: Machine>(m: &mut M, a: M::F, mask: M::I) -> M::F {
     let bits = m.bits(a);
     let bits = m.xor_int(bits, mask);
-    m.from_bits(bits)
+    m.of_bits(bits)
 }

@@ -6,12 +6,12 @@
 use super::{Machine, SIGN, flip, polynomial};
 
 /// With s = (v - 1)/(v + 1), log2 v = 2/ln 2 · s + s³·(…) for v between √½ and √2, relative error 2^-37.
-const LOG2: [f32; 4] = [0.961_796_7, 0.577_082_87, 0.411_705_88, 0.340_228_95];
+const LOG2: [f32; 4] = [0.961_796_7, 0.577_082_9, 0.411_705_88, 0.340_228_95];
 /// 2/ln 2 to 24 bits, and what is missing of it.
-const SLOPE: [f32; 2] = [2.885_390_0, 3.851_926e-8];
+const SLOPE: [f32; 2] = [2.885_39, 3.851_926e-8];
 /// 2^f = 1 + f·(…) for |f| ≤ 1/2, relative error 2^-29.
 const EXP2: [f32; 6] =
-    [0.693_147_2, 0.240_226_48, 0.055_503_32, 0.009_618_438, 0.001_339_901_6, 0.000_153_533_69];
+    [std::f32::consts::LN_2, 0.240_226_48, 0.055_503_32, 0.009_618_438, 0.001_339_901_6, 0.000_153_533_69];
 /// No result is finite, or above zero, from this exponent on.
 const FAR: f32 = 160.0;
 
@@ -44,9 +44,9 @@ fn log2<M: Machine>(m: &mut M, size: M::F) -> (M::F, M::F) {
     let e = m.sar(above, 23);
     let shift = m.shl(e, 23);
     let v = m.sub_int(bits, shift);
-    let v = m.from_bits(v);
+    let v = m.of_bits(v);
     let e = m.sub_int(e, extra);
-    let e = m.from_int(e);
+    let e = m.of_int(e);
     // v - 1 is exact; v + 1 has a rest.
     let one = m.float(1.0);
     let (over, under) = (m.sub(v, one), m.add(v, one));
@@ -117,7 +117,7 @@ fn exp2<M: Machine>(m: &mut M, high: M::F, rest: M::F) -> M::F {
     let [a, b] = [half, other].map(|k| {
         let k = m.add_int(k, bias);
         let k = m.shl(k, 23);
-        m.from_bits(k)
+        m.of_bits(k)
     });
     let p = m.mul(p, a);
     m.mul(p, b)

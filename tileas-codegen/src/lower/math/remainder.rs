@@ -39,10 +39,10 @@ pub(in super::super) fn remainder<M: Machine>(m: &mut M, x: M::F, y: M::F, range
     }
     // Both products are exact, subnormal results too: they are multiples of the least number.
     let (low, _) = m.halves(rest);
-    let (value, unit) = (m.from_int(low), m.float(1.192_092_9e-7));
+    let (value, unit) = (m.of_int(low), m.float(f32::EPSILON));
     let value = m.mul(value, unit);
     let power = m.shl(ey, 23);
-    let power = m.from_bits(power);
+    let power = m.of_bits(power);
     let value = m.mul(value, power);
     let whole = m.lt(size, by);
     let value = m.select(whole, size, value);

@@ -123,13 +123,13 @@ impl Machine for Host {
     fn bits(&mut self, a: f32) -> u32 {
         a.to_bits()
     }
-    fn from_bits(&mut self, a: u32) -> f32 {
+    fn of_bits(&mut self, a: u32) -> f32 {
         f32::from_bits(a)
     }
     fn to_int(&mut self, a: f32) -> u32 {
         a.round_ties_even() as i32 as u32
     }
-    fn from_int(&mut self, a: u32) -> f32 {
+    fn of_int(&mut self, a: u32) -> f32 {
         a as i32 as f32
     }
     fn add_int(&mut self, a: u32, b: u32) -> u32 {
@@ -142,7 +142,7 @@ impl Machine for Host {
         a.wrapping_mul(b).wrapping_add(c)
     }
     fn mul_high(&mut self, a: u32, b: u32) -> u32 {
-        (u64::from(a) * u64::from(b) >> 32) as u32
+        ((u64::from(a) * u64::from(b)) >> 32) as u32
     }
     fn and_int(&mut self, a: u32, b: u32) -> u32 {
         a & b
@@ -192,7 +192,7 @@ impl Machine for Host {
     fn rem_wide(&mut self, a: u64, b: u64) -> u64 {
         a % b
     }
-    fn from_wide(&mut self, a: u64) -> f32 {
+    fn of_wide(&mut self, a: u64) -> f32 {
         a as i64 as f32
     }
 }

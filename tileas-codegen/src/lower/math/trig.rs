@@ -12,7 +12,7 @@ const TWO_OVER_PI: [u32; 8] =
     [0x0000_0028, 0xbe60_db93, 0x9105_4a7f, 0x09d5_f47d, 0x4d37_7036, 0xd8a5_664f, 0x10e4_107f, 0x9458_eaf7];
 
 /// sin r = r + r³·(…) for |r| ≤ π/4, relative error 2^-28.
-const SIN: [f32; 3] = [-0.166_666_55, 0.008_332_160, -0.000_195_152_2];
+const SIN: [f32; 3] = [-0.166_666_55, 0.008_332_16, -0.000_195_152_2];
 /// cos r = 1 - r²/2 + r⁴·(…) for |r| ≤ π/4, relative error 2^-33.
 const COS: [f32; 4] = [-0.5, 0.041_666_646, -0.001_388_731_5, 2.443_308e-5];
 /// atan t = t + t³·(…) for 0 ≤ t ≤ 1, relative error 2^-25.8.
@@ -21,7 +21,7 @@ const ATAN: [f32; 8] = [
     0.199_937_73,
     -0.142_110_6,
     0.106_660_254,
-    -0.075_522_646,
+    -0.075_522_65,
     0.043_212_537,
     -0.016_368_384,
     0.002_920_815_5,
@@ -70,12 +70,12 @@ fn reduce<M: Machine>(m: &mut M, x: M::F) -> (M::F, M::I) {
     let (upper, lower) = (m.int(0xffff_ff00), m.int(0xff));
     let (upper, lower) = (m.and_int(top, upper), m.and_int(top, lower));
     let lower = m.wide(lower, rest);
-    let (upper, lower) = (m.from_int(upper), m.from_wide(lower));
-    let [coarse, fine, coarse_low] = [3.657_295_2e-10, -1.017_735_1e-17, 8.515_304_2e-20].map(|c| m.float(c));
+    let (upper, lower) = (m.of_int(upper), m.of_wide(lower));
+    let [coarse, fine, coarse_low] = [3.657_295_3e-10, -1.017_735_1e-17, 8.515_304e-20].map(|c| m.float(c));
     let part = m.mul(upper, fine);
     let part = m.fma(lower, coarse_low, part);
     let r = m.fma(upper, coarse, part);
-    let (size, limit) = (m.from_bits(magnitude), m.float(std::f32::consts::FRAC_PI_4));
+    let (size, limit) = (m.of_bits(magnitude), m.float(std::f32::consts::FRAC_PI_4));
     let small = m.lt(size, limit);
     let (r, turns) = (m.select(small, size, r), m.select_int(small, zero, turns));
     // Adds 0, or NaN where x is infinite.
@@ -179,7 +179,7 @@ pub(in super::super) fn atan2<M: Machine>(m: &mut M, y: M::F, x: M::F) -> M::F {
     let mask = m.int(SIGN);
     let sign = m.select_int(turned, mask, none);
     let angle = flip(m, angle, sign);
-    let lacking = m.float(-2.782_753_5e-8);
+    let lacking = m.float(-2.782_753_6e-8);
     let angle = m.fma(base, lacking, angle);
     let angle = m.add(angle, base);
     let angle = m.copysign(angle, y);
