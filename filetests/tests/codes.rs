@@ -30,8 +30,8 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E1005"], (PASS, "malformed_pipelines_are_refused")),
     (&["E1006"], (PASS, "missing_and_dropped_facts_are_refused")),
     (&["E1007"], (PASS, "ordering_invariants_are_checked")),
-    // The verifier refuses such a descriptor first (E0217); `place` checks what callers hand it unverified.
-    (&["E0504"], ("tileas-codegen/tests/place.rs", "impossible_kernels_are_refused")),
+    // The verifier refuses such a descriptor (E0217) and such extents (E0211) first; `place` checks what callers hand it unverified.
+    (&["E0504", "E0506"], ("tileas-codegen/tests/place.rs", "impossible_kernels_are_refused")),
     // A plan made for another kernel.
     (&["E0509"], ("tileas-codegen/tests/ddg.rs", "effects_without_an_agent_are_an_error")),
     // Earlier stages exclude what these refuse; the tests call single stages.

@@ -171,6 +171,16 @@ fn impossible_kernels_are_refused() {
         ("64x64xf16", "64x32xf16"),
     ];
     assert_eq!(code(&dot_kernel(&narrow)), "E0504");
+    // Extents that are no powers of two have no layout: E0506.
+    let odd = "kernel @k(%c: view<gmem, ?x?xf32>, %d: view<gmem, ?xf32>) {
+  %i0 = constant 0 : i32
+  %t = tiled_load %c[%i0, %i0] : tile<96x64xf32>
+  %u = reduce %t <{mode = add, axis = 0}> : tile<64xf32>
+  tiled_store %u, %d[%i0]
+  return
+}
+";
+    assert_eq!(code(odd), "E0506");
     // A row mix-up that would need 512 registers.
     let mixed = "kernel @k(%c: view<gmem, ?x?xf32>, %d: view<gmem, ?x?xf32>) {
   %i0 = constant 0 : i32

@@ -143,13 +143,16 @@ impl<'a> Parser<'a, '_> {
         let mut text = String::new();
         while kind(self.tok.tok) && self.peek() == Some(Tok::Punct("(")) {
             loop {
+                let bit = matches!(self.tok.tok, Tok::Word(_) | Tok::Int(0));
+                if bit && !text.is_empty() && !text.ends_with(['(', ')']) {
+                    text.push(' ');
+                }
                 match self.tok.tok {
                     Tok::Word(word) => text.push_str(word),
                     Tok::Int(0) => text.push('0'),
                     Tok::Punct(mark @ ("(" | ")")) => text.push_str(mark),
                     _ => return Err(self.unexpected("bits of axes such as `j4`, `0` or `)`")),
                 }
-                text.push(' ');
                 let closed = self.at(")");
                 self.bump()?;
                 if closed {
