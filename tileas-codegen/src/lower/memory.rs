@@ -468,8 +468,8 @@ impl Lower<'_> {
         let chunks = self.smem_chunks(op, buf, slot, col0, self.dims(t), t.elem)?;
         let rt = super::control::element_reg(t.elem);
         let per = t.regs.len() / chunks.len().max(1);
-        if !matches!(t.elem.bits(), 16 | 32) || per != 4 {
-            return self.unsupported(op, format!("stores elements of 16 or 32 bits, not {}", t.elem.name()));
+        if !matches!(t.elem.bits(), 8 | 16 | 32) || per != 4 {
+            return self.unsupported(op, format!("stores elements of 8 to 32 bits, not {}", t.elem.name()));
         }
         let guard = self.row_guard(self.dims(t));
         for (k, addr) in chunks.into_iter().enumerate() {
