@@ -142,6 +142,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     // cannot hide another one.
     const MORE: &[&str] = &[
         "execute/fence_through_other_pipe",
+        "execute/math_scalar",
         "execute/padding_16",
         "execute/read_inside_only",
         "execute/skew_arm_rings",
@@ -152,8 +153,10 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
         "execute/two_chains_in_place",
         "kernels/decode_attention_d128",
         "kernels/far_coordinate",
+        "kernels/fused_conversions",
+        "kernels/fused_conversions_bf16",
         "kernels/relu_matrix",
-        "kernels/softmax_rows",
+        "kernels/unfused_conversions",
     ];
     let mut more = Vec::new();
     for (name, budget, a) in results {

@@ -476,13 +476,20 @@ impl Chains {
             let slices = registers > opts.slice_regs && !info.mixed && !info.carried;
             // Tiles that nothing holds by rows already; those that are sliced stay as they are.
             let free = info.spread && info.matrices && !info.memory;
-            info.general |= (free || registers > most) && !slices;
+            info.general |= registers > most && (info.mixed || info.carried);
             info.general |= info.cuts && !info.memory || info.both_ways && info.reduces;
-            if info.general {
-                info.family = Family::Assigned;
-                let found = super::assign::assign(from, self, c, writes)?;
-                self.info[c].layouts = found;
-                continue;
+            if info.general || free && !slices {
+                let must = info.general;
+                match super::assign::assign(from, self, c, writes) {
+                    Ok(found) => {
+                        let info = &mut self.info[c];
+                        (info.family, info.layouts) = (Family::Assigned, found);
+                        continue;
+                    }
+                    Err(e) if must => return Err(e),
+                    // What was not to be sliced is by rows as it was.
+                    Err(_) => continue,
+                }
             }
             if !slices {
                 continue;
