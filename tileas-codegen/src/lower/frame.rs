@@ -47,6 +47,10 @@ impl Lower<'_> {
         let warp = self.b.shr_u32(tid, lanes.trailing_zeros());
         let warp = self.b.shfl_sync_idx_b32(warp, 0, lanes - 1, 0xffff_ffffu32);
         self.warp = Some(warp);
+        if !self.scratches.is_empty() {
+            // Known to every agent, whichever uses it first.
+            self.base();
+        }
         if !self.pipes.is_empty() || !self.abi.maps.is_empty() {
             self.init_barriers(tid);
         }
