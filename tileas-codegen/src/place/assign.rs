@@ -365,7 +365,7 @@ impl<'a> Assignment<'a> {
             self.nodes[n].rows = classes.class(source) == ValueClass::Acc;
             self.of_value.insert(v, n);
         }
-        for (n, &(value, op)) in writes.iter().enumerate() {
+        for (n, &(value, _)) in writes.iter().enumerate() {
             if chains.of_write[n] != Some(chain) {
                 continue;
             }
@@ -373,7 +373,6 @@ impl<'a> Assignment<'a> {
                 // By rows into accumulators, in any layout into operands.
                 self.nodes[node].rows |= n < classes.ties.len();
             }
-            let _ = op;
         }
     }
 
@@ -596,12 +595,8 @@ impl<'a> Assignment<'a> {
             };
             node.candidates.retain(|m| Self::registers(m, bits) <= most);
             if node.candidates.is_empty() {
-                let (v, _) = self
-                    .of_value
-                    .iter()
-                    .filter(|x| *x.1 == n)
-                    .min_by_key(|x| x.0.index())
-                    .map_or((None, 0), |x| (Some(*x.0), 0));
+                let of_node = self.of_value.iter().filter(|x| *x.1 == n).map(|x| *x.0);
+                let v = of_node.min_by_key(|v| v.index());
                 let op = v.and_then(|v| func.defining_op(v));
                 let loc = op.map_or(func.loc, |op| func.op_loc(op));
                 let what = v.map_or_else(|| "a tile".to_owned(), |v| func.value_data(v).to_string());
