@@ -9,7 +9,7 @@
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::eval::{self, Program};
 use crate::pipes::{Pipe, Ring, Signal, Slot};
-use crate::sequential::{at_op, atomic, one};
+use crate::sequential::{at_op, one, sparse};
 use crate::tile::{Data, Desc, Tile, Val, View, count, tile_type};
 use crate::{Arg, Limits, Memory, Stats, bind};
 use cranelift_entity::SecondaryMap;

@@ -214,6 +214,18 @@ impl Memory {
         Ok(tile)
     }
 
+    /// The element at coordinates, as a tile of one; `None` outside the view.
+    ///
+    /// # Errors
+    /// [`Fault::Value`] where the view sticks out of its buffer.
+    pub fn element(&self, view: &View, at: &[i64]) -> InterpResult<Option<Tile>> {
+        let ones: SmallVec<[u32; 4]> = at.iter().map(|_| 1).collect();
+        Ok(match self.locate(view, at) {
+            Some(_) => Some(self.load(view, &ones, at, 0.0)?),
+            None => None,
+        })
+    }
+
     /// Writes a box; elements outside the view are dropped.
     ///
     /// # Errors

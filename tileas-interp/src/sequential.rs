@@ -6,12 +6,12 @@
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::eval::{self, Program};
 use crate::num;
-use crate::tile::{Data, Tile, Val, View, tile_type};
+use crate::tile::{Data, Tile, Val, View, count, relocate, row_major, tile_type};
 use crate::{Arg, Limits, Memory, Stats, bind};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use std::rc::Rc;
-use tileas_codegen::ir::{Block, Function, Op, Opcode, Value, keys};
+use tileas_codegen::ir::{Block, Function, Op, Opcode, Scalar, Value, keys};
 
 /// Runs every program of the grid in order.
 ///
@@ -111,7 +111,7 @@ impl Machine<'_> {
 
     fn set(&mut self, op: Op, n: usize, x: Val) {
         let source =
-            matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad);
+            matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::Gather | Opcode::AsyncTiledTmaLoad);
         let x = match (self.magnitudes, source) {
             (true, true) => map_floats(x, magnitude),
             (true, false) => map_floats(x, f64::abs),
@@ -229,13 +229,10 @@ impl Machine<'_> {
         let shape = |v: Value| tile_type(f.value_data(v)).map(|(d, e)| (SmallVec::<[u32; 4]>::from(d), e));
         let unsupported = |m: &str| Err(InterpError::at(f, op, Fault::Unsupported, m));
         match f.opcode(op) {
-            Opcode::AtomicRmw => {
-                let (Some(value), Some(Val::View(view))) = (args.first(), args.get(1)) else {
-                    return unsupported("takes a scalar and a view");
-                };
-                let at = self.origin(op, &one(view))?;
-                let old = atomic(f, op, self.memory, value, view, &at)?;
-                self.set(op, 0, old);
+            o if o.is_sparse() => {
+                if let Some(v) = sparse(f, op, args, self.memory)? {
+                    self.set(op, 0, v);
+                }
             }
             Opcode::TiledLoad => {
                 let Some(Val::View(view)) = args.first() else { return unsupported("takes a view") };
@@ -316,23 +313,95 @@ pub(crate) fn one(view: &View) -> SmallVec<[u32; 4]> {
     view.sizes.iter().map(|_| 1).collect()
 }
 
-/// Updates an element; what was there before. Outside the view nothing happens and the result is 0.
-pub(crate) fn atomic(
-    f: &Function,
-    op: Op,
-    memory: &mut Memory,
-    value: &Val,
-    view: &View,
-    at: &[i64],
-) -> InterpResult<Val> {
-    let dims = one(view);
-    let old = memory.load(view, &dims, at, 0.0).map_err(|e| at_op(f, op, e))?;
+/// An access of single elements, which are taken in row-major order; its result, if it has one.
+pub(crate) fn sparse(f: &Function, op: Op, args: &[Val], memory: &mut Memory) -> InterpResult<Option<Val>> {
+    let fault = |m: &str| InterpError::at(f, op, Fault::Unsupported, m);
+    let arg = |name: &str| {
+        let at = f.named_operand(op, name).and_then(|v| f.operands(op).iter().position(|&o| o == v));
+        at.and_then(|n| args.get(n))
+    };
+    // The same value may be two operands: coordinates by position.
+    let first = (0..f.segments(op).len())
+        .take_while(|&n| f.opcode(op).def().operands.get(n).is_some_and(|s| s.name != "coords"))
+        .map(|n| f.segments(op)[n] as usize)
+        .sum::<usize>();
+    let coords = &args[first.min(args.len())..(first + f.named_segment(op, "coords").len()).min(args.len())];
+    let Some(Val::View(view)) = arg("view") else { return Err(fault("takes a view")) };
+    let code = f.opcode(op);
+    let padding = f.attr_number(op, keys::PADDING).unwrap_or(0.0);
+    let dims = f.sparse_tile(op).and_then(|v| f.value_data(v).dims());
+    let value = arg("value");
+    let shape: SmallVec<[u32; 4]> = dims.unwrap_or(&[]).into();
+    let mut result = match code {
+        Opcode::Scatter => None,
+        Opcode::Gather => Some(Tile::splat(&shape, view.elem, padding)),
+        _ => Some(Tile::splat(&shape, view.elem, 0.0)),
+    };
+    // Element of an operand that repeats where it has one.
+    let to = row_major(&shape);
+    let pick = |v: &Val, i: usize| match v {
+        Val::Tile(t) => {
+            let mut from = row_major(&t.dims);
+            for (s, &d) in from.iter_mut().zip(&t.dims) {
+                if d == 1 {
+                    *s = 0;
+                }
+            }
+            t.at(relocate(i, &to, &from))
+        }
+        other => other.clone(),
+    };
+    for i in 0..count(&shape) {
+        if let Some(m) = arg("mask")
+            && eval::int(f, op, &pick(m, i))? == 0
+        {
+            continue;
+        }
+        let mut at: SmallVec<[i64; 4]> = SmallVec::new();
+        for c in coords {
+            at.push(eval::int(f, op, &pick(c, i))?);
+        }
+        let Some(old) = memory.element(view, &at).map_err(|e| at_op(f, op, e))? else { continue };
+        let old = old.scalar();
+        if code != Opcode::Gather {
+            let value = value.map(|v| pick(v, i)).ok_or_else(|| fault("needs a value"))?;
+            let new = match code {
+                Opcode::AtomicRmw => updated(f, op, view.elem, &old, &value)?,
+                Opcode::AtomicCas => {
+                    let want = arg("compare").map(|v| pick(v, i)).ok_or_else(|| fault("needs what to compare with"))?;
+                    if same_bits(view.elem, &old, &want) { value } else { old.clone() }
+                }
+                _ => value,
+            };
+            let Some(one) = Tile::of_scalar(&one(view), view.elem, &new) else {
+                return Err(fault("takes numbers"));
+            };
+            memory.store(view, &at, &one).map_err(|e| at_op(f, op, e))?;
+        }
+        if let Some(r) = &mut result {
+            r.set(i, &old);
+        }
+    }
+    Ok(result.map(|t| if dims.is_some() { Val::Tile(Rc::new(t)) } else { t.scalar() }))
+}
+
+/// Whether two numbers are the same in memory.
+fn same_bits(elem: Scalar, a: &Val, b: &Val) -> bool {
+    match (a, b) {
+        (Val::Float(a), Val::Float(b)) => num::encode_float(elem, *a) == num::encode_float(elem, *b),
+        _ => a == b,
+    }
+}
+
+/// What an atomic update makes of an element.
+fn updated(f: &Function, op: Op, s: Scalar, old: &Val, value: &Val) -> InterpResult<Val> {
     let unsigned = f.has_attr(op, keys::UNSIGNED);
     let mode = f.attr_name(op, keys::MODE).unwrap_or("");
-    let s = view.elem;
-    let new = match (&old.data, value) {
-        (Data::Int(v), &Val::Int(b)) => {
-            let a = v[0];
+    let refuse = |what: &str| {
+        Err(InterpError::at(f, op, Fault::Unsupported, format!("mode {mode} on {what}")))
+    };
+    match (old, value) {
+        (&Val::Int(a), &Val::Int(b)) => {
             let (ua, ub) = (num::unsigned(s, a), num::unsigned(s, b));
             let r = match mode {
                 "addi" => a.wrapping_add(b),
@@ -344,27 +413,17 @@ pub(crate) fn atomic(
                 "ori" => a | b,
                 "xori" => a ^ b,
                 "exch" => b,
-                _ => {
-                    return Err(InterpError::at(
-                        f,
-                        op,
-                        Fault::Unsupported,
-                        format!("mode {mode} on integers"),
-                    ));
-                }
+                _ => return refuse("integers"),
             };
-            Data::Int(vec![num::wrap(s, r)])
+            Ok(Val::Int(num::wrap(s, r)))
         }
-        (Data::Float(v), &Val::Float(b)) => match mode {
-            "addf" => Data::Float(vec![num::round(s, v[0] + b)]),
-            "exch" => Data::Float(vec![b]),
-            _ => return Err(InterpError::at(f, op, Fault::Unsupported, format!("mode {mode} on floats"))),
+        (&Val::Float(a), &Val::Float(b)) => match mode {
+            "addf" => Ok(Val::Float(num::round(s, a + b))),
+            "exch" => Ok(Val::Float(b)),
+            _ => refuse("floats"),
         },
-        _ => return Err(InterpError::at(f, op, Fault::Unsupported, "value and view differ in type")),
-    };
-    let tile = Tile { dims, elem: s, data: new };
-    memory.store(view, at, &tile).map_err(|e| at_op(f, op, e))?;
-    Ok(old.scalar())
+        _ => refuse("values of two types"),
+    }
 }
 
 /// Gives an error of the memory the place of the op that caused it.

@@ -61,6 +61,23 @@ impl Tile {
         }
     }
 
+    /// Element `i` as a scalar value.
+    pub fn at(&self, i: usize) -> Val {
+        match &self.data {
+            Data::Float(v) => Val::Float(v[i]),
+            Data::Int(v) => Val::Int(v[i]),
+        }
+    }
+
+    /// Sets element `i`, if the value is of its kind.
+    pub fn set(&mut self, i: usize, x: &Val) {
+        match (&mut self.data, x) {
+            (Data::Float(v), Val::Float(x)) => v[i] = *x,
+            (Data::Int(v), Val::Int(x)) => v[i] = *x,
+            _ => {}
+        }
+    }
+
     /// Elements as numbers.
     pub fn number(&self, i: usize) -> f64 {
         match &self.data {

@@ -246,6 +246,7 @@ const APPROX: &[AttrRow] = &[may("approx", Unit)];
 const SEMANTICS: &[&str] = &["weak", "relaxed", "acquire", "release"];
 const SCOPES: &[&str] = &["cta", "cluster", "gpu", "sys"];
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
+const ATOMIC_SEMANTICS: &[&str] = &["relaxed", "acquire", "release", "acq_rel"];
 const ATOMIC_MODES: &[&str] = &["addi", "addf", "maxi", "mini", "andi", "ori", "xori", "exch"];
 const REDUCE_MODES: &[&str] = &["add", "max", "min"];
 const PREDICATES: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
@@ -793,13 +794,64 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "gather",
+        operands: &[one("view", Ty::View), index("coords", Ty::IntNum), keyed("mask", Ty::Num, "mask")],
+        attrs: &[may("padding", Number)],
+        traits: &[ReadsGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalLoad",
+        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors.",
+        ..BASE
+    },
+    OpRow {
+        name: "scatter",
+        operands: &[
+            one("value", Ty::Tile),
+            one("view", Ty::View),
+            index("coords", Ty::IntNum),
+            keyed("mask", Ty::Num, "mask"),
+        ],
+        results: Arity::Many,
+        traits: &[WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalStore",
+        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. Of several elements with the same coordinates one is stored, it is not said which.",
+        ..BASE
+    },
+    OpRow {
         name: "atomic_rmw",
-        operands: &[one("value", Ty::Scalar), one("view", Ty::View), index("coords", Ty::Int)],
-        attrs: &[need("mode", Enum(ATOMIC_MODES)), SIGN],
+        operands: &[
+            one("value", Ty::Num),
+            one("view", Ty::View),
+            index("coords", Ty::IntNum),
+            keyed("mask", Ty::Num, "mask"),
+        ],
+        attrs: &[
+            need("mode", Enum(ATOMIC_MODES)),
+            SIGN,
+            may("mem_semantic", Enum(ATOMIC_SEMANTICS)),
+            may("mem_scope", Enum(SCOPES)),
+        ],
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates the element at the coordinates atomically (relaxed, device scope), once per execution and CTA; the result is what was there before. Out of bounds nothing is updated and the result is 0. It orders no other access: what a CTA stored need not be visible to a CTA that sees the update.",
+        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), or for scalars `acquire`, `release`, `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
+        ..BASE
+    },
+    OpRow {
+        name: "atomic_cas",
+        operands: &[
+            one("compare", Ty::Num),
+            one("value", Ty::Num),
+            one("view", Ty::View),
+            index("coords", Ty::IntNum),
+            keyed("mask", Ty::Num, "mask"),
+        ],
+        attrs: &[may("mem_semantic", Enum(ATOMIC_SEMANTICS)), may("mem_scope", Enum(SCOPES))],
+        traits: &[ReadsGlobal, WritesGlobal, Schedulable],
+        rule: Rule::Custom,
+        class: "GlobalLoad",
+        doc: "As `atomic_rmw`: stores `value` where `compare` is, bit by bit; the result is what was there before. Of i32, i64 and f32.",
         ..BASE
     },
     OpRow {
@@ -1068,6 +1120,7 @@ pub const STAGE_KEYS: &[(&str, bool)] = &[
     ("of", false),
     ("prologue", false),
     ("epilogue", false),
+    ("vector", false),
 ];
 
 /// Attribute names that no operation row mentions but passes use, so that they have constant symbols.

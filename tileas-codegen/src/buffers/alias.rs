@@ -113,8 +113,14 @@ impl Touched {
                 _ => func.result(op),
             })
             .and_then(|v| func.value_data(v).dims());
-        let extent = |n: usize| tile.and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
+        let sparse = func.opcode(op).is_sparse();
+        let extent =
+            |n: usize| tile.filter(|_| !sparse).and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
         let range = coords.iter().enumerate().map(|(n, &c)| {
+            // Single elements may be anywhere.
+            if func.value_data(c).is_tile() {
+                return (Linear::default(), i64::MAX);
+            }
             let e = extent(n);
             (Linear::of(func, c, 16).times(e).unbounded(func), e)
         });

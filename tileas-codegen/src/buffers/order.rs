@@ -11,6 +11,7 @@
 //! What threads write and an engine then reads or overwrites needs a fence besides: such a pair is ordered by tokens that
 //! publish global memory alone, however many other ways there are.
 //! Exclusion: the ops of a serial group that spans agents follow each other by tokens that close over the iteration.
+//! An access that acquires comes before all that follow it, one that releases behind all that stand before it, whatever they touch.
 //! Left to program order: what one thread reads and writes itself. A tile whose layout gives an element to several threads
 //! is read by all of these and written by one.
 //!
@@ -23,7 +24,7 @@ use super::sync::{Point, Sync, World};
 use crate::agents::Agent;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::register_map;
-use crate::ir::{Block, Function, Op, Opcode, Publish, Value};
+use crate::ir::{Block, Function, Op, Opcode, Publish, Value, keys};
 use crate::storage::access::{Class, Key, class_of};
 use smallvec::{SmallVec, smallvec};
 
@@ -92,8 +93,10 @@ pub fn memory_tokens(world: World<'_>, found: &mut Vec<PipeData>) -> CodegenResu
     views.sort_unstable();
     views.dedup();
     let mut store_waits = StoreWaits::new();
-    for view in views {
-        let mine = || all.iter().filter(|t| t.view == view);
+    // By view; then all of them, where some access orders others.
+    let fences = all.iter().any(|t| func.fences(t.op, t.op));
+    for view in views.into_iter().map(Some).chain(fences.then_some(None)) {
+        let mine = || all.iter().filter(|t| view.is_none_or(|v| t.view == v));
         let keys: Vec<Key> = mine()
             .filter_map(|t| {
                 Some(Key { agent: plan.op_agent[t.op].expand()?, class: class_of(func, plan, t.op) })
@@ -134,24 +137,41 @@ struct Pair {
 fn conflict(world: World<'_>, block: Block, x: &Access, y: &Access, across: bool) -> bool {
     let World { func, plan, .. } = world;
     let (a, b) = (&x.touched, &y.touched);
-    if !(a.write || b.write) {
+    let fences = func.fences(a.op, b.op);
+    let meet = a.view == b.view && (a.write || b.write) && !commute(func, a.op, b.op);
+    if !meet && !fences {
         return false;
     }
     if x.key.agent == y.key.agent && x.key.class == Class::Sync && y.key.class == Class::Sync {
         // One lane keeps the order of its program; its bulk stores complete in any. Where the same bits of the coordinates
         // choose the thread, all threads that hold an element read it and one of them writes it.
         let holders = |op: Op| {
+            if func.opcode(op).is_sparse() {
+                return None;
+            }
             let v = func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
             holders(func, v.or_else(|| func.result(op))?, plan.agents[x.key.agent].warps)
         };
         let own = holders(a.op)
             .zip(holders(b.op))
             .is_some_and(|(v, w)| v == w && (a.write == b.write || v.iter().all(|bit| bit.is_some())));
-        if plan.agents[x.key.agent].elect || own {
+        if plan.agents[x.key.agent].elect || own && !fences {
             return false;
         }
     }
+    if fences {
+        return true;
+    }
     if across { !a.apart_over(b, func, block) } else { !a.apart(b, func) }
+}
+
+/// Whether two updates are atomic and leave the same in either order.
+fn commute(func: &Function, a: Op, b: Op) -> bool {
+    let mode = |op: Op| {
+        let mode = func.attr_name(op, keys::MODE).filter(|_| func.opcode(op) == Opcode::AtomicRmw)?;
+        (mode != "exch").then_some((mode, func.has_attr(op, keys::UNSIGNED)))
+    };
+    mode(a).is_some_and(|m| mode(b) == Some(m))
 }
 
 /// The dimension and the bit of the coordinate there that a bit of the thread number stands for; none: it tells replicas apart.

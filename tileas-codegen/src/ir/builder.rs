@@ -59,10 +59,13 @@ pub fn infer_result_types(
         Rule::None | Rule::Convert => return None,
         Rule::Custom => match opcode {
             Opcode::TiledStore
+            | Opcode::Scatter
             | Opcode::Yield
             | Opcode::Return
             | Opcode::AsyncPipelineYield
             | Opcode::AsyncPipelineAgentSwitch => return Some(SmallVec::new()),
+            Opcode::AtomicRmw => ty(0)?,
+            Opcode::AtomicCas => ty(1)?,
             Opcode::For => return Some(operands.iter().skip(3).map(|&v| func.value_type(v)).collect()),
             // The owned token has the type of the pipeline end it was obtained from.
             Opcode::AsyncPipelineProducerAcquire

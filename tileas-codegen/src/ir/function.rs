@@ -1068,9 +1068,29 @@ impl Function {
         }
     }
 
+    /// The tile whose elements a `gather`, `scatter` or atomic update moves; `None` where it is a scalar.
+    pub fn sparse_tile(&self, op: Op) -> Option<Value> {
+        let moved = match self.opcode(op) {
+            Opcode::Gather => self.result(op),
+            o if o.is_sparse() => self.named_operand(op, "value"),
+            _ => None,
+        };
+        moved.filter(|&v| self.value_data(v).is_tile())
+    }
+
+    /// Whether an access must be over before a later one in program order begins, whatever both touch: the first acquires, or
+    /// the second releases.
+    pub fn fences(&self, first: Op, second: Op) -> bool {
+        let is = |op: Op, one: &str| {
+            let semantic = self.attr_name(op, super::keys::MEM_SEMANTIC);
+            semantic == Some(one) || semantic == Some("acq_rel")
+        };
+        is(first, "acquire") || is(second, "release")
+    }
+
     /// Whether an access to memory may be moved and merged like any other: it is neither atomic nor ordered.
     pub fn is_weak(&self, op: Op) -> bool {
-        self.opcode(op) != Opcode::AtomicRmw
+        !self.opcode(op).is_atomic()
             && matches!(self.attr_name(op, super::keys::MEM_SEMANTIC), None | Some("weak"))
     }
 

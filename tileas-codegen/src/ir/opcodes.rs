@@ -243,6 +243,18 @@ impl Opcode {
     pub fn is_terminator(self) -> bool {
         self.has(Traits::TERMINATOR)
     }
+
+    /// Accesses single elements of a view, at coordinates that count elements and may be tiles.
+    #[inline]
+    pub fn is_sparse(self) -> bool {
+        matches!(self, Opcode::Gather | Opcode::Scatter | Opcode::AtomicRmw | Opcode::AtomicCas)
+    }
+
+    /// Updates memory atomically.
+    #[inline]
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Opcode::AtomicRmw | Opcode::AtomicCas)
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::{Buffer, Lower, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Op, Scalar, Space, Value, keys};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
+use smallvec::SmallVec;
 
 /// How a scalar is loaded and stored: the forms for global and shared memory.
 struct Forms {
@@ -67,6 +68,11 @@ impl Lower<'_> {
                 self.b.shl_b64(part, elem.bytes().trailing_zeros())
             };
             addr = self.b.add_s64(addr, bytes);
+        }
+        if let Some(m) = f.named_operand(op, "mask").filter(|_| f.opcode(op).is_sparse()) {
+            let m = self.scalar(op, m)?;
+            let m = self.b.as_reg(RegTy::Pred, m);
+            guard = Some(guard.map_or(m, |q| self.b.and_pred(q, m)));
         }
         Ok((Operand::addr(addr, 0), guard))
     }
@@ -146,50 +152,54 @@ impl Lower<'_> {
     }
 
     /// An atomic update by the agent's one lane.
-    pub(super) fn atomic_rmw(&mut self, op: Op) -> CodegenResult<()> {
-        use PtxOp as P;
+    pub(super) fn atomic(&mut self, op: Op) -> CodegenResult<()> {
         let f = self.f;
         let (Some(value), Some(result)) = (f.named_operand(op, "value"), f.result(op)) else {
             return self.err(Code::E0803, op, "malformed atomic");
         };
-        let (Some(elem), Some(mode)) = (f.value_data(result).as_scalar(), f.attr_name(op, keys::MODE)) else {
+        let Some(elem) = f.value_data(result).as_scalar() else {
             return self.err(Code::E0803, op, "malformed atomic");
         };
         if !self.agent.elect {
             return self.err(Code::E0803, op, "an atomic scalar belongs to an agent of one lane");
         }
-        let unsigned = f.has_attr(op, keys::UNSIGNED);
-        let form = match (mode, elem, unsigned) {
-            ("addi", Scalar::I32, _) => P::AtomRelaxedGpuGlobalAddU32,
-            ("addi", Scalar::I64, _) => P::AtomRelaxedGpuGlobalAddU64,
-            ("addf", Scalar::F32, _) => P::AtomRelaxedGpuGlobalAddF32,
-            ("maxi", Scalar::I32, false) => P::AtomRelaxedGpuGlobalMaxS32,
-            ("maxi", Scalar::I32, true) => P::AtomRelaxedGpuGlobalMaxU32,
-            ("maxi", Scalar::I64, true) => P::AtomRelaxedGpuGlobalMaxU64,
-            ("mini", Scalar::I32, false) => P::AtomRelaxedGpuGlobalMinS32,
-            ("mini", Scalar::I32, true) => P::AtomRelaxedGpuGlobalMinU32,
-            ("mini", Scalar::I64, true) => P::AtomRelaxedGpuGlobalMinU64,
-            ("andi", Scalar::I32, _) => P::AtomRelaxedGpuGlobalAndB32,
-            ("andi", Scalar::I64, _) => P::AtomRelaxedGpuGlobalAndB64,
-            ("ori", Scalar::I32, _) => P::AtomRelaxedGpuGlobalOrB32,
-            ("ori", Scalar::I64, _) => P::AtomRelaxedGpuGlobalOrB64,
-            ("xori", Scalar::I32, _) => P::AtomRelaxedGpuGlobalXorB32,
-            ("xori", Scalar::I64, _) => P::AtomRelaxedGpuGlobalXorB64,
-            ("exch", Scalar::I32 | Scalar::F32, _) => P::AtomRelaxedGpuGlobalExchB32,
-            ("exch", Scalar::I64, _) => P::AtomRelaxedGpuGlobalExchB64,
-            _ => return self.unsupported(op, format!("in mode {mode} of {}", elem.name())),
-        };
-        let Some(ty) = reg_ty(elem) else { return self.unsupported(op, "of this type") };
-        let x = self.scalar(op, value)?;
-        let x = self.b.as_reg(ty, x);
+        let form = self.atomic_form(op, elem)?;
         let (addr, guard) = self.element(op, elem)?;
-        let r = self.b.reg(ty);
-        self.zero(r, ty, 0.0);
+        let mut operands: SmallVec<[Operand; 4]> = SmallVec::new();
+        let sources = [f.named_operand(op, "compare"), Some(value)];
+        let bits = match elem {
+            Scalar::F16 | Scalar::BF16 => RegTy::B16,
+            Scalar::I64 => RegTy::B64,
+            _ if form.form().mnemonic.ends_with(".f32") => RegTy::F32,
+            _ => RegTy::B32,
+        };
+        let r = self.b.reg(bits);
+        self.zero(r, bits, 0.0);
+        operands.extend([r.into(), addr]);
+        for v in sources.into_iter().flatten() {
+            let x = self.scalar(op, v)?;
+            let x = match elem {
+                Scalar::F16 | Scalar::BF16 => {
+                    let x = self.b.as_reg(RegTy::F32, x);
+                    if elem == Scalar::F16 { self.b.cvt_rn_f16_f32(x) } else { self.b.cvt_rn_bf16_f32(x) }
+                }
+                _ => {
+                    let Some(ty) = reg_ty(elem) else { return self.unsupported(op, "of this type") };
+                    let x = self.b.as_reg(ty, x);
+                    self.as_bits(x, bits)
+                }
+            };
+            operands.push(x.into());
+        }
         if let Some(p) = guard {
             self.b.on(p);
         }
-        self.b.emit(form, &[r.into(), addr, x.into()]);
-        self.vals[result] = Val::Scalar(r.into());
+        self.b.emit(form, &operands);
+        let x = match elem {
+            Scalar::F32 if bits == RegTy::B32 => self.b.imm(RegTy::F32, r).into(),
+            _ => self.loaded(elem, r),
+        };
+        self.vals[result] = Val::Scalar(x);
         Ok(())
     }
 

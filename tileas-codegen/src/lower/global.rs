@@ -19,20 +19,20 @@ use smallvec::SmallVec;
 use tileas_launch::Expr;
 
 /// One vector access.
-struct Access {
+pub(super) struct Access {
     /// Its first register, as an element index.
-    first: usize,
-    addr: Operand,
+    pub(super) first: usize,
+    pub(super) addr: Operand,
     /// Predicate that all of it is in bounds; `None`: it always is.
-    guard: Option<Reg>,
+    pub(super) guard: Option<Reg>,
     /// Index among the rows.
-    row: usize,
+    pub(super) row: usize,
     /// Columns from the thread's first one.
-    column: u32,
+    pub(super) column: u32,
 }
 
 /// What the accesses to one row of the tile share.
-struct Row {
+pub(super) struct Row {
     /// The elements' coordinates but the innermost.
     outer: SmallVec<[u64; 4]>,
     /// Address of the thread's first column.
@@ -43,7 +43,7 @@ struct Row {
 
 /// Where vectors alone do not do.
 #[derive(Copy, Clone)]
-enum Rest {
+pub(super) enum Rest {
     /// Nowhere: rows begin and end at whole vectors.
     None,
     /// Vectors are aligned, but one may reach over the end of the row, unless the predicate holds.
@@ -56,15 +56,15 @@ enum Rest {
 }
 
 /// All accesses of a thread.
-struct Accesses {
+pub(super) struct Accesses {
     /// Elements of a vector.
-    vec: usize,
-    elem_bytes: usize,
-    list: SmallVec<[Access; 16]>,
-    rows: SmallVec<[Row; 4]>,
+    pub(super) vec: usize,
+    pub(super) elem_bytes: usize,
+    pub(super) list: SmallVec<[Access; 16]>,
+    pub(super) rows: SmallVec<[Row; 4]>,
     /// Elements of a row from the thread's first column on.
-    left: Operand,
-    rest: Rest,
+    pub(super) left: Operand,
+    pub(super) rest: Rest,
 }
 
 /// See [`Lower::tail`].
@@ -79,7 +79,7 @@ struct Tail {
 /// What elements out of bounds read as: a unit of them, and a single one.
 #[derive(Copy, Clone)]
 pub(super) struct Padding {
-    unit: Operand,
+    pub(super) unit: Operand,
     pub(super) half: Operand,
 }
 
@@ -101,7 +101,7 @@ impl Accesses {
 }
 
 /// The register that holds a single element of so many bytes, where units are of that type.
-fn single_ty(elem_bytes: usize, unit: RegTy) -> RegTy {
+pub(super) fn single_ty(elem_bytes: usize, unit: RegTy) -> RegTy {
     match elem_bytes {
         1 => RegTy::B32,
         2 => RegTy::B16,
@@ -555,7 +555,7 @@ impl Lower<'_> {
     }
 
     /// `vec` elements at once, 4 to 16 bytes.
-    fn load_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: Regs) {
+    pub(super) fn load_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: Regs) {
         let bytes = all.vec * all.elem_bytes;
         let unit = a.first / all.per_unit();
         let count = bytes / all.unit_bytes();
@@ -580,7 +580,7 @@ impl Lower<'_> {
     }
 
     /// Loads a single element.
-    fn load_element_to(&mut self, guard: Option<Reg>, elem_bytes: usize, dst: Reg, addr: Operand) {
+    pub(super) fn load_element_to(&mut self, guard: Option<Reg>, elem_bytes: usize, dst: Reg, addr: Operand) {
         let form = match (elem_bytes, self.b.func.ty(dst)) {
             (1, _) => PtxOp::LdGlobalU8,
             (2, _) => PtxOp::LdGlobalB16,
@@ -593,7 +593,7 @@ impl Lower<'_> {
     }
 
     /// Puts single elements together in a unit.
-    fn join_to(&mut self, unit: Reg, parts: &[Reg]) {
+    pub(super) fn join_to(&mut self, unit: Reg, parts: &[Reg]) {
         match *parts {
             [low, high] => self.b.pack_b32_b16_to(unit, [low, high]),
             [a, b, c, d] => {
@@ -606,7 +606,7 @@ impl Lower<'_> {
     }
 
     /// The single elements of a unit.
-    fn split(&mut self, unit: Reg, elem_bytes: usize) -> SmallVec<[Reg; 4]> {
+    pub(super) fn split(&mut self, unit: Reg, elem_bytes: usize) -> SmallVec<[Reg; 4]> {
         match elem_bytes {
             1 => {
                 let shifted = [8u32, 16, 24].map(|n| self.b.shr_u32(unit, n));
@@ -807,7 +807,7 @@ impl Lower<'_> {
         }
     }
 
-    fn store_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: &[Reg]) {
+    pub(super) fn store_vector(&mut self, all: &Accesses, a: &Access, elem: Scalar, regs: &[Reg]) {
         let bytes = all.vec * all.elem_bytes;
         let unit = a.first / all.per_unit();
         let count = bytes / all.unit_bytes();
@@ -832,7 +832,7 @@ impl Lower<'_> {
     }
 
     /// Stores a single element.
-    fn store_element(&mut self, guard: Option<Reg>, elem_bytes: usize, addr: Operand, x: Reg) {
+    pub(super) fn store_element(&mut self, guard: Option<Reg>, elem_bytes: usize, addr: Operand, x: Reg) {
         let form = match (elem_bytes, self.b.func.ty(x)) {
             (1, _) => PtxOp::StGlobalU8,
             (2, _) => PtxOp::StGlobalB16,

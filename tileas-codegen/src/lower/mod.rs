@@ -22,6 +22,7 @@ mod metadata;
 mod params;
 mod reduce;
 mod scalar;
+mod sparse;
 mod tile;
 
 use crate::error::{Code, CodegenError, CodegenResult};

@@ -226,12 +226,12 @@ impl Abi {
                         abi.note_written(view, code == Opcode::AsyncTiledTmaStore);
                     }
                 }
-                code @ (Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw) => {
+                code if matches!(code, Opcode::TiledLoad | Opcode::TiledStore) || code.is_sparse() => {
                     let view = f.named_operand(op, "view").and_then(|v| abi.view_index(v));
                     match view {
                         Some(i) => {
                             abi.views[i].direct = true;
-                            abi.note_written(i, code != Opcode::TiledLoad);
+                            abi.note_written(i, !matches!(code, Opcode::TiledLoad | Opcode::Gather));
                         }
                         None => {
                             return Err(CodegenError::new(

@@ -21,6 +21,7 @@ use crate::ir::{Function, Layout, Op, Opcode, Scalar, Value};
 use crate::layout::gf2::{Columns, Span};
 use crate::layout::{Axes, LinearMap};
 use crate::storage::classify::{self, DisjointSets, ValueClass};
+use crate::storage::runs;
 use crate::storage::scratch::Reduction;
 use cranelift_entity::EntityRef;
 use rustc_hash::FxHashMap;
@@ -44,9 +45,16 @@ pub struct Layouts {
     of_value: FxHashMap<Value, Layout>,
     /// In which ops compute: element-wise ops, broadcasts, stores.
     of_op: FxHashMap<Op, Layout>,
+    /// Elements that follow each other at the coordinates of an op, where it is more than one.
+    vectors: FxHashMap<Op, u32>,
 }
 
 impl Layouts {
+    /// Elements of a vector of an access at coordinates.
+    pub(super) fn vector(&self, op: Op) -> Option<u32> {
+        self.vectors.get(&op).copied().filter(|&n| n > 1)
+    }
+
     /// The layout of a value.
     pub(super) fn of_value(&self, v: Value) -> Option<Layout> {
         self.of_value.get(&v).copied()
@@ -82,6 +90,12 @@ pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Opti
         // The same elements by other coordinates.
         Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
         Opcode::Reduce | Opcode::ExtractSlice | Opcode::Permute | Opcode::Cat => None,
+        // Coordinates and masks repeat where they have one element.
+        o if o.is_sparse() => {
+            let dims = func.value_data(func.sparse_tile(op)?).dims()?;
+            let own = func.value_data(v).dims()?;
+            if dims == own { Some(*map) } else { Some(collapsed(map, &Axes::of(dims)?, own)) }
+        }
         _ => Some(*map),
     }
 }
@@ -179,6 +193,10 @@ struct Node {
     bytes: u32,
     /// Bits of an element.
     bits: u32,
+    /// Most elements of a vector of these accesses.
+    vector: u32,
+    /// Whether each element must be in one thread alone, if there are enough.
+    single: bool,
     /// Whether its tile is read from, or written to, an accumulator by rows.
     rows: bool,
     /// Its tile is reduced along these axes.
@@ -207,6 +225,7 @@ struct Assignment<'a> {
     of_op: FxHashMap<Op, usize>,
     uses: Vec<Use>,
     costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
+    runs: runs::Finder,
 }
 
 /// Whether the layout of the result follows from that of the source.
@@ -239,6 +258,7 @@ pub(super) fn assign(
         of_op: FxHashMap::default(),
         uses: Vec::new(),
         costs: FxHashMap::default(),
+        runs: runs::Finder::default(),
     };
     a.find_nodes(chains, chain, writes);
     a.find_uses(chains, chain, writes);
@@ -271,6 +291,8 @@ impl<'a> Assignment<'a> {
         self.nodes.push(Node {
             dims: data.dims().unwrap_or(&[]).into(),
             bytes: 0,
+            vector: 16,
+            single: false,
             bits: data.elem().map_or(32, Scalar::bits),
             rows: false,
             reduced: SmallVec::new(),
@@ -337,6 +359,21 @@ impl<'a> Assignment<'a> {
                         self.of_op.insert(op, n);
                     }
                 }
+                o if o.is_sparse() => {
+                    if let Some(v) = func.sparse_tile(op) {
+                        let n = self.node(v);
+                        self.nodes[n].bytes = func.value_data(v).elem().map_or(4, Scalar::bytes);
+                        self.nodes[n].vector = match o.is_atomic() {
+                            true => 1,
+                            false => runs::vector(func, &mut self.runs, op),
+                        };
+                        if let Some(result) = func.result(op) {
+                            self.nodes[n].single = o.is_atomic();
+                            self.of_value.insert(result, n);
+                        }
+                        self.of_op.insert(op, n);
+                    }
+                }
                 _ => {
                     if let Some(&n) = func.result(op).and_then(|v| self.of_value.get(&v)) {
                         self.of_op.insert(op, n);
@@ -395,6 +432,21 @@ impl<'a> Assignment<'a> {
         let op = func.defining_op(v)?;
         let at = self.map_of(source_of(func, op)?, map)?;
         derived(func, op, &at).or_else(|| derived(func, op, &sliceable(func, op, &at)?))
+    }
+
+    /// What a node has if a value made of it by renaming alone is in that layout.
+    fn map_before(&self, v: Value, map: &LinearMap) -> Option<LinearMap> {
+        if self.of_value.contains_key(&v) {
+            return Some(*map);
+        }
+        let func = self.func();
+        let op = func.defining_op(v)?;
+        let before = match func.opcode(op) {
+            Opcode::Reshape | Opcode::ConvertLayout => *map,
+            Opcode::Permute => permuted_back(func, op, map)?,
+            _ => return None,
+        };
+        self.map_before(source_of(func, op)?, &before)
     }
 
     fn find_uses(&mut self, chains: &Chains, chain: Chain, writes: &[(Value, Op)]) {
@@ -564,9 +616,10 @@ impl<'a> Assignment<'a> {
         // What neighbours have: where a value is, wanted as it is, and the other way round.
         for _ in 0..2 {
             for u in 0..self.uses.len() {
-                let Use { value, op, from, to, .. } = self.uses[u];
+                let Use { value, from, to, .. } = self.uses[u];
                 let Some(to) = to.filter(|&to| to != from && !self.nodes[to].rows) else { continue };
-                if func.opcode(op) == Opcode::Broadcast {
+                // What repeats has fewer elements.
+                if func.value_data(value).dims() != Some(&self.nodes[to].dims[..]) {
                     continue;
                 }
                 let there: SmallVec<[LinearMap; 4]> = self.nodes[from]
@@ -583,6 +636,24 @@ impl<'a> Assignment<'a> {
                 }
             }
         }
+        // What is repeated over a tile is cheap to have where that wants it.
+        for u in 0..self.uses.len() {
+            let Use { value, op, from, to, .. } = self.uses[u];
+            let Some(to) = to.filter(|&to| to != from) else { continue };
+            if func.value_data(value).dims() == Some(&self.nodes[to].dims[..]) {
+                continue;
+            }
+            for c in 0..self.nodes[to].candidates.len() {
+                let map = self.nodes[to].candidates[c];
+                let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
+                let node = &mut self.nodes[from];
+                if let Some(m) = want.filter(|m| !node.rows && !node.candidates.contains(m))
+                    && node.candidates.len() < MOST_CANDIDATES
+                {
+                    node.candidates.push(m);
+                }
+            }
+        }
         let limit = self.from.isa.machine().limits.regs_per_thread;
         for n in 0..self.nodes.len() {
             let node = &mut self.nodes[n];
@@ -594,6 +665,10 @@ impl<'a> Assignment<'a> {
                 None => limit,
             };
             node.candidates.retain(|m| Self::registers(m, bits) <= most);
+            let copies = |m: &LinearMap| m.replicas().lanes != 0 || m.replicas().warps != 0;
+            if node.single && node.candidates.iter().any(|m| !copies(m)) {
+                node.candidates.retain(|m| !copies(m));
+            }
             if node.candidates.is_empty() {
                 let of_node = self.of_value.iter().filter(|x| *x.1 == n).map(|x| *x.0);
                 let v = of_node.min_by_key(|v| v.index());
@@ -637,12 +712,12 @@ impl<'a> Assignment<'a> {
     }
 
     /// Quarters of a cycle for an access to global memory: issues, and sectors at two a cycle.
-    fn access_cost(&self, map: &LinearMap, dims: &[u32], bytes: u32) -> u32 {
+    fn access_cost(&self, map: &LinearMap, dims: &[u32], bytes: u32, most: u32) -> u32 {
         let Some(axes) = Axes::of(dims) else { return 0 };
         let last = axes.rank().checked_sub(1).map_or(0, |a| axes.bits(a));
         // The vector: a run of registers along the last axis.
         let run = map.register().iter().enumerate().take_while(|(k, c)| **c == 1 << k).count() as u32;
-        let vector = run.min(last).min((16 / bytes.clamp(1, 16)).ilog2());
+        let vector = run.min(last).min((16 / bytes.clamp(1, 16)).ilog2()).min(most.max(1).ilog2());
         let accesses = (1u32 << map.register().len()) >> vector;
         // Sectors that the lanes of a warp touch: bits inside of a sector that lanes do not have cost sectors.
         let inside = (32 / bytes.clamp(1, 32)).ilog2().min(last);
@@ -719,8 +794,9 @@ impl<'a> Assignment<'a> {
             for c in 0..self.nodes[n].candidates.len() {
                 let map = self.nodes[n].candidates[c];
                 let cost = match func.opcode(op) {
-                    Opcode::TiledLoad | Opcode::TiledStore => {
-                        self.access_cost(&map, &self.nodes[n].dims, self.nodes[n].bytes)
+                    o if matches!(o, Opcode::TiledLoad | Opcode::TiledStore) || o.is_sparse() => {
+                        let node = &self.nodes[n];
+                        self.access_cost(&map, &node.dims, node.bytes, node.vector)
                     }
                     Opcode::Broadcast => 0,
                     _ => self.warps() << map.register().len().min(16),
@@ -798,6 +874,8 @@ impl<'a> Assignment<'a> {
         let func = self.func();
         let map = |n: usize| self.nodes[n].candidates[chosen[n]];
         let mut out = Layouts::default();
+        let sparse = self.of_op.iter().filter(|o| func.opcode(*o.0).is_sparse());
+        out.vectors.extend(sparse.map(|(&op, &n)| (op, self.nodes[n].vector)));
         for (&v, &n) in &self.of_value {
             if let Some(l) = register_layout(&map(n), &self.nodes[n].dims) {
                 out.of_value.insert(v, l);

@@ -362,7 +362,8 @@ impl Chains {
                         info.general = true;
                     }
                 }
-                Opcode::Permute | Opcode::Cat => {
+                // Coordinates and masks are wanted where the elements are.
+                o if matches!(o, Opcode::Permute | Opcode::Cat) || o.is_sparse() => {
                     info.mixed = true;
                     info.general = true;
                 }

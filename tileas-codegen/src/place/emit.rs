@@ -707,7 +707,8 @@ impl<'a> Placer<'a> {
                 let ItemKind::Op(p) = self.items[i as usize].kind else { return false };
                 let Some(before) = classify::touches(self.func, p) else { return false };
                 touched.iter().any(|(o, now)| {
-                    before.view == now.view
+                    self.func.fences(p, *o)
+                        || before.view == now.view
                         && (before.write || now.write)
                         && !(self.chains.of_op[*o].expand() == Some(c) && self.same_tile(p, *o))
                 })

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 /// Whether an op does nothing but give its results.
 fn is_removable(func: &Function, op: Op) -> bool {
     match func.opcode(op) {
-        Opcode::TiledLoad => func.is_weak(op),
+        Opcode::TiledLoad | Opcode::Gather => func.is_weak(op),
         Opcode::AsyncTiledTmaLoad | Opcode::AsyncDot | Opcode::Dot => true,
         Opcode::For | Opcode::If | Opcode::Yield => true,
         o => o.has(Traits::PURE),

@@ -131,7 +131,7 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     if is_scalar_source(func, op) {
         return false;
     }
-    if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
+    if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) || opcode.is_sparse() {
         return true;
     }
     let tile = |&v: &Value| func.value_data(v).is_tile();
@@ -146,8 +146,7 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
 pub fn is_scalar_source(func: &Function, op: Op) -> bool {
     let scalar = || func.result(op).is_some_and(|v| !func.value_data(v).is_tile());
     match func.opcode(op) {
-        Opcode::AtomicRmw => true,
-        Opcode::TiledLoad => scalar(),
+        Opcode::AtomicRmw | Opcode::AtomicCas | Opcode::TiledLoad | Opcode::Gather => scalar(),
         _ => false,
     }
 }
@@ -169,9 +168,12 @@ pub struct Touch {
 /// The view an op reads or writes, through a descriptor or directly; nested regions are not looked at.
 pub fn touches(func: &Function, op: Op) -> Option<Touch> {
     let write = match func.opcode(op) {
-        Opcode::AtomicRmw => true,
-        Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad => false,
-        Opcode::TiledStore | Opcode::AsyncTiledTmaStore => true,
+        Opcode::TiledLoad | Opcode::Gather | Opcode::AsyncTiledTmaLoad => false,
+        Opcode::AtomicRmw
+        | Opcode::AtomicCas
+        | Opcode::Scatter
+        | Opcode::TiledStore
+        | Opcode::AsyncTiledTmaStore => true,
         _ => return None,
     };
     let view = match func.named_operand(op, "view") {

@@ -5,7 +5,7 @@
 //! made. [`Storage`] is what came of it in the placed function, found once: its [`webs`] and the tiles that loops hand to
 //! their next iteration in slots of their own ([`carried`]). Scheduling, buffer assignment and materialisation ask here
 //! what an op accesses ([`access`]), which part ([`slice`]), whether it was written ([`flag`]), what class of the machine
-//! model it is, how much it does ([`cost`]), and what it occupies for how long ([`footprint`]), shared memory that it takes for itself included ([`scratch`]). [`check`] proves afterwards,
+//! model it is, how much it does ([`cost`]), and what it occupies for how long ([`footprint`]), shared memory that it takes for itself included ([`scratch`]). [`runs`] says which coordinates count up. [`check`] proves afterwards,
 //! of the placed function, that every read finds what program order says it finds.
 
 pub mod access;
@@ -16,6 +16,7 @@ pub mod coalesce;
 pub mod cost;
 pub mod flag;
 pub mod footprint;
+pub mod runs;
 pub mod scratch;
 pub mod slice;
 pub mod webs;

@@ -135,13 +135,10 @@ impl Machine<'_> {
                     return Ok(Step::Waits);
                 }
             }
-            Opcode::AtomicRmw => {
-                let (Some(value), Some(Val::View(view))) = (args.first(), args.get(1)) else {
-                    return refuse(f, op, "takes a scalar and a view");
-                };
-                let at = self.origin(a, op, &one(view))?;
-                let old = atomic(f, op, self.memory, value, view, &at)?;
-                self.set(a, op, 0, old);
+            o if o.is_sparse() => {
+                if let Some(v) = sparse(f, op, &args, self.memory)? {
+                    self.set(a, op, 0, v);
+                }
             }
             Opcode::AsyncPipelineConsumerRelease => {
                 if !self.release(a, op, &args)? {

@@ -195,6 +195,7 @@ pub const ROWS: &[PtxRow] = &[
     row("", "ld.volatile.global.{b32|b64}", "=$, @g", "rs", V80, ALL, "Data Movement: ld"),
     row("", "ld.volatile.shared.{b32|b64}", "=$, @s", "rs", V80, ALL, "Data Movement: ld"),
     row("", "atom.{relaxed|acquire|release|acq_rel}.{cta|gpu|sys}.global.{add|min|max}.{u32|s32|u64}", "=$4, @g, $4i", "rws", V80, ALL, "Synchronization: atom"),
+    row("", "atom.{relaxed|acquire|release|acq_rel}.{cta|gpu|sys}.global.{min|max}.s64", "=b64, @g, b64i", "rws", V80, ALL, "Synchronization: atom"),
     row("", "atom.{relaxed|acquire|release|acq_rel}.{cta|gpu|sys}.global.{and|or|xor|exch}.{b32|b64}", "=$4, @g, $4i", "rws", V80, ALL, "Synchronization: atom"),
     row("", "atom.{relaxed|acquire|release|acq_rel}.{cta|gpu|sys}.global.cas.{b32|b64}", "=$3, @g, $3i, $3i", "rws", V80, ALL, "Synchronization: atom"),
     row("", "atom.{relaxed|acquire|release|acq_rel}.{cta|gpu|sys}.global.add.f32", "=f32, @g, f32i", "rws", V80, ALL, "Synchronization: atom"),

@@ -2,7 +2,7 @@
 
 use super::{Checker, MemSemantics, shape};
 use crate::error::Code;
-use crate::ir::entities::Op;
+use crate::ir::entities::{Op, Value};
 use crate::ir::layouts::{Layout, Swizzle};
 use crate::ir::opcodes::{Opcode, keys};
 use crate::ir::types::{Scalar, Space, TypeData};
@@ -81,7 +81,7 @@ impl Checker<'_> {
         match self.func.opcode(op) {
             Opcode::TiledLoad => self.tiled(op, 0, 1),
             Opcode::TiledStore => self.tiled(op, 1, 2),
-            Opcode::AtomicRmw => self.atomic(op),
+            o if o.is_sparse() => self.sparse(op),
             Opcode::MakeTiledTmaDesc => self.tma_desc(op),
             Opcode::AsyncTiledTmaLoad => self.tma_load(op),
             Opcode::AsyncTiledTmaStore => self.tma_store(op),
@@ -167,27 +167,80 @@ impl Checker<'_> {
         }
     }
 
-    fn atomic(&mut self, op: Op) {
-        let (Some(value), Some(view)) = (self.seg(op, 0), self.seg(op, 1)) else { return };
-        let TypeData::View { dims, elem, .. } = self.data(view) else { return };
-        self.coordinates(op, 2, dims.len());
-        let (value, result) = (self.data(value), self.result_data(op));
-        if let Some(s) = value.as_scalar() {
-            self.view_elements(op, *elem, s);
+    /// Accesses of single elements.
+    fn sparse(&mut self, op: Op) {
+        let func = self.func;
+        let code = func.opcode(op);
+        let view = func.named_operand(op, "view");
+        let Some(TypeData::View { dims, elem, .. }) = view.map(|v| self.data(v)) else { return };
+        let coords = func.named_segment(op, "coords");
+        if coords.len() != dims.len() {
+            let (want, have) = (dims.len(), coords.len());
+            self.err(op, Code::E0216, format_args!("{want} coordinates, but got {have}"));
         }
-        if let Some(have) = result.filter(|r| *r != value) {
-            self.err(op, Code::E0213, format_args!("expected {value} as result, but got {have}"));
+        if code == Opcode::Scatter && !func.results(op).is_empty() {
+            let have = func.results(op).len();
+            self.err(op, Code::E0203, format_args!("expected 0 results, but got {have}"));
         }
-        let float = self.func.attr_name(op, keys::MODE) == Some("addf");
-        let fits = if float {
-            *elem == Scalar::F32
-        } else {
-            matches!(elem, Scalar::I32 | Scalar::I64)
-                || *elem == Scalar::F32 && self.func.attr_name(op, keys::MODE) == Some("exch")
+        let moved = match code {
+            Opcode::Gather => self.result_data(op),
+            _ => func.named_operand(op, "value").map(|v| self.data(v)),
+        };
+        let Some(moved) = moved else { return };
+        let Some(have) = moved.elem().filter(|_| moved.is_tile() || moved.as_scalar().is_some()) else {
+            self.err(op, Code::E0213, format_args!("expected a scalar or tile, but got {moved}"));
+            return;
+        };
+        self.view_elements(op, *elem, have);
+        if let Some(s) = moved.space().filter(|s| moved.is_tile() && *s != Space::Rmem) {
+            self.err(op, Code::E0221, format_args!("expected a tile in rmem, but got {}", s.name()));
+        }
+        let shape_of = moved.dims().filter(|_| moved.is_tile());
+        for (&v, what) in coords.iter().zip(std::iter::repeat("coordinate")) {
+            self.repeats(op, what, v, shape_of);
+            if self.data(v).elem() == Some(Scalar::I1) {
+                self.err(op, Code::E0212, "expected coordinates of integers, but got i1");
+            }
+        }
+        if let Some(v) = func.named_operand(op, "mask") {
+            self.repeats(op, "mask", v, shape_of);
+            if let Some(have) = self.data(v).elem().filter(|&e| e != Scalar::I1) {
+                self.err(op, Code::E0212, format_args!("expected a mask of i1, but got {}", have.name()));
+            }
+        }
+        if !code.is_atomic() {
+            return;
+        }
+        if let Some(have) = self.result_data(op).filter(|r| *r != moved) {
+            self.err(op, Code::E0213, format_args!("expected {moved} as result, but got {have}"));
+        }
+        if let Some(v) = func.named_operand(op, "compare")
+            && self.data(v) != moved
+        {
+            let have = self.data(v);
+            self.err(op, Code::E0213, format_args!("expected {moved} to compare with, but got {have}"));
+        }
+        let mode = func.attr_name(op, keys::MODE).filter(|_| code == Opcode::AtomicRmw);
+        let fits = match mode {
+            Some("addf") => matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16),
+            Some("exch") | None => matches!(elem, Scalar::I32 | Scalar::I64 | Scalar::F32),
+            Some(_) => matches!(elem, Scalar::I32 | Scalar::I64),
         };
         if !fits {
-            let (mode, have) = (self.func.attr_name(op, keys::MODE).unwrap_or("?"), elem.name());
+            let (mode, have) = (mode.unwrap_or("cas"), elem.name());
             self.err(op, Code::E0212, format_args!("no atomic `{mode}` of {have} elements"));
+        }
+    }
+
+    /// Whether a coordinate or mask is a scalar, or a tile that repeats over a tile.
+    fn repeats(&mut self, op: Op, what: &str, v: Value, over: Option<&[u32]>) {
+        let data = self.data(v);
+        let Some(have) = data.dims().filter(|_| data.is_tile()) else { return };
+        let fits = over
+            .is_some_and(|dims| have.len() == dims.len() && have.iter().zip(dims).all(|(&a, &b)| a == b || a == 1));
+        if !fits {
+            let want = over.map_or_else(|| "a scalar".to_owned(), |d| format!("{} or extents of 1", shape(d)));
+            self.err(op, Code::E0213, format_args!("expected a {what} of {want}, but got {}", shape(have)));
         }
     }
 

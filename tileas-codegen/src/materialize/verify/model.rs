@@ -648,7 +648,7 @@ impl<'a> Model<'a> {
                 &[("a", "a_stage", false), ("b", "b_stage", false), ("acc", "acc_stage", true)]
             }
             Opcode::Copy => &[("source", "source_stage", false), ("dest", "dest_stage", true)],
-            Opcode::TiledLoad | Opcode::TiledStore | Opcode::AtomicRmw => {
+            o if matches!(o, Opcode::TiledLoad | Opcode::TiledStore) || o.is_sparse() => {
                 let contended = view_of(func, op).is_some_and(|(view, _)| self.contended.contains(&view));
                 return contended.then_some(What::Access(Engine::Threads, touches, None));
             }
@@ -779,5 +779,7 @@ fn contended(func: &Function) -> FxHashSet<Value> {
             None => seen.push((view, writes, 1)),
         }
     }
-    seen.into_iter().filter(|s| s.1 && s.2 > 1).map(|s| s.0).collect()
+    // Where an access orders others, all count.
+    let fences = func.ops().any(|op| func.fences(op, op));
+    seen.into_iter().filter(|s| fences || s.1 && s.2 > 1).map(|s| s.0).collect()
 }

@@ -12,6 +12,7 @@
 //!   coordinates count whole tiles, so that is so where each thread's first element stands alike in both. Where a layout has
 //!   replicas, all of them read an element and one writes it.
 //!
+//! What acquires is over before all that follows it begins, and what releases begins when all before it is over, whatever is touched.
 //! Different view parameters do not alias. Errors: E0711. Cost: pairs of accesses to a view × regions around both.
 
 use super::graph::{Graph, stores_complete};
@@ -43,7 +44,9 @@ pub fn check(m: &mut Model<'_>, graphs: &mut [Graph], report: &mut SyncReport, f
     for agent in 0..m.threads.len() {
         collect(m, agent, 0, &mut SmallVec::new(), &mut views);
     }
-    views.retain(|(_, list)| list.iter().any(|p| p.writes));
+    let fences = |p: &Place| m.func.fences(p.op, p.op);
+    let fenced = views.iter().flat_map(|v| &v.1).any(fences);
+    views.retain(|(_, list)| fenced || list.iter().any(|p| p.writes));
     if views.is_empty() {
         return;
     }
@@ -57,11 +60,19 @@ pub fn check(m: &mut Model<'_>, graphs: &mut [Graph], report: &mut SyncReport, f
         for (i, x) in list.iter().enumerate() {
             for y in &list[i..] {
                 if (x.writes || y.writes)
-                    && let Some(text) = pairs.unordered(x, y)
+                    && let Some(text) = pairs.unordered(x, y, false)
                 {
                     let name = m.func.value_name(*view).unwrap_or("?");
                     found.bad(Code::E0711, y.op, format!("%{name}: {text}"));
                 }
+            }
+        }
+    }
+    let all: Vec<&Place> = views.iter().filter(|_| fenced).flat_map(|v| &v.1).collect();
+    for (i, x) in all.iter().enumerate() {
+        for y in &all[i..] {
+            if let Some(text) = pairs.unordered(x, y, true) {
+                found.bad(Code::E0711, y.op, text);
             }
         }
     }
@@ -105,6 +116,14 @@ fn collect(
     }
 }
 
+/// Whether two updates are atomic, of one kind, and leave the same in either order.
+fn commute(func: &Function, a: Op, b: Op) -> bool {
+    let both = [a, b].map(|op| {
+        (func.opcode(op), func.attr_name(op, keys::MODE), func.has_attr(op, keys::UNSIGNED))
+    });
+    both[0] == both[1] && both[0].0 == Opcode::AtomicRmw && both[0].1 != Some("exch")
+}
+
 /// The register tile that an op loads or stores, or the descriptor of what it moves.
 fn tile(func: &Function, op: Op) -> Option<Value> {
     let stored = || func.named_operand(op, "value").filter(|_| func.opcode(op) == Opcode::TiledStore);
@@ -113,6 +132,9 @@ fn tile(func: &Function, op: Op) -> Option<Value> {
 
 /// Elements along a dimension.
 fn extent(func: &Function, op: Op, d: usize) -> i64 {
+    if func.opcode(op).is_sparse() {
+        return 1;
+    }
     let dims = tile(func, op).and_then(|v| func.value_data(v).dims());
     dims.and_then(|dims| dims.get(d)).map_or(1, |&n| i64::from(n))
 }
@@ -122,6 +144,10 @@ fn range(func: &Function, canon: &mut Canon, op: Op) -> SmallVec<[Option<(Form, 
     let coords = func.named_segment(op, "coords").iter().enumerate();
     coords
         .map(|(d, &c)| {
+            // Single elements may be anywhere.
+            if func.value_data(c).is_tile() {
+                return None;
+            }
             let extent = extent(func, op, d);
             let first = unbounded(func, canon, c, extent, local, 16)?;
             Some((Form::default().plus(&first, extent), extent))
@@ -199,11 +225,15 @@ struct Pairs<'a, 'm> {
 }
 
 impl Pairs<'_, '_> {
-    /// What is not ordered, if there is something.
-    fn unordered(&mut self, x: &Place, y: &Place) -> Option<String> {
+    /// What is not ordered, if there is something: of accesses that may touch one element, or that acquire or release.
+    fn unordered(&mut self, x: &Place, y: &Place, fences: bool) -> Option<String> {
         let m = self.m;
+        let asked = |a: &Place, b: &Place| !fences || m.func.fences(a.op, b.op);
+        if !asked(x, y) && !asked(y, x) || !fences && commute(m.func, x.op, y.op) {
+            return None;
+        }
         let threads = x.engine == Engine::Threads && y.engine == Engine::Threads;
-        if x.agent == y.agent && threads && (m.threads[x.agent] == 1 || self.own(x, y)) {
+        if x.agent == y.agent && threads && (m.threads[x.agent] == 1 || !fences && self.own(x, y)) {
             return None;
         }
         let around = (0..x.path.len().min(y.path.len())).take_while(|&k| x.path[k].0 == y.path[k].0);
@@ -220,7 +250,7 @@ impl Pairs<'_, '_> {
             if here && nx != ny {
                 // In program order the first is the one with the smaller number.
                 let (a, b, n) = if nx < ny { (x, y, 0) } else { (y, x, 1) };
-                if !self.apart(a, b) {
+                if asked(a, b) && (fences || !self.apart(a, b)) {
                     within[n] = true;
                     self.report.ordered_pairs += 1;
                     if !self.ordered(a, b, k, 0) {
@@ -234,7 +264,8 @@ impl Pairs<'_, '_> {
                 continue;
             }
             for (n, (a, b)) in [(x, y), (y, x)].into_iter().enumerate() {
-                if std::ptr::eq(x, y) && n == 1 || within[n] || shown[n] || !self.meets_later(a, b, item(a)) {
+                let known = std::ptr::eq(x, y) && n == 1 || within[n] || shown[n];
+                if known || !asked(a, b) || !fences && !self.meets_later(a, b, item(a)) {
                     continue;
                 }
                 self.report.ordered_pairs += 1;
@@ -267,6 +298,9 @@ impl Pairs<'_, '_> {
 
     /// Whether what both touch in one agent's registers is the same thread's.
     fn own(&self, x: &Place, y: &Place) -> bool {
+        if [x, y].iter().any(|p| self.m.func.opcode(p.op).is_sparse()) {
+            return false;
+        }
         let firsts = |p: &Place| firsts(self.m, p.agent, tile(self.m.func, p.op)?);
         let (Some(mut v), Some(w)) = (firsts(x), firsts(y)) else { return false };
         v == w

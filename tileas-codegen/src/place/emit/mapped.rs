@@ -239,6 +239,7 @@ impl Placer<'_> {
                 let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
                 let new = self.op(opcode, &operands, &segments, &[ty], agent);
                 self.copy_attributes(op, new);
+                self.note_vector(c, op, new);
                 self.first_result(new)
             }
         };
@@ -255,20 +256,29 @@ impl Placer<'_> {
         label: Option<Layout>,
         agent: PackedOption<Agent>,
     ) -> CodegenResult<()> {
-        let (Some(value), Some(view)) =
-            (self.func.named_operand(op, "value"), self.func.named_operand(op, "view"))
-        else {
-            return Ok(());
-        };
-        let want = label.and_then(|l| register_map(l, &self.dims(value), self.warps(c)));
-        let source = self.get_in(value, c, block, want.as_ref())?;
-        let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
-        operands.extend_from_slice(self.func.named_segment(op, "coords"));
+        let Some(value) = self.func.named_operand(op, "value") else { return Ok(()) };
+        let map = label.and_then(|l| register_map(l, &self.dims(value), self.warps(c)));
+        let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(self.func.operands(op));
+        for v in &mut operands {
+            if !self.func.value_data(*v).is_tile() {
+                continue;
+            }
+            let want = map.as_ref().and_then(|m| assign::wanted(self.func, op, *v, m));
+            *v = self.get_in(*v, c, block, want.as_ref())?;
+        }
         let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
         let results: SmallVec<[Type; 1]> =
             self.func.results(op).iter().map(|&v| self.func.value_type(v)).collect();
-        let new = self.op(Opcode::TiledStore, &operands, &segments, &results, agent);
+        let new = self.op(self.func.opcode(op), &operands, &segments, &results, agent);
         self.copy_attributes(op, new);
+        self.note_vector(c, op, new);
         Ok(())
+    }
+
+    /// Notes how many elements follow each other: later forms do not show it.
+    fn note_vector(&mut self, c: Chain, op: Op, new: Op) {
+        if let Some(n) = self.chains.info[c].layouts.vector(op) {
+            self.func.set_int(new, keys::VECTOR, i64::from(n));
+        }
     }
 }

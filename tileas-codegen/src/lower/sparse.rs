@@ -1,0 +1,587 @@
+//! Tiles of single elements of views: `gather`, `scatter`, and atomic updates.
+//!
+//! A thread accesses the elements of its registers, each at its own coordinates. Along the last axis, registers whose coordinates are known
+//! to follow each other (`vector`, which `place` notes) are accessed as vectors; where the view's type does not say that rows end at whole vectors, a branch
+//! that is uniform over the CTA decides. What registers have in common is computed once: the address of a row, and the bounds of each
+//! coordinate. Elements that several threads hold are written and updated by one of them.
+
+use super::global::{Access, Accesses, Rest, single_ty};
+use super::{Lower, TileVal, Val};
+use crate::error::{Code, CodegenResult};
+use crate::ir::{Dim, Op, Opcode, Scalar, Value, keys};
+use crate::layout::LinearMap;
+use crate::layout::gf2::Span;
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
+use smallvec::{SmallVec, smallvec};
+use tileas_launch::Expr;
+
+/// What an access says for each register of its tile: one operand, or one for all.
+type List = SmallVec<[Operand; 64]>;
+
+/// Addresses and predicates of the elements of a tile.
+struct Points {
+    /// Elements of a vector.
+    vec: usize,
+    /// By register that begins a vector.
+    list: Vec<(Operand, Option<Reg>)>,
+    /// Where vectors may not fit: the predicate that they do.
+    fits: Option<Reg>,
+    finder: Finder,
+}
+
+fn at(list: &List, i: usize) -> Operand {
+    if list.len() == 1 { list[0] } else { list[i] }
+}
+
+impl Lower<'_> {
+    /// An access whose tile is in registers.
+    pub(super) fn sparse(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let Some(moved) = f.sparse_tile(op) else { return self.err(Code::E0803, op, "moves no tile") };
+        let data = f.value_data(moved);
+        let (Some(dims), Some(elem), Some(layout)) = (data.dims(), data.elem(), data.layout()) else {
+            return self.err(Code::E0803, op, "the tile is not placed");
+        };
+        if !matches!(elem.bits(), 1 | 8 | 16 | 32 | 64) {
+            return self.unsupported(op, format!("of {} elements", elem.name()));
+        }
+        let map = self.linear(op, layout, dims)?;
+        let code = f.opcode(op);
+        let owner = if code == Opcode::Gather { None } else { self.owner_guard(&map) };
+        let most = match code {
+            Opcode::Gather | Opcode::Scatter if elem != Scalar::I1 => {
+                f.attr_int(op, keys::VECTOR).and_then(|n| usize::try_from(n).ok()).unwrap_or(1)
+            }
+            _ => 1,
+        };
+        let mut points = self.points(op, dims, elem, &map, owner, most)?;
+        match code {
+            Opcode::Gather => self.load_points(op, moved, elem, &mut points),
+            Opcode::Scatter => self.store_points(op, moved, elem, &mut points),
+            _ => self.update_points(op, moved, elem, &map, &points),
+        }
+    }
+
+    /// The operands of a coordinate or mask for each register of a tile.
+    fn by_register(
+        &mut self,
+        op: Op,
+        v: Value,
+        dims: &[u32],
+        map: &LinearMap,
+    ) -> CodegenResult<List> {
+        let Some(own) = self.f.value_data(v).dims() else { return Ok(smallvec![self.scalar(op, v)?]) };
+        let value = self.vals[v];
+        let Val::Tile(t) = value else {
+            return self.err(Code::E0803, op, "a coordinate is not in registers");
+        };
+        if t.splat {
+            return Ok(smallvec![self.unit(&t, 0)]);
+        }
+        let t = self.expand(op, &value)?;
+        let from = self.linear(op, t.layout, own)?;
+        // Where an axis has one element, all registers have that.
+        let (to, kept) = (super::tile::strides(dims), super::tile::strides(own));
+        let project = |flat: u32| -> u32 {
+            let flat = u64::from(flat);
+            let axes = (0..dims.len()).filter(|&d| own.get(d).is_some_and(|&n| n > 1));
+            axes.map(|d| (flat / to[d] % u64::from(dims[d]) * kept[d]) as u32).sum()
+        };
+        let threads = |m: &LinearMap| m.lane().iter().chain(m.warp()).copied().collect::<SmallVec<[u32; 10]>>();
+        if threads(map).iter().zip(&threads(&from)).any(|(&d, &s)| project(d) != s) {
+            return self.unsupported(op, format!("has coordinates in layout {}, of other threads", t.layout));
+        }
+        let span = Span::of(from.register());
+        let elements = self.elements(&t);
+        let mut list = List::new();
+        for r in 0..1u32 << map.register().len() {
+            let Some(i) = span.solve(project(map.element(r, 0, 0))) else {
+                return self.unsupported(op, "has coordinates that no register of this thread holds");
+            };
+            list.push(self.units[elements.range().start + i as usize]);
+        }
+        Ok(list)
+    }
+
+    /// Addresses, and predicates that elements are in bounds, not masked and this thread's.
+    fn points(
+        &mut self,
+        op: Op,
+        dims: &[u32],
+        elem: Scalar,
+        map: &LinearMap,
+        owner: Option<Reg>,
+        most: usize,
+    ) -> CodegenResult<Points> {
+        let f = self.f;
+        let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
+        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
+        let Some(ptr) = self.nv.views[view].pointer_reg else {
+            return self.err(Code::E0803, op, "view without pointer");
+        };
+        let coords = f.named_segment(op, "coords");
+        if coords.len() != self.abi.views[view].dims.len() || coords.is_empty() {
+            return self.err(Code::E0803, op, "coordinates do not fit the view");
+        }
+        let mut lists: SmallVec<[List; 4]> = SmallVec::new();
+        for &c in coords {
+            let mut list = self.by_register(op, c, dims, map)?;
+            if f.value_data(c).elem() == Some(Scalar::I64) {
+                // No view has that many elements along an axis.
+                let mut known: SmallVec<[(Operand, Operand); 16]> = SmallVec::new();
+                for x in &mut list {
+                    *x = match known.iter().rev().find(|k| k.0 == *x) {
+                        Some(k) => k.1,
+                        None => {
+                            let from = self.b.as_reg(RegTy::B64, *x);
+                            let bound = self.b.min_u64(from, 1i64 << 31);
+                            let low: Operand = self.b.cvt_u32_u64(bound).into();
+                            known.push((*x, low));
+                            low
+                        }
+                    };
+                }
+            }
+            lists.push(list);
+        }
+        let masks = match f.named_operand(op, "mask") {
+            Some(m) => Some(self.by_register(op, m, dims, map)?),
+            None => None,
+        };
+        let n = 1usize << map.register().len();
+        let bytes = elem.bytes() as usize;
+        let mut vec = 1;
+        while vec * 2 <= most
+            && vec * 2 * bytes <= 16
+            && vec * 2 <= n
+            && map.register()[vec.trailing_zeros() as usize] == vec as u32
+        {
+            vec *= 2;
+        }
+        // Vectors of less than a unit are put together from elements as well.
+        if vec * bytes < 4 {
+            vec = 1;
+        }
+        let fits = self.whole_vectors(view, vec);
+        let (bounds, rows, known) = (Vec::new(), Vec::new(), Vec::new());
+        let mut finder = Finder { lists, masks, view, ptr, bytes, owner, bounds, rows, known };
+        let list = (0..n).step_by(vec).map(|r| finder.point(self, r)).collect();
+        Ok(Points { vec, list, fits, finder })
+    }
+
+    /// Where it is not known that vectors end with rows and begin at multiples of their size: the predicate that they do.
+    fn whole_vectors(&mut self, view: usize, vec: usize) -> Option<Reg> {
+        let info = &self.abi.views[view];
+        let rank = info.dims.len();
+        if vec <= 1 {
+            return None;
+        }
+        let mapped = self.abi.maps.iter().any(|m| m.view == view);
+        if matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec)) {
+            for d in (0..rank - 1).filter(|_| !mapped) {
+                self.requires.push(Expr::Stride(info.arg, d as u8).is_multiple_of(vec as i64));
+            }
+            return None;
+        }
+        let mut all = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
+        for d in 0..rank - 1 {
+            let s = self.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
+            all = self.b.or_b32(all, s).into();
+        }
+        let over = self.b.fold_and(all, vec as i64 - 1);
+        let over = self.b.as_reg(RegTy::B32, over);
+        Some(self.b.setp_eq_u32(over, 0))
+    }
+
+    /// Runs `vectors`, or `singles` where these do not fit.
+    fn either(
+        &mut self,
+        points: &mut Points,
+        vectors: impl FnOnce(&mut Self, &[(Operand, Option<Reg>)]),
+        singles: impl FnOnce(&mut Self, &[(Operand, Option<Reg>)]),
+    ) {
+        match points.fits {
+            None => vectors(self, &points.list),
+            Some(fits) => {
+                let (slow, join) = (self.b.block(), self.b.block());
+                self.b.br_on_not(fits, slow);
+                vectors(self, &points.list);
+                self.b.bra(join);
+                self.b.place(slow);
+                let n = points.list.len() * points.vec;
+                let list: Vec<_> = (0..n).map(|r| points.finder.point(self, r)).collect();
+                singles(self, &list);
+                self.b.place(join);
+            }
+        }
+    }
+
+    /// Accesses as those of whole tiles know them.
+    fn vectors_of(vec: usize, elem: Scalar, list: &[(Operand, Option<Reg>)]) -> Accesses {
+        let access =
+            |(k, &(addr, guard))| Access { first: k * vec, addr, guard, row: 0, column: 0 };
+        Accesses {
+            vec,
+            elem_bytes: elem.bytes() as usize,
+            list: list.iter().enumerate().map(access).collect(),
+            rows: SmallVec::new(),
+            left: Operand::Imm(0),
+            rest: Rest::None,
+        }
+    }
+
+    fn load_points(&mut self, op: Op, result: Value, elem: Scalar, points: &mut Points) -> CodegenResult<()> {
+        let f = self.f;
+        let layout = f.value_data(result).layout();
+        let Some(layout) = layout else { return self.err(Code::E0803, op, "the tile is not placed") };
+        let pad = f.attr_number(op, keys::PADDING).unwrap_or(0.0);
+        let ty = f.value_type(result);
+        if elem == Scalar::I1 {
+            let start = self.units.len();
+            for &(addr, guard) in &points.list {
+                let byte = self.b.imm(RegTy::B32, i64::from(pad != 0.0));
+                self.load_element_to(guard, 1, byte, addr);
+                let truth = self.b.setp_ne_u32(byte, 0);
+                self.units.push(truth.into());
+            }
+            let regs = self.units_from(start);
+            self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
+            return Ok(());
+        }
+        let n = points.list.len() * points.vec;
+        let rt = super::control::element_reg(elem);
+        let none = self.padding(elem, pad);
+        let regs = self.b.regs(rt, super::units(elem, n));
+        if points.vec == 1 {
+            self.load_singles(elem, &points.list, regs, none);
+        } else {
+            for r in regs.iter() {
+                self.b.mov_to(r, none.unit);
+            }
+            let vec = points.vec;
+            self.either(
+                points,
+                |this, list| {
+                    let all = Self::vectors_of(vec, elem, list);
+                    all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs));
+                },
+                |this, singles| this.load_singles(elem, singles, regs, none),
+            );
+        }
+        let regs = self.keep(regs.iter().map(Operand::Reg));
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
+        Ok(())
+    }
+
+    fn load_singles(
+        &mut self,
+        elem: Scalar,
+        points: &[(Operand, Option<Reg>)],
+        regs: Regs,
+        none: super::global::Padding,
+    ) {
+        let rt = super::control::element_reg(elem);
+        let bytes = elem.bytes() as usize;
+        let per = if bytes < 4 { 4 / bytes } else { 1 };
+        for (unit, four) in points.chunks(per).enumerate() {
+            let Some(d) = regs.get(unit) else { return };
+            if per == 1 {
+                self.b.mov_to(d, none.unit);
+                self.load_element_to(four[0].1, bytes, d, four[0].0);
+                continue;
+            }
+            let mut parts: SmallVec<[Reg; 4]> = SmallVec::new();
+            for &(addr, guard) in four {
+                let h = self.b.imm(single_ty(bytes, rt), none.half);
+                self.load_element_to(guard, bytes, h, addr);
+                parts.push(h);
+            }
+            // Fewer elements than a unit has: the first again.
+            while parts.len() < per {
+                parts.push(parts[0]);
+            }
+            self.join_to(d, &parts);
+        }
+    }
+
+    /// The units of a value, in registers.
+    fn unit_registers(&mut self, op: Op, v: Value, elem: Scalar) -> CodegenResult<SmallVec<[Reg; 32]>> {
+        let value = self.vals[v];
+        let t = self.expand(op, &value)?;
+        let rt = super::control::element_reg(elem);
+        Ok((0..t.regs.len()).map(|i| self.unit(&t, i)).collect::<List>().into_iter().map(|x| self.b.as_reg(rt, x)).collect())
+    }
+
+    /// The elements of a value, one operand each, in what memory has of them.
+    fn singles_of(&mut self, op: Op, v: Value, elem: Scalar, n: usize) -> CodegenResult<SmallVec<[Reg; 32]>> {
+        if elem == Scalar::I1 {
+            let value = self.vals[v];
+            let t = self.expand(op, &value)?;
+            let units: List = (0..t.regs.len()).map(|i| self.unit(&t, i)).collect();
+            let byte = |x| {
+                let p = self.b.as_reg(RegTy::Pred, x);
+                self.b.selp_b32(1, 0, p)
+            };
+            return Ok(units.into_iter().map(byte).collect());
+        }
+        let units = self.unit_registers(op, v, elem)?;
+        let mut out: SmallVec<[Reg; 32]> = SmallVec::new();
+        for u in units {
+            out.extend(self.split(u, elem.bytes() as usize));
+        }
+        out.truncate(n);
+        Ok(out)
+    }
+
+    fn store_points(&mut self, op: Op, value: Value, elem: Scalar, points: &mut Points) -> CodegenResult<()> {
+        let n = points.list.len() * points.vec;
+        let bytes = elem.bytes() as usize;
+        if points.vec == 1 {
+            let singles = self.singles_of(op, value, elem, n)?;
+            for (&(addr, guard), &x) in points.list.iter().zip(&singles) {
+                self.store_element(guard, bytes, addr, x);
+            }
+            return Ok(());
+        }
+        let units = self.unit_registers(op, value, elem)?;
+        let singles = match points.fits {
+            Some(_) => self.singles_of(op, value, elem, n)?,
+            None => SmallVec::new(),
+        };
+        let vec = points.vec;
+        self.either(
+            points,
+            |this, list| {
+                let all = Self::vectors_of(vec, elem, list);
+                all.list.iter().for_each(|a| this.store_vector(&all, a, elem, &units));
+            },
+            |this, at| {
+                for (&(addr, guard), &x) in at.iter().zip(&singles) {
+                    this.store_element(guard, bytes, addr, x);
+                }
+            },
+        );
+        Ok(())
+    }
+
+    /// Atomic updates, one element each.
+    fn update_points(
+        &mut self,
+        op: Op,
+        value: Value,
+        elem: Scalar,
+        map: &LinearMap,
+        points: &Points,
+    ) -> CodegenResult<()> {
+        let f = self.f;
+        let n = points.list.len();
+        let form = self.atomic_form(op, elem)?;
+        let values = self.singles_of(op, value, elem, n)?;
+        let compare = match f.named_operand(op, "compare") {
+            Some(c) => Some(self.singles_of(op, c, elem, n)?),
+            None => None,
+        };
+        let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "malformed atomic") };
+        let used = f.ops().any(|o| f.operands(o).contains(&result));
+        let copies = map.replicas();
+        if used && copies.warps != 0 {
+            return self.unsupported(
+                op,
+                format!(
+                    "of a tile of fewer elements than the {} threads of its warps gives no result",
+                    self.agent.warps * 32
+                ),
+            );
+        }
+        let bits = match elem.bytes() {
+            2 => RegTy::B16,
+            8 => RegTy::B64,
+            _ if form.form().mnemonic.ends_with(".f32") => RegTy::F32,
+            _ => RegTy::B32,
+        };
+        let start = self.units.len();
+        for (i, &(addr, guard)) in points.list.iter().enumerate() {
+            let x = self.as_bits(values[i], bits);
+            let d = self.b.imm(bits, 0);
+            let mut operands: SmallVec<[Operand; 4]> = smallvec![d.into(), addr];
+            if let Some(c) = &compare {
+                let c = self.as_bits(c[i], bits);
+                operands.push(c.into());
+            }
+            operands.push(x.into());
+            if let Some(p) = guard {
+                self.b.on(p);
+            }
+            self.b.emit(form, &operands);
+            self.units.push(d.into());
+        }
+        if !used {
+            self.units.truncate(start);
+            return Ok(());
+        }
+        if copies.lanes != 0
+            && let Some(lane) = self.lane
+        {
+            let from = self.b.and_b32(lane, !copies.lanes);
+            for i in start..self.units.len() {
+                let d = self.b.reg(RegTy::B32);
+                let operands = [d.into(), self.units[i], from.into(), 31u32.into(), 0xffff_ffffu32.into()];
+                if elem.bytes() != 4 {
+                    return self.unsupported(op, "of few elements of this width gives no result");
+                }
+                self.b.emit(PtxOp::ShflSyncIdxB32, &operands);
+                self.units[i] = d.into();
+            }
+        }
+        let rt = super::control::element_reg(elem);
+        if elem.bytes() == 2 {
+            let parts: SmallVec<[Reg; 32]> =
+                (start..self.units.len()).map(|i| self.b.as_reg(bits, self.units[i])).collect();
+            self.units.truncate(start);
+            for pair in parts.chunks(2) {
+                let d = self.b.reg(RegTy::B32);
+                self.b.pack_b32_b16_to(d, [pair[0], pair[pair.len() - 1]]);
+                self.units.push(d.into());
+            }
+        } else if rt == RegTy::F32 {
+            for i in start..self.units.len() {
+                let x = self.b.as_reg(bits, self.units[i]);
+                let d = self.b.reg(RegTy::F32);
+                self.b.mov_to(d, x);
+                self.units[i] = d.into();
+            }
+        }
+        let Some(layout) = f.value_data(result).layout() else {
+            return self.err(Code::E0803, op, "the tile is not placed");
+        };
+        let (regs, ty) = (self.units_from(start), f.value_type(result));
+        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
+        Ok(())
+    }
+
+    /// A register of bits with what another one holds.
+    pub(super) fn as_bits(&mut self, r: Reg, bits: RegTy) -> Reg {
+        if self.b.func.ty(r) == bits {
+            return r;
+        }
+        let d = self.b.reg(bits);
+        self.b.mov_to(d, r);
+        d
+    }
+
+    /// The form of an atomic update of elements of a type.
+    pub(super) fn atomic_form(&self, op: Op, elem: Scalar) -> CodegenResult<PtxOp> {
+        let f = self.f;
+        let semantic = f.attr_name(op, keys::MEM_SEMANTIC).unwrap_or("relaxed");
+        if f.sparse_tile(op).is_some() && semantic != "relaxed" {
+            return self.unsupported(op, format!("of a tile is relaxed, not {semantic}"));
+        }
+        let scope = match f.attr_name(op, keys::MEM_SCOPE).unwrap_or("gpu") {
+            "cluster" => "gpu",
+            scope => scope,
+        };
+        let unsigned = f.has_attr(op, keys::UNSIGNED);
+        let mode = match f.opcode(op) {
+            Opcode::AtomicCas => "cas",
+            _ => f.attr_name(op, keys::MODE).unwrap_or(""),
+        };
+        let bits = elem.bits();
+        let what = match (mode, elem) {
+            ("addi", Scalar::I32 | Scalar::I64) => format!("add_u{bits}"),
+            ("addf", Scalar::F32) => "add_f32".into(),
+            ("addf", Scalar::F16 | Scalar::BF16) => format!("add_noftz_{}", elem.name()),
+            ("maxi" | "mini", Scalar::I32 | Scalar::I64) => {
+                format!("{}_{}{bits}", &mode[..3], if unsigned { 'u' } else { 's' })
+            }
+            ("andi" | "xori", Scalar::I32 | Scalar::I64) => format!("{}_b{bits}", &mode[..3]),
+            ("ori", Scalar::I32 | Scalar::I64) => format!("or_b{bits}"),
+            ("exch" | "cas", Scalar::I32 | Scalar::F32 | Scalar::I64) => format!("{mode}_b{bits}"),
+            _ => String::new(),
+        };
+        let name = format!("atom_{semantic}_{scope}_global_{what}");
+        match PtxOp::from_name(&name) {
+            Some(form) if !what.is_empty() => Ok(form),
+            _ => self.unsupported(op, format!("in mode {mode} of {}", elem.name())),
+        }
+    }
+}
+
+/// Finds addresses and predicates, each part once.
+struct Finder {
+    lists: SmallVec<[List; 4]>,
+    masks: Option<List>,
+    view: usize,
+    ptr: Reg,
+    bytes: usize,
+    owner: Option<Reg>,
+    /// By coordinate and operand: the predicate that it is in bounds.
+    bounds: Vec<(usize, Operand, Reg)>,
+    /// By all coordinates but the last: address and predicate of a row.
+    rows: Vec<(SmallVec<[Operand; 4]>, Reg, Option<Reg>)>,
+    /// By row and last coordinate.
+    known: Vec<(usize, Operand, Reg)>,
+}
+
+impl Finder {
+    fn in_bounds(&mut self, lw: &mut Lower<'_>, d: usize, x: Operand) -> Reg {
+        if let Some(k) = self.bounds.iter().rev().find(|k| k.0 == d && k.1 == x) {
+            return k.2;
+        }
+        let size = lw.nv.views[self.view].size_reg[d].unwrap_or(Operand::Imm(0));
+        let r = lw.b.as_reg(RegTy::B32, x);
+        let p = lw.b.setp_lt_u32(r, size);
+        self.bounds.push((d, x, p));
+        p
+    }
+
+    fn row(&mut self, lw: &mut Lower<'_>, r: usize) -> usize {
+        let rank = self.lists.len();
+        let outer: SmallVec<[Operand; 4]> = self.lists[..rank - 1].iter().map(|l| at(l, r)).collect();
+        if let Some(n) = self.rows.iter().rposition(|k| k.0 == outer) {
+            return n;
+        }
+        let (mut addr, mut guard) = (self.ptr, self.owner);
+        for (d, &x) in outer.iter().enumerate() {
+            let p = self.in_bounds(lw, d, x);
+            guard = Some(match guard {
+                Some(q) => lw.b.and_pred(q, p),
+                None => p,
+            });
+            let s = lw.nv.views[self.view].stride_reg[d].unwrap_or(Operand::Imm(1));
+            let c = lw.b.as_reg(RegTy::B32, x);
+            let part = lw.b.mul_wide_u32(c, s);
+            let bytes = lw.b.shl_b64(part, self.bytes.trailing_zeros());
+            addr = lw.b.add_s64(addr, bytes);
+        }
+        self.rows.push((outer, addr, guard));
+        self.rows.len() - 1
+    }
+
+    /// Address and predicate of the element of a register.
+    fn point(&mut self, lw: &mut Lower<'_>, r: usize) -> (Operand, Option<Reg>) {
+        let last = self.lists.len() - 1;
+        let n = self.row(lw, r);
+        let (row, mut guard) = (self.rows[n].1, self.rows[n].2);
+        let x = at(&self.lists[last], r);
+        let p = self.in_bounds(lw, last, x);
+        guard = Some(match guard {
+            Some(q) => lw.b.and_pred(q, p),
+            None => p,
+        });
+        if let Some(m) = self.masks.as_ref().map(|m| at(m, r)) {
+            let m = lw.b.as_reg(RegTy::Pred, m);
+            guard = guard.map(|g| lw.b.and_pred(g, m));
+        }
+        let addr = match self.known.iter().rev().find(|k| k.0 == n && k.1 == x) {
+            Some(k) => k.2,
+            None => {
+                let c = lw.b.as_reg(RegTy::B32, x);
+                let bytes = lw.b.mul_wide_u32(c, self.bytes);
+                let addr = lw.b.add_s64(row, bytes);
+                self.known.push((n, x, addr));
+                addr
+            }
+        };
+        (Operand::addr(addr, 0), guard)
+    }
+}
