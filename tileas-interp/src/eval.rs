@@ -257,6 +257,80 @@ fn reduce(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<V
     Ok(Val::Tile(Rc::new(Tile { dims: dims.into(), elem, data })))
 }
 
+/// What `combine` or `scan` makes of its tiles, in the order of the axis.
+///
+/// # Errors
+/// As [`pure`]; a function that is not one of scalars.
+pub fn combined(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResult<Vec<Val>> {
+    let along = axis(f, op)?;
+    let Some(by) = f.combiner(op) else { return err(f, op, Fault::Unsupported, "has no function") };
+    let mut tiles: Vec<Rc<Tile>> = Vec::new();
+    for a in args {
+        tiles.push(tile(f, op, a)?.clone());
+    }
+    let Some(first) = tiles.first() else { return err(f, op, Fault::Unsupported, "has no tile") };
+    let Some(&extent) = first.dims.get(along) else { return err(f, op, Fault::Value, "no such dimension") };
+    if tiles.iter().any(|t| t.dims != first.dims) {
+        return err(f, op, Fault::Unsupported, "extents do not agree");
+    }
+    let inner: usize = first.dims[along + 1..].iter().map(|&d| d as usize).product();
+    let (extent, scan) = (extent as usize, f.opcode(op) == Opcode::Scan);
+    let rows = count(&first.dims) / extent.max(1);
+    let mut dims = first.dims.clone();
+    if !scan {
+        dims.remove(along);
+    }
+    let mut out: Vec<Tile> = tiles.iter().map(|t| Tile::splat(&dims, t.elem, 0.0)).collect();
+    let reverse = f.has_attr(op, keys::REVERSE);
+    let mut env = cranelift_entity::SecondaryMap::new();
+    for row in 0..rows {
+        let at = |k: usize| (row / inner * extent + k) * inner + row % inner;
+        let mut held: Vec<Val> = Vec::new();
+        for n in 0..extent {
+            let k = if reverse { extent - 1 - n } else { n };
+            let next: Vec<Val> = tiles.iter().map(|t| t.at(at(k))).collect();
+            held = if held.is_empty() { next } else { applied(by, &held, &next, program, &mut env)? };
+            if scan {
+                out.iter_mut().zip(&held).for_each(|(t, v)| t.set(at(k), v));
+            }
+        }
+        if !scan {
+            out.iter_mut().zip(&held).for_each(|(t, v)| t.set(row, v));
+        }
+    }
+    Ok(out.into_iter().map(|t| Val::Tile(Rc::new(t))).collect())
+}
+
+/// A combiner of two lists of elements.
+fn applied(
+    by: &Function,
+    a: &[Val],
+    b: &[Val],
+    program: &Program,
+    env: &mut cranelift_entity::SecondaryMap<tileas_codegen::ir::Value, Option<Val>>,
+) -> InterpResult<Vec<Val>> {
+    for (&p, x) in by.params().iter().zip(a.iter().chain(b)) {
+        env[p] = Some(x.clone());
+    }
+    for op in by.block_ops(by.entry()) {
+        let mut args: SmallVec<[Val; 4]> = SmallVec::new();
+        for &v in by.operands(op) {
+            match &env[v] {
+                Some(x) => args.push(x.clone()),
+                None => return err(by, op, Fault::Undefined, format!("{v} has no value here")),
+            }
+        }
+        if by.opcode(op) == Opcode::Yield {
+            return Ok(args.into_vec());
+        }
+        let (Some(x), Some(r)) = (pure(by, op, &args, program)?, by.result(op)) else {
+            return err(by, op, Fault::Unsupported, "is no op on scalars");
+        };
+        env[r] = Some(x);
+    }
+    Ok(Vec::new())
+}
+
 /// The matrix product of A, B, the old accumulator and, if given, whether that one counts.
 ///
 /// # Errors

@@ -229,6 +229,11 @@ impl Machine<'_> {
         let shape = |v: Value| tile_type(f.value_data(v)).map(|(d, e)| (SmallVec::<[u32; 4]>::from(d), e));
         let unsupported = |m: &str| Err(InterpError::at(f, op, Fault::Unsupported, m));
         match f.opcode(op) {
+            Opcode::Combine | Opcode::Scan => {
+                for (n, v) in eval::combined(f, op, args, &self.program)?.into_iter().enumerate() {
+                    self.set(op, n, v);
+                }
+            }
             o if o.is_sparse() => {
                 if let Some(v) = sparse(f, op, args, self.memory)? {
                     self.set(op, 0, v);

@@ -87,6 +87,8 @@ pub enum AttrKind {
     Str,
     /// `name(int, …)` or a bare name.
     Call(&'static [&'static str]),
+    /// A function of scalars: `(%a: f32, %b: f32) { … yield %c }`.
+    Combiner,
     /// Anything.
     Any,
 }
@@ -756,6 +758,28 @@ pub const OPS: &[OpRow] = &[
         rule: Rule::Custom,
         class: "Reduce",
         doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for f32, f16, bf16 and integers of 8 to 64 bits. What is left of a vector is a tile without extents, `tile<f32>`, which `reshape` makes a `tile<1xf32>` of.",
+        ..BASE
+    },
+    OpRow {
+        name: "combine",
+        operands: &[many("sources", Ty::Tile)],
+        results: Arity::Many,
+        attrs: &[need("axis", Int), need("by", AttrKind::Combiner)],
+        traits: &[Pure, Schedulable],
+        rule: Rule::Custom,
+        class: "Reduce",
+        doc: "Combines the elements of one or several tiles of one shape along `axis`, which the results lack, by a function that yields one element of each tile from two of each: `by = (%a: f32, %i: i32, %b: f32, %j: i32) { … yield %c, %k }` for two tiles. It is made of element-wise ops on scalars, and must be associative and commutative; the order is not specified. Elements are those of `reduce`, and i1; each application rounds as its ops do.",
+        ..BASE
+    },
+    OpRow {
+        name: "scan",
+        operands: &[many("sources", Ty::Tile)],
+        results: Arity::Many,
+        attrs: &[need("axis", Int), need("by", AttrKind::Combiner), may("reverse", Unit)],
+        traits: &[Pure, Schedulable],
+        rule: Rule::Custom,
+        class: "Reduce",
+        doc: "Combines each element with all before it along `axis` (`reverse`: behind it), by a function as in `combine`: its first parameters are what comes before, or with `reverse` behind. It must be associative.",
         ..BASE
     },
     OpRow {

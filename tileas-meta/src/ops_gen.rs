@@ -102,6 +102,7 @@ fn attr_kind(k: AttrKind) -> String {
         AttrKind::Ints => "AttrKind::Ints".into(),
         AttrKind::Str => "AttrKind::Str".into(),
         AttrKind::Call(names) => format!("AttrKind::Call(&{names:?})"),
+        AttrKind::Combiner => "AttrKind::Combiner".into(),
         AttrKind::Any => "AttrKind::Any".into(),
     }
 }

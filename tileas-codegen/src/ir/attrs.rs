@@ -1,5 +1,6 @@
 //! Attribute values and dictionaries.
 
+use super::combiner::Combiner;
 use super::entities::{Attr, Sym, Type};
 use super::types::Scalar;
 use smallvec::SmallVec;
@@ -42,6 +43,8 @@ pub enum AttrData {
     Call(Sym, SmallVec<[Attr; 4]>),
     /// A type.
     Type(Type),
+    /// How two elements become one.
+    Combiner(Combiner),
 }
 
 // As of dictionaries: lists are copied as one move of memory.
@@ -56,6 +59,7 @@ impl Clone for AttrData {
             AttrData::Array(list) => AttrData::Array(SmallVec::from_slice(list)),
             AttrData::Call(name, list) => AttrData::Call(*name, SmallVec::from_slice(list)),
             &AttrData::Type(ty) => AttrData::Type(ty),
+            AttrData::Combiner(c) => AttrData::Combiner(c.clone()),
         }
     }
 }

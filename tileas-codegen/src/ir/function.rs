@@ -1094,6 +1094,14 @@ impl Function {
             && matches!(self.attr_name(op, super::keys::MEM_SEMANTIC), None | Some("weak"))
     }
 
+    /// The function by which an op combines elements.
+    pub fn combiner(&self, op: Op) -> Option<&Function> {
+        match self.attr(op, super::keys::BY)? {
+            AttrData::Combiner(c) => Some(c.function()),
+            _ => None,
+        }
+    }
+
     /// An inherent array of integers.
     pub fn attr_ints(&self, op: Op, key: Sym) -> Option<SmallVec<[i64; 4]>> {
         let AttrData::Array(list) = self.attr(op, key)? else { return None };

@@ -4,12 +4,13 @@
 //! a [`Function`] owns its arenas and its type and attribute pools, so that passes can intern while the module is
 //! shared. Operations are described once, in `tileas-meta/src/ops.rs`.
 //!
-//! Modules: `entities`, [`types`], `attrs`, [`opcodes`] (generated tables), `function`, [`builder`],
+//! Modules: `entities`, [`types`], `attrs`, `combiner` (functions that reductions carry), [`opcodes`] (generated tables), `function`, [`builder`],
 //! [`layouts`] (register and memory layouts), `lexer` and `parser` (total, located errors), `printer`
 //! (print ∘ parse is the identity on printed text), `verifier` (reports all violations).
 
 pub(crate) mod attrs;
 pub mod builder;
+pub(crate) mod combiner;
 mod digits;
 pub(crate) mod entities;
 pub(crate) mod function;
@@ -26,6 +27,7 @@ pub mod types;
 pub(crate) mod verifier;
 
 pub use attrs::{AttrData, AttrDict, FloatBits, ORIGIN};
+pub use combiner::Combiner;
 pub use builder::{FunctionBuilder, infer_result_types};
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};

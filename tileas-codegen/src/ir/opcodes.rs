@@ -65,6 +65,8 @@ pub enum AttrKind {
     Str,
     /// One of these names, bare or with integer arguments.
     Call(&'static [&'static str]),
+    /// A function of scalars.
+    Combiner,
     /// Anything.
     Any,
 }

@@ -95,6 +95,7 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> Result<Module, Err
         errors: Vec::new(),
         unread: FxHashSet::default(),
         consequence: false,
+        in_combiner: false,
     };
     let mut module = p.module();
     let source: Arc<str> = text.into();
@@ -169,6 +170,8 @@ struct Parser<'a, 'l> {
     unread: FxHashSet<&'a str>,
     /// Whether the error that is being returned is a consequence of an earlier one.
     consequence: bool,
+    /// Whether this reads a combiner, which has none.
+    in_combiner: bool,
 }
 
 // ---- tokens

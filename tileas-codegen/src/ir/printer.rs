@@ -507,6 +507,7 @@ impl Printer<'_> {
                 self.text(")");
             }
             AttrData::Type(t) => self.text(&f.type_data(*t).to_string()),
+            AttrData::Combiner(c) => self.text(c.text()),
         }
     }
 

@@ -9,6 +9,7 @@
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
+mod combine;
 mod columns;
 mod control;
 mod convert;

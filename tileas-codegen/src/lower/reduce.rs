@@ -10,7 +10,7 @@ use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Value, keys};
 use crate::layout::gf2::{Columns, Span};
 use crate::layout::{Axes, LinearMap};
-use crate::nvvm::{Operand, PtxOp, RegTy};
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::scratch::{Reduction, part_bytes, threads};
 use smallvec::SmallVec;
 
@@ -80,7 +80,11 @@ impl Lower<'_> {
             }
         }
         if how.warps != 0 {
-            parts = self.over_warps(op, parts, &dl, &how, elem, dims)?;
+            let rows = self.exchange(op, &[(elem, parts)], &dl, &how, dims.iter().product())?;
+            parts = Vec::new();
+            for mut row in rows.into_iter().flatten() {
+                parts.push(self.combine_all(op, &mut row, elem)?);
+            }
         }
         let sums = self.keep(parts);
         let regs = self.collect(sums, elem);
@@ -108,7 +112,7 @@ impl Lower<'_> {
     }
 
     /// The type of registers in which elements are combined.
-    fn part_ty(elem: Scalar) -> RegTy {
+    pub(super) fn part_ty(elem: Scalar) -> RegTy {
         match elem {
             Scalar::I64 => RegTy::B64,
             e if e.is_int() => RegTy::B32,
@@ -117,7 +121,7 @@ impl Lower<'_> {
     }
 
     /// What the lane has whose number differs in these bits.
-    fn other_lane(&mut self, x: Operand, elem: Scalar, by: u32) -> Operand {
+    pub(super) fn other_lane(&mut self, x: Operand, elem: Scalar, by: u32) -> Operand {
         if Self::part_ty(elem) != RegTy::B64 {
             return self.shuffle(Self::part_ty(elem), x, true, Operand::Imm(0), by);
         }
@@ -131,86 +135,99 @@ impl Lower<'_> {
         both.into()
     }
 
-    /// Combines the parts of all warps that hold one of an element: `[element][warp]` in the agent's memory.
-    fn over_warps(
+    /// The parts of all warps that hold one of an element, by value that is reduced and by element of the thread: `[element][warp]` in the
+    /// agent's memory, one value behind the other.
+    pub(super) fn exchange(
         &mut self,
         op: Op,
-        parts: Vec<Operand>,
+        values: &[(Scalar, Vec<Operand>)],
         dl: &LinearMap,
         how: &Reduction,
-        elem: Scalar,
-        dims: &[u32],
-    ) -> CodegenResult<Vec<Operand>> {
-        let (bytes, count) = (part_bytes(elem), how.contributors());
-        let elements: u32 = dims.iter().product();
-        let (base, at) = self.scratch(op, how.bytes(elements, bytes))?;
-        let ty = Self::part_ty(elem);
-        // The number of a warp among those that hold parts, and where its elements are.
-        let step = bytes * count;
-        let mut number = 0;
-        let own: Columns = threads(dl)
-            .iter()
-            .enumerate()
-            .map(|(k, &element)| {
-                let mut place = element * step;
-                if k >= 5 && how.warps >> (k - 5) & 1 == 1 {
-                    place += bytes << number;
-                    number += 1;
+        elements: u32,
+    ) -> CodegenResult<Vec<Vec<Vec<Operand>>>> {
+        let count = how.contributors();
+        let sizes: SmallVec<[u32; 4]> =
+            values.iter().map(|v| how.bytes(elements, part_bytes(v.0)).next_multiple_of(16)).collect();
+        let (base, first) = self.scratch(op, sizes.iter().sum())?;
+        let mut from: SmallVec<[(Reg, i32); 4]> = SmallVec::new();
+        let mut at = first;
+        for ((elem, parts), size) in values.iter().zip(&sizes) {
+            let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
+            // The number of a warp among those that hold parts, and where its elements are.
+            let step = bytes * count;
+            let mut number = 0;
+            let own: Columns = threads(dl)
+                .iter()
+                .enumerate()
+                .map(|(k, &element)| {
+                    let mut place = element * step;
+                    if k >= 5 && how.warps >> (k - 5) & 1 == 1 {
+                        place += bytes << number;
+                        number += 1;
+                    }
+                    place
+                })
+                .collect();
+            let store_at = self.by_thread(&own);
+            let loads: Columns = threads(dl).iter().map(|&element| element * step).collect();
+            let load_at = self.by_thread(&loads);
+            // Of lanes and warps that hold the same part one stores it.
+            let lanes =
+                dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
+            let guard = self.copies_guard((lanes, how.copies));
+            let address = |this: &mut Self, own: Operand| match own {
+                Operand::Imm(n) => (base, at + n as i32),
+                x => (this.b.add_u32(base, x), at),
+            };
+            let (to, to_at) = address(self, store_at);
+            let store = match ty {
+                RegTy::B64 => PtxOp::StSharedB64,
+                RegTy::F32 => PtxOp::StSharedF32,
+                _ => PtxOp::StSharedB32,
+            };
+            for (r, &x) in parts.iter().enumerate() {
+                let offset = dl.element(r as u32, 0, 0) * step;
+                let x = self.b.as_reg(ty, x);
+                if let Some(p) = guard {
+                    self.b.on(p);
                 }
-                place
-            })
-            .collect();
-        let store_at = self.by_thread(&own);
-        let loads: Columns = threads(dl).iter().map(|&element| element * step).collect();
-        let load_at = self.by_thread(&loads);
-        // Of lanes and warps that hold the same part one stores it.
-        let lanes = dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
-        let guard = self.copies_guard((lanes, how.copies));
-        let address = |this: &mut Self, own: Operand| match own {
-            Operand::Imm(n) => (base, at + n as i32),
-            x => (this.b.add_u32(base, x), at),
-        };
-        let (to, to_at) = address(self, store_at);
-        let store = match ty {
-            RegTy::B64 => PtxOp::StSharedB64,
-            RegTy::F32 => PtxOp::StSharedF32,
-            _ => PtxOp::StSharedB32,
-        };
-        for (r, &x) in parts.iter().enumerate() {
-            let offset = dl.element(r as u32, 0, 0) * step;
-            let x = self.b.as_reg(ty, x);
-            if let Some(p) = guard {
-                self.b.on(p);
+                self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x.into()]);
             }
-            self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x.into()]);
+            from.push(address(self, load_at));
+            at += *size as i32;
         }
         self.agent_barrier(op)?;
-        let (from, from_at) = address(self, load_at);
-        let mut out = Vec::with_capacity(parts.len());
-        for r in 0..parts.len() {
-            let offset = from_at + (dl.element(r as u32, 0, 0) * step) as i32;
-            let mut row: Vec<Operand> = Vec::with_capacity(count as usize);
-            let per = (16 / bytes).min(count);
-            for first in (0..count).step_by(per as usize) {
-                let regs = self.b.regs(ty, per as usize);
-                let form = match (ty, per) {
-                    (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
-                    (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
-                    (RegTy::F32, _) => PtxOp::LdSharedF32,
-                    (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
-                    (RegTy::B64, _) => PtxOp::LdSharedB64,
-                    (_, 4) => PtxOp::LdSharedV4B32,
-                    (_, 2) => PtxOp::LdSharedV2B32,
-                    _ => PtxOp::LdSharedB32,
-                };
-                let dst = match regs.get(0) {
-                    Some(one) if per == 1 => one.into(),
-                    _ => self.b.list(&regs),
-                };
-                self.b.emit(form, &[dst, Operand::addr(from, offset + (first * bytes) as i32)]);
-                row.extend(regs.iter().map(Operand::Reg));
+        let mut out = Vec::with_capacity(values.len());
+        for ((elem, parts), (from, from_at)) in values.iter().zip(from) {
+            let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
+            let step = bytes * count;
+            let mut rows = Vec::with_capacity(parts.len());
+            for r in 0..parts.len() {
+                let offset = from_at + (dl.element(r as u32, 0, 0) * step) as i32;
+                let mut row: Vec<Operand> = Vec::with_capacity(count as usize);
+                let per = (16 / bytes).min(count);
+                for first in (0..count).step_by(per as usize) {
+                    let regs = self.b.regs(ty, per as usize);
+                    let form = match (ty, per) {
+                        (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
+                        (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
+                        (RegTy::F32, _) => PtxOp::LdSharedF32,
+                        (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
+                        (RegTy::B64, _) => PtxOp::LdSharedB64,
+                        (_, 4) => PtxOp::LdSharedV4B32,
+                        (_, 2) => PtxOp::LdSharedV2B32,
+                        _ => PtxOp::LdSharedB32,
+                    };
+                    let dst = match regs.get(0) {
+                        Some(one) if per == 1 => one.into(),
+                        _ => self.b.list(&regs),
+                    };
+                    self.b.emit(form, &[dst, Operand::addr(from, offset + (first * bytes) as i32)]);
+                    row.extend(regs.iter().map(Operand::Reg));
+                }
+                rows.push(row);
             }
-            out.push(self.combine_all(op, &mut row, elem)?);
+            out.push(rows);
         }
         Ok(out)
     }

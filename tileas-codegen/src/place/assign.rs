@@ -89,7 +89,8 @@ pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Opti
         }
         // The same elements by other coordinates.
         Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
-        Opcode::Reduce | Opcode::ExtractSlice | Opcode::Permute | Opcode::Cat => None,
+        Opcode::Reduce | Opcode::Combine | Opcode::Scan => None,
+        Opcode::ExtractSlice | Opcode::Permute | Opcode::Cat => None,
         // Coordinates and masks repeat where they have one element.
         o if o.is_sparse() => {
             let dims = func.value_data(func.sparse_tile(op)?).dims()?;
@@ -123,8 +124,8 @@ pub(super) fn derived(func: &Function, op: Op, map: &LinearMap) -> Option<Linear
             let registers: Columns = map.register().iter().map(|&c| place(c)).chain([top]).collect();
             LinearMap::registers(&registers, &lanes, &warps)
         }
-        Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
-        Opcode::Reduce => {
+        Opcode::Reshape | Opcode::ConvertLayout | Opcode::Scan => Some(*map),
+        Opcode::Reduce | Opcode::Combine => {
             let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
             let axes = Axes::of(from).filter(|a| axis < a.rank())?;
             Some(Reduction::along(map, &axes, axis).result)
@@ -157,7 +158,8 @@ pub(super) fn derived(func: &Function, op: Op, map: &LinearMap) -> Option<Linear
 
 /// The operand whose layout the result's follows from.
 pub(super) fn source_of(func: &Function, op: Op) -> Option<Value> {
-    func.named_operand(op, "source").or_else(|| func.named_operand(op, "lhs"))
+    let first = || func.named_segment(op, "sources").first().copied();
+    func.named_operand(op, "source").or_else(|| func.named_operand(op, "lhs")).or_else(first)
 }
 
 /// The map that axes had before they were put in another order.
@@ -237,6 +239,8 @@ fn follows(opcode: Opcode) -> bool {
             | Opcode::Cat
             | Opcode::ConvertLayout
             | Opcode::Reduce
+            | Opcode::Combine
+            | Opcode::Scan
             | Opcode::ExtractSlice
     )
 }
@@ -457,9 +461,8 @@ impl<'a> Assignment<'a> {
                 o if follows(o) => None,
                 _ => self.of_op.get(&op).copied(),
             };
-            if func.opcode(op) == Opcode::Reduce
-                && let (Some(source), Some(axis)) =
-                    (func.named_operand(op, "source"), func.attr_int(op, keys::AXIS))
+            if matches!(func.opcode(op), Opcode::Reduce | Opcode::Combine | Opcode::Scan)
+                && let (Some(source), Some(axis)) = (source_of(func, op), func.attr_int(op, keys::AXIS))
                 && let Some(&n) = self.of_value.get(&source)
                 && let Ok(axis) = usize::try_from(axis)
                 && !self.nodes[n].reduced.contains(&axis)
@@ -782,6 +785,17 @@ impl<'a> Assignment<'a> {
         cost
     }
 
+    /// What a scan costs in a layout: a combination for half of the registers for each bit of the axis, and what other threads have.
+    fn scan_cost(&self, source: &LinearMap, axes: &Axes, axis: usize) -> u32 {
+        let mask = axes.mask(axis);
+        let along = |columns: &[u32]| columns.iter().filter(|c| **c & mask != 0).count() as u32;
+        let (own, lanes, warps) = (along(source.register()), along(source.lane()), along(source.warp()));
+        let words = 1u32 << source.register().len();
+        let others = words >> own.min(16);
+        self.warps() * (words * (own.div_ceil(2) + lanes + warps) + others * lanes * 6)
+            + warps * (self.warps() * others * 8 + 2 * 64)
+    }
+
     fn own_costs(&mut self) {
         let func = self.func();
         let ops: Vec<(Op, usize)> = {
@@ -820,13 +834,17 @@ impl<'a> Assignment<'a> {
                     if let Some(want) = wanted(func, op, value, &map) {
                         cost = self.convert_cost(&at, &want, bits).saturating_mul(weight);
                     }
-                } else if func.opcode(op) == Opcode::Reduce {
+                } else if matches!(func.opcode(op), Opcode::Reduce | Opcode::Combine | Opcode::Scan) {
                     let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
                     let axes = func.value_data(value).dims().and_then(Axes::of);
                     if let (Some(axis), Some(axes)) = (axis, axes)
                         && axis < axes.rank()
                     {
-                        cost = self.reduce_cost(&at, &axes, axis).saturating_mul(self.weight(op));
+                        let cost_of = match func.opcode(op) {
+                            Opcode::Scan => self.scan_cost(&at, &axes, axis),
+                            _ => self.reduce_cost(&at, &axes, axis),
+                        };
+                        cost = cost_of.saturating_mul(self.weight(op));
                     }
                 }
                 let own = &mut self.nodes[from].own[c];
@@ -887,14 +905,14 @@ impl<'a> Assignment<'a> {
             }
         }
         for &op in chains.ops.iter().filter(|&&op| chains.of_op[op].expand() == Some(chain)) {
-            let Some(v) =
-                func.result(op).filter(|v| follows(func.opcode(op)) && !self.of_value.contains_key(v))
-            else {
-                continue;
-            };
-            let at = self.root(v).and_then(|n| self.map_of(v, &map(n)));
-            if let Some(l) = at.and_then(|m| register_layout(&m, func.value_data(v).dims()?)) {
-                out.of_value.insert(v, l);
+            for &v in func.results(op) {
+                if !follows(func.opcode(op)) || self.of_value.contains_key(&v) {
+                    continue;
+                }
+                let at = self.root(v).and_then(|n| self.map_of(v, &map(n)));
+                if let Some(l) = at.and_then(|m| register_layout(&m, func.value_data(v).dims()?)) {
+                    out.of_value.insert(v, l);
+                }
             }
         }
         out

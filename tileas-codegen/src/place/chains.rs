@@ -363,6 +363,12 @@ impl Chains {
                     }
                 }
                 // Coordinates and masks are wanted where the elements are.
+                Opcode::Combine | Opcode::Scan => {
+                    info.spread = true;
+                    info.mixed = true;
+                    info.reduces = true;
+                    info.general = true;
+                }
                 o if matches!(o, Opcode::Permute | Opcode::Cat) || o.is_sparse() => {
                     info.mixed = true;
                     info.general = true;

@@ -115,19 +115,48 @@ pub fn part_bytes(elem: Scalar) -> u32 {
 }
 
 fn reduction(func: &Function, op: Op, warps: u32) -> Option<u32> {
-    let (source, result) = (func.named_operand(op, "source")?, func.result(op)?);
+    let (&source, &result) = (func.operands(op).first()?, func.results(op).first()?);
     let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
     let axes = Axes::of(func.value_data(source).dims()?).filter(|a| axis < a.rank())?;
     let r = Reduction::along(&map_of(func, source, warps)?, &axes, axis);
     let elements = u32::try_from(func.value_data(result).num_elements().unwrap_or(1)).ok()?;
-    Some(r.bytes(elements, part_bytes(func.value_data(result).elem()?)))
+    let parts = func.results(op).iter().filter_map(|&v| func.value_data(v).elem());
+    Some(parts.map(|e| r.bytes(elements, part_bytes(e)).next_multiple_of(16)).sum())
+}
+
+/// Elements whose value a scan hands from warp to warp for one bit of the axis: one of each row of the tile, and each block of the bits above.
+/// By tile of the scan, and all of them, in bytes.
+fn scan(func: &Function, op: Op, warps: u32) -> Option<u32> {
+    let &source = func.operands(op).first()?;
+    let axis = usize::try_from(func.attr_int(op, keys::AXIS)?).ok()?;
+    let dims = func.value_data(source).dims()?;
+    let axes = Axes::of(dims).filter(|a| axis < a.rank())?;
+    let map = map_of(func, source, warps)?;
+    let levels = scan_levels(&map, &axes, axis);
+    if levels.is_empty() {
+        return Some(0);
+    }
+    let elements: u32 = dims.iter().product();
+    let parts = func.results(op).iter().filter_map(|&v| func.value_data(v).elem());
+    // Of the blocks whose last elements are handed on the smallest are the most.
+    let most = elements >> (levels.start - axes.low(axis) + 1);
+    Some(parts.map(|e| most.saturating_mul(part_bytes(e)).next_multiple_of(16)).sum())
+}
+
+/// The bits of an axis at which a scan asks other warps: from the lowest that tells warps apart.
+pub fn scan_levels(map: &LinearMap, axes: &Axes, axis: usize) -> std::ops::Range<u32> {
+    let mask = axes.mask(axis);
+    let lowest = map.warp().iter().map(|c| c & mask).filter(|&c| c != 0).map(u32::trailing_zeros).min();
+    let end = axes.low(axis) + axes.bits(axis);
+    lowest.unwrap_or(end)..end
 }
 
 /// Bytes of shared memory that an op takes while it runs on that many warps.
 pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
     match func.opcode(op) {
         Opcode::ConvertLayout => conversion(func, op, warps).map_or(0, |c| c.bytes()),
-        Opcode::Reduce => reduction(func, op, warps).unwrap_or(0),
+        Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
+        Opcode::Scan => scan(func, op, warps).unwrap_or(0),
         _ => 0,
     }
 }

@@ -135,6 +135,11 @@ impl Machine<'_> {
                     return Ok(Step::Waits);
                 }
             }
+            Opcode::Combine | Opcode::Scan => {
+                for (n, v) in eval::combined(f, op, &args, &self.program)?.into_iter().enumerate() {
+                    self.set(a, op, n, v);
+                }
+            }
             o if o.is_sparse() => {
                 if let Some(v) = sparse(f, op, &args, self.memory)? {
                     self.set(a, op, 0, v);

@@ -3,11 +3,14 @@
 use super::{DEEPEST, MAX_ATTRS, MAX_ELEMENTS, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::{AttrData, AttrDict};
+use crate::ir::combiner::Combiner;
 use crate::ir::entities::{Attr, Type};
+use crate::ir::function::Function;
 use crate::ir::layouts::{Layout, RegisterBits};
 use crate::ir::lexer::{Tok, quote, unescape};
 use crate::ir::types::{Dim, MAX_RANK, Scalar, Shape, Space, TypeData};
 use crate::layout::{Axes, parse};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 impl<'a> Parser<'a, '_> {
@@ -315,9 +318,38 @@ impl<'a> Parser<'a, '_> {
                 self.bump()?;
                 AttrData::Array(self.attr_list("]", depth)?)
             }
+            Tok::Punct("(") => AttrData::Combiner(self.combiner()?),
             _ => return Err(self.unexpected("an attribute value")),
         };
         Ok(self.f.intern_attr(data))
+    }
+
+    /// `(%a: f32, %b: f32) { … }`: a function of its own.
+    fn combiner(&mut self) -> CodegenResult<Combiner> {
+        if self.in_combiner {
+            return Err(self.unexpected("no combiner within a combiner"));
+        }
+        let mut inner = Parser {
+            lex: self.lex,
+            tok: self.tok,
+            last_end: self.last_end,
+            limits: self.limits,
+            num_ops: self.num_ops,
+            stack: Vec::new(),
+            f: Function::new(""),
+            names: FxHashMap::default(),
+            visible: Vec::new(),
+            errors: Vec::new(),
+            unread: FxHashSet::default(),
+            consequence: false,
+            in_combiner: true,
+        };
+        let done = inner.kernel("combiner", self.tok.start);
+        (self.lex, self.tok, self.last_end, self.num_ops) =
+            (inner.lex, inner.tok, inner.last_end, inner.num_ops);
+        self.errors.append(&mut inner.errors);
+        done?;
+        Ok(Combiner::new(inner.f))
     }
 
     fn attr_list(&mut self, close: &str, depth: usize) -> CodegenResult<SmallVec<[Attr; 4]>> {

@@ -358,6 +358,7 @@ impl<'f> Checker<'f> {
                 AttrData::Call(s, args) => named(*s, names) && args.iter().all(int),
                 _ => false,
             },
+            AttrKind::Combiner => matches!(data, AttrData::Combiner(_)),
             AttrKind::Any => true,
         }
     }
@@ -559,6 +560,7 @@ fn kind_name(kind: AttrKind) -> String {
         AttrKind::Ints => "a list of integers".into(),
         AttrKind::Str => "a string".into(),
         AttrKind::Call(names) => format!("one of {}, with integer arguments", names.join(", ")),
+        AttrKind::Combiner => "a function of scalars, `(%a: f32, %b: f32) { … yield %c }`".into(),
         AttrKind::Any => "any value".into(),
     }
 }

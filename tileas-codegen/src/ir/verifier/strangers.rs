@@ -16,11 +16,16 @@ const DEEPEST: usize = 256;
 
 /// All that is not of the function.
 pub(super) fn find(func: &Function) -> Vec<CodegenError> {
+    find_in(func, false)
+}
+
+/// `inner`: of a function that an op carries, whose own ops carry none.
+fn find_in(func: &Function, inner: bool) -> Vec<CodegenError> {
     let mut errors = func.misuse().to_vec();
-    if !func.knows_its_own() {
+    if !func.knows_its_own() && !inner {
         return errors;
     }
-    let mut s = Search { func, loc: func.loc, who: "kernel", errors: &mut errors };
+    let mut s = Search { func, loc: func.loc, who: "kernel", inner, errors: &mut errors };
     s.dict(&func.attrs);
     func.params().iter().for_each(|&p| s.value_type(p));
     for op in func.ops() {
@@ -33,6 +38,7 @@ struct Search<'a> {
     func: &'a Function,
     loc: Loc,
     who: &'static str,
+    inner: bool,
     errors: &'a mut Vec<CodegenError>,
 }
 
@@ -101,6 +107,13 @@ impl Search<'_> {
                 AttrData::Call(name, list) => (Some(*name), list.as_slice()),
                 AttrData::Array(list) => (None, list.as_slice()),
                 AttrData::Type(ty) => return self.ty(*ty),
+                AttrData::Combiner(c) => {
+                    if self.inner {
+                        return self.report(Code::E0213, "expected no combiner within a combiner".into());
+                    }
+                    self.errors.extend(find_in(c.function(), true));
+                    return;
+                }
                 _ => return,
             };
             if let Some(name) = name.filter(|&n| !func.has_symbol(n)) {

@@ -1,11 +1,12 @@
 //! Typing rules of the operation table, shapes of rearranging ops, and matrix multiply.
 
 use super::{Checker, shape};
-use crate::error::Code;
+use crate::error::{Code, CodegenError};
 use crate::ir::attrs::AttrData;
 use crate::ir::entities::{Op, Sym, Value};
-use crate::ir::opcodes::{Opcode, Rule, keys};
-use crate::ir::types::{Scalar, Space, TypeData};
+use crate::ir::opcodes::{Opcode, Rule, Traits, keys};
+use crate::ir::types::{Scalar, Shape, Space, TypeData};
+use smallvec::SmallVec;
 
 impl Checker<'_> {
     pub(super) fn typing(&mut self, op: Op) {
@@ -40,6 +41,7 @@ impl Checker<'_> {
             Opcode::Cat => self.cat(op),
             Opcode::ExtractSlice => self.extract_slice(op),
             Opcode::Reduce => self.reduce(op),
+            Opcode::Combine | Opcode::Scan => self.combine(op),
             Opcode::Divi => self.quotient(op),
             o if o.def().attrs.iter().any(|a| a.key == keys::FTZ) => self.only_f32(op),
             _ => {}
@@ -243,6 +245,98 @@ impl Checker<'_> {
         let to = result.dims().unwrap_or(&[]);
         if to != want.as_slice() {
             self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(to)));
+        }
+    }
+
+    fn combine(&mut self, op: Op) {
+        let func = self.func;
+        let (sources, results) = (func.operands(op), func.results(op));
+        let Some(&first) = sources.first() else {
+            self.err(op, Code::E0201, "expected at least 1 operand for `sources`, but got 0");
+            return;
+        };
+        let (have, want) = (results.len(), sources.len());
+        if have != want {
+            self.err(op, Code::E0203, format_args!("expected {want} results, but got {have}"));
+            return;
+        }
+        let from: Shape = self.data(first).dims().unwrap_or(&[]).into();
+        if from.is_empty() {
+            let have = self.data(first);
+            self.err(op, Code::E0213, format_args!("expected a tile with dimensions, but got {have}"));
+            return;
+        }
+        self.axis_below(op, from.len());
+        let axis = func.attr_int(op, keys::AXIS).and_then(|a| usize::try_from(a).ok());
+        let Some(axis) = axis.filter(|&a| a < from.len()) else { return };
+        let left = |n: usize| func.opcode(op) == Opcode::Scan || n != axis;
+        let want: Shape = from.iter().enumerate().filter(|&(n, _)| left(n)).map(|(_, &d)| d).collect();
+        for (&source, &result) in sources.iter().zip(results) {
+            let (source, result) = (self.data(source), self.data(result));
+            if source.dims() != Some(&from[..]) {
+                let have = shape(source.dims().unwrap_or(&[]));
+                self.err(op, Code::E0213, format_args!("expected tiles of {}, but got {have}", shape(&from)));
+                return;
+            }
+            if result.elem() != source.elem() || !result.is_tile() {
+                let name = source.elem().map_or("?", Scalar::name);
+                self.err(op, Code::E0212, format_args!("expected a tile of {name} as result, but got {result}"));
+                return;
+            }
+            let to = result.dims().unwrap_or(&[]);
+            if to != want.as_slice() {
+                self.err(op, Code::E0213, format_args!("expected {}, but got {}", shape(&want), shape(to)));
+            }
+        }
+        self.combiner(op);
+    }
+
+    /// The function by which an op combines elements: scalars, two for each tile, and element-wise ops.
+    fn combiner(&mut self, op: Op) {
+        let func = self.func;
+        let Some(by) = func.combiner(op) else { return };
+        let elems: SmallVec<[TypeData; 4]> = func
+            .operands(op)
+            .iter()
+            .filter_map(|&v| Some(TypeData::Scalar(self.data(v).elem()?)))
+            .collect();
+        let params = by.params();
+        let want: Vec<&TypeData> = elems.iter().chain(&elems).collect();
+        let agree = |values: &[Value], want: &[&TypeData]| {
+            values.len() == want.len() && values.iter().zip(want).all(|(&v, &t)| by.value_data(v) == t)
+        };
+        let list = |want: &[&TypeData]| want.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
+        if !agree(params, &want) {
+            self.err(op, Code::E0213, format_args!("expected `by` with parameters {}", list(&want)));
+            return;
+        }
+        let block = by.entry();
+        let last = by.last_op(block);
+        let mut inner = Checker { func: by, limits: self.limits, errors: Vec::new(), visible: Default::default() };
+        params.iter().for_each(|&p| {
+            inner.visible.insert(p);
+        });
+        for o in by.block_ops(block) {
+            if Some(o) == last && by.opcode(o) == Opcode::Yield {
+                break;
+            }
+            let code = by.opcode(o);
+            let scalar = by.operands(o).iter().chain(by.results(o)).all(|&v| by.value_data(v).as_scalar().is_some());
+            if !scalar || !(code.has(Traits::ELEMENTWISE) || code == Opcode::Constant) {
+                let text = format!("{}: expected element-wise ops on scalars in `by`", code.name());
+                inner.errors.push(CodegenError::new(Code::E0213, by.op_loc(o), text));
+                continue;
+            }
+            inner.op(o, block, None, 0);
+        }
+        self.errors.append(&mut inner.errors);
+        let given = last.filter(|&o| by.opcode(o) == Opcode::Yield).map(|o| by.operands(o));
+        let all: Vec<&TypeData> = elems.iter().collect();
+        let known = |&v: &Value| {
+            by.defining_op(v).is_none_or(|d| by.op_block(d) == Some(block))
+        };
+        if given.is_none_or(|g| !agree(g, &all) || !g.iter().all(known)) {
+            self.err(op, Code::E0213, format_args!("expected `by` to end with a `yield` of {}", list(&all)));
         }
     }
 

@@ -102,6 +102,12 @@ impl Placer<'_> {
                 let operand = self.get_in(source, c, block, Some(&before))?;
                 self.again(op, &[operand], layout)
             }
+            Opcode::Combine | Opcode::Scan => {
+                let n = self.func.results(op).iter().position(|&r| r == v).unwrap_or(0);
+                let made = self.combine(op, c, block)?;
+                let made = made.get(n).copied().ok_or_else(|| self.no_layout(v))?;
+                self.in_layout(made, c, map)?
+            }
             _ => {
                 let made = self.follow(op, source, c, block)?;
                 self.in_layout(made, c, map)?
@@ -123,6 +129,35 @@ impl Placer<'_> {
         let v = self.first_result(new);
         self.name_after(v, result, "r");
         v
+    }
+
+    /// A `combine` or `scan` where the first of its tiles is.
+    fn combine(&mut self, op: Op, c: Chain, block: Block) -> CodegenResult<SmallVec<[Value; 4]>> {
+        let sources: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
+        let Some(&first) = sources.first() else { return Ok(SmallVec::new()) };
+        let mut operands: SmallVec<[Value; 4]> = SmallVec::new();
+        operands.push(self.get_in(first, c, block, None)?);
+        let Some(at) = self.map_of_placed(c, operands[0]) else { return Err(self.no_layout(first)) };
+        for &v in &sources[1..] {
+            operands.push(self.get_in(v, c, block, Some(&at))?);
+        }
+        let map = assign::derived(self.func, op, &at).ok_or_else(|| self.no_layout(first))?;
+        let results: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.results(op));
+        let mut types: SmallVec<[Type; 4]> = SmallVec::new();
+        for &r in &results {
+            let (dims, elem) = (self.dims(r), self.elem(r));
+            let layout = register_layout(&map, &dims).ok_or_else(|| self.no_layout(r))?;
+            types.push(self.tile(&dims, elem, Space::Rmem, layout));
+        }
+        let agent = self.plan.op_agent[op];
+        let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
+        let new = self.op(self.func.opcode(op), &operands, &segments, &types, agent);
+        self.copy_attributes(op, new);
+        let made: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.results(new));
+        for (&v, &r) in made.iter().zip(&results) {
+            self.name_after(v, r, "r");
+        }
+        Ok(made)
     }
 
     /// A shape op or reduction of its operand where that is.
@@ -198,6 +233,15 @@ impl Placer<'_> {
         let (dims, elem) = (self.dims(result), self.elem(result));
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
         let new = match opcode {
+            Opcode::Combine | Opcode::Scan => {
+                let made = self.combine(op, c, block)?;
+                let results: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.results(op));
+                for (&v, r) in made.iter().zip(results) {
+                    self.slice_pool.push(&mut self.slices[r], v);
+                    self.keep_name(v, r);
+                }
+                return Ok(());
+            }
             Opcode::ExtractSlice if reads_piece(self.func, self.classes, op) => {
                 let source = self.func.operands(op)[0];
                 let offsets = self.func.attr_ints(op, keys::OFFSETS).unwrap_or_default();
