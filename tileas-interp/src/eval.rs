@@ -359,15 +359,17 @@ fn dot(f: &Function, op: Op, a: &Tile, b: &Tile, c: &Tile, accumulate: bool) -> 
         return err(f, op, Fault::Unsupported, "extents do not agree");
     }
     // B as rows of K, A as rows of K: the inner loop runs over contiguous memory.
-    let rows = |t: &Tile, rows: usize, swapped: bool| -> Vec<f64> {
+    let rows = |t: &Tile, rows: usize, swapped: bool, unsigned: bool| -> Vec<f64> {
         (0..rows * k)
             .map(|i| {
                 let (r, x) = (i / k, i % k);
-                t.number(if swapped { x * rows + r } else { i })
+                let v = t.number(if swapped { x * rows + r } else { i });
+                if unsigned && v < 0.0 { v + 256.0 } else { v }
             })
             .collect()
     };
-    let (ra, rb) = (rows(a, m, ta), rows(b, n, !tb));
+    let (ua, ub) = (f.has_attr(op, keys::UNSIGNED_A), f.has_attr(op, keys::UNSIGNED_B));
+    let (ra, rb) = (rows(a, m, ta, ua), rows(b, n, !tb, ub));
     let at = |i: usize, j: usize| if accumulate { c.number(i * n + j) } else { 0.0 };
     let dims = SmallVec::from_slice(&[m as u32, n as u32]);
     if !c.elem.is_float() {

@@ -72,7 +72,8 @@ impl EmitColumns for crate::Blackwell {
         for (at, n) in pieces(values.len()) {
             let mut piece = [Operand::Imm(0); 32];
             for (x, &v) in piece.iter_mut().zip(&values[at..at + n]) {
-                *x = b.as_reg(RegTy::F32, v).into();
+                let ty = if matches!(v, Operand::Imm(_)) { RegTy::B32 } else { RegTy::F32 };
+                *x = b.as_reg(ty, v).into();
             }
             let list = b.list(&&piece[..n]);
             b.emit(store(n), &[Operand::addr(base, offset + at as i32), list]);
@@ -158,17 +159,19 @@ fn encode_mma(atom: &MmaAtom) -> Result<(PtxOp, u32), String> {
         "f16" => PtxOp::Tcgen05MmaCg1F16Ss,
         "tf32" => PtxOp::Tcgen05MmaCg1Tf32Ss,
         "f8f6f4" => PtxOp::Tcgen05MmaCg1F8f6f4Ss,
+        "i8" => PtxOp::Tcgen05MmaCg1I8Ss,
         other => return Err(format!("matrix instructions of kind {other} have no encoding yet")),
     };
     let code = |t: AtomType| match (atom.kind.kind, t) {
-        ("f16", AtomType::F16) | ("f8f6f4", AtomType::E4m3) => Ok(0),
-        ("f16", AtomType::Bf16) | ("f8f6f4", AtomType::E5m2) => Ok(1),
+        ("f16", AtomType::F16) | ("f8f6f4", AtomType::E4m3) | ("i8", AtomType::U8) => Ok(0),
+        ("f16", AtomType::Bf16) | ("f8f6f4", AtomType::E5m2) | ("i8", AtomType::S8) => Ok(1),
         ("tf32", AtomType::Tf32) => Ok(2),
         (kind, t) => Err(format!("operand type {t:?} has no code in kind {kind}")),
     };
     let d: u32 = match r.acc {
         AtomType::F16 => 0,
         AtomType::F32 => 1,
+        AtomType::S32 => 2,
         t => return Err(format!("accumulator type {t:?} has no code")),
     };
     let descriptor = d << 4

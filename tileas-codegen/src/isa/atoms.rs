@@ -5,7 +5,7 @@
 //! and the instructions themselves by the emission of an ISA crate. Cost: a scan of a handful of rows.
 
 use super::{Feature, Features, Work};
-use crate::ir::Scalar;
+use crate::ir::{Function, Op, Scalar, keys};
 use std::fmt;
 
 /// An element type as matrix instructions know it.
@@ -41,8 +41,18 @@ impl Issue {
 }
 
 impl AtomType {
+    /// Types of A, B and the accumulator of a product.
+    pub fn of_dot(func: &Function, op: Op, elems: [Scalar; 3]) -> Option<[AtomType; 3]> {
+        let [a, b, acc] = elems;
+        let side = |s: Scalar, unsigned| match AtomType::of(s)? {
+            AtomType::S8 if func.has_attr(op, unsigned) => Some(AtomType::U8),
+            t => Some(t),
+        };
+        Some([side(a, keys::UNSIGNED_A)?, side(b, keys::UNSIGNED_B)?, AtomType::of(acc)?])
+    }
+
     /// What matrix instructions make of an element type of the IR.
-    pub fn of(s: Scalar) -> Option<AtomType> {
+    fn of(s: Scalar) -> Option<AtomType> {
         Some(match s {
             Scalar::F16 => AtomType::F16,
             Scalar::BF16 => AtomType::Bf16,

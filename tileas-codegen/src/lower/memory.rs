@@ -497,8 +497,7 @@ impl Lower<'_> {
         let tb = f.has_attr(op, keys::TRANSPOSE_B);
         let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
         let n = if tb { b.rows } else { b.cols };
-        let [xa, xb, xd] = [a.elem, b.elem, d.elem].map(AtomType::of);
-        let (Some(xa), Some(xb), Some(xd)) = (xa, xb, xd) else {
+        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, d.elem]) else {
             return self.unsupported(op, "with these element types");
         };
         let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };

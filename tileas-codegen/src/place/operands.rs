@@ -195,10 +195,13 @@ fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()>
     let side = |name: &str| {
         let data = func.value_data(func.named_operand(op, name)?);
         let &[rows, cols] = data.dims()? else { return None };
-        Some((rows, cols, AtomType::of(data.elem()?)?))
+        Some((rows, cols, data.elem()?))
     };
-    let (Some((a0, a1, a)), Some((b0, b1, b)), Some((m, n, acc))) = (side("a"), side("b"), side("acc"))
-    else {
+    let sides = (|| {
+        let ((a0, a1, a), (b0, b1, b), (m, n, acc)) = (side("a")?, side("b")?, side("acc")?);
+        Some(((a0, a1), (b0, b1), (m, n), AtomType::of_dot(func, op, [a, b, acc])?))
+    })();
+    let Some(((a0, a1), (b0, b1), (m, n), [a, b, acc])) = sides else {
         return error("operands of a dot are matrices of a type the target multiplies".to_string());
     };
     let (a_t, b_t) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));

@@ -523,15 +523,17 @@ impl Checker<'_> {
             return;
         };
         let eight = |s: Scalar| matches!(s, Scalar::E4M3 | Scalar::E5M2);
-        let legal =
-            |s: Scalar| eight(s) || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32 | Scalar::F32);
+        let legal = |s: Scalar| {
+            eight(s)
+                || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32 | Scalar::F32 | Scalar::I8)
+        };
         for (name, s) in [("A", ea), ("B", eb)] {
             if !legal(s) {
                 let have = s.name();
                 self.err(
                     op,
                     Code::E0215,
-                    format_args!("expected {name} of f16, bf16, tf32, f32, e4m3 or e5m2, but got {have}"),
+                    format_args!("expected {name} of f16, bf16, tf32, f32, e4m3, e5m2 or i8, but got {have}"),
                 );
             }
         }
@@ -540,9 +542,16 @@ impl Checker<'_> {
             let (ea, eb) = (ea.name(), eb.name());
             self.err(op, Code::E0215, format_args!("expected B of {ea} as A, but got {eb}"));
         }
-        if ec != Scalar::F32 {
-            let have = ec.name();
-            self.err(op, Code::E0215, format_args!("expected an accumulator of f32, but got {have}"));
+        let want = if ea == Scalar::I8 { Scalar::I32 } else { Scalar::F32 };
+        if ec != want {
+            let (have, want) = (ec.name(), want.name());
+            self.err(op, Code::E0215, format_args!("expected an accumulator of {want}, but got {have}"));
+        }
+        for (key, s) in [(keys::UNSIGNED_A, ea), (keys::UNSIGNED_B, eb)] {
+            if self.func.has_attr(op, key) && s != Scalar::I8 {
+                let (name, have) = (self.func.symbol(key).to_owned(), s.name());
+                self.err(op, Code::E0215, format_args!("expected i8 next to `{name}`, but got {have}"));
+            }
         }
     }
 }
