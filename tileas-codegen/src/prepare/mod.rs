@@ -6,7 +6,8 @@
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
-//!    what no effect rests on is gone ([`dead`]), and branches that only choose between register tiles are `select` ([`choose`]).
+//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), and products that
+//!    the target has only the other way round are turned ([`swap`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
 //!
@@ -18,6 +19,7 @@ pub mod boxes;
 pub mod canonical;
 pub mod choose;
 pub mod dead;
+pub mod swap;
 pub mod tma;
 pub mod unroll;
 pub mod views;
@@ -84,6 +86,9 @@ pub fn prepare(
     let loops = options.canonical && unroll::write_out(&mut draft, options.unroll_ops);
     if options.canonical {
         canonical::canonicalize(&mut draft, &mut scratch.live);
+        if swap::turn(&mut draft, isa) {
+            canonical::canonicalize(&mut draft, &mut scratch.live);
+        }
     }
     let threads = options.simt_warps * isa.machine().limits.warp_threads;
     let loads = options.tma && tma::rewrite_loads(&mut draft, isa, threads);
