@@ -310,7 +310,8 @@ impl<'a> Machine<'a> {
             }
         };
         let slot = &mut self.rings[l.to.0].slots[l.to.1 as usize];
-        slot.tile = tile;
+        // Rows may be counted by one dimension instead of several.
+        slot.tile = Tile { dims: slot.tile.dims.clone(), ..tile };
         slot.defined.insert_range(..);
         let fine = match self.pipes[l.pipe].full.get_mut(l.slot as usize) {
             Some(b) => b.complete(l.bytes),

@@ -259,7 +259,12 @@ impl Machine<'_> {
                 }
                 let at = self.origin(op, &d.extents)?;
                 let fill = if d.nan { f64::NAN } else { 0.0 };
-                let t = self.memory.load(&d.view, &d.extents, &at, fill).map_err(|e| at_op(f, op, e))?;
+                let mut t =
+                    self.memory.load(&d.view, &d.extents, &at, fill).map_err(|e| at_op(f, op, e))?;
+                // Rows may be counted by one dimension instead of several.
+                if let Some((dims, _)) = result.and_then(shape).filter(|s| count(&s.0) == count(&t.dims)) {
+                    t.dims = dims;
+                }
                 self.set(op, 0, Val::Tile(Rc::new(t)));
             }
             Opcode::TiledStore => {

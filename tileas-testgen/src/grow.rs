@@ -314,21 +314,26 @@ impl Gen<'_, '_> {
         }
         for _ in 0..8 {
             let done = match self.below(100) {
-                0..10 => self.any_load(),
-                10..26 => self.dot(),
+                0..8 => self.any_load(),
+                8..10 => self.gather(),
+                10..25 => self.dot(),
+                25 => self.odd_dot(),
                 26..38 => self.float_op(),
                 38..41 => self.unary(),
                 41..45 => self.choice(),
                 45..52 => self.convert(),
                 52..57 => self.spread(),
-                57..61 => self.reduce(),
-                61..64 => self.rearrange(),
-                64..73 => self.any_store(),
+                57..60 => self.reduce(),
+                60 | 61 => self.combine(),
+                62 | 63 => self.rearrange(),
+                64 => self.scatter(),
+                65..73 => self.any_store(),
                 73..83 => self.repeat(),
                 83..88 => self.branch(),
                 88..92 => self.scalar(),
                 92..95 => self.scalar_load(),
-                95..97 => self.atomic(),
+                95 | 96 => self.atomic(),
+                97 => self.update(),
                 _ => self.int_op(),
             };
             if done {
@@ -651,6 +656,262 @@ impl Gen<'_, '_> {
         let form =
             Form::Plain { text: format!("atomic_rmw {{}}, {{}}[{{}}] <{{mode = {mode}}}>"), effect: true };
         self.push(form, vec![Use::Val(x), Use::Val(self.views[view].id), at], vec![id], Vec::new());
+        true
+    }
+
+    /// A coordinate of single elements: a scalar, or numbers along one axis of a tile.
+    fn points(&mut self, shape: &[u32], axis: usize) -> Use {
+        if self.chance(20) {
+            return self.element();
+        }
+        let mut thin = vec![1; shape.len()];
+        thin[axis] = shape[axis];
+        // Any numbers, or those that count up.
+        let ints = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, Elem::I32) if d.iter().product::<u32>() == shape[axis] || d[..] == *shape);
+        if self.chance(35)
+            && let Some(x) = self.pick(ints)
+        {
+            let (d, _) = self.tile(x);
+            let num = Num::whole(127.0);
+            let few = self.emit("andi {}, 127", &[Use::Val(x)], Ty::Tile(d.clone(), Elem::I32), num);
+            return match d[..] == *shape {
+                true => Use::Val(few),
+                false => Use::Val(self.emit("reshape {}", &[Use::Val(few)], Ty::Tile(thin, Elem::I32), num)),
+            };
+        }
+        Use::Val(self.counted(shape[axis], thin, None))
+    }
+
+    /// Numbers from a multiple of a few on, or from that many times a scalar.
+    fn counted(&mut self, n: u32, thin: Vec<u32>, times: Option<Id>) -> Id {
+        let num = Num::whole(1e6);
+        let mut at = self.emit("iota", &[], Ty::Tile(vec![n], Elem::I32), Num::whole(f64::from(n)));
+        if let Some(s) = times {
+            let first = self.emit(&format!("muli {{}}, {n}"), &[Use::Val(s)], Ty::Scalar(Elem::I32), num);
+            let all = self.emit("splat {}", &[Use::Val(first)], Ty::Tile(vec![n], Elem::I32), num);
+            at = self.emit("addi {}, {}", &[Use::Val(at), Use::Val(all)], Ty::Tile(vec![n], Elem::I32), num);
+        } else if self.chance(50) {
+            let by = self.one(&[1, 4, 8, -1, 16, -3]);
+            at = self.emit(&format!("addi {{}}, {by}"), &[Use::Val(at)], Ty::Tile(vec![n], Elem::I32), num);
+        }
+        if thin.len() == 1 {
+            return at;
+        }
+        self.emit("reshape {}", &[Use::Val(at)], Ty::Tile(thin, Elem::I32), num)
+    }
+
+    /// A mask for a tile of single elements, with a comma and a keyword.
+    fn mask(&mut self, shape: &[u32]) -> Option<Id> {
+        if !self.chance(30) {
+            return None;
+        }
+        self.pick(|t, _| match t {
+            Ty::Scalar(Elem::I1) => true,
+            Ty::Tile(d, Elem::I1) => d[..] == *shape,
+            _ => false,
+        })
+    }
+
+    fn gather(&mut self) -> bool {
+        let shape = self.shape();
+        let elem = self.one(&[Elem::F16, Elem::F32, Elem::F32, Elem::Bf16, Elem::I32, Elem::I16, Elem::I8]);
+        let fit = |v: &View| v.read && v.elem == elem && v.rank == shape.len();
+        // Other CTAs may write elsewhere in a view.
+        let known: Vec<usize> = (0..self.views.len())
+            .filter(|&n| fit(&self.views[n]) && (self.k.grid == 1 || !self.views[n].written))
+            .collect();
+        let view = if !known.is_empty() && self.chance(60) {
+            self.one(&known)
+        } else if elem.is_float() {
+            self.view(elem, &shape, Num::whole(2.0), true, false)
+        } else {
+            self.view(elem, &shape, Num::whole(2e9), true, false)
+        };
+        let (id, num) = (self.views[view].id, self.views[view].num);
+        let mut uses = vec![Use::Val(id)];
+        for axis in 0..shape.len() {
+            let at = self.points(&shape, axis);
+            uses.push(at);
+        }
+        let mut text = format!("gather {{}}[{}]", vec!["{}"; shape.len()].join(", "));
+        if let Some(m) = self.mask(&shape) {
+            text.push_str(" mask({})");
+            text = text.replace("] mask", "], mask");
+            uses.push(Use::Val(m));
+        }
+        let num = if self.chance(20) {
+            text.push_str(if elem.is_float() { " <{padding = 1.0}>" } else { " <{padding = 1}>" });
+            Num { mag: num.mag.max(1.0), ..num }
+        } else {
+            num
+        };
+        self.emit(&text, &uses, Ty::Tile(shape, elem), num);
+        true
+    }
+
+    /// Stores single elements, no two to one place.
+    fn scatter(&mut self) -> bool {
+        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if (1..=3).contains(&d.len()) && *e != Elem::I1);
+        let Some(x) = self.pick(fit) else { return false };
+        let ((shape, elem), num) = (self.tile(x), self.num(x));
+        let suits = |v: &View| {
+            v.written
+                && self.fits(v, elem, &shape)
+                && (!v.read || !elem.is_float() || num.mag <= v.num.mag && num.lsb >= v.num.lsb)
+        };
+        let known: Vec<usize> = (0..self.views.len()).filter(|&n| suits(&self.views[n])).collect();
+        let view = if !known.is_empty() && self.chance(60) {
+            self.one(&known)
+        } else {
+            let read = self.chance(45);
+            let wide = Num { mag: (num.mag * 2.0).max(64.0), lsb: num.lsb.min(-2), det: num.det };
+            self.view(elem, &shape, if elem.is_float() { wide } else { Num::whole(2e9) }, read, true)
+        };
+        let mut uses = vec![Use::Val(x), Use::Val(self.views[view].id)];
+        for axis in 0..shape.len() {
+            let mut thin = vec![1; shape.len()];
+            thin[axis] = shape[axis];
+            let own = if axis == 0 && self.k.grid > 1 { self.pid } else { None };
+            uses.push(Use::Val(self.counted(shape[axis], thin, own)));
+        }
+        if self.k.grid > 1 && self.pid.is_none() {
+            return false;
+        }
+        let mut text = format!("scatter {{}}, {{}}[{}]", vec!["{}"; shape.len()].join(", "));
+        if let Some(m) = self.mask(&shape) {
+            text.push_str(", mask({})");
+            uses.push(Use::Val(m));
+        }
+        self.push(Form::Plain { text, effect: true }, uses, Vec::new(), Vec::new());
+        true
+    }
+
+    /// Atomic updates of the integers by a tile, which leave the same in any order; what was there before is not looked at.
+    fn update(&mut self) -> bool {
+        if self.k.grid > 1 {
+            return false;
+        }
+        let view = self.mem();
+        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(d, Elem::I32) if !d.is_empty())) else {
+            return false;
+        };
+        if !self.views[view].written {
+            return false;
+        }
+        let (shape, _) = self.tile(x);
+        let at = match self.pick(|t, _| matches!(t, Ty::Tile(d, Elem::I32) if *d == shape)) {
+            Some(at) => self.emit("andi {}, 63", &[Use::Val(at)], Ty::Tile(shape.clone(), Elem::I32), Num::whole(63.0)),
+            None => return false,
+        };
+        let mode = self.one(&["addi", "maxi", "mini", "xori", "andi", "ori"]);
+        let mut uses = vec![Use::Val(x), Use::Val(self.views[view].id), Use::Val(at)];
+        let mut text = "atomic_rmw {}, {}[{}]".to_owned();
+        if let Some(m) = self.mask(&shape) {
+            text.push_str(", mask({})");
+            uses.push(Use::Val(m));
+        }
+        text.push_str(&format!(" <{{mode = {mode}}}>"));
+        let old = self.value(Ty::Tile(shape, Elem::I32), Num::whole(2e9));
+        self.push(Form::Plain { text, effect: true }, uses, vec![old], Vec::new());
+        // Nothing uses it: how many updates came before is not said.
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.retain(|&id| id != old);
+        }
+        true
+    }
+
+    /// Reductions and scans by a function.
+    fn combine(&mut self) -> bool {
+        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if !d.is_empty() && !matches!(e, Elem::Bf16));
+        let Some(x) = self.pick(fit) else { return false };
+        let ((d, e), num) = (self.tile(x), self.num(x));
+        let axis = if self.chance(50) { d.len() - 1 } else { self.below(d.len()) };
+        let n = e.name();
+        let scan = self.chance(55);
+        let (op, reverse) = match (scan, self.chance(30)) {
+            (true, true) => ("scan", ", reverse"),
+            (true, false) => ("scan", ""),
+            _ => ("combine", ""),
+        };
+        let left = |scan: bool| -> Vec<u32> {
+            d.iter().enumerate().filter(|x| scan || x.0 != axis).map(|x| *x.1).collect()
+        };
+        // The largest and where it is.
+        if e.is_float() && num.det && self.chance(40) {
+            let at = self.emit("iota", &[], Ty::Tile(vec![d[axis]], Elem::I32), Num::whole(f64::from(d[axis])));
+            let mut thin = vec![1; d.len()];
+            thin[axis] = d[axis];
+            let at = self.emit("reshape {}", &[Use::Val(at)], Ty::Tile(thin, Elem::I32), Num::whole(1e4));
+            let at = self.emit("broadcast {}", &[Use::Val(at)], Ty::Tile(d.clone(), Elem::I32), Num::whole(1e4));
+            let text = format!(
+                "{op} {{}}, {{}} <{{axis = {axis}, by = (%a: {n}, %i: i32, %b: {n}, %j: i32) {{ %m = cmpf %b, %a <{{predicate = gt}}> \
+                 %e = cmpf %b, %a <{{predicate = eq}}> %l = cmpi %j, %i <{{predicate = lt}}> %t = andi %e, %l %k = ori %m, %t \
+                 %c = select %k, %b, %a %o = select %k, %j, %i yield %c, %o }}{reverse}}}>"
+            );
+            let best = self.value(Ty::Tile(left(scan), e), num);
+            let place = self.value(Ty::Tile(left(scan), Elem::I32), Num::whole(1e4));
+            let form = Form::Plain { text, effect: false };
+            self.push(form, vec![Use::Val(x), Use::Val(at)], vec![best, place], Vec::new());
+            return true;
+        }
+        let (body, num) = match e {
+            Elem::I1 => (self.one(&["ori %a, %b", "andi %a, %b", "xori %a, %b"]), num),
+            _ if e.is_float() => {
+                let sum = Num { mag: num.mag * f64::from(d[axis]), ..num };
+                if !num.det || self.chance(40) || !self.allowed(e, sum) || !sum.sums() || e != Elem::F32 {
+                    ("maxf %a, %b", num)
+                } else {
+                    ("addf %a, %b", sum)
+                }
+            }
+            Elem::I8 => ("addi %a, %b", Num::whole(128.0)),
+            Elem::I16 => ("addi %a, %b", Num::whole(32768.0)),
+            _ => (self.one(&["addi %a, %b", "maxi %a, %b", "muli %a, %b"]), Num::whole(2e9)),
+        };
+        let text =
+            format!("{op} {{}} <{{axis = {axis}, by = (%a: {n}, %b: {n}) {{ %c = {body} yield %c }}{reverse}}}>");
+        self.emit(&text, &[Use::Val(x)], Ty::Tile(left(scan), e), num);
+        true
+    }
+
+    /// Products of bytes, and of few rows.
+    fn odd_dot(&mut self) -> bool {
+        let (bytes, few) = (self.chance(50), self.chance(60));
+        let m = if few { self.one(&[16, 32]) } else { self.one(&[64, 128]) };
+        let n = if few || bytes { self.one(&[64, 128]) } else { 64 };
+        let k = if bytes { self.one(&[32, 64, 128]) } else { self.one(&[16, 64]) };
+        let elem = if bytes { Elem::I8 } else { self.one(&[Elem::F16, Elem::Bf16]) };
+        let (ta, tb) = (self.chance(30), self.chance(50));
+        let (sa, sb) = (if ta { [k, m] } else { [m, k] }, if tb { [n, k] } else { [k, n] });
+        let a = self.load(elem, &sa);
+        let b = self.load(elem, &sb);
+        if a == b || self.info[a].k_inner.is_some() || self.info[b].k_inner.is_some() {
+            return false;
+        }
+        let ty = Ty::Tile(vec![m, n], if bytes { Elem::I32 } else { Elem::F32 });
+        let (x, y) = (self.num(a), self.num(b));
+        let num = match bytes {
+            true => Num::whole(2e9),
+            false => Num { mag: 3.0 + f64::from(k) * x.mag * y.mag, lsb: (x.lsb + y.lsb).min(-1), det: true },
+        };
+        if !bytes && (!x.det || !y.det || !self.allowed(Elem::F32, num) || !num.sums()) {
+            return false;
+        }
+        let acc = self.constant(&ty);
+        let mut attrs: Vec<&str> = Vec::new();
+        attrs.extend(ta.then_some("transpose_a"));
+        attrs.extend(tb.then_some("transpose_b"));
+        if bytes {
+            attrs.extend(self.chance(30).then_some("unsigned_a"));
+            attrs.extend(self.chance(30).then_some("unsigned_b"));
+        }
+        let attrs = if attrs.is_empty() { String::new() } else { format!(" <{{{}}}>", attrs.join(", ")) };
+        self.info[a].k_inner = Some(!ta);
+        self.info[b].k_inner = Some(tb);
+        self.info[acc].grown = true;
+        let uses = [Use::Val(a), Use::Val(b), Use::Val(acc)];
+        let id = self.emit(&format!("dot {{}}, {{}}, {{}}{attrs}"), &uses, ty, num);
+        self.info[id].product = true;
         true
     }
 

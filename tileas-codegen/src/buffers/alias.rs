@@ -184,7 +184,8 @@ impl Touched {
         &'a self,
         other: &'a Touched,
     ) -> impl Iterator<Item = (&'a (Linear, i64), &'a (Linear, i64))> {
-        self.range.iter().zip(&other.range)
+        // What may be anywhere is apart from nothing.
+        self.range.iter().zip(&other.range).filter(|(x, y)| x.1 != i64::MAX && y.1 != i64::MAX)
     }
 }
 

@@ -4,7 +4,7 @@
 //! and should go through the tensor memory accelerator is an `async.tiled_tma_load` by a descriptor at the top of the
 //! kernel, and whether there is such a load. Stores are rewritten by `place`, when their slices are known.
 //!
-//! *May:* a rank-2 tile of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
+//! *May:* a tile of rank 2, or of more dimensions whose one use is as a matrix of its rows (`reshape`), of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
 //! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
 //! floats); users that take the tile where TMA puts it, which are matrix operands of one orientation and element-wise
 //! ops. The requirements of a tensor map (pointer and strides multiples of 16 bytes, innermost stride 1) are
@@ -44,6 +44,16 @@ struct Load {
     dims: SmallVec<[u32; 2]>,
     elem: Scalar,
     nan: bool,
+    /// The `reshape` that makes a matrix of its rows.
+    matrix: Option<Op>,
+}
+
+/// The op that makes a matrix of the rows of a tile.
+fn matrix(func: &Function, ops: &[Op], v: Value) -> Option<Op> {
+    let op = ops.iter().copied().find(|&op| func.operands(op).contains(&v))?;
+    let dims = func.result(op).and_then(|r| func.value_data(r).dims())?;
+    let last = func.value_data(v).dims()?.last()?;
+    (func.opcode(op) == Opcode::Reshape && dims.len() == 2 && dims.last() == Some(last)).then_some(op)
 }
 
 /// Rewrites the loads of a kernel; `threads` is the size of the simt agent.
@@ -55,19 +65,27 @@ pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads:
     let Some(written) = written_views(func) else { return false };
     let ops = func.all_ops();
     let users = users(func, &ops);
+    let mut uses_of: SecondaryMap<Value, u32> = SecondaryMap::new();
+    ops.iter().flat_map(|&op| func.operands(op)).for_each(|&v| uses_of[v] += 1);
     let limits = &isa.machine().limits;
     let mut budget = limits.smem_bytes / 8;
     let mut loads: Vec<Load> = Vec::new();
     for &op in ops.iter().filter(|&&op| func.opcode(op) == Opcode::TiledLoad) {
-        let Some(load) = legal(func, op, isa, &written) else { continue };
-        let Some(result) = func.result(op) else { continue };
+        let Some(mut load) = legal(func, op, isa, &written) else { continue };
+        let Some(mut result) = func.result(op) else { continue };
+        if load.dims.len() > 2 {
+            let Some(matrix) = matrix(func, &ops, result).filter(|_| uses_of[result] == 1) else { continue };
+            load.matrix = Some(matrix);
+            result = func.results(matrix)[0];
+        }
         let uses = users[result];
         if uses.other || (uses.k && uses.mn) || uses == Users::default() {
             continue;
         }
         if uses.registers {
             let bytes = load.dims.iter().product::<u32>().saturating_mul(load.elem.bytes());
-            let fits = load.dims[0] == threads && matches!(load.elem.bits(), 16 | 32);
+            let rows: u32 = load.dims.split_last().map_or(1, |x| x.1.iter().product());
+            let fits = rows == threads && matches!(load.elem.bits(), 16 | 32);
             if !fits || !in_loop(func, op) || bytes > budget {
                 continue;
             }
@@ -115,7 +133,7 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
     let data = func.value_data(result);
     let (dims, elem) = (data.dims()?, data.elem()?);
     let limits = &isa.machine().limits;
-    let &[rows, columns] = dims else { return None };
+    let (&columns, outer) = dims.split_last().filter(|x| !x.1.is_empty())?;
     let row_bytes = columns.checked_mul(elem.bytes())?;
     let span = Swizzle::widest(row_bytes).span();
     let padding = func.attr_number(op, keys::PADDING).unwrap_or(0.0);
@@ -126,14 +144,15 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
         && func.is_weak(op)
         && data.space().is_none()
         && *view_elem == elem
-        && view_dims.len() == 2
+        && view_dims.len() == dims.len()
+        && dims.len() <= limits.tma_rank_max as usize
         && !matches!(elem, Scalar::I1 | Scalar::E2M1)
-        && rows <= limits.tma_box_max
+        && outer.iter().all(|&n| n <= limits.tma_box_max)
         && row_bytes >= limits.tma_align
         && row_bytes.is_multiple_of(span.max(16))
         && (nan || padding.to_bits() == 0)
         && !inside_branch(func, op);
-    ok.then(|| Load { op, view, dims: dims.into(), elem, nan })
+    ok.then(|| Load { op, view, dims: dims.into(), elem, nan, matrix: None })
 }
 
 /// The ops around an op, innermost first.
@@ -167,7 +186,7 @@ fn rewrite(out: &mut Function, loads: &[Load]) {
         };
         let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(&[desc]);
         operands.extend_from_slice(out.named_segment(load.op, "coords"));
-        let ty = out.result(load.op).map(|v| out.value_type(v));
+        let ty = out.result(load.matrix.unwrap_or(load.op)).map(|v| out.value_type(v));
         let segments = [1, operands.len() as u32 - 1, 0, 0, 0];
         let new = super::replace(
             out,
@@ -178,6 +197,10 @@ fn rewrite(out: &mut Function, loads: &[Load]) {
             &mut renamed,
         );
         out.inherent_mut(new).remove(keys::PADDING);
+        if let Some(matrix) = load.matrix {
+            renamed.set(out.results(matrix)[0], out.results(new)[0]);
+            out.remove_op(matrix);
+        }
         if top == Some(load.op) {
             top = Some(new);
         }

@@ -342,10 +342,15 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares a tile or slot with a descriptor's box.
+    /// Compares a tile or slot with a descriptor's box. What is loaded may be its rows, whatever the dimensions they are counted by.
     fn against_box(&mut self, op: Op, desc: &TypeData, dims: &[u32], elem: Option<Scalar>) {
         let (Some(want), Some(want_elem)) = (desc.dims(), desc.elem()) else { return };
-        if dims != want {
+        let rows = |d: &[u32]| d.split_last().map(|(&n, outer)| (n, super::product(outer)));
+        let merged = dims.len() == 2
+            && self.func.opcode(op) == Opcode::AsyncTiledTmaLoad
+            && want.len() > 2
+            && rows(dims) == rows(want);
+        if dims != want && !merged {
             self.err(
                 op,
                 Code::E0213,

@@ -292,7 +292,8 @@ fn dot_faults(a: (&[u32], Scalar), bm: (&[u32], Scalar), acc: (&[u32], Scalar), 
 
 #[test]
 fn matrix_multiply() {
-    use Scalar::{E4M3, E5M2, F16, F32, I8};
+    use Scalar::{E4M3, E5M2, F16, F32, I8, I16, I32};
+    expect(&dot_faults((&[128, 64], I8), (&[64, 256], I8), (&[128, 256], I32), false), &[]);
     expect(&dot_faults((&[128, 64], F16), (&[64, 256], F16), (&[128, 256], F32), false), &[]);
     expect(&dot_faults((&[128, 64], F16), (&[256, 64], F16), (&[128, 256], F32), true), &[]);
     expect(&dot_faults((&[128, 64], E4M3), (&[64, 64], E5M2), (&[128, 64], F32), false), &[]);
@@ -308,10 +309,10 @@ fn matrix_multiply() {
         &[("E0214", "expected A with 2 dimensions, but got 64")],
     );
     expect(
-        &dot_faults((&[64, 64], I8), (&[64, 64], F16), (&[64, 64], F16), false),
+        &dot_faults((&[64, 64], I16), (&[64, 64], F16), (&[64, 64], F16), false),
         &[
-            ("E0215", "expected A of f16, bf16, tf32, f32, e4m3 or e5m2, but got i8"),
-            ("E0215", "expected B of i8 as A, but got f16"),
+            ("E0215", "expected A of f16, bf16, tf32, f32, e4m3, e5m2 or i8, but got i16"),
+            ("E0215", "expected B of i16 as A, but got f16"),
             ("E0215", "expected an accumulator of f32, but got f16"),
         ],
     );
