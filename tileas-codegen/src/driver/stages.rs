@@ -114,17 +114,19 @@ pub(super) struct Planned<'f> {
     func: &'f Function,
     classes: Classes,
     plan: AgentPlan,
+    /// Registers of a slice's widest tile; `None`: as the option says.
+    slice_regs: Option<u32>,
 }
 
 impl<'f> Planned<'f> {
     pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func).map_err(Refusal::room)?;
         let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
-        let plan = match settings.simt_warps {
+        let (plan, slice_regs) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => wider(func, &classes, plan, isa, settings),
-            _ => plan,
+            _ => (plan, None),
         };
-        Ok(Planned { func, classes, plan })
+        Ok(Planned { func, classes, plan, slice_regs })
     }
 
     /// `spare`: a function whose memory is used again.
@@ -134,7 +136,8 @@ impl<'f> Planned<'f> {
         settings: &Settings,
         spare: Option<Function>,
     ) -> Result<Placed, Refusal> {
-        let options = settings.place_options();
+        let mut options = settings.place_options();
+        options.slice_regs = self.slice_regs.unwrap_or(options.slice_regs);
         let (func, plan) =
             place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?;
         Ok(Placed { func, plan })
@@ -145,35 +148,54 @@ impl<'f> Planned<'f> {
     }
 }
 
-/// The plan with the fewest warps whose registers suffice for the tiles that are alive together; the given one, or that with the most
-/// warps, where none does.
+/// The plan with the fewest warps, and with these the widest slices, whose registers suffice for the tiles that are alive together; where
+/// none does, the one that lacks least.
 fn wider(
     func: &Function,
     classes: &Classes,
     plan: AgentPlan,
     isa: &dyn TargetIsa,
     settings: &Settings,
-) -> AgentPlan {
-    let mut best = plan;
+) -> (AgentPlan, Option<u32>) {
+    let mut best = (plan, None);
+    let mut lacks = u32::MAX;
     let mut options = settings.agent_options();
     while options.simt_warps <= MOST_WARPS {
         let Ok(plan) = plan_agents(func, classes, isa, &options) else { break };
-        match place_in(func, classes, plan.clone(), isa, &settings.place_options(), None) {
-            Ok((placed, _)) => {
-                best = plan;
-                let budget = best.entry_reg_cap.min(settings.max_regs.unwrap_or(u32::MAX));
-                let budget = budget.saturating_sub(place::pressure::RESERVE);
-                if place::pressure::peak(&placed, options.simt_warps) <= budget {
-                    break;
+        let budget = plan.entry_reg_cap.min(settings.max_regs.unwrap_or(u32::MAX));
+        let budget = budget.saturating_sub(place::pressure::RESERVE);
+        let mut place = settings.place_options();
+        let mut before = u32::MAX;
+        loop {
+            match place_in(func, classes, plan.clone(), isa, &place, None) {
+                Ok((placed, _)) => {
+                    let peak = place::pressure::peak(&placed, options.simt_warps);
+                    let missing = peak.saturating_sub(budget);
+                    if missing < lacks {
+                        lacks = missing;
+                        best = (plan.clone(), Some(place.slice_regs));
+                    }
+                    if missing == 0 {
+                        return best;
+                    }
+                    // Thinner slices, as long as there are some and they help.
+                    if peak >= before || place.slice_regs <= LEAST_SLICE {
+                        break;
+                    }
+                    before = peak;
                 }
+                Err(e) if e.code == Code::E0507 => break,
+                Err(_) => return best,
             }
-            Err(e) if e.code == Code::E0507 => {}
-            Err(_) => break,
+            place.slice_regs /= 2;
         }
         options.simt_warps *= 2;
     }
     best
 }
+
+/// Registers of a tile below which slices are not cut for want of registers.
+const LEAST_SLICE: u32 = 16;
 
 /// Most warps that an agent is given on its own account.
 const MOST_WARPS: u32 = 16;

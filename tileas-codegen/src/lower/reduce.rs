@@ -135,8 +135,9 @@ impl Lower<'_> {
         both.into()
     }
 
-    /// The parts of all warps that hold one of an element, by value that is reduced and by element of the thread: `[element][warp]` in the
-    /// agent's memory, one value behind the other.
+    /// The parts of all warps that hold one of an element, by value that is reduced and by element of the thread: in the agent's memory,
+    /// one value behind the other, as `[warp][element]` where lanes hold different elements, else as `[element][warp]`, of which each lane
+    /// reads several at once.
     pub(super) fn exchange(
         &mut self,
         op: Op,
@@ -146,6 +147,9 @@ impl Lower<'_> {
         elements: u32,
     ) -> CodegenResult<Vec<Vec<Vec<Operand>>>> {
         let count = how.contributors();
+        let spread = dl.lane().iter().any(|&c| c != 0);
+        // Bytes from element to element, and from warp to warp.
+        let steps = |bytes: u32| if spread { (bytes, bytes * elements) } else { (bytes * count, bytes) };
         let sizes: SmallVec<[u32; 4]> =
             values.iter().map(|v| how.bytes(elements, part_bytes(v.0)).next_multiple_of(16)).collect();
         let (base, first) = self.scratch(op, sizes.iter().sum())?;
@@ -154,7 +158,7 @@ impl Lower<'_> {
         for ((elem, parts), size) in values.iter().zip(&sizes) {
             let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
             // The number of a warp among those that hold parts, and where its elements are.
-            let step = bytes * count;
+            let (step, between) = steps(bytes);
             let mut number = 0;
             let own: Columns = threads(dl)
                 .iter()
@@ -162,7 +166,7 @@ impl Lower<'_> {
                 .map(|(k, &element)| {
                     let mut place = element * step;
                     if k >= 5 && how.warps >> (k - 5) & 1 == 1 {
-                        place += bytes << number;
+                        place += between << number;
                         number += 1;
                     }
                     place
@@ -200,12 +204,12 @@ impl Lower<'_> {
         let mut out = Vec::with_capacity(values.len());
         for ((elem, parts), (from, from_at)) in values.iter().zip(from) {
             let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
-            let step = bytes * count;
+            let (step, between) = steps(bytes);
             let mut rows = Vec::with_capacity(parts.len());
             for r in 0..parts.len() {
                 let offset = from_at + (dl.element(r as u32, 0, 0) * step) as i32;
                 let mut row: Vec<Operand> = Vec::with_capacity(count as usize);
-                let per = (16 / bytes).min(count);
+                let per = if spread { 1 } else { (16 / bytes).min(count) };
                 for first in (0..count).step_by(per as usize) {
                     let regs = self.b.regs(ty, per as usize);
                     let form = match (ty, per) {
@@ -222,7 +226,7 @@ impl Lower<'_> {
                         Some(one) if per == 1 => one.into(),
                         _ => self.b.list(&regs),
                     };
-                    self.b.emit(form, &[dst, Operand::addr(from, offset + (first * bytes) as i32)]);
+                    self.b.emit(form, &[dst, Operand::addr(from, offset + (first * between) as i32)]);
                     row.extend(regs.iter().map(Operand::Reg));
                 }
                 rows.push(row);

@@ -134,7 +134,6 @@ impl Lower<'_> {
                     | O::Negi
                     | O::Absi
                     | O::Mulhii
-                    | O::Itof
             )
         {
             return self.unsupported(op, "does not compute i1");
@@ -247,6 +246,11 @@ impl Lower<'_> {
                     t if t.is_float() => self.b.selp_f32(x, y, c),
                     _ => self.b.selp_b32(x, y, c),
                 }
+            }
+            O::Itof if ta == Scalar::I1 => {
+                let p = self.b.as_reg(RegTy::Pred, a);
+                let one = self.b.selp_f32(Operand::f32(1.0), Operand::f32(0.0), p);
+                return Ok(self.round(one.into(), ty));
             }
             O::Itof => {
                 let a = self.b.as_reg(if wide { RegTy::B64 } else { RegTy::B32 }, a);

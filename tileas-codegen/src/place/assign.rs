@@ -14,7 +14,7 @@
 
 use super::chains::{Chain, Chains, Inputs, reads_piece};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::layouts::{register_layout, register_map};
+use crate::ir::layouts::{register_layout, register_map, registers_per_thread};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Value};
@@ -53,6 +53,15 @@ impl Layouts {
     /// Elements of a vector of an access at coordinates.
     pub(super) fn vector(&self, op: Op) -> Option<u32> {
         self.vectors.get(&op).copied().filter(|&n| n > 1)
+    }
+
+    /// Registers of a thread that the widest tile takes.
+    pub(super) fn widest(&self, func: &Function, warps: u32) -> Option<u32> {
+        let registers = |(v, l): (&Value, &Layout)| {
+            let data = func.value_data(*v);
+            registers_per_thread(*l, data.dims()?, data.elem()?, warps)
+        };
+        self.of_value.iter().map(registers).try_fold(0, |most, n| Some(most.max(n?)))
     }
 
     /// The layout of a value.

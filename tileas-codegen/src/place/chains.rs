@@ -485,22 +485,30 @@ impl Chains {
             let free = info.spread && info.matrices && !info.memory;
             info.general |= registers > most && (info.mixed || info.carried);
             info.general |= info.cuts && !info.memory || info.both_ways && info.reduces;
-            if info.general || free && !slices {
+            if info.general || free {
                 let must = info.general;
+                // Slices by rows leave threads without work where there are few rows; they pay where the tiles of a chain are too large
+                // for its threads otherwise.
+                let few = info.least_rows < warps * isa.machine().limits.warp_threads;
+                let thin = |found: &super::assign::Layouts| {
+                    found.widest(func, warps).is_some_and(|n| n <= opts.slice_regs)
+                };
                 match super::assign::assign(from, self, c, writes) {
-                    Ok(found) => {
+                    Ok(found) if must || !slices || few || thin(&found) => {
                         let info = &mut self.info[c];
                         (info.family, info.layouts) = (Family::Assigned, found);
                         continue;
                     }
                     Err(e) if must => return Err(e),
                     // What was not to be sliced is by rows as it was.
-                    Err(_) => continue,
+                    _ if !slices => continue,
+                    _ => {}
                 }
             }
             if !slices {
                 continue;
             }
+            let info = &mut self.info[c];
             let mut width = info.columns;
             while width > 1
                 && u64::from(registers) * u64::from(width)
