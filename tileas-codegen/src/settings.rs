@@ -303,7 +303,7 @@ settings! {
     max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
-    /// Loads of matrix operands, loads in loops and stores of rows go through TMA where they can. It asks for pointers
+    /// Loads of matrix operands, loads in loops with products and stores of rows go through TMA where they can. It asks for pointers
     /// and strides that are multiples of 16 bytes, which direct accesses do not need.
     tma_rewrite: bool = true, "tma-rewrite", Allowed::Flag;
     /// Shared-memory bytes a kernel may ask for; `target` is all there are.

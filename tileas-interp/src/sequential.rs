@@ -110,8 +110,10 @@ impl Machine<'_> {
     }
 
     fn set(&mut self, op: Op, n: usize, x: Val) {
-        let source =
-            matches!(self.f.opcode(op), Opcode::Constant | Opcode::TiledLoad | Opcode::Gather | Opcode::AsyncTiledTmaLoad);
+        let source = matches!(
+            self.f.opcode(op),
+            Opcode::Constant | Opcode::TiledLoad | Opcode::Gather | Opcode::AsyncTiledTmaLoad
+        );
         let x = match (self.magnitudes, source) {
             (true, true) => map_floats(x, magnitude),
             (true, false) => map_floats(x, f64::abs),
@@ -259,8 +261,7 @@ impl Machine<'_> {
                 }
                 let at = self.origin(op, &d.extents)?;
                 let fill = if d.nan { f64::NAN } else { 0.0 };
-                let mut t =
-                    self.memory.load(&d.view, &d.extents, &at, fill).map_err(|e| at_op(f, op, e))?;
+                let mut t = self.memory.load(&d.view, &d.extents, &at, fill).map_err(|e| at_op(f, op, e))?;
                 // Rows may be counted by one dimension instead of several.
                 if let Some((dims, _)) = result.and_then(shape).filter(|s| count(&s.0) == count(&t.dims)) {
                     t.dims = dims;
@@ -378,7 +379,9 @@ pub(crate) fn sparse(f: &Function, op: Op, args: &[Val], memory: &mut Memory) ->
             let new = match code {
                 Opcode::AtomicRmw => updated(f, op, view.elem, &old, &value)?,
                 Opcode::AtomicCas => {
-                    let want = arg("compare").map(|v| pick(v, i)).ok_or_else(|| fault("needs what to compare with"))?;
+                    let want = arg("compare")
+                        .map(|v| pick(v, i))
+                        .ok_or_else(|| fault("needs what to compare with"))?;
                     if same_bits(view.elem, &old, &want) { value } else { old.clone() }
                 }
                 _ => value,
@@ -407,9 +410,8 @@ fn same_bits(elem: Scalar, a: &Val, b: &Val) -> bool {
 fn updated(f: &Function, op: Op, s: Scalar, old: &Val, value: &Val) -> InterpResult<Val> {
     let unsigned = f.has_attr(op, keys::UNSIGNED);
     let mode = f.attr_name(op, keys::MODE).unwrap_or("");
-    let refuse = |what: &str| {
-        Err(InterpError::at(f, op, Fault::Unsupported, format!("mode {mode} on {what}")))
-    };
+    let refuse =
+        |what: &str| Err(InterpError::at(f, op, Fault::Unsupported, format!("mode {mode} on {what}")));
     match (old, value) {
         (&Val::Int(a), &Val::Int(b)) => {
             let (ua, ub) = (num::unsigned(s, a), num::unsigned(s, b));

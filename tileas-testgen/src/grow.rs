@@ -751,7 +751,8 @@ impl Gen<'_, '_> {
 
     /// Stores single elements, no two to one place.
     fn scatter(&mut self) -> bool {
-        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if (1..=3).contains(&d.len()) && *e != Elem::I1);
+        let fit =
+            |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if (1..=3).contains(&d.len()) && *e != Elem::I1);
         let Some(x) = self.pick(fit) else { return false };
         let ((shape, elem), num) = (self.tile(x), self.num(x));
         let suits = |v: &View| {
@@ -800,7 +801,12 @@ impl Gen<'_, '_> {
         }
         let (shape, _) = self.tile(x);
         let at = match self.pick(|t, _| matches!(t, Ty::Tile(d, Elem::I32) if *d == shape)) {
-            Some(at) => self.emit("andi {}, 63", &[Use::Val(at)], Ty::Tile(shape.clone(), Elem::I32), Num::whole(63.0)),
+            Some(at) => self.emit(
+                "andi {}, 63",
+                &[Use::Val(at)],
+                Ty::Tile(shape.clone(), Elem::I32),
+                Num::whole(63.0),
+            ),
             None => return false,
         };
         let mode = self.one(&["addi", "maxi", "mini", "xori", "andi", "ori"]);
@@ -838,11 +844,13 @@ impl Gen<'_, '_> {
         };
         // The largest and where it is.
         if e.is_float() && num.det && self.chance(40) {
-            let at = self.emit("iota", &[], Ty::Tile(vec![d[axis]], Elem::I32), Num::whole(f64::from(d[axis])));
+            let at =
+                self.emit("iota", &[], Ty::Tile(vec![d[axis]], Elem::I32), Num::whole(f64::from(d[axis])));
             let mut thin = vec![1; d.len()];
             thin[axis] = d[axis];
             let at = self.emit("reshape {}", &[Use::Val(at)], Ty::Tile(thin, Elem::I32), Num::whole(1e4));
-            let at = self.emit("broadcast {}", &[Use::Val(at)], Ty::Tile(d.clone(), Elem::I32), Num::whole(1e4));
+            let at =
+                self.emit("broadcast {}", &[Use::Val(at)], Ty::Tile(d.clone(), Elem::I32), Num::whole(1e4));
             let text = format!(
                 "{op} {{}}, {{}} <{{axis = {axis}, by = (%a: {n}, %i: i32, %b: {n}, %j: i32) {{ %m = cmpf %b, %a <{{predicate = gt}}> \
                  %e = cmpf %b, %a <{{predicate = eq}}> %l = cmpi %j, %i <{{predicate = lt}}> %t = andi %e, %l %k = ori %m, %t \
@@ -868,8 +876,9 @@ impl Gen<'_, '_> {
             Elem::I16 => ("addi %a, %b", Num::whole(32768.0)),
             _ => (self.one(&["addi %a, %b", "maxi %a, %b", "muli %a, %b"]), Num::whole(2e9)),
         };
-        let text =
-            format!("{op} {{}} <{{axis = {axis}, by = (%a: {n}, %b: {n}) {{ %c = {body} yield %c }}{reverse}}}>");
+        let text = format!(
+            "{op} {{}} <{{axis = {axis}, by = (%a: {n}, %b: {n}) {{ %c = {body} yield %c }}{reverse}}}>"
+        );
         self.emit(&text, &[Use::Val(x)], Ty::Tile(left(scan), e), num);
         true
     }

@@ -114,8 +114,7 @@ impl Touched {
             })
             .and_then(|v| func.value_data(v).dims());
         let sparse = func.opcode(op).is_sparse();
-        let extent =
-            |n: usize| tile.filter(|_| !sparse).and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
+        let extent = |n: usize| tile.filter(|_| !sparse).and_then(|d| d.get(n)).map_or(1, |&d| i64::from(d));
         let range = coords.iter().enumerate().map(|(n, &c)| {
             // Single elements may be anywhere.
             if func.value_data(c).is_tile() {

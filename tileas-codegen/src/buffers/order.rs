@@ -324,7 +324,9 @@ fn block_tokens(
 
 /// Whether the second access sees what the first one wrote only behind a proxy fence of the threads that wrote it.
 fn crosses_proxies(x: &Access, y: &Access) -> bool {
-    x.touched.write && x.key.class == Class::Sync && matches!(y.key.class, Class::Bulk | Class::Tma)
+    // What an acquire makes visible an engine may load; what it stores only comes later.
+    let sees = y.key.class == Class::Tma || y.key.class == Class::Bulk && x.touched.view == y.touched.view;
+    x.touched.write && x.key.class == Class::Sync && sees
 }
 
 /// Whether a token that publishes global memory orders the writes of threads before an access of an engine, at most so many

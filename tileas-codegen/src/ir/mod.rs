@@ -27,8 +27,8 @@ pub mod types;
 pub(crate) mod verifier;
 
 pub use attrs::{AttrData, AttrDict, FloatBits, ORIGIN};
-pub use combiner::Combiner;
 pub use builder::{FunctionBuilder, infer_result_types};
+pub use combiner::Combiner;
 pub(crate) use digits::push_number;
 pub use entities::{Attr, Block, Op, Region, Sym, Type, Value};
 pub use function::{Function, ValueDef};

@@ -247,7 +247,8 @@ impl<'a> Lower<'a> {
             if by_memory.contains(&p) {
                 let given = self.through_memory(op, &by, &map, &elements, (p, low), reverse)?;
                 for r in (0..elements.len() as u32).filter(|&r| behind(r)) {
-                    made[r as usize] = self.taken(&mut by, &given[r as usize], &elements[r as usize], takes)?;
+                    made[r as usize] =
+                        self.taken(&mut by, &given[r as usize], &elements[r as usize], takes)?;
                 }
             } else {
                 let lanes = held(map.lane(), own | below);
@@ -269,7 +270,7 @@ impl<'a> Lower<'a> {
                         (Some(from), None) => {
                             let mut got = Tuple::new();
                             for (k, &elem) in by.elems.clone().iter().enumerate() {
-                                got.push(self.from_lane(elements[s as usize][k], elem, from));
+                                got.push(self.lane_value(elements[s as usize][k], elem, from));
                             }
                             known.push((s, got.clone()));
                             got
@@ -320,7 +321,7 @@ impl<'a> Lower<'a> {
     }
 
     /// What a lane has.
-    fn from_lane(&mut self, x: Operand, elem: Scalar, lane: Operand) -> Operand {
+    fn lane_value(&mut self, x: Operand, elem: Scalar, lane: Operand) -> Operand {
         let ty = Self::part_ty(elem);
         let x = self.b.as_reg(ty, x);
         let one = |this: &mut Self, ty: RegTy, x: Reg| -> Operand {

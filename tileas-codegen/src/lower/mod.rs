@@ -9,8 +9,8 @@
 //! Guarantee: unsupported input is a located `E08xx` error. Source: PTX ISA; architecture page, "Frame", "Channels".
 
 mod channels;
-mod combine;
 mod columns;
+mod combine;
 mod control;
 mod convert;
 mod element;

@@ -125,15 +125,7 @@ impl Lower<'_> {
         if ta == Scalar::I1
             && matches!(
                 code,
-                O::Divi
-                    | O::Remi
-                    | O::Maxi
-                    | O::Mini
-                    | O::Shli
-                    | O::Shri
-                    | O::Negi
-                    | O::Absi
-                    | O::Mulhii
+                O::Divi | O::Remi | O::Maxi | O::Mini | O::Shli | O::Shri | O::Negi | O::Absi | O::Mulhii
             )
         {
             return self.unsupported(op, "does not compute i1");

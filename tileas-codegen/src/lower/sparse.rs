@@ -63,13 +63,7 @@ impl Lower<'_> {
     }
 
     /// The operands of a coordinate or mask for each register of a tile.
-    fn by_register(
-        &mut self,
-        op: Op,
-        v: Value,
-        dims: &[u32],
-        map: &LinearMap,
-    ) -> CodegenResult<List> {
+    fn by_register(&mut self, op: Op, v: Value, dims: &[u32], map: &LinearMap) -> CodegenResult<List> {
         let Some(own) = self.f.value_data(v).dims() else { return Ok(smallvec![self.scalar(op, v)?]) };
         let value = self.vals[v];
         let Val::Tile(t) = value else {
@@ -87,7 +81,8 @@ impl Lower<'_> {
             let axes = (0..dims.len()).filter(|&d| own.get(d).is_some_and(|&n| n > 1));
             axes.map(|d| (flat / to[d] % u64::from(dims[d]) * kept[d]) as u32).sum()
         };
-        let threads = |m: &LinearMap| m.lane().iter().chain(m.warp()).copied().collect::<SmallVec<[u32; 10]>>();
+        let threads =
+            |m: &LinearMap| m.lane().iter().chain(m.warp()).copied().collect::<SmallVec<[u32; 10]>>();
         if threads(map).iter().zip(&threads(&from)).any(|(&d, &s)| project(d) != s) {
             return self.unsupported(op, format!("has coordinates in layout {}, of other threads", t.layout));
         }
@@ -218,8 +213,7 @@ impl Lower<'_> {
 
     /// Accesses as those of whole tiles know them.
     fn vectors_of(vec: usize, elem: Scalar, list: &[(Operand, Option<Reg>)]) -> Accesses {
-        let access =
-            |(k, &(addr, guard))| Access { first: k * vec, addr, guard, row: 0, column: 0 };
+        let access = |(k, &(addr, guard))| Access { first: k * vec, addr, guard, row: 0, column: 0 };
         Accesses {
             vec,
             elem_bytes: elem.bytes() as usize,
@@ -309,7 +303,12 @@ impl Lower<'_> {
         let value = self.vals[v];
         let t = self.expand(op, &value)?;
         let rt = super::control::element_reg(elem);
-        Ok((0..t.regs.len()).map(|i| self.unit(&t, i)).collect::<List>().into_iter().map(|x| self.b.as_reg(rt, x)).collect())
+        Ok((0..t.regs.len())
+            .map(|i| self.unit(&t, i))
+            .collect::<List>()
+            .into_iter()
+            .map(|x| self.b.as_reg(rt, x))
+            .collect())
     }
 
     /// The elements of a value, one operand each, in what memory has of them.
@@ -402,7 +401,8 @@ impl Lower<'_> {
         let start = self.units.len();
         for (i, &(addr, guard)) in points.list.iter().enumerate() {
             let x = self.as_bits(values[i], bits);
-            let d = self.b.imm(bits, 0);
+            let none = if bits == RegTy::F32 { Operand::f32(0.0) } else { Operand::Imm(0) };
+            let d = self.b.imm(bits, none);
             let mut operands: SmallVec<[Operand; 4]> = smallvec![d.into(), addr];
             if let Some(c) = &compare {
                 let c = self.as_bits(c[i], bits);

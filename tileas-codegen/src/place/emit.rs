@@ -709,8 +709,8 @@ impl<'a> Placer<'a> {
                 touched.iter().any(|(o, now)| {
                     self.func.fences(p, *o)
                         || before.view == now.view
-                        && (before.write || now.write)
-                        && !(self.chains.of_op[*o].expand() == Some(c) && self.same_tile(p, *o))
+                            && (before.write || now.write)
+                            && !(self.chains.of_op[*o].expand() == Some(c) && self.same_tile(p, *o))
                 })
             });
             if conflict {

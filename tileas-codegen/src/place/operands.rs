@@ -119,7 +119,8 @@ pub(super) fn matrix_layouts(
         if load.is_some() {
             let stores_only = func.opcode(op) == Opcode::AsyncTiledTmaStore;
             match out.of_value[v] {
-                Some(before) if before != layout && !stores_only => {
+                // Which axis of K and the other one a product takes as the inner one is said by the product: the bytes are the same.
+                Some(before) if before.swizzle() != layout.swizzle() && !stores_only => {
                     return Err(two_layouts(func, op, v, before, layout));
                 }
                 Some(_) => {}

@@ -1,7 +1,7 @@
 //! Turns products round that the target has only so: Dᵀ = Bᵀ Aᵀ.
 //!
 //! In: a kernel in value form. Out: the kernel in which each accumulator of M×N, where no instruction has M rows but one has N, is its
-//! transpose. A few rows (the queries of a decoding step, a small batch) become the columns of a product with the long side as its rows.
+//! transpose, where M is less than any instruction has. A few rows (the queries of a decoding step, a small batch) become the columns of a product with the long side as its rows.
 //!
 //! An accumulator is what products, loops and branches tie together: all of it turns, or nothing does. What enters it from elsewhere, and what
 //! else uses it, is put in order by `permute`, constants by other constants. Guarantee: each product sums the same terms. Cost:
@@ -74,14 +74,17 @@ pub(super) fn turn(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     let func = draft.func();
     let fits = |r: &MmaRequest| isa.atoms().select_mma(r).is_ok();
     let products: Vec<Op> = func.ops().filter(|&op| is_product(func, op)).collect();
-    let wrong = |&op: &Op| request(func, op).is_some_and(|r| !fits(&r) && fits(&turned(&r)));
+    let few = |r: &MmaRequest| isa.atoms().kinds().flat_map(|k| k.shapes).all(|s| r.m < u32::from(s.m));
+    let wrong = |&op: &Op| request(func, op).is_some_and(|r| few(&r) && !fits(&r) && fits(&turned(&r)));
     if !products.iter().any(wrong) {
         return false;
     }
     // What products, loops and branches give and hand on; what enters from elsewhere is no member.
     let mut sets = DisjointSets::new(func.num_values());
     let is_member = |v: Value| match func.value_def(v) {
-        ValueDef::Result(op, _) => is_product(func, op) || matches!(func.opcode(op), Opcode::For | Opcode::If),
+        ValueDef::Result(op, _) => {
+            is_product(func, op) || matches!(func.opcode(op), Opcode::For | Opcode::If)
+        }
         ValueDef::Param(b, _) => func.block_parent(b).is_some(),
     };
     for op in func.ops() {
@@ -101,7 +104,8 @@ pub(super) fn turn(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     }
     // Accumulators all of whose products have an instruction the other way round.
     let root = |sets: &DisjointSets, op: Op| func.result(op).map(|v| sets.root(v.index()));
-    let mut chosen: Vec<usize> = products.iter().filter(|op| wrong(op)).filter_map(|&op| root(&sets, op)).collect();
+    let mut chosen: Vec<usize> =
+        products.iter().filter(|op| wrong(op)).filter_map(|&op| root(&sets, op)).collect();
     let can = |&op: &Op| request(func, op).is_some_and(|r| fits(&turned(&r)));
     for op in &products {
         let own = root(&sets, *op);
@@ -197,12 +201,9 @@ fn swap_sides(func: &mut Function, op: Op) {
     let has = |func: &Function, key| func.has_attr(op, key);
     let (ta, tb) = (has(func, keys::TRANSPOSE_A), has(func, keys::TRANSPOSE_B));
     let (ua, ub) = (has(func, keys::UNSIGNED_A), has(func, keys::UNSIGNED_B));
-    for (key, on) in [
-        (keys::TRANSPOSE_A, !tb),
-        (keys::TRANSPOSE_B, !ta),
-        (keys::UNSIGNED_A, ub),
-        (keys::UNSIGNED_B, ua),
-    ] {
+    for (key, on) in
+        [(keys::TRANSPOSE_A, !tb), (keys::TRANSPOSE_B, !ta), (keys::UNSIGNED_A, ub), (keys::UNSIGNED_B, ua)]
+    {
         if on {
             func.set_attr(op, key, AttrData::Unit);
         } else {

@@ -6,7 +6,7 @@
 //!
 //! *May:* a tile of rank 2, or of more dimensions whose one use is as a matrix of its rows (`reshape`), of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
 //! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
-//! floats); users that take the tile where TMA puts it, which are matrix operands of one orientation and element-wise
+//! floats); users that take the tile where TMA puts it, which are matrix operands and element-wise
 //! ops. The requirements of a tensor map (pointer and strides multiples of 16 bytes, innermost stride 1) are
 //! listed under `requires` in the launch metadata.
 //!
@@ -79,7 +79,7 @@ pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads:
             result = func.results(matrix)[0];
         }
         let uses = users[result];
-        if uses.other || (uses.k && uses.mn) || uses == Users::default() {
+        if uses.other || uses == Users::default() {
             continue;
         }
         if uses.registers {

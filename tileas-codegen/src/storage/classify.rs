@@ -136,7 +136,9 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     }
     let tile = |&v: &Value| func.value_data(v).is_tile();
     opcode.has(Traits::PURE)
-        && (opcode.has(Traits::ELEMENTWISE) || opcode.has(Traits::SHAPE) || matches!(opcode, Opcode::Reduce | Opcode::Combine | Opcode::Scan))
+        && (opcode.has(Traits::ELEMENTWISE)
+            || opcode.has(Traits::SHAPE)
+            || matches!(opcode, Opcode::Reduce | Opcode::Combine | Opcode::Scan))
         && !is_leaf(opcode)
         && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
 }

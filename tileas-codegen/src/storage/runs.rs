@@ -266,7 +266,11 @@ impl Finder {
                         let divisor = (u64::from(a.all()) << by).min(u64::from(MOST)) as u32;
                         Runs { counting: 1, same, divisor }
                     }
-                    _ => Runs { counting: 1, same: same.max(a.vector().min(1 << by)), divisor: (a.all() >> by).max(1) },
+                    _ => Runs {
+                        counting: 1,
+                        same: same.max(a.vector().min(1 << by)),
+                        divisor: (a.all() >> by).max(1),
+                    },
                 }
             }
             // Quotients and remainders by a power of two; of signed numbers below zero they are others.
@@ -312,7 +316,8 @@ impl Finder {
             O::For | O::If => {
                 let regions = func.regions(op).len();
                 let mut given = (0..regions).map(|r| func.region_yields(op, r).get(n).copied());
-                let inits = (func.opcode(op) == O::For).then(|| func.named_segment(op, "inits").get(n).copied());
+                let inits =
+                    (func.opcode(op) == O::For).then(|| func.named_segment(op, "inits").get(n).copied());
                 let param = func.op_block_at(op, 0).and_then(|b| func.block_params(b).get(n + 1).copied());
                 match (inits, param) {
                     // What is carried has the facts that hold before and after each iteration.
@@ -368,5 +373,9 @@ pub fn vector(func: &Function, finder: &mut Finder, op: Op) -> u32 {
     let Some((&last, others)) = func.named_segment(op, "coords").split_last() else { return 1 };
     let counting = finder.of(func, last, axis).vector();
     let mask = func.named_operand(op, "mask");
-    others.iter().copied().chain(mask).fold(counting.min(dims[axis]), |n, v| n.min(finder.of(func, v, axis).same))
+    others
+        .iter()
+        .copied()
+        .chain(mask)
+        .fold(counting.min(dims[axis]), |n, v| n.min(finder.of(func, v, axis).same))
 }

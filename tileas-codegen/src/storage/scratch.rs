@@ -151,14 +151,15 @@ pub fn scan_levels(map: &LinearMap, axes: &Axes, axis: usize) -> std::ops::Range
     lowest.unwrap_or(end)..end
 }
 
-/// Bytes of shared memory that an op takes while it runs on that many warps.
+/// Bytes of shared memory that an op takes while it runs on that many warps: a power of two, as the tile is that stands for them.
 pub fn bytes(func: &Function, op: Op, warps: u32) -> u32 {
-    match func.opcode(op) {
+    let bytes = match func.opcode(op) {
         Opcode::ConvertLayout => conversion(func, op, warps).map_or(0, |c| c.bytes()),
         Opcode::Reduce | Opcode::Combine => reduction(func, op, warps).unwrap_or(0),
         Opcode::Scan => scan(func, op, warps).unwrap_or(0),
         _ => 0,
-    }
+    };
+    if bytes == 0 { 0 } else { bytes.next_power_of_two() }
 }
 
 /// By bit of a thread: lanes, then warps.

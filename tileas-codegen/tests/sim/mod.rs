@@ -164,6 +164,16 @@ fn insert(tile: u64, full: &[u32], dims: &[u32], offsets: &[i64], part: u64) -> 
 }
 
 /// Ops whose meaning does not depend on where they run. `None` for all others.
+/// What an op without effect makes, by result.
+fn results(f: &Function, op: Op, args: &[Val]) -> Vec<(Value, Val)> {
+    let Some(v) = pure(f, op, args) else { return Vec::new() };
+    let one = |(n, &r): (usize, &Value)| match v {
+        Val::Tile(x) if n > 0 => (r, Val::Tile(h(&[13, x, n as u64]))),
+        other => (r, other),
+    };
+    f.results(op).iter().enumerate().map(one).collect()
+}
+
 fn pure(f: &Function, op: Op, args: &[Val]) -> Option<Val> {
     let int = |i: usize| match args.get(i) {
         Some(Val::Int(v)) => *v,
@@ -398,7 +408,7 @@ impl Reference<'_> {
                     }
                 },
                 _ => {
-                    if let (Some(&r), Some(v)) = (f.results(op).first(), pure(f, op, &args)) {
+                    for (r, v) in results(f, op, &args) {
                         self.env.insert(r, v);
                     }
                 }
@@ -959,7 +969,7 @@ impl Machine<'_> {
             }
             Opcode::Copy => self.copy(a, op),
             _ => {
-                if let (Some(&r), Some(v)) = (f.results(op).first(), pure(f, op, &args)) {
+                for (r, v) in results(f, op, &args) {
                     self.agents[a].env.insert(r, v);
                 }
             }

@@ -134,6 +134,12 @@ impl<'a> Parser<'a, '_> {
                 }
             }
             let len = out.list.len() - before;
+            if let (0, Some(word), Tok::Word(at)) = (len, seg.keyword, self.tok.tok)
+                && word == at
+                && self.peek() == Some(Tok::Punct("("))
+            {
+                return Err(self.unexpected(&format!("`,` before `{word}(…)`")));
+            }
             if !seg.bracket {
                 owner_empty = len == 0;
             }

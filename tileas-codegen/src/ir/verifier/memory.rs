@@ -236,10 +236,12 @@ impl Checker<'_> {
     fn repeats(&mut self, op: Op, what: &str, v: Value, over: Option<&[u32]>) {
         let data = self.data(v);
         let Some(have) = data.dims().filter(|_| data.is_tile()) else { return };
-        let fits = over
-            .is_some_and(|dims| have.len() == dims.len() && have.iter().zip(dims).all(|(&a, &b)| a == b || a == 1));
+        let fits = over.is_some_and(|dims| {
+            have.len() == dims.len() && have.iter().zip(dims).all(|(&a, &b)| a == b || a == 1)
+        });
         if !fits {
-            let want = over.map_or_else(|| "a scalar".to_owned(), |d| format!("{} or extents of 1", shape(d)));
+            let want =
+                over.map_or_else(|| "a scalar".to_owned(), |d| format!("{} or extents of 1", shape(d)));
             self.err(op, Code::E0213, format_args!("expected a {what} of {want}, but got {}", shape(have)));
         }
     }

@@ -280,7 +280,11 @@ impl Checker<'_> {
             }
             if result.elem() != source.elem() || !result.is_tile() {
                 let name = source.elem().map_or("?", Scalar::name);
-                self.err(op, Code::E0212, format_args!("expected a tile of {name} as result, but got {result}"));
+                self.err(
+                    op,
+                    Code::E0212,
+                    format_args!("expected a tile of {name} as result, but got {result}"),
+                );
                 return;
             }
             let to = result.dims().unwrap_or(&[]);
@@ -295,11 +299,8 @@ impl Checker<'_> {
     fn combiner(&mut self, op: Op) {
         let func = self.func;
         let Some(by) = func.combiner(op) else { return };
-        let elems: SmallVec<[TypeData; 4]> = func
-            .operands(op)
-            .iter()
-            .filter_map(|&v| Some(TypeData::Scalar(self.data(v).elem()?)))
-            .collect();
+        let elems: SmallVec<[TypeData; 4]> =
+            func.operands(op).iter().filter_map(|&v| Some(TypeData::Scalar(self.data(v).elem()?))).collect();
         let params = by.params();
         let want: Vec<&TypeData> = elems.iter().chain(&elems).collect();
         let agree = |values: &[Value], want: &[&TypeData]| {
@@ -312,7 +313,8 @@ impl Checker<'_> {
         }
         let block = by.entry();
         let last = by.last_op(block);
-        let mut inner = Checker { func: by, limits: self.limits, errors: Vec::new(), visible: Default::default() };
+        let mut inner =
+            Checker { func: by, limits: self.limits, errors: Vec::new(), visible: Default::default() };
         params.iter().for_each(|&p| {
             inner.visible.insert(p);
         });
@@ -321,7 +323,8 @@ impl Checker<'_> {
                 break;
             }
             let code = by.opcode(o);
-            let scalar = by.operands(o).iter().chain(by.results(o)).all(|&v| by.value_data(v).as_scalar().is_some());
+            let scalar =
+                by.operands(o).iter().chain(by.results(o)).all(|&v| by.value_data(v).as_scalar().is_some());
             if !scalar || !(code.has(Traits::ELEMENTWISE) || code == Opcode::Constant) {
                 let text = format!("{}: expected element-wise ops on scalars in `by`", code.name());
                 inner.errors.push(CodegenError::new(Code::E0213, by.op_loc(o), text));
@@ -332,9 +335,7 @@ impl Checker<'_> {
         self.errors.append(&mut inner.errors);
         let given = last.filter(|&o| by.opcode(o) == Opcode::Yield).map(|o| by.operands(o));
         let all: Vec<&TypeData> = elems.iter().collect();
-        let known = |&v: &Value| {
-            by.defining_op(v).is_none_or(|d| by.op_block(d) == Some(block))
-        };
+        let known = |&v: &Value| by.defining_op(v).is_none_or(|d| by.op_block(d) == Some(block));
         if given.is_none_or(|g| !agree(g, &all) || !g.iter().all(known)) {
             self.err(op, Code::E0213, format_args!("expected `by` to end with a `yield` of {}", list(&all)));
         }
@@ -524,8 +525,7 @@ impl Checker<'_> {
         };
         let eight = |s: Scalar| matches!(s, Scalar::E4M3 | Scalar::E5M2);
         let legal = |s: Scalar| {
-            eight(s)
-                || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32 | Scalar::F32 | Scalar::I8)
+            eight(s) || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::TF32 | Scalar::F32 | Scalar::I8)
         };
         for (name, s) in [("A", ea), ("B", eb)] {
             if !legal(s) {

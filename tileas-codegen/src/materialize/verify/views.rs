@@ -118,9 +118,8 @@ fn collect(
 
 /// Whether two updates are atomic, of one kind, and leave the same in either order.
 fn commute(func: &Function, a: Op, b: Op) -> bool {
-    let both = [a, b].map(|op| {
-        (func.opcode(op), func.attr_name(op, keys::MODE), func.has_attr(op, keys::UNSIGNED))
-    });
+    let both =
+        [a, b].map(|op| (func.opcode(op), func.attr_name(op, keys::MODE), func.has_attr(op, keys::UNSIGNED)));
     both[0] == both[1] && both[0].0 == Opcode::AtomicRmw && both[0].1 != Some("exch")
 }
 
@@ -253,7 +252,7 @@ impl Pairs<'_, '_> {
                 if asked(a, b) && (fences || !self.apart(a, b)) {
                     within[n] = true;
                     self.report.ordered_pairs += 1;
-                    if !self.ordered(a, b, k, 0) {
+                    if !self.ordered(a, b, k, 0, fences) {
                         return Some(self.text(a, b, "in one iteration"));
                     }
                     shown[n] = true;
@@ -269,7 +268,7 @@ impl Pairs<'_, '_> {
                     continue;
                 }
                 self.report.ordered_pairs += 1;
-                if !self.ordered(a, b, k, 1) {
+                if !self.ordered(a, b, k, 1, fences) {
                     return Some(self.text(a, b, "from one iteration to a later one"));
                 }
                 shown[n] = true;
@@ -469,7 +468,7 @@ impl Pairs<'_, '_> {
     }
 
     /// Whether `a` is complete before `b` begins, at most so many iterations later, in the region at depth `k`.
-    fn ordered(&mut self, a: &Place, b: &Place, k: usize, most: i64) -> bool {
+    fn ordered(&mut self, a: &Place, b: &Place, k: usize, most: i64, fences: bool) -> bool {
         let m = self.m;
         let region = a.path[k].0;
         let (ea, eb) = (a.path[k].1, b.path[k].1);
@@ -480,7 +479,10 @@ impl Pairs<'_, '_> {
         let loads = a.load.and_then(|p| g.loads.get(&(a.agent, ea, p)).copied());
         let mut near = |from: usize| g.distance(from, to, most).is_some_and(|d| d <= most);
         match a.engine {
-            Engine::Threads if a.writes && b.engine != Engine::Threads => {
+            // What an acquire makes visible an engine may load; what it stores only comes later.
+            Engine::Threads
+                if a.writes && b.engine != Engine::Threads && !(fences && b.engine == Engine::Store) =>
+            {
                 // By a commit behind which the fences of all these threads stand.
                 let list = &m.regions[region].events[a.agent];
                 let published = |p: usize| m.func.attr_call(m.pipes[p].op, keys::PUBLISH);
