@@ -60,7 +60,7 @@ impl Row {
             return Some(bare);
         }
         let order = self.op == "cmpi" && self.attrs.contains("lt");
-        let no_i1 = ["divi", "remi", "maxi", "mini", "shli", "shri", "negi", "absi", "mulhii", "itof"];
+        let no_i1 = ["divi", "remi", "maxi", "mini", "shli", "shri", "negi", "absi", "mulhii"];
         if self.from == "i1" && (order || no_i1.contains(&self.op.as_str())) {
             return Some("i1");
         }
