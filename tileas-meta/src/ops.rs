@@ -768,7 +768,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Custom,
         class: "Reduce",
-        doc: "Combines the elements of one or several tiles of one shape along `axis`, which the results lack, by a function that yields one element of each tile from two of each: `by = (%a: f32, %i: i32, %b: f32, %j: i32) { … yield %c, %k }` for two tiles. It is made of element-wise ops on scalars, and must be associative and commutative; the order is not specified. Elements are those of `reduce`, and i1; each application rounds as its ops do.",
+        doc: "Combines the elements of one or several tiles of one shape along `axis`, which the results lack, by a function that yields one element of each tile from two of each: `by = (%a: f32, %i: i32, %b: f32, %j: i32) { … yield %c, %k }` for two tiles. It is made of element-wise ops on scalars, sees its parameters alone, and must be associative and commutative; the order is not specified. Elements are those of `reduce`, and i1; each application rounds as its ops do.",
         ..BASE
     },
     OpRow {
@@ -824,7 +824,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors.",
+        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors.",
         ..BASE
     },
     OpRow {
@@ -839,7 +839,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. Of several elements with the same coordinates one is stored, it is not said which.",
+        doc: "Stores the elements of a tile where coordinates say, which are as in `gather`. What is out of bounds or masked is dropped. No two elements may have the same coordinates: that is a race, as between CTAs (`atomic_rmw` with `exch` stores one of them).",
         ..BASE
     },
     OpRow {
@@ -859,7 +859,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[ReadsGlobal, WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), or for scalars `acquire`, `release`, `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
+        doc: "Updates elements atomically; the result is what was there before. A scalar: the element at the coordinates, once per execution and CTA. A tile: each of its elements, at coordinates as in `gather`, in no particular order; where the result is not used, without waiting for it. There is no result of tiles of fewer elements than the threads of their warps. Out of bounds, or where `mask` is false, nothing is updated and the result is 0. `mem_semantic` is `relaxed` (default), or for scalars `acquire`, `release`, `acq_rel`; `mem_scope` is `gpu` (default), `cta` or `sys`. A relaxed update orders no other access. `release` makes what the CTA stored before visible to whoever acquires the value, `acquire` what they released to the CTA: this is how the last CTA finds what all have written. f32: `addf`, `exch`; f16 and bf16: `addf`; i32, i64: all but `addf`.",
         ..BASE
     },
     OpRow {
@@ -972,7 +972,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Async, Schedulable],
         rule: Rule::Dot,
         class: "Dot",
-        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128; and for fewer rows where N is 64 or 128: such products are turned round, so that M is from 8 or 16 on. K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. There are no products of f32. tf32 comes from views of that type only, no conversion makes it; tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. sm_90a has products of f16 and bf16 alone.",
+        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128 or for i8; and for fewer rows where N is 64 or 128: such products are turned round, so that M is from 8 or 16 on. K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. There are no products of f32. tf32 comes from views of that type only, no conversion makes it; tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. sm_90a has products of f16 and bf16 alone.",
         ..BASE
     },
     OpRow {

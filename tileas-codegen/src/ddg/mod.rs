@@ -611,8 +611,12 @@ impl<'a> Builder<'a> {
     fn memory_edges(&mut self) {
         let func = self.func;
         let mut events = std::mem::take(&mut self.memory.events);
+        let mut fences: Vec<Node> = Vec::new();
         for (node, op) in scheduled(&self.ops, &self.memory.fused) {
             for_each_nested(func, op, &mut |inner| {
+                if func.fences(inner, inner) && fences.last() != Some(&node) {
+                    fences.push(node);
+                }
                 if let Some(touch) = crate::storage::classify::touches(func, inner) {
                     events.push(Event::whole(Object::View(touch.view), node, !touch.write, touch.write));
                 }
@@ -626,14 +630,6 @@ impl<'a> Builder<'a> {
             });
         }
         // What orders all accesses stands between those before and behind it, like a write to each view.
-        let mut fences: Vec<Node> = Vec::new();
-        for (node, op) in scheduled(&self.ops, &self.memory.fused) {
-            for_each_nested(func, op, &mut |inner| {
-                if func.fences(inner, inner) && !fences.contains(&node) {
-                    fences.push(node);
-                }
-            });
-        }
         if !fences.is_empty() {
             let mut views: Vec<Object> = events.iter().map(|e| e.object).collect();
             views.sort_unstable();
@@ -641,9 +637,8 @@ impl<'a> Builder<'a> {
             for view in views {
                 events.extend(fences.iter().map(|&node| Event::whole(view, node, false, true)));
             }
-            // In program order.
-            let place = |n: Node| self.ops.keys().position(|k| k == n);
-            events.sort_by_key(|e| place(e.node));
+            // Nodes are in program order.
+            events.sort_by_key(|e| e.node);
         }
         events.sort_by_key(|e| e.object);
         for group in events.chunk_by(|a, b| a.object == b.object) {

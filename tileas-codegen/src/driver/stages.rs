@@ -178,8 +178,9 @@ fn wider(
                     if missing == 0 {
                         return best;
                     }
-                    // Thinner slices, as long as there are some and they help.
-                    if peak >= before || place.slice_regs <= LEAST_SLICE {
+                    // Thinner slices, as long as there can be some and they help.
+                    let cuts = place::pressure::is_sliceable(&placed);
+                    if !cuts || peak >= before || place.slice_regs <= LEAST_SLICE {
                         break;
                     }
                     before = peak;

@@ -82,21 +82,7 @@ pub fn parse_module_with(text: &str, limits: &ParseLimits) -> Result<Module, Err
         let message = format!("text of {} bytes, expected at most {max}", text.len());
         return Err(CodegenError::new(Code::E0010, Loc::new(max, text.len()), message).into());
     }
-    let mut p = Parser {
-        lex: Lexer::new(text),
-        tok: Token { tok: Tok::Eof, start: 0, end: 0 },
-        last_end: 0,
-        limits,
-        num_ops: 0,
-        stack: Vec::new(),
-        f: Function::new(""),
-        names: FxHashMap::default(),
-        visible: Vec::new(),
-        errors: Vec::new(),
-        unread: FxHashSet::default(),
-        consequence: false,
-        in_combiner: false,
-    };
+    let mut p = Parser::new(Lexer::new(text), Token { tok: Tok::Eof, start: 0, end: 0 }, limits);
     let mut module = p.module();
     let source: Arc<str> = text.into();
     Errors::check(p.errors).map_err(|errors| errors.located_in(source.clone()))?;
@@ -175,6 +161,26 @@ struct Parser<'a, 'l> {
 }
 
 // ---- tokens
+
+impl<'a, 'l> Parser<'a, 'l> {
+    fn new(lex: Lexer<'a>, tok: Token<'a>, limits: &'l ParseLimits) -> Parser<'a, 'l> {
+        Parser {
+            lex,
+            tok,
+            last_end: 0,
+            limits,
+            num_ops: 0,
+            stack: Vec::new(),
+            f: Function::new(""),
+            names: FxHashMap::default(),
+            visible: Vec::new(),
+            errors: Vec::new(),
+            unread: FxHashSet::default(),
+            consequence: false,
+            in_combiner: false,
+        }
+    }
+}
 
 impl<'a> Parser<'a, '_> {
     fn bump(&mut self) -> CodegenResult<()> {

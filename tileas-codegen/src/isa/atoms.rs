@@ -215,6 +215,21 @@ pub struct MmaRequest {
     pub b_n_contiguous: bool,
 }
 
+impl MmaRequest {
+    /// What a product in value form asks for. `None`: its operands are no matrices of such types whose extents agree.
+    pub fn of(func: &Function, op: Op) -> Option<MmaRequest> {
+        let data = |name: &str| func.named_operand(op, name).map(|v| func.value_data(v));
+        let (a, b, acc) = (data("a")?, data("b")?, data("acc")?);
+        let (&[a0, a1], &[b0, b1], &[m, n]) = (a.dims()?, b.dims()?, acc.dims()?) else { return None };
+        let (ta, tb) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
+        let ((am, k), (bk, bn)) =
+            (if ta { (a1, a0) } else { (a0, a1) }, if tb { (b1, b0) } else { (b0, b1) });
+        let [a, b, acc] = AtomType::of_dot(func, op, [a.elem()?, b.elem()?, acc.elem()?])?;
+        let request = MmaRequest { a, b, acc, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
+        ((am, bn, bk) == (m, n, k)).then_some(request)
+    }
+}
+
 /// The instruction that computes a dot, `k_steps` times.
 #[derive(Copy, Clone, Debug)]
 pub struct MmaAtom {

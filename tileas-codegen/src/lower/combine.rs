@@ -202,10 +202,12 @@ impl<'a> Lower<'a> {
                 .enumerate()
                 .map(|(k, &elem)| (elem, parts.iter().map(|t| t[k]).collect()))
                 .collect();
-            let rows = self.exchange(op, &values, &dl, &how, dims.iter().product())?;
+            let all = self.exchange(op, &values, &dl, &how, dims.iter().product())?;
             for (r, part) in parts.iter_mut().enumerate() {
+                let of_values: SmallVec<[Vec<Operand>; 4]> =
+                    all.iter().map(|x| self.parts_of(x, dl.element(r as u32, 0, 0))).collect();
                 let mut row: Vec<Tuple> = (0..how.contributors() as usize)
-                    .map(|w| rows.iter().map(|of_value| of_value[r][w]).collect())
+                    .map(|w| of_values.iter().map(|of_value| of_value[w]).collect())
                     .collect();
                 *part = self.apply_all(&mut by, &mut row)?;
             }

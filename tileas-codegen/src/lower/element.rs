@@ -40,11 +40,7 @@ impl Lower<'_> {
     /// Address of the element at the coordinates, and the predicate that it is in bounds.
     fn element(&mut self, op: Op, elem: Scalar) -> CodegenResult<(Operand, Option<Reg>)> {
         let f = self.f;
-        let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
-        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.views[view].pointer_reg else {
-            return self.err(Code::E0803, op, "view without pointer");
-        };
+        let (view, ptr) = self.view_of(op)?;
         let coords = f.named_segment(op, "coords").to_vec();
         let rank = self.abi.views[view].dims.len();
         if coords.len() != rank {

@@ -110,6 +110,16 @@ pub(super) fn single_ty(elem_bytes: usize, unit: RegTy) -> RegTy {
 }
 
 impl Lower<'_> {
+    /// The view that an op accesses, and where it begins.
+    pub(super) fn view_of(&self, op: Op) -> CodegenResult<(usize, Reg)> {
+        let view = self.f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
+        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
+        match self.nv.views[view].pointer_reg {
+            Some(ptr) => Ok((view, ptr)),
+            None => self.err(Code::E0803, op, "view without pointer"),
+        }
+    }
+
     /// Addresses and predicates of all vectors of a tile; `vec` elements each.
     fn accesses(
         &mut self,
@@ -120,11 +130,7 @@ impl Lower<'_> {
         store: bool,
     ) -> CodegenResult<Accesses> {
         let f = self.f;
-        let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
-        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.views[view].pointer_reg else {
-            return self.err(Code::E0803, op, "view without pointer");
-        };
+        let (view, ptr) = self.view_of(op)?;
         let coords = f.named_segment(op, "coords");
         let rank = dims.len();
         if coords.len() != rank || self.abi.views[view].dims.len() != rank {

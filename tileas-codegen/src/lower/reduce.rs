@@ -17,6 +17,20 @@ use smallvec::SmallVec;
 /// Combinations in flight: enough to hide the latency of one, few enough to take no registers.
 const CHAINS: usize = 4;
 
+/// Where the parts of one value lie that warps have handed round.
+pub(super) struct Exchanged {
+    from: Reg,
+    at: i32,
+    /// Bytes from element to element, and from warp to warp.
+    step: u32,
+    between: u32,
+    /// Warps.
+    count: u32,
+    /// Registers of one load.
+    per: u32,
+    ty: RegTy,
+}
+
 impl Lower<'_> {
     pub(super) fn reduce(
         &mut self,
@@ -80,11 +94,14 @@ impl Lower<'_> {
             }
         }
         if how.warps != 0 {
-            let rows = self.exchange(op, &[(elem, parts)], &dl, &how, dims.iter().product())?;
-            parts = Vec::new();
-            for mut row in rows.into_iter().flatten() {
-                parts.push(self.combine_all(op, &mut row, elem)?);
+            let values = [(elem, parts)];
+            let all = self.exchange(op, &values, &dl, &how, dims.iter().product())?;
+            let [(_, mut own)] = values;
+            for (r, part) in own.iter_mut().enumerate() {
+                let mut row = self.parts_of(&all[0], dl.element(r as u32, 0, 0));
+                *part = self.combine_all(op, &mut row, elem)?;
             }
+            parts = own;
         }
         let sums = self.keep(parts);
         let regs = self.collect(sums, elem);
@@ -135,9 +152,9 @@ impl Lower<'_> {
         both.into()
     }
 
-    /// The parts of all warps that hold one of an element, by value that is reduced and by element of the thread: in the agent's memory,
-    /// one value behind the other, as `[warp][element]` where lanes hold different elements, else as `[element][warp]`, of which each lane
-    /// reads several at once.
+    /// Hands the parts of all warps that hold one of an element round, by value that is reduced and by element of the thread: in the
+    /// agent's memory, one value behind the other, as `[warp][element]` where lanes hold different elements, else as `[element][warp]`, of
+    /// which each lane reads several at once.
     pub(super) fn exchange(
         &mut self,
         op: Op,
@@ -145,20 +162,20 @@ impl Lower<'_> {
         dl: &LinearMap,
         how: &Reduction,
         elements: u32,
-    ) -> CodegenResult<Vec<Vec<Vec<Operand>>>> {
+    ) -> CodegenResult<SmallVec<[Exchanged; 4]>> {
         let count = how.contributors();
         let spread = dl.lane().iter().any(|&c| c != 0);
-        // Bytes from element to element, and from warp to warp.
-        let steps = |bytes: u32| if spread { (bytes, bytes * elements) } else { (bytes * count, bytes) };
-        let sizes: SmallVec<[u32; 4]> =
-            values.iter().map(|v| how.bytes(elements, part_bytes(v.0)).next_multiple_of(16)).collect();
-        let (base, first) = self.scratch(op, sizes.iter().sum())?;
-        let mut from: SmallVec<[(Reg, i32); 4]> = SmallVec::new();
-        let mut at = first;
-        for ((elem, parts), size) in values.iter().zip(&sizes) {
+        let size = |elem: Scalar| how.bytes(elements, part_bytes(elem)).next_multiple_of(16);
+        let (base, mut at) = self.scratch(op, values.iter().map(|v| size(v.0)).sum())?;
+        let mut out: SmallVec<[Exchanged; 4]> = SmallVec::new();
+        // Of lanes and warps that hold the same part one stores it.
+        let lanes = dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
+        let guard = self.copies_guard((lanes, how.copies));
+        for (elem, parts) in values {
             let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
+            // Bytes from element to element, and from warp to warp.
+            let (step, between) = if spread { (bytes, bytes * elements) } else { (bytes * count, bytes) };
             // The number of a warp among those that hold parts, and where its elements are.
-            let (step, between) = steps(bytes);
             let mut number = 0;
             let own: Columns = threads(dl)
                 .iter()
@@ -175,10 +192,6 @@ impl Lower<'_> {
             let store_at = self.by_thread(&own);
             let loads: Columns = threads(dl).iter().map(|&element| element * step).collect();
             let load_at = self.by_thread(&loads);
-            // Of lanes and warps that hold the same part one stores it.
-            let lanes =
-                dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
-            let guard = self.copies_guard((lanes, how.copies));
             let address = |this: &mut Self, own: Operand| match own {
                 Operand::Imm(n) => (base, at + n as i32),
                 x => (this.b.add_u32(base, x), at),
@@ -197,43 +210,40 @@ impl Lower<'_> {
                 }
                 self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x.into()]);
             }
-            from.push(address(self, load_at));
-            at += *size as i32;
+            let (from, from_at) = address(self, load_at);
+            // Registers of one load.
+            let per = if spread { 1 } else { (16 / bytes).min(count) };
+            out.push(Exchanged { from, at: from_at, step, between, count, per, ty });
+            at += size(*elem) as i32;
         }
         self.agent_barrier(op)?;
-        let mut out = Vec::with_capacity(values.len());
-        for ((elem, parts), (from, from_at)) in values.iter().zip(from) {
-            let (bytes, ty) = (part_bytes(*elem), Self::part_ty(*elem));
-            let (step, between) = steps(bytes);
-            let mut rows = Vec::with_capacity(parts.len());
-            for r in 0..parts.len() {
-                let offset = from_at + (dl.element(r as u32, 0, 0) * step) as i32;
-                let mut row: Vec<Operand> = Vec::with_capacity(count as usize);
-                let per = if spread { 1 } else { (16 / bytes).min(count) };
-                for first in (0..count).step_by(per as usize) {
-                    let regs = self.b.regs(ty, per as usize);
-                    let form = match (ty, per) {
-                        (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
-                        (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
-                        (RegTy::F32, _) => PtxOp::LdSharedF32,
-                        (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
-                        (RegTy::B64, _) => PtxOp::LdSharedB64,
-                        (_, 4) => PtxOp::LdSharedV4B32,
-                        (_, 2) => PtxOp::LdSharedV2B32,
-                        _ => PtxOp::LdSharedB32,
-                    };
-                    let dst = match regs.get(0) {
-                        Some(one) if per == 1 => one.into(),
-                        _ => self.b.list(&regs),
-                    };
-                    self.b.emit(form, &[dst, Operand::addr(from, offset + (first * between) as i32)]);
-                    row.extend(regs.iter().map(Operand::Reg));
-                }
-                rows.push(row);
-            }
-            out.push(rows);
-        }
         Ok(out)
+    }
+
+    /// The parts of an element from all warps.
+    pub(super) fn parts_of(&mut self, x: &Exchanged, element: u32) -> Vec<Operand> {
+        let mut row: Vec<Operand> = Vec::with_capacity(x.count as usize);
+        for first in (0..x.count).step_by(x.per as usize) {
+            let regs = self.b.regs(x.ty, x.per as usize);
+            let form = match (x.ty, x.per) {
+                (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
+                (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
+                (RegTy::F32, _) => PtxOp::LdSharedF32,
+                (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
+                (RegTy::B64, _) => PtxOp::LdSharedB64,
+                (_, 4) => PtxOp::LdSharedV4B32,
+                (_, 2) => PtxOp::LdSharedV2B32,
+                _ => PtxOp::LdSharedB32,
+            };
+            let dst = match regs.get(0) {
+                Some(one) if x.per == 1 => one.into(),
+                _ => self.b.list(&regs),
+            };
+            let offset = x.at + (element * x.step + first * x.between) as i32;
+            self.b.emit(form, &[dst, Operand::addr(x.from, offset)]);
+            row.extend(regs.iter().map(Operand::Reg));
+        }
+        row
     }
 
     fn combine(&mut self, op: Op, a: Operand, b: Operand, elem: Scalar) -> CodegenResult<Operand> {

@@ -20,10 +20,9 @@ type List = SmallVec<[Operand; 64]>;
 
 /// Addresses and predicates of the elements of a tile.
 struct Points {
-    /// Elements of a vector.
+    /// Elements of a vector, and all of a thread.
     vec: usize,
-    /// By register that begins a vector.
-    list: Vec<(Operand, Option<Reg>)>,
+    count: usize,
     /// Where vectors may not fit: the predicate that they do.
     fits: Option<Reg>,
     finder: Finder,
@@ -58,7 +57,7 @@ impl Lower<'_> {
         match code {
             Opcode::Gather => self.load_points(op, moved, elem, &mut points),
             Opcode::Scatter => self.store_points(op, moved, elem, &mut points),
-            _ => self.update_points(op, moved, elem, &map, &points),
+            _ => self.update_points(op, moved, elem, &map, &mut points),
         }
     }
 
@@ -109,11 +108,7 @@ impl Lower<'_> {
         most: usize,
     ) -> CodegenResult<Points> {
         let f = self.f;
-        let view = f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
-        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
-        let Some(ptr) = self.nv.views[view].pointer_reg else {
-            return self.err(Code::E0803, op, "view without pointer");
-        };
+        let (view, ptr) = self.view_of(op)?;
         let coords = f.named_segment(op, "coords");
         if coords.len() != self.abi.views[view].dims.len() || coords.is_empty() {
             return self.err(Code::E0803, op, "coordinates do not fit the view");
@@ -158,10 +153,8 @@ impl Lower<'_> {
             vec = 1;
         }
         let fits = self.whole_vectors(view, vec);
-        let (bounds, rows, known) = (Vec::new(), Vec::new(), Vec::new());
-        let mut finder = Finder { lists, masks, view, ptr, bytes, owner, bounds, rows, known };
-        let list = (0..n).step_by(vec).map(|r| finder.point(self, r)).collect();
-        Ok(Points { vec, list, fits, finder })
+        let finder = Finder { lists, masks, view, ptr, bytes, owner, known: Known::default() };
+        Ok(Points { vec, count: n, fits, finder })
     }
 
     /// Where it is not known that vectors end with rows and begin at multiples of their size: the predicate that they do.
@@ -188,40 +181,19 @@ impl Lower<'_> {
         Some(self.b.setp_eq_u32(over, 0))
     }
 
-    /// Runs `vectors`, or `singles` where these do not fit.
-    fn either(
-        &mut self,
-        points: &mut Points,
-        vectors: impl FnOnce(&mut Self, &[(Operand, Option<Reg>)]),
-        singles: impl FnOnce(&mut Self, &[(Operand, Option<Reg>)]),
-    ) {
-        match points.fits {
-            None => vectors(self, &points.list),
-            Some(fits) => {
-                let (slow, join) = (self.b.block(), self.b.block());
-                self.b.br_on_not(fits, slow);
-                vectors(self, &points.list);
-                self.b.bra(join);
-                self.b.place(slow);
-                let n = points.list.len() * points.vec;
-                let list: Vec<_> = (0..n).map(|r| points.finder.point(self, r)).collect();
-                singles(self, &list);
-                self.b.place(join);
-            }
-        }
-    }
-
-    /// Accesses as those of whole tiles know them.
-    fn vectors_of(vec: usize, elem: Scalar, list: &[(Operand, Option<Reg>)]) -> Accesses {
-        let access = |(k, &(addr, guard))| Access { first: k * vec, addr, guard, row: 0, column: 0 };
-        Accesses {
-            vec,
-            elem_bytes: elem.bytes() as usize,
-            list: list.iter().enumerate().map(access).collect(),
-            rows: SmallVec::new(),
-            left: Operand::Imm(0),
-            rest: Rest::None,
-        }
+    /// Runs `accesses` for vectors and, where these may not fit, for single elements in their place. An address is made where it is used:
+    /// all of them together would take more registers than the tile.
+    fn either(&mut self, points: &mut Points, mut accesses: impl FnMut(&mut Self, &mut Finder, usize)) {
+        let Some(fits) = points.fits else { return accesses(self, &mut points.finder, points.vec) };
+        let (slow, join) = (self.b.block(), self.b.block());
+        self.b.br_on_not(fits, slow);
+        accesses(self, &mut points.finder, points.vec);
+        self.b.bra(join);
+        self.b.place(slow);
+        // What was computed on the other side is not there on this one.
+        points.finder.known = Known::default();
+        accesses(self, &mut points.finder, 1);
+        self.b.place(join);
     }
 
     fn load_points(&mut self, op: Op, result: Value, elem: Scalar, points: &mut Points) -> CodegenResult<()> {
@@ -229,72 +201,78 @@ impl Lower<'_> {
         let layout = f.value_data(result).layout();
         let Some(layout) = layout else { return self.err(Code::E0803, op, "the tile is not placed") };
         let pad = f.attr_number(op, keys::PADDING).unwrap_or(0.0);
-        let ty = f.value_type(result);
+        let (ty, n) = (f.value_type(result), points.count);
         if elem == Scalar::I1 {
-            let start = self.units.len();
-            for &(addr, guard) in &points.list {
+            let mut truths = List::new();
+            for r in 0..n {
+                let (addr, guard) = points.finder.point(self, r);
                 let byte = self.b.imm(RegTy::B32, i64::from(pad != 0.0));
                 self.load_element_to(guard, 1, byte, addr);
-                let truth = self.b.setp_ne_u32(byte, 0);
-                self.units.push(truth.into());
+                truths.push(self.b.setp_ne_u32(byte, 0).into());
             }
-            let regs = self.units_from(start);
+            let regs = self.keep(truths);
             self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
             return Ok(());
         }
-        let n = points.list.len() * points.vec;
-        let rt = super::control::element_reg(elem);
         let none = self.padding(elem, pad);
-        let regs = self.b.regs(rt, super::units(elem, n));
-        if points.vec == 1 {
-            self.load_singles(elem, &points.list, regs, none);
-        } else {
+        let regs = self.b.regs(super::control::element_reg(elem), super::units(elem, n));
+        if points.vec > 1 {
             for r in regs.iter() {
                 self.b.mov_to(r, none.unit);
             }
-            let vec = points.vec;
-            self.either(
-                points,
-                |this, list| {
-                    let all = Self::vectors_of(vec, elem, list);
-                    all.list.iter().for_each(|a| this.load_vector(&all, a, elem, regs));
-                },
-                |this, singles| this.load_singles(elem, singles, regs, none),
-            );
         }
+        let all = Self::vectors_of(points.vec, elem);
+        self.either(points, |this, finder, step| match step {
+            1 => this.load_singles(elem, n, finder, regs, none),
+            _ => (0..n).step_by(step).for_each(|first| {
+                let (addr, guard) = finder.point(this, first);
+                this.load_vector(&all, &Access { first, addr, guard, row: 0, column: 0 }, elem, regs);
+            }),
+        });
         let regs = self.keep(regs.iter().map(Operand::Reg));
         self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
         Ok(())
     }
 
+    /// What vectors have in common, as accesses of whole tiles know it.
+    fn vectors_of(vec: usize, elem: Scalar) -> Accesses {
+        let (list, rows) = (SmallVec::new(), SmallVec::new());
+        let (elem_bytes, left) = (elem.bytes() as usize, Operand::Imm(0));
+        Accesses { vec, elem_bytes, list, rows, left, rest: Rest::None }
+    }
+
     fn load_singles(
         &mut self,
         elem: Scalar,
-        points: &[(Operand, Option<Reg>)],
+        n: usize,
+        finder: &mut Finder,
         regs: Regs,
         none: super::global::Padding,
     ) {
         let rt = super::control::element_reg(elem);
         let bytes = elem.bytes() as usize;
         let per = if bytes < 4 { 4 / bytes } else { 1 };
-        for (unit, four) in points.chunks(per).enumerate() {
-            let Some(d) = regs.get(unit) else { return };
-            if per == 1 {
-                self.b.mov_to(d, none.unit);
-                self.load_element_to(four[0].1, bytes, d, four[0].0);
-                continue;
-            }
+        for (unit, d) in regs.iter().enumerate() {
             let mut parts: SmallVec<[Reg; 4]> = SmallVec::new();
-            for &(addr, guard) in four {
-                let h = self.b.imm(single_ty(bytes, rt), none.half);
-                self.load_element_to(guard, bytes, h, addr);
-                parts.push(h);
+            for r in unit * per..((unit + 1) * per).min(n) {
+                let (addr, guard) = finder.point(self, r);
+                let single = match per {
+                    1 => {
+                        self.b.mov_to(d, none.unit);
+                        d
+                    }
+                    _ => self.b.imm(single_ty(bytes, rt), none.half),
+                };
+                self.load_element_to(guard, bytes, single, addr);
+                parts.push(single);
             }
             // Fewer elements than a unit has: the first again.
-            while parts.len() < per {
+            while per > 1 && parts.len() < per {
                 parts.push(parts[0]);
             }
-            self.join_to(d, &parts);
+            if per > 1 {
+                self.join_to(d, &parts);
+            }
         }
     }
 
@@ -333,33 +311,34 @@ impl Lower<'_> {
     }
 
     fn store_points(&mut self, op: Op, value: Value, elem: Scalar, points: &mut Points) -> CodegenResult<()> {
-        let n = points.list.len() * points.vec;
-        let bytes = elem.bytes() as usize;
-        if points.vec == 1 {
-            let singles = self.singles_of(op, value, elem, n)?;
-            for (&(addr, guard), &x) in points.list.iter().zip(&singles) {
-                self.store_element(guard, bytes, addr, x);
-            }
-            return Ok(());
-        }
-        let units = self.unit_registers(op, value, elem)?;
-        let singles = match points.fits {
-            Some(_) => self.singles_of(op, value, elem, n)?,
-            None => SmallVec::new(),
+        let (n, bytes) = (points.count, elem.bytes() as usize);
+        let units = match points.vec {
+            1 => SmallVec::new(),
+            _ => self.unit_registers(op, value, elem)?,
         };
-        let vec = points.vec;
-        self.either(
-            points,
-            |this, list| {
-                let all = Self::vectors_of(vec, elem, list);
-                all.list.iter().for_each(|a| this.store_vector(&all, a, elem, &units));
-            },
-            |this, at| {
-                for (&(addr, guard), &x) in at.iter().zip(&singles) {
-                    this.store_element(guard, bytes, addr, x);
+        let singles = match (points.vec, points.fits) {
+            (2.., None) => SmallVec::new(),
+            _ => self.singles_of(op, value, elem, n)?,
+        };
+        let all = Self::vectors_of(points.vec, elem);
+        self.either(points, |this, finder, step| {
+            for first in (0..n).step_by(step) {
+                let (addr, guard) = finder.point(this, first);
+                match step {
+                    1 => {
+                        if let Some(&x) = singles.get(first) {
+                            this.store_element(guard, bytes, addr, x);
+                        }
+                    }
+                    _ => this.store_vector(
+                        &all,
+                        &Access { first, addr, guard, row: 0, column: 0 },
+                        elem,
+                        &units,
+                    ),
                 }
-            },
-        );
+            }
+        });
         Ok(())
     }
 
@@ -370,10 +349,10 @@ impl Lower<'_> {
         value: Value,
         elem: Scalar,
         map: &LinearMap,
-        points: &Points,
+        points: &mut Points,
     ) -> CodegenResult<()> {
         let f = self.f;
-        let n = points.list.len();
+        let n = points.count;
         let form = self.atomic_form(op, elem)?;
         let values = self.singles_of(op, value, elem, n)?;
         let compare = match f.named_operand(op, "compare") {
@@ -399,7 +378,15 @@ impl Lower<'_> {
             _ => RegTy::B32,
         };
         let start = self.units.len();
-        for (i, &(addr, guard)) in points.list.iter().enumerate() {
+        for i in 0..n {
+            // Registers that hold copies are updated once.
+            let own = i & copies.pivots as usize;
+            if own != i {
+                let first = self.units[start + own];
+                self.units.push(first);
+                continue;
+            }
+            let (addr, guard) = points.finder.point(self, i);
             let x = self.as_bits(values[i], bits);
             let none = if bits == RegTy::F32 { Operand::f32(0.0) } else { Operand::Imm(0) };
             let d = self.b.imm(bits, none);
@@ -514,30 +501,36 @@ struct Finder {
     ptr: Reg,
     bytes: usize,
     owner: Option<Reg>,
+    known: Known,
+}
+
+/// What has been computed.
+#[derive(Default)]
+struct Known {
     /// By coordinate and operand: the predicate that it is in bounds.
     bounds: Vec<(usize, Operand, Reg)>,
     /// By all coordinates but the last: address and predicate of a row.
     rows: Vec<(SmallVec<[Operand; 4]>, Reg, Option<Reg>)>,
-    /// By row and last coordinate.
-    known: Vec<(usize, Operand, Reg)>,
+    /// By row and last coordinate: the address.
+    points: Vec<(usize, Operand, Reg)>,
 }
 
 impl Finder {
     fn in_bounds(&mut self, lw: &mut Lower<'_>, d: usize, x: Operand) -> Reg {
-        if let Some(k) = self.bounds.iter().rev().find(|k| k.0 == d && k.1 == x) {
+        if let Some(k) = self.known.bounds.iter().rev().find(|k| k.0 == d && k.1 == x) {
             return k.2;
         }
         let size = lw.nv.views[self.view].size_reg[d].unwrap_or(Operand::Imm(0));
         let r = lw.b.as_reg(RegTy::B32, x);
         let p = lw.b.setp_lt_u32(r, size);
-        self.bounds.push((d, x, p));
+        self.known.bounds.push((d, x, p));
         p
     }
 
     fn row(&mut self, lw: &mut Lower<'_>, r: usize) -> usize {
         let rank = self.lists.len();
         let outer: SmallVec<[Operand; 4]> = self.lists[..rank - 1].iter().map(|l| at(l, r)).collect();
-        if let Some(n) = self.rows.iter().rposition(|k| k.0 == outer) {
+        if let Some(n) = self.known.rows.iter().rposition(|k| k.0 == outer) {
             return n;
         }
         let (mut addr, mut guard) = (self.ptr, self.owner);
@@ -553,15 +546,15 @@ impl Finder {
             let bytes = lw.b.shl_b64(part, self.bytes.trailing_zeros());
             addr = lw.b.add_s64(addr, bytes);
         }
-        self.rows.push((outer, addr, guard));
-        self.rows.len() - 1
+        self.known.rows.push((outer, addr, guard));
+        self.known.rows.len() - 1
     }
 
     /// Address and predicate of the element of a register.
     fn point(&mut self, lw: &mut Lower<'_>, r: usize) -> (Operand, Option<Reg>) {
         let last = self.lists.len() - 1;
         let n = self.row(lw, r);
-        let (row, mut guard) = (self.rows[n].1, self.rows[n].2);
+        let (row, mut guard) = (self.known.rows[n].1, self.known.rows[n].2);
         let x = at(&self.lists[last], r);
         let p = self.in_bounds(lw, last, x);
         guard = Some(match guard {
@@ -572,13 +565,13 @@ impl Finder {
             let m = lw.b.as_reg(RegTy::Pred, m);
             guard = guard.map(|g| lw.b.and_pred(g, m));
         }
-        let addr = match self.known.iter().rev().find(|k| k.0 == n && k.1 == x) {
+        let addr = match self.known.points.iter().rev().find(|k| k.0 == n && k.1 == x) {
             Some(k) => k.2,
             None => {
                 let c = lw.b.as_reg(RegTy::B32, x);
                 let bytes = lw.b.mul_wide_u32(c, self.bytes);
                 let addr = lw.b.add_s64(row, bytes);
-                self.known.push((n, x, addr));
+                self.known.points.push((n, x, addr));
                 addr
             }
         };

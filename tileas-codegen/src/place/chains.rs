@@ -362,13 +362,13 @@ impl Chains {
                         info.general = true;
                     }
                 }
-                // Coordinates and masks are wanted where the elements are.
                 Opcode::Combine | Opcode::Scan => {
                     info.spread = true;
                     info.mixed = true;
                     info.reduces = true;
                     info.general = true;
                 }
+                // Of single elements coordinates and masks are wanted where the elements are.
                 o if matches!(o, Opcode::Permute | Opcode::Cat) || o.is_sparse() => {
                     info.mixed = true;
                     info.general = true;

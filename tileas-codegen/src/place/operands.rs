@@ -7,7 +7,7 @@ use super::chains::rows_columns;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::keys;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Swizzle, Value, ValueDef};
-use crate::isa::{AtomType, MmaRequest, TargetIsa};
+use crate::isa::{MmaRequest, TargetIsa};
 use crate::storage::classify::{Classes, ValueClass};
 use cranelift_entity::SecondaryMap;
 
@@ -193,25 +193,9 @@ fn check_box(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> 
 
 fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> {
     let error = |why: String| Err(CodegenError::new(Code::E0502, func.op_loc(op), why));
-    let side = |name: &str| {
-        let data = func.value_data(func.named_operand(op, name)?);
-        let &[rows, cols] = data.dims()? else { return None };
-        Some((rows, cols, data.elem()?))
-    };
-    let sides = (|| {
-        let ((a0, a1, a), (b0, b1, b), (m, n, acc)) = (side("a")?, side("b")?, side("acc")?);
-        Some(((a0, a1), (b0, b1), (m, n), AtomType::of_dot(func, op, [a, b, acc])?))
-    })();
-    let Some(((a0, a1), (b0, b1), (m, n), [a, b, acc])) = sides else {
+    let Some(request) = MmaRequest::of(func, op) else {
         return error("operands of a dot are matrices of a type the target multiplies".to_string());
     };
-    let (a_t, b_t) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
-    let (am, ak) = if a_t { (a1, a0) } else { (a0, a1) };
-    let (bk, bn) = if b_t { (b1, b0) } else { (b0, b1) };
-    if (am, bn) != (m, n) || ak != bk {
-        return error(format!("A is {am}x{ak}, B is {bk}x{bn}, the accumulator {m}x{n}"));
-    }
-    let request = MmaRequest { a, b, acc, m, n, k: ak, a_m_contiguous: a_t, b_n_contiguous: !b_t };
     match isa.atoms().select_mma(&request) {
         Ok(_) => Ok(()),
         Err(why) => error(why),

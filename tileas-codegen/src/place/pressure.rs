@@ -5,7 +5,7 @@
 //! once. Cost: linear in ops and uses.
 
 use crate::ir::layouts::registers_per_thread;
-use crate::ir::{Block, Function, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Block, Function, Layout, Op, Opcode, Space, TypeData, Value};
 use crate::storage::classify::{Classes, ValueClass, home};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
@@ -31,6 +31,14 @@ pub fn is_wide(func: &Function, classes: &Classes) -> bool {
         }
     }
     wide
+}
+
+/// Whether some register tile has a layout of those that slices have; where each tile has one of its own there are none.
+pub fn is_sliceable(placed: &Function) -> bool {
+    (0..placed.num_values()).any(|i| match placed.value_data(Value::new(i)) {
+        TypeData::Tile { space: Some(Space::Rmem), layout: Some(l), .. } => !matches!(l, Layout::Bits(_)),
+        _ => false,
+    })
 }
 
 struct Lives<'a> {

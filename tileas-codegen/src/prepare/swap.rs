@@ -11,22 +11,11 @@ use super::Draft;
 use crate::ir::opcodes::keys;
 use crate::ir::types::Shape;
 use crate::ir::{AttrData, Function, Op, Opcode, TypeData, Value, ValueDef};
-use crate::isa::{AtomType, MmaRequest, TargetIsa};
+use crate::isa::{MmaRequest, TargetIsa};
 use crate::storage::classify::DisjointSets;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
-
-/// What a product asks for.
-fn request(func: &Function, op: Op) -> Option<MmaRequest> {
-    let data = |name: &str| func.named_operand(op, name).map(|v| func.value_data(v));
-    let (a, b, acc) = (data("a")?, data("b")?, data("acc")?);
-    let (&[a0, a1], &[_, _], &[m, n]) = (a.dims()?, b.dims()?, acc.dims()?) else { return None };
-    let (ta, tb) = (func.has_attr(op, keys::TRANSPOSE_A), func.has_attr(op, keys::TRANSPOSE_B));
-    let [xa, xb, xd] = AtomType::of_dot(func, op, [a.elem()?, b.elem()?, acc.elem()?])?;
-    let k = if ta { a0 } else { a1 };
-    Some(MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb })
-}
 
 /// The same product turned round.
 fn turned(r: &MmaRequest) -> MmaRequest {
@@ -75,7 +64,8 @@ pub(super) fn turn(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     let fits = |r: &MmaRequest| isa.atoms().select_mma(r).is_ok();
     let products: Vec<Op> = func.ops().filter(|&op| is_product(func, op)).collect();
     let few = |r: &MmaRequest| isa.atoms().kinds().flat_map(|k| k.shapes).all(|s| r.m < u32::from(s.m));
-    let wrong = |&op: &Op| request(func, op).is_some_and(|r| few(&r) && !fits(&r) && fits(&turned(&r)));
+    let wrong =
+        |&op: &Op| MmaRequest::of(func, op).is_some_and(|r| few(&r) && !fits(&r) && fits(&turned(&r)));
     if !products.iter().any(wrong) {
         return false;
     }
@@ -106,7 +96,7 @@ pub(super) fn turn(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
     let root = |sets: &DisjointSets, op: Op| func.result(op).map(|v| sets.root(v.index()));
     let mut chosen: Vec<usize> =
         products.iter().filter(|op| wrong(op)).filter_map(|&op| root(&sets, op)).collect();
-    let can = |&op: &Op| request(func, op).is_some_and(|r| fits(&turned(&r)));
+    let can = |&op: &Op| MmaRequest::of(func, op).is_some_and(|r| fits(&turned(&r)));
     for op in &products {
         let own = root(&sets, *op);
         if !can(op) {

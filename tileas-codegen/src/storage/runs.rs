@@ -176,7 +176,11 @@ impl Finder {
                 }
             }
             O::Iota => match axis {
-                Some(_) => Runs { counting: extent, same: 1, divisor: MOST },
+                // Narrow ones begin again.
+                Some(_) => {
+                    let bits = func.value_data(result).elem().map_or(1, Scalar::bits);
+                    Runs { counting: extent.min(1 << (bits - 1).min(30)), same: 1, divisor: MOST }
+                }
                 None => Runs::NONE,
             },
             O::Splat => {

@@ -5,12 +5,10 @@ use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::{AttrData, AttrDict};
 use crate::ir::combiner::Combiner;
 use crate::ir::entities::{Attr, Type};
-use crate::ir::function::Function;
 use crate::ir::layouts::{Layout, RegisterBits};
 use crate::ir::lexer::{Tok, quote, unescape};
 use crate::ir::types::{Dim, MAX_RANK, Scalar, Shape, Space, TypeData};
 use crate::layout::{Axes, parse};
-use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 impl<'a> Parser<'a, '_> {
@@ -329,21 +327,8 @@ impl<'a> Parser<'a, '_> {
         if self.in_combiner {
             return Err(self.unexpected("no combiner within a combiner"));
         }
-        let mut inner = Parser {
-            lex: self.lex,
-            tok: self.tok,
-            last_end: self.last_end,
-            limits: self.limits,
-            num_ops: self.num_ops,
-            stack: Vec::new(),
-            f: Function::new(""),
-            names: FxHashMap::default(),
-            visible: Vec::new(),
-            errors: Vec::new(),
-            unread: FxHashSet::default(),
-            consequence: false,
-            in_combiner: true,
-        };
+        let mut inner = Parser::new(self.lex, self.tok, self.limits);
+        (inner.last_end, inner.num_ops, inner.in_combiner) = (self.last_end, self.num_ops, true);
         let done = inner.kernel("combiner", self.tok.start);
         (self.lex, self.tok, self.last_end, self.num_ops) =
             (inner.lex, inner.tok, inner.last_end, inner.num_ops);

@@ -319,7 +319,7 @@ impl Checker<'_> {
             inner.visible.insert(p);
         });
         for o in by.block_ops(block) {
-            if Some(o) == last && by.opcode(o) == Opcode::Yield {
+            if Some(o) == last && by.opcode(o).is_terminator() {
                 break;
             }
             let code = by.opcode(o);

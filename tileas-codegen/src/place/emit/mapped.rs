@@ -319,10 +319,13 @@ impl Placer<'_> {
         Ok(())
     }
 
-    /// Notes how many elements follow each other: later forms do not show it.
+    /// Notes how many elements follow each other: later forms do not show it. What the source claims does not count.
     fn note_vector(&mut self, c: Chain, op: Op, new: Op) {
-        if let Some(n) = self.chains.info[c].layouts.vector(op) {
-            self.func.set_int(new, keys::VECTOR, i64::from(n));
+        match self.chains.info[c].layouts.vector(op) {
+            Some(n) => self.func.set_int(new, keys::VECTOR, i64::from(n)),
+            None => {
+                self.func.inherent_mut(new).remove(keys::VECTOR);
+            }
         }
     }
 }
