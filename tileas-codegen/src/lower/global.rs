@@ -178,12 +178,17 @@ impl Lower<'_> {
             let flat = u64::from(l.element(first as u32, 0, 0));
             let outer: SmallVec<[u64; 4]> =
                 (0..rank - 1).map(|d| flat / st[d] % u64::from(dims[d])).collect();
-            if rows.last().is_none_or(|r| r.outer != outer) {
-                let row = self.row(view, ptr, elem_bytes, &base, outer, owner);
-                rows.push(row);
-            }
-            let Some(row) = rows.last() else { continue };
-            let (addr, guard) = (row.addr, row.guard);
+            // Each row once: what reaches over its end is stored by whoever has it, for all its accesses together.
+            let known = rows.iter().rposition(|r| r.outer == outer);
+            let row = match known {
+                Some(n) => n,
+                None => {
+                    let row = self.row(view, ptr, elem_bytes, &base, outer, owner);
+                    rows.push(row);
+                    rows.len() - 1
+                }
+            };
+            let (addr, guard) = (rows[row].addr, rows[row].guard);
             let column = (flat % u64::from(dims[rank - 1])) as u32;
             list.push(Access {
                 first,
@@ -192,7 +197,7 @@ impl Lower<'_> {
                     Rest::Alike => None,
                     _ => self.exceeds(left, column + vec as u32 - 1, guard),
                 },
-                row: rows.len() - 1,
+                row,
                 column,
             });
         }

@@ -4,6 +4,7 @@ use super::super::chains::{Chain, Family, Vector, rows_columns, tma_storable};
 use super::loops::Slice;
 use super::{Item, ItemKind, Placer};
 use crate::error::{Code, CodegenError, CodegenResult};
+use crate::ir::layouts::{register_layout, register_map};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{
@@ -60,10 +61,13 @@ impl Placer<'_> {
     pub(super) fn register_layout(&self, c: Chain, v: Value, vector: Vector) -> (Layout, bool) {
         let dims = self.func.value_data(v).dims().unwrap_or(&[]);
         let info = &self.chains.info[c];
-        match info.layouts.of_value(v) {
-            Some(layout) if info.family == Family::Assigned => (layout, false),
-            _ => self.chains.layout(c, dims, vector),
+        if info.family != Family::Assigned {
+            return self.chains.layout(c, dims, vector);
         }
+        // What only loops and branches take has none yet. One map has one spelling, so that types agree where maps do.
+        let runs = || register_layout(&register_map(Layout::Blocked(0), dims, self.warps(c))?, dims);
+        let own = info.layouts.of_value(v).or_else(runs);
+        own.map_or_else(|| self.chains.layout(c, dims, vector), |layout| (layout, false))
     }
 
     /// Into how many slices a tile of a chain is cut.

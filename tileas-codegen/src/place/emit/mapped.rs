@@ -19,7 +19,7 @@ impl Placer<'_> {
         self.chains.info[c].family == Family::Assigned
     }
 
-    fn warps(&self, c: Chain) -> u32 {
+    pub(super) fn warps(&self, c: Chain) -> u32 {
         self.chain_agent[c].expand().map_or(1, |a| self.plan.agents[a].warps).max(1)
     }
 
