@@ -102,6 +102,14 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
         O::Splat | O::Broadcast | O::Reshape | O::Permute | O::Iota | O::ExtractSlice | O::ConvertLayout => {
             shape(f, op, args, data)?
         }
+        O::Unsplat => {
+            let t = args.first().map(|arg| tile(f, op, arg)).transpose()?;
+            match t.as_ref().map(|t| &t.data) {
+                Some(Data::Int(list)) if list.len() == 1 => Val::Int(list[0]),
+                Some(Data::Float(list)) if list.len() == 1 => Val::Float(list[0]),
+                _ => return err(f, op, Fault::Unsupported, "takes a tile of one element"),
+            }
+        }
         O::Reduce => reduce(f, op, args, data)?,
         O::Dot | O::AsyncDot => Val::Tile(Rc::new(product(f, op, args)?)),
         _ => match elementwise(f, op, args, data)? {

@@ -695,6 +695,15 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "unsplat",
+        operands: &[one("source", Ty::Tile)],
+        traits: &[Pure, Shape, Schedulable],
+        rule: Rule::Custom,
+        class: "Layout",
+        doc: "The only element of a tile that has one, as a scalar: what is left of a tile after reductions can be a bound, a coordinate, a condition. Every agent may use it, as a scalar that is loaded.",
+        ..BASE
+    },
+    OpRow {
         name: "broadcast",
         operands: &[one("source", Ty::Tile)],
         traits: EWS,

@@ -113,7 +113,12 @@ struct Step {
     takes_args: bool,
     /// Whether this system has what the step needs.
     possible: bool,
+    /// Whether the step runs little of what it builds, so that a build without optimisation is the shorter way.
+    runs_little: bool,
 }
+
+/// The profile of such steps; that of third-party crates is the same in both.
+const UNOPTIMISED: (&str, &str) = ("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
 
 /// All steps, in order. A new kind of check (examples, a further feature set) is a row here.
 const STEPS: &[Step] = &[
@@ -123,24 +128,28 @@ const STEPS: &[Step] = &[
         cargo: &["test", "--workspace", "--no-fail-fast"],
         takes_args: true,
         possible: true,
+        runs_little: false,
     },
     Step {
         name: "PTX that Triton makes, in the emulator",
         cargo: &["test", "-p", "tileas-emu", "--test", "triton", "--", "--ignored"],
         takes_args: false,
         possible: tools::HAS_TRITON,
+        runs_little: false,
     },
     Step {
         name: "scheduler without exact mode",
         cargo: &["test", "-p", "tileas-codegen", "--test", "features", "--test", "refine"],
         takes_args: false,
         possible: true,
+        runs_little: true,
     },
     Step {
         name: "JIT without GPUs and shared stores",
         cargo: &["check", "-p", "tileas-jit", "--lib"],
         takes_args: false,
         possible: true,
+        runs_little: false,
     },
 ];
 
@@ -169,6 +178,9 @@ fn test(args: &[String]) -> Result<()> {
             .env("TILEAS_REQUIRE_PTXAS", "1")
             .env("TILEAS_PYTHON", &tools.python)
             .env("PYTHONPATH", &tools.python_path);
+        if step.runs_little {
+            command.env(UNOPTIMISED.0, UNOPTIMISED.1);
+        }
         if let Some(library) = &tools.nvjitlink {
             command.env("NVJITLINK", library);
         }

@@ -1,7 +1,7 @@
 //! The Python package: built by maturin, installed beside the other tools, tested by pytest and mypy.
 
 use crate::tools::PythonTools;
-use crate::{Places, run};
+use crate::{Places, UNOPTIMISED, run};
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,6 +26,9 @@ pub fn make(places: &Places, python: &PythonTools, release: bool, test: bool) ->
     }
     build.args(["build", "--manifest-path", "tileas-python/Cargo.toml", "--out"]).arg(&wheels);
     build.arg("--interpreter").arg(&python.python);
+    if !release {
+        build.env(UNOPTIMISED.0, UNOPTIMISED.1);
+    }
     run(build.args(release.then_some("--release")))?;
     let entries = std::fs::read_dir(&wheels).with_context(|| format!("cannot read {}", wheels.display()))?;
     let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();

@@ -23,7 +23,9 @@ pub fn owners(
     party: &impl Fn(Op) -> Option<Party>,
     simt_count: usize,
 ) -> Vec<(Op, Party)> {
-    let sources: Vec<Op> = ops.iter().copied().filter(|&op| is_scalar_source(func, op)).collect();
+    // What a tile is left of belongs to the agent that has the tile.
+    let sources: Vec<Op> =
+        ops.iter().copied().filter(|&op| is_scalar_source(func, op) && party(op).is_none()).collect();
     if sources.is_empty() {
         return Vec::new();
     }

@@ -15,6 +15,7 @@
 
 use super::attrs::{AttrData, FloatBits, ORIGIN};
 use super::entities::{Attr, Block, Op, Sym, Type, Value};
+use super::fit;
 use super::function::Function;
 use super::layouts::Layout;
 use super::opcodes::{Opcode, Rule, keys};
@@ -543,8 +544,23 @@ impl<K> OpBuilder<'_, '_, K> {
         self
     }
 
+    /// Takes operands of an element-wise op to the type they agree on; see [`fit`].
+    fn fit_operands(&mut self) {
+        let rule = self.opcode.def().rule;
+        let numbered = self.operands.iter().copied().enumerate();
+        let Some(to) = fit::common_extents(self.builder.func, rule, numbered) else { return };
+        for (n, operand) in self.operands.iter_mut().enumerate() {
+            if let Some((opcode, ty)) = fit::widening(self.builder.func, rule, n, *operand, &to) {
+                *operand = self.builder.op(opcode).operand(*operand).results(&[ty]).finish_one();
+            }
+        }
+    }
+
     /// Makes and links the op with at least `least_results` results.
     fn make(mut self, least_results: usize) -> (Op, SmallVec<[Value; 2]>) {
+        if self.inferred {
+            self.fit_operands();
+        }
         let func = &mut *self.builder.func;
         if self.inferred {
             self.results = infer_result_types(func, self.opcode, &self.operands).unwrap_or_default();

@@ -13,6 +13,7 @@ pub mod builder;
 pub(crate) mod combiner;
 mod digits;
 pub(crate) mod entities;
+mod fit;
 pub(crate) mod function;
 mod intern;
 pub mod layouts;

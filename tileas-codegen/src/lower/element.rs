@@ -22,6 +22,7 @@ fn forms(s: Scalar) -> Option<Forms> {
         Scalar::F32 | Scalar::TF32 => ([P::LdGlobalF32, P::LdSharedF32], P::StSharedF32, RegTy::F32),
         Scalar::I32 | Scalar::Index => ([P::LdGlobalB32, P::LdSharedB32], P::StSharedB32, RegTy::B32),
         Scalar::I64 => ([P::LdGlobalB64, P::LdSharedB64], P::StSharedB64, RegTy::B64),
+        Scalar::I1 => ([P::LdGlobalU8, P::LdSharedU8], P::StSharedU8, RegTy::B32),
         Scalar::I8 => ([P::LdGlobalS8, P::LdSharedS8], P::StSharedU8, RegTy::B32),
         Scalar::I16 | Scalar::F16 | Scalar::BF16 => {
             ([P::LdGlobalB16, P::LdSharedB16], P::StSharedB16, RegTy::B16)
@@ -79,6 +80,7 @@ impl Lower<'_> {
             Scalar::F16 => self.b.cvt_f32_f16(r).into(),
             Scalar::BF16 => self.b.cvt_f32_bf16(r).into(),
             Scalar::I16 => self.b.cvt_s32_s16(r).into(),
+            Scalar::I1 => self.b.setp_ne_u32(r, 0).into(),
             _ => r.into(),
         }
     }
@@ -230,6 +232,10 @@ impl Lower<'_> {
                 Scalar::I16 => {
                     let x = self.b.as_reg(RegTy::B32, x);
                     self.b.cvt_u16_u32(x)
+                }
+                Scalar::I1 => {
+                    let p = self.b.as_reg(RegTy::Pred, x);
+                    self.b.selp_b32(1, 0, p)
                 }
                 _ => self.b.as_reg(form.ty, x),
             };

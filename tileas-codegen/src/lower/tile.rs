@@ -306,6 +306,18 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// The element of a tile that has one: every thread holds it.
+    pub(super) fn unsplat(&mut self, op: Op) -> CodegenResult<()> {
+        let Some(&source) = self.f.operands(op).first() else {
+            return self.err(Code::E0803, op, "unsplat without an operand");
+        };
+        let t = self.tile(op, source)?;
+        let first = self.elements(&t).start as usize;
+        let x = self.units[first];
+        self.set(op, Val::Scalar(x));
+        Ok(())
+    }
+
     fn elementwise(
         &mut self,
         op: Op,

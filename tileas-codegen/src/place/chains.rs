@@ -369,7 +369,7 @@ impl Chains {
                     info.general = true;
                 }
                 // Of single elements coordinates and masks are wanted where the elements are.
-                o if matches!(o, Opcode::Permute | Opcode::Cat) || o.is_sparse() => {
+                o if matches!(o, Opcode::Permute | Opcode::Cat | Opcode::Unsplat) || o.is_sparse() => {
                     info.mixed = true;
                     info.general = true;
                 }

@@ -551,7 +551,7 @@ impl<'a> Placer<'a> {
                 }
             }
             if self.chains.of_op[op].is_some() {
-                if !self.trial {
+                if !self.trial && self.func.opcode(op) != Opcode::Unsplat {
                     self.func.remove_op(op);
                 }
                 continue;

@@ -128,6 +128,9 @@ impl Classes {
 /// results, leaves excepted.
 pub fn is_register_op(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
+    if opcode == Opcode::Unsplat {
+        return true;
+    }
     if is_scalar_source(func, op) {
         return false;
     }
@@ -143,12 +146,13 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
         && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
 }
 
-/// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory. One agent runs
-/// it and sends the result to the others that need it.
+/// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory, or a tile in registers. One
+/// agent runs it and sends the result to the others that need it.
 pub fn is_scalar_source(func: &Function, op: Op) -> bool {
     let scalar = || func.result(op).is_some_and(|v| !func.value_data(v).is_tile());
     match func.opcode(op) {
         Opcode::AtomicRmw | Opcode::AtomicCas | Opcode::TiledLoad | Opcode::Gather => scalar(),
+        Opcode::Unsplat => true,
         _ => false,
     }
 }

@@ -4,6 +4,7 @@ use super::{Names, Number, Owner, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::AttrDict;
 use crate::ir::entities::{Block, Op, Type, Value};
+use crate::ir::fit;
 use crate::ir::lexer::{Tok, quote};
 use crate::ir::opcodes::{Arity, OpDef, Opcode, Results, Rule, Segment, Traits, keys};
 use crate::ir::printer::literal_attr;
@@ -86,8 +87,8 @@ impl<'a> Parser<'a, '_> {
         }
         let discardable = if self.eat("{")? { self.dict("}")? } else { AttrDict::default() };
         let types = if self.eat(":")? { Some(self.types()?) } else { None };
-        let operands = self.resolve(block, def, &written)?;
         let loc = Loc::new(start, self.last_end);
+        let operands = self.resolve(block, def, &written, loc)?;
         let results = self.result_types(def, &operands, &written.segments, names.len(), types, loc)?;
         let op = self.new_op(block, opcode, &operands, &written.segments, &results, loc)?;
         *self.f.inherent_mut(op) = inherent;
@@ -212,25 +213,36 @@ impl<'a> Parser<'a, '_> {
         block: Block,
         def: &OpDef,
         written: &Operands,
+        at: Loc,
     ) -> CodegenResult<SmallVec<[Value; 8]>> {
-        // Operands that must agree in type: the literals among them take the type of the first value.
-        let alike = match def.rule {
-            Rule::Same | Rule::Compare => 0..written.list.len(),
-            Rule::Select => written.list.len().min(1)..written.list.len(),
-            _ => 0..0,
+        // Operands that must agree in type: literals among them take the type of the others.
+        let alike = fit::alike(def.rule, written.list.len());
+        let value = |operand: &Operand| match *operand {
+            Operand::Value(v) => Some(v),
+            Operand::Literal(..) => None,
         };
-        let mut known = None;
-        for operand in &written.list[alike.clone()] {
-            if let (Operand::Value(v), None) = (operand, known) {
-                known = Some(self.f.value_type(*v));
-            }
-        }
+        let first = written.list[alike.clone()].iter().find_map(value);
+        let numbered = written.list.iter().enumerate().filter_map(|(n, o)| Some((n, value(o)?)));
+        let wider = fit::common_extents(&self.f, def.rule, numbered);
+        let known = first.map(|v| match (&wider, self.f.value_data(v).elem()) {
+            (Some(extents), Some(elem)) => self.f.intern_type(TypeData::tile(extents, elem)),
+            _ => self.f.value_type(v),
+        });
         let mut out = SmallVec::new();
         let mut index = 0;
         for (seg, &len) in def.operands.iter().zip(&written.segments) {
             for _ in 0..len {
                 let v = match written.list[index] {
-                    Operand::Value(v) => v,
+                    Operand::Value(v) => {
+                        let to = wider.as_deref();
+                        match to.and_then(|to| fit::widening(&mut self.f, def.rule, index, v, to)) {
+                            Some((opcode, ty)) => {
+                                let op = self.new_op(block, opcode, &[v], &[1], &[ty], at)?;
+                                self.f.results(op)[0]
+                            }
+                            None => v,
+                        }
+                    }
                     Operand::Literal(number, loc) => {
                         let ty = if seg.bracket { Some(self.f.scalar(Scalar::I32)) } else { known };
                         let ty = ty.filter(|_| seg.bracket || alike.contains(&index));

@@ -37,6 +37,7 @@ impl Checker<'_> {
             Opcode::Splat | Opcode::Broadcast | Opcode::Reshape | Opcode::Iota | Opcode::ConvertLayout => {
                 self.reshaping(op);
             }
+            Opcode::Unsplat => self.unsplat(op),
             Opcode::Permute => self.permute(op),
             Opcode::Cat => self.cat(op),
             Opcode::ExtractSlice => self.extract_slice(op),
@@ -192,7 +193,8 @@ impl Checker<'_> {
     fn reshaping(&mut self, op: Op) {
         let Some(result) = self.result_data(op) else { return };
         let TypeData::Tile { dims: to, elem: to_elem, .. } = result else {
-            self.err(op, Code::E0213, format_args!("expected a tile as result, but got {result}"));
+            let hint = if matches!(result, TypeData::Scalar(_)) { " (`unsplat` makes a scalar)" } else { "" };
+            self.err(op, Code::E0213, format_args!("expected a tile as result, but got {result}{hint}"));
             return;
         };
         let opcode = self.func.opcode(op);
@@ -221,6 +223,19 @@ impl Checker<'_> {
         };
         if let Some(want) = fault {
             self.err(op, Code::E0213, format_args!("expected {want}, but got {}", shape(to)));
+        }
+    }
+
+    fn unsplat(&mut self, op: Op) {
+        let (Some(&source), Some(result)) = (self.func.operands(op).first(), self.result_data(op)) else {
+            return;
+        };
+        let source = self.data(source);
+        let Some(elem) = source.elem() else { return };
+        if super::product(source.dims().unwrap_or(&[])) != 1 {
+            self.err(op, Code::E0213, format_args!("expected a tile of one element, but got {source}"));
+        } else if *result != TypeData::Scalar(elem) {
+            self.err(op, Code::E0212, format_args!("expected {} as result, but got {result}", elem.name()));
         }
     }
 

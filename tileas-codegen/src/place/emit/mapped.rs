@@ -222,6 +222,13 @@ impl Placer<'_> {
         let Item { chain: c, block, .. } = item;
         let agent = self.plan.op_agent[op];
         let opcode = self.func.opcode(op);
+        if opcode == Opcode::Unsplat {
+            // Every thread has the element. The op stays where it is: its result is no tile.
+            let source = self.func.operands(op)[0];
+            let v = self.get_in(source, c, block, None)?;
+            self.func.set_operand(op, 0, v);
+            return Ok(());
+        }
         let label = self.chains.info[c].layouts.of_op(op);
         let Some(result) = self.func.result(op).filter(|&v| self.func.value_data(v).is_tile()) else {
             return self.store_mapped(c, block, op, label, agent);
