@@ -331,7 +331,8 @@ impl Gen<'_, '_> {
                 73..83 => self.repeat(),
                 83..88 => self.branch(),
                 88..92 => self.scalar(),
-                92..95 => self.scalar_load(),
+                92..94 => self.scalar_load(),
+                94 => self.unsplat(),
                 95 | 96 => self.atomic(),
                 97 => self.update(),
                 _ => self.int_op(),
@@ -632,6 +633,25 @@ impl Gen<'_, '_> {
         };
         let text = format!("tiled_load {{}}[{}]{semantics}", vec!["{}"; rank].join(", "));
         self.emit(&text, &uses, Ty::Scalar(elem), num);
+        true
+    }
+
+    /// A tile reduced to one element, as a scalar.
+    fn unsplat(&mut self) -> bool {
+        let Some(x) = self.pick(
+            |t, _| matches!(t, Ty::Tile(_, e) if matches!(e, Elem::F32 | Elem::F16 | Elem::I32 | Elem::I8)),
+        ) else {
+            return false;
+        };
+        let ((mut d, e), num) = (self.tile(x), self.num(x));
+        let mut id = x;
+        while d.iter().any(|&n| n > 1) {
+            let axis = self.below(d.len());
+            d.remove(axis);
+            let text = format!("reduce {{}} <{{mode = {}, axis = {axis}}}>", self.one(&["max", "min"]));
+            id = self.emit(&text, &[Use::Val(id)], Ty::Tile(d.clone(), e), num);
+        }
+        self.emit("unsplat {}", &[Use::Val(id)], Ty::Scalar(e), num);
         true
     }
 
