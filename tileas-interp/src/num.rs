@@ -63,9 +63,10 @@ pub fn round(s: Scalar, x: f64) -> f64 {
         Scalar::F64 => x,
         Scalar::F32 => f64::from(x as f32),
         Scalar::UE8M0 => {
-            if x.is_nan() || x <= 0.0 {
-                // Neither zero nor signs exist; the pattern of all ones is NaN.
-                return if x == 0.0 { 2f64.powi(-127) } else { f64::NAN };
+            // Neither zero nor signs exist: magnitudes, rounded up. The pattern of all ones is NaN.
+            let x = x.abs();
+            if x.is_nan() || x == 0.0 {
+                return if x == 0.0 { 2f64.powi(-127) } else { x };
             }
             let e = exponent(x);
             let up = if x.is_finite() && x > 2f64.powi(e) { e + 1 } else { e };

@@ -431,12 +431,9 @@ impl Lower<'_> {
                 let half = i64::from(pad as i64 as u16);
                 Padding { unit: Operand::Imm(half << 16 | half), half: Operand::Imm(half) }
             }
-            Scalar::E4M3 | Scalar::E5M2 => {
+            Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0 => {
                 let x = self.b.imm(RegTy::F32, Operand::f32(pad as f32));
-                let pair = match elem {
-                    Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(x, x),
-                    _ => self.b.cvt_rn_satfinite_e5m2x2_f32(x, x),
-                };
+                let pair = self.pair_of_bytes(x, x, elem);
                 let unit = self.b.reg(RegTy::B32);
                 self.b.pack_b32_b16_to(unit, [pair, pair]);
                 Padding { unit: unit.into(), half: unit.into() }

@@ -11,7 +11,7 @@ use crate::ir::layouts::{register_bits, register_map};
 use crate::ir::{Layout, Op, Opcode, Scalar, Value, keys};
 use crate::layout::LinearMap;
 use crate::layout::gf2::{Columns, Span};
-use crate::nvvm::{Operand, PtxOp, RegTy, Regs};
+use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
 
 /// log2 of the elements that share a unit.
@@ -43,7 +43,7 @@ pub(super) fn half(elem: Scalar) -> bool {
 
 /// Whether elements are f32 outside of their units.
 pub(super) fn in_f32(elem: Scalar) -> bool {
-    half(elem) || matches!(elem, Scalar::E4M3 | Scalar::E5M2)
+    half(elem) || matches!(elem, Scalar::E4M3 | Scalar::E5M2 | Scalar::UE8M0)
 }
 
 /// Where element `i` of an operand is among the units; there is one for all of what is the same everywhere.
@@ -144,14 +144,19 @@ impl Lower<'_> {
             return self.b.prmt_b32(low, high, 0x5410).into();
         }
         let x = x.map(|x| self.b.as_reg(RegTy::F32, x));
-        let mut pair = |lo, hi| match elem {
-            Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(hi, lo),
-            _ => self.b.cvt_rn_satfinite_e5m2x2_f32(hi, lo),
-        };
-        let pairs = [pair(x[0], x[1]), pair(x[2], x[3])];
+        let pairs = [self.pair_of_bytes(x[0], x[1], elem), self.pair_of_bytes(x[2], x[3], elem)];
         let d = self.b.reg(RegTy::B32);
         self.b.pack_b32_b16_to(d, pairs);
         d.into()
+    }
+
+    /// Two f32 values as 8-bit floats. Powers of two without a sign are rounded up, the others to nearest even.
+    pub(super) fn pair_of_bytes(&mut self, lo: Reg, hi: Reg, elem: Scalar) -> Reg {
+        match elem {
+            Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(hi, lo),
+            Scalar::UE8M0 => self.b.cvt_rp_satfinite_ue8m0x2_f32(hi, lo),
+            _ => self.b.cvt_rn_satfinite_e5m2x2_f32(hi, lo),
+        }
     }
 
     /// The four elements of a unit, integers sign-extended, floats widened.
@@ -168,10 +173,14 @@ impl Lower<'_> {
         for pair in self.b.unpack_b32_b16(unit).iter() {
             let both = match elem {
                 Scalar::E4M3 => self.b.cvt_rn_f16x2_e4m3x2(pair),
+                Scalar::UE8M0 => self.b.cvt_rn_bf16x2_ue8m0x2(pair),
                 _ => self.b.cvt_rn_f16x2_e5m2x2(pair),
             };
             for h in self.b.unpack_b32_b16(both).iter() {
-                out.push(self.b.cvt_f32_f16(h).into());
+                out.push(match elem {
+                    Scalar::UE8M0 => self.b.cvt_f32_bf16(h).into(),
+                    _ => self.b.cvt_f32_f16(h).into(),
+                });
             }
         }
         [out[0], out[1], out[2], out[3]]
