@@ -478,8 +478,12 @@ impl Lower<'_> {
         let f = self.f;
         let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
         let converts = f.opcode(op) == Opcode::Ftof;
-        let computes = |s: &Scalar| {
-            s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || (converts && in_f32(*s))
+        let scales = PtxOp::CvtRnBf16x2Ue8m0x2.form().available_on(self.target);
+        let computes = |s: &Scalar| match s {
+            Scalar::UE8M0 => converts && scales,
+            s => {
+                s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || converts && in_f32(*s)
+            }
         };
         match elems.into_iter().find(|s| !computes(s)) {
             Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
