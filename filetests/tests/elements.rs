@@ -231,7 +231,7 @@ fn rows() -> Vec<Row> {
         {
             rows.push(Row::new(op, "", 1, ty, ty));
         }
-        for op in ["floor", "ceil"] {
+        for op in ["floor", "ceil", "roundeven"] {
             rows.push(Row::new(op, "", 1, ty, ty));
         }
         for op in ["pow", "atan2", "remf"] {

@@ -670,6 +670,7 @@ impl Element<'_> {
             O::Tanh => a.tanh(),
             O::Floor => a.floor(),
             O::Ceil => a.ceil(),
+            O::Roundeven => a.round_ties_even(),
             O::Sin => a.sin(),
             O::Cos => a.cos(),
             O::Tan => a.tan(),

@@ -374,6 +374,7 @@ impl Lower<'_> {
             (O::Absf, _) => PtxOp::AbsF32,
             (O::Floor, _) => PtxOp::CvtRmiF32F32,
             (O::Ceil, _) => PtxOp::CvtRpiF32F32,
+            (O::Roundeven, _) => PtxOp::CvtRniF32F32,
             (O::Log2, _) => PtxOp::Lg2ApproxF32,
             (O::Tanh, _) if rounding == Some("approx") => PtxOp::TanhApproxF32,
             (O::Sin, _) if flag(keys::APPROX) => PtxOp::SinApproxF32,
