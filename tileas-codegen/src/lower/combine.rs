@@ -203,13 +203,16 @@ impl<'a> Lower<'a> {
                 .map(|(k, &elem)| (elem, parts.iter().map(|t| t[k]).collect()))
                 .collect();
             let all = self.exchange(op, &values, &dl, &how, dims.iter().product())?;
-            for (r, part) in parts.iter_mut().enumerate() {
-                let of_values: SmallVec<[Vec<Operand>; 4]> =
-                    all.iter().map(|x| self.parts_of(x, dl.element(r as u32, 0, 0))).collect();
-                let mut row: Vec<Tuple> = (0..how.contributors() as usize)
-                    .map(|w| of_values.iter().map(|of_value| of_value[w]).collect())
-                    .collect();
-                *part = self.apply_all(&mut by, &mut row)?;
+            let wide = all.first().map_or(1, |x| x.wide);
+            for (n, parts) in parts.chunks_mut(wide as usize).enumerate() {
+                let of_values: SmallVec<[SmallVec<[Vec<Operand>; 4]>; 4]> =
+                    all.iter().map(|x| self.parts_of(x, dl.element(n as u32 * wide, 0, 0))).collect();
+                for (k, part) in parts.iter_mut().enumerate() {
+                    let mut row: Vec<Tuple> = (0..how.contributors() as usize)
+                        .map(|w| of_values.iter().map(|of_value| of_value[k][w]).collect())
+                        .collect();
+                    *part = self.apply_all(&mut by, &mut row)?;
+                }
             }
         }
         self.finish_tuples(op, &parts)

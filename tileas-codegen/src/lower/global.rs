@@ -142,8 +142,7 @@ impl Lower<'_> {
         let elem_bytes = elem.bytes() as usize;
         let inner = *dims.last().unwrap_or(&1) as usize;
         let mut vec = 1;
-        while elem != Scalar::I1
-            && vec * 2 * elem_bytes <= 16
+        while vec * 2 * elem_bytes <= 16
             && vec * 2 <= n
             && vec * 2 <= inner
             && l.register()[vec.trailing_zeros() as usize] == vec as u32
@@ -463,13 +462,12 @@ impl Lower<'_> {
         };
         let pad = f.attr_number(op, crate::ir::keys::PADDING).unwrap_or(0.0);
         let n = self.elements_per_thread(op, layout, dims)?;
+        // Truth values are bytes in memory.
+        let truths = elem == Scalar::I1;
+        let (elem, pad) = if truths { (Scalar::I8, f64::from(pad != 0.0)) } else { (elem, pad) };
         let rt = super::control::element_reg(elem);
-        if !matches!(elem.bits(), 1 | 8 | 16 | 32 | 64) {
+        if !matches!(elem.bits(), 8 | 16 | 32 | 64) {
             return self.unsupported(op, format!("of {} elements", elem.name()));
-        }
-        if elem == Scalar::I1 {
-            let all = self.accesses(op, dims, elem, layout, false)?;
-            return self.load_truths(&all, result, layout, pad);
         }
         let regs = self.b.regs(rt, super::units(elem, n));
         let none = self.padding(elem, pad);
@@ -495,7 +493,8 @@ impl Lower<'_> {
             }
         }
         let (regs, ty) = (self.keep(regs.iter().map(Operand::Reg)), f.value_type(result));
-        self.vals[result] = Val::Tile(TileVal { regs, splat: false, ty, elem, held: None, layout });
+        let tile = TileVal { regs, splat: false, ty, elem, held: None, layout };
+        self.vals[result] = Val::Tile(if truths { self.truths(&tile, n) } else { tile });
         Ok(())
     }
 
@@ -625,28 +624,28 @@ impl Lower<'_> {
         }
     }
 
-    /// Truth values, one by one.
-    fn load_truths(
-        &mut self,
-        all: &Accesses,
-        result: crate::ir::Value,
-        layout: Layout,
-        pad: f64,
-    ) -> CodegenResult<()> {
+    /// Which of `n` bytes of a tile are not 0.
+    fn truths(&mut self, bytes: &TileVal, n: usize) -> TileVal {
+        let each = self.elements(bytes);
         let start = self.units.len();
-        for a in &all.list {
-            for e in 0..all.vec {
-                let (addr, p) = self.vector_element(all, a, e);
-                let byte = self.b.imm(RegTy::B32, i64::from(pad != 0.0));
-                self.load_element_to(p, 1, byte, addr);
-                let truth = self.b.setp_ne_u32(byte, 0);
-                self.units.push(truth.into());
-            }
+        for i in each.range().take(n) {
+            let byte = self.b.as_reg(RegTy::B32, self.units[i]);
+            let truth = self.b.setp_ne_u32(byte, 0);
+            self.units.push(truth.into());
         }
-        let (regs, ty) = (self.units_from(start), self.f.value_type(result));
-        let tile = TileVal { regs, splat: false, ty, elem: Scalar::I1, held: None, layout };
-        self.vals[result] = Val::Tile(tile);
-        Ok(())
+        TileVal { regs: self.units_from(start), elem: Scalar::I1, ..*bytes }
+    }
+
+    /// Truth values as bytes.
+    fn bytes_of(&mut self, truths: &TileVal) -> TileVal {
+        let start = self.units.len();
+        for i in truths.regs.range() {
+            let p = self.b.as_reg(RegTy::Pred, self.units[i]);
+            let byte = self.b.selp_b32(1, 0, p);
+            self.units.push(byte.into());
+        }
+        let each = self.units_from(start);
+        TileVal { regs: self.collect(each, Scalar::I8), elem: Scalar::I8, ..*truths }
     }
 
     /// What registers hold where no whole vector is loaded into them: the elements in bounds of the vector that is not as a
@@ -746,25 +745,15 @@ impl Lower<'_> {
             return self.err(Code::E0803, op, "store without value");
         };
         let value = self.vals[v];
-        let t = self.expand(op, &value)?;
-        if !matches!(t.elem.bits(), 1 | 8 | 16 | 32 | 64) {
+        let mut t = self.expand(op, &value)?;
+        if t.elem == Scalar::I1 {
+            t = self.bytes_of(&t);
+        }
+        if !matches!(t.elem.bits(), 8 | 16 | 32 | 64) {
             return self.unsupported(op, format!("of {} elements", t.elem.name()));
         }
         let rt = super::control::element_reg(t.elem);
         let all = self.accesses(op, self.dims(&t), t.elem, t.layout, true)?;
-        if t.elem == Scalar::I1 {
-            let mut next = t.regs.range();
-            for a in &all.list {
-                for (e, i) in (0..all.vec).zip(&mut next) {
-                    let p = self.b.as_reg(RegTy::Pred, self.units[i]);
-                    let byte = self.b.selp_b32(1, 0, p);
-                    let (addr, p) = self.vector_element(&all, a, e);
-                    self.guard(p);
-                    self.b.emit(PtxOp::StGlobalU8, &[addr, byte.into()]);
-                }
-            }
-            return Ok(());
-        }
         let units = t.regs.start as usize..(t.regs.start + t.regs.len) as usize;
         let regs: SmallVec<[Reg; 32]> = units.map(|i| self.b.as_reg(rt, self.units[i])).collect();
         if !all.has_vectors() {

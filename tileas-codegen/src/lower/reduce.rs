@@ -28,7 +28,22 @@ pub(super) struct Exchanged {
     count: u32,
     /// Registers of one load.
     per: u32,
+    /// Elements in consecutive registers that lie one behind the other, each warp's.
+    pub(super) wide: u32,
     ty: RegTy,
+}
+
+/// How many elements, `most` at most, lie one behind the other in consecutive registers of every thread: a power of two.
+fn side_by_side(map: &LinearMap, most: u32) -> u32 {
+    let mut wide = 1;
+    while wide < most
+        && map.register().get(wide.trailing_zeros() as usize) == Some(&wide)
+        && threads(map).iter().all(|c| c & wide == 0)
+        && map.register().iter().skip(wide.trailing_zeros() as usize + 1).all(|c| c & wide == 0)
+    {
+        wide *= 2;
+    }
+    wide
 }
 
 impl Lower<'_> {
@@ -97,9 +112,11 @@ impl Lower<'_> {
             let values = [(elem, parts)];
             let all = self.exchange(op, &values, &dl, &how, dims.iter().product())?;
             let [(_, mut own)] = values;
-            for (r, part) in own.iter_mut().enumerate() {
-                let mut row = self.parts_of(&all[0], dl.element(r as u32, 0, 0));
-                *part = self.combine_all(op, &mut row, elem)?;
+            for (n, parts) in own.chunks_mut(all[0].wide as usize).enumerate() {
+                let rows = self.parts_of(&all[0], dl.element(n as u32 * all[0].wide, 0, 0));
+                for (part, mut row) in parts.iter_mut().zip(rows) {
+                    *part = self.combine_all(op, &mut row, elem)?;
+                }
             }
             parts = own;
         }
@@ -165,6 +182,8 @@ impl Lower<'_> {
     ) -> CodegenResult<SmallVec<[Exchanged; 4]>> {
         let count = how.contributors();
         let spread = dl.lane().iter().any(|&c| c != 0);
+        let most = values.iter().map(|v| 16 / part_bytes(v.0)).min().unwrap_or(1);
+        let wide = if spread { side_by_side(dl, most) } else { 1 };
         let size = |elem: Scalar| how.bytes(elements, part_bytes(elem)).next_multiple_of(16);
         let (base, mut at) = self.scratch(op, values.iter().map(|v| size(v.0)).sum())?;
         let mut out: SmallVec<[Exchanged; 4]> = SmallVec::new();
@@ -197,33 +216,45 @@ impl Lower<'_> {
                 x => (this.b.add_u32(base, x), at),
             };
             let (to, to_at) = address(self, store_at);
-            let store = match ty {
-                RegTy::B64 => PtxOp::StSharedB64,
-                RegTy::F32 => PtxOp::StSharedF32,
+            let store = match (ty, wide) {
+                (RegTy::B64, 2) => PtxOp::StSharedV2B64,
+                (RegTy::B64, _) => PtxOp::StSharedB64,
+                (RegTy::F32, 4) => PtxOp::StSharedV4F32,
+                (RegTy::F32, 2) => PtxOp::StSharedV2F32,
+                (RegTy::F32, _) => PtxOp::StSharedF32,
+                (_, 4) => PtxOp::StSharedV4B32,
+                (_, 2) => PtxOp::StSharedV2B32,
                 _ => PtxOp::StSharedB32,
             };
-            for (r, &x) in parts.iter().enumerate() {
-                let offset = dl.element(r as u32, 0, 0) * step;
-                let x = self.b.as_reg(ty, x);
+            for (n, group) in parts.chunks(wide as usize).enumerate() {
+                let offset = dl.element(n as u32 * wide, 0, 0) * step;
+                let group: SmallVec<[Operand; 4]> =
+                    group.iter().map(|&x| self.b.as_reg(ty, x).into()).collect();
+                let x = match group.as_slice() {
+                    [one] => *one,
+                    several => self.b.list(&several),
+                };
                 if let Some(p) = guard {
                     self.b.on(p);
                 }
-                self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x.into()]);
+                self.b.emit(store, &[Operand::addr(to, to_at + offset as i32), x]);
             }
             let (from, from_at) = address(self, load_at);
-            // Registers of one load.
-            let per = if spread { 1 } else { (16 / bytes).min(count) };
-            out.push(Exchanged { from, at: from_at, step, between, count, per, ty });
+            let per = if spread { wide } else { (16 / bytes).min(count) };
+            out.push(Exchanged { from, at: from_at, step, between, count, per, wide, ty });
             at += size(*elem) as i32;
         }
         self.agent_barrier(op)?;
         Ok(out)
     }
 
-    /// The parts of an element from all warps.
-    pub(super) fn parts_of(&mut self, x: &Exchanged, element: u32) -> Vec<Operand> {
-        let mut row: Vec<Operand> = Vec::with_capacity(x.count as usize);
-        for first in (0..x.count).step_by(x.per as usize) {
+    /// The parts from all warps of an element and of those beside it (see [`Exchanged::wide`]).
+    pub(super) fn parts_of(&mut self, x: &Exchanged, element: u32) -> SmallVec<[Vec<Operand>; 4]> {
+        let mut rows: SmallVec<[Vec<Operand>; 4]> = SmallVec::new();
+        rows.resize(x.wide as usize, Vec::with_capacity(x.count as usize));
+        // Several elements of one warp at once, or several warps of one element.
+        let warps = if x.wide > 1 { 1 } else { x.per };
+        for first in (0..x.count).step_by(warps as usize) {
             let regs = self.b.regs(x.ty, x.per as usize);
             let form = match (x.ty, x.per) {
                 (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
@@ -241,9 +272,11 @@ impl Lower<'_> {
             };
             let offset = x.at + (element * x.step + first * x.between) as i32;
             self.b.emit(form, &[dst, Operand::addr(x.from, offset)]);
-            row.extend(regs.iter().map(Operand::Reg));
+            for (n, reg) in regs.iter().enumerate() {
+                rows[n % x.wide as usize].push(Operand::Reg(reg));
+            }
         }
-        row
+        rows
     }
 
     fn combine(&mut self, op: Op, a: Operand, b: Operand, elem: Scalar) -> CodegenResult<Operand> {
