@@ -114,19 +114,19 @@ pub(super) struct Planned<'f> {
     func: &'f Function,
     classes: Classes,
     plan: AgentPlan,
-    /// Registers of a slice's widest tile; `None`: as the option says.
-    slice_regs: Option<u32>,
+    /// The placed function, and its plan, where the plan was chosen by them.
+    placed: Option<(Function, AgentPlan)>,
 }
 
 impl<'f> Planned<'f> {
     pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func).map_err(Refusal::room)?;
         let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
-        let (plan, slice_regs) = match settings.simt_warps {
+        let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => wider(func, &classes, plan, isa, settings),
             _ => (plan, None),
         };
-        Ok(Planned { func, classes, plan, slice_regs })
+        Ok(Planned { func, classes, plan, placed })
     }
 
     /// `spare`: a function whose memory is used again.
@@ -136,10 +136,13 @@ impl<'f> Planned<'f> {
         settings: &Settings,
         spare: Option<Function>,
     ) -> Result<Placed, Refusal> {
-        let mut options = settings.place_options();
-        options.slice_regs = self.slice_regs.unwrap_or(options.slice_regs);
-        let (func, plan) =
-            place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?;
+        let (func, plan) = match self.placed {
+            Some(placed) => placed,
+            None => {
+                let options = settings.place_options();
+                place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?
+            }
+        };
         Ok(Placed { func, plan })
     }
 
@@ -156,7 +159,7 @@ fn wider(
     plan: AgentPlan,
     isa: &dyn TargetIsa,
     settings: &Settings,
-) -> (AgentPlan, Option<u32>) {
+) -> (AgentPlan, Option<(Function, AgentPlan)>) {
     let mut best = (plan, None);
     let mut lacks = u32::MAX;
     let mut options = settings.agent_options();
@@ -168,18 +171,18 @@ fn wider(
         let mut before = u32::MAX;
         loop {
             match place_in(func, classes, plan.clone(), isa, &place, None) {
-                Ok((placed, _)) => {
+                Ok((placed, its_plan)) => {
                     let peak = place::pressure::peak(&placed, options.simt_warps);
+                    // Thinner slices, as long as there can be some and they help.
+                    let cuts = place::pressure::is_sliceable(&placed);
                     let missing = peak.saturating_sub(budget);
                     if missing < lacks {
                         lacks = missing;
-                        best = (plan.clone(), Some(place.slice_regs));
+                        best = (plan.clone(), Some((placed, its_plan)));
                     }
                     if missing == 0 {
                         return best;
                     }
-                    // Thinner slices, as long as there can be some and they help.
-                    let cuts = place::pressure::is_sliceable(&placed);
                     if !cuts || peak >= before || place.slice_regs <= LEAST_SLICE {
                         break;
                     }

@@ -219,6 +219,9 @@ impl LinearMap {
     /// The same map without registers that hold what others do.
     pub fn compact(&self) -> LinearMap {
         let span = Span::of(self.kind(0));
+        if span.pivots().count_ones() as usize == self.kind(0).len() {
+            return *self;
+        }
         let kept: Columns = (0..self.kind(0).len())
             .filter(|b| span.pivots() >> b & 1 == 1)
             .map(|b| self.columns[b])

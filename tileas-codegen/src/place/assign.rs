@@ -746,7 +746,9 @@ impl<'a> Assignment<'a> {
 
     /// Quarters of a cycle for a conversion, from the criteria of [`crate::layout`] without making a plan.
     fn convert_cost(&mut self, source: &LinearMap, result: &LinearMap, bits: u32) -> u32 {
-        if source.compact() == result.compact() {
+        // Registers alone make no difference where they are copies.
+        let alike = source.lane() == result.lane() && source.warp() == result.warp();
+        if alike && (source.register() == result.register() || source.compact() == result.compact()) {
             return 0;
         }
         if let Some(&c) = self.costs.get(&(*source, *result, bits)) {
