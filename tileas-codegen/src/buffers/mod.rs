@@ -145,6 +145,9 @@ pub fn assign_buffers_in(
     Ok(BufferAssignment { webs, pipes, store_waits, needs, memory, rejects, ii_eff })
 }
 
+/// Bytes that an exchange between warps takes at most if there is to be room for two.
+const TURNS: u32 = 1024;
+
 /// What the register ops of each agent take for themselves.
 fn scratch(
     func: &Function,
@@ -154,7 +157,11 @@ fn scratch(
     let mut most: SmallVec<[(u32, Option<Op>); 4]> = SmallVec::from_elem((0, None), plan.agents.len());
     for op in func.ops() {
         let Some(agent) = plan.op_agent[op].expand() else { continue };
-        let bytes = scratch::bytes(func, op, plan.agents[agent].warps);
+        // Twice, where that is little: exchanges that take turns need one barrier each.
+        let bytes = match scratch::bytes(func, op, plan.agents[agent].warps) {
+            small if small <= TURNS => 2 * small,
+            large => large,
+        };
         if let Some(m) = most.get_mut(agent.index()).filter(|m| m.0 < bytes) {
             *m = (bytes, Some(op));
         }

@@ -9,7 +9,7 @@ use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Function, Op, Scalar, Value, keys};
 use crate::layout::gf2::{Columns, Span};
-use crate::layout::{Axes, LinearMap};
+use crate::layout::{Axes, LinearMap, Scope};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::scratch::{Reduction, part_bytes, scan_levels, threads};
 use cranelift_entity::SecondaryMap;
@@ -359,7 +359,7 @@ impl<'a> Lower<'a> {
         let all: u32 = 1 << Span::of(map.columns()).rank();
         let count = all >> (p - low + 1);
         let size = |e: Scalar| (count * part_bytes(e)).next_multiple_of(16);
-        let (base, first) = self.scratch(op, by.elems.iter().map(|&e| size(e)).sum())?;
+        let (base, first) = self.scratch(op, by.elems.iter().map(|&e| size(e)).sum(), Scope::Agent)?;
         // The number of an element among those handed on: without the bits of the axis up to `p`.
         let number = |e: u32| (e >> (p + 1)) << low | e & ((1 << low) - 1);
         let (own, below) = (1u32 << p, (1u32 << p) - (1 << low));

@@ -302,8 +302,8 @@ impl Lower<'_> {
             self.b.br_on(none, exit);
         }
         self.b.place(body);
-        // What the iteration before has used may be read still.
-        self.scratch_used |= self.agent.scratch.is_some();
+        // What the iteration before has written may be read still.
+        let reading = std::mem::replace(&mut self.reading, self.agent.scratch.map(|s| (0, s.bytes)));
         let before = self.pending_st.clone();
         let unfenced = self.unfenced;
         self.unfenced = self.unfenced_around(block);
@@ -326,6 +326,7 @@ impl Lower<'_> {
         self.b.place(exit);
         self.also_pending(before);
         self.unfenced = self.unfenced.or(unfenced);
+        self.reading = super::convert::hull(self.reading, reading);
         if !self.agent.elect {
             self.b.bar_warp_sync(0xffff_ffffu32);
         }
@@ -360,7 +361,7 @@ impl Lower<'_> {
         let end = self.b.block();
         self.b.br_on_not(p, else_bb);
         let before = self.pending_st.clone();
-        let unfenced = self.unfenced;
+        let (unfenced, reading) = (self.unfenced, self.reading);
         self.block(then)?;
         self.close_section();
         let mut merged = Carried::new();
@@ -374,10 +375,12 @@ impl Lower<'_> {
         self.b.place(else_bb);
         let after_then = std::mem::replace(&mut self.pending_st, before);
         let then_unfenced = std::mem::replace(&mut self.unfenced, unfenced);
+        let then_reading = std::mem::replace(&mut self.reading, reading);
         self.block(otherwise)?;
         self.close_section();
         self.also_pending(after_then);
         self.unfenced = self.unfenced.or(then_unfenced);
+        self.reading = super::convert::hull(self.reading, then_reading);
         if let Some(y) = f.last_op(otherwise) {
             let values = f.operands(y);
             self.assign(op, &merged, values)?;

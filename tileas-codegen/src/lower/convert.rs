@@ -42,6 +42,14 @@ pub(super) struct Words {
     ty: RegTy,
 }
 
+/// The least range that holds both.
+pub(super) fn hull(a: Option<(u32, u32)>, b: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        (a, b) => a.or(b),
+    }
+}
+
 impl Lower<'_> {
     /// Every thread of the agent has passed what stands before, once any goes on.
     pub(super) fn agent_barrier(&mut self, op: Op) -> CodegenResult<()> {
@@ -57,17 +65,28 @@ impl Lower<'_> {
         Ok(())
     }
 
-    /// Base and offset of the agent's memory, `bytes` of which may be written now.
-    pub(super) fn scratch(&mut self, op: Op, bytes: u32) -> CodegenResult<(Reg, i32)> {
+    /// Base and offset of memory of the agent, `bytes` of which may be written now. What lies beside that which other threads may
+    /// still read needs no barrier: exchanges that take turns have one each. `scope`: who meets between writing and reading.
+    pub(super) fn scratch(&mut self, op: Op, bytes: u32, scope: Scope) -> CodegenResult<(Reg, i32)> {
         let Some(s) = self.agent.scratch.filter(|s| s.bytes >= bytes) else {
             let text = format!("{bytes} bytes between the warps of the agent are needed");
             return self.err(Code::E0803, op, text);
         };
-        if self.scratch_used {
-            self.agent_barrier(op)?;
-        }
-        self.scratch_used = true;
-        Ok((self.base(), s.at as i32))
+        let behind = |to: u32| to.next_multiple_of(16);
+        let from = match self.reading {
+            None => 0,
+            Some((from, _)) if bytes <= from => 0,
+            Some((_, to)) if behind(to) + bytes <= s.bytes => behind(to),
+            Some(_) => {
+                self.agent_barrier(op)?;
+                self.reading = None;
+                0
+            }
+        };
+        let own = Some((from, from + bytes));
+        // All threads that meet between have read what was before.
+        self.reading = if scope == Scope::Agent { own } else { hull(self.reading, own) };
+        Ok((self.base(), (s.at + from) as i32))
     }
 
     /// A function of the thread's number that is a sum of columns, by bit of the number.
@@ -467,7 +486,7 @@ impl Lower<'_> {
         let bits = t.order.len() as u32;
         let elem = c.means.width - 3;
         let bytes = (1u32 << (bits - t.rounds)) << elem;
-        let (base, at) = self.scratch(op, bytes)?;
+        let (base, at) = self.scratch(op, bytes, t.scope)?;
         let count = 1usize << c.result.register().len();
         let mut places: Vec<Option<(Operand, u32)>> = vec![None; count];
         let store_at = self.side_base(base, &t.store, elem);

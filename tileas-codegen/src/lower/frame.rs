@@ -294,7 +294,7 @@ impl Lower<'_> {
                 stores: false,
                 scratch: self.scratches.get(i).copied().flatten(),
             };
-            self.scratch_used = false;
+            self.reading = None;
             self.section = None;
             self.unfenced = super::Unfenced::default();
             let block = f.region_block(r);

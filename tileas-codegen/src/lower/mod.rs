@@ -274,8 +274,8 @@ pub(crate) struct Lower<'a> {
     pub filled: smallvec::SmallVec<[Op; 2]>,
     /// By agent: memory between its warps.
     pub scratches: smallvec::SmallVec<[Option<convert::Scratch>; 4]>,
-    /// Some op before this point may still access the agent's.
-    pub scratch_used: bool,
+    /// Bytes of the agent's, from and to, that some of its threads may still read.
+    pub reading: Option<(u32, u32)>,
 }
 
 impl<'a> Lower<'a> {
@@ -336,7 +336,7 @@ impl<'a> Lower<'a> {
             unfenced: Unfenced::default(),
             filled: smallvec::SmallVec::new(),
             scratches: smallvec::SmallVec::new(),
-            scratch_used: false,
+            reading: None,
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Value, keys};
 use crate::layout::gf2::{Columns, Span};
-use crate::layout::{Axes, LinearMap};
+use crate::layout::{Axes, LinearMap, Scope};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy};
 use crate::storage::scratch::{Reduction, part_bytes, threads};
 use smallvec::SmallVec;
@@ -185,7 +185,7 @@ impl Lower<'_> {
         let most = values.iter().map(|v| 16 / part_bytes(v.0)).min().unwrap_or(1);
         let wide = if spread { side_by_side(dl, most) } else { 1 };
         let size = |elem: Scalar| how.bytes(elements, part_bytes(elem)).next_multiple_of(16);
-        let (base, mut at) = self.scratch(op, values.iter().map(|v| size(v.0)).sum())?;
+        let (base, mut at) = self.scratch(op, values.iter().map(|v| size(v.0)).sum(), Scope::Agent)?;
         let mut out: SmallVec<[Exchanged; 4]> = SmallVec::new();
         // Of lanes and warps that hold the same part one stores it.
         let lanes = dl.lane().iter().enumerate().filter(|(_, c)| **c == 0).fold(0, |m, (k, _)| m | 1 << k);
