@@ -1,7 +1,7 @@
 //! Developer tasks: `cargo xtask <task>`.
 //!
-//! `test` runs every test with the outside tools they need; `ptxas` prints the assembler the tests use; `layers` checks who
-//! imports whom. Tools
+//! `test` runs every test with the outside tools they need; `sweep` runs the examples with more seeds; `ptxas` prints the assembler the
+//! tests use; `layers` checks who imports whom. Tools
 //! are looked for first and fetched once into `target/tools` otherwise (see [`tools`]). The library crates need none of
 //! this: plain `cargo test` runs what needs no outside tool.
 
@@ -41,6 +41,15 @@ enum Task {
         #[arg(long)]
         release: bool,
     },
+    /// Every case of every example with more seeds than the tests take, assembled without spills, and how long each compiles.
+    Sweep {
+        /// Seeds of data and timing: 1 to this.
+        #[arg(long, default_value_t = 8)]
+        seeds: u32,
+        /// Part of the names of the files.
+        #[arg(default_value = "examples/")]
+        filter: String,
+    },
     /// Pack target/gpu-bundle: everything for one command on a machine with a GPU, `python3 run.py --out DIR`.
     GpuBundle {
         /// Run it here afterwards, on the emulator.
@@ -73,6 +82,7 @@ fn main() -> ExitCode {
             let places = Places::new();
             tools::python_tools(&places).and_then(|python| bundle::make(&places, &python, dev, dry))
         }
+        Task::Sweep { seeds, filter } => sweep(seeds, &filter),
         Task::Layers => layers::check(&Places::new().root),
         Task::Ptxas => tools::ptxas(&Places::new()).map(|path| println!("{}", path.display())),
     };
@@ -213,6 +223,20 @@ fn test(args: &[String]) -> Result<()> {
         bail!("{failed} of {} steps failed", outcomes.len());
     }
     Ok(())
+}
+
+/// Runs the cases of `filter` with the seeds 1 to `seeds`, then the benchmark of compile times.
+fn sweep(seeds: u32, filter: &str) -> Result<()> {
+    let places = Places::new();
+    let ptxas = tools::ptxas(&places)?;
+    let mut cases = cargo(&places);
+    cases
+        .args(["test", "--release", "-p", "tileas-filetests", "--test", "filetests", "--", filter])
+        .env("TILEAS_SEEDS", seeds.to_string())
+        .env("PTXAS", ptxas)
+        .env("TILEAS_REQUIRE_PTXAS", "1");
+    run(&mut cases)?;
+    run(cargo(&places).args(["bench", "-p", "tileas-isa-blackwell", "--bench", "kernels"]))
 }
 
 /// The cargo that runs us, in the workspace root, without what it told us about this package: build scripts
