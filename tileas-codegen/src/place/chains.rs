@@ -76,6 +76,8 @@ pub struct ChainInfo {
     carried: bool,
     vector_length: u32,
     memory: bool,
+    /// Whether some tile lies in an accumulator, or goes there.
+    accumulates: bool,
     spread: bool,
     matrices: bool,
     least_rows: u32,
@@ -335,6 +337,7 @@ impl Chains {
                 };
                 let stored = matches!(classes.class(v), ValueClass::Acc | ValueClass::Smem);
                 info.memory |= stored && dims.len() > 1;
+                info.accumulates |= classes.class(v) == ValueClass::Acc;
                 // Of what lies in memory, a slice reads its own part only.
                 if !(stored && reads_piece(func, classes, op)) {
                     info.see(dims, elem);
@@ -388,6 +391,7 @@ impl Chains {
             let info = &mut self.info[c];
             info.loc_op = info.loc_op.expand().unwrap_or(op).into();
             info.memory = true;
+            info.accumulates |= n < classes.ties.len() || classes.class(value) == ValueClass::Acc;
             if let (Some(dims), Some(elem)) = (func.value_data(value).dims(), func.value_data(value).elem()) {
                 info.see(dims, elem);
             }
@@ -407,10 +411,12 @@ impl Chains {
                     if let (ValueClass::Reg, Some(c)) = (classes.class(v), self.of_value[v].expand()) {
                         self.info[c].carried = true;
                         let yields = (0..func.regions(op).len()).map(|r| func.region_yields(op, r));
-                        let mut given = yields.chain([inits]).filter_map(|list| list.get(n));
+                        let given: SmallVec<[Value; 4]> =
+                            yields.chain([inits]).filter_map(|list| list.get(n)).copied().collect();
+                        let lies = |class| given.iter().any(|&v| classes.class(v) == class);
+                        self.info[c].accumulates |= lies(ValueClass::Acc);
                         let rank = func.value_data(v).dims().map_or(0, <[u32]>::len);
-                        self.info[c].memory |= rank > 1
-                            && given.any(|&v| matches!(classes.class(v), ValueClass::Acc | ValueClass::Smem));
+                        self.info[c].memory |= rank > 1 && (lies(ValueClass::Acc) || lies(ValueClass::Smem));
                         let (dims, elem) = (func.value_data(v).dims(), func.value_data(v).elem());
                         if let (Some(dims), Some(elem)) = (dims, elem) {
                             self.info[c].see(dims, elem);
@@ -481,15 +487,16 @@ impl Chains {
             let Wanted { registers, span, least } = wanted[c.index()];
             info.slices = 1;
             let slices = registers > opts.slice_regs && !info.mixed && !info.carried;
-            // Tiles that nothing holds by rows already; those that are sliced stay as they are.
-            let free = info.spread && info.matrices && !info.memory;
+            let few = info.least_rows < warps * isa.machine().limits.warp_threads;
+            // Tiles that nothing holds by rows already, and what is loaded of few rows; those that are sliced stay as they are.
+            let loaded = info.memory && few && !info.accumulates;
+            let free = info.matrices && (info.spread && !info.memory || loaded);
             info.general |= registers > most && (info.mixed || info.carried);
             info.general |= info.cuts && !info.memory || info.both_ways && info.reduces;
             if info.general || free {
                 let must = info.general;
                 // Slices by rows leave threads without work where there are few rows; they pay where the tiles of a chain are too large
                 // for its threads otherwise.
-                let few = info.least_rows < warps * isa.machine().limits.warp_threads;
                 let thin = |found: &super::assign::Layouts| {
                     found.widest(func, warps).is_some_and(|n| n <= opts.slice_regs)
                 };
@@ -554,6 +561,7 @@ impl Default for ChainInfo {
             carried: false,
             vector_length: 1,
             memory: false,
+            accumulates: false,
             spread: false,
             matrices: false,
             least_rows: u32::MAX,
