@@ -11,7 +11,7 @@ use tileas_filetests::execute::{Forms, RunCase, execute};
 const INTS: [&str; 5] = ["i1", "i8", "i16", "i32", "i64"];
 const FLOATS: [&str; 3] = ["f16", "bf16", "f32"];
 /// Types without arithmetic.
-const BARE: [&str; 4] = ["f64", "tf32", "e4m3", "e5m2"];
+const BARE: [&str; 5] = ["f64", "tf32", "e4m3", "e5m2", "ue8m0"];
 /// Functions of one number.
 const FUNCTIONS: [&str; 7] = ["sin", "cos", "tan", "sinh", "cosh", "tanh", "erf"];
 /// Extents of tiles, and of the views around.
@@ -24,7 +24,7 @@ const SHAPES: [(&[u32], &[u32]); 5] = [
 ];
 
 fn is_float(ty: &str) -> bool {
-    ty.starts_with(['f', 'b', 't', 'e'])
+    ty.starts_with(['f', 'b', 't', 'e', 'u'])
 }
 
 fn bits(ty: &str) -> u32 {
@@ -52,7 +52,7 @@ impl Row {
 
     /// The type that a refusal names, where the op is to be refused.
     fn refused(&self) -> Option<&'static str> {
-        let converts = |t: &str| FLOATS.contains(&t) || matches!(t, "e4m3" | "e5m2");
+        let converts = |t: &str| FLOATS.contains(&t) || matches!(t, "e4m3" | "e5m2" | "ue8m0");
         if self.op == "ftof" && converts(self.from) && converts(self.to) {
             return None;
         }
@@ -315,4 +315,136 @@ fn types_without_whole_bytes_are_neither_loaded_nor_stored() {
     let errors = context.compile(&module, &*isa, &Settings::default()).expect_err(ty);
     let e = &errors[0];
     assert!(e.code == Code::E0802 && e.location != Loc::NONE && e.message.contains(ty), "{e}");
+}
+
+/// Ops that are not element by element, as the body of a kernel on a tile `%t` of the type with the extents given, and what they are called.
+fn whole_tiles(ty: &str) -> Vec<(&'static str, String)> {
+    let e = "64x32";
+    let (add, max) = match ty {
+        "i1" => ("addi", "ori"),
+        _ if is_float(ty) => ("addf", "maxf"),
+        _ => ("addi", "maxi"),
+    };
+    let by = format!("by = (%a: {ty}, %b: {ty}) {{ %c = {max} %a, %b yield %c }}");
+    let product = format!(
+        "%d = dot %t, %w, %z <{{transpose_b}}> : tile<128x64x{}>",
+        if ty == "i8" { "i32" } else { "f32" }
+    );
+    vec![
+        ("`tiled_load`, `tiled_store`", "tiled_store %t, %o[0, 0]".into()),
+        (
+            "`gather`, `scatter`",
+            format!("%g = gather %x[%n, %n] : tile<64x1x{ty}>\n  scatter %g, %o[%n, %n]"),
+        ),
+        (
+            "`select`",
+            "%c = cmpi %rows, 3 <{predicate = lt}>\n  %s = select %c, %t, %t\n  tiled_store %s, %o[0, 0]"
+                .into(),
+        ),
+        (
+            "shape ops",
+            format!(
+                "%u = permute %t <{{permutation = [1, 0]}}> : tile<32x64x{ty}>\n  %q = reshape %u : tile<{e}x{ty}>\n  tiled_store %q, %o[0, 0]"
+            ),
+        ),
+        (
+            "`reduce` `add`",
+            format!(
+                "%r = reduce %t <{{mode = add, axis = 1}}> : tile<64x{ty}>\n  %q = reshape %r : tile<64x1x{ty}>\n  tiled_store %q, %o[0, 0]"
+            ),
+        ),
+        (
+            "`reduce` `max`, `min`",
+            format!(
+                "%r = reduce %t <{{mode = max, axis = 0}}> : tile<32x{ty}>\n  %q = reshape %r : tile<1x32x{ty}>\n  tiled_store %q, %o[0, 0]"
+            ),
+        ),
+        (
+            "`combine`",
+            format!(
+                "%r = combine %t <{{axis = 1, {by}}}> : tile<64x{ty}>\n  %q = reshape %r : tile<64x1x{ty}>\n  tiled_store %q, %o[0, 0]"
+            ),
+        ),
+        ("`scan`", format!("%r = scan %t <{{axis = 0, {by}}}> : tile<{e}x{ty}>\n  tiled_store %r, %o[0, 0]")),
+        (
+            "`atomic_rmw` of tiles, adding",
+            format!("%r = atomic_rmw %t, %o[%rows, %columns] <{{mode = {add}}}> : tile<{e}x{ty}>"),
+        ),
+        (
+            "`dot`",
+            format!(
+                "%w = tiled_load %x[0, 0] : tile<64x64x{ty}>\n  %z = constant 0 : tile<128x64x{0}>\n  %l = tiled_load %x[0, 0] : tile<128x64x{ty}>\n  {1}\n  tiled_store %d, %p[0, 0]",
+                if ty == "i8" { "i32" } else { "f32" },
+                product.replace("%t", "%l")
+            ),
+        ),
+    ]
+}
+
+/// Whether a kernel around these ops compiles.
+fn compiles(ty: &str, body: &str, context: &mut Context) -> bool {
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
+    let acc = if ty == "i8" { "i32" } else { "f32" };
+    let text = format!(
+        "kernel @k(%x: view<gmem, ?x?x{ty}>, %o: view<gmem, ?x?x{ty}>, %p: view<gmem, ?x?x{acc}>) {{\n  %t = tiled_load %x[0, 0] : tile<64x32x{ty}>\n  \
+         %i = iota : tile<64xi32>\n  %n = reshape %i : tile<64x1xi32>\n  %rows = reshape %i : tile<64x1xi32>\n  %j = iota : tile<32xi32>\n  \
+         %columns = reshape %j : tile<1x32xi32>\n  {body}\n  return\n}}\n"
+    );
+    let Ok(module) = context.parse(&text, &Settings::default()) else { return false };
+    context.compile(&module, &*isa, &Settings::default()).is_ok()
+}
+
+/// The table of what computes on which type, as the tests above find it.
+fn table() -> String {
+    let types: Vec<&str> = INTS.into_iter().chain(FLOATS).chain(BARE).collect();
+    let mut text = String::from(
+        "# Types of elements\n\nWhat code is generated for, on the default target: `x`. Everything else is refused with a code, most of it `E0802` or `E0215`. \
+         Tiles have any rank from 0 to 5 but\nfor those of `dot`, which have 2. Written by a test that compiles each (`filetests/tests/elements.rs`; how each rounds: [ops.md](ops.md)).\n\n",
+    );
+    let mut row = |name: &str, has: &dyn Fn(&str) -> bool| {
+        text += &format!("| {name}{}|", if name.is_empty() { "" } else { " " });
+        types.iter().for_each(|ty| text += if has(ty) { " x |" } else { " |" });
+        text.push('\n');
+    };
+    row("", &|_| false);
+    let all = rows();
+    let mut names: Vec<&str> = Vec::new();
+    for r in &all {
+        if !names.contains(&r.op.as_str()) && r.op != "select" {
+            names.push(&r.op);
+        }
+    }
+    for name in names {
+        let of = |ty: &str| {
+            let mut of = all.iter().filter(|r| r.op == name && r.from == ty).peekable();
+            of.peek().is_some() && of.any(|r| r.refused().is_none())
+        };
+        row(&format!("`{name}`"), &of);
+    }
+    let mut context = Context::new();
+    let found: Vec<Vec<(&str, bool)>> = types
+        .iter()
+        .map(|ty| whole_tiles(ty).into_iter().map(|(n, b)| (n, compiles(ty, &b, &mut context))).collect())
+        .collect();
+    for (n, (name, _)) in found[0].iter().enumerate() {
+        row(name, &|ty| types.iter().position(|t| *t == ty).is_some_and(|at| found[at][n].1));
+    }
+    let head = format!(
+        "| |{}\n|---|{}\n",
+        types.iter().map(|t| format!(" {t} |")).collect::<String>(),
+        "---|".repeat(types.len())
+    );
+    let blank = format!("| |{}\n", " |".repeat(types.len()));
+    text.replacen(&blank, &head, 1)
+}
+
+#[test]
+fn the_page_of_types_is_up_to_date() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/types.md");
+    let now = table();
+    if std::env::var_os("TILEAS_BLESS").is_some() {
+        std::fs::write(&path, &now).expect("can be written");
+    }
+    let page = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(page == now, "docs/types.md differs; TILEAS_BLESS=1 rewrites it:\n{now}");
 }
