@@ -595,7 +595,7 @@ pub const OPS: &[OpRow] = &[
         traits: EW,
         rule: Rule::First,
         class: "Transcendental",
-        doc: "`base` to the power of a signed integer of the same shape: 2 ulp in f32; `powi(x, 0)` is 1 for every x, NaN included. `approx`: as `pow`, \
+        doc: "`base` to the power of a signed integer: 2 ulp in f32; `powi(x, 0)` is 1 for every x, NaN included. `approx`: as `pow`, \
               but of |base|, with the sign that the exponent's parity gives. Not for exponents of type i1.",
         ..BASE
     },
@@ -627,7 +627,7 @@ pub const OPS: &[OpRow] = &[
         traits: EW,
         rule: Rule::Select,
         class: "IntAlu",
-        doc: "Element-wise choice by an `i1` condition of the same shape (or a scalar condition).",
+        doc: "Element-wise choice by an `i1` condition; a scalar one chooses for all elements.",
         ..BASE
     },
     // -- conversions
@@ -637,7 +637,7 @@ pub const OPS: &[OpRow] = &[
         traits: EW,
         rule: Rule::Convert,
         class: "Cvt",
-        doc: "Float to float, rounded to nearest even; overflow gives infinity.",
+        doc: "Float to float, rounded to nearest even; overflow gives infinity, in e4m3 and e5m2 the largest finite number. To ue8m0, which has powers of two and no sign: the magnitude rounded up, 2^-127 for 0, 2^127 for infinity.",
         ..BASE
     },
     OpRow {

@@ -17,7 +17,7 @@ Arguments (--arg NAME=VALUE, by parameter name):
       SEED      of the data; default: --seed
   a=@in.npy
       a tensor with extents and type of a numpy file. @FILE that is no .npy holds the elements' bytes in row-major order.
-Types: f16 bf16 f32 f64 tf32 e4m3 e5m2, i1 i8 i16 i32 i64, u8 u16 u32 u64.
+Types: f16 bf16 f32 f64 tf32 e4m3 e5m2 ue8m0, i1 i8 i16 i32 i64, u8 u16 u32 u64.
 
 A run prints one line for each tensor: extents, how many elements changed, the FNV-1a hash (64 bits) of the elements'
 bytes in row-major order, smallest and largest number, the first elements.

@@ -26,7 +26,7 @@ pub(super) fn alike(rule: Rule, n: usize) -> Range<usize> {
 fn extents(ty: &TypeData) -> Option<&[u32]> {
     match ty {
         TypeData::Scalar(_) => Some(&[]),
-        TypeData::Tile { dims, space: None, .. } => Some(dims),
+        TypeData::Tile { dims, space: None, .. } if !dims.is_empty() => Some(dims),
         _ => None,
     }
 }
@@ -34,7 +34,8 @@ fn extents(ty: &TypeData) -> Option<&[u32]> {
 /// Whether an operand is widened with the others. A `select` between tiles may have one condition for all.
 fn takes_part(func: &Function, rule: Rule, index: usize, v: Value) -> bool {
     match rule {
-        Rule::Same | Rule::Compare => true,
+        // The exponent of a power is of another type.
+        Rule::Same | Rule::Compare | Rule::First => true,
         Rule::Select => index > 0 || func.value_data(v).is_tile(),
         _ => false,
     }

@@ -82,7 +82,8 @@ impl Lower<'_> {
         if ty.is_int() {
             return self.err(Code::E0803, op, "integer constant with a float value");
         }
-        Ok(Operand::f32(round_const(number, ty)))
+        let x = Operand::f32(round_const(number, ty));
+        Ok(if super::tile::packing(ty) == 2 { self.round(x, ty) } else { x })
     }
 
     /// An integer of 8 or 16 bits cut to its width and sign-extended; other types pass through.
@@ -589,11 +590,13 @@ impl Lower<'_> {
 
     /// Rounds an f32 to a narrower type and back; other types pass through.
     pub(super) fn round(&mut self, x: Operand, ty: Scalar) -> Operand {
-        if !matches!(ty, Scalar::F16 | Scalar::BF16) {
+        if !super::tile::in_f32(ty) {
             return x;
         }
         let r = self.b.as_reg(RegTy::F32, x);
-        if ty == Scalar::F16 {
+        if super::tile::packing(ty) == 2 {
+            self.round_to_byte(r, ty)
+        } else if ty == Scalar::F16 {
             let h = self.b.cvt_rn_f16_f32(r);
             self.b.cvt_f32_f16(h).into()
         } else {

@@ -159,6 +159,26 @@ impl Lower<'_> {
         }
     }
 
+    /// An f32 value rounded to an 8-bit float and back.
+    pub(super) fn round_to_byte(&mut self, x: Reg, elem: Scalar) -> Operand {
+        let pair = self.pair_of_bytes(x, x, elem);
+        self.widened(pair, elem)[0]
+    }
+
+    /// Two 8-bit floats in f32.
+    fn widened(&mut self, pair: Reg, elem: Scalar) -> [Operand; 2] {
+        let both = match elem {
+            Scalar::E4M3 => self.b.cvt_rn_f16x2_e4m3x2(pair),
+            Scalar::UE8M0 => self.b.cvt_rn_bf16x2_ue8m0x2(pair),
+            _ => self.b.cvt_rn_f16x2_e5m2x2(pair),
+        };
+        let halves: SmallVec<[Reg; 2]> = self.b.unpack_b32_b16(both).iter().collect();
+        [halves[0], halves[1]].map(|h| match elem {
+            Scalar::UE8M0 => self.b.cvt_f32_bf16(h).into(),
+            _ => self.b.cvt_f32_f16(h).into(),
+        })
+    }
+
     /// The four elements of a unit, integers sign-extended, floats widened.
     fn unpack_bytes(&mut self, unit: Operand, elem: Scalar) -> [Operand; 4] {
         if elem.is_int() || !in_f32(elem) {
@@ -171,17 +191,7 @@ impl Lower<'_> {
         let unit = self.b.as_reg(RegTy::B32, unit);
         let mut out: SmallVec<[Operand; 4]> = SmallVec::new();
         for pair in self.b.unpack_b32_b16(unit).iter() {
-            let both = match elem {
-                Scalar::E4M3 => self.b.cvt_rn_f16x2_e4m3x2(pair),
-                Scalar::UE8M0 => self.b.cvt_rn_bf16x2_ue8m0x2(pair),
-                _ => self.b.cvt_rn_f16x2_e5m2x2(pair),
-            };
-            for h in self.b.unpack_b32_b16(both).iter() {
-                out.push(match elem {
-                    Scalar::UE8M0 => self.b.cvt_f32_bf16(h).into(),
-                    _ => self.b.cvt_f32_f16(h).into(),
-                });
-            }
+            out.extend(self.widened(pair, elem));
         }
         [out[0], out[1], out[2], out[3]]
     }

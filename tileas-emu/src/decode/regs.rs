@@ -275,13 +275,13 @@ impl RegFile {
             self.open();
         }
         let n = d.count.unwrap_or(1);
-        if n > 20_000 {
+        if n > 60_000 {
             return Err(Diagnostic::new("P017", d.at, format!("{n} registers in one declaration")));
         }
         let (reg, step) = if d.ty == "pred" {
             let first = self.preds;
             self.preds += n;
-            if self.preds > 20_000 {
+            if self.preds > 60_000 {
                 return Err(Diagnostic::new("P017", d.at, "too many predicates"));
             }
             (Reg::Pred(first as PCol), 1)

@@ -158,6 +158,10 @@ impl Shadow {
             return Err(Conflict { reason, prior: cell.write, prior_write: true });
         }
         let r = cell.read;
+        // A later read of other bytes must not make those before it younger.
+        let joins = |p: &Epoch| {
+            p.agent == now.agent && p.cta == now.cta && (p.mask & now.mask != 0 || p.clock == now.clock)
+        };
         if write {
             if r.cta != 0 {
                 if r.agent == MANY {
@@ -172,14 +176,14 @@ impl Shadow {
                 self.clear_reads(i);
             }
             self.cells[i].write = now;
-        } else if r.cta == 0 || r.agent == now.agent && r.cta == now.cta {
+        } else if r.cta == 0 || joins(&r) {
             // Reads of several lanes count as reads of the whole warp: a lane's later write is then
             // not compared with them.
             let lane = if r.cta == 0 || r.lane == now.lane || r.clock < since { now.lane } else { 0 };
             self.cells[i].read = Epoch { mask: r.mask | now.mask, lane, ..now };
         } else if r.agent == MANY {
             let set = &mut self.sets[r.clock as usize];
-            match set.iter_mut().find(|p| p.agent == now.agent && p.cta == now.cta) {
+            match set.iter_mut().find(|p| joins(p)) {
                 Some(p) => *p = Epoch { mask: p.mask | now.mask, ..now },
                 None => set.push(now),
             }
@@ -207,6 +211,20 @@ mod tests {
 
     fn by(agent: u16, clock: u32) -> Epoch {
         Epoch { cta: 1, agent, mask: 15, clock, ..Epoch::default() }
+    }
+
+    #[test]
+    fn bytes_of_a_cell_that_were_read_at_different_times() {
+        let mut s = Shadow::new(1);
+        let byte = |mask, agent, clock| Epoch { mask, ..by(agent, clock) };
+        let mut know = Know::default();
+        s.access(0, byte(1, 0, 1), false, &know, Plane::Memory, 0).unwrap();
+        s.access(0, byte(2, 0, 5), false, &know, Plane::Memory, 0).unwrap();
+        know.g.raise(0, 1);
+        s.access(0, byte(1, 1, 1), true, &know, Plane::Memory, 0).unwrap();
+        // The write has cleared what is known of the cell: the other byte is read anew.
+        s.access(0, byte(2, 0, 6), false, &know, Plane::Memory, 0).unwrap();
+        assert!(s.access(0, byte(2, 1, 2), true, &know, Plane::Memory, 0).is_err());
     }
 
     #[test]

@@ -249,6 +249,8 @@ pub fn place(name: &str, spec: &ViewSpec, seed: u64, memory: &mut Memory) -> Res
             continue;
         }
         let x = number(&spec.fill, i, unsigned, &mut rng);
+        // A flag is 0 or 1.
+        let x = if spec.elem == "i1" { f64::from(x as i64 as u8 & 1) } else { x };
         bytes[at..at + size].copy_from_slice(&elem.encode(x).to_le_bytes()[..size]);
     }
     let buffer = memory.alloc(bytes);
