@@ -10,8 +10,9 @@ use tileas_codegen::{Context, Settings, Stage};
 use tileas_filetests::execute::{Forms, execute};
 use tileas_filetests::{Case, Header, TestKind, collect, external, root};
 
-/// Kernels that are refused: accumulators take room in shared memory, and there are no products of 8-bit floats.
-const REFUSED: [(&str, &str); 13] = [
+/// Kernels that are refused: accumulators take room in shared memory, and there are no products of 8-bit floats and no conversions of
+/// ue8m0.
+const REFUSED: [(&str, &str); 15] = [
     ("execute/arm_loads_shared", "E0602"),
     ("execute/carried_ahead", "E0601"),
     ("execute/share_staging", "E0602"),
@@ -22,9 +23,11 @@ const REFUSED: [(&str, &str); 13] = [
     ("kernels/gemm_e4m3", "E0502"),
     ("kernels/softcap_attention_d128", "E0602"),
     ("kernels/softmax_attention_d128", "E0602"),
+    ("layouts/scales_e8m0", "E0802"),
     ("storage/ring_from_zero", "E0601"),
     ("storage/ring_read_behind_by_another", "E0601"),
     ("storage/tensor_place_after_other_agents_read", "E0602"),
+    ("unsplat/block_scale", "E0802"),
 ];
 
 /// What a case comes to: done, or refused with these codes.

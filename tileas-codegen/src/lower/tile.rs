@@ -488,7 +488,7 @@ impl Lower<'_> {
         let f = self.f;
         let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
         let converts = f.opcode(op) == Opcode::Ftof;
-        let scales = PtxOp::CvtRnBf16x2Ue8m0x2.form().available_on(self.target);
+        let scales = self.converts_scales();
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts && scales,
             s => {
@@ -499,6 +499,11 @@ impl Lower<'_> {
             Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
             None => Ok(()),
         }
+    }
+
+    /// Whether the target converts ue8m0.
+    pub(super) fn converts_scales(&self) -> bool {
+        PtxOp::CvtRnBf16x2Ue8m0x2.form().available_on(self.target)
     }
 
     /// Whether the target adds elements of the type to f32.

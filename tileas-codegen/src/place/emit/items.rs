@@ -249,6 +249,36 @@ impl Placer<'_> {
         made
     }
 
+    /// A coordinate of at least 32 bits, behind the definition of one that may have fewer: its multiples fit.
+    fn wide_coordinate(&mut self, coord: Value) -> Value {
+        if !matches!(self.func.value_data(coord).as_scalar(), Some(Scalar::I1 | Scalar::I8 | Scalar::I16)) {
+            return coord;
+        }
+        if let Some(&v) = self.coords.get(&(coord, 0)).and_then(|list| list.first()) {
+            return v;
+        }
+        let anchor = match self.func.value_def(coord) {
+            ValueDef::Result(op, _) => self.func.next_op(op),
+            ValueDef::Param(b, _) => self.func.first_op(b),
+        };
+        let back = self.at;
+        self.at = anchor.unwrap_or(back);
+        let ty = self.func.scalar(Scalar::I32);
+        let op = match self.func.constant_value(coord) {
+            Some(value) => {
+                let op = self.op(Opcode::Constant, &[], &[], &[ty], None.into());
+                self.func.set_int(op, keys::VALUE, value as i64);
+                op
+            }
+            None => self.op(Opcode::Exti, &[coord], &[1], &[ty], None.into()),
+        };
+        self.at = back;
+        let v = self.first_result(op);
+        self.name_after(v, coord, "w");
+        self.coords.insert((coord, 0), vec![v]);
+        v
+    }
+
     /// Tile coordinate of slice `k` of `parts` along an axis.
     fn slice_coordinate(&mut self, coord: Value, parts: u32, k: Slice) -> Value {
         if parts == 1 {
@@ -327,8 +357,9 @@ impl Placer<'_> {
 
     pub(super) fn slice_coordinates(&mut self, op: Op, parts: u32, k: Slice) -> SmallVec<[Value; 4]> {
         let mut coords: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.named_segment(op, "coords"));
-        if let Some(last) = coords.last_mut() {
-            *last = self.slice_coordinate(*last, parts, k);
+        if let Some(last) = coords.last_mut().filter(|_| parts > 1) {
+            let wide = self.wide_coordinate(*last);
+            *last = self.slice_coordinate(wide, parts, k);
         }
         coords
     }
