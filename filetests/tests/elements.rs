@@ -394,6 +394,23 @@ fn compiles(ty: &str, body: &str, context: &mut Context) -> bool {
     context.compile(&module, &*isa, &Settings::default()).is_ok()
 }
 
+/// Whether tiles of that rank are loaded, computed on, reduced and stored.
+fn has_rank(rank: usize, context: &mut Context) -> bool {
+    let dims = |n: usize| format!("{}x", ["2", "4", "2", "4", "8"][..n].join("x"));
+    let (views, at) = ("?x".repeat(rank), vec!["0"; rank].join(", "));
+    let left = if rank == 1 { String::new() } else { dims(rank - 1) };
+    let text = format!(
+        "kernel @k(%x: view<gmem, {views}f32>, %y: view<gmem, {views}f32>) {{\n  %t = tiled_load %x[{at}] : tile<{0}f32>\n  \
+         %m = reduce %t <{{mode = add, axis = {1}}}> : tile<{left}f32>\n  %n = mulf %m, 2.0\n  %r = reshape %n : tile<{left}1xf32>\n  \
+         %b = broadcast %r : tile<{0}f32>\n  %u = addf %t, %b\n  tiled_store %u, %y[{at}]\n  return\n}}\n",
+        dims(rank),
+        rank - 1,
+    );
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
+    let module = context.parse(&text, &Settings::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    context.compile(&module, &*isa, &Settings::default()).is_ok()
+}
+
 /// The table of what computes on which type, as the tests above find it.
 fn table() -> String {
     let types: Vec<&str> = INTS.into_iter().chain(FLOATS).chain(BARE).collect();
@@ -422,6 +439,7 @@ fn table() -> String {
         row(&format!("`{name}`"), &of);
     }
     let mut context = Context::new();
+    assert!((1..=5).all(|rank| has_rank(rank, &mut context)), "ranks are as the page says");
     let found: Vec<Vec<(&str, bool)>> = types
         .iter()
         .map(|ty| whole_tiles(ty).into_iter().map(|(n, b)| (n, compiles(ty, &b, &mut context))).collect())

@@ -365,12 +365,12 @@ impl Context {
         if !job.does(Step::Agents) {
             return Ok(());
         }
-        let planned = Planned::of(func, isa, settings)?;
+        let planned = Planned::of(func, isa, settings, self.placed.take())?;
         if !job.does(Step::Place) {
             planned.leave(state);
             return Ok(());
         }
-        let placed = planned.place(isa, settings, self.placed.take())?;
+        let placed = planned.place(isa, settings)?;
         verify_pass(placed.func(), settings, "place")?;
         if !job.does(Step::Schedule) {
             placed.leave(state);

@@ -116,31 +116,36 @@ pub(super) struct Planned<'f> {
     plan: AgentPlan,
     /// The placed function, and its plan, where the plan was chosen by them.
     placed: Option<(Function, AgentPlan)>,
+    /// A function whose memory is used again.
+    spare: Option<Function>,
 }
 
 impl<'f> Planned<'f> {
-    pub fn of(func: &'f Function, isa: &dyn TargetIsa, settings: &Settings) -> Result<Planned<'f>, Refusal> {
+    /// `spare`: a function whose memory is used again.
+    pub fn of(
+        func: &'f Function,
+        isa: &dyn TargetIsa,
+        settings: &Settings,
+        mut spare: Option<Function>,
+    ) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func).map_err(Refusal::room)?;
         let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
         let (plan, placed) = match settings.simt_warps {
-            None if place::pressure::is_wide(func, &classes) => wider(func, &classes, plan, isa, settings),
+            None if place::pressure::is_wide(func, &classes) => {
+                wider(func, &classes, plan, isa, settings, &mut spare)
+            }
             _ => (plan, None),
         };
-        Ok(Planned { func, classes, plan, placed })
+        Ok(Planned { func, classes, plan, placed, spare })
     }
 
-    /// `spare`: a function whose memory is used again.
-    pub fn place(
-        self,
-        isa: &dyn TargetIsa,
-        settings: &Settings,
-        spare: Option<Function>,
-    ) -> Result<Placed, Refusal> {
+    pub fn place(self, isa: &dyn TargetIsa, settings: &Settings) -> Result<Placed, Refusal> {
         let (func, plan) = match self.placed {
             Some(placed) => placed,
             None => {
                 let options = settings.place_options();
-                place_in(self.func, &self.classes, self.plan, isa, &options, spare).map_err(Refusal::room)?
+                place_in(self.func, &self.classes, self.plan, isa, &options, self.spare)
+                    .map_err(Refusal::room)?
             }
         };
         Ok(Placed { func, plan })
@@ -159,6 +164,7 @@ fn wider(
     plan: AgentPlan,
     isa: &dyn TargetIsa,
     settings: &Settings,
+    spare: &mut Option<Function>,
 ) -> (AgentPlan, Option<(Function, AgentPlan)>) {
     let mut best = (plan, None);
     let mut lacks = u32::MAX;
@@ -170,15 +176,18 @@ fn wider(
         let mut place = settings.place_options();
         let mut before = u32::MAX;
         loop {
-            match place_in(func, classes, plan.clone(), isa, &place, None) {
+            match place_in(func, classes, plan.clone(), isa, &place, spare.take()) {
                 Ok((placed, its_plan)) => {
                     let peak = place::pressure::peak(&placed, options.simt_warps);
-                    // Thinner slices, as long as there can be some and they help.
-                    let cuts = place::pressure::is_sliceable(&placed);
                     let missing = peak.saturating_sub(budget);
+                    // Thinner slices, as long as there can be some and they help.
+                    let cuts = missing > 0 && place::pressure::is_sliceable(&placed);
                     if missing < lacks {
                         lacks = missing;
-                        best = (plan.clone(), Some((placed, its_plan)));
+                        let before = std::mem::replace(&mut best, (plan.clone(), Some((placed, its_plan))));
+                        *spare = before.1.map(|worse| worse.0);
+                    } else {
+                        *spare = Some(placed);
                     }
                     if missing == 0 {
                         return best;

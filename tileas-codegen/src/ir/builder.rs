@@ -718,6 +718,31 @@ mod tests {
     }
 
     #[test]
+    fn operands_of_different_extents_are_spread() {
+        let mut func = Function::new("k");
+        let mut b = FunctionBuilder::new(&mut func);
+        let (f32_ty, i1_ty) = (b.scalar_type(Scalar::F32), b.tile_type(&[4, 1], Scalar::I1));
+        let [wide, column, row] = [[4, 8], [4, 1], [1, 8]].map(|d| b.tile_type(&d, Scalar::F32));
+        let (x, c, r, s) = (b.param(wide), b.param(column), b.param(row), b.param(f32_ty));
+        let mask = b.param(i1_ty);
+        let sums = [b.addf(x, s), b.addf(s, x), b.mulf(c, r), b.select(mask, x, s), b.fma(x, c, s)];
+        // The attribute is of the op, not of what is put before it.
+        let most = b.with(keys::PROPAGATE_NAN, AttrData::Unit).maxf(x, s);
+        let (other, both) = (b.tile_type(&[2, 8], Scalar::F32), b.tile_type(&[8], Scalar::F32));
+        let (y, z) = (b.param(other), b.param(both));
+        b.addf(x, y);
+        b.addf(x, z);
+        b.ret();
+        assert!(sums.iter().all(|&v| func.value_type(v) == wide));
+        let made: Vec<_> = func.all_ops().iter().map(|&op| func.opcode(op).name()).collect();
+        let want = "splat addf splat addf broadcast broadcast mulf broadcast splat select broadcast splat fma splat maxf";
+        assert!(made.join(" ").starts_with(&format!("{want} addf addf return")), "{made:?}");
+        assert!(func.attr(func.defining_op(most).unwrap(), keys::PROPAGATE_NAN).is_some());
+        // Other ranks, and extents that differ and are not 1, are left to the verifier.
+        assert_eq!(verify_function(&func).iter().map(|e| e.code).collect::<Vec<_>>(), [Code::E0212; 2]);
+    }
+
+    #[test]
     fn pipelines_and_agents() {
         let mut func = Function::new("k");
         let mut b = FunctionBuilder::new(&mut func);

@@ -5,6 +5,7 @@
 //! each of them the half of a block behind takes in the last element of the half before, which holds all of that half: it is in
 //! another register, comes from another lane, or goes from warp to warp through memory. Truth values travel as words of 0 and 1.
 
+use super::reduce::{shared_load, shared_store};
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
 use crate::ir::{Function, Op, Scalar, Value, keys};
@@ -391,11 +392,7 @@ impl<'a> Lower<'a> {
             let offset = self.b.fold_mul(place, i64::from(bytes));
             let offset = self.b.fold_add(base, offset);
             let reg = self.b.as_reg(RegTy::B32, offset);
-            let store = match ty {
-                RegTy::B64 => PtxOp::StSharedB64,
-                RegTy::F32 => PtxOp::StSharedF32,
-                _ => PtxOp::StSharedB32,
-            };
+            let store = shared_store(ty, 1);
             for (r, tuple) in elements.iter().enumerate() {
                 let e = map.element(r as u32, 0, 0);
                 // What of the condition registers decide.
@@ -422,12 +419,10 @@ impl<'a> Lower<'a> {
                     Some(k) => k.1,
                     None => {
                         let d = self.b.reg(ty);
-                        let form = match ty {
-                            RegTy::F32 => PtxOp::LdSharedF32,
-                            RegTy::B64 => PtxOp::LdSharedB64,
-                            _ => PtxOp::LdSharedB32,
-                        };
-                        self.b.emit(form, &[d.into(), Operand::addr(from, at + (n * bytes) as i32)]);
+                        self.b.emit(
+                            shared_load(ty, 1),
+                            &[d.into(), Operand::addr(from, at + (n * bytes) as i32)],
+                        );
                         known.push((n, d.into()));
                         d.into()
                     }

@@ -33,6 +33,34 @@ pub(super) struct Exchanged {
     ty: RegTy,
 }
 
+/// The form that stores that many registers side by side in shared memory.
+pub(super) fn shared_store(ty: RegTy, registers: u32) -> PtxOp {
+    match (ty, registers) {
+        (RegTy::B64, 2) => PtxOp::StSharedV2B64,
+        (RegTy::B64, _) => PtxOp::StSharedB64,
+        (RegTy::F32, 4) => PtxOp::StSharedV4F32,
+        (RegTy::F32, 2) => PtxOp::StSharedV2F32,
+        (RegTy::F32, _) => PtxOp::StSharedF32,
+        (_, 4) => PtxOp::StSharedV4B32,
+        (_, 2) => PtxOp::StSharedV2B32,
+        _ => PtxOp::StSharedB32,
+    }
+}
+
+/// The form that loads that many registers from side by side in shared memory.
+pub(super) fn shared_load(ty: RegTy, registers: u32) -> PtxOp {
+    match (ty, registers) {
+        (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
+        (RegTy::B64, _) => PtxOp::LdSharedB64,
+        (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
+        (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
+        (RegTy::F32, _) => PtxOp::LdSharedF32,
+        (_, 4) => PtxOp::LdSharedV4B32,
+        (_, 2) => PtxOp::LdSharedV2B32,
+        _ => PtxOp::LdSharedB32,
+    }
+}
+
 /// How many elements, `most` at most, lie one behind the other in consecutive registers of every thread: a power of two.
 fn side_by_side(map: &LinearMap, most: u32) -> u32 {
     let mut wide = 1;
@@ -216,16 +244,7 @@ impl Lower<'_> {
                 x => (this.b.add_u32(base, x), at),
             };
             let (to, to_at) = address(self, store_at);
-            let store = match (ty, wide) {
-                (RegTy::B64, 2) => PtxOp::StSharedV2B64,
-                (RegTy::B64, _) => PtxOp::StSharedB64,
-                (RegTy::F32, 4) => PtxOp::StSharedV4F32,
-                (RegTy::F32, 2) => PtxOp::StSharedV2F32,
-                (RegTy::F32, _) => PtxOp::StSharedF32,
-                (_, 4) => PtxOp::StSharedV4B32,
-                (_, 2) => PtxOp::StSharedV2B32,
-                _ => PtxOp::StSharedB32,
-            };
+            let store = shared_store(ty, wide);
             for (n, group) in parts.chunks(wide as usize).enumerate() {
                 let offset = dl.element(n as u32 * wide, 0, 0) * step;
                 let group: SmallVec<[Operand; 4]> =
@@ -251,21 +270,12 @@ impl Lower<'_> {
     /// The parts from all warps of an element and of those beside it (see [`Exchanged::wide`]).
     pub(super) fn parts_of(&mut self, x: &Exchanged, element: u32) -> SmallVec<[Vec<Operand>; 4]> {
         let mut rows: SmallVec<[Vec<Operand>; 4]> = SmallVec::new();
-        rows.resize(x.wide as usize, Vec::with_capacity(x.count as usize));
+        rows.resize_with(x.wide as usize, || Vec::with_capacity(x.count as usize));
         // Several elements of one warp at once, or several warps of one element.
         let warps = if x.wide > 1 { 1 } else { x.per };
         for first in (0..x.count).step_by(warps as usize) {
             let regs = self.b.regs(x.ty, x.per as usize);
-            let form = match (x.ty, x.per) {
-                (RegTy::F32, 4) => PtxOp::LdSharedV4F32,
-                (RegTy::F32, 2) => PtxOp::LdSharedV2F32,
-                (RegTy::F32, _) => PtxOp::LdSharedF32,
-                (RegTy::B64, 2) => PtxOp::LdSharedV2B64,
-                (RegTy::B64, _) => PtxOp::LdSharedB64,
-                (_, 4) => PtxOp::LdSharedV4B32,
-                (_, 2) => PtxOp::LdSharedV2B32,
-                _ => PtxOp::LdSharedB32,
-            };
+            let form = shared_load(x.ty, x.per);
             let dst = match regs.get(0) {
                 Some(one) if x.per == 1 => one.into(),
                 _ => self.b.list(&regs),

@@ -6,6 +6,9 @@ use crate::parse::ast::{RegDecl, Space};
 use crate::parse::type_bytes;
 use rustc_hash::FxHashMap;
 
+/// Most registers of 32 bits, and most predicates, of a kernel: their numbers have 16 bits.
+const MOST: u32 = 60_000;
+
 /// Address of a variable.
 #[derive(Copy, Clone, Debug)]
 pub struct Symbol {
@@ -252,7 +255,7 @@ impl RegFile {
 
     fn columns_for(&mut self, n: u32, at: Place) -> R<Col> {
         let first = self.columns;
-        if first + n > 60_000 {
+        if first + n > MOST {
             return Err(Diagnostic::new("P017", at, "too many registers"));
         }
         self.columns += n;
@@ -275,13 +278,13 @@ impl RegFile {
             self.open();
         }
         let n = d.count.unwrap_or(1);
-        if n > 60_000 {
+        if n > MOST {
             return Err(Diagnostic::new("P017", d.at, format!("{n} registers in one declaration")));
         }
         let (reg, step) = if d.ty == "pred" {
             let first = self.preds;
             self.preds += n;
-            if self.preds > 60_000 {
+            if self.preds > MOST {
                 return Err(Diagnostic::new("P017", d.at, "too many predicates"));
             }
             (Reg::Pred(first as PCol), 1)

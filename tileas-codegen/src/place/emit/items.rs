@@ -249,6 +249,15 @@ impl Placer<'_> {
         made
     }
 
+    /// The op behind the definition of a value; the anchor where there is none.
+    pub(super) fn behind(&self, v: Value) -> Op {
+        let next = match self.func.value_def(v) {
+            ValueDef::Result(op, _) => self.func.next_op(op),
+            ValueDef::Param(b, _) => self.func.first_op(b),
+        };
+        next.unwrap_or(self.at)
+    }
+
     /// A coordinate of at least 32 bits, behind the definition of one that may have fewer: its multiples fit.
     fn wide_coordinate(&mut self, coord: Value) -> Value {
         if !matches!(self.func.value_data(coord).as_scalar(), Some(Scalar::I1 | Scalar::I8 | Scalar::I16)) {
@@ -257,12 +266,8 @@ impl Placer<'_> {
         if let Some(&v) = self.coords.get(&(coord, 0)).and_then(|list| list.first()) {
             return v;
         }
-        let anchor = match self.func.value_def(coord) {
-            ValueDef::Result(op, _) => self.func.next_op(op),
-            ValueDef::Param(b, _) => self.func.first_op(b),
-        };
         let back = self.at;
-        self.at = anchor.unwrap_or(back);
+        self.at = self.behind(coord);
         let ty = self.func.scalar(Scalar::I32);
         let op = match self.func.constant_value(coord) {
             Some(value) => {
@@ -289,12 +294,8 @@ impl Placer<'_> {
             return *v;
         }
         // Behind the definition of the coordinate, so that every block that sees it sees its slices.
-        let anchor = match self.func.value_def(coord) {
-            ValueDef::Result(op, _) => self.func.next_op(op),
-            ValueDef::Param(b, _) => self.func.first_op(b),
-        };
         let back = self.at;
-        self.at = anchor.unwrap_or(back);
+        self.at = self.behind(coord);
         let ty = self.func.value_type(coord);
         let constant = |this: &mut Self, n: i64| {
             let op = this.op(Opcode::Constant, &[], &[], &[ty], None.into());

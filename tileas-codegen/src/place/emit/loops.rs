@@ -8,7 +8,7 @@
 use super::super::chains::{Chain, rows_columns};
 use super::{Item, ItemKind, Placer};
 use crate::error::CodegenResult;
-use crate::ir::{AttrData, Block, Op, Opcode, Scalar, Swizzle, Value, ValueDef, keys};
+use crate::ir::{AttrData, Block, Op, Opcode, Scalar, Swizzle, Value, keys};
 use crate::storage::classify::ValueClass;
 use smallvec::SmallVec;
 
@@ -252,11 +252,7 @@ impl Placer<'_> {
             (exact != 0).then(|| self.first_result(op))
         } else {
             // Behind the definition of the coordinate: before the loop.
-            let anchor = match self.func.value_def(coord) {
-                ValueDef::Result(op, _) => self.func.next_op(op),
-                ValueDef::Param(b, _) => self.func.first_op(b),
-            };
-            self.at = anchor.unwrap_or(back);
+            self.at = self.behind(coord);
             let first = self.times(coord, parts);
             self.at = back;
             Some(first)

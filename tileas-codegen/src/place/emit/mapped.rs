@@ -200,11 +200,7 @@ impl Placer<'_> {
         };
         let back = self.at;
         if home != self.func.op_block(back) {
-            let anchor = match self.func.value_def(v) {
-                ValueDef::Result(op, _) => self.func.next_op(op),
-                ValueDef::Param(b, _) => self.func.first_op(b),
-            };
-            self.at = anchor.unwrap_or(back);
+            self.at = self.behind(v);
         }
         let elem = self.elem(v);
         let ty = self.tile(&dims, elem, Space::Rmem, layout);
