@@ -25,7 +25,7 @@ pub use error::{Fault, InterpError, InterpResult};
 pub use eval::Program;
 pub use memory::{Buffer, Memory};
 pub use oracle::{Bound, Oracle};
-pub use sequential::{run_magnitudes, run_sequential};
+pub use sequential::{Decisions, run_magnitudes, run_noted, run_sequential};
 pub use tile::{Data, Tile, Val, View};
 
 use std::rc::Rc;

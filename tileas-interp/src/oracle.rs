@@ -4,7 +4,7 @@
 //! in program order, and on request the magnitudes that tolerances are relative to.
 
 use crate::{
-    Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_sequential,
+    Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_noted,
 };
 use tileas_codegen::ir::{Function, Scalar};
 
@@ -86,10 +86,10 @@ impl Oracle {
     ) -> InterpResult<Oracle> {
         let (before, args) = arguments(f, bound)?;
         let mut after = before.clone();
-        run_sequential(f, grid, &args, &mut after, limits)?;
+        let decisions = run_noted(f, grid, &args, &mut after, limits)?;
         let mut magnitudes = scaled.then(|| before.clone());
         if let Some(m) = &mut magnitudes {
-            run_magnitudes(f, grid, &args, m, limits)?;
+            run_magnitudes(f, grid, &args, m, limits, decisions)?;
         }
         let written = |b: &Buffer| b.written().ones().map(|i| b.number(i).abs()).collect::<Vec<_>>();
         let largest = |b: &Buffer| written(b).into_iter().filter(|x| x.is_finite()).fold(0.0, f64::max);

@@ -24,14 +24,38 @@ pub fn run_sequential(
     memory: &mut Memory,
     limits: &Limits,
 ) -> InterpResult<Stats> {
-    run(f, grid, args, memory, limits, false)
+    run(f, grid, args, memory, limits, &mut Decisions::default(), false)
+}
+
+/// Conditions and bounds of a run, in the order in which they were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Decisions {
+    list: Vec<i64>,
+    /// How many were taken again.
+    taken: usize,
+}
+
+/// As [`run_sequential`], and notes how branches and loops were decided.
+///
+/// # Errors
+/// See [`Fault`].
+pub fn run_noted(
+    f: &Function,
+    grid: [u32; 3],
+    args: &[Arg],
+    memory: &mut Memory,
+    limits: &Limits,
+) -> InterpResult<Decisions> {
+    let mut decisions = Decisions::default();
+    run(f, grid, args, memory, limits, &mut decisions, false)?;
+    Ok(decisions)
 }
 
 /// Runs the kernel on magnitudes: every float is replaced by its absolute value, infinite ones that are constants or loaded by
 /// 0, and differences by sums.
 ///
-/// What a sum of products then writes is Σ|a·b|: what the tolerance of a comparison is relative to. Where comparisons of
-/// floats decide, the other branch may be taken.
+/// What a sum of products then writes is Σ|a·b|: what the tolerance of a comparison is relative to. Branches and loops go as
+/// they did in the run that was noted.
 ///
 /// # Errors
 /// See [`Fault`].
@@ -41,8 +65,9 @@ pub fn run_magnitudes(
     args: &[Arg],
     memory: &mut Memory,
     limits: &Limits,
+    mut decisions: Decisions,
 ) -> InterpResult<Stats> {
-    run(f, grid, args, memory, limits, true)
+    run(f, grid, args, memory, limits, &mut decisions, true)
 }
 
 fn run(
@@ -51,11 +76,12 @@ fn run(
     args: &[Arg],
     memory: &mut Memory,
     limits: &Limits,
+    decisions: &mut Decisions,
     magnitudes: bool,
 ) -> InterpResult<Stats> {
     crate::check_size(f, limits)?;
     let program = Program::of(grid);
-    let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, magnitudes };
+    let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, decisions, magnitudes };
     for id in Program::all(grid) {
         m.program.id = id;
         m.env.clear();
@@ -95,11 +121,21 @@ struct Machine<'a> {
     steps: u64,
     limits: &'a Limits,
     program: Program,
+    decisions: &'a mut Decisions,
     /// See [`run_magnitudes`].
     magnitudes: bool,
 }
 
 type Vals = SmallVec<[Val; 4]>;
+
+/// How a block ends.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum End {
+    Falls,
+    Continues,
+    Breaks,
+    Returns,
+}
 
 impl Machine<'_> {
     fn get(&self, op: Op, v: Value) -> InterpResult<Val> {
@@ -144,8 +180,8 @@ impl Machine<'_> {
         Ok(at)
     }
 
-    /// Runs a block; what its terminator passes on.
-    fn block(&mut self, b: Block, depth: u32) -> InterpResult<Vals> {
+    /// Runs a block; how it ends, and what its terminator passes on.
+    fn block(&mut self, b: Block, depth: u32) -> InterpResult<(End, Vals)> {
         let f = self.f;
         if depth > self.limits.max_nesting {
             return Err(InterpError::new(Fault::Limit, "regions nest too deep (max_nesting)"));
@@ -160,15 +196,23 @@ impl Machine<'_> {
                 args.push(self.get(op, v)?);
             }
             match f.opcode(op) {
-                Opcode::Yield => return Ok(args),
-                Opcode::Return => return Ok(Vals::new()),
+                Opcode::Yield => return Ok((End::Falls, args)),
+                Opcode::Continue => return Ok((End::Continues, args)),
+                Opcode::Break => return Ok((End::Breaks, args)),
+                Opcode::Return => return Ok((End::Returns, Vals::new())),
                 Opcode::For => self.run_loop(op, &args, depth)?,
+                Opcode::Loop => self.run_unbounded(op, args, depth)?,
+                // The loop asks for the condition when the iteration has ended.
+                Opcode::ExitIf => {}
                 Opcode::If => {
-                    let arm = usize::from(eval::int(f, op, &args[0])? == 0);
-                    let values = match f.op_block_at(op, arm) {
+                    let arm = usize::from(self.decide(op, &args[0])? == 0);
+                    let (end, values) = match f.op_block_at(op, arm) {
                         Some(b) if f.first_op(b).is_some() => self.block(b, depth + 1)?,
-                        _ => Vals::new(),
+                        _ => (End::Falls, Vals::new()),
                     };
+                    if end != End::Falls {
+                        return Ok((end, values));
+                    }
                     for (n, v) in values.into_iter().enumerate() {
                         self.set(op, n, v);
                     }
@@ -176,13 +220,48 @@ impl Machine<'_> {
                 _ => self.effect(op, &args)?,
             }
         }
-        Ok(Vals::new())
+        Ok((End::Falls, Vals::new()))
+    }
+
+    /// A condition or bound: on magnitudes what it was in the run before.
+    fn decide(&mut self, op: Op, v: &Val) -> InterpResult<i64> {
+        if self.magnitudes {
+            let known = self.decisions.list.get(self.decisions.taken).copied();
+            self.decisions.taken += 1;
+            return match known {
+                Some(v) => Ok(v),
+                None => Err(InterpError::at(self.f, op, Fault::Value, "was not decided in the run before")),
+            };
+        }
+        let v = eval::int(self.f, op, v)?;
+        self.decisions.list.push(v);
+        Ok(v)
+    }
+
+    /// Each iteration of a `loop` takes what the one before handed on.
+    fn run_unbounded(&mut self, op: Op, inits: Vals, depth: u32) -> InterpResult<()> {
+        let f = self.f;
+        let Some(body) = f.op_block_at(op, 0) else { return Ok(()) };
+        let mut carried = inits;
+        loop {
+            for (&p, v) in f.block_params(body).iter().zip(carried) {
+                self.env[p] = Some(v);
+            }
+            let (end, values) = self.block(body, depth + 1)?;
+            if end == End::Breaks {
+                for (n, v) in values.into_iter().enumerate() {
+                    self.set(op, n, v);
+                }
+                return Ok(());
+            }
+            carried = values;
+        }
     }
 
     fn run_loop(&mut self, op: Op, args: &[Val], depth: u32) -> InterpResult<()> {
         let f = self.f;
-        let bound = |i: usize| match args.get(i) {
-            Some(v) => eval::int(f, op, v),
+        let mut bound = |i: usize| match args.get(i) {
+            Some(v) => self.decide(op, v),
             None => Err(InterpError::at(f, op, Fault::Unsupported, "lacks a bound")),
         };
         let (mut i, hi, step) = (bound(0)?, bound(1)?, bound(2)?);
@@ -201,7 +280,15 @@ impl Machine<'_> {
             for (k, &p) in params.iter().enumerate() {
                 self.env[p] = if k == 0 { Some(Val::Int(i)) } else { carried.get(k - 1).cloned() };
             }
-            carried = self.block(body, depth + 1)?;
+            let (end, values) = self.block(body, depth + 1)?;
+            carried = values;
+            if end == End::Falls
+                && let Some(exit) = f.exit_of(op)
+                && let condition = self.get(exit, f.operands(exit)[0])?
+                && self.decide(exit, &condition)? != 0
+            {
+                break;
+            }
             i = match i.checked_add(step) {
                 Some(next) => next,
                 None => break,

@@ -1032,6 +1032,42 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "loop",
+        operands: &[many("inits", Ty::Any)],
+        results: Arity::Many,
+        regions: 1,
+        rule: Rule::Custom,
+        doc: "Runs its region until a `break`, at most 2^31 - 1 times. A loop that only counts up to a bound becomes a `for`.",
+        ..BASE
+    },
+    OpRow {
+        name: "exit_if",
+        operands: &[one("condition", Ty::Bool)],
+        results: Arity::Many,
+        traits: &[Uniform],
+        rule: Rule::Custom,
+        doc: "Ends a `for` after this iteration, if the condition holds. Stands right before its `yield`, which says what the results are.",
+        ..BASE
+    },
+    OpRow {
+        name: "break",
+        operands: &[many("values", Ty::Any)],
+        results: Arity::Many,
+        traits: &[Terminator],
+        rule: Rule::Custom,
+        doc: "Leaves the innermost `loop`, from its region or from branches in it; the values are its results.",
+        ..BASE
+    },
+    OpRow {
+        name: "continue",
+        operands: &[many("values", Ty::Any)],
+        results: Arity::Many,
+        traits: &[Terminator],
+        rule: Rule::Custom,
+        doc: "Begins the next iteration of the innermost `loop` or `for`, from its region or from branches in it, with these values.",
+        ..BASE
+    },
+    OpRow {
         name: "yield",
         operands: &[many("values", Ty::Any)],
         results: Arity::Many,
@@ -1045,7 +1081,7 @@ pub const OPS: &[OpRow] = &[
         results: Arity::Many,
         traits: &[Terminator],
         rule: Rule::Custom,
-        doc: "Ends a kernel.",
+        doc: "Ends a kernel: last in it, or in branches outside of loops.",
         ..BASE
     },
     // -- pipelines

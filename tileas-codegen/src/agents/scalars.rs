@@ -111,6 +111,7 @@ impl Slice<'_> {
         if self.kept.insert(op) {
             let bounds = if self.func.opcode(op) == Opcode::For { 3 } else { usize::MAX };
             self.work.extend(self.func.operands(op).iter().take(bounds));
+            self.work.extend(self.func.exit_of(op).into_iter().flat_map(|exit| self.func.operands(exit)));
             self.around(op);
         }
     }

@@ -213,6 +213,10 @@ impl Walk<'_> {
                         self.value(v, op);
                     }
                 }
+                // Every agent that runs the loop leaves it at the same time.
+                if let Some(exit) = self.func.exit_of(op) {
+                    self.keep(exit);
+                }
             }
             _ => {
                 for &v in self.func.operands(op) {

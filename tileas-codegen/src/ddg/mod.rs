@@ -182,7 +182,8 @@ fn rank_members(func: &Function, for_op: Op, result: &mut LoopSchedule) {
     }
 }
 
-/// `for` ops without a `for` inside, in program order; loops over the slices of a register chain keep theirs.
+/// `for` ops without a `for` inside, in program order; loops over the slices of a register chain keep theirs. Not those with an
+/// `exit_if`: what decides whether an iteration is run is known only when the one before has ended.
 pub fn innermost_loops(func: &Function) -> Vec<Op> {
     let all = func.all_ops();
     let mut outer: EntitySet<Op> = EntitySet::new();
@@ -193,7 +194,12 @@ pub fn innermost_loops(func: &Function) -> Vec<Op> {
             at = func.op_parent(parent);
         }
     }
-    let innermost = |op: Op| func.opcode(op) == Opcode::For && !outer.contains(op) && !func.is_slice_loop(op);
+    let innermost = |op: Op| {
+        func.opcode(op) == Opcode::For
+            && !outer.contains(op)
+            && !func.is_slice_loop(op)
+            && func.exit_of(op).is_none()
+    };
     all.into_iter().filter(|&op| innermost(op)).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::ddg::refine::Family;
 use crate::error::{Code, CodegenError, Errors, Loc};
 use crate::ir::Function;
 use crate::pass::Step;
-use crate::prepare::{PrepareOptions, prepare};
+use crate::prepare::{PrepareOptions, prepare, structure::structure};
 use crate::ptx::FunctionInfo;
 use crate::schedule::SchedulerChoice;
 
@@ -72,6 +72,8 @@ impl Context {
             boxes: job.does(Step::Boxes),
             ..all
         };
+        let structured = structure(func, &mut self.prepare.spare)?;
+        let func = structured.as_ref().unwrap_or(func);
         let (mut options, before) = (asked, warnings.len());
         loop {
             let prepared = prepare(func, isa, &options, &mut self.prepare);

@@ -206,6 +206,7 @@ codes! {
     E1006 = "pass without what it needs";
     E1007 = "passes in an order that is not allowed";
     E1010 = "kernel with more instructions than the limit";
+    E1012 = "loop or kernel that too many branches leave";
 }
 
 #[cfg(test)]

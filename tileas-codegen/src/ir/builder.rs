@@ -62,6 +62,9 @@ pub fn infer_result_types(
             Opcode::TiledStore
             | Opcode::Scatter
             | Opcode::Yield
+            | Opcode::Break
+            | Opcode::Continue
+            | Opcode::ExitIf
             | Opcode::Return
             | Opcode::AsyncPipelineYield
             | Opcode::AsyncPipelineAgentSwitch => return Some(SmallVec::new()),
@@ -143,6 +146,17 @@ pub struct Agent {
     pub lanes: Sym,
     /// Registers per thread to ask for; 0 leaves the entry's number.
     pub max_regs: u32,
+}
+
+/// An opened `loop`, see [`FunctionBuilder::begin_loop`].
+#[derive(Clone, Debug)]
+#[must_use = "an opened loop must be closed with `end_loop`"]
+pub struct OpenLoop {
+    /// The loop.
+    pub op: Op,
+    /// Iteration arguments.
+    pub args: SmallVec<[Value; 4]>,
+    outer: InsertPoint,
 }
 
 /// An opened `for`, see [`FunctionBuilder::begin_for`].
@@ -390,6 +404,63 @@ impl<'a> FunctionBuilder<'a> {
         let open = self.begin_for(lower, upper, step, inits);
         let yields = body(self, open.iv, &open.args);
         self.end_for(open, &yields)
+    }
+
+    /// Opens a `loop`, which runs until a [`FunctionBuilder::end_break`]; ops go into its body until
+    /// [`FunctionBuilder::end_loop`]. What a `break` passes on has the types of the results.
+    pub fn begin_loop(&mut self, inits: &[Value], result_types: &[Type]) -> OpenLoop {
+        let outer = self.point;
+        let op = self.op(Opcode::Loop).operands(inits).results(result_types).finish();
+        let body = self.func.add_region(op);
+        let args = inits
+            .iter()
+            .map(|&init| {
+                let ty = self.func.value_type(init);
+                self.func.add_block_param(body, ty)
+            })
+            .collect();
+        self.at_end(body);
+        OpenLoop { op, args, outer }
+    }
+
+    /// Closes a `loop` with the values of the next iteration; gives its results.
+    pub fn end_loop(&mut self, open: OpenLoop, next: &[Value]) -> Vec<Value> {
+        self.end_continue(next);
+        self.point = open.outer;
+        if !self.func.has_op(open.op) {
+            self.func.misused(Code::E0228, self.loc, format!("{} is no loop of this function", open.op));
+            return Vec::new();
+        }
+        self.func.results(open.op).to_vec()
+    }
+
+    /// Opens an `if` whose arms are to be built one after the other, and may leave the loop or the kernel
+    /// ([`FunctionBuilder::end_break`], [`FunctionBuilder::end_continue`], [`FunctionBuilder::end_return`]). Gives the
+    /// op and the blocks of its arms; each needs a terminator, and [`FunctionBuilder::at_end`] goes there.
+    pub fn begin_if(&mut self, condition: Value, result_types: &[Type]) -> (Op, [Block; 2]) {
+        let op = self.op(Opcode::If).operand(condition).results(result_types).finish();
+        let arms = [self.func.add_region(op), self.func.add_region(op)];
+        (op, arms)
+    }
+
+    /// Ends an arm of an `if` with what it yields.
+    pub fn end_arm(&mut self, yields: &[Value]) {
+        self.op(Opcode::Yield).operands(yields).finish();
+    }
+
+    /// Ends a block with a `break`: the values are the results of the innermost `loop`.
+    pub fn end_break(&mut self, values: &[Value]) {
+        self.op(Opcode::Break).operands(values).finish();
+    }
+
+    /// Ends a block with a `continue`: the values begin the next iteration of the innermost loop.
+    pub fn end_continue(&mut self, values: &[Value]) {
+        self.op(Opcode::Continue).operands(values).finish();
+    }
+
+    /// Ends a block with a `return`.
+    pub fn end_return(&mut self) {
+        self.op(Opcode::Return).finish();
     }
 
     /// Appends an `if`; each closure builds one arm and returns what it yields. Gives the results.

@@ -620,6 +620,12 @@ impl Function {
         yields.map_or(&[], |t| self.operands(t))
     }
 
+    /// The `exit_if` of a `for`: it stands right before the terminator.
+    pub fn exit_of(&self, op: Op) -> Option<Op> {
+        let before = self.prev_op(self.terminator(op, 0)?)?;
+        (self.opcode(before) == Opcode::ExitIf && self.opcode(op) == Opcode::For).then_some(before)
+    }
+
     /// Whether an op is a loop over the slices of a chain of register tiles, as `place` writes it. It belongs to the one
     /// agent that runs the chain and is not scheduled: its ops run in program order, so that one slice is in registers at
     /// a time; what overlaps is the TMA store of one slice with the next, through the ring of its staging buffer.

@@ -290,7 +290,7 @@ impl Printer<'_> {
         }
         let hide_yield = f.results(op).is_empty();
         match f.opcode(op) {
-            Opcode::For => {
+            Opcode::For | Opcode::Loop => {
                 self.text(" {\n");
                 if let Some(b) = f.op_block_at(op, 0) {
                     self.block(b, depth + 1, hide_yield);
@@ -346,6 +346,9 @@ impl Printer<'_> {
         let mut shown = None;
         if opcode == Opcode::For {
             self.for_head(op);
+        } else if opcode == Opcode::Loop {
+            let args = f.op_block_at(op, 0).map_or(&[][..], |b| f.block_params(b));
+            self.iter_list(f.segment(op, 0), args);
         } else {
             shown = self.literal(op);
             self.operands(op);
@@ -388,14 +391,18 @@ impl Printer<'_> {
             self.text(word);
             self.values(f.segment(op, n));
         }
-        let inits = f.segment(op, 3);
+        self.iter_list(f.segment(op, 3), params.get(1..).unwrap_or(&[]));
+    }
+
+    /// What a loop carries: initial values and arguments.
+    fn iter_list(&mut self, inits: &[Value], args: &[Value]) {
         if inits.is_empty() {
             return;
         }
         self.text(" iter (");
         for (i, &init) in inits.iter().enumerate() {
             self.comma(i);
-            let Some(&param) = params.get(i + 1) else {
+            let Some(&param) = args.get(i) else {
                 self.value(init);
                 continue;
             };

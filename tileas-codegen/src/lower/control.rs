@@ -24,7 +24,8 @@ impl Lower<'_> {
     pub(super) fn block(&mut self, block: Block) -> CodegenResult<()> {
         let mut next = self.f.first_op(block);
         while let Some(op) = next {
-            if !self.f.opcode(op).is_terminator() {
+            // The loop around asks for the condition of an exit.
+            if !self.f.opcode(op).is_terminator() && self.f.opcode(op) != Opcode::ExitIf {
                 self.op(op)?;
             }
             next = self.f.next_op(op);
@@ -311,9 +312,17 @@ impl Lower<'_> {
         self.close_section();
         // The next iteration may read, or store to, what this one stored.
         self.wait_stores();
+        // The condition may be one of the values that change now.
+        let ends = match f.exit_of(op) {
+            Some(e) => self.exit_condition(e)?,
+            None => None,
+        };
         if let Some(y) = f.last_op(block) {
             let values = f.operands(y);
             self.assign(op, &carried, values)?;
+        }
+        if let Some(p) = ends {
+            self.b.br_on(p, exit);
         }
         let again = if wide {
             self.b.add_s64_to(iv, iv, step);
@@ -334,6 +343,18 @@ impl Lower<'_> {
             self.vals[r] = v;
         }
         Ok(())
+    }
+
+    /// The condition of an `exit_if`, in a register of its own; `None`: it never holds.
+    fn exit_condition(&mut self, op: Op) -> CodegenResult<Option<Reg>> {
+        let Some(&c) = self.f.operands(op).first() else { return self.err(Code::E0803, op, "malformed exit") };
+        let cond = self.scalar(op, c)?;
+        if cond == Operand::Imm(0) {
+            return Ok(None);
+        }
+        let p = self.b.reg(RegTy::Pred);
+        self.b.mov_to(p, cond);
+        Ok(Some(p))
     }
 
     fn lower_if(&mut self, op: Op) -> CodegenResult<()> {

@@ -144,6 +144,7 @@ impl Lower<'_> {
         };
         if let (Some(a @ 0..=2), Some(b)) = (of(lo, Opcode::ProgramId), of(step, Opcode::NumPrograms))
             && a == b
+            && f.exit_of(op).is_none()
             && !done[a as usize]
         {
             done[a as usize] = true;

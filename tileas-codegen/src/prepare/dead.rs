@@ -48,6 +48,10 @@ impl Live {
                 _ => usize::MAX,
             };
             func.operands(op).iter().take(fixed).for_each(|&v| self.value(v));
+            if let Some(exit) = func.exit_of(op) {
+                self.ops.insert(exit);
+                self.value(func.operands(exit)[0]);
+            }
             next = func.op_parent(op);
         }
     }
@@ -73,7 +77,9 @@ impl Live {
     fn find(&mut self, func: &Function) {
         self.ops.clear();
         self.values.clear();
-        func.ops().filter(|&op| !is_removable(func, op)).for_each(|op| self.op(func, op));
+        // What ends a loop matters as long as the loop does.
+        let is_exit = |op: Op| func.opcode(op) == Opcode::ExitIf;
+        func.ops().filter(|&op| !is_removable(func, op) && !is_exit(op)).for_each(|op| self.op(func, op));
         while let Some(v) = self.work.pop() {
             match func.value_def(v) {
                 ValueDef::Result(op, n) if is_region(func.opcode(op)) => self.carried(func, op, n as usize),

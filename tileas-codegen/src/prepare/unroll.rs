@@ -36,7 +36,7 @@ fn small(func: &Function, op: Op, renamed: &Renames, most: u32) -> Option<Small>
     let (lower, upper, step) = (bound(lower)?, bound(upper)?, bound(step).filter(|&s| s > 0)?);
     let trips = if upper > lower { (upper - lower + step - 1) / step } else { 0 };
     let body = func.op_block_at(op, 0)?;
-    if !func.inherent(op).is_empty() || !func.discardable(op).is_empty() {
+    if !func.inherent(op).is_empty() || !func.discardable(op).is_empty() || func.exit_of(op).is_some() {
         return None;
     }
     let (mut ops, mut is_plain) = (0, true);

@@ -88,8 +88,11 @@ pub fn work(func: &Function, op: Op) -> Work {
     most
 }
 
-/// The constant trip count of a `for`, if its bounds are constants.
+/// The constant trip count of a `for`, if its bounds are constants and nothing else ends it.
 pub fn static_trips(func: &Function, op: Op) -> Option<u64> {
+    if func.exit_of(op).is_some() {
+        return None;
+    }
     // One operand each, before all others.
     let [lo, hi, step, ..] = *func.operands(op) else { return None };
     let c = |v: Value| func.constant_value(v).map(|n| n as i64);

@@ -86,6 +86,8 @@ impl Machine<'_> {
             }
             Opcode::Yield => return self.leave(a, op, &args),
             Opcode::For => return self.enter(a, op, &args),
+            // The `yield` behind it asks for the condition.
+            Opcode::ExitIf => {}
             Opcode::If => {
                 let arm = match args.first() {
                     Some(v) => usize::from(eval::int(f, op, v)? == 0),
@@ -237,7 +239,12 @@ impl Machine<'_> {
         let f = self.f;
         let Some(frame) = self.agents[a].frames.pop() else { return Ok(Step::Ended) };
         let Some(owner) = frame.owner else { return refuse(f, op, "ends no region") };
-        let next = frame.range.and_then(|(i, hi, step)| Some((i.checked_add(step)?, hi, step)));
+        let exits = match f.exit_of(owner) {
+            Some(exit) => eval::int(f, exit, &self.get(a, exit, f.operands(exit)[0])?)? != 0,
+            None => false,
+        };
+        let range = frame.range.filter(|_| !exits);
+        let next = range.and_then(|(i, hi, step)| Some((i.checked_add(step)?, hi, step)));
         match (next, f.op_block_at(owner, 0)) {
             (Some((i, hi, step)), Some(body)) if i < hi => {
                 self.bind_params(a, body, i, values);

@@ -11,6 +11,9 @@ use crate::ir::printer::literal_attr;
 use crate::ir::types::{Scalar, TypeData};
 use smallvec::SmallVec;
 
+/// Names of iteration arguments.
+type Iters<'a> = SmallVec<[(&'a str, Loc); 4]>;
+
 /// An operand as written.
 #[derive(Copy, Clone)]
 enum Operand {
@@ -50,6 +53,7 @@ impl<'a> Parser<'a, '_> {
         self.bump()?;
         match opcode {
             Opcode::For => self.for_op(block, start, names),
+            Opcode::Loop => self.loop_op(block, start, names),
             Opcode::If => self.if_op(block, start, names),
             Opcode::AsyncPipelineAgentSwitch => self.agent_switch(block, start, names),
             _ => {
@@ -404,7 +408,31 @@ impl<'a> Parser<'a, '_> {
                 Operand::Literal(number, loc) => self.literal(block, number, bound_type, loc)?,
             });
         }
-        let mut iters: SmallVec<[(&'a str, Loc); 4]> = SmallVec::new();
+        let (iters, types) = self.iter_list(block, &mut operands)?;
+        let (inherent, discardable) = self.region_dicts()?;
+        let loc = Loc::new(start, self.last_end);
+        let (have, want) = (names.len(), types.len());
+        if have > 0 && have != want {
+            let message = format!("`for` has {have} result names but {want} iteration values");
+            return Err(CodegenError::new(Code::E0007, loc, message));
+        }
+        let op = self.new_op(block, Opcode::For, &operands, &[1, 1, 1, want as u32], &types, loc)?;
+        *self.f.inherent_mut(op) = inherent;
+        *self.f.discardable_mut(op) = discardable;
+        let body = self.f.add_region(op);
+        let iv_type = self.f.value_type(operands[0]);
+        let mut params: SmallVec<[(&'a str, Loc, Value); 4]> = SmallVec::new();
+        params.push((iv.0, iv.1, self.f.add_block_param(body, iv_type)));
+        for (&(name, loc), &ty) in iters.iter().zip(&types) {
+            params.push((name, loc, self.f.add_block_param(body, ty)));
+        }
+        let close = types.is_empty().then_some(Opcode::Yield);
+        self.open(Some(Owner { op, start, names }), body, &params, close)
+    }
+
+    /// `iter (%x = %init : type, …)`, if it stands here: names and types; the initial values go to `operands`.
+    fn iter_list(&mut self, block: Block, operands: &mut SmallVec<[Value; 8]>) -> CodegenResult<(Iters<'a>, Types)> {
+        let mut iters = Iters::new();
         let mut types = Types::new();
         if self.eat_word("iter")? {
             self.expect("(")?;
@@ -430,24 +458,29 @@ impl<'a> Parser<'a, '_> {
                 return Err(self.unexpected("`:`, `,` or `)`"));
             }
         }
+        Ok((iters, types))
+    }
+
+    /// `loop iter (…) : types {`. Without types the results are what the loop carries, if they have names.
+    fn loop_op(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
+        let mut operands: SmallVec<[Value; 8]> = SmallVec::new();
+        let (iters, types) = self.iter_list(block, &mut operands)?;
         let (inherent, discardable) = self.region_dicts()?;
+        let results = if self.at(":") || names.len() != types.len() {
+            self.region_types(Opcode::Loop, start, &names)?
+        } else {
+            types.clone()
+        };
         let loc = Loc::new(start, self.last_end);
-        let (have, want) = (names.len(), types.len());
-        if have > 0 && have != want {
-            let message = format!("`for` has {have} result names but {want} iteration values");
-            return Err(CodegenError::new(Code::E0007, loc, message));
-        }
-        let op = self.new_op(block, Opcode::For, &operands, &[1, 1, 1, want as u32], &types, loc)?;
+        let op = self.new_op(block, Opcode::Loop, &operands, &[types.len() as u32], &results, loc)?;
         *self.f.inherent_mut(op) = inherent;
         *self.f.discardable_mut(op) = discardable;
         let body = self.f.add_region(op);
-        let iv_type = self.f.value_type(operands[0]);
         let mut params: SmallVec<[(&'a str, Loc, Value); 4]> = SmallVec::new();
-        params.push((iv.0, iv.1, self.f.add_block_param(body, iv_type)));
         for (&(name, loc), &ty) in iters.iter().zip(&types) {
             params.push((name, loc, self.f.add_block_param(body, ty)));
         }
-        let close = types.is_empty().then_some(Opcode::Yield);
+        let close = types.is_empty().then_some(Opcode::Continue);
         self.open(Some(Owner { op, start, names }), body, &params, close)
     }
 

@@ -12,7 +12,13 @@ impl Checker<'_> {
     pub(super) fn control(&mut self, op: Op) {
         match self.func.opcode(op) {
             Opcode::For => self.for_loop(op),
+            Opcode::Loop => self.unbounded_loop(op),
             Opcode::If => self.branch(op),
+            Opcode::Break | Opcode::Continue => {
+                self.same_count(op, Code::E0203, "results", self.func.results(op).len(), 0);
+                self.leaves_loop(op);
+            }
+            Opcode::ExitIf => self.exit_if(op),
             Opcode::AsyncPipelineCreatePipeline => self.create_pipeline(op),
             Opcode::AsyncPipelineCreateIterator => self.create_iterator(op),
             Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait => self.acquire(op),
@@ -71,6 +77,45 @@ impl Checker<'_> {
         }
         if let Some((at, yields)) = self.yielded(body) {
             self.same_types(at, Code::E0219, "yielded value", &yields, &inits);
+        }
+    }
+
+    fn unbounded_loop(&mut self, op: Op) {
+        let func = self.func;
+        let Some(body) = func.op_block_at(op, 0) else { return };
+        let inits = self.types(func.operands(op));
+        let params = self.types(func.block_params(body));
+        self.same_types(op, Code::E0219, "iteration argument", &params, &inits);
+    }
+
+    /// What `break` and `continue` hand on.
+    fn leaves_loop(&mut self, op: Op) {
+        let func = self.func;
+        let mut around = func.op_parent(op);
+        while let Some(p) = around.filter(|&p| func.opcode(p) == Opcode::If) {
+            around = func.op_parent(p);
+        }
+        let Some(l) = around else { return };
+        let given = self.types(func.operands(op));
+        let args = match func.opcode(l) {
+            Opcode::For => func.for_args(l),
+            Opcode::Loop => func.op_block_at(l, 0).map_or(&[][..], |b| func.block_params(b)),
+            _ => return,
+        };
+        if func.opcode(op) == Opcode::Break {
+            let results = self.types(func.results(l));
+            self.same_types(op, Code::E0219, "result", &given, &results);
+        } else {
+            let args = self.types(args);
+            self.same_types(op, Code::E0219, "value of the next iteration", &given, &args);
+        }
+    }
+
+    fn exit_if(&mut self, op: Op) {
+        let func = self.func;
+        self.same_count(op, Code::E0203, "results", func.results(op).len(), 0);
+        if func.op_parent(op).and_then(|l| func.exit_of(l)) != Some(op) {
+            self.err(op, Code::E0219, "expected right before the terminator of a `for`");
         }
     }
 

@@ -368,23 +368,39 @@ impl<'f> Checker<'f> {
         if func.last_op(b) != Some(op) {
             self.err(op, Code::E0208, "terminator in the middle of a block");
         }
-        let parent_code = parent.map(|p| func.opcode(p));
-        let want = match parent_code {
-            None => Opcode::Return,
-            Some(Opcode::AsyncPipelineAgentSwitch) => Opcode::AsyncPipelineYield,
-            Some(_) => Opcode::Yield,
-        };
         let have = func.opcode(op);
-        if have != want {
-            let place = parent_code.map_or("a kernel", Opcode::name);
-            let text = match parent_code {
-                Some(Opcode::AsyncPipelineAgentSwitch) => {
-                    format!("pipeline regions must end with '{}'", want.name())
-                }
-                _ => format!("{place} must end in `{}`", want.name()),
-            };
-            self.err(op, Code::E0209, text);
+        // What a branch leaves is the innermost loop, or the kernel.
+        let leaves = matches!(have, Opcode::Break | Opcode::Continue | Opcode::Return);
+        let mut around = parent;
+        while let Some(p) = around.filter(|&p| leaves && func.opcode(p) == Opcode::If) {
+            around = func.op_parent(p);
         }
+        let left = around.map(|p| func.opcode(p));
+        let parent_code = parent.map(|p| func.opcode(p));
+        let (fits, want) = match left {
+            None => (have == Opcode::Return, "`return`"),
+            Some(Opcode::AsyncPipelineAgentSwitch) => {
+                (have == Opcode::AsyncPipelineYield && left == parent_code, "'async.pipeline.yield'")
+            }
+            Some(Opcode::Loop) => {
+                (matches!(have, Opcode::Break | Opcode::Continue), "`continue` or `break`")
+            }
+            Some(Opcode::For) => (matches!(have, Opcode::Yield | Opcode::Continue), "`yield`"),
+            Some(_) => (have == Opcode::Yield, "`yield`"),
+        };
+        if fits {
+            return;
+        }
+        let text = match (left, parent_code) {
+            (Some(Opcode::AsyncPipelineAgentSwitch), _) => format!("pipeline regions must end with {want}"),
+            (_, None) => format!("a kernel must end in {want}"),
+            (Some(outer), Some(Opcode::If)) if leaves => {
+                format!("`{}` in a branch of {}, which ends in {want}", have.name(), outer.name())
+            }
+            (None, Some(_)) => format!("`{}` outside of a loop", have.name()),
+            (_, Some(place)) => format!("{} must end in {want}", place.name()),
+        };
+        self.err(op, Code::E0209, text);
     }
 
     /// Checks on a type wherever a value of it comes into being.

@@ -224,6 +224,8 @@ enum Key {
     Made(i64),
     /// What a loop carries at the begin of an iteration, by class.
     Carried(u32),
+    /// How often the loop of that origin runs that may end earlier than its bounds say: by that condition.
+    Exits(i64, u32, Iterations),
     /// The same behind the loop of that origin, if it runs that often.
     Behind(i64, u32, Iterations),
     /// Of a branch: condition and what its arms yield.
@@ -389,6 +391,18 @@ impl Canon {
     }
 
     fn span(&mut self, func: &Function, l: Op, local: i64, fuel: u32) -> Option<Known<Iterations>> {
+        let most = self.most(func, l, local, fuel)?;
+        let (Some(exit), Known::As(iterations)) = (func.exit_of(l), &most) else { return Some(most) };
+        let condition = self.follow(func, func.operands(exit)[0], 0, fuel);
+        let (Some(condition), Some(origin)) = (condition, note(func, l, keys::ORIGIN)) else {
+            return Some(Known::Unknown);
+        };
+        let key = Key::Exits(origin, self.number_of(condition), iterations.clone());
+        Some(Known::As((self.atom(key), None)))
+    }
+
+    /// How often a loop runs by its bounds.
+    fn most(&mut self, func: &Function, l: Op, local: i64, fuel: u32) -> Option<Known<Iterations>> {
         let (last, first, stride) = if is_skewed(func, l) {
             let n = trips(func, l).ok()?;
             let Some(v) = n.as_atom() else {
@@ -448,6 +462,11 @@ impl Canon {
                 }
                 Key::Made(op) => on.push(*op),
                 Key::Carried(class) => on.extend(of_class.get(class).copied()),
+                Key::Exits(l, condition, (span, step)) => {
+                    on.push(*l);
+                    parts.push(*condition);
+                    parts.extend(span.terms.iter().map(|t| t.0).chain(*step));
+                }
                 Key::Behind(l, _, (span, step)) => {
                     on.push(*l);
                     parts.extend(span.terms.iter().map(|t| t.0).chain(*step));

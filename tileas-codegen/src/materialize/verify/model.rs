@@ -434,6 +434,9 @@ impl<'a> Model<'a> {
 
     fn constant_trips(&self, op: Op) -> Option<i64> {
         let c = |n: &str| self.func.named_operand(op, n).and_then(|v| Lin::of(self.func, v).as_constant());
+        if self.func.exit_of(op).is_some() {
+            return None;
+        }
         let (lo, hi, step) = (c("lower")?, c("upper")?, c("step")?);
         if let Some(skew) = note(self.func, op, keys::SKEW) {
             // The bounds count steps; a steady loop begins at step skew.
