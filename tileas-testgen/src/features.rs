@@ -1,6 +1,6 @@
 //! What kernels have, so that a generator that no longer reaches something is noticed.
 
-use crate::kernel::{Form, Given, Kernel, Ty, Use, each_stmt};
+use crate::kernel::{End, Form, Given, Kernel, Ty, Use, each_stmt};
 use std::collections::BTreeMap;
 
 /// What a kernel has, each once.
@@ -26,8 +26,9 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
     each_stmt(
         &k.body,
         &mut |s, depth| match &s.form {
-            Form::For => {
+            Form::For | Form::Loop(_) => {
                 has("loop", true);
+                has("loop with tests", s.form != Form::For);
                 has("nested loop", depth > 0);
                 let inner = &s.blocks[0];
                 for (&a, u) in inner.args[1..].iter().zip(&s.uses[3..]) {
@@ -51,6 +52,9 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                 has("if", true);
                 has("if with results", !s.results.is_empty());
                 has("if in a loop", depth > 0);
+                has("break", s.blocks.iter().any(|b| b.end == End::Breaks));
+                has("continue", s.blocks.iter().any(|b| b.end == End::Continues));
+                has("early return", s.blocks.iter().any(|b| b.end == End::Returns));
             }
             Form::Plain { text, .. } => {
                 let op = text.split(' ').next().unwrap_or("");

@@ -9,7 +9,7 @@
 //! value has a bound of its magnitude and a least bit, so that sums of products are exact in any order, and comparisons
 //! and conversions give one answer, unless [`Kernel::exact`] is false; then nothing is compared that is not.
 
-use crate::kernel::{Block, Elem, Form, Given, Id, Kernel, Stmt, Ty, Use};
+use crate::kernel::{Block, Elem, End, Form, Given, Id, Kernel, Stmt, Test, Ty, Use};
 use arbitrary::Unstructured;
 
 /// Most trips of nested loops together.
@@ -116,6 +116,8 @@ struct Gen<'a, 'b> {
     pid: Option<Id>,
     /// Tiles carried by the loops around.
     carried: Vec<Id>,
+    /// What the loops around carry, by how much it may grow in a trip, and whether they may be left.
+    loops: Vec<(Vec<Id>, f64, Form)>,
     /// First values of the loops around.
     around: Vec<Id>,
     /// Scopes outside the innermost loop.
@@ -148,6 +150,7 @@ pub fn kernel(u: &mut Unstructured<'_>) -> Kernel {
         left: 0,
         pid: None,
         carried: Vec::new(),
+        loops: Vec::new(),
         around: Vec::new(),
         inner: 0,
     };
@@ -1523,7 +1526,7 @@ impl Gen<'_, '_> {
         self.touch(&yields);
         self.scopes.pop();
         let stmts = self.blocks.pop().expect("the region's block");
-        Block { args, stmts, yields }
+        Block { args, stmts, yields, end: End::Falls }
     }
 
     /// Stores some of what nothing has used.
@@ -1641,14 +1644,22 @@ impl Gen<'_, '_> {
         self.carried.extend(&carried);
         let first = self.around.len();
         self.around.extend(&inits);
+        let form = match self.below(12) {
+            0 => Form::Loop(Test::First),
+            1 => Form::Loop(Test::Difference),
+            2 if lower == Use::Int(0) => Form::Loop(Test::Last),
+            _ => Form::For,
+        };
+        self.loops.push((carried.clone(), grows, form.clone()));
         let body = self.region(args, 8, |g| carried.iter().map(|&a| Use::Val(g.next(a, grows))).collect());
+        self.loops.pop();
         self.trips = saved;
         self.carried.truncate(outside);
         self.inner = inner;
         self.around.truncate(first);
         let mut uses = vec![lower, upper, step];
         uses.extend(inits.iter().map(|&i| Use::Val(i)));
-        self.push(Form::For, uses, results, vec![body]);
+        self.push(form, uses, results, vec![body]);
         true
     }
 
@@ -1693,7 +1704,23 @@ impl Gen<'_, '_> {
         }
         let mut blocks = Vec::new();
         let arms = if types.is_empty() && self.chance(50) { 1 } else { 2 };
-        for _ in 0..arms {
+        // One arm may leave the loop, or the kernel.
+        let leaves = if self.chance(if self.loops.is_empty() { 8 } else { 35 }) { self.below(arms) } else { arms };
+        for arm in 0..arms {
+            if arm == leaves {
+                let (carried, grows, around) =
+                    self.loops.last().cloned().unwrap_or((Vec::new(), 0.0, Form::If));
+                let end = match around {
+                    Form::For => End::Continues,
+                    Form::Loop(Test::Last) => End::Breaks,
+                    Form::Loop(_) => self.one(&[End::Breaks, End::Continues]),
+                    _ => End::Returns,
+                };
+                let next = |g: &mut Self| carried.iter().map(|&a| Use::Val(g.next(a, grows))).collect();
+                let block = self.region(Vec::new(), 3, next);
+                blocks.push(Block { end, ..block });
+                continue;
+            }
             let types = types.clone();
             blocks.push(self.region(Vec::new(), 4, |g| {
                 let mut yields = Vec::new();
@@ -1714,6 +1741,7 @@ impl Gen<'_, '_> {
         for (n, ty) in types.into_iter().enumerate() {
             let both: Vec<Info> = blocks
                 .iter()
+                .filter(|b| b.end == End::Falls)
                 .filter_map(|b| match b.yields[n] {
                     Use::Val(id) => Some(self.info[id]),
                     Use::Int(_) => None,

@@ -122,8 +122,42 @@ pub enum Form {
     /// `for`: operands are the bounds, the step and the first values; the block's arguments the variable and what is
     /// carried.
     For,
+    /// The same as a `loop`: operands and arguments as for `for`.
+    Loop(Test),
     /// `if`: the operand is the condition; one block, or two.
     If,
+}
+
+impl Form {
+    /// Whether it is a loop.
+    pub fn is_loop(&self) -> bool {
+        matches!(self, Form::For | Form::Loop(_))
+    }
+}
+
+/// Where a `loop` asks whether to go on.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// First of all, as a `for` does.
+    First,
+    /// The same, of a difference.
+    Difference,
+    /// Last of all: it runs at least once.
+    Last,
+}
+
+/// How a region ends.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// `yield`, or `continue` as the loop has it.
+    #[default]
+    Falls,
+    /// `break` of the innermost loop.
+    Breaks,
+    /// `continue` of the innermost loop.
+    Continues,
+    /// `return`.
+    Returns,
 }
 
 /// A statement.
@@ -146,8 +180,10 @@ pub struct Block {
     pub args: Vec<Id>,
     /// What it does.
     pub stmts: Vec<Stmt>,
-    /// What it yields.
+    /// What it yields, or hands to where it goes.
     pub yields: Vec<Use>,
+    /// How it ends.
+    pub end: End,
 }
 
 /// What a parameter is at launch.
@@ -209,13 +245,14 @@ impl Kernel {
         let params: Vec<String> = self.params.iter().map(param).collect();
         let mut out = format!("kernel @free({}) {{\n", params.join(", "));
         for s in &self.body.stmts {
-            self.print(s, 1, &mut out);
+            self.print(s, 1, "", &mut out);
         }
         out.push_str("  return\n}\n");
         out
     }
 
-    fn print(&self, s: &Stmt, depth: usize, out: &mut String) {
+    /// `next` is what the counter of the innermost `loop` becomes.
+    fn print(&self, s: &Stmt, depth: usize, next: &str, out: &mut String) {
         let pad = "  ".repeat(depth);
         out.push_str(&pad);
         if !s.results.is_empty() {
@@ -255,32 +292,85 @@ impl Kernel {
                     let _ = write!(out, " iter ({})", carried.join(", "));
                 }
                 out.push_str(" {\n");
-                self.block(body, depth, out);
+                self.block(body, depth, "", out);
                 let _ = writeln!(out, "{pad}}}");
             }
+            Form::Loop(test) => self.loop_of(s, *test, depth, out),
             Form::If => {
                 let _ = write!(out, "if {}", self.operand(s.uses[0]));
                 if !s.results.is_empty() {
                     let _ = write!(out, " : {}", self.types(&s.results));
                 }
                 out.push_str(" {\n");
-                self.block(&s.blocks[0], depth, out);
+                self.block(&s.blocks[0], depth, next, out);
                 if let Some(other) = s.blocks.get(1) {
                     let _ = writeln!(out, "{pad}}} else {{");
-                    self.block(other, depth, out);
+                    self.block(other, depth, next, out);
                 }
                 let _ = writeln!(out, "{pad}}}");
             }
         }
     }
 
-    fn block(&self, b: &Block, depth: usize, out: &mut String) {
+    fn block(&self, b: &Block, depth: usize, next: &str, out: &mut String) {
         for s in &b.stmts {
-            self.print(s, depth + 1, out);
+            self.print(s, depth + 1, next, out);
         }
-        if !b.yields.is_empty() {
-            let _ = writeln!(out, "{}yield {}", "  ".repeat(depth + 1), self.operands(&b.yields));
+        let yields = self.operands(&b.yields);
+        let (word, list) = match b.end {
+            End::Falls if b.yields.is_empty() => return,
+            End::Falls => ("yield", yields),
+            End::Breaks => ("break", yields),
+            End::Continues => ("continue", together(next, &yields)),
+            End::Returns => ("return", String::new()),
+        };
+        let _ = writeln!(out, "{}{}", "  ".repeat(depth + 1), format!("{word} {list}").trim_end());
+    }
+
+    fn loop_of(&self, s: &Stmt, test: Test, depth: usize, out: &mut String) {
+        let body = &s.blocks[0];
+        let (pad, inner) = ("  ".repeat(depth), "  ".repeat(depth + 1));
+        let carried = body.args.iter().zip(s.uses[..1].iter().chain(&s.uses[3..]));
+        let carried: Vec<String> = carried
+            .map(|(&a, &u)| format!("%{} = {} : {}", self.name(a), self.operand(u), self.types[a]))
+            .collect();
+        let _ = write!(out, "loop iter ({})", carried.join(", "));
+        if !s.results.is_empty() {
+            let _ = write!(out, " : {}", self.types(&s.results));
         }
+        let name = self.name(body.args[0]);
+        let (upper, step, next) = (self.operand(s.uses[1]), self.operand(s.uses[2]), format!("%{name}_next"));
+        let _ = writeln!(out, " {{\n{inner}{next} = addi %{name}, {step} : i32");
+        let args: Vec<Use> = body.args[1..].iter().map(|&a| Use::Val(a)).collect();
+        let leave = |list: &[Use]| format!("break {}", self.operands(list)).trim_end().to_owned();
+        match test {
+            Test::First => {
+                let _ = writeln!(
+                    out,
+                    "{inner}%{name}_more = cmpi %{name}, {upper} <{{predicate = lt}}> : i1\n{inner}if %{name}_more {{\n{inner}}} else {{\n{inner}  {}\n{inner}}}",
+                    leave(&args)
+                );
+            }
+            Test::Difference => {
+                let _ = writeln!(
+                    out,
+                    "{inner}%{name}_left = subi {upper}, %{name} : i32\n{inner}%{name}_over = cmpi %{name}_left, 0 <{{predicate = le}}> : i1\n{inner}if %{name}_over {{\n{inner}  {}\n{inner}}}",
+                    leave(&args)
+                );
+            }
+            Test::Last => {}
+        }
+        for s in &body.stmts {
+            self.print(s, depth + 1, &next, out);
+        }
+        if test == Test::Last {
+            let _ = writeln!(
+                out,
+                "{inner}%{name}_over = cmpi {next}, {upper} <{{predicate = ge}}> : i1\n{inner}if %{name}_over {{\n{inner}  {}\n{inner}}}",
+                leave(&body.yields)
+            );
+        }
+        let _ = writeln!(out, "{inner}continue {}\n{pad}}}", together(&next, &self.operands(&body.yields)));
     }
 
     /// The case that launches it, in the words of a filetest.
@@ -337,6 +427,15 @@ impl Kernel {
         }
         let _ = write!(text, "; case: {}\n{}", self.case(), self.text());
         text
+    }
+}
+
+/// Operands in a row; either may be none.
+fn together(first: &str, rest: &str) -> String {
+    match (first.is_empty(), rest.is_empty()) {
+        (true, _) => rest.to_owned(),
+        (_, true) => first.to_owned(),
+        _ => format!("{first}, {rest}"),
     }
 }
 

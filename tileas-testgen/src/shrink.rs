@@ -4,7 +4,7 @@
 //! statement (its result becomes an operand or a constant), a loop or branch (its body stays, or not), a carried value, an option, a
 //! CTA, a trip. What nothing uses goes with it.
 
-use crate::kernel::{Block, Form, Given, Id, Kernel, Stmt, Ty, Use};
+use crate::kernel::{End, Block, Form, Given, Id, Kernel, Stmt, Ty, Use};
 
 /// What can be done to a statement.
 #[derive(Copy, Clone, Debug)]
@@ -19,6 +19,8 @@ enum Cut {
     Constant,
     /// A carried value or result of a branch goes.
     Carried(usize),
+    /// A `loop` that counts is a `for`.
+    Counted,
 }
 
 /// Shrinks a kernel for which `persists` holds, with at most `tries` calls of it.
@@ -152,14 +154,17 @@ fn substitute(b: &mut Block, from: Id, to: Use) {
 fn cuts(k: &Kernel, n: usize) -> Vec<Cut> {
     let Some(s) = find(&k.body, n) else { return Vec::new() };
     match &s.form {
-        Form::For => {
+        Form::For | Form::Loop(_) => {
             let mut list = vec![Cut::Drop, Cut::Inline(0)];
             list.extend((0..s.results.len()).rev().map(Cut::Carried));
+            if s.form != Form::For {
+                list.push(Cut::Counted);
+            }
             list
         }
         Form::If => {
             let mut list = if s.results.is_empty() { vec![Cut::Drop] } else { Vec::new() };
-            list.extend((0..s.blocks.len()).map(Cut::Inline));
+            list.extend((0..s.blocks.len()).filter(|&n| s.blocks[n].end == End::Falls).map(Cut::Inline));
             list
         }
         Form::Plain { .. } if s.results.is_empty() => vec![Cut::Drop],
@@ -188,7 +193,7 @@ fn apply(k: &mut Kernel, n: usize, cut: Cut) -> bool {
     match cut {
         Cut::Drop => {
             replace(&mut k.body, n, Vec::new());
-            if s.form == Form::For {
+            if s.form.is_loop() {
                 for (&r, &init) in s.results.iter().zip(&s.uses[3..]) {
                     substitute(&mut k.body, r, init);
                 }
@@ -197,7 +202,7 @@ fn apply(k: &mut Kernel, n: usize, cut: Cut) -> bool {
         Cut::Inline(which) => {
             let inner = s.blocks[which].clone();
             replace(&mut k.body, n, inner.stmts);
-            if s.form == Form::For {
+            if s.form.is_loop() {
                 for (&a, &u) in inner.args.iter().zip(std::iter::once(&s.uses[0]).chain(&s.uses[3..])) {
                     substitute(&mut k.body, a, u);
                 }
@@ -222,10 +227,14 @@ fn apply(k: &mut Kernel, n: usize, cut: Cut) -> bool {
             let with = Stmt { form, uses: Vec::new(), results: s.results, blocks: Vec::new() };
             replace(&mut k.body, n, vec![with]);
         }
+        Cut::Counted => {
+            let with = Stmt { form: Form::For, ..s };
+            replace(&mut k.body, n, vec![with]);
+        }
         Cut::Carried(i) => {
             let (mut with, result, init) = (s.clone(), s.results[i], s.uses[3 + i]);
             let arg = with.blocks[0].args.remove(1 + i);
-            with.blocks[0].yields.remove(i);
+            forget(&mut with.blocks[0], i);
             with.results.remove(i);
             with.uses.remove(3 + i);
             replace(&mut k.body, n, vec![with]);
@@ -265,8 +274,22 @@ fn mark(b: &Block, used: &mut [bool]) {
     }
 }
 
+/// A loop no longer carries number `i`.
+fn forget(body: &mut Block, i: usize) {
+    fn leaving(b: &mut Block, i: usize) {
+        if matches!(b.end, End::Breaks | End::Continues) {
+            b.yields.remove(i);
+        }
+        for s in b.stmts.iter_mut().filter(|s| s.form == Form::If) {
+            s.blocks.iter_mut().for_each(|b| leaving(b, i));
+        }
+    }
+    body.yields.remove(i);
+    leaving(body, i);
+}
+
 fn effects(b: &Block) -> bool {
-    b.stmts.iter().any(|s| match &s.form {
+    b.end != End::Falls || b.stmts.iter().any(|s| match &s.form {
         Form::Plain { effect, .. } => *effect,
         _ => s.blocks.iter().any(effects),
     })
@@ -286,16 +309,16 @@ fn sweep(b: &mut Block, used: &[bool]) -> bool {
         for i in (0..s.results.len()).rev() {
             let idle = !used[s.results[i]];
             match s.form {
-                Form::For if idle && !used[s.blocks[0].args[1 + i]] => {
+                Form::For | Form::Loop(_) if idle && !used[s.blocks[0].args[1 + i]] => {
                     s.results.remove(i);
                     s.uses.remove(3 + i);
                     s.blocks[0].args.remove(1 + i);
-                    s.blocks[0].yields.remove(i);
+                    forget(&mut s.blocks[0], i);
                     changed = true;
                 }
                 Form::If if idle => {
                     s.results.remove(i);
-                    s.blocks.iter_mut().for_each(|b| _ = b.yields.remove(i));
+                    s.blocks.iter_mut().filter(|b| b.end == End::Falls).for_each(|b| _ = b.yields.remove(i));
                     changed = true;
                 }
                 _ => {}

@@ -203,7 +203,17 @@ impl<'a> Placer<'a> {
         self.find_items(ops);
         let entry = self.func.entry();
         self.plan_loops(entry)?;
-        self.walk(entry)
+        self.walk(entry)?;
+        // What was put in front of the terminator of a loop came behind its exit.
+        for &op in ops {
+            if self.func.opcode(op) == Opcode::ExitIf
+                && let Some(end) = self.func.op_block(op).and_then(|b| self.func.last_op(b))
+            {
+                self.func.remove_op(op);
+                self.func.insert_before(end, op);
+            }
+        }
+        Ok(())
     }
 
     // ---- preparation

@@ -156,7 +156,7 @@ impl<'a> Writer<'a> {
                 for (&r, v) in results.iter().zip(&out.yields) {
                     // Behind the branch only what falls through reads them.
                     if let Some(v) = *v {
-                        self.renamed.succeed(self.func, r, v);
+                        self.stand_for(r, v);
                     }
                 }
                 let Flag::Value(falls) = out.falls else { return self.run(block, types) };
@@ -190,6 +190,15 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A value takes the place of another, and its name if it has none.
+    fn stand_for(&mut self, from: Value, to: Value) {
+        if self.func.value_sym(to).is_none() {
+            self.renamed.succeed(self.func, from, to);
+        } else {
+            self.renamed.set(from, to);
+        }
+    }
+
     fn move_to(&mut self, block: Block, ops: &[Op]) {
         for &op in ops {
             self.func.remove_op(op);
@@ -204,11 +213,7 @@ impl<'a> Writer<'a> {
             let given: SmallVec<[Value; 4]> = self.func.operands(t).into();
             for (&r, &v) in results.iter().zip(&given) {
                 let v = self.renamed.of(v);
-                if self.func.value_sym(v).is_none() {
-                    self.renamed.succeed(self.func, r, v);
-                } else {
-                    self.renamed.set(r, v);
-                }
+                self.stand_for(r, v);
             }
             self.func.remove_op(t);
         }
