@@ -11,7 +11,7 @@
 //! listed under `requires` in the launch metadata.
 //!
 //! *Should:* matrix operands always, since they must be in shared memory anyway and otherwise pass through registers.
-//! Of the others those in a loop, where a ring lets them run ahead of their use, if there is one row for each
+//! Of the others those that a loop runs in every iteration, where a ring lets them run ahead of their use, if there is one row for each
 //! thread of the simt agent and all of them together take no more than an eighth of shared memory for one slot each. A load that
 //! runs once stays direct: there is nothing to overlap it with, and it reads any extents.
 //!
@@ -86,7 +86,7 @@ pub(super) fn rewrite_loads(draft: &mut Draft<'_>, isa: &dyn TargetIsa, threads:
             let bytes = load.dims.iter().product::<u32>().saturating_mul(load.elem.bytes());
             let rows: u32 = load.dims.split_last().map_or(1, |x| x.1.iter().product());
             let fits = rows == threads && matches!(load.elem.bits(), 16 | 32);
-            if !fits || !in_loop(func, op) || bytes > budget {
+            if !fits || !repeats(func, op) || bytes > budget {
                 continue;
             }
             budget -= bytes;
@@ -150,23 +150,13 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
         && outer.iter().all(|&n| n <= limits.tma_box_max)
         && row_bytes >= limits.tma_align
         && row_bytes.is_multiple_of(span.max(16))
-        && (nan || padding.to_bits() == 0)
-        && !inside_branch(func, op);
+        && (nan || padding.to_bits() == 0);
     ok.then(|| Load { op, view, dims: dims.into(), elem, nan, matrix: None })
 }
 
-/// The ops around an op, innermost first.
-fn around(func: &Function, op: Op) -> impl Iterator<Item = Op> + '_ {
-    std::iter::successors(func.op_parent(op), |&p| func.op_parent(p))
-}
-
-fn in_loop(func: &Function, op: Op) -> bool {
-    around(func, op).any(|p| func.opcode(p) == Opcode::For)
-}
-
-/// A load that need not run is not worth a slot.
-fn inside_branch(func: &Function, op: Op) -> bool {
-    around(func, op).any(|p| func.opcode(p) != Opcode::For)
+/// Whether a load runs in every iteration of a loop. One that need not run is not worth a slot, but for an operand, which needs one anyway.
+fn repeats(func: &Function, op: Op) -> bool {
+    func.op_parent(op).is_some_and(|p| func.opcode(p) == Opcode::For)
 }
 
 fn rewrite(out: &mut Function, loads: &[Load]) {
