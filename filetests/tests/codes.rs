@@ -57,6 +57,7 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     // Launches.
     (&["E1101"], (LAUNCHES, "malformed_documents_are_errors")),
     (&["E1102", "E1103", "E1104", "E1105", "E1106", "E1107"], (LAUNCHES, "errors_name_what_is_wrong")),
+    (&["E1012"], ("tileas-codegen/src/prepare/structure.rs", "as_many_branches_leave_as_the_limit_says")),
 ];
 
 /// The codes of all crates.

@@ -3,9 +3,7 @@
 //! In: a function, its grid, and what its parameters are bound to, by name. Out: [`Oracle`], memory before and after a run
 //! in program order, and on request the magnitudes that tolerances are relative to.
 
-use crate::{
-    Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_noted,
-};
+use crate::{Arg, Buffer, Fault, InterpError, InterpResult, Limits, Memory, View, run_magnitudes, run_noted};
 use tileas_codegen::ir::{Function, Scalar};
 
 /// What a parameter is bound to.

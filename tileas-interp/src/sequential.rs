@@ -81,7 +81,8 @@ fn run(
 ) -> InterpResult<Stats> {
     crate::check_size(f, limits)?;
     let program = Program::of(grid);
-    let mut m = Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, decisions, magnitudes };
+    let mut m =
+        Machine { f, env: SecondaryMap::new(), memory, steps: 0, limits, program, decisions, magnitudes };
     for id in Program::all(grid) {
         m.program.id = id;
         m.env.clear();

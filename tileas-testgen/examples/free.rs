@@ -192,7 +192,9 @@ fn skeleton(b: &Block) -> String {
                     let _ = write!(out, "{} ", op.trim_start_matches("async."));
                 }
             }
-            Form::For | Form::Loop(_) => _ = write!(out, "for({}){} ", s.results.len(), skeleton(&s.blocks[0])),
+            Form::For | Form::Loop(_) => {
+                _ = write!(out, "for({}){} ", s.results.len(), skeleton(&s.blocks[0]))
+            }
             Form::If => {
                 let arms: Vec<String> = s.blocks.iter().map(skeleton).collect();
                 let _ = write!(out, "if({}){{{}}} ", s.results.len(), arms.join("|"));

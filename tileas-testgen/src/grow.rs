@@ -1705,7 +1705,8 @@ impl Gen<'_, '_> {
         let mut blocks = Vec::new();
         let arms = if types.is_empty() && self.chance(50) { 1 } else { 2 };
         // One arm may leave the loop, or the kernel.
-        let leaves = if self.chance(if self.loops.is_empty() { 8 } else { 35 }) { self.below(arms) } else { arms };
+        let leaves =
+            if self.chance(if self.loops.is_empty() { 8 } else { 35 }) { self.below(arms) } else { arms };
         for arm in 0..arms {
             if arm == leaves {
                 let (carried, grows, around) =

@@ -4,7 +4,7 @@
 //! statement (its result becomes an operand or a constant), a loop or branch (its body stays, or not), a carried value, an option, a
 //! CTA, a trip. What nothing uses goes with it.
 
-use crate::kernel::{End, Block, Form, Given, Id, Kernel, Stmt, Ty, Use};
+use crate::kernel::{Block, End, Form, Given, Id, Kernel, Stmt, Ty, Use};
 
 /// What can be done to a statement.
 #[derive(Copy, Clone, Debug)]
@@ -289,10 +289,11 @@ fn forget(body: &mut Block, i: usize) {
 }
 
 fn effects(b: &Block) -> bool {
-    b.end != End::Falls || b.stmts.iter().any(|s| match &s.form {
-        Form::Plain { effect, .. } => *effect,
-        _ => s.blocks.iter().any(effects),
-    })
+    b.end != End::Falls
+        || b.stmts.iter().any(|s| match &s.form {
+            Form::Plain { effect, .. } => *effect,
+            _ => s.blocks.iter().any(effects),
+        })
 }
 
 fn sweep(b: &mut Block, used: &[bool]) -> bool {

@@ -347,7 +347,9 @@ impl Lower<'_> {
 
     /// The condition of an `exit_if`, in a register of its own; `None`: it never holds.
     fn exit_condition(&mut self, op: Op) -> CodegenResult<Option<Reg>> {
-        let Some(&c) = self.f.operands(op).first() else { return self.err(Code::E0803, op, "malformed exit") };
+        let Some(&c) = self.f.operands(op).first() else {
+            return self.err(Code::E0803, op, "malformed exit");
+        };
         let cond = self.scalar(op, c)?;
         if cond == Operand::Imm(0) {
             return Ok(None);

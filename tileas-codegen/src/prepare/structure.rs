@@ -134,8 +134,7 @@ impl<'a> Writer<'a> {
             !self.leaving.contains(op)
                 || (0..2).any(|n| func.op_block_at(op, n).is_some_and(|b| self.can_fall(b)))
         };
-        func.last_op(arm).is_some_and(|t| func.opcode(t) == Opcode::Yield)
-            && func.block_ops(arm).all(passes)
+        func.last_op(arm).is_some_and(|t| func.opcode(t) == Opcode::Yield) && func.block_ops(arm).all(passes)
     }
 
     /// Rewrites a block so that it ends where its ops end, without terminator. `types` are what its branch results in.
@@ -147,8 +146,7 @@ impl<'a> Writer<'a> {
         let arms: SmallVec<[Block; 2]> = (0..2).filter_map(|n| self.func.op_block_at(branch, n)).collect();
         let &[then, otherwise] = arms.as_slice() else { return self.end(block, types) };
         let results: SmallVec<[Value; 4]> = self.func.results(branch).into();
-        let of_results: SmallVec<[Type; 4]> =
-            results.iter().map(|&v| self.func.value_type(v)).collect();
+        let of_results: SmallVec<[Type; 4]> = results.iter().map(|&v| self.func.value_type(v)).collect();
         match [then, otherwise].map(|b| self.can_fall(b)) {
             [true, true] => {
                 let outcomes = [self.run(then, &of_results)?, self.run(otherwise, &of_results)?];
@@ -229,8 +227,7 @@ impl<'a> Writer<'a> {
             slots: SmallVec::from_elem(None, self.slots.len()),
         };
         let Some(t) = self.func.last_op(block) else { return Ok(out) };
-        let given: SmallVec<[Value; 8]> =
-            self.func.operands(t).iter().map(|&v| self.renamed.of(v)).collect();
+        let given: SmallVec<[Value; 8]> = self.func.operands(t).iter().map(|&v| self.renamed.of(v)).collect();
         let opcode = self.func.opcode(t);
         let goes_on = opcode == Opcode::Yield;
         let exit = self.func.prev_op(t).filter(|&e| self.func.opcode(e) == Opcode::ExitIf);
@@ -409,7 +406,8 @@ fn filler(
         TypeData::Scalar(s) => s.is_float(),
         TypeData::Tile { elem, .. } => elem.is_float(),
         other => {
-            let text = format!("a value of type {other} is not defined on all ways through this branch or loop");
+            let text =
+                format!("a value of type {other} is not defined on all ways through this branch or loop");
             return Err(CodegenError::new(Code::E0802, loc, text));
         }
     };
@@ -446,8 +444,7 @@ fn end_body(func: &mut Function, body: Block, l: Op, out: &Outcome, slots: &[Slo
         let exit = func.make_op(Opcode::ExitIf, &[v], &[1], &[], loc);
         func.append_op(body, exit);
     }
-    let next: SmallVec<[Value; 8]> =
-        out.slots.iter().zip(slots).map(|(v, s)| v.unwrap_or(s.arg)).collect();
+    let next: SmallVec<[Value; 8]> = out.slots.iter().zip(slots).map(|(v, s)| v.unwrap_or(s.arg)).collect();
     let end = func.make_op(Opcode::Yield, &next, &[next.len() as u32], &[], loc);
     func.append_op(body, end);
     Ok(())
@@ -504,7 +501,9 @@ fn counter(func: &Function, renamed: &Renames, l: Op) -> Option<Counter> {
     if !before.into_iter().all(harmless) || !func.results(branch).is_empty() {
         return None;
     }
-    let single = |n: usize| func.op_block_at(branch, n).and_then(|b| func.first_op(b)).filter(|&o| func.next_op(o).is_none());
+    let single = |n: usize| {
+        func.op_block_at(branch, n).and_then(|b| func.first_op(b)).filter(|&o| func.next_op(o).is_none())
+    };
     let [then, otherwise] = [single(0)?, single(1)?].map(|o| (func.opcode(o), o));
     let (breaks, mut below) = match (then, otherwise) {
         ((Opcode::Break, b), (Opcode::Yield, _)) => (b, false),
@@ -643,4 +642,41 @@ fn open_loop(func: &mut Function, renamed: &mut Renames, op: Op) -> CodegenResul
     }
     func.remove_op(op);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::parse_module;
+    use crate::ir::verifier::verify_function;
+
+    /// A kernel whose loop so many branches leave.
+    fn kernel(branches: usize) -> Function {
+        let mut text = String::from("kernel @k(%n: i32, %p: i1) {\n  %r = loop iter (%i = %n : i32) {\n");
+        for _ in 0..branches {
+            text += "    if %p {\n      break %i\n    }\n";
+        }
+        text += "    continue %i\n  }\n  return\n}\n";
+        let mut module = parse_module(&text).expect("the text is well-formed");
+        module.functions.remove(0)
+    }
+
+    #[test]
+    fn as_many_branches_leave_as_the_limit_says() {
+        let most = structure(&kernel(MOST_LEAVING), &mut None).expect("within the limit");
+        let most = most.expect("it has a loop");
+        assert!(verify_function(&most).is_empty());
+        assert!(
+            most.ops().all(|op| !matches!(most.opcode(op), Opcode::Loop | Opcode::Break | Opcode::Continue))
+        );
+        let error = structure(&kernel(MOST_LEAVING + 1), &mut None).map(|_| ()).unwrap_err();
+        assert_eq!(error.code, Code::E1012);
+    }
+
+    #[test]
+    fn what_has_one_way_out_stays() {
+        let text = "kernel @k(%n: i32) {\n  for %i = 0 to %n step 1 {\n  }\n  return\n}\n";
+        let module = parse_module(text).expect("the text is well-formed");
+        assert!(structure(&module.functions[0], &mut None).expect("nothing to do").is_none());
+    }
 }

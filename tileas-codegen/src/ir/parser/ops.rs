@@ -431,7 +431,11 @@ impl<'a> Parser<'a, '_> {
     }
 
     /// `iter (%x = %init : type, …)`, if it stands here: names and types; the initial values go to `operands`.
-    fn iter_list(&mut self, block: Block, operands: &mut SmallVec<[Value; 8]>) -> CodegenResult<(Iters<'a>, Types)> {
+    fn iter_list(
+        &mut self,
+        block: Block,
+        operands: &mut SmallVec<[Value; 8]>,
+    ) -> CodegenResult<(Iters<'a>, Types)> {
         let mut iters = Iters::new();
         let mut types = Types::new();
         if self.eat_word("iter")? {

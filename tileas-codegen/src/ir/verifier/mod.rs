@@ -382,9 +382,7 @@ impl<'f> Checker<'f> {
             Some(Opcode::AsyncPipelineAgentSwitch) => {
                 (have == Opcode::AsyncPipelineYield && left == parent_code, "'async.pipeline.yield'")
             }
-            Some(Opcode::Loop) => {
-                (matches!(have, Opcode::Break | Opcode::Continue), "`continue` or `break`")
-            }
+            Some(Opcode::Loop) => (matches!(have, Opcode::Break | Opcode::Continue), "`continue` or `break`"),
             Some(Opcode::For) => (matches!(have, Opcode::Yield | Opcode::Continue), "`yield`"),
             Some(_) => (have == Opcode::Yield, "`yield`"),
         };
