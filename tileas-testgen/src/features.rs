@@ -66,6 +66,10 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                     defined.insert(r, "");
                     if op.ends_with("dot") {
                         has("dot", true);
+                        has(
+                            "dot in halves",
+                            matches!(&k.types[r], Ty::Tile(d, _) if d[0] > 128 || d[1] > 256),
+                        );
                         has("dot on a carried tile", operand(2).is_some_and(|id| carried.contains(&id)));
                         has("dot on the result of a dot", operand(2).is_some_and(|id| dots.contains(&id)));
                         let computed = |id: usize| !loaded.contains(&id);

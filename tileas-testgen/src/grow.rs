@@ -173,6 +173,7 @@ impl Gen<'_, '_> {
 
     fn whole(&mut self) {
         self.rows = match self.below(6) {
+            0 if self.chance(25) => vec![256, 64],
             0 => vec![128],
             1 => vec![64, 128],
             _ => vec![64],
@@ -182,6 +183,7 @@ impl Gen<'_, '_> {
             1 => vec![64, 32],
             2 => vec![32, 64, 128],
             3 if self.chance(25) => vec![64, 256],
+            3 if self.chance(10) => vec![64, 512],
             3 => vec![128, 64],
             _ => vec![64],
         };
@@ -964,7 +966,7 @@ impl Gen<'_, '_> {
         let operand = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, Elem::F16 | Elem::Bf16) if d.len() == 2 && d[0] >= 16 && d[1] >= 16);
         // A tile lies in one layout, and a product has one sum: mostly.
         let anyhow = self.chance(12);
-        let is_m = |n: u32| n == 64 || n == 128;
+        let is_m = |n: u32| (64..=256).contains(&n);
         let onto = |t: &Ty, i: &Info| {
             matches!(t, Ty::Tile(d, Elem::F32) if d.len() == 2 && is_m(d[0]) && d[1] >= 16)
                 && (anyhow || !i.grown)

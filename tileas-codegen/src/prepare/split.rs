@@ -223,6 +223,11 @@ impl<'a> Halving<'a> {
         match func.opcode(op) {
             Opcode::For | Opcode::If => self.tied(op, n, axis),
             Opcode::TiledLoad => func.is_weak(op).then_some(()),
+            // The box of the descriptor follows the tile.
+            Opcode::AsyncTiledTmaLoad => {
+                let each = func.named_segment(op, "coords").len() == dims(func, v).len();
+                (each && func.named_operand(op, "buffer").is_none()).then_some(())
+            }
             Opcode::AsyncDot => self.product(op, "acc", axis),
             Opcode::Reshape | Opcode::Permute | Opcode::Reduce => {
                 let to = axis_through(func, op, axis, false)?;
@@ -428,7 +433,7 @@ impl Rewrite {
                 None => [v, v],
             });
         }
-        if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore) {
+        if matches!(opcode, Opcode::TiledLoad | Opcode::TiledStore | Opcode::AsyncTiledTmaLoad) {
             let at = 1 + usize::from(opcode == Opcode::TiledStore) + usize::from(axis);
             if let Some(&c) = operands.get(at) {
                 halves[at] = coordinates(func, op, c);
