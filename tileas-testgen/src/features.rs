@@ -96,6 +96,10 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                     has("store into a view that may be read", read);
                     has("store to where a load was", places.contains(&s.uses[1..].to_vec()));
                 }
+                for &r in &s.results {
+                    has("i64", k.types[r].elem() == crate::kernel::Elem::I64);
+                    has("float of a byte", k.types[r].elem().is_tiny());
+                }
                 has("reduce", op == "reduce");
                 has("select", op == "select");
                 has("broadcast", op == "broadcast");

@@ -368,7 +368,9 @@ impl Gen<'_, '_> {
 
     fn any_load(&mut self) -> bool {
         let shape = self.shape();
+        let rare = self.one(&[Elem::I64, Elem::E4m3, Elem::E5m2]);
         let elem = self.one(&[
+            rare,
             Elem::F16,
             Elem::F16,
             Elem::F16,
@@ -479,7 +481,7 @@ impl Gen<'_, '_> {
             && shape.len() >= 2
             && inner >= 16
             && elem.bytes() >= 2
-            && elem != Elem::I16
+            && !matches!(elem, Elem::I16 | Elem::I64)
     }
 
     fn load(&mut self, elem: Elem, shape: &[u32]) -> Id {
@@ -495,7 +497,7 @@ impl Gen<'_, '_> {
             self.view(
                 elem,
                 shape,
-                if elem.is_float() || !written { num } else { Num::whole(2e9) },
+                if elem.is_float() || elem.is_tiny() || !written { num } else { Num::whole(2e9) },
                 true,
                 written,
             )
@@ -510,7 +512,7 @@ impl Gen<'_, '_> {
             (self.views[view].id, "tiled_load")
         };
         let text = format!("{op} {{}}[{}]", vec!["{}"; shape.len()].join(", "));
-        let padded = !tma && self.chance(if elem.bytes() == 4 { 8 } else { 1 });
+        let padded = !tma && !elem.is_tiny() && self.chance(if elem.bytes() == 4 { 8 } else { 1 });
         let (text, num) = match (padded, elem.is_float()) {
             (false, _) => (text, num),
             (true, true) => (format!("{text} <{{padding = 1.0}}>"), Num { mag: num.mag.max(1.0), ..num }),
@@ -739,7 +741,8 @@ impl Gen<'_, '_> {
 
     fn gather(&mut self) -> bool {
         let shape = self.shape();
-        let elem = self.one(&[Elem::F16, Elem::F32, Elem::F32, Elem::Bf16, Elem::I32, Elem::I16, Elem::I8]);
+        let elems = [Elem::F16, Elem::F32, Elem::F32, Elem::Bf16, Elem::I32, Elem::I16, Elem::I8, Elem::I64, Elem::E4m3];
+        let elem = self.one(&elems);
         let fit = |v: &View| v.read && v.elem == elem && v.rank == shape.len();
         // Other CTAs may write elsewhere in a view.
         let known: Vec<usize> = (0..self.views.len())
@@ -853,7 +856,7 @@ impl Gen<'_, '_> {
 
     /// Reductions and scans by a function.
     fn combine(&mut self) -> bool {
-        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if !d.is_empty() && !matches!(e, Elem::Bf16));
+        let fit = |t: &Ty, _: &Info| matches!(t, Ty::Tile(d, e) if !d.is_empty() && *e != Elem::Bf16 && !e.is_tiny());
         let Some(x) = self.pick(fit) else { return false };
         let ((d, e), num) = (self.tile(x), self.num(x));
         let axis = if self.chance(50) { d.len() - 1 } else { self.below(d.len()) };
@@ -899,7 +902,7 @@ impl Gen<'_, '_> {
             }
             Elem::I8 => ("addi %a, %b", Num::whole(128.0)),
             Elem::I16 => ("addi %a, %b", Num::whole(32768.0)),
-            _ => (self.one(&["addi %a, %b", "maxi %a, %b", "muli %a, %b"]), Num::whole(2e9)),
+            _ => (self.one(&["addi %a, %b", "maxi %a, %b", "muli %a, %b"]), Num::whole(9.3e18)),
         };
         let text = format!(
             "{op} {{}} <{{axis = {axis}, by = (%a: {n}, %b: {n}) {{ %c = {body} yield %c }}{reverse}}}>"
@@ -914,11 +917,17 @@ impl Gen<'_, '_> {
         let m = if few { self.one(&[16, 32]) } else { self.one(&[64, 128]) };
         let n = if few || bytes { self.one(&[64, 128]) } else { 64 };
         let k = if bytes { self.one(&[32, 64, 128]) } else { self.one(&[16, 64]) };
-        let elem = if bytes { Elem::I8 } else { self.one(&[Elem::F16, Elem::Bf16]) };
+        let tiny = bytes && self.chance(50);
+        let elem = match (bytes, tiny) {
+            (_, true) => self.one(&[Elem::E4m3, Elem::E5m2]),
+            (true, _) => Elem::I8,
+            _ => self.one(&[Elem::F16, Elem::Bf16]),
+        };
         let (ta, tb) = (self.chance(30), self.chance(50));
         let (sa, sb) = (if ta { [k, m] } else { [m, k] }, if tb { [n, k] } else { [k, n] });
         let a = self.load(elem, &sa);
         let b = self.load(elem, &sb);
+        let bytes = elem == Elem::I8;
         if a == b || self.info[a].k_inner.is_some() || self.info[b].k_inner.is_some() {
             return false;
         }
@@ -954,7 +963,7 @@ impl Gen<'_, '_> {
     /// A constant of a type.
     fn constant(&mut self, ty: &Ty) -> Id {
         let x: f64 = self.one(&[0.0, 0.0, 1.0, 2.0, -3.0, 0.5]);
-        let (text, num) = if ty.elem().is_float() {
+        let (text, num) = if ty.elem().is_float() || ty.elem().is_tiny() {
             (format!("{x:?}"), Num { mag: x.abs(), lsb: -1, det: true })
         } else {
             (format!("{}", x as i64), Num::whole(x.abs()))
@@ -1235,7 +1244,7 @@ impl Gen<'_, '_> {
 
     fn compare(&mut self) -> bool {
         let Some(x) = self.pick(|t, i| match t {
-            Ty::Tile(_, e) => *e != Elem::I1 && *e != Elem::I8 && (i.num.det || !e.is_float()),
+            Ty::Tile(_, e) => !matches!(e, Elem::I1 | Elem::I8) && !e.is_tiny() && (i.num.det || !e.is_float()),
             _ => false,
         }) else {
             return false;
@@ -1257,6 +1266,12 @@ impl Gen<'_, '_> {
         let ((shape, elem), num) = (self.tile(x), self.num(x));
         let (op, to, num) = match elem {
             Elem::F32 if self.chance(12) && num.det => ("ftoi", Elem::I32, Num { lsb: 0, ..num }),
+            // Few bits: numbers that differ a little would differ much.
+            Elem::F32 if self.chance(15) && num.det => {
+                let to = self.one(&[Elem::E4m3, Elem::E5m2]);
+                ("ftof", to, Num { mag: (num.mag * 1.2).min(57344.0), ..num })
+            }
+            Elem::E4m3 | Elem::E5m2 => ("ftof", self.one(&[Elem::F32, Elem::F16]), num),
             Elem::F32 => {
                 let to = self.one(&[Elem::F16, Elem::F16, Elem::Bf16]);
                 ("ftof", to, Num { mag: num.mag * 1.01, ..num })
@@ -1264,8 +1279,10 @@ impl Gen<'_, '_> {
             Elem::F16 | Elem::Bf16 if self.chance(85) => ("ftof", Elem::F32, num),
             Elem::F16 => ("ftof", Elem::Bf16, Num { mag: num.mag * 1.01, ..num }),
             Elem::Bf16 => ("ftof", Elem::F16, num),
-            Elem::I32 | Elem::I16 if num.mag <= 1e6 && self.chance(70) => ("itof", Elem::F32, num),
-            Elem::I32 if self.chance(60) => return false,
+            Elem::I64 | Elem::I32 | Elem::I16 if num.mag <= 1e6 && self.chance(70) => ("itof", Elem::F32, num),
+            Elem::I32 if self.chance(50) => return false,
+            Elem::I32 | Elem::I16 if self.chance(20) => ("exti", Elem::I64, num),
+            Elem::I64 => ("trunci", Elem::I32, Num::whole(2147483648.0)),
             Elem::I32 => ("trunci", Elem::I16, Num::whole(32768.0)),
             Elem::I16 => ("exti", Elem::I32, num),
             Elem::I8 => ("exti", Elem::I32, num),
@@ -1331,7 +1348,7 @@ impl Gen<'_, '_> {
 
     fn reduce(&mut self) -> bool {
         let Some(x) = self
-            .pick(|t, _| matches!(t, Ty::Tile(d, e) if !d.is_empty() && !matches!(e, Elem::I1 | Elem::Bf16)))
+            .pick(|t, _| matches!(t, Ty::Tile(d, e) if !d.is_empty() && !matches!(e, Elem::I1 | Elem::Bf16) && !e.is_tiny()))
         else {
             return false;
         };
@@ -1342,6 +1359,7 @@ impl Gen<'_, '_> {
         let num = match (mode, e) {
             ("add", Elem::I8) => Num::whole(128.0),
             ("add", Elem::I16) => Num::whole(32768.0),
+            ("add", Elem::I64) => Num::whole(9.3e18),
             ("add", _) => sum,
             _ => num,
         };
@@ -1417,14 +1435,14 @@ impl Gen<'_, '_> {
     }
 
     fn int_op(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I32 | Elem::I16 | Elem::I8))) else {
+        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I64 | Elem::I32 | Elem::I16 | Elem::I8))) else {
             return false;
         };
         let (ty, a) = (self.ty(x), self.num(x));
         if self.chance(15) {
             let by = self.one(&[2, 3, 7]);
             let op = self.one(&["divi", "remi", "shri", "shli", "divi"]);
-            let mag = if op == "shli" { 2e9 } else { a.mag };
+            let mag = if op == "shli" { 9.3e18 } else { a.mag };
             let attrs = match op {
                 "divi" => self.one(&["", " <{rounding = negative_inf}>", " <{rounding = positive_inf}>"]),
                 _ => "",
@@ -1455,6 +1473,7 @@ impl Gen<'_, '_> {
         let mag = match ty.elem() {
             Elem::I8 => 128.0,
             Elem::I16 => 32768.0,
+            Elem::I64 if mag > 1e6 => 9.3e18,
             _ => mag,
         };
         self.emit(&format!("{op} {{}}, {{}}"), &[Use::Val(x), Use::Val(y)], ty, Num::whole(mag));

@@ -20,6 +20,12 @@ pub enum Elem {
     I16,
     /// `i32`.
     I32,
+    /// `i64`.
+    I64,
+    /// `e4m3`.
+    E4m3,
+    /// `e5m2`.
+    E5m2,
     /// `f16`.
     F16,
     /// `bf16`.
@@ -36,6 +42,9 @@ impl Elem {
             Elem::I8 => "i8",
             Elem::I16 => "i16",
             Elem::I32 => "i32",
+            Elem::I64 => "i64",
+            Elem::E4m3 => "e4m3",
+            Elem::E5m2 => "e5m2",
             Elem::F16 => "f16",
             Elem::Bf16 => "bf16",
             Elem::F32 => "f32",
@@ -45,13 +54,19 @@ impl Elem {
     /// Bytes in memory.
     pub fn bytes(self) -> usize {
         match self {
-            Elem::I1 | Elem::I8 => 1,
+            Elem::I1 | Elem::I8 | Elem::E4m3 | Elem::E5m2 => 1,
             Elem::I16 | Elem::F16 | Elem::Bf16 => 2,
             Elem::I32 | Elem::F32 => 4,
+            Elem::I64 => 8,
         }
     }
 
-    /// Whether it is a floating-point format.
+    /// Whether it is a floating-point format of one byte: there is no arithmetic in it.
+    pub fn is_tiny(self) -> bool {
+        matches!(self, Elem::E4m3 | Elem::E5m2)
+    }
+
+    /// Whether it is a floating-point format that is computed in.
     pub fn is_float(self) -> bool {
         matches!(self, Elem::F16 | Elem::Bf16 | Elem::F32)
     }
