@@ -741,7 +741,17 @@ impl Gen<'_, '_> {
 
     fn gather(&mut self) -> bool {
         let shape = self.shape();
-        let elems = [Elem::F16, Elem::F32, Elem::F32, Elem::Bf16, Elem::I32, Elem::I16, Elem::I8, Elem::I64, Elem::E4m3];
+        let elems = [
+            Elem::F16,
+            Elem::F32,
+            Elem::F32,
+            Elem::Bf16,
+            Elem::I32,
+            Elem::I16,
+            Elem::I8,
+            Elem::I64,
+            Elem::E4m3,
+        ];
         let elem = self.one(&elems);
         let fit = |v: &View| v.read && v.elem == elem && v.rank == shape.len();
         // Other CTAs may write elsewhere in a view.
@@ -921,7 +931,7 @@ impl Gen<'_, '_> {
         let elem = match (bytes, tiny) {
             (_, true) => self.one(&[Elem::E4m3, Elem::E5m2]),
             (true, _) => Elem::I8,
-            _ => self.one(&[Elem::F16, Elem::Bf16]),
+            _ => self.one(&[Elem::F16, Elem::Bf16, Elem::F32]),
         };
         let (ta, tb) = (self.chance(30), self.chance(50));
         let (sa, sb) = (if ta { [k, m] } else { [m, k] }, if tb { [n, k] } else { [k, n] });
@@ -1244,7 +1254,9 @@ impl Gen<'_, '_> {
 
     fn compare(&mut self) -> bool {
         let Some(x) = self.pick(|t, i| match t {
-            Ty::Tile(_, e) => !matches!(e, Elem::I1 | Elem::I8) && !e.is_tiny() && (i.num.det || !e.is_float()),
+            Ty::Tile(_, e) => {
+                !matches!(e, Elem::I1 | Elem::I8) && !e.is_tiny() && (i.num.det || !e.is_float())
+            }
             _ => false,
         }) else {
             return false;
@@ -1279,7 +1291,9 @@ impl Gen<'_, '_> {
             Elem::F16 | Elem::Bf16 if self.chance(85) => ("ftof", Elem::F32, num),
             Elem::F16 => ("ftof", Elem::Bf16, Num { mag: num.mag * 1.01, ..num }),
             Elem::Bf16 => ("ftof", Elem::F16, num),
-            Elem::I64 | Elem::I32 | Elem::I16 if num.mag <= 1e6 && self.chance(70) => ("itof", Elem::F32, num),
+            Elem::I64 | Elem::I32 | Elem::I16 if num.mag <= 1e6 && self.chance(70) => {
+                ("itof", Elem::F32, num)
+            }
             Elem::I32 if self.chance(50) => return false,
             Elem::I32 | Elem::I16 if self.chance(20) => ("exti", Elem::I64, num),
             Elem::I64 => ("trunci", Elem::I32, Num::whole(2147483648.0)),
@@ -1435,7 +1449,9 @@ impl Gen<'_, '_> {
     }
 
     fn int_op(&mut self) -> bool {
-        let Some(x) = self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I64 | Elem::I32 | Elem::I16 | Elem::I8))) else {
+        let Some(x) =
+            self.pick(|t, _| matches!(t, Ty::Tile(_, Elem::I64 | Elem::I32 | Elem::I16 | Elem::I8)))
+        else {
             return false;
         };
         let (ty, a) = (self.ty(x), self.num(x));

@@ -596,11 +596,15 @@ impl Lower<'_> {
 
     /// Rounds an f32 to a narrower type and back; other types pass through.
     pub(super) fn round(&mut self, x: Operand, ty: Scalar) -> Operand {
-        if !super::tile::in_f32(ty) {
+        if ty != Scalar::TF32 && !super::tile::in_f32(ty) {
             return x;
         }
         let r = self.b.as_reg(RegTy::F32, x);
-        if super::tile::packing(ty) == 2 {
+        if ty == Scalar::TF32 {
+            // The bits of an f32, the last 13 of them 0.
+            let bits = self.b.cvt_rn_tf32_f32(r);
+            self.float_of_bits(bits.into())
+        } else if super::tile::packing(ty) == 2 {
             self.round_to_byte(r, ty)
         } else if ty == Scalar::F16 {
             let h = self.b.cvt_rn_f16_f32(r);

@@ -442,6 +442,16 @@ impl Lower<'_> {
                 })
                 .collect();
             let results = match (code, form) {
+                (Opcode::Ftof, _) if elem == Scalar::TF32 => {
+                    let given = args.first().map(|a| a.0);
+                    let start = self.units.len();
+                    for i in 0..count {
+                        let x = given.map_or(Operand::Imm(0), |e| self.units[element(e, i)]);
+                        let x = self.round(x, elem);
+                        self.units.push(x);
+                    }
+                    self.units_from(start)
+                }
                 // The elements are in f32 already.
                 (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
                 (_, Some((form, registers))) => match (narrow, args.first()) {
@@ -491,6 +501,7 @@ impl Lower<'_> {
         let scales = self.converts_scales();
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts && scales,
+            Scalar::TF32 => converts,
             s => {
                 s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || converts && in_f32(*s)
             }

@@ -8,7 +8,7 @@
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
 //!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), and products that
-//!    the target has only the other way round are turned ([`swap`]), and those that are larger than its instructions halved ([`split`]).
+//!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), and those that are larger than its instructions halved ([`split`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
 //!
@@ -20,6 +20,7 @@ pub mod boxes;
 pub mod canonical;
 pub mod choose;
 pub mod dead;
+pub mod precise;
 pub mod split;
 pub mod structure;
 pub mod swap;
@@ -89,6 +90,7 @@ pub fn prepare(
     let loops = options.canonical && unroll::write_out(&mut draft, options.unroll_ops);
     if options.canonical {
         canonical::canonicalize(&mut draft, &mut scratch.live);
+        precise::expand(&mut draft, isa);
         if swap::turn(&mut draft, isa) | split::split_products(&mut draft, isa) {
             canonical::canonicalize(&mut draft, &mut scratch.live);
         }

@@ -47,7 +47,8 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
     if isa.atoms().select_mma(&r).is_ok() {
         return None;
     }
-    let shapes = || isa.atoms().kinds().filter(|k| k.types.contains(&(r.a, r.b, r.acc))).flat_map(|k| k.shapes);
+    let shapes =
+        || isa.atoms().kinds().filter(|k| k.types.contains(&(r.a, r.b, r.acc))).flat_map(|k| k.shapes);
     let (m, n) = (shapes().map(|s| u32::from(s.m)).max()?, shapes().map(|s| u32::from(s.n_max)).max()?);
     match (r.m > m && r.m.is_multiple_of(2), r.n > n && r.n.is_multiple_of(2)) {
         (true, _) => Some(0),
@@ -133,7 +134,8 @@ fn is_even(func: &Function, op: Op) -> bool {
     let opcode = func.opcode(op);
     opcode.has(Traits::ELEMENTWISE)
         || opcode == Opcode::Broadcast
-        || opcode.is_sparse() && func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile())
+        || opcode.is_sparse()
+            && func.operands(op).iter().chain(func.results(op)).any(|&v| func.value_data(v).is_tile())
 }
 
 impl<'a> Halving<'a> {
@@ -478,7 +480,14 @@ impl Rewrite {
     }
 
     /// An op like another, in front of it.
-    fn copy(&mut self, func: &mut Function, op: Op, operands: &[Value], segments: &[u32], types: &[Type]) -> Op {
+    fn copy(
+        &mut self,
+        func: &mut Function,
+        op: Op,
+        operands: &[Value],
+        segments: &[u32],
+        types: &[Type],
+    ) -> Op {
         let new = func.make_op(func.opcode(op), operands, segments, types, func.op_loc(op));
         *func.inherent_mut(new) = func.inherent(op).clone();
         *func.discardable_mut(new) = func.discardable(op).clone();
