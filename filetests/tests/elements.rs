@@ -52,7 +52,7 @@ impl Row {
 
     /// The type that a refusal names, where the op is to be refused.
     fn refused(&self) -> Option<&'static str> {
-        let converts = |t: &str| FLOATS.contains(&t) || matches!(t, "e4m3" | "e5m2" | "ue8m0");
+        let converts = |t: &str| FLOATS.contains(&t) || matches!(t, "tf32" | "e4m3" | "e5m2" | "ue8m0");
         if self.op == "ftof" && converts(self.from) && converts(self.to) {
             return None;
         }

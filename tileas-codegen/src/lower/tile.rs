@@ -498,12 +498,14 @@ impl Lower<'_> {
         let f = self.f;
         let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
         let converts = f.opcode(op) == Opcode::Ftof;
+        // A choice takes elements as they are.
+        let moves = converts || f.opcode(op) == Opcode::Select;
         let scales = self.converts_scales();
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts && scales,
             Scalar::TF32 => converts,
             s => {
-                s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || converts && in_f32(*s)
+                s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || moves && in_f32(*s)
             }
         };
         match elems.into_iter().find(|s| !computes(s)) {
