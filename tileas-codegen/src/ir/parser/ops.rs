@@ -92,7 +92,8 @@ impl<'a> Parser<'a, '_> {
         let discardable = if self.eat("{")? { self.dict("}")? } else { AttrDict::default() };
         let types = if self.eat(":")? { Some(self.types()?) } else { None };
         let loc = Loc::new(start, self.last_end);
-        let operands = self.resolve(block, def, &written, loc)?;
+        let said = types.as_ref().filter(|t| t.len() == 1).map(|t| t[0]);
+        let operands = self.resolve(block, def, &written, said, loc)?;
         let results = self.result_types(def, &operands, &written.segments, names.len(), types, loc)?;
         let op = self.new_op(block, opcode, &operands, &written.segments, &results, loc)?;
         *self.f.inherent_mut(op) = inherent;
@@ -217,9 +218,10 @@ impl<'a> Parser<'a, '_> {
         block: Block,
         def: &OpDef,
         written: &Operands,
+        said: Option<Type>,
         at: Loc,
     ) -> CodegenResult<SmallVec<[Value; 8]>> {
-        // Operands that must agree in type: literals among them take the type of the others.
+        // Operands that must agree in type: literals among them take the type of the others, or of the result, as written.
         let alike = fit::alike(def.rule, written.list.len());
         let value = |operand: &Operand| match *operand {
             Operand::Value(v) => Some(v),
@@ -232,6 +234,8 @@ impl<'a> Parser<'a, '_> {
             (Some(extents), Some(elem)) => self.f.intern_type(TypeData::tile(extents, elem)),
             _ => self.f.value_type(v),
         });
+        let of_result = matches!(def.rule, Rule::Same | Rule::Select);
+        let known = known.or(said.filter(|_| of_result));
         let mut out = SmallVec::new();
         let mut index = 0;
         for (seg, &len) in def.operands.iter().zip(&written.segments) {
