@@ -504,9 +504,7 @@ impl Lower<'_> {
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts && scales,
             Scalar::TF32 => converts,
-            s => {
-                s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || moves && in_f32(*s)
-            }
+            s => s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || moves && in_f32(*s),
         };
         match elems.into_iter().find(|s| !computes(s)) {
             Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
