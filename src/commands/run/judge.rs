@@ -35,7 +35,7 @@ impl Judge {
         let approximate = args.tol != Tolerance::EXACT;
         let oracle = match &kernel.source {
             Some((f, text)) if args.check || !args.expect.is_empty() => {
-                let oracle = oracle(f, setup, approximate).map_err(|e| {
+                let oracle = oracle(f, setup, approximate, args.max_steps).map_err(|e| {
                     text.report_interp(&e);
                     Failure::Diagnostics
                 })?;
@@ -185,7 +185,7 @@ fn for_elem(tolerance: Tolerance, elem: Elem) -> Tolerance {
 }
 
 /// What the source computes from the tensors and scalars of a launch.
-fn oracle(f: &Function, setup: &Setup, scaled: bool) -> InterpResult<Oracle> {
+fn oracle(f: &Function, setup: &Setup, scaled: bool, max_steps: u64) -> InterpResult<Oracle> {
     let bound = |name: &str| match (setup.views.get(name), setup.args.get(name)) {
         (Some(View { placed: v, .. }), _) => {
             let bytes = setup.memory.bytes(v.buffer);
@@ -196,5 +196,6 @@ fn oracle(f: &Function, setup: &Setup, scaled: bool) -> InterpResult<Oracle> {
         (None, Some(&Arg::Float(x))) => Some(Bound::Float(x)),
         _ => None,
     };
-    Oracle::new(f, setup.launch.grid, bound, &Limits::default(), scaled)
+    let most = Limits::default().max_steps.min(max_steps);
+    Oracle::new(f, setup.launch.grid, bound, &Limits { max_steps: most, ..Limits::default() }, scaled)
 }

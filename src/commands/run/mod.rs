@@ -109,7 +109,7 @@ pub struct Args {
     /// Most bytes of all tensors together
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 28)]
     max_bytes: u64,
-    /// Most warp instructions of a run
+    /// Most warp instructions of a run, and most operations of the source with `--check`
     #[arg(long, value_name = "N", default_value_t = 1 << 32)]
     max_steps: u64,
     /// Most runs of `--mode explore`
