@@ -148,9 +148,9 @@ def test_one_array_twice_and_arrays_that_overlap():
 
 def test_errors_have_places():
     text = "kernel @k() {\n  %x = addi 1, 2.5 : i32\n  retrun\n}\n"
-    error = fails("E0007", lambda: tileas.compile(text))
-    assert [(e.code, e.line, e.column) for e in error.errors] == [("E0007", 2, 13), ("E0004", 3, 3)]
-    assert [e.code for e in tileas.check(text)] == ["E0007", "E0004"]
+    error = fails("E0002", lambda: tileas.compile(text))
+    assert [(e.code, e.line, e.column) for e in error.errors] == [("E0002", 2, 16), ("E0004", 3, 3)]
+    assert [e.code for e in tileas.check(text)] == ["E0002", "E0004"]
     assert tileas.check(GEMM) == []
     assert [e.code for e in tileas.check(GEMM, target="sm_12")] == ["E0890"]
     placed = GEMM.replace("%x  = addf %acc, %bb", '%x  = addf %acc, %bt {loc = "model.py:12:5"}')
