@@ -281,6 +281,23 @@ fn store_key(desc: Val, coords: &[Val]) -> u64 {
     h(&parts)
 }
 
+/// Trips of a loop that something else than its bounds ends.
+const MOST_EXIT_TRIPS: i64 = 3;
+
+/// The upper bound of a loop. Of one with an exit that may come late, few trips are looked at.
+fn upper(f: &Function, l: Op, [lo, hi, step]: [i64; 3]) -> i64 {
+    if f.exit_of(l).is_some() { hi.min(lo.saturating_add(MOST_EXIT_TRIPS * step)) } else { hi }
+}
+
+/// Whether the exit of a loop says that it ends, by what its condition is; of one that rests on a tile, half of all tiles say so.
+fn exits(f: &Function, l: Op, value: impl Fn(Value) -> Val) -> bool {
+    f.exit_of(l).is_some_and(|e| match value(f.operands(e)[0]) {
+        Val::Int(c) => c != 0,
+        Val::Tile(t) => t & 1 != 0,
+        _ => panic!("a condition"),
+    })
+}
+
 // ---- the placed function, in program order
 
 struct Reference<'a> {
@@ -326,6 +343,7 @@ impl Reference<'_> {
                     };
                     let body = f.op_block_at(op, 0).unwrap();
                     let mut carried = args[3..].to_vec();
+                    let hi = upper(f, op, [i, hi, step]);
                     while i < hi {
                         let ps = f.block_params(body).to_vec();
                         self.env.insert(ps[0], Val::Int(i));
@@ -333,6 +351,9 @@ impl Reference<'_> {
                             self.env.insert(*p, *v);
                         }
                         carried = self.block(body);
+                        if exits(f, op, |v| self.get(v)) {
+                            break;
+                        }
                         i += step;
                     }
                     for (r, v) in f.results(op).iter().zip(carried) {
@@ -839,6 +860,7 @@ impl Machine<'_> {
                 let (Val::Int(i), Val::Int(hi), Val::Int(step)) = (args[0], args[1], args[2]) else {
                     panic!("bounds")
                 };
+                let hi = upper(f, op, [i, hi, step]);
                 self.enter(a, op, i, hi, step, &args[3..]);
                 return true;
             }
@@ -1070,6 +1092,7 @@ impl Machine<'_> {
         let owner = frame.owner.expect("a region op");
         if let Some((op, i, hi, step)) = frame.looping
             && i + step < hi
+            && !exits(f, op, |v| self.get(a, v))
         {
             let body = f.op_block_at(op, 0).unwrap();
             self.bind_params(a, body, i + step, values);
