@@ -12,7 +12,7 @@ use tileas_filetests::{Case, Header, TestKind, collect, external, root};
 
 /// Kernels that are refused: accumulators take room in shared memory, and there are no products of 8-bit floats and no conversions of
 /// ue8m0.
-const REFUSED: [(&str, &str); 15] = [
+const REFUSED: [(&str, &str); 14] = [
     ("execute/arm_loads_shared", "E0602"),
     ("execute/carried_ahead", "E0601"),
     ("execute/share_staging", "E0602"),
@@ -26,7 +26,6 @@ const REFUSED: [(&str, &str); 15] = [
     ("layouts/scales_e8m0", "E0802"),
     ("storage/ring_from_zero", "E0601"),
     ("storage/ring_read_behind_by_another", "E0601"),
-    ("storage/tensor_place_after_other_agents_read", "E0602"),
     ("unsplat/block_scale", "E0802"),
 ];
 
