@@ -21,6 +21,8 @@ enum Cut {
     Carried(usize),
     /// A `loop` that counts is a `for`.
     Counted,
+    /// The first or second region no longer leaves.
+    Stays(usize),
 }
 
 /// Shrinks a kernel for which `persists` holds, with at most `tries` calls of it.
@@ -155,9 +157,13 @@ fn cuts(k: &Kernel, n: usize) -> Vec<Cut> {
     let Some(s) = find(&k.body, n) else { return Vec::new() };
     match &s.form {
         Form::For | Form::Loop(_) => {
-            let mut list = vec![Cut::Drop, Cut::Inline(0)];
+            let mut list = vec![Cut::Drop];
+            // What leaves a loop needs one.
+            if !leaves(&s.blocks[0], &[End::Breaks, End::Continues]) {
+                list.push(Cut::Inline(0));
+            }
             list.extend((0..s.results.len()).rev().map(Cut::Carried));
-            if s.form != Form::For {
+            if s.form != Form::For && !leaves(&s.blocks[0], &[End::Breaks]) {
                 list.push(Cut::Counted);
             }
             list
@@ -165,6 +171,9 @@ fn cuts(k: &Kernel, n: usize) -> Vec<Cut> {
         Form::If => {
             let mut list = if s.results.is_empty() { vec![Cut::Drop] } else { Vec::new() };
             list.extend((0..s.blocks.len()).filter(|&n| s.blocks[n].end == End::Falls).map(Cut::Inline));
+            if s.results.is_empty() {
+                list.extend((0..s.blocks.len()).filter(|&n| s.blocks[n].end != End::Falls).map(Cut::Stays));
+            }
             list
         }
         Form::Plain { .. } if s.results.is_empty() => vec![Cut::Drop],
@@ -227,6 +236,12 @@ fn apply(k: &mut Kernel, n: usize, cut: Cut) -> bool {
             let with = Stmt { form, uses: Vec::new(), results: s.results, blocks: Vec::new() };
             replace(&mut k.body, n, vec![with]);
         }
+        Cut::Stays(which) => {
+            let mut with = s.clone();
+            with.blocks[which].end = End::Falls;
+            with.blocks[which].yields.clear();
+            replace(&mut k.body, n, vec![with]);
+        }
         Cut::Counted => {
             let with = Stmt { form: Form::For, ..s };
             replace(&mut k.body, n, vec![with]);
@@ -272,6 +287,12 @@ fn mark(b: &Block, used: &mut [bool]) {
             mark(inner, used);
         }
     }
+}
+
+/// Whether an arm of a branch in a loop's region ends like that.
+fn leaves(body: &Block, ends: &[End]) -> bool {
+    let arms = body.stmts.iter().filter(|s| s.form == Form::If).flat_map(|s| &s.blocks);
+    arms.into_iter().any(|b| ends.contains(&b.end) || leaves(b, ends))
 }
 
 /// A loop no longer carries number `i`.
