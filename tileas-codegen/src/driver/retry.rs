@@ -29,11 +29,11 @@ impl Context {
         warnings: &mut Vec<CodegenError>,
     ) -> Result<Option<FunctionInfo>, Errors> {
         let before = warnings.len();
-        let mut settings = job.settings.clone();
         let mut stuck = match self.through(func, job, state, warnings) {
             Err(found) if may_run_serially(&found, job) => found,
             // Tiles on their way to stores through TMA take memory as well: without them it may suffice.
-            Err(found) if settings.tma_rewrite && found.iter().all(|e| e.code == Code::E0602) => {
+            Err(found) if job.settings.tma_rewrite && found.iter().all(|e| e.code == Code::E0602) => {
+                let mut settings = job.settings.clone();
                 settings.tma_rewrite = false;
                 warnings.truncate(before);
                 return self
@@ -42,6 +42,7 @@ impl Context {
             }
             done => return done,
         };
+        let mut settings = job.settings.clone();
         // The order in which agents take their iterations was not asked for. Perhaps it is the one that needs few registers
         // which does not work.
         if settings.spill_budget.is_none() && state.schedule.as_ref().is_some_and(is_ordered) {

@@ -17,8 +17,8 @@ use crate::ir::types::Shape;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, Type, TypeData, Value, ValueDef};
 use crate::isa::{MmaRequest, TargetIsa};
 use crate::storage::classify::is_leaf;
+use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
-use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Halvings of one kernel at most: each makes a product smaller.
@@ -312,7 +312,6 @@ struct Rewrite {
     renamed: Renames,
     /// What loops and branches were that have become others.
     before: SecondaryMap<Op, SmallVec<[u8; 8]>>,
-    changed: EntitySet<Op>,
 }
 
 impl Rewrite {
@@ -549,7 +548,6 @@ impl Rewrite {
             }
         }
         self.before[new] = results.iter().map(|&r| axes[r]).collect();
-        self.changed.insert(new);
         func.remove_op(op);
     }
 
@@ -572,7 +570,7 @@ impl Rewrite {
     }
 
     fn end(&mut self, func: &mut Function, axes: &Axes, op: Op) {
-        let Some(parent) = func.op_parent(op).filter(|&p| self.changed.contains(p)) else { return };
+        let Some(parent) = func.op_parent(op).filter(|&p| !self.before[p].is_empty()) else { return };
         let given: SmallVec<[Value; 8]> = func.operands(op).into();
         let marks = self.before[parent].clone();
         let mut list: SmallVec<[Value; 8]> = SmallVec::new();

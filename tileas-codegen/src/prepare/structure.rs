@@ -161,9 +161,9 @@ impl<'a> Writer<'a> {
                 let loc = self.func.op_loc(branch);
                 let guard = self.func.make_op(Opcode::If, &[falls], &[1], &[], loc);
                 self.func.append_op(block, guard);
-                let (inner, beside) = (self.func.add_region(guard), self.func.add_region(guard));
+                let inner = self.func.add_region(guard);
+                self.func.add_region(guard);
                 self.move_to(inner, &rest);
-                let _ = beside;
                 let past = Outcome {
                     falls: Flag::Known(false),
                     yields: SmallVec::from_elem(None, types.len()),
