@@ -9,9 +9,9 @@ use tileas_codegen::{Code, Context, Errors, Settings, Stage};
 use tileas_filetests::execute::{Forms, RunCase, execute};
 
 const INTS: [&str; 5] = ["i1", "i8", "i16", "i32", "i64"];
-const FLOATS: [&str; 3] = ["f16", "bf16", "f32"];
+const FLOATS: [&str; 4] = ["f16", "bf16", "f32", "f64"];
 /// Types without arithmetic.
-const BARE: [&str; 5] = ["f64", "tf32", "e4m3", "e5m2", "ue8m0"];
+const BARE: [&str; 4] = ["tf32", "e4m3", "e5m2", "ue8m0"];
 /// Functions of one number.
 const FUNCTIONS: [&str; 7] = ["sin", "cos", "tan", "sinh", "cosh", "tanh", "erf"];
 /// Extents of tiles, and of the views around.
@@ -33,7 +33,7 @@ fn bits(ty: &str) -> u32 {
 
 /// Whether tiles of the type are loaded and stored.
 fn in_memory(ty: &str) -> bool {
-    matches!(ty, "i8" | "i16" | "i32" | "i64" | "f16" | "bf16" | "f32")
+    matches!(ty, "i8" | "i16" | "i32" | "i64" | "f16" | "bf16" | "f32" | "f64")
 }
 
 /// One row: an op on operands of `from` with a result of `to`.
@@ -52,9 +52,8 @@ impl Row {
 
     /// The type that a refusal names, where the op is to be refused.
     fn refused(&self) -> Option<&'static str> {
-        let converts = |t: &str| FLOATS.contains(&t) || matches!(t, "tf32" | "e4m3" | "e5m2" | "ue8m0");
-        if self.op == "ftof" && converts(self.from) && converts(self.to) {
-            return None;
+        if self.op == "ftof" {
+            return BARE.into_iter().find(|b| *b == self.to).filter(|_| self.from == "f64");
         }
         if let Some(bare) = BARE.into_iter().find(|b| [self.from, self.to].contains(b)) {
             return Some(bare);
@@ -64,7 +63,11 @@ impl Row {
         if self.from == "i1" && (order || no_i1.contains(&self.op.as_str())) {
             return Some("i1");
         }
-        (self.op == "ftoi" && matches!(self.to, "i1" | "i64")).then_some(self.to)
+        let no_f64 = ["exp", "exp2", "log", "log2", "pow", "atan2", "remf"];
+        if self.from == "f64" && no_f64.iter().chain(&FUNCTIONS).any(|o| *o == self.op) {
+            return Some("f64");
+        }
+        (self.op == "ftoi" && self.to == "i1").then_some(self.to)
     }
 
     /// Whether the result is the rounded exact one.
@@ -239,7 +242,7 @@ fn rows() -> Vec<Row> {
         }
         rows.push(Row::new("cmpf", " <{predicate = lt}>", 2, ty, "i1"));
         rows.push(Row::new("cmpf", " <{predicate = lt, unordered}>", 2, ty, "i1"));
-        for to in FLOATS {
+        for to in FLOATS.into_iter().chain(BARE) {
             rows.push(Row::new("ftof", "", 1, ty, to));
         }
     }

@@ -661,6 +661,8 @@ impl Element<'_> {
             O::Fma => num::fma(self.to, a, b, x[2].float()),
             O::Negf => -a,
             O::Absf => a.abs(),
+            O::Exp if self.to == Scalar::F64 => a.exp(),
+            O::Log if self.to == Scalar::F64 => a.ln(),
             O::Exp => (f64::from((a as f32) * std::f32::consts::LOG2_E)).exp2(),
             O::Exp2 => a.exp2(),
             O::Log => f64::from(a.log2() as f32) * f64::from(std::f32::consts::LN_2),

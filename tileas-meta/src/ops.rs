@@ -772,7 +772,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Schedulable],
         rule: Rule::Custom,
         class: "Reduce",
-        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for f32, f16, bf16 and integers of 8 to 64 bits. What is left of a vector is a tile without extents, `tile<f32>`, which `reshape` makes a `tile<1xf32>` of, `unsplat` an `f32`.",
+        doc: "Combines the elements along `axis`, which the result lacks. `add` of integers wraps; floats are summed in f32 (f64 in f64), in an order that is not specified, and the sum is rounded to nearest even into the element type. `max` and `min` as `maxf`, `maxi`, …: a NaN loses, integers are signed unless `unsigned`. Code is generated for f64, f32, f16, bf16 and integers of 8 to 64 bits. What is left of a vector is a tile without extents, `tile<f32>`, which `reshape` makes a `tile<1xf32>` of, `unsplat` an `f32`.",
         ..BASE
     },
     OpRow {

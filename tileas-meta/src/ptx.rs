@@ -208,7 +208,7 @@ fn reg_type(choice: &str) -> &'static str {
         "b32" => "x32",
         "u8" | "s8" | "u32" | "s32" | "f16x2" | "bf16x2" => "b32",
         "f32" => "f32",
-        "b64" | "u64" | "s64" | "f32x2" => "b64",
+        "b64" | "u64" | "s64" | "f64" | "f32x2" => "b64",
         "pred" => "pred",
         other => panic!("`{other}` is not a type"),
     }

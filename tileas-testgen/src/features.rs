@@ -98,6 +98,7 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                 }
                 for &r in &s.results {
                     has("i64", k.types[r].elem() == crate::kernel::Elem::I64);
+                    has("f64", k.types[r].elem() == crate::kernel::Elem::F64);
                     has("float of a byte", k.types[r].elem().is_tiny());
                 }
                 has("reduce", op == "reduce");

@@ -368,7 +368,7 @@ impl Gen<'_, '_> {
 
     fn any_load(&mut self) -> bool {
         let shape = self.shape();
-        let rare = self.one(&[Elem::I64, Elem::E4m3, Elem::E5m2]);
+        let rare = self.one(&[Elem::I64, Elem::E4m3, Elem::E5m2, Elem::F64]);
         let elem = self.one(&[
             rare,
             Elem::F16,
@@ -481,7 +481,7 @@ impl Gen<'_, '_> {
             && shape.len() >= 2
             && inner >= 16
             && elem.bytes() >= 2
-            && !matches!(elem, Elem::I16 | Elem::I64)
+            && !matches!(elem, Elem::I16 | Elem::I64 | Elem::F64)
     }
 
     fn load(&mut self, elem: Elem, shape: &[u32]) -> Id {
@@ -750,6 +750,7 @@ impl Gen<'_, '_> {
             Elem::I16,
             Elem::I8,
             Elem::I64,
+            Elem::F64,
             Elem::E4m3,
         ];
         let elem = self.one(&elems);
@@ -1284,8 +1285,13 @@ impl Gen<'_, '_> {
                 ("ftof", to, Num { mag: (num.mag * 1.2).min(57344.0), ..num })
             }
             Elem::E4m3 | Elem::E5m2 => ("ftof", self.one(&[Elem::F32, Elem::F16]), num),
+            Elem::F64 if num.det && self.chance(30) => ("ftoi", Elem::I64, Num { lsb: 0, ..num }),
+            Elem::F64 => {
+                let to = self.one(&[Elem::F16, Elem::F32, Elem::Bf16]);
+                ("ftof", to, Num { mag: num.mag * 1.01, ..num })
+            }
             Elem::F32 => {
-                let to = self.one(&[Elem::F16, Elem::F16, Elem::Bf16]);
+                let to = self.one(&[Elem::F16, Elem::F16, Elem::Bf16, Elem::F64]);
                 ("ftof", to, Num { mag: num.mag * 1.01, ..num })
             }
             Elem::F16 | Elem::Bf16 if self.chance(85) => ("ftof", Elem::F32, num),

@@ -32,6 +32,8 @@ pub enum Elem {
     Bf16,
     /// `f32`.
     F32,
+    /// `f64`.
+    F64,
 }
 
 impl Elem {
@@ -48,6 +50,7 @@ impl Elem {
             Elem::F16 => "f16",
             Elem::Bf16 => "bf16",
             Elem::F32 => "f32",
+            Elem::F64 => "f64",
         }
     }
 
@@ -57,7 +60,7 @@ impl Elem {
             Elem::I1 | Elem::I8 | Elem::E4m3 | Elem::E5m2 => 1,
             Elem::I16 | Elem::F16 | Elem::Bf16 => 2,
             Elem::I32 | Elem::F32 => 4,
-            Elem::I64 => 8,
+            Elem::I64 | Elem::F64 => 8,
         }
     }
 
@@ -68,7 +71,7 @@ impl Elem {
 
     /// Whether it is a floating-point format that is computed in.
     pub fn is_float(self) -> bool {
-        matches!(self, Elem::F16 | Elem::Bf16 | Elem::F32)
+        matches!(self, Elem::F16 | Elem::Bf16 | Elem::F32 | Elem::F64)
     }
 }
 

@@ -54,7 +54,7 @@ impl<'a> Lower<'a> {
         let mut elems = SmallVec::new();
         for &v in sources {
             let t = self.tile(op, v)?;
-            let fits = matches!(t.elem, Scalar::F32 | Scalar::F16 | Scalar::BF16 | Scalar::I1)
+            let fits = matches!(t.elem, Scalar::F64 | Scalar::F32 | Scalar::F16 | Scalar::BF16 | Scalar::I1)
                 || matches!(t.elem, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::I64);
             if !fits {
                 return self.unsupported(op, format!("does not combine {}", t.elem.name()));

@@ -21,7 +21,7 @@ fn forms(s: Scalar) -> Option<Forms> {
     let (load, store, ty) = match s {
         Scalar::F32 | Scalar::TF32 => ([P::LdGlobalF32, P::LdSharedF32], P::StSharedF32, RegTy::F32),
         Scalar::I32 | Scalar::Index => ([P::LdGlobalB32, P::LdSharedB32], P::StSharedB32, RegTy::B32),
-        Scalar::I64 => ([P::LdGlobalB64, P::LdSharedB64], P::StSharedB64, RegTy::B64),
+        Scalar::I64 | Scalar::F64 => ([P::LdGlobalB64, P::LdSharedB64], P::StSharedB64, RegTy::B64),
         Scalar::I1 => ([P::LdGlobalU8, P::LdSharedU8], P::StSharedU8, RegTy::B32),
         Scalar::I8 => ([P::LdGlobalS8, P::LdSharedS8], P::StSharedU8, RegTy::B32),
         Scalar::I16 | Scalar::F16 | Scalar::BF16 => {
@@ -33,8 +33,12 @@ fn forms(s: Scalar) -> Option<Forms> {
 }
 
 impl Lower<'_> {
-    fn zero(&mut self, dst: Reg, ty: RegTy, value: f64) {
-        let v = if ty == RegTy::F32 { Operand::f32(value as f32) } else { Operand::Imm(value as i64) };
+    fn preset(&mut self, dst: Reg, ty: RegTy, elem: Scalar, value: f64) {
+        let v = match (ty, elem) {
+            (RegTy::F32, _) => Operand::f32(value as f32),
+            (_, Scalar::F64) => Operand::Imm(value.to_bits() as i64),
+            _ => Operand::Imm(value as i64),
+        };
         self.b.mov_to(dst, v);
     }
 
@@ -101,7 +105,7 @@ impl Lower<'_> {
             let none = self.padding(elem, pad);
             self.b.mov_to(r, none.half);
         } else {
-            self.zero(r, form.ty, pad);
+            self.preset(r, form.ty, elem, pad);
         }
         if let Some(p) = guard {
             self.b.on(p);
@@ -167,12 +171,12 @@ impl Lower<'_> {
         let sources = [f.named_operand(op, "compare"), Some(value)];
         let bits = match elem {
             Scalar::F16 | Scalar::BF16 => RegTy::B16,
-            Scalar::I64 => RegTy::B64,
+            Scalar::I64 | Scalar::F64 => RegTy::B64,
             _ if form.form().mnemonic.ends_with(".f32") => RegTy::F32,
             _ => RegTy::B32,
         };
         let r = self.b.reg(bits);
-        self.zero(r, bits, 0.0);
+        self.preset(r, bits, elem, 0.0);
         operands.extend([r.into(), addr]);
         for v in sources.into_iter().flatten() {
             let x = self.scalar(op, v)?;

@@ -108,7 +108,7 @@ impl Lower<'_> {
             use crate::ir::Scalar as S;
             let r: Operand = match s {
                 S::F32 | S::TF32 => self.b.ld_param_f32(p).into(),
-                S::I64 => self.b.ld_param_b64(p).into(),
+                S::I64 | S::F64 => self.b.ld_param_b64(p).into(),
                 S::F16 | S::BF16 => {
                     let h = self.b.ld_param_b16(p);
                     if s == S::F16 { self.b.cvt_f32_f16(h).into() } else { self.b.cvt_f32_bf16(h).into() }

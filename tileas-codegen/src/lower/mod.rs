@@ -491,7 +491,7 @@ pub(crate) fn reg_ty(s: Scalar) -> Option<RegTy> {
         Scalar::I1 => RegTy::Pred,
         Scalar::F32 | Scalar::TF32 => RegTy::F32,
         Scalar::I32 | Scalar::Index | Scalar::I16 | Scalar::I8 => RegTy::B32,
-        Scalar::I64 => RegTy::B64,
+        Scalar::I64 | Scalar::F64 => RegTy::B64,
         Scalar::F16 | Scalar::BF16 => RegTy::F32,
         _ => return None,
     })

@@ -93,7 +93,7 @@ impl Lower<'_> {
         let (Some(axes), Some(axis)) = (Axes::of(from), axis.filter(|&a| a < from.len())) else {
             return self.unsupported(op, "reduces tiles along one of their axes");
         };
-        let sums = matches!(elem, Scalar::F32 | Scalar::F16 | Scalar::BF16)
+        let sums = matches!(elem, Scalar::F64 | Scalar::F32 | Scalar::F16 | Scalar::BF16)
             || matches!(elem, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::I64);
         if !sums {
             return self.unsupported(op, format!("does not reduce {}", elem.name()));
@@ -176,7 +176,7 @@ impl Lower<'_> {
     /// The type of registers in which elements are combined.
     pub(super) fn part_ty(elem: Scalar) -> RegTy {
         match elem {
-            Scalar::I64 => RegTy::B64,
+            Scalar::I64 | Scalar::F64 => RegTy::B64,
             e if e.is_int() => RegTy::B32,
             _ => RegTy::F32,
         }
@@ -313,6 +313,14 @@ impl Lower<'_> {
                 (Some("max"), false) => self.b.max_s32(a, b).into(),
                 (_, true) => self.b.min_u32(a, b).into(),
                 (_, false) => self.b.min_s32(a, b).into(),
+            });
+        }
+        if elem == Scalar::F64 {
+            let (a, b) = (self.b.as_reg(RegTy::B64, a), self.b.as_reg(RegTy::B64, b));
+            return Ok(match mode {
+                Some("add") => self.b.add_rn_f64(a, b).into(),
+                Some("max") => self.b.max_f64(a, b).into(),
+                _ => self.b.min_f64(a, b).into(),
             });
         }
         let a = self.b.as_reg(RegTy::F32, a);

@@ -82,6 +82,9 @@ impl Lower<'_> {
         if ty.is_int() {
             return self.err(Code::E0803, op, "integer constant with a float value");
         }
+        if ty == Scalar::F64 {
+            return Ok(Operand::Imm(number.to_bits() as i64));
+        }
         let x = Operand::f32(round_const(number, ty));
         Ok(if super::tile::packing(ty) == 2 { self.round(x, ty) } else { x })
     }
@@ -131,7 +134,10 @@ impl Lower<'_> {
         {
             return self.unsupported(op, "does not compute i1");
         }
+        let double = [ta, ty].contains(&Scalar::F64) && !matches!(code, O::Select | O::Bitcast);
         let r: Reg = match code {
+            O::Ftoi => return self.to_int(op, a, ta, ty, unsigned),
+            _ if double => return self.double(op, a, args, ta),
             O::Addi | O::Subi | O::Muli | O::Andi | O::Ori | O::Xori if ta == Scalar::I1 => {
                 let (a, b) = (self.b.as_reg(RegTy::Pred, a), self.b.as_reg(RegTy::Pred, b));
                 match code {
@@ -235,7 +241,7 @@ impl Lower<'_> {
                         let e = self.b.and_pred(n, y);
                         self.b.or_pred(t, e)
                     }
-                    Scalar::I64 => self.b.selp_b64(x, y, c),
+                    Scalar::I64 | Scalar::F64 => self.b.selp_b64(x, y, c),
                     t if t.is_float() => self.b.selp_f32(x, y, c),
                     _ => self.b.selp_b32(x, y, c),
                 }
@@ -254,27 +260,6 @@ impl Lower<'_> {
                     (true, true) => self.b.cvt_rn_f32_u64(a),
                 };
                 return Ok(self.round(r.into(), ty));
-            }
-            O::Ftoi => {
-                let a = self.b.as_reg(RegTy::F32, a);
-                if matches!(ty, Scalar::I1 | Scalar::I64) {
-                    return self.unsupported(op, format!("does not convert to {}", ty.name()));
-                }
-                // Saturated in 32 bits, then in what is asked for.
-                let bits = ty.bits();
-                match (unsigned, bits < 32) {
-                    (false, false) => self.b.cvt_rzi_s32_f32(a),
-                    (true, false) => self.b.cvt_rzi_u32_f32(a),
-                    (false, true) => {
-                        let r = self.b.cvt_rzi_s32_f32(a);
-                        let r = self.b.max_s32(r, -(1i64 << (bits - 1)));
-                        self.b.min_s32(r, (1i64 << (bits - 1)) - 1)
-                    }
-                    (true, true) => {
-                        let r = self.b.cvt_rzi_u32_f32(a);
-                        self.b.min_u32(r, (1i64 << bits) - 1)
-                    }
-                }
             }
             O::Exti if ta == Scalar::I1 => {
                 let c = self.b.as_reg(RegTy::Pred, a);
@@ -323,6 +308,9 @@ impl Lower<'_> {
     /// be registers.
     pub(super) fn float_form(&self, op: Op) -> Option<(PtxOp, usize)> {
         use Opcode as O;
+        if self.of_f64(op) {
+            return None;
+        }
         let flag = |key| self.f.has_attr(op, key);
         let (nan, ftz) = (flag(keys::PROPAGATE_NAN), flag(keys::FTZ));
         let rounding = self.f.attr_name(op, keys::ROUNDING);
@@ -389,6 +377,13 @@ impl Lower<'_> {
             _ => return None,
         };
         Some((form, first_registers(code)))
+    }
+
+    /// Whether an op has f64 as operands or result.
+    pub(super) fn of_f64(&self, op: Op) -> bool {
+        let f = self.f;
+        let mut all = f.operands(op).iter().chain(f.results(op));
+        all.any(|&v| f.value_data(v).elem() == Some(Scalar::F64))
     }
 
     /// Emits such a form.
@@ -513,6 +508,121 @@ impl Lower<'_> {
         Ok(math::powi(self, x, &exponent, low.into()))
     }
 
+    /// A float truncated and saturated: in 32 or 64 bits, then in what is asked for. NaN gives 0.
+    fn to_int(
+        &mut self,
+        op: Op,
+        a: Operand,
+        from: Scalar,
+        to: Scalar,
+        unsigned: bool,
+    ) -> CodegenResult<Operand> {
+        if to == Scalar::I1 {
+            return self.unsupported(op, format!("does not convert to {}", to.name()));
+        }
+        let (double, wide) = (from == Scalar::F64, to == Scalar::I64);
+        let a = self.b.as_reg(if double { RegTy::B64 } else { RegTy::F32 }, a);
+        let form = match (double, wide, unsigned) {
+            (false, false, false) => PtxOp::CvtRziS32F32,
+            (false, false, true) => PtxOp::CvtRziU32F32,
+            (false, true, false) => PtxOp::CvtRziS64F32,
+            (false, true, true) => PtxOp::CvtRziU64F32,
+            (true, false, false) => PtxOp::CvtRziS32F64,
+            (true, false, true) => PtxOp::CvtRziU32F64,
+            (true, true, false) => PtxOp::CvtRziS64F64,
+            (true, true, true) => PtxOp::CvtRziU64F64,
+        };
+        let mut r = self.b.reg(if wide { RegTy::B64 } else { RegTy::B32 });
+        self.b.emit(form, &[r.into(), a.into()]);
+        if double || wide {
+            // Conversions of 64 bits make a NaN the number with the upper bit alone (PTX ISA, cvt).
+            let number = if double { self.b.setp_num_f64(a, a) } else { self.b.setp_num_f32(a, a) };
+            r = if wide { self.b.selp_b64(r, 0, number) } else { self.b.selp_b32(r, 0, number) };
+        }
+        let bits = to.bits();
+        Ok(match (unsigned, bits < 32) {
+            (false, true) => {
+                let r = self.b.max_s32(r, -(1i64 << (bits - 1)));
+                self.b.min_s32(r, (1i64 << (bits - 1)) - 1)
+            }
+            (true, true) => self.b.min_u32(r, (1i64 << bits) - 1),
+            _ => r,
+        }
+        .into())
+    }
+
+    /// A float op with operands or a result of f64: one instruction that rounds once, or a division by a root.
+    fn double(
+        &mut self,
+        op: Op,
+        first: Operand,
+        args: &[(Operand, Scalar)],
+        from: Scalar,
+    ) -> CodegenResult<Operand> {
+        use Opcode as O;
+        let f = self.f;
+        let code = f.opcode(op);
+        let to = f.result(op).and_then(|r| f.value_data(r).elem()).unwrap_or(Scalar::F64);
+        let unsigned = f.has_attr(op, keys::UNSIGNED);
+        let mut x = [self.b.as_reg(super::reg_ty(from).unwrap_or(RegTy::F32), first); 3];
+        if let (O::Itof, true) = (code, from == Scalar::I1) {
+            return Ok(self.b.selp_b64(1f64.to_bits() as i64, 0, x[0]).into());
+        }
+        for (x, &(arg, _)) in x.iter_mut().zip(args).skip(1) {
+            *x = self.b.as_reg(RegTy::B64, arg);
+        }
+        let [a, b, c] = x;
+        let r = match code {
+            O::Addf => self.b.add_rn_f64(a, b),
+            O::Subf => self.b.sub_rn_f64(a, b),
+            O::Mulf => self.b.mul_rn_f64(a, b),
+            O::Divf => self.b.div_rn_f64(a, b),
+            O::Fma => self.b.fma_rn_f64(a, b, c),
+            O::Maxf | O::Minf => {
+                let r = if code == O::Maxf { self.b.max_f64(a, b) } else { self.b.min_f64(a, b) };
+                if !f.has_attr(op, keys::PROPAGATE_NAN) {
+                    return Ok(r.into());
+                }
+                let (nan, sum) = (self.b.setp_nan_f64(a, b), self.b.add_rn_f64(a, b));
+                self.b.selp_b64(sum, r, nan)
+            }
+            O::Negf => self.b.neg_f64(a),
+            O::Absf => self.b.abs_f64(a),
+            O::Sqrt => self.b.sqrt_rn_f64(a),
+            O::Rsqrt => {
+                let (one, root) = (self.b.imm(RegTy::B64, 1f64.to_bits() as i64), self.b.sqrt_rn_f64(a));
+                self.b.div_rn_f64(one, root)
+            }
+            O::Floor => self.b.cvt_rmi_f64_f64(a),
+            O::Ceil => self.b.cvt_rpi_f64_f64(a),
+            O::Roundeven => self.b.cvt_rni_f64_f64(a),
+            O::Itof => match (from == Scalar::I64, unsigned) {
+                (false, false) => self.b.cvt_rn_f64_s32(a),
+                (false, true) => self.b.cvt_rn_f64_u32(a),
+                (true, false) => self.b.cvt_rn_f64_s64(a),
+                (true, true) => self.b.cvt_rn_f64_u64(a),
+            },
+            O::Ftof if from == to => a,
+            O::Ftof if to == Scalar::F64 => self.b.cvt_f64_f32(a),
+            O::Ftof if to == Scalar::F32 => self.b.cvt_rn_f32_f64(a),
+            O::Ftof if to == Scalar::F16 => {
+                let h = self.b.cvt_rn_f16_f64(a);
+                self.b.cvt_f32_f16(h)
+            }
+            O::Ftof if to == Scalar::BF16 => {
+                let h = self.b.cvt_rn_bf16_f64(a);
+                self.b.cvt_f32_bf16(h)
+            }
+            O::Cmpf => return self.compare(op, a.into(), b.into(), from, false),
+            O::Ftof => {
+                let (from, to) = (from.name(), to.name());
+                return self.unsupported(op, format!("does not convert {from} to {to}"));
+            }
+            _ => return self.unsupported(op, "does not compute f64"),
+        };
+        Ok(r.into())
+    }
+
     /// A quotient rounded down or up: the truncated one, corrected where there is a remainder.
     fn directed_quotient(&mut self, op: Op, a: Operand, b: Operand, wide: bool, unsigned: bool) -> Operand {
         let ty = if wide { RegTy::B64 } else { RegTy::B32 };
@@ -560,7 +670,8 @@ impl Lower<'_> {
         let (Some(from), Some(to)) = (from, to) else {
             return self.err(Code::E0803, op, "malformed conversion");
         };
-        if from == to || from.is_int() && to.is_int() {
+        let doubles = [from, to].iter().all(|s| matches!(s, Scalar::I64 | Scalar::F64));
+        if from == to || from.is_int() && to.is_int() || doubles {
             return Ok(x);
         }
         let bits = match from {
@@ -647,7 +758,14 @@ impl Lower<'_> {
                 }
             }};
         }
-        let r = match (ty.is_float(), ty == Scalar::I64, unsigned) {
+        let r = match (ty.is_float(), matches!(ty, Scalar::I64 | Scalar::F64), unsigned) {
+            (true, true, _) => {
+                if self.f.has_attr(op, keys::UNORDERED) {
+                    table!(RegTy::B64; setp_equ_f64 setp_neu_f64 setp_ltu_f64 setp_leu_f64 setp_gtu_f64 setp_geu_f64)
+                } else {
+                    table!(RegTy::B64; setp_eq_f64 setp_neu_f64 setp_lt_f64 setp_le_f64 setp_gt_f64 setp_ge_f64)
+                }
+            }
             (true, ..) if self.f.has_attr(op, keys::UNORDERED) => {
                 table!(RegTy::F32; setp_equ_f32 setp_neu_f32 setp_ltu_f32 setp_leu_f32 setp_gtu_f32 setp_geu_f32)
             }

@@ -475,7 +475,7 @@ impl Lower<'_> {
         let bits = elem.bits();
         let what = match (mode, elem) {
             ("addi", Scalar::I32 | Scalar::I64) => format!("add_u{bits}"),
-            ("addf", Scalar::F32) => "add_f32".into(),
+            ("addf", Scalar::F32 | Scalar::F64) => format!("add_{}", elem.name()),
             ("addf", Scalar::F16 | Scalar::BF16) => format!("add_noftz_{}", elem.name()),
             ("maxi" | "mini", Scalar::I32 | Scalar::I64) => {
                 format!("{}_{}{bits}", &mode[..3], if unsigned { 'u' } else { 's' })

@@ -303,12 +303,16 @@ impl Lower<'_> {
                 let l = self.linear(op, layout, dims)?;
                 let thread = self.thread_flat(&l);
                 let start = self.units.len();
-                for r in 0..1 << l.register().len() {
-                    let x = self.b.fold_add(thread, l.element(r, 0, 0));
-                    self.units.push(x);
+                if elem == Scalar::I1 {
+                    return self.unsupported(op, "does not count in i1");
                 }
-                if !matches!(elem, Scalar::I8 | Scalar::I16 | Scalar::I32 | Scalar::Index) {
-                    return self.unsupported(op, format!("counts in i8, i16 and i32, not {}", elem.name()));
+                for r in 0..1 << l.register().len() {
+                    let mut x = self.b.fold_add(thread, l.element(r, 0, 0));
+                    if elem == Scalar::I64 {
+                        let low = self.b.as_reg(RegTy::B32, x);
+                        x = self.b.cvt_u64_u32(low).into();
+                    }
+                    self.units.push(x);
                 }
                 let counted = self.units_from(start);
                 self.collect(counted, elem)
@@ -442,7 +446,7 @@ impl Lower<'_> {
                 })
                 .collect();
             let results = match (code, form) {
-                (Opcode::Ftof, _) if elem == Scalar::TF32 => {
+                (Opcode::Ftof, _) if elem == Scalar::TF32 && !self.of_f64(op) => {
                     let given = args.first().map(|a| a.0);
                     let start = self.units.len();
                     for i in 0..count {
@@ -453,7 +457,9 @@ impl Lower<'_> {
                     self.units_from(start)
                 }
                 // The elements are in f32 already.
-                (Opcode::Ftof, _) => args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0),
+                (Opcode::Ftof, _) if !self.of_f64(op) => {
+                    args.first().map_or_else(|| self.units_from(self.units.len()), |a| a.0)
+                }
                 (_, Some((form, registers))) => match (narrow, args.first()) {
                     (Some((mixed, t)), Some(&(other, _))) => self.mixed_elements(mixed, &t, other, count),
                     _ => self.float_elements(form, registers, &args, count),
@@ -504,7 +510,11 @@ impl Lower<'_> {
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts && scales,
             Scalar::TF32 => converts,
-            s => s.is_int() || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32) || moves && in_f32(*s),
+            s => {
+                s.is_int()
+                    || matches!(s, Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64)
+                    || moves && in_f32(*s)
+            }
         };
         match elems.into_iter().find(|s| !computes(s)) {
             Some(s) => self.unsupported(op, format!("does not compute {}", s.name())),
