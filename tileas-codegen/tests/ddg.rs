@@ -142,14 +142,14 @@ fn gemm_is_the_published_document() {
 #[test]
 fn independent_reads_become_one_reservation() {
     use tileas_codegen::testing::ddg::{Extra, schedule_function_with};
-    let kernel = |count: usize| {
+    let kernel = |count: usize, words: &str| {
         let loads: String = (0..count)
             .map(|k| format!("    %t{k} = async.tiled_tma_load %da[%o, %i] : tile<128x32xf32>\n"))
             .collect();
         let sums: String = (1..count)
             .map(|k| {
                 let left = if k == 1 { "%t0".to_owned() } else { format!("%u{}", k - 1) };
-                format!("    %u{k} = addf {left}, %t{k} : tile<128x32xf32>\n")
+                format!("    %u{k} = addf {left}, %t{k}{words} : tile<128x32xf32>\n")
             })
             .collect();
         format!(
@@ -164,8 +164,8 @@ fn independent_reads_become_one_reservation() {
             count - 1
         )
     };
-    let made = |count: usize, fuse_reads: bool| {
-        let func = read(&kernel(count));
+    let made = |count: usize, fuse_reads: bool, words: &str| {
+        let func = read(&kernel(count, words));
         let plan = plan_agents(&func, &*isa(), &AgentOptions::default()).expect("plan");
         let (placed, plan) = place(&func, &plan, &*isa(), &PlaceOptions::default()).expect("places");
         let (constraints, _) = parse_constraints(&placed, placed.all_ops(), ConstraintMode::Spec);
@@ -174,7 +174,7 @@ fn independent_reads_become_one_reservation() {
         let a = schedule_function_with(&placed, &plan, &constraints, &*isa(), &mut scheduler, &o, &extra);
         (placed, a.expect("schedules"))
     };
-    let (placed, apart) = made(2, false);
+    let (placed, apart) = made(2, false, "");
     let reads = |func: &Function, a: &ScheduleAnalysis| -> Vec<Op> {
         let read = |op: &Op| {
             let space = func.named_operand(*op, "source").and_then(|v| func.value_data(v).space());
@@ -190,8 +190,11 @@ fn independent_reads_become_one_reservation() {
             .collect()
     };
     assert_eq!((reads(&placed, &apart).len(), apart.regions[0].fused.len()), (2, 0));
-    for (count, sets) in [(2, vec![2]), (5, vec![5]), (6, vec![5, 1])] {
-        let (placed, a) = made(count, true);
+    // With the word, a read leaves the set in which it would wait while its agent computes.
+    let apart = " <{tileas.enable_defusion_if_fusion_extending_liveness}>";
+    let all = [(2, "", vec![2]), (5, "", vec![5]), (6, "", vec![5, 1]), (5, apart, vec![2, 1, 1, 1])];
+    for (count, words, sets) in all {
+        let (placed, a) = made(count, true, words);
         let region = &a.regions[0];
         assert_eq!(verify::verify(&region.problem, &region.schedule), []);
         let reads = reads(&placed, &a);

@@ -44,12 +44,16 @@ fn number_before(said: &str, phrase: &str) -> Option<u32> {
 
 /// Assembles; `Err` is what ptxas said.
 fn assemble(tool: &PathBuf, name: &str, module: &Module) -> Result<Assembled, String> {
+    assemble_text(tool, name, &ptx_of(module), &module.target.to_string())
+}
+
+fn assemble_text(tool: &PathBuf, name: &str, ptx: &str, target: &str) -> Result<Assembled, String> {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("registers");
     std::fs::create_dir_all(&folder).expect("a folder for temporary files");
     let file = folder.join(format!("{}.ptx", name.replace('/', "_")));
-    std::fs::write(&file, ptx_of(module)).expect("a temporary file");
+    std::fs::write(&file, ptx).expect("a temporary file");
     let output = Command::new(tool)
-        .arg(format!("-arch={}", module.target))
+        .arg(format!("-arch={target}"))
         .args(["-v", "-o", "/dev/null"])
         .arg(&file)
         .stdin(Stdio::null())
@@ -289,4 +293,79 @@ fn planned_spills_relieve_the_assembler() {
     );
     assert!(bytes[1] < bytes[0], "{bytes:?}");
     assert!(better >= 4, "{better} kernels over their budget fit after planning");
+}
+
+/// Words that a kernel of `examples/kernels` gets: in a line that begins so, what replaces what.
+type Words = &'static [(&'static str, &'static str, &'static str)];
+
+/// With at most three quarters of the registers that they take, kernels fit by the words of their ops: without them more is
+/// alive than there are registers, and the assembler spills.
+#[test]
+fn words_of_rematerialisation_make_kernels_fit() {
+    let Some(tool) = ptxas() else { return };
+    const AGAIN: &str = " <{tileas.recomputable}>";
+    let columns: Words = &[("%x = mulf %silu", "%up", "%up <{tileas.preferred_atom_size = 16}>")];
+    let gelu: Words = &[("%g = mulf %h", "%p", "%p <{tileas.preferred_atom_size = 16}>")];
+    // Scores in two products that are read again behind the maximum; the accumulator in two as well.
+    let attention: Words = &[
+        (
+            "%s = dot",
+            "<{transpose_b}>",
+            "<{transpose_b, tileas.preferred_atom_size = 64, tileas.recomputable}>",
+        ),
+        ("%an = dot", "%ar", "%ar <{tileas.preferred_atom_size = 64}>"),
+        ("%is = cmpi", "<{predicate = lt}>", "<{predicate = lt, tileas.recomputable}>"),
+        ("%is1 = reshape", "%is", AGAIN),
+        ("%isb = broadcast", "%is1", AGAIN),
+        ("%sl = mulf", "%sc", AGAIN),
+        ("%ss = select", "%none", AGAIN),
+    ];
+    let cases = [
+        ("gemm_swiglu", columns, 96, 0),
+        ("gemm_bias_gelu", gelu, 96, 0),
+        // What the assembler still spills does not depend on the budget.
+        ("attention_d128", attention, 120, 8),
+    ];
+    let isa = tileas_isa::isa_for_cpu("sm_100a").expect("known");
+    for (name, words, registers, share) in cases {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/kernels");
+        let plain = std::fs::read_to_string(root.join(format!("{name}.tileas"))).expect("a kernel");
+        let mut marked = String::new();
+        for line in plain.lines() {
+            let found = words.iter().find(|w| line.trim_start().starts_with(w.0));
+            marked += &match found {
+                Some((_, old, new)) if new.starts_with(' ') => line.replacen(old, &format!("{old}{new}"), 1),
+                Some((_, old, new)) => line.replacen(old, new, 1),
+                None => line.to_owned(),
+            };
+            marked.push('\n');
+        }
+        let run = |text: &str, most: Option<u32>, what: &str| {
+            let mut settings = Settings::default();
+            if let Some(n) = most {
+                settings = settings.with("max-regs", &n.to_string()).expect("allowed");
+            }
+            let mut context = Context::new();
+            let module = context.parse(text, &settings).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let made = context.compile(&module, &*isa, &settings).unwrap_or_else(|e| panic!("{e}"));
+            let said: Vec<String> = made.warnings.iter().map(|w| w.to_string()).collect();
+            let ptx = &made.kernels[0].ptx;
+            let found = assemble_text(&tool, &format!("{name}_{what}"), ptx, "sm_100a").expect("assembles");
+            (found, said)
+        };
+        let (free, _) = run(&plain, None, "free");
+        assert!(free.registers * 3 >= registers * 4, "{name}: {registers} of {}", free.registers);
+        let (without, said) = run(&plain, Some(registers), "without");
+        assert!(said.iter().any(|s| s.contains("W0903")) && without.spill_stores > 0, "{name}: {without:?}");
+        let (with, said) = run(&marked, Some(registers), "with");
+        assert!(said.is_empty(), "{name}: {said:?}");
+        assert!(
+            with.spill_stores * share.max(1) <= without.spill_stores * share.min(1),
+            "{name}: {with:?} {without:?}"
+        );
+        println!(
+            "{name}: {} registers free, {registers}: {} bytes spilled, {} with words",
+            free.registers, without.spill_stores, with.spill_stores
+        );
+    }
 }

@@ -458,7 +458,8 @@ fn the_missing_leader_ties_ops_in_the_schedule_too() {
 
 #[test]
 fn an_op_with_remat_keys_alone_is_scheduled_as_without() {
-    let remat = "{tileas.preferred_atom_size = 16, tileas.max_num_slices_for_non_reduce_axis = 2, \
+    // Pieces that no tile exceeds: nothing is cut.
+    let remat = "{tileas.preferred_atom_size = 4096, tileas.max_num_slices_for_non_reduce_axis = 2, \
                  tileas.max_num_of_recomputations = 1, tileas.recomputable, \
                  tileas.enable_defusion_if_fusion_extending_liveness}";
     let (plain, tagged) = (region(&gemm([""; 3], ""), &[]), region(&gemm([remat; 3], ""), &[]));

@@ -309,6 +309,59 @@ impl ConstraintMap {
     }
 }
 
+/// What an op's attributes say about slices and recomputation, for the stages that do that: preparation and placement.
+/// A stage takes the keys that it heeded off the op ([`take`]), so what is left when a kernel is scheduled had no effect.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct RematWords {
+    /// Most columns of a piece; 0: not said.
+    pub atom: u32,
+    /// Most pieces; 0: not said.
+    pub slices: u32,
+    /// Most times that the result is made again; 0: as often as it is used.
+    pub recomputations: u32,
+    /// Whether the result may be made again.
+    pub recomputable: bool,
+    /// Whether the op may leave a fused set that would make its operands live longer.
+    pub defusion: bool,
+}
+
+/// The keys of slices.
+pub const SLICE_WORDS: [Sym; 2] = [keys::PREFERRED_ATOM_SIZE, keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS];
+
+/// The keys of recomputation.
+pub const RECOMPUTE_WORDS: [Sym; 2] = [keys::RECOMPUTABLE, keys::MAX_NUM_OF_RECOMPUTATIONS];
+
+impl RematWords {
+    /// Those of an op, integers narrowed as [`ConstraintMap::parse`] does.
+    pub fn of(func: &Function, op: Op) -> RematWords {
+        let mut words = RematWords::default();
+        let int = |a: Attr| match func.attr_data(a) {
+            AttrData::Int(v, _) => *v as u32,
+            _ => 0,
+        };
+        // The inherent dictionary is read last: it holds.
+        for (key, a) in func.discardable(op).iter().chain(func.inherent(op).iter()) {
+            match key {
+                k if k == keys::PREFERRED_ATOM_SIZE => words.atom = int(a),
+                k if k == keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS => words.slices = int(a),
+                k if k == keys::MAX_NUM_OF_RECOMPUTATIONS => words.recomputations = int(a),
+                k if k == keys::RECOMPUTABLE => words.recomputable = true,
+                k if k == keys::ENABLE_DEFUSION_IF_FUSION_EXTENDING_LIVENESS => words.defusion = true,
+                _ => {}
+            }
+        }
+        words
+    }
+}
+
+/// Takes keys that were heeded off an op.
+pub fn take(func: &mut Function, op: Op, keys: &[Sym]) {
+    for &key in keys {
+        func.inherent_mut(op).remove(key);
+        func.discardable_mut(op).remove(key);
+    }
+}
+
 /// The attribute under `key`: the inherent one, else the discardable one.
 pub fn lookup(func: &Function, op: Op, key: Sym) -> Option<Attr> {
     func.inherent(op).get(key).or_else(|| func.discardable(op).get(key))

@@ -24,7 +24,7 @@ pub mod webs;
 pub use analysis::{LoopSchedule, OpEdge, ScheduleAnalysis, ScheduledRegion};
 
 use crate::agents::{AgentKind, AgentPlan};
-use crate::constraints::{ConstraintMap, Group};
+use crate::constraints::{ConstraintMap, Group, RematWords};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::opcodes::Traits;
@@ -287,7 +287,7 @@ struct Reads {
 impl Reads {
     /// The node whose set an op joins. It is a copy of a whole tile or a slice from shared memory to registers, no word
     /// constrains it, what it reads was there before the first of the set, and nothing was written to shared
-    /// memory since.
+    /// memory since; and it would not live longer where a reader may be defused.
     fn join(&mut self, b: &mut Builder<'_>, op: Op) -> Option<Node> {
         let func = b.func;
         let space = |name| func.named_operand(op, name).and_then(|v| func.value_data(v).space());
@@ -309,6 +309,7 @@ impl Reads {
                 && b.plan.op_agent[op] == b.plan.op_agent[first]
                 && b.memory.nodes.get(node).is_some()
                 && b.reads_known_before(op, first)
+                && !b.lives_longer(op, first)
         });
         match fits {
             Some((node, _)) => {
@@ -480,6 +481,29 @@ impl<'a> Builder<'a> {
         }
         (self.memory.walked, self.memory.stack) = (seen, stack);
         known
+    }
+
+    /// Whether what an op reads would wait in registers if it were read with `first`, and one of its readers has the word that
+    /// takes it out of the set then: its agent computes something in between.
+    fn lives_longer(&self, op: Op, first: Op) -> bool {
+        let func = self.func;
+        let agent = self.plan.op_agent[op];
+        let mut between = std::iter::successors(func.next_op(first), |&o| func.next_op(o));
+        let computes = between.by_ref().take_while(|&o| o != op).any(|o| {
+            let mut nested = false;
+            for_each_nested(func, o, &mut |inner| {
+                let registers = |v: &Value| func.value_data(*v).space() == Some(Space::Rmem);
+                nested |= self.plan.op_agent[inner] == agent
+                    && func.opcode(inner) != Opcode::Copy
+                    && func.results(inner).iter().any(registers);
+            });
+            nested
+        });
+        let (Some(block), Some(result)) = (func.op_block(op), func.result(op)) else { return false };
+        computes
+            && func
+                .block_ops(block)
+                .any(|o| func.operands(o).contains(&result) && RematWords::of(func, o).defusion)
     }
 
     /// Charges the pool of fused reads with the members of a set.

@@ -144,11 +144,11 @@ struct Tiles<'a> {
     p: &'a Problem,
     ops: Vec<Node>,
     /// By op: bits of those that come before it in an iteration.
-    before: Vec<u64>,
+    before: Vec<u128>,
     /// By op: bits of those that read its result, in the same iteration and in later ones.
-    readers: Vec<(u64, u64)>,
+    readers: Vec<(u128, u128)>,
     /// Tiles without registers of their own, with the ops that come after them.
-    free: Vec<(Node, u64)>,
+    free: Vec<(Node, u128)>,
     /// Registers of all else that the agent computes.
     rest: u32,
 }
@@ -170,12 +170,12 @@ impl Tiles<'_> {
             mine(u) && !renames(p, u) && (wide(u) || reads().any(|(_, e)| e.to == u && wide(home[e.from])))
         };
         let ops: Vec<Node> = p.nodes().filter(|&u| touches(u)).collect();
-        if ops.len() > 64 {
+        if ops.len() > u128::BITS as usize {
             return None;
         }
-        let bit = |u: Node| ops.iter().position(|&v| v == u).map_or(0, |k| 1_u64 << k);
+        let bit = |u: Node| ops.iter().position(|&v| v == u).map_or(0, |k| 1_u128 << k);
         // What comes after a node, directly or not.
-        let mut behind: SecondaryMap<Node, u64> = SecondaryMap::new();
+        let mut behind: SecondaryMap<Node, u128> = SecondaryMap::new();
         loop {
             let mut changed = false;
             for e in p.edges().values().filter(|e| e.distance == 0) {
@@ -207,7 +207,7 @@ impl Tiles<'_> {
     }
 
     /// Registers held when those ops of an iteration have run.
-    fn held(&self, done: u64) -> u32 {
+    fn held(&self, done: u128) -> u32 {
         let held = self.ops.iter().zip(&self.readers).enumerate().map(|(k, (&u, &(now, later)))| {
             let new = done >> k & 1 != 0 && (now & !done != 0 || later != 0);
             // That of the iteration before.
@@ -217,15 +217,25 @@ impl Tiles<'_> {
         held.fold(self.rest, u32::saturating_add)
     }
 
-    /// An order that holds at most `budget` registers, near to program order, or else as few as possible; and how many.
+    /// Program order, and what it holds.
+    fn program(&self) -> (u32, Vec<Node>) {
+        let sets = (0..self.ops.len()).scan(0, |done, k| {
+            *done |= 1 << k;
+            Some(self.held(*done))
+        });
+        (sets.fold(self.held(0), u32::max), self.ops.clone())
+    }
+
+    /// An order that holds at most `budget` registers, near to program order, or else as few as possible; and how many. Program
+    /// order where there are too many to search.
     fn order(&self, budget: u32) -> Option<(u32, Vec<Node>)> {
-        let all = u64::MAX.checked_shr(64 - self.ops.len() as u32).unwrap_or(0);
+        let all = u128::MAX.checked_shr(u128::BITS - self.ops.len() as u32).unwrap_or(0);
         // Sets of ops that have run, with the op that ran last; of those that take least, the largest comes first.
-        let mut from: FxHashMap<u64, usize> = FxHashMap::default();
-        let mut next = BinaryHeap::from([Reverse((budget.max(self.held(0)), self.ops.len(), 0, 0_u64))]);
+        let mut from: FxHashMap<u128, usize> = FxHashMap::default();
+        let mut next = BinaryHeap::from([Reverse((budget.max(self.held(0)), self.ops.len(), 0, 0_u128))]);
         while let Some(Reverse((peak, left, last, done))) = next.pop() {
             if from.len() == MOST_SETS {
-                return None;
+                return Some(self.program());
             }
             // The first way to a set is the best one.
             if from.contains_key(&done) {
@@ -419,7 +429,7 @@ mod tests {
     use crate::schedule::problem::{NodeDef, NodeExtra};
 
     /// All orders that the sets of ops before each allow, with the most that each holds.
-    fn least(tiles: &Tiles<'_>, done: u64) -> u32 {
+    fn least(tiles: &Tiles<'_>, done: u128) -> u32 {
         let n = tiles.ops.len();
         let next = (0..n).filter(|&k| done >> k & 1 == 0 && tiles.before[k] & !done == 0);
         let rest = next.map(|k| least(tiles, done | 1 << k)).min().unwrap_or(0);

@@ -50,6 +50,8 @@ struct Trial {
     for_op: Option<Op>,
     family: Option<Family>,
     members: Vec<u32>,
+    /// Whether what follows from others was added.
+    followed: bool,
 }
 
 impl Refiner<'_> {
@@ -125,6 +127,7 @@ impl Refiner<'_> {
                 asked.retain(|c| !is_known(&known, c));
                 let Some(first) = asked.first() else { break };
                 (trial.for_op, trial.family) = (Some(first.for_op), Some(first.family));
+                trial.followed = false;
                 let (for_op, family) = (first.for_op, first.family);
                 let batch = asked.iter().filter(|c| (c.for_op, c.family) == (for_op, family));
                 add(&mut known, batch, &mut trial, &mut added);
@@ -162,11 +165,16 @@ impl Refiner<'_> {
                             true => format!("an iteration would take {now} cycles instead of {before}"),
                             false => "nothing is better with it".to_owned(),
                         };
-                        // Other rings may be short in the new schedule; their edges belong to the same try.
+                        // Other rings may be short in the new schedule; their edges belong to the same try. What else buffers
+                        // ask for of it is added once: another order may only have moved tiles apart that are handed over together.
                         asked.clear();
                         self.requests(&next.0, &next.1, &mut asked);
                         asked.retain(|c| {
-                            hard && c.family == Family::Reject && c.for_op == for_op && !is_known(&known, c)
+                            let follows = match hard {
+                                true => c.family == Family::Reject,
+                                false => !trial.followed && c.asker == "buffers",
+                            };
+                            follows && c.for_op == for_op && !is_known(&known, c)
                         });
                         Err(text)
                     }
@@ -178,11 +186,8 @@ impl Refiner<'_> {
                     kept.append(&mut trial.members);
                     round.kept = true;
                 }
-                Err(_)
-                    if trial.family == Some(Family::Reject)
-                        && !asked.is_empty()
-                        && round.cycles.1.is_some() =>
-                {
+                Err(_) if !asked.is_empty() && round.cycles.1.is_some() => {
+                    trial.followed = true;
                     let mut more = Vec::new();
                     add(&mut known, asked.iter(), &mut trial, &mut more);
                     // They are shown with the round that asked for them.

@@ -240,7 +240,13 @@ impl Placed {
         search.constraints.parse(&self.func, self.func.ops(), mode, &mut Vec::new());
         let storage = Storage::of(&self.func, &self.plan).map_err(Refusal::room)?;
         let schedule = search.schedule(&self, &storage, &Extra::default(), None)?;
-        warnings.extend(unheeded::unheeded(source, &self.func, search.constraints, &schedule));
+        warnings.extend(unheeded::unheeded(
+            source,
+            &self.func,
+            search.constraints,
+            &schedule,
+            search.settings.fuse_reads,
+        ));
         Ok(Scheduled { placed: self, storage, schedule })
     }
 

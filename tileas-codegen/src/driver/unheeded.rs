@@ -3,9 +3,9 @@
 //! In: the source and the placed function with its constraints and schedules. Out: `W0407` for each constraint without effect: on
 //! ops outside of innermost loops, on loops (which take `force_serial_execution` alone, and only innermost ones), on ops that
 //! every agent computes for itself, on members of an `if` that is one op of another group, on ops that placement replaced;
-//! and for the keys of rematerialisation, which this compiler does not do. Cost: nothing without constraints.
+//! and for keys of rematerialisation that preparation and placement left on their op, because they could not heed them. Cost: nothing without constraints.
 
-use crate::constraints::{ConstraintMap, Group, lookup};
+use crate::constraints::{ConstraintMap, Group, RECOMPUTE_WORDS, RematWords, SLICE_WORDS, lookup};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{Code, CodegenError, Loc};
 use crate::ir::{Function, Op, Opcode, Sym, keys};
@@ -20,6 +20,7 @@ pub(super) fn unheeded(
     placed: &Function,
     constraints: &ConstraintMap,
     analysis: &ScheduleAnalysis,
+    fuses_reads: bool,
 ) -> Vec<CodegenError> {
     let mut out = Vec::new();
     let mut warn = |func: &Function, op: Op, keys: &[Sym], why: &str| {
@@ -36,7 +37,22 @@ pub(super) fn unheeded(
     let mut places: FxHashSet<Loc> = FxHashSet::default();
     for &op in constraints.tagged() {
         places.insert(placed.op_loc(op));
-        warn(placed, op, &REMATERIALISATION, "nothing is computed again here");
+        let words = RematWords::of(placed, op);
+        let columns = placed.result(op).and_then(|v| placed.value_data(v).dims()?.last().copied());
+        if words.atom == 0 || columns.is_none_or(|n| n > words.atom) {
+            warn(placed, op, &SLICE_WORDS, "the op is computed whole");
+        }
+        let why = match words.recomputable {
+            true => {
+                "only what is computed in registers, and what is read from shared or tensor memory, is made again"
+            }
+            false => "`tileas.recomputable` is missing",
+        };
+        warn(placed, op, &RECOMPUTE_WORDS, why);
+        if !fuses_reads {
+            let why = "no reads are fused (option tune.fuse-reads)";
+            warn(placed, op, &[keys::ENABLE_DEFUSION_IF_FUSION_EXTENDING_LIVENESS], why);
+        }
         if placed.opcode(op) == Opcode::For {
             match analysis.loops[op] {
                 Some(_) => warn(placed, op, &PLACEMENT[..3], "it is for ops of a loop, not for the loop"),
@@ -91,12 +107,3 @@ fn first_group(func: &Function, constraints: &ConstraintMap, op: Op) -> Option<G
     }
     found
 }
-
-/// The keys of rematerialisation.
-const REMATERIALISATION: [Sym; 5] = [
-    keys::PREFERRED_ATOM_SIZE,
-    keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS,
-    keys::MAX_NUM_OF_RECOMPUTATIONS,
-    keys::ENABLE_DEFUSION_IF_FUSION_EXTENDING_LIVENESS,
-    keys::RECOMPUTABLE,
-];

@@ -13,6 +13,7 @@
 
 use super::PlaceOptions;
 use super::operands::MatrixLayouts;
+use crate::constraints::RematWords;
 use crate::error::CodegenResult;
 use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Dim, Function, Layout, Op, Opcode, Scalar, Swizzle, Value};
@@ -61,6 +62,8 @@ pub struct ChainInfo {
     pub columns: u32,
     /// Number of slices along the columns.
     pub slices: u32,
+    /// Whether what the words of its ops say about slices was heeded.
+    pub heeds_words: bool,
     /// Layouts of an assigned chain.
     pub(super) layouts: super::assign::Layouts,
     /// Whether some op needs what rows do not give.
@@ -175,6 +178,18 @@ struct Wanted {
     span: u32,
     /// Least columns of a slice: a piece of a loaded tile is whole swizzle spans.
     least: u32,
+    /// Most columns of a slice, and most slices, by the words of its ops; 0: not said.
+    atom: u32,
+    most_slices: u32,
+}
+
+impl Wanted {
+    /// Takes the words of an op.
+    fn hear(&mut self, words: RematWords) {
+        let least = |a: &mut u32, b: u32| *a = if *a == 0 || b == 0 { *a | b } else { b.min(*a) };
+        least(&mut self.atom, words.atom);
+        least(&mut self.most_slices, words.slices);
+    }
 }
 
 impl Chains {
@@ -451,6 +466,9 @@ impl Chains {
                 writes.iter().enumerate().filter_map(|(n, w)| Some((self.of_write[n]?, w.1, Some(w.0)))),
             );
         for (c, op, only) in tiles {
+            if only.is_none() {
+                wanted[c.index()].hear(RematWords::of(func, op));
+            }
             let all = func.operands(op).iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
                 if classes.class(v) != ValueClass::Reg && reads_piece(func, classes, op) {
@@ -484,9 +502,12 @@ impl Chains {
         let most = isa.machine().limits.regs_per_thread;
         for c in self.info.keys() {
             let info = &mut self.info[c];
-            let Wanted { registers, span, least } = wanted[c.index()];
+            let Wanted { registers, span, least, atom, most_slices } = wanted[c.index()];
             info.slices = 1;
-            let slices = registers > opts.slice_regs && !info.mixed && !info.carried;
+            let whole = info.mixed || info.carried;
+            let asked = (1..info.columns).contains(&atom);
+            info.heeds_words = !whole || atom == 0 || !asked;
+            let slices = (registers > opts.slice_regs || asked) && !whole;
             let few = info.least_rows < warps * isa.machine().limits.warp_threads;
             // Tiles that nothing holds by rows already, and what is loaded of few rows; those that are sliced stay as they are.
             let loaded = info.memory && few && !info.accumulates;
@@ -504,6 +525,7 @@ impl Chains {
                     Ok(found) if must || !slices || few || thin(&found) => {
                         let info = &mut self.info[c];
                         (info.family, info.layouts) = (Family::Assigned, found);
+                        info.heeds_words &= !asked;
                         continue;
                     }
                     Err(e) if must => return Err(e),
@@ -523,6 +545,15 @@ impl Chains {
             {
                 width /= 2;
             }
+            while asked && width > atom.max(1) {
+                width /= 2;
+            }
+            // What follows holds for every slice, and before the word.
+            width = width.max(if most_slices > 0 {
+                info.columns.div_ceil(most_slices).next_power_of_two()
+            } else {
+                1
+            });
             if span > 0 {
                 width = width.min(span);
             }
@@ -557,6 +588,7 @@ impl Default for ChainInfo {
             family: Family::Blocked(0),
             columns: 1,
             slices: 1,
+            heeds_words: false,
             mixed: false,
             carried: false,
             vector_length: 1,

@@ -9,6 +9,7 @@
 use super::PlaceOptions;
 use super::chains::{Chain, Chains, reads_piece};
 use super::operands::MatrixLayouts;
+use crate::constraints::{RECOMPUTE_WORDS, RematWords, take};
 use crate::error::{CodegenResult, Loc};
 use crate::ir::pool::{List, Pool};
 use crate::ir::types::Shape;
@@ -32,8 +33,8 @@ use loops::{Group, Rolling, Slice};
 enum ItemKind {
     /// A register op.
     Op(Op),
-    /// A whole tile out of shared memory or an accumulator.
-    Read(Value),
+    /// A whole tile out of shared memory or an accumulator; the number counts reads of one that is read again.
+    Read(Value, u32),
     /// A tile into shared memory or an accumulator; the number counts ties, then shared-memory operands.
     Write(usize),
     /// A register tile that a region op or `yield` carries: op, operand, value carried, value it becomes.
@@ -50,6 +51,8 @@ struct Item {
 /// A value read by a chain, to be placed at the earliest op that wants it.
 struct ReadRequest {
     value: Value,
+    /// Which of the reads of a tile that is read again.
+    number: u32,
     chain: Chain,
     block: Block,
     anchor: Op,
@@ -95,7 +98,11 @@ pub(super) struct Placer<'a> {
     /// The slices of register values: lists in the pool.
     slices: SecondaryMap<Value, List>,
     slice_pool: Pool<Value>,
-    reads: FxHashMap<(Value, Chain, Block), SmallVec<[Value; 4]>>,
+    reads: FxHashMap<(Value, u32, Chain, Block), SmallVec<[Value; 4]>>,
+    /// Of tiles in memory that are read again (`tileas.recomputable`): the number of an op's read.
+    repeats: FxHashMap<(Value, Op), u32>,
+    /// The op whose operands are being looked up.
+    user: Option<Op>,
     leaves: FxHashMap<LeafKey, Value>,
     /// Values in other layouts.
     converted: FxHashMap<(Value, Layout), Value>,
@@ -159,6 +166,8 @@ impl<'a> Placer<'a> {
             slices: all(values),
             slice_pool: Pool::with_capacity(16),
             reads: FxHashMap::default(),
+            repeats: FxHashMap::default(),
+            user: None,
             leaves: FxHashMap::default(),
             converted: FxHashMap::default(),
             remade: FxHashMap::default(),
@@ -200,6 +209,7 @@ impl<'a> Placer<'a> {
         self.type_values(ops);
         self.zero_starts();
         self.find_writes();
+        self.find_repeats(ops);
         self.find_items(ops);
         let entry = self.func.entry();
         self.plan_loops(entry)?;
@@ -354,6 +364,33 @@ impl<'a> Placer<'a> {
         }
     }
 
+    /// Numbers the reads of tiles in memory that may be read again, one for each op that takes them, and takes the words off
+    /// what makes them.
+    fn find_repeats(&mut self, ops: &[Op]) {
+        let in_memory = |v: Value| matches!(self.classes.class(v), ValueClass::Acc | ValueClass::Smem);
+        let words = |v: Value| {
+            let def = self.func.defining_op(v)?;
+            Some((def, RematWords::of(self.func, def))).filter(|(_, w)| w.recomputable && in_memory(v))
+        };
+        let marked: SmallVec<[(Value, Op, u32); 4]> = ops
+            .iter()
+            .flat_map(|&op| self.func.results(op))
+            .filter_map(|&v| words(v).map(|(def, w)| (v, def, w.recomputations)))
+            .collect();
+        for (v, def, most) in marked {
+            let most = if most == 0 { u32::MAX } else { most };
+            let users = ops
+                .iter()
+                .filter(|&&op| self.chains.of_op[op].is_some() && self.func.operands(op).contains(&v));
+            let numbered: SmallVec<[Op; 4]> = users.copied().collect();
+            if numbered.is_empty() {
+                continue;
+            }
+            self.repeats.extend(numbered.iter().zip(0..).map(|(&op, n)| ((v, op), most.min(n))));
+            take(self.func, def, &RECOMPUTE_WORDS);
+        }
+    }
+
     fn find_items(&mut self, ops: &[Op]) {
         let mut requests: Vec<ReadRequest> = Vec::with_capacity(8);
         let mut later: Vec<(Op, Item)> =
@@ -484,17 +521,26 @@ impl<'a> Placer<'a> {
         if !matches!(self.classes.class(value), ValueClass::Acc | ValueClass::Smem) {
             return;
         }
+        let number = self.read_number(value, Some(user));
         let (block, anchor, fixed) = self.read_place(value, user);
-        let known = requests.iter_mut().find(|r| (r.value, r.chain, r.block) == (value, chain, block));
-        match known {
+        let key = |r: &ReadRequest| (r.value, r.number, r.chain, r.block);
+        match requests.iter_mut().find(|r| key(r) == (value, number, chain, block)) {
             Some(r) => {
                 if self.position[anchor] < self.position[r.anchor] {
                     r.anchor = anchor;
                 }
                 r.fixed |= fixed;
             }
-            None => requests.push(ReadRequest { value, chain, block, anchor, fixed }),
+            None => requests.push(ReadRequest { value, number, chain, block, anchor, fixed }),
         }
+    }
+
+    /// Which read of a tile in memory an op takes.
+    fn read_number(&self, v: Value, user: Option<Op>) -> u32 {
+        if self.repeats.is_empty() {
+            return 0;
+        }
+        user.and_then(|op| self.repeats.get(&(v, op))).copied().unwrap_or(0)
     }
 
     /// Anchors reads. The only read of a chain in a block stands before the chain's arithmetic, so that its wait
@@ -527,7 +573,7 @@ impl<'a> Placer<'a> {
             if let Some(k) = kill {
                 self.chain_pool.push(&mut self.flush_at[k], r.chain);
             }
-            let item = Item { chain: r.chain, kind: ItemKind::Read(r.value), block: r.block };
+            let item = Item { chain: r.chain, kind: ItemKind::Read(r.value, r.number), block: r.block };
             places.push((anchor, item));
         }
         places.sort_by_key(|(anchor, _)| self.position[*anchor]);
@@ -621,7 +667,7 @@ impl<'a> Placer<'a> {
     }
 
     fn still_reads(&self, c: Chain, v: Value) -> bool {
-        self.pending[c].iter().any(|&i| matches!(self.items[i as usize].kind, ItemKind::Read(r) if r == v))
+        self.pending[c].iter().any(|&i| matches!(self.items[i as usize].kind, ItemKind::Read(r, _) if r == v))
     }
 
     /// Completes chains that still read what an item overwrites, where their slices are not those of the item: its first

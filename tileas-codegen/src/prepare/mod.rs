@@ -8,7 +8,7 @@
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
 //!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), and products that
-//!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), and those that are larger than its instructions halved ([`split`]).
+//!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order). What may be computed again is, at each use ([`recompute`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
 //!
@@ -20,7 +20,9 @@ pub mod boxes;
 pub mod canonical;
 pub mod choose;
 pub mod dead;
+pub mod order;
 pub mod precise;
+pub mod recompute;
 pub mod split;
 pub mod structure;
 pub mod swap;
@@ -91,9 +93,10 @@ pub fn prepare(
     if options.canonical {
         canonical::canonicalize(&mut draft, &mut scratch.live);
         precise::expand(&mut draft, isa);
-        if swap::turn(&mut draft, isa) | split::split_products(&mut draft, isa) {
+        if swap::turn(&mut draft, isa) | split::split(&mut draft, isa) {
             canonical::canonicalize(&mut draft, &mut scratch.live);
         }
+        recompute::recompute(&mut draft);
     }
     let threads = options.simt_warps * isa.machine().limits.warp_threads;
     let loads = options.tma && tma::rewrite_loads(&mut draft, isa, threads);

@@ -1,4 +1,4 @@
-//! Halves the tiles of products that are larger than any instruction.
+//! Halves the tiles of products that are larger than any instruction, and of ops whose words ask for smaller pieces.
 //!
 //! In: a kernel in value form. Out: the kernel in which each product whose M or N is beyond the target's instructions is two of half the
 //! extent, as often as it takes, and with it every tile that is tied to it: accumulators in loops and branches, operands and their loads,
@@ -8,34 +8,76 @@
 //! cannot be done in halves, or a tile would have to be halved along two axes, nothing is split, and the product is refused
 //! where instructions are chosen. Constants, `splat` and `iota` are written again for each half and tie nothing.
 //!
+//! `tileas.preferred_atom_size` on a product is the most columns of its accumulator, on another op those of its result where that is reduced or
+//! multiplied along them (what is neither is cut by placement, which needs no halves); `tileas.max_num_slices_for_non_reduce_axis` ends it.
+//!
 //! Guarantee: each element is computed from the same elements, in the same order but for sums along the axis. Cost: linear in ops and operands, for each halving.
 
+use super::order;
 use super::unroll::constant;
 use super::{Draft, Renames};
+use crate::constraints::{RematWords, SLICE_WORDS, take};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, Type, TypeData, Value, ValueDef};
 use crate::isa::{MmaRequest, TargetIsa};
 use crate::storage::classify::is_leaf;
-use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Halvings of one kernel at most: each makes a product smaller.
 const MOST_HALVINGS: usize = 16;
 
-/// Splits products that are too large; whether there was one.
-pub(super) fn split_products(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
-    if !draft.has(Opcode::Dot) && !draft.has(Opcode::AsyncDot) {
+/// Splits products that are too large, and what words ask for; whether there was something.
+pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
+    let func = draft.func();
+    let asked = func.ops().any(|op| RematWords::of(func, op).atom > 0);
+    if !asked && !draft.has(Opcode::Dot) && !draft.has(Opcode::AsyncDot) {
         return false;
     }
-    let mut any = false;
+    let (mut any, mut pieces, mut unfit) = (false, false, EntitySet::new());
     for _ in 0..MOST_HALVINGS {
-        let Some(axes) = Halving::find(draft.func(), isa).map(|h| h.axes) else { break };
-        Rewrite::default().run(draft.edit(), &axes);
+        let Some((seed, axes)) = Halving::find(draft.func(), isa, &mut unfit) else { break };
+        let func = draft.edit();
+        if let Some(op) = seed {
+            count(func, op);
+            pieces = true;
+        }
+        Rewrite::default().run(func, &axes);
         any = true;
     }
+    if pieces {
+        order::order(draft.edit());
+    }
     any
+}
+
+/// The last axis of a result whose columns are more than the op's words ask for, if it may be cut.
+fn asked(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
+    let (words, result) = (RematWords::of(func, op), func.result(op)?);
+    let columns = *dims(func, result).last()?;
+    if words.atom == 0 || columns <= words.atom || words.slices == 1 || is_leaf(func.opcode(op)) {
+        return None;
+    }
+    if func.opcode(op) == Opcode::AsyncDot {
+        let r = MmaRequest::of(func, op)?;
+        isa.atoms().select_mma(&MmaRequest { n: r.n / 2, ..r }).ok()?;
+    }
+    u8::try_from(dims(func, result).len() - 1).ok()
+}
+
+/// Says of an op that is about to be halved what its halves are asked for.
+fn count(func: &mut Function, op: Op) {
+    let words = RematWords::of(func, op);
+    let columns = func.result(op).and_then(|v| dims(func, v).last().copied()).unwrap_or(0);
+    let left = words.slices / 2;
+    if columns / 2 <= words.atom || left == 1 {
+        take(func, op, &SLICE_WORDS);
+    } else if words.slices > 0 {
+        take(func, op, &SLICE_WORDS[1..]);
+        func.set_int(op, keys::MAX_NUM_SLICES_FOR_NON_REDUCE_AXIS, i64::from(left));
+    }
 }
 
 /// The axis of the accumulator along which a product is too large.
@@ -69,6 +111,8 @@ struct Halving<'a> {
     func: &'a Function,
     axes: Axes,
     work: Vec<Value>,
+    /// Whether something is reduced or multiplied along the axis.
+    sums: bool,
 }
 
 /// The axis at the other end of an op that only rearranges, or reduces another one. `None`: it cannot be halved there.
@@ -139,14 +183,27 @@ fn is_even(func: &Function, op: Op) -> bool {
 }
 
 impl<'a> Halving<'a> {
-    /// The halving of the first product that is too large, if all that is tied to it can be halved.
-    fn find(func: &'a Function, isa: &dyn TargetIsa) -> Option<Halving<'a>> {
+    /// The halving of the first product that is too large, or op whose words ask for less, if all that is tied to it can be
+    /// halved; and the op, if it was asked for. Ops that cannot be are noted.
+    fn find(
+        func: &'a Function,
+        isa: &dyn TargetIsa,
+        unfit: &mut EntitySet<Op>,
+    ) -> Option<(Option<Op>, Axes)> {
         func.ops().find_map(|op| {
-            let axis = too_large(func, op, isa)?;
-            let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new() };
-            halving.mark(func.result(op)?, axis)?;
-            halving.close(&users(func))?;
-            Some(halving)
+            let large = too_large(func, op, isa);
+            let axis = large.or_else(|| asked(func, op, isa)).filter(|_| !unfit.contains(op))?;
+            let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
+            let closed = func.result(op).and_then(|v| {
+                halving.mark(v, axis)?;
+                halving.close(&users(func))
+            });
+            let product = func.opcode(op) == Opcode::AsyncDot;
+            if closed.is_none() || !product && !halving.sums {
+                unfit.insert(op);
+                return None;
+            }
+            Some((large.is_none().then_some(op), halving.axes))
         })
     }
 
@@ -260,7 +317,10 @@ impl<'a> Halving<'a> {
                 let names = ["a", "b", "acc"].into_iter().filter(|n| func.named_operand(op, n) == Some(v));
                 names.into_iter().try_for_each(|n| self.product(op, n, axis))
             }
-            Opcode::Reduce if axis_through(func, op, axis, true).is_none() => combining(func, op).map(|_| ()),
+            Opcode::Reduce if axis_through(func, op, axis, true).is_none() => {
+                self.sums = true;
+                combining(func, op).map(|_| ())
+            }
             Opcode::Reshape | Opcode::Permute | Opcode::Reduce => {
                 let to = axis_through(func, op, axis, true)?;
                 self.mark(func.result(op)?, to)
@@ -281,6 +341,7 @@ impl<'a> Halving<'a> {
             }
         }
         // Along K: one half after the other.
+        self.sums = true;
         let [(_, a, ..), (_, b, ..)] = product_axes(func, op);
         self.mark(func.named_operand(op, "a")?, 1 - a)?;
         self.mark(func.named_operand(op, "b")?, 1 - b)

@@ -3,6 +3,7 @@
 use super::super::chains::{Chain, Family, Vector, rows_columns, tma_storable};
 use super::loops::Slice;
 use super::{Item, ItemKind, Placer};
+use crate::constraints::{SLICE_WORDS, take};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::{register_layout, register_map};
 use crate::ir::opcodes::{Traits, keys};
@@ -82,7 +83,7 @@ impl Placer<'_> {
                 Some(v) if self.func.value_data(v).is_tile() => Some(v),
                 _ => self.func.named_operand(op, "value"),
             },
-            ItemKind::Read(v) => Some(v),
+            ItemKind::Read(v, _) => Some(v),
             ItemKind::Write(n) => Some(self.write_value(n).0),
             ItemKind::Carry(..) => None,
         };
@@ -189,10 +190,11 @@ impl Placer<'_> {
             }
             ValueClass::Reg => pick(self.slice_pool.get(self.slices[v])),
             ValueClass::Acc | ValueClass::Smem => {
-                let mut at = Some(block);
+                let (mut at, number) = (Some(block), self.read_number(v, self.user));
                 loop {
                     let Some(b) = at else { break None };
-                    if let Some(list) = self.reads.get(&(v, c, b)) {
+                    let of = |n: u32| self.reads.get(&(v, n, c, b));
+                    if let Some(list) = of(number).or_else(|| of(0)) {
                         break pick(list);
                     }
                     at = self.func.block_parent(b).and_then(|p| self.func.op_block(p));
@@ -368,14 +370,18 @@ impl Placer<'_> {
     // ---- items
 
     pub(super) fn emit(&mut self, item: Item, k: Slice) -> CodegenResult<()> {
+        self.user = match item.kind {
+            ItemKind::Op(op) => Some(op),
+            _ => None,
+        };
         match item.kind {
             ItemKind::Op(op) => {
                 self.loc = self.func.op_loc(op);
                 self.emit_op(item, op, k)
             }
-            ItemKind::Read(v) => {
+            ItemKind::Read(v, number) => {
                 self.loc = self.func.op_loc(self.at);
-                self.emit_read(item, v, k);
+                self.emit_read(item, v, number, k);
                 Ok(())
             }
             ItemKind::Write(n) => {
@@ -487,6 +493,9 @@ impl Placer<'_> {
     pub(super) fn copy_attributes(&mut self, from: Op, to: Op) {
         *self.func.inherent_mut(to) = self.func.inherent(from).clone();
         *self.func.discardable_mut(to) = self.func.discardable(from).clone();
+        if self.chains.of_op[from].expand().is_some_and(|c| self.chains.info[c].heeds_words) {
+            take(self.func, to, &SLICE_WORDS);
+        }
     }
 
     /// `extract_slice` of a placed tile, unless the piece is the whole.
@@ -519,7 +528,7 @@ impl Placer<'_> {
         piece
     }
 
-    fn emit_read(&mut self, item: Item, v: Value, k: Slice) {
+    fn emit_read(&mut self, item: Item, v: Value, number: u32, k: Slice) {
         let c = item.chain;
         let agent = self.chain_agent[c];
         let (layout, along) = self.register_layout(c, v, Vector::Unknown);
@@ -539,7 +548,7 @@ impl Placer<'_> {
             Slice::Fixed(k) => self.name_after(new, v, k),
             Slice::Iteration => self.name_after(new, v, "j"),
         }
-        self.reads.entry((v, c, item.block)).or_default().push(new);
+        self.reads.entry((v, number, c, item.block)).or_default().push(new);
     }
 
     fn emit_write(&mut self, item: Item, n: usize, k: Slice) -> CodegenResult<()> {

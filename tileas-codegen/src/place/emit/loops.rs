@@ -105,7 +105,7 @@ impl Placer<'_> {
         match kind {
             ItemKind::Op(op) if self.func.opcode(op) == Opcode::ExtractSlice => {}
             ItemKind::Op(op) => values.extend_from_slice(self.func.operands(op)),
-            ItemKind::Read(_) => {}
+            ItemKind::Read(..) => {}
             ItemKind::Write(n) => values.push(self.write_value(n).0),
             ItemKind::Carry(_, _, v, _) => values.push(v),
         }
@@ -113,7 +113,7 @@ impl Placer<'_> {
         for v in values {
             let makes = |item: &Item| match (self.classes.class(v), item.kind) {
                 (ValueClass::Reg, ItemKind::Op(op)) => self.func.result(op) == Some(v),
-                (ValueClass::Acc | ValueClass::Smem, ItemKind::Read(read)) => {
+                (ValueClass::Acc | ValueClass::Smem, ItemKind::Read(read, _)) => {
                     read == v && item.chain == chain && self.holds(item.block, block)
                 }
                 _ => false,
@@ -152,7 +152,7 @@ impl Placer<'_> {
     fn rolls_alone(&self, item: Item) -> bool {
         let op = match item.kind {
             ItemKind::Op(op) => op,
-            ItemKind::Read(v) => {
+            ItemKind::Read(v, _) => {
                 return self.slices_by_address(item.chain, v, self.func.value_data(v).dims());
             }
             ItemKind::Write(_) | ItemKind::Carry(..) => return false,

@@ -1,0 +1,71 @@
+//! Computes again, next to a use, what may be: registers for instructions.
+//!
+//! In: a kernel in value form. Out: the kernel in which the result of each op marked `tileas.recomputable` that computes in registers is made
+//! again before each use but the first, at most `tileas.max_num_of_recomputations` times; further uses share the last. What such an op takes is made
+//! again as well where it is marked, too. Tiles in shared or tensor memory are read again instead, by placement.
+//!
+//! What is computed again from the very same registers is one computation again after the clean-ups of thread-level code: it pays where the
+//! operands are read or made again.
+//! Guarantee: values stay what they are. Cost: linear in ops, and in uses of marked ones.
+
+use super::Draft;
+use crate::constraints::{RECOMPUTE_WORDS, RematWords, take};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Function, Op, Opcode, Value};
+use smallvec::SmallVec;
+
+/// Makes the marked results again.
+pub(super) fn recompute(draft: &mut Draft<'_>) {
+    let func = draft.func();
+    let marked: SmallVec<[Op; 4]> = func.ops().filter(|&op| is_repeatable(func, op)).collect();
+    if marked.is_empty() {
+        return;
+    }
+    let func = draft.edit();
+    // The last first: what makes its operands again sees its copies.
+    for &op in marked.iter().rev() {
+        repeat(func, op);
+    }
+}
+
+/// Whether an op is marked, and makes a tile in registers of nothing but its operands.
+fn is_repeatable(func: &Function, op: Op) -> bool {
+    RematWords::of(func, op).recomputable
+        && func.opcode(op).has(Traits::PURE)
+        && !matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)
+        && func.regions(op).is_empty()
+        && func.result(op).is_some_and(|v| func.value_data(v).is_tile())
+}
+
+fn repeat(func: &mut Function, op: Op) {
+    let Some(result) = func.result(op) else { return };
+    let most = match RematWords::of(func, op).recomputations {
+        0 => usize::MAX,
+        n => n as usize,
+    };
+    take(func, op, &RECOMPUTE_WORDS);
+    let users: SmallVec<[Op; 8]> = func.ops().filter(|&o| func.operands(o).contains(&result)).collect();
+    let mut at = result;
+    for (n, &user) in users.iter().enumerate().skip(1) {
+        if n <= most {
+            at = again(func, op, user);
+        }
+        for k in 0..func.operands(user).len() {
+            if func.operands(user)[k] == result {
+                func.set_operand(user, k, at);
+            }
+        }
+    }
+}
+
+/// The op once more, before a use of it.
+fn again(func: &mut Function, op: Op, user: Op) -> Value {
+    let operands: SmallVec<[Value; 4]> = func.operands(op).into();
+    let segments: SmallVec<[u32; 4]> = func.segments(op).into();
+    let types: SmallVec<[_; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+    let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
+    *func.inherent_mut(new) = func.inherent(op).clone();
+    *func.discardable_mut(new) = func.discardable(op).clone();
+    func.insert_before(user, new);
+    func.results(new)[0]
+}
