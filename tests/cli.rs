@@ -321,3 +321,39 @@ fn tune() {
         assert!(status != 0 && stderr.starts_with(&format!("error[{code}]")), "{space}: {stderr}");
     }
 }
+
+#[test]
+fn kernels_are_selected_and_measured() {
+    let kernel = |name: &str| {
+        format!(
+            "kernel @{name}(%x: view<gmem, ?xf32>) {{\n  %t = tiled_load %x[0] : tile<128xf32>\n  %r = addf %t, %t\n  \
+             tiled_store %r, %x[0]\n  return\n}}\n"
+        )
+    };
+    let text = kernel("one") + &kernel("two") + &kernel("three");
+    let run = |set: &str, more: &[&str]| {
+        let set = format!("select-kernels={set}");
+        tileas(&[&["compile", "-", "--set", &set], more].concat(), text.as_bytes())
+    };
+    let entries = |set: &str| {
+        let (_, out, _) = run(set, &[]);
+        ["one", "two", "three"].map(|n| out.contains(&format!(".entry {n}(")))
+    };
+    assert_eq!(entries("all"), [true; 3]);
+    assert_eq!(entries("two"), [false, true, false]);
+    assert_eq!(entries("0,2-2"), [true, false, true]);
+    assert_eq!(entries("1-5,one"), [true; 3]);
+    for missing in ["four", "3"] {
+        let (status, _, said) = run(missing, &[]);
+        assert!(status != 0 && said.contains("E1003"), "{said}");
+    }
+    let (_, _, said) = run("two", &["--kernel-info=extended"]);
+    assert!(said.contains("kernel-info: Allocas in function 'two' = 0\n"), "{said}");
+    assert!(
+        said.contains("kernel-info: fp_ops in function 'two' = 1\n") && !said.contains("'one'"),
+        "{said}"
+    );
+    let (_, _, said) = run("two", &["--kernel-info"]);
+    assert!(said.contains("kernel-info: FlatAddrspaceAccesses in function 'two' = 0\n"), "{said}");
+    assert!(!said.contains("fp_ops"), "{said}");
+}

@@ -42,6 +42,14 @@ const UNIT_TESTS: &[(&[&str], (&str, &str))] = &[
     (&["E0801"], ("filetests/tests/guards.rs", "unknown_processors_have_no_ptx")),
     (&["E0891"], ("tileas-isa-blackwell/src/tests.rs", "tables_that_do_not_fit_are_refused")),
     (&["E0803"], ("filetests/tests/guards.rs", "value_form_is_not_lowered")),
+    // No kernel has such an address.
+    (
+        &["E0913"],
+        (
+            "tileas-codegen/src/nvvm/passes/index.rs",
+            "the_last_byte_of_each_variable_is_the_last_that_is_read",
+        ),
+    ),
     // Exact mode makes legal schedules; the test damages one.
     (&["E0410"], ("tileas-schedule/src/optimal/tests.rs", "a_damaged_schedule_is_refused")),
     // A placement that would deadlock is never made from text; the test damages the depth.

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::diagnostics::Source;
 use crate::input::{Common, target, write_output};
 use tileas_codegen::passes::Pipeline;
-use tileas_codegen::{Context, Stage};
+use tileas_codegen::{Context, KernelInfo, Stage};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -22,6 +22,9 @@ pub struct Args {
     /// `tileas options --passes` lists them
     #[arg(long, value_name = "LIST")]
     passes: Option<String>,
+    /// Write metrics of each kernel to standard error: what stands in its code, each instruction once
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "published", value_parser = ["published", "extended"])]
+    kernel_info: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -46,6 +49,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     match run {
         Ok(run) => {
             input.source.report(&run.warnings);
+            if let Some(list) = &args.kernel_info {
+                for kernel in &run.kernels {
+                    let smem = kernel.metadata.as_ref().map_or(0, |m| m.dynamic_smem);
+                    let modules = kernel.nvvm.iter().flat_map(|m| m.functions.iter().map(move |f| (m, f)));
+                    for (module, func) in modules {
+                        eprint!("{}", KernelInfo::of(module, func, smem).text(list == "extended"));
+                    }
+                }
+            }
             write_output(&args.output, &run.text(stage))?;
             if beside {
                 write_output(&format!("{}.json", args.output), &run.text(Stage::Metadata))?;

@@ -33,7 +33,9 @@ pub(crate) mod storage;
 #[doc(hidden)]
 pub mod testing;
 
-pub use driver::{CompiledKernel, CompiledModule, Context, KernelState, Stage, StageRun, VERSION, key_text};
+pub use driver::{
+    CompiledKernel, CompiledModule, Context, KernelInfo, KernelState, Stage, StageRun, VERSION, key_text,
+};
 pub use error::{Code, CodegenError, CodegenResult, Errors, Loc};
 pub use ptx::FunctionInfo;
 pub use settings::Settings;

@@ -132,6 +132,51 @@ impl Setting for Option<String> {
     }
 }
 
+/// Which kernels of a module are compiled: names, and ranges of their numbers in source order, counted from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    names: Vec<String>,
+    ranges: Vec<(usize, usize)>,
+}
+
+impl Selection {
+    /// Whether a kernel is among them; none named: all are.
+    pub fn has(&self, number: usize, name: &str) -> bool {
+        self.names.is_empty() && self.ranges.is_empty()
+            || self.names.iter().any(|n| n == name)
+            || self.ranges.iter().any(|r| (r.0..=r.1).contains(&number))
+    }
+
+    /// A name that no kernel has, or the first number of a range that begins behind the last kernel.
+    pub(crate) fn missing(&self, names: &[&str]) -> Option<String> {
+        let name = self.names.iter().find(|n| !names.contains(&n.as_str())).cloned();
+        name.or_else(|| self.ranges.iter().find(|r| r.0 >= names.len()).map(|r| r.0.to_string()))
+    }
+}
+
+impl Setting for Selection {
+    fn read(text: &str, _: Allowed) -> Option<Self> {
+        let mut all = Selection::default();
+        for part in text.split(',').filter(|_| text != "all") {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            match (first.parse(), last.parse()) {
+                (Ok(first), Ok(last)) if first <= last => all.ranges.push((first, last)),
+                _ if part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '$') => {
+                    all.names.push(part.to_owned());
+                }
+                _ => return None,
+            }
+        }
+        Some(all)
+    }
+    fn show(&self, _: Allowed) -> String {
+        let ranges =
+            self.ranges.iter().map(|&(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+        let parts: Vec<String> = self.names.iter().cloned().chain(ranges).collect();
+        if parts.is_empty() { "all".to_owned() } else { parts.join(",") }
+    }
+}
+
 impl Setting for Option<u32> {
     fn read(text: &str, allowed: Allowed) -> Option<Self> {
         match allowed {
@@ -285,6 +330,8 @@ macro_rules! settings {
 settings! {
     /// Processor to compile for; `module`: the one that the module names, else sm_100a.
     target: Option<String> = None, "target", Allowed::Text("a processor such as sm_100a, or module");
+    /// Kernels to compile: names and ranges of their numbers in source order, from 0; the others are checked and left out.
+    select_kernels: Selection = Selection::default(), "select-kernels", Allowed::Text("all, or names and ranges of numbers: gemm,0-2");
     /// Generator of loop schedules. `auto` lets the selector decide; another word counts as `cost`, with a warning.
     scheduler: SchedulerChoice = SchedulerChoice::Auto, "scheduler", Allowed::Words(&["auto", "serial", "cost", "optimal"]);
     /// Failing to pipeline a loop is an error instead of a serial schedule.
@@ -633,7 +680,7 @@ mod tests {
         let text: Vec<String> = list.iter().map(|o| format!("{}={}", o.name, o.default)).collect();
         assert_eq!(
             text.join(" "),
-            "target=module scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
+            "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
              pipeline-depth=auto simt-warps=auto max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \

@@ -333,11 +333,14 @@ fn words_of_rematerialisation_make_kernels_fit() {
         let mut marked = String::new();
         for line in plain.lines() {
             let found = words.iter().find(|w| line.trim_start().starts_with(w.0));
-            marked += &match found {
-                Some((_, old, new)) if new.starts_with(' ') => line.replacen(old, &format!("{old}{new}"), 1),
-                Some((_, old, new)) => line.replacen(old, new, 1),
-                None => line.to_owned(),
-            };
+            let place = found.and_then(|w| Some((line.rfind(w.1)?, w)));
+            marked += &place.map_or_else(
+                || line.to_owned(),
+                |(at, (_, old, new))| {
+                    let kept = if new.starts_with(' ') { *old } else { "" };
+                    format!("{}{kept}{new}{}", &line[..at], &line[at + old.len()..])
+                },
+            );
             marked.push('\n');
         }
         let run = |text: &str, most: Option<u32>, what: &str| {

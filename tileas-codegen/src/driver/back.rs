@@ -63,6 +63,15 @@ impl Context {
                     live = self.registers(code, live, materialized, isa, settings, warnings);
                 }
                 (Step::Ptx, Some(code)) => {
+                    if settings.verify_passes {
+                        let mut found = Vec::new();
+                        nvvm::passes::index::check_indices(
+                            &code.module,
+                            Some(code.metadata.dynamic_smem),
+                            &mut found,
+                        );
+                        Errors::check(found)?;
+                    }
                     // Text grows in memory that is kept; what is handed out has its size.
                     let mut text = std::mem::take(&mut self.text);
                     text.clear();

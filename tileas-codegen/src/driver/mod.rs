@@ -11,7 +11,8 @@
 //! before. One context per thread. Cost: the sum of the stages.
 
 mod back;
-pub mod pipeline;
+pub mod info;
+mod pipeline;
 mod refine;
 mod result;
 mod retry;
@@ -19,6 +20,7 @@ mod stages;
 mod unheeded;
 
 pub use crate::pass::Stage;
+pub use info::KernelInfo;
 pub use pipeline::{PassUse, Pipeline};
 pub use result::{CompiledKernel, CompiledModule, KernelState, StageRun};
 pub use stages::Form;
@@ -281,7 +283,14 @@ impl Context {
         for_that_target(module, job)?;
         let mut run = StageRun { warnings: self.check_all(module, job.settings)?, ..StageRun::default() };
         let mut errors = Vec::new();
-        for func in &module.functions {
+        let chosen = &job.settings.select_kernels;
+        let names: Vec<&str> = module.functions.iter().map(|f| f.name.as_str()).collect();
+        if let Some(missing) = chosen.missing(&names) {
+            let text = format!("option `select-kernels`: there is no kernel {missing}");
+            return Err(CodegenError::new(Code::E1003, Loc::NONE, text).into());
+        }
+        let functions = module.functions.iter().enumerate();
+        for (_, func) in functions.filter(|(n, f)| chosen.has(*n, &f.name)) {
             let mut state = KernelState { name: func.name.clone(), ..KernelState::default() };
             let (said, before) = (errors.len(), run.warnings.len());
             match self.kernel(func, job, &mut state, &mut run.warnings) {

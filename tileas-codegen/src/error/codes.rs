@@ -65,6 +65,7 @@ codes! {
     E0008 = "nesting deeper than the limit";
     E0009 = "duplicate attribute";
     E0010 = "input larger than the limit";
+    E0011 = "function unknown, or called or ended with other values than it has";
     // -- E01, W01: scheduling constraints
     E0102 = "leaders of a group disagree (strict mode)";
     E0103 = "inherent and discardable constraint differ (strict mode)";
@@ -188,6 +189,7 @@ codes! {
     E0908 = "instruction form that needs a later PTX version than allowed";
     E0911 = "name that is not a PTX identifier or declared twice";
     E0912 = "contradictory or out-of-range launch directives";
+    E0913 = "constant address outside of what it points into";
     E0920 = "thread-level text: unexpected text";
     E0921 = "thread-level text: unknown instruction, or operands that fit none of its forms";
     E0922 = "thread-level text: unknown target, variable or parameter";

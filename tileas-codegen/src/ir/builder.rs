@@ -17,10 +17,11 @@ use super::attrs::{AttrData, FloatBits, ORIGIN};
 use super::entities::{Attr, Block, Op, Sym, Type, Value};
 use super::fit;
 use super::function::Function;
+use super::inline;
 use super::layouts::Layout;
 use super::opcodes::{Opcode, Rule, keys};
 use super::types::{Dim, Scalar, Space, TypeData};
-use crate::error::{Code, Loc};
+use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use smallvec::{SmallVec, smallvec};
 use std::marker::PhantomData;
 
@@ -463,6 +464,40 @@ impl<'a> FunctionBuilder<'a> {
         self.op(Opcode::Return).finish();
     }
 
+    /// Ends a function with what it gives its callers; see [`FunctionBuilder::call`].
+    pub fn end_func(&mut self, values: &[Value]) {
+        self.op(Opcode::Yield).operands(values).finish();
+    }
+
+    /// Appends the body of a function that ends in [`FunctionBuilder::end_func`], with values for its parameters; what it gives. A
+    /// function has no code of its own: it is written out at each call.
+    ///
+    /// # Errors
+    /// `E0011` for a function that ends otherwise, and for values of other number or types than its parameters have.
+    pub fn call(&mut self, function: &Function, args: &[Value]) -> CodegenResult<SmallVec<[Value; 2]>> {
+        let wrong = |text: String| {
+            Err(CodegenError::new(Code::E0011, self.loc, format!("`@{}` {text}", function.name)))
+        };
+        if inline::yielded(function).is_none() {
+            return wrong("does not end with the values that it gives (`end_func`)".into());
+        }
+        let params = function.params();
+        if params.len() != args.len() {
+            return wrong(format!("takes {} values, but got {}", params.len(), args.len()));
+        }
+        for (n, (&param, &arg)) in params.iter().zip(args).enumerate() {
+            let (want, have) = (function.value_data(param), self.func.value_data(arg));
+            if want != have {
+                return wrong(format!("takes {want} as value {}, but got {have}", n + 1));
+            }
+        }
+        let point = self.point;
+        Ok(inline::inline(self.func, function, args, |into, op| match point {
+            InsertPoint::End(b) => into.append_op(b, op),
+            InsertPoint::Before(at) => into.insert_before(at, op),
+        }))
+    }
+
     /// Appends an `if`; each closure builds one arm and returns what it yields. Gives the results.
     pub fn if_else(
         &mut self,
@@ -853,5 +888,36 @@ mod tests {
         let iter = func.first_op(first).and_then(|op| func.result(op)).unwrap();
         assert_eq!(func.value_data(iter).to_string(), "pipe_iter<4>");
         assert_eq!(verify_function(&func), []);
+    }
+
+    /// A function built by calls is written out at the point, inside of loops too, as text writes it.
+    #[test]
+    fn functions_are_written_out() {
+        let mut half = Function::new("half");
+        let mut b = FunctionBuilder::new(&mut half);
+        let ty = b.tile_type(&[16, 16], Scalar::F32);
+        let x = b.named_param("x", ty);
+        let by = b.constant(0.5, ty);
+        let r = b.mulf(x, by);
+        b.end_func(&[r]);
+
+        let mut func = Function::new("k");
+        let mut b = FunctionBuilder::new(&mut func);
+        let (ty, count) = (b.tile_type(&[16, 16], Scalar::F32), b.scalar_type(Scalar::I32));
+        let n = b.named_param("n", count);
+        let start = b.constant(4.0, ty);
+        let (zero, one) = (b.const_i32(0), b.const_i32(1));
+        let open = b.begin_for(zero, n, one, &[start]);
+        let given = b.call(&half, &open.args).expect("fits");
+        b.end_for(open, &given);
+        let code = |e: CodegenResult<SmallVec<[Value; 2]>>| e.expect_err("refused").code;
+        assert_eq!(code(b.call(&half, &[])), Code::E0011);
+        assert_eq!(code(b.call(&half, &[n])), Code::E0011);
+        assert_eq!(code(b.call(&Function::new("empty"), &[])), Code::E0011);
+        b.ret();
+        let text = crate::ir::print_function(&func);
+        let body = text.lines().skip_while(|l| !l.contains(" = for ")).collect::<Vec<_>>().join("\n");
+        assert!(body.contains("mulf %") && body.find("mulf") < body.find("yield"), "{text}");
+        assert!(!text.contains("call") && verify_function(&func).is_empty(), "{text}");
     }
 }

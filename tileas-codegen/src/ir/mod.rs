@@ -4,7 +4,7 @@
 //! a [`Function`] owns its arenas and its type and attribute pools, so that passes can intern while the module is
 //! shared. Operations are described once, in `tileas-meta/src/ops.rs`.
 //!
-//! Modules: `entities`, [`types`], `attrs`, `combiner` (functions that reductions carry), [`opcodes`] (generated tables), `function`, [`builder`],
+//! Modules: `entities`, [`types`], `attrs`, `combiner` (functions that reductions carry), [`opcodes`] (generated tables), `function`, `inline` (functions that are called), [`builder`],
 //! [`layouts`] (register and memory layouts), `lexer` and `parser` (total, located errors), `printer`
 //! (print ∘ parse is the identity on printed text), `verifier` (reports all violations).
 
@@ -15,6 +15,7 @@ mod digits;
 pub(crate) mod entities;
 mod fit;
 pub(crate) mod function;
+mod inline;
 mod intern;
 pub mod layouts;
 pub(crate) mod lexer;

@@ -7,7 +7,7 @@
 //! Names: a name may be defined again where the first value is not visible, so sibling regions can use the same ones.
 //! A use resolves to the latest definition before it, visible or not.
 //!
-//! Sugar that never prints: `func` for `kernel`; number literals as operands (a `constant` is put before the op);
+//! Sugar that never prints: functions (`func`), which are written out where they are called; number literals as operands (a `constant` is put before the op);
 //! result types that follow from the operands; the terminator of a region without any; a missing empty `else`.
 //!
 //! After an error reading goes on with the next line that begins an operation, ends a region or begins a kernel. What the
@@ -25,6 +25,7 @@ mod types;
 use super::attrs::{AttrData, FloatBits};
 use super::entities::{Block, Op, Type, Value};
 use super::function::Function;
+use super::inline;
 use super::lexer::{Lexer, Tok, Token, quote, unescape};
 use super::module::Module;
 use super::opcodes::Opcode;
@@ -158,6 +159,17 @@ struct Parser<'a, 'l> {
     consequence: bool,
     /// Whether this reads a combiner, which has none.
     in_combiner: bool,
+    /// The functions before, by name.
+    helpers: FxHashMap<&'a str, Helper>,
+    /// Types of what the function being read returns; `None` in a kernel.
+    returns: Option<Types>,
+}
+
+/// A function that kernels and later functions call.
+struct Helper {
+    /// Its body, which ends in `yield`.
+    func: Function,
+    num_ops: usize,
 }
 
 // ---- tokens
@@ -178,6 +190,8 @@ impl<'a, 'l> Parser<'a, 'l> {
             unread: FxHashSet::default(),
             consequence: false,
             in_combiner: false,
+            helpers: FxHashMap::default(),
+            returns: None,
         }
     }
 }
@@ -272,8 +286,16 @@ impl<'a> Parser<'a, '_> {
         }
         while self.tok.tok != Tok::Eof && !self.is_full() {
             match self.header() {
-                Ok((name, start)) => match self.kernel(name, start) {
-                    Ok(()) => module.functions.push(std::mem::replace(&mut self.f, Function::new(""))),
+                Ok((name, start, is_helper)) => match self.kernel(name, start, is_helper) {
+                    Ok(()) => {
+                        let func = std::mem::replace(&mut self.f, Function::new(""));
+                        if is_helper {
+                            let num_ops = func.num_ops();
+                            self.helpers.insert(name, Helper { func, num_ops });
+                        } else {
+                            module.functions.push(func);
+                        }
+                    }
                     Err(e) => self.next_kernel(e),
                 },
                 Err(e) => self.next_kernel(e),
@@ -292,18 +314,24 @@ impl<'a> Parser<'a, '_> {
         Ok(Some(unescape(raw)))
     }
 
-    /// `kernel @name`, and where it begins.
-    fn header(&mut self) -> CodegenResult<(&'a str, usize)> {
+    /// `kernel @name` or `func @name`, where it begins, and whether it is a function.
+    fn header(&mut self) -> CodegenResult<(&'a str, usize, bool)> {
         let start = self.tok.start;
-        if !self.eat_word("kernel")? && !self.eat_word("func")? {
-            return Err(self.unexpected("`kernel`"));
+        let is_helper = self.eat_word("func")?;
+        if !is_helper && !self.eat_word("kernel")? {
+            return Err(self.unexpected("`kernel` or `func`"));
         }
-        let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a kernel name `@…`")) };
+        let Tok::Symbol(name) = self.tok.tok else { return Err(self.unexpected("a name `@…`")) };
+        let loc = self.tok.loc();
         self.bump()?;
-        Ok((name, start))
+        if is_helper && self.helpers.contains_key(name) {
+            let message = format!("function `@{name}` is defined twice, expected a new name");
+            return Err(CodegenError::new(Code::E0011, loc, message));
+        }
+        Ok((name, start, is_helper))
     }
 
-    fn kernel(&mut self, name: &str, start: usize) -> CodegenResult<()> {
+    fn kernel(&mut self, name: &str, start: usize, is_helper: bool) -> CodegenResult<()> {
         self.f = Function::new(name);
         self.names.clear();
         self.visible.clear();
@@ -326,16 +354,30 @@ impl<'a> Parser<'a, '_> {
                 return Err(self.unexpected("`,` or `)`"));
             }
         }
-        if self.eat("<{")? {
+        self.returns = None;
+        if is_helper {
+            self.returns = Some(if self.eat(":")? { self.types()? } else { Types::new() });
+        } else if self.eat("<{")? {
             self.f.attrs = self.dict("}>")?;
         }
         self.f.loc = Loc::new(start, self.last_end);
-        self.regions(entry)
+        self.regions(entry)?;
+        if is_helper && inline::yielded(&self.f).is_none() {
+            let end = Loc::new(self.last_end.saturating_sub(1), self.last_end);
+            let message = format!("function `@{name}` ends without `return`, expected its values");
+            // The next one begins here already.
+            self.note(CodegenError::new(Code::E0011, end, message));
+        }
+        Ok(())
     }
 
     /// Everything from `{` on, to the end of the kernel: ops, and the regions inside one another.
     fn regions(&mut self, entry: Block) -> CodegenResult<()> {
-        self.open(None, entry, &[], Some(Opcode::Return))?;
+        let close = match &self.returns {
+            None => Some(Opcode::Return),
+            Some(types) => types.is_empty().then_some(Opcode::Yield),
+        };
+        self.open(None, entry, &[], close)?;
         while let Some(top) = self.stack.last() {
             let block = top.block;
             let begin = (self.lex, self.tok);

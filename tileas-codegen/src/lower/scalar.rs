@@ -136,7 +136,7 @@ impl Lower<'_> {
         }
         let double = [ta, ty].contains(&Scalar::F64) && !matches!(code, O::Select | O::Bitcast);
         let r: Reg = match code {
-            O::Ftoi => return self.to_int(op, a, ta, ty, unsigned),
+            O::Ftoi => return self.truncated(op, a, ta, ty, unsigned),
             _ if double => return self.double(op, a, args, ta),
             O::Addi | O::Subi | O::Muli | O::Andi | O::Ori | O::Xori if ta == Scalar::I1 => {
                 let (a, b) = (self.b.as_reg(RegTy::Pred, a), self.b.as_reg(RegTy::Pred, b));
@@ -509,7 +509,7 @@ impl Lower<'_> {
     }
 
     /// A float truncated and saturated: in 32 or 64 bits, then in what is asked for. NaN gives 0.
-    fn to_int(
+    fn truncated(
         &mut self,
         op: Op,
         a: Operand,

@@ -1,14 +1,14 @@
 //! Operations: operands, literals, result types, and the three forms with regions.
 
-use super::{Names, Number, Owner, Parser, Types};
+use super::{Helper, Names, Number, Owner, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::attrs::AttrDict;
 use crate::ir::entities::{Block, Op, Type, Value};
-use crate::ir::fit;
 use crate::ir::lexer::{Tok, quote};
 use crate::ir::opcodes::{Arity, OpDef, Opcode, Results, Rule, Segment, Traits, keys};
 use crate::ir::printer::literal_attr;
 use crate::ir::types::{Scalar, TypeData};
+use crate::ir::{fit, inline};
 use smallvec::SmallVec;
 
 /// Names of iteration arguments.
@@ -45,9 +45,14 @@ impl<'a> Parser<'a, '_> {
             }
         }
         let Tok::Word(word) = self.tok.tok else { return Err(self.unexpected("an operation name")) };
+        match word {
+            "call" => return self.call(block, start, names),
+            "return" if self.returns.is_some() => return self.return_values(block, start),
+            _ => {}
+        }
         let Some(opcode) = Opcode::from_name(word) else {
             let message = format!("unknown operation {}, expected one of the operation table", quote(word));
-            let names = Opcode::ALL.iter().map(|o| o.name());
+            let names = Opcode::ALL.iter().map(|o| o.name()).chain(["call"]);
             return Err(CodegenError::new(Code::E0004, self.tok.loc(), message).did_you_mean(word, names));
         };
         self.bump()?;
@@ -64,6 +69,133 @@ impl<'a> Parser<'a, '_> {
                 self.finish(Owner { op, start, names })
             }
         }
+    }
+
+    /// `%a, %b = call @name(%x, 1)`: the function, written out.
+    fn call(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
+        self.bump()?;
+        let Tok::Symbol(name) = self.tok.tok else {
+            return Err(self.unexpected("the name of a function `@…`"));
+        };
+        let at = self.tok.loc();
+        self.bump()?;
+        // It is put back below: ops are added to the kernel meanwhile.
+        let Some(helper) = self.helpers.remove(name) else {
+            let mut known: SmallVec<[&str; 8]> = self.helpers.keys().copied().collect();
+            known.sort_unstable();
+            let message = format!("unknown function `@{name}`, expected one that is defined before");
+            let error = CodegenError::new(Code::E0011, at, message).did_you_mean(name, known);
+            return Err(error.note(Loc::NONE, "a function calls those before it, so none calls itself"));
+        };
+        let done = self.write_out(&helper, block, start, name, &names);
+        self.helpers.insert(name, helper);
+        done
+    }
+
+    fn write_out(
+        &mut self,
+        helper: &Helper,
+        block: Block,
+        start: usize,
+        name: &str,
+        names: &Names<'a>,
+    ) -> CodegenResult<()> {
+        self.expect("(")?;
+        let mut written: SmallVec<[Operand; 8]> = SmallVec::new();
+        if !self.eat(")")? {
+            loop {
+                written.push(self.operand()?);
+                if !self.eat(",")? {
+                    break;
+                }
+            }
+            if !self.eat(")")? {
+                return Err(self.unexpected("`,` or `)`"));
+            }
+        }
+        let said = if self.eat(":")? { Some(self.types()?) } else { None };
+        let loc = Loc::new(start, self.last_end);
+        let wrong = |message: String| Err(CodegenError::new(Code::E0011, loc, message));
+        let params = helper.func.params();
+        if written.len() != params.len() {
+            let (have, want) = (written.len(), params.len());
+            return wrong(format!("`@{name}` takes {want} values, but got {have}"));
+        }
+        let mut args: SmallVec<[Value; 8]> = SmallVec::new();
+        for (n, (operand, &param)) in written.iter().zip(params).enumerate() {
+            let want = helper.func.value_data(param);
+            let ty = self.f.intern_type(want.clone());
+            let v = match *operand {
+                Operand::Value(v) => v,
+                Operand::Literal(number, loc) => self.literal(block, number, ty, loc)?,
+            };
+            if self.f.value_type(v) != ty {
+                let have = self.f.value_data(v);
+                return wrong(format!("`@{name}` takes {want} as value {}, but got {have}", n + 1));
+            }
+            args.push(v);
+        }
+        self.num_ops += helper.num_ops;
+        if self.num_ops > self.limits.max_ops {
+            return Err(self.too_large(loc, "too many operations", self.limits.max_ops as u64));
+        }
+        let results = inline::inline(&mut self.f, &helper.func, &args, |f, op| f.append_op(block, op));
+        if !names.is_empty() && names.len() != results.len() {
+            return wrong(format!(
+                "`@{name}` returns {} values, but {} are named",
+                results.len(),
+                names.len()
+            ));
+        }
+        let agree = said.is_none_or(|t| t.iter().copied().eq(results.iter().map(|&v| self.f.value_type(v))));
+        if !agree {
+            return wrong(format!("`@{name}` returns values of other types than are written"));
+        }
+        // What it hands on is known already by the name that it had.
+        names.iter().zip(results).try_for_each(|(&(name, loc), v)| {
+            let named = self.f.value_sym(v);
+            self.define(name, loc, v)?;
+            if let Some(first) = named {
+                self.f.set_value_sym(v, first);
+            }
+            Ok(())
+        })
+    }
+
+    /// `return %a, %b` at the end of a function.
+    fn return_values(&mut self, block: Block, start: usize) -> CodegenResult<()> {
+        let wrong = |at: Loc, message: String| Err(CodegenError::new(Code::E0011, at, message));
+        if self.stack.len() > 1 {
+            return wrong(
+                self.tok.loc(),
+                "a function returns at its end, not inside of loops and branches".into(),
+            );
+        }
+        self.bump()?;
+        let types = self.returns.clone().unwrap_or_default();
+        let mut values: SmallVec<[Value; 2]> = SmallVec::new();
+        for (n, &ty) in types.iter().enumerate() {
+            if n > 0 {
+                self.expect(",")?;
+            }
+            let v = match self.operand()? {
+                Operand::Value(v) => v,
+                Operand::Literal(number, loc) => self.literal(block, number, ty, loc)?,
+            };
+            if self.f.value_type(v) != ty {
+                let (have, want) = (self.f.value_data(v), self.f.type_data(ty));
+                return wrong(
+                    Loc::new(start, self.last_end),
+                    format!("expected {want} as value {}, but got {have}", n + 1),
+                );
+            }
+            values.push(v);
+        }
+        if let Some(top) = self.stack.last_mut() {
+            top.closed = true;
+        }
+        let loc = Loc::new(start, self.last_end);
+        self.new_op(block, Opcode::Yield, &values, &[values.len() as u32], &[], loc).map(|_| ())
     }
 
     /// The end of an op: its range is known and its results get their names.

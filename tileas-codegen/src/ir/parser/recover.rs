@@ -9,7 +9,7 @@ use crate::ir::lexer::{Lexer, Tok, Token};
 
 impl<'a> Parser<'a, '_> {
     /// Notes an error, unless an earlier one explains it.
-    fn note(&mut self, e: CodegenError) {
+    pub(super) fn note(&mut self, e: CodegenError) {
         if std::mem::take(&mut self.consequence) {
             return;
         }

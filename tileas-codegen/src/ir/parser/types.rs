@@ -329,7 +329,7 @@ impl<'a> Parser<'a, '_> {
         }
         let mut inner = Parser::new(self.lex, self.tok, self.limits);
         (inner.last_end, inner.num_ops, inner.in_combiner) = (self.last_end, self.num_ops, true);
-        let done = inner.kernel("combiner", self.tok.start);
+        let done = inner.kernel("combiner", self.tok.start, false);
         (self.lex, self.tok, self.last_end, self.num_ops) =
             (inner.lex, inner.tok, inner.last_end, inner.num_ops);
         self.errors.append(&mut inner.errors);
