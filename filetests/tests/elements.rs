@@ -221,7 +221,9 @@ fn rows() -> Vec<Row> {
     for (from, to) in [("i16", "f16"), ("f16", "bf16"), ("bf16", "i16"), ("i32", "f32"), ("f32", "i32")] {
         rows.push(Row::new("bitcast", "", 1, from, to));
     }
-    for (from, to) in [("f32", "tf32"), ("tf32", "i32"), ("i8", "e4m3"), ("e5m2", "i8"), ("i64", "f64")] {
+    for (from, to) in
+        [("f32", "tf32"), ("tf32", "i32"), ("i8", "e4m3"), ("e5m2", "i8"), ("i64", "f64"), ("f64", "i64")]
+    {
         rows.push(Row::new("bitcast", "", 1, from, to));
     }
     for ty in FLOATS.into_iter().chain(BARE) {

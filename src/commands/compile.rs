@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST")]
     passes: Option<String>,
     /// Write metrics of each kernel to standard error: what stands in its code, each instruction once
-    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "published", value_parser = ["published", "extended"])]
+    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "published", value_parser = ["published", "extended"])]
     kernel_info: Option<String>,
     #[command(flatten)]
     common: Common,

@@ -40,7 +40,7 @@ pub(super) fn unheeded(
         let words = RematWords::of(placed, op);
         let columns = placed.result(op).and_then(|v| placed.value_data(v).dims()?.last().copied());
         if words.atom == 0 || columns.is_none_or(|n| n > words.atom) {
-            warn(placed, op, &SLICE_WORDS, "the op is computed whole");
+            warn(placed, op, &SLICE_WORDS, "its tile is not cut that small");
         }
         let why = match words.recomputable {
             true => {

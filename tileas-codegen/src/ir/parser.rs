@@ -170,6 +170,8 @@ struct Helper {
     /// Its body, which ends in `yield`.
     func: Function,
     num_ops: usize,
+    /// Whether it was not understood: what is wrong with its calls follows from that.
+    is_broken: bool,
 }
 
 // ---- tokens
@@ -286,18 +288,21 @@ impl<'a> Parser<'a, '_> {
         }
         while self.tok.tok != Tok::Eof && !self.is_full() {
             match self.header() {
-                Ok((name, start, is_helper)) => match self.kernel(name, start, is_helper) {
-                    Ok(()) => {
-                        let func = std::mem::replace(&mut self.f, Function::new(""));
-                        if is_helper {
-                            let num_ops = func.num_ops();
-                            self.helpers.insert(name, Helper { func, num_ops });
-                        } else {
-                            module.functions.push(func);
-                        }
+                Ok((name, start, is_helper)) => {
+                    let before = self.errors.len();
+                    let done = self.kernel(name, start, is_helper);
+                    let func = std::mem::replace(&mut self.f, Function::new(""));
+                    let is_broken = done.is_err() || self.errors.len() > before;
+                    if is_helper {
+                        let num_ops = func.num_ops();
+                        self.helpers.insert(name, Helper { func, num_ops, is_broken });
+                    } else if done.is_ok() {
+                        module.functions.push(func);
                     }
-                    Err(e) => self.next_kernel(e),
-                },
+                    if let Err(e) = done {
+                        self.next_kernel(e);
+                    }
+                }
                 Err(e) => self.next_kernel(e),
             }
         }
@@ -337,7 +342,7 @@ impl<'a> Parser<'a, '_> {
         self.visible.clear();
         self.unread.clear();
         self.stack.clear();
-        let entry = self.f.entry();
+        let (entry, before) = (self.f.entry(), self.errors.len());
         self.expect("(")?;
         if !self.eat(")")? {
             loop {
@@ -362,7 +367,7 @@ impl<'a> Parser<'a, '_> {
         }
         self.f.loc = Loc::new(start, self.last_end);
         self.regions(entry)?;
-        if is_helper && inline::yielded(&self.f).is_none() {
+        if is_helper && self.errors.len() == before && inline::yielded(&self.f).is_none() {
             let end = Loc::new(self.last_end.saturating_sub(1), self.last_end);
             let message = format!("function `@{name}` ends without `return`, expected its values");
             // The next one begins here already.

@@ -156,6 +156,8 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, 
         && func.is_weak(op)
         && *view_elem == elem
         && !matches!(elem, Scalar::I1 | Scalar::E2M1)
+        // Rows in shared memory are written in units of 32 bits.
+        && elem.bits() <= 32
         && dims.len() >= 2
         && dims.len() == view_dims.len()
         && dims.len() <= limits.tma_rank_max as usize

@@ -199,11 +199,41 @@ impl<'a> Halving<'a> {
                 halving.close(&users(func))
             });
             let product = func.opcode(op) == Opcode::AsyncDot;
-            if closed.is_none() || !product && !halving.sums {
+            let fits = large.is_some() || halving.fits(isa);
+            if closed.is_none() || !product && !halving.sums || !fits {
                 unfit.insert(op);
                 return None;
             }
             Some((large.is_none().then_some(op), halving.axes))
+        })
+    }
+
+    /// Whether the target has instructions for the halved products, and their tiles rows that TMA moves.
+    fn fits(&self, isa: &dyn TargetIsa) -> bool {
+        let func = self.func;
+        let half = |v: Option<Value>, axis: u8, n: u32| {
+            if v.is_some_and(|v| self.axes[v] == axis + 1) { n / 2 } else { n }
+        };
+        let align = isa.machine().limits.tma_align;
+        func.ops().all(|op| match func.opcode(op) {
+            Opcode::AsyncDot => {
+                let Some(r) = MmaRequest::of(func, op) else { return true };
+                let [(_, a, ..), ..] = product_axes(func, op);
+                let (acc, left) = (func.named_operand(op, "acc"), func.named_operand(op, "a"));
+                let result = func.result(op);
+                let (m, n) = (half(result, 0, half(acc, 0, r.m)), half(result, 1, half(acc, 1, r.n)));
+                let now = MmaRequest { m: m.max(r.m / 2), n: n.max(r.n / 2), k: half(left, 1 - a, r.k), ..r };
+                now == r || isa.atoms().select_mma(&now).is_ok()
+            }
+            Opcode::AsyncTiledTmaLoad | Opcode::TiledLoad => func.result(op).is_none_or(|v| {
+                let data = func.value_data(v);
+                let (Some(&columns), Some(elem)) = (data.dims().and_then(<[u32]>::last), data.elem()) else {
+                    return true;
+                };
+                let last = data.dims().map_or(0, |d| d.len() as u8);
+                self.axes[v] != last || columns / 2 * elem.bits() / 8 >= align
+            }),
+            _ => true,
         })
     }
 

@@ -2,10 +2,10 @@
 
 use super::{Helper, Names, Number, Owner, Parser, Types};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::attrs::AttrDict;
+use crate::ir::attrs::{AttrData, AttrDict};
 use crate::ir::entities::{Block, Op, Type, Value};
 use crate::ir::lexer::{Tok, quote};
-use crate::ir::opcodes::{Arity, OpDef, Opcode, Results, Rule, Segment, Traits, keys};
+use crate::ir::opcodes::{Arity, AttrKind, OpDef, Opcode, Results, Rule, Segment, Traits, keys};
 use crate::ir::printer::literal_attr;
 use crate::ir::types::{Scalar, TypeData};
 use crate::ir::{fit, inline};
@@ -45,6 +45,9 @@ impl<'a> Parser<'a, '_> {
             }
         }
         let Tok::Word(word) = self.tok.tok else { return Err(self.unexpected("an operation name")) };
+        if self.returns.is_some() {
+            self.check_function(word)?;
+        }
         match word {
             "call" => return self.call(block, start, names),
             "return" if self.returns.is_some() => return self.return_values(block, start),
@@ -71,6 +74,25 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
+    /// What may stand here in a function: nothing behind its `return`, no other end, and nothing that leaves a loop of its callers.
+    fn check_function(&self, word: &str) -> CodegenResult<()> {
+        let wrong = |message: &str| Err(CodegenError::new(Code::E0011, self.tok.loc(), message));
+        let outermost = self.stack.len() == 1;
+        if outermost && self.stack.last().is_some_and(|top| top.closed) {
+            return wrong("an operation behind the end of the function");
+        }
+        if outermost && word == "yield" {
+            return wrong("unexpected `yield`, expected `return`: that is how a function ends");
+        }
+        let loops = |o: &Opcode| matches!(o, Opcode::For | Opcode::Loop);
+        let owners = self.stack.iter().filter_map(|open| open.owner.as_ref());
+        let in_loop = owners.map(|o| self.f.opcode(o.op)).any(|o| loops(&o));
+        if matches!(word, "break" | "continue" | "exit_if") && !in_loop {
+            return wrong("a function does not leave the loops of its callers");
+        }
+        Ok(())
+    }
+
     /// `%a, %b = call @name(%x, 1)`: the function, written out.
     fn call(&mut self, block: Block, start: usize, names: Names<'a>) -> CodegenResult<()> {
         self.bump()?;
@@ -81,12 +103,21 @@ impl<'a> Parser<'a, '_> {
         self.bump()?;
         // It is put back below: ops are added to the kernel meanwhile.
         let Some(helper) = self.helpers.remove(name) else {
+            if self.in_combiner {
+                let message = "a `by` function calls none, expected element-wise operations";
+                return Err(CodegenError::new(Code::E0011, at, message));
+            }
             let mut known: SmallVec<[&str; 8]> = self.helpers.keys().copied().collect();
             known.sort_unstable();
             let message = format!("unknown function `@{name}`, expected one that is defined before");
             let error = CodegenError::new(Code::E0011, at, message).did_you_mean(name, known);
             return Err(error.note(Loc::NONE, "a function calls those before it, so none calls itself"));
         };
+        if helper.is_broken {
+            self.consequence = true;
+            self.helpers.insert(name, helper);
+            return Err(CodegenError::new(Code::E0011, at, "a function that was not understood"));
+        }
         let done = self.write_out(&helper, block, start, name, &names);
         self.helpers.insert(name, helper);
         done
@@ -149,7 +180,8 @@ impl<'a> Parser<'a, '_> {
         }
         let agree = said.is_none_or(|t| t.iter().copied().eq(results.iter().map(|&v| self.f.value_type(v))));
         if !agree {
-            return wrong(format!("`@{name}` returns values of other types than are written"));
+            let have: Vec<String> = results.iter().map(|&v| self.f.value_data(v).to_string()).collect();
+            return wrong(format!("`@{name}` returns {}, but other types are written", have.join(", ")));
         }
         // What it hands on is known already by the name that it had.
         names.iter().zip(results).try_for_each(|(&(name, loc), v)| {
@@ -175,8 +207,12 @@ impl<'a> Parser<'a, '_> {
         let types = self.returns.clone().unwrap_or_default();
         let mut values: SmallVec<[Value; 2]> = SmallVec::new();
         for (n, &ty) in types.iter().enumerate() {
-            if n > 0 {
-                self.expect(",")?;
+            let missing = if n > 0 { !self.eat(",")? } else { self.operands_end() };
+            if missing {
+                return wrong(
+                    Loc::new(start, self.last_end),
+                    format!("{n} values are returned, expected {}", types.len()),
+                );
             }
             let v = match self.operand()? {
                 Operand::Value(v) => v,
@@ -190,6 +226,16 @@ impl<'a> Parser<'a, '_> {
                 );
             }
             values.push(v);
+        }
+        if self.at(",") || types.is_empty() && !self.operands_end() {
+            let many = format!("more values are returned than the {} of the function", types.len());
+            return wrong(self.tok.loc(), many);
+        }
+        if self.eat(":")? && self.types()? != types {
+            return wrong(
+                Loc::new(start, self.last_end),
+                "`return` shows other types than its values have".into(),
+            );
         }
         if let Some(top) = self.stack.last_mut() {
             top.closed = true;
@@ -220,6 +266,16 @@ impl<'a> Parser<'a, '_> {
         let written = self.operands(def)?;
         if self.eat("<{")? {
             self.dict_into(&mut inherent, "}>")?;
+        }
+        // `nan` is a word where a word is wanted.
+        for a in
+            def.attrs.iter().filter(|a| matches!(a.kind, AttrKind::Enum(words) if words.contains(&"nan")))
+        {
+            let number = |v| matches!(self.f.attr_data(v), AttrData::Float(x, _) if x.get().is_nan());
+            if inherent.get(a.key).is_some_and(number) {
+                let word = self.f.intern_symbol("nan");
+                inherent.set(a.key, self.f.intern_attr(AttrData::Name(word)));
+            }
         }
         let discardable = if self.eat("{")? { self.dict("}")? } else { AttrDict::default() };
         let types = if self.eat(":")? { Some(self.types()?) } else { None };
