@@ -198,8 +198,8 @@ fn sugar_prints_written_out() {
     let lines = body(&kernel("for %i = 0 to %n step 1 { %j = addi %i, 2 }"));
     assert_eq!(lines[2], "for %i = %0 to %n step %1 {");
     assert_eq!(lines[6], "return");
-    // `func`, comments in both styles, an empty else, types behind a terminator.
-    let text = "func @f(%c: i1) { ; one\n if %c { yield } else { } // two\n %x = if %c : i1 { yield %c : i1 } else { yield %c } }";
+    // Comments in both styles, an empty else, types behind a terminator.
+    let text = "kernel @f(%c: i1) { ; one\n if %c { yield } else { } // two\n %x = if %c : i1 { yield %c : i1 } else { yield %c } }";
     assert_eq!(
         print_module(&parse(text)),
         "kernel @f(%c: i1) {\n  if %c {\n  }\n  %x = if %c : i1 {\n    yield %c\n  } else {\n    yield %c\n  }\n  return\n}\n"

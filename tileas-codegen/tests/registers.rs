@@ -146,6 +146,7 @@ fn kernels_with_peak_and_reserve_assemble_without_spills() {
     // cannot hide another one.
     const MORE: &[&str] = &[
         "execute/carried_from_memory",
+        "execute/f64_product",
         "execute/fence_through_other_pipe",
         "execute/math_scalar",
         "execute/padding_16",

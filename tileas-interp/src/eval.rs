@@ -371,7 +371,7 @@ fn dot(f: &Function, op: Op, a: &Tile, b: &Tile, c: &Tile, accumulate: bool) -> 
         (0..rows * k)
             .map(|i| {
                 let (r, x) = (i / k, i % k);
-                let v = t.number(if swapped { x * rows + r } else { i });
+                let v = num::factor(t.elem, t.number(if swapped { x * rows + r } else { i }));
                 if unsigned && v < 0.0 { v + 256.0 } else { v }
             })
             .collect()

@@ -239,6 +239,11 @@ pub fn unsigned(s: Scalar, v: i64) -> u64 {
     if bits >= 64 { v as u64 } else { v as u64 & ((1 << bits) - 1) }
 }
 
+/// An operand of a product as the matrix unit sees it: of a tf32 it ignores the low 13 bits.
+pub fn factor(s: Scalar, x: f64) -> f64 {
+    if s == Scalar::TF32 { f64::from(f32::from_bits((x as f32).to_bits() & !0x1fff)) } else { x }
+}
+
 /// Bits of a float of format `s` that [`round`] returned.
 pub fn encode_float(s: Scalar, x: f64) -> u64 {
     match s {
@@ -308,8 +313,8 @@ pub fn decode_float(s: Scalar, bits: u64) -> f64 {
         Scalar::F64 => f64::from_bits(bits),
         Scalar::F32 if f32::from_bits(bits as u32).is_nan() => nan_of(bits, 8, 23),
         Scalar::F32 => f64::from(f32::from_bits(bits as u32)),
-        // A tf32 operand is a 32-bit float of which the unit ignores the low 13 bits.
-        Scalar::TF32 => f64::from(f32::from_bits(bits as u32 & !0x1fff)),
+        // In memory a tf32 is a 32-bit float; what it has beyond 10 bits of fraction, products alone ignore ([`factor`]).
+        Scalar::TF32 => f64::from(f32::from_bits(bits as u32)),
         Scalar::BF16 if f32::from_bits((bits as u32) << 16).is_nan() => nan_of(bits, 8, 7),
         Scalar::BF16 => f64::from(f32::from_bits((bits as u32) << 16)),
         Scalar::UE8M0 => {

@@ -231,7 +231,9 @@ fn compile(args: &Args, gpu: Option<&Device>) -> Result<Kernel, Failure> {
     if let (Some(gpu), None) = (gpu, &args.common.target) {
         input.settings = input.settings.with("target", gpu.target()).or_else(usage)?;
     }
-    let names: Vec<&str> = input.module.functions.iter().map(|f| f.name.as_str()).collect();
+    let all = input.module.functions.iter().map(|f| f.name.as_str()).enumerate();
+    let chosen = all.filter(|&(n, name)| input.settings.select_kernels().has(n, name));
+    let names: Vec<&str> = chosen.map(|(_, name)| name).collect();
     let name = choose(args.kernel.as_deref(), &names)?.to_owned();
     let isa = target(&input.module, &input.settings)?;
     let run =
