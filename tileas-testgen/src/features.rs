@@ -101,6 +101,7 @@ pub fn features(k: &Kernel) -> Vec<&'static str> {
                     has("f64", k.types[r].elem() == crate::kernel::Elem::F64);
                     has("float of a byte", k.types[r].elem().is_tiny());
                 }
+                has("word of rematerialisation", text.contains("tileas."));
                 has("reduce", op == "reduce");
                 has("select", op == "select");
                 has("broadcast", op == "broadcast");

@@ -261,8 +261,17 @@ impl Gen<'_, '_> {
     }
 
     fn emit(&mut self, text: &str, uses: &[Use], ty: Ty, num: Num) -> Id {
+        let tile = matches!(ty, Ty::Tile(..));
         let id = self.value(ty, num);
-        let form = Form::Plain { text: text.to_owned(), effect: false };
+        // Some ops have a word of rematerialisation: results stay what they are.
+        let words = [
+            " {tileas.recomputable}",
+            " {tileas.preferred_atom_size = 32, tileas.recomputable}",
+            " {tileas.preferred_atom_size = 16}",
+            " {tileas.preferred_atom_size = 64, tileas.max_num_slices_for_non_reduce_axis = 2}",
+        ];
+        let word = if tile && id % 17 == 11 { words[id / 17 % words.len()] } else { "" };
+        let form = Form::Plain { text: format!("{text}{word}"), effect: false };
         self.push(form, uses.to_vec(), vec![id], Vec::new());
         id
     }
