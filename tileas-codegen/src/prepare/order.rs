@@ -59,7 +59,9 @@ fn home(func: &Function, v: Value) -> Home {
 fn runs(func: &Function, block: Block) -> Vec<(Vec<Op>, Op)> {
     let (mut all, mut run) = (Vec::new(), Vec::new());
     for op in func.block_ops(block) {
-        if !func.regions(op).is_empty() || func.opcode(op).is_terminator() {
+        // An exit stands right before the end of its loop.
+        let ends = func.opcode(op).is_terminator() || func.opcode(op) == Opcode::ExitIf;
+        if !func.regions(op).is_empty() || ends {
             all.push((std::mem::take(&mut run), op));
         } else {
             run.push(op);

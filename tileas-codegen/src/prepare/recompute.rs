@@ -66,6 +66,9 @@ fn again(func: &mut Function, op: Op, user: Op) -> Value {
     let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
     *func.inherent_mut(new) = func.inherent(op).clone();
     *func.discardable_mut(new) = func.discardable(op).clone();
-    func.insert_before(user, new);
+    // An exit stands right before the end of its loop.
+    let exit = func.op_parent(user).and_then(|l| func.exit_of(l));
+    let end = func.opcode(user).is_terminator();
+    func.insert_before(exit.filter(|_| end).unwrap_or(user), new);
     func.results(new)[0]
 }
