@@ -508,7 +508,7 @@ impl Chains {
             info.slices = 1;
             let whole = info.mixed || info.carried;
             let asked = (1..info.columns).contains(&atom);
-            info.heeds_words = !whole || atom == 0 || !asked;
+            info.heeds_words = !whole || !asked;
             let slices = (registers > opts.slice_regs || asked) && !whole;
             let few = info.least_rows < warps * isa.machine().limits.warp_threads;
             // Tiles that nothing holds by rows already, and what is loaded of few rows; those that are sliced stay as they are.

@@ -15,6 +15,9 @@ use crate::storage::classify::is_leaf;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
+/// Ops that are ordered together at most; longer runs stay as they are.
+const MOST_OPS: usize = 1024;
+
 /// Reorders all blocks.
 pub(super) fn order(func: &mut Function) {
     let mut blocks = vec![func.entry()];
@@ -72,7 +75,7 @@ fn runs(func: &Function, block: Block) -> Vec<(Vec<Op>, Op)> {
 
 fn reorder(func: &mut Function, block: Block) {
     for (ops, end) in runs(func, block) {
-        if ops.len() < 3 {
+        if !(3..=MOST_OPS).contains(&ops.len()) {
             continue;
         }
         let found = Run::of(func, &ops).order();

@@ -14,6 +14,10 @@ use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
 use smallvec::SmallVec;
 
+/// Results made again in one kernel at most: what is marked all along a chain with several uses each would grow without bound. Uses
+/// beyond share what there is.
+const MOST_COPIES: usize = 1024;
+
 /// Makes the marked results again.
 pub(super) fn recompute(draft: &mut Draft<'_>) {
     let func = draft.func();
@@ -23,8 +27,12 @@ pub(super) fn recompute(draft: &mut Draft<'_>) {
     }
     let func = draft.edit();
     // The last first: what makes its operands again sees its copies.
+    let mut left = MOST_COPIES;
     for &op in marked.iter().rev() {
-        repeat(func, op);
+        if left == 0 {
+            break;
+        }
+        repeat(func, op, &mut left);
     }
 }
 
@@ -37,7 +45,7 @@ fn is_repeatable(func: &Function, op: Op) -> bool {
         && func.result(op).is_some_and(|v| func.value_data(v).is_tile())
 }
 
-fn repeat(func: &mut Function, op: Op) {
+fn repeat(func: &mut Function, op: Op, left: &mut usize) {
     let Some(result) = func.result(op) else { return };
     let most = match RematWords::of(func, op).recomputations {
         0 => usize::MAX,
@@ -47,9 +55,13 @@ fn repeat(func: &mut Function, op: Op) {
     let users: SmallVec<[Op; 8]> = func.ops().filter(|&o| func.operands(o).contains(&result)).collect();
     let mut at = result;
     for (n, &user) in users.iter().enumerate().skip(1) {
-        if n <= most {
+        if n <= most && *left > 0 {
+            *left -= 1;
             at = again(func, op, user);
         }
+        // What was made inside of a branch or loop is not seen behind it.
+        let made = func.defining_op(at).and_then(|o| func.op_block(o));
+        let at = if made.is_some_and(|b| func.ancestor_in(user, b).is_some()) { at } else { result };
         for k in 0..func.operands(user).len() {
             if func.operands(user)[k] == result {
                 func.set_operand(user, k, at);

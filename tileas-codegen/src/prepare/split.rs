@@ -54,15 +54,11 @@ pub(super) fn split(draft: &mut Draft<'_>, isa: &dyn TargetIsa) -> bool {
 }
 
 /// The last axis of a result whose columns are more than the op's words ask for, if it may be cut.
-fn asked(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
+fn asked(func: &Function, op: Op) -> Option<u8> {
     let (words, result) = (RematWords::of(func, op), func.result(op)?);
     let columns = *dims(func, result).last()?;
     if words.atom == 0 || columns <= words.atom || words.slices == 1 || is_leaf(func.opcode(op)) {
         return None;
-    }
-    if func.opcode(op) == Opcode::AsyncDot {
-        let r = MmaRequest::of(func, op)?;
-        isa.atoms().select_mma(&MmaRequest { n: r.n / 2, ..r }).ok()?;
     }
     u8::try_from(dims(func, result).len() - 1).ok()
 }
@@ -192,7 +188,7 @@ impl<'a> Halving<'a> {
     ) -> Option<(Option<Op>, Axes)> {
         func.ops().find_map(|op| {
             let large = too_large(func, op, isa);
-            let axis = large.or_else(|| asked(func, op, isa)).filter(|_| !unfit.contains(op))?;
+            let axis = large.or_else(|| asked(func, op)).filter(|_| !unfit.contains(op))?;
             let mut halving = Halving { func, axes: SecondaryMap::new(), work: Vec::new(), sums: false };
             let closed = func.result(op).and_then(|v| {
                 halving.mark(v, axis)?;
