@@ -12,8 +12,9 @@ use std::sync::LazyLock;
 use tileas_codegen::ir::{Layout, Scalar, Space, Swizzle};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, AtomType, Atoms, Basis, ClassUse, ClassVector, Completion, Cpu, Emit,
-    EmitColumns, Feature, Features, InOrder, Issue, Limits, MachineModel, Mma, MmaContract, MmaKind,
-    MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit, UnitId,
+    EmitColumns, Feature, Features, InOrder, Issue, Limits, MachineModel, Mma, MmaAcc, MmaAgent, MmaContract,
+    MmaKind, MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit,
+    UnitId,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
 use tileas_codegen::{Context, Settings, Stage};
@@ -146,8 +147,11 @@ static KINDS: [MmaKind; 1] = [MmaKind {
 static CPU: Cpu = Cpu { name: "sm_90a", ptx_version: (8, 0), features: &[], source: OURS };
 
 /// Dense rows, so that no swizzle stands between a thread and its row.
-static HOME: AccHome =
-    AccHome { space: Space::Smem, allocation: AccAllocation::SharedBytes, layout: |_, _| Layout::SmemRow };
+static HOME: AccHome = AccHome {
+    space: Space::Smem,
+    allocation: AccAllocation::SharedBytes,
+    layout: |_, _, _| Some(Layout::SmemRow),
+};
 
 // ---- the target
 
@@ -281,13 +285,13 @@ impl Emit for Toy {
             let by = b.fold_add(by, t.at);
             b.add_u32(t.base, by)
         };
-        let (a, x, d) = (begin(b, &mma.a), begin(b, &mma.b), begin(b, &mma.acc));
+        let MmaAcc::Memory(acc) = mma.acc else { return Err("accumulators are in shared memory".into()) };
+        let (a, x, d) = (begin(b, &mma.a), begin(b, &mma.b), begin(b, &acc));
         // The rows that this thread moves between the accumulator and registers: they are dealt out over all warps, and
         // over as many lanes of each as there are rows for.
-        let (first, step) = match mma.thread {
+        let (first, step) = match mma.agent {
             None => (Operand::Imm(0), 1),
-            Some((thread, threads)) => {
-                let warps = threads / 32;
+            Some(MmaAgent { thread, warps, .. }) => {
                 let lanes = (r.m / warps).min(32);
                 let (lane, warp) = (b.and_b32(thread, 31), b.shr_u32(thread, 5));
                 let row = b.fold_mul(warp, lanes);
@@ -298,7 +302,7 @@ impl Emit for Toy {
         };
         each(b, first, step, r.m, |b, m| {
             each(b, Operand::Imm(0), 1, r.n, |b, n| {
-                let at = element(b, &mma.acc, d, m, n);
+                let at = element(b, &acc, d, m, n);
                 let sum = b.imm(RegTy::F32, 0.0f32);
                 match mma.accumulate {
                     Operand::Reg(p) => b.on(p).ld_shared_f32_to(sum, at),
@@ -317,7 +321,7 @@ impl Emit for Toy {
                 b.st_shared_f32(at, sum);
             });
         });
-        if mma.thread.is_some() {
+        if mma.agent.is_some() {
             b.bar_warp_sync(0xffff_ffffu32);
         }
         Ok(())

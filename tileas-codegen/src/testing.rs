@@ -11,7 +11,7 @@ pub mod agents {
         isa: &dyn TargetIsa,
         opts: &AgentOptions,
     ) -> CodegenResult<AgentPlan> {
-        crate::agents::plan_agents(func, &classify(func)?, isa, opts)
+        crate::agents::plan_agents(func, &classify(func, isa.acc_home())?, isa, opts)
     }
 }
 pub mod buffers {
@@ -141,7 +141,7 @@ pub mod place {
         opts: &PlaceOptions,
         spare: Option<Function>,
     ) -> CodegenResult<(Function, AgentPlan)> {
-        crate::place::place_in(func, &classify(func)?, plan.clone(), isa, opts, spare)
+        crate::place::place_in(func, &classify(func, isa.acc_home())?, plan.clone(), isa, opts, spare)
     }
 }
 pub mod ptx {

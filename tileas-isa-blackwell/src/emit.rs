@@ -4,7 +4,9 @@
 //! layouts". Pure functions of shapes and types, pinned by tests against published constants.
 
 use tileas_codegen::ir::Swizzle;
-use tileas_codegen::isa::{AtomType, Emit, EmitColumns, Mma, MmaAtom, MmaTile};
+use tileas_codegen::isa::{
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAtom, MmaTile, operand_step, operand_strides,
+};
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
 
 impl Emit for crate::Blackwell {
@@ -15,7 +17,9 @@ impl Emit for crate::Blackwell {
     }
 
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {
-        let Mma { atom, acc, .. } = mma;
+        let Mma { atom, acc: MmaAcc::Memory(acc), .. } = mma else {
+            return Err("accumulators are in tensor memory".into());
+        };
         let (form, idesc) = encode_mma(atom)?;
         let (ta, tb) = (atom.request.a_m_contiguous, atom.request.b_n_contiguous);
         let (da, db) = (descriptor(b, &mma.a, ta)?, descriptor(b, &mma.b, tb)?);
@@ -110,13 +114,7 @@ fn descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, mn_major: bool) -> Result
 
 /// The descriptor of the step that begins with element `k` of K.
 fn step_descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, desc: Reg, k: u32, mn_major: bool) -> Operand {
-    let span = tile.layout.swizzle().unwrap_or(Swizzle::None).span();
-    let bytes = if mn_major {
-        k * span
-    } else {
-        let byte = k * tile.elem.bits() / 8;
-        (byte / span) * tile.rows * span + byte % span
-    };
+    let bytes = operand_step(tile, 0, k, mn_major);
     if bytes == 0 { desc.into() } else { b.add_s64(desc, bytes >> 4).into() }
 }
 
@@ -188,20 +186,13 @@ fn encode_mma(atom: &MmaAtom) -> Result<(PtxOp, u32), String> {
 ///
 /// `rows`: rows of a slab (M or N extent when K is innermost, K extent when M or N is).
 fn smem_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
-    let span = swizzle.span();
     let code = match swizzle {
         Swizzle::None => 0,
         Swizzle::B128 => 2,
         Swizzle::B64 => 4,
         Swizzle::B32 => 6,
     };
-    let slab = rows * span;
-    let (lbo, sbo) = match (swizzle, mn_major) {
-        (Swizzle::None, true) => (8 * 16, slab), // between 8-k groups; between 16-byte chunks of MN
-        (Swizzle::None, false) => (slab, 8 * 16), // between 16-byte chunks of K; between 8-row groups
-        (_, true) => (slab, 8 * span),
-        (_, false) => (16, 8 * span), // ignored by the hardware, conventionally 1
-    };
+    let (lbo, sbo) = operand_strides(swizzle, rows, mn_major);
     // Bits 46 (constant) and 63:61 (swizzle) of the descriptor, in its high word.
     (lbo >> 4, sbo >> 4 | 1 << 14 | code << 29)
 }

@@ -80,7 +80,7 @@ impl TargetIsa for Blackwell {
 const ACC_HOME: AccHome = AccHome {
     space: Space::Tmem,
     allocation: AccAllocation::Columns,
-    layout: |m, _| if m == 64 { Layout::Tmem64 } else { Layout::Tmem128 },
+    layout: |m, _, _| Some(if m == 64 { Layout::Tmem64 } else { Layout::Tmem128 }),
 };
 
 /// Source: PTX ISA, tcgen05, memory consistency model, pipelined instructions.

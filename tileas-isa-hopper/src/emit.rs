@@ -1,129 +1,111 @@
-//! Matrix products by multiply-adds.
+//! The warpgroup matrix instructions: layout of accumulators, descriptors of operands, forms.
 //!
-//! A thread computes the rows of the accumulator that it moves to registers later: rows are dealt out over all warps of the agent, and over as many
-//! lanes of each as there are rows for. Eight columns at a time, so that an element of A is read once for eight of B.
+//! Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions": register fragments, matrix descriptor, proxies.
+//! Pure functions of shapes and types, pinned by tests.
 
-use tileas_codegen::ir::{Layout, Scalar, Swizzle};
-use tileas_codegen::isa::{Emit, EmitColumns, Mma, MmaTile};
-use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
+use tileas_codegen::ir::layouts::register_layout;
+use tileas_codegen::ir::{Layout, Swizzle};
+use tileas_codegen::isa::{
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAtom, MmaTile, operand_step, operand_strides,
+};
+use tileas_codegen::layout::LinearMap;
+use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg};
 
-/// Columns at a time; all atoms have a multiple of them.
-const COLUMNS: u32 = 8;
+/// Rows of one instruction.
+const ROWS: u32 = 64;
+/// Least columns of one instruction, and most.
+const COLUMNS: (u32, u32) = (8, 256);
+/// Warps of a warpgroup.
+const GROUP: u32 = 4;
 
-/// The body for 0, `step`, … from `first` on, below `n`.
-fn each(
-    b: &mut FuncBuilder<'_>,
-    first: Operand,
-    step: u32,
-    n: u32,
-    body: impl FnOnce(&mut FuncBuilder<'_>, Reg),
-) {
-    let i = b.imm(RegTy::B32, first);
-    let (head, exit) = (b.block(), b.block());
-    let none = b.setp_ge_u32(i, n);
-    b.br_on(none, exit);
-    b.place(head);
-    body(b, i);
-    b.add_u32_to(i, i, step);
-    let more = b.setp_lt_u32(i, n);
-    b.br_if(more, false, head, exit);
-    b.place(exit);
+/// How a product is divided over warpgroups: bits of the number of a warpgroup, from the lowest on, that select 64 rows, and, above these,
+/// bits that select columns. What is left selects nothing: those warpgroups compute the same.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+struct Division {
+    /// Bits of rows.
+    rows: u32,
+    /// Bits of columns.
+    columns: u32,
 }
 
-/// Address of an element of a tile whose slot begins at `base`.
-fn element(b: &mut FuncBuilder<'_>, tile: &MmaTile, base: Reg, row: Reg, col: Reg) -> Reg {
-    let byte = b.fold_mul(col, tile.elem.bytes());
-    let within = if tile.layout == Layout::SmemRow {
-        let line = b.mul_lo_u32(row, tile.cols * tile.elem.bytes());
-        b.fold_add(line, byte)
-    } else {
-        // Slabs of the swizzle's span, one behind the other.
-        let swizzle = tile.layout.swizzle().unwrap_or(Swizzle::None);
-        let span = swizzle.span();
-        let slab = b.fold_shr(byte, span.trailing_zeros());
-        let slab = b.fold_mul(slab, tile.rows * span);
-        let line = b.fold_mul(row, span);
-        let rest = b.fold_and(byte, span - 1);
-        let at = b.fold_add(slab, line);
-        let at = b.fold_add(at, rest);
-        let key = b.fold_shr(at, 3);
-        let key = b.fold_and(key, swizzle.xor_mask());
-        b.fold_xor(at, key)
-    };
-    b.add_u32(base, within)
-}
-
-/// An element as f32.
-fn read(b: &mut FuncBuilder<'_>, elem: Scalar, at: Reg) -> Reg {
-    match elem {
-        Scalar::F16 => {
-            let x = b.ld_shared_b16(at);
-            b.cvt_f32_f16(x)
+impl Division {
+    /// `None`: no instruction, or no warpgroups.
+    fn of(m: u32, n: u32, warps: u32) -> Option<Division> {
+        let sizes = m.is_power_of_two() && n.is_power_of_two() && warps.is_power_of_two();
+        if !sizes || m < ROWS || n < COLUMNS.0 || warps < GROUP {
+            return None;
         }
-        Scalar::BF16 => {
-            let x = b.ld_shared_b16(at);
-            b.cvt_f32_bf16(x)
-        }
-        _ => b.ld_shared_f32(at),
+        let groups = (warps / GROUP).trailing_zeros();
+        let rows = groups.min((m / ROWS).trailing_zeros());
+        let columns = (groups - rows).min((n / COLUMNS.0).trailing_zeros());
+        (n >> columns <= COLUMNS.1).then_some(Division { rows, columns })
     }
 }
 
-/// Address of the slot.
-fn begin(b: &mut FuncBuilder<'_>, tile: &MmaTile) -> Reg {
-    let by = b.fold_mul(tile.slot, tile.size);
-    let by = b.fold_add(by, tile.at);
-    b.add_u32(tile.base, by)
+/// The registers of an accumulator of `m` rows and `n` columns over so many warps: those of the instruction, one instruction after the other
+/// down the rows.
+pub(crate) fn accumulator(m: u32, n: u32, warps: u32) -> Option<Layout> {
+    let division = Division::of(m, n, warps)?;
+    let (rows, columns) = (m.trailing_zeros(), n.trailing_zeros());
+    let row = |b: u32| 1u32 << (columns + b);
+    let column = |b: u32| 1u32 << b;
+    let lanes = [column(1), column(2), row(0), row(1), row(2)];
+    let own_columns = columns - division.columns;
+    let mut warp = vec![row(4), row(5)];
+    warp.extend((0..division.rows).map(|b| row(6 + b)));
+    warp.extend((0..division.columns).map(|b| column(own_columns + b)));
+    warp.resize(warps.trailing_zeros() as usize, 0);
+    let mut register = vec![column(0), row(3)];
+    register.extend((3..own_columns).map(column));
+    register.extend((6 + division.rows..rows).map(row));
+    register_layout(&LinearMap::registers(&register, &lanes, &warp)?, &[m, n])
 }
 
 impl Emit for crate::Hopper {
+    /// Bits 13:0 of a matrix descriptor: the address in 16-byte units.
     fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg {
-        b.add_u32(base, at)
+        let addr = if at == 0 { base } else { b.add_u32(base, at) };
+        b.bfe_u32(addr, 4, 14)
     }
 
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {
-        let r = mma.atom.request;
-        let (a, x, d) = (begin(b, &mma.a), begin(b, &mma.b), begin(b, &mma.acc));
-        let Some((thread, threads)) = mma.thread else {
-            return Err("one lane cannot issue it".into());
+        let (MmaAcc::Registers(regs), Some(agent)) = (mma.acc, mma.agent) else {
+            return Err("a warpgroup multiplies onto registers".into());
         };
-        let warps = threads / 32;
-        let lanes = (r.m / warps).min(32);
-        let (lane, warp) = (b.and_b32(thread, 31), b.shr_u32(thread, 5));
-        let row = b.fold_mul(warp, lanes);
-        let row = b.fold_add(row, lane);
-        let busy = b.setp_lt_u32(lane, lanes);
-        let first = b.selp_b32(row, r.m, busy);
-        each(b, first.into(), lanes * warps, r.m, |b, m| {
-            each(b, Operand::Imm(0), COLUMNS, r.n, |b, n| {
-                let mut sums = Vec::new();
-                let at = element(b, &mma.acc, d, m, n);
-                for column in 0..COLUMNS {
-                    let at = b.add_u32(at, column * mma.acc.elem.bytes());
-                    let sum = b.imm(RegTy::F32, 0.0f32);
-                    match mma.accumulate {
-                        Operand::Reg(p) => b.on(p).ld_shared_f32_to(sum, at),
-                        Operand::Imm(0) => {}
-                        _ => b.ld_shared_f32_to(sum, at),
-                    }
-                    sums.push((sum, at, b.add_u32(n, column)));
-                }
-                each(b, Operand::Imm(0), 1, r.k, |b, k| {
-                    let (row, col) = if r.a_m_contiguous { (k, m) } else { (m, k) };
-                    let p = element(b, &mma.a, a, row, col);
-                    let p = read(b, mma.a.elem, p);
-                    for &(sum, _, n) in &sums {
-                        let (row, col) = if r.b_n_contiguous { (k, n) } else { (n, k) };
-                        let q = element(b, &mma.b, x, row, col);
-                        let q = read(b, mma.b.elem, q);
-                        b.fma_rn_f32_to(sum, p, q, sum);
-                    }
-                });
-                for &(sum, at, _) in &sums {
-                    b.st_shared_f32(at, sum);
-                }
-            });
-        });
-        b.bar_warp_sync(0xffff_ffffu32);
+        let r = &mma.atom.request;
+        let division =
+            Division::of(r.m, r.n, agent.warps).ok_or("no warpgroups hold an accumulator of this size")?;
+        let n = r.n >> division.columns;
+        let (form, transposes) = form(mma.atom, n)?;
+        let (ta, tb) = (r.a_m_contiguous, r.b_n_contiguous);
+        // What a warpgroup takes of A, and of B.
+        let group = b.fold_shr(agent.warp, GROUP.trailing_zeros());
+        let rows: Vec<u32> = (0..division.rows).map(|k| operand_step(&mma.a, ROWS << k, 0, ta)).collect();
+        let columns: Vec<u32> = (0..division.columns).map(|k| operand_step(&mma.b, n << k, 0, tb)).collect();
+        let own_a = selected(b, group, 0, &rows);
+        let own_b = selected(b, group, division.rows, &columns);
+        let da = descriptor(b, &mma.a, own_a, ta)?;
+        let db = descriptor(b, &mma.b, own_b, tb)?;
+        let per = (n / 2) as usize;
+        if regs.is_empty() || !regs.len().is_multiple_of(per) {
+            return Err(format!("{} registers are no accumulator of {n} columns", regs.len()));
+        }
+        b.wgmma_fence_sync_aligned();
+        for step in 0..mma.atom.k_steps {
+            let k = mma.atom.k * step;
+            let xb = moved(b, db, operand_step(&mma.b, 0, k, tb));
+            for (q, acc) in regs.chunks(per).enumerate() {
+                let first = (q as u32 * ROWS) << division.rows;
+                let xa = moved(b, da, operand_step(&mma.a, first, k, ta));
+                let scale = if step == 0 { mma.accumulate } else { Operand::Imm(1) };
+                let list = b.list(&acc);
+                let (one, t) = (Operand::Imm(1), |t: bool| Operand::Imm(i64::from(t)));
+                let all = [list, xa, xb, scale, one, one, t(ta), t(tb)];
+                b.emit(form, &all[..4 + transposes]);
+            }
+        }
+        b.wgmma_commit_group_sync_aligned();
+        b.wgmma_wait_group_sync_aligned(0);
         Ok(())
     }
 
@@ -134,5 +116,126 @@ impl Emit for crate::Hopper {
 
     fn columns(&self) -> Option<&dyn EmitColumns> {
         None
+    }
+}
+
+/// The sum of those steps whose bit is set in the number of the warpgroup, from bit `low` on.
+fn selected(b: &mut FuncBuilder<'_>, group: Operand, low: u32, steps: &[u32]) -> Operand {
+    let mut sum = Operand::Imm(0);
+    for (k, &step) in steps.iter().enumerate() {
+        let bit = b.fold_shr(group, low + k as u32);
+        let bit = b.fold_and(bit, 1);
+        let part = b.fold_mul(bit, step);
+        sum = b.fold_add(sum, part);
+    }
+    sum
+}
+
+/// The 64-bit matrix descriptor of a slot, `own` bytes behind its begin.
+fn descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, own: Operand, mn_major: bool) -> Result<Reg, String> {
+    let swizzle = tile.layout.swizzle().ok_or("matrix operands are read from shared memory")?;
+    let (lbo, hi) = matrix_descriptor(swizzle, tile.rows, mn_major);
+    let slot = b.fold_mul(tile.slot, tile.size >> 4);
+    let own = b.fold_shr(own, 4);
+    let lo = b.fold_add(tile.base, slot);
+    let lo = b.fold_add(lo, own);
+    let lo = b.fold_add(lo, lbo << 16);
+    Ok(b.pack_b64_b32([lo, Operand::Imm(i64::from(hi))]))
+}
+
+/// A descriptor that begins so many bytes later.
+fn moved(b: &mut FuncBuilder<'_>, desc: Reg, bytes: u32) -> Operand {
+    if bytes == 0 { desc.into() } else { b.add_s64(desc, bytes >> 4).into() }
+}
+
+/// Leading-dimension offset in 16-byte units and high word of a matrix descriptor.
+fn matrix_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
+    let code = match swizzle {
+        Swizzle::None => 0,
+        Swizzle::B128 => 1,
+        Swizzle::B64 => 2,
+        Swizzle::B32 => 3,
+    };
+    let (lbo, sbo) = operand_strides(swizzle, rows, mn_major);
+    (lbo >> 4, sbo >> 4 | code << 30)
+}
+
+/// Columns of the forms.
+const WIDTHS: [u32; 6] = [8, 16, 32, 64, 128, 256];
+
+/// The form of `n` columns, and how many immediates follow the scale of the accumulator.
+fn form(atom: &MmaAtom, n: u32) -> Result<(PtxOp, usize), String> {
+    let r = &atom.request;
+    // Forms of a row stand side by side: types within widths.
+    let (first, types, number, immediates) = match (r.a, r.b) {
+        (AtomType::F16, _) => (PtxOp::WgmmaM64n8F16F16Ss, 2, 0, 4),
+        (AtomType::Bf16, _) => (PtxOp::WgmmaM64n8F16F16Ss, 2, 1, 4),
+        (AtomType::Tf32, _) => (PtxOp::WgmmaM64n8Tf32Tf32Ss, 1, 0, 2),
+        (AtomType::E4m3 | AtomType::E5m2, b) => {
+            let number = 2 * usize::from(r.a == AtomType::E5m2) + usize::from(b == AtomType::E5m2);
+            (PtxOp::WgmmaM64n8E4m3E4m3Ss, 4, number, 2)
+        }
+        (AtomType::S8 | AtomType::U8, b) => {
+            let number = 2 * usize::from(r.a == AtomType::U8) + usize::from(b == AtomType::U8);
+            (PtxOp::WgmmaM64n8S8S8Ss, 4, number, 0)
+        }
+        (a, b) => return Err(format!("{a} x {b} has no instruction")),
+    };
+    let width =
+        WIDTHS.iter().position(|&w| w == n).ok_or_else(|| format!("no instruction of {n} columns"))?;
+    Ok((PtxOp::ALL[first as usize + width * types + number], immediates))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tileas_codegen::isa::MmaRequest;
+
+    #[test]
+    fn forms_are_those_of_their_types() {
+        let triple = "nvptx64-nvidia-cuda".parse().expect("a triple");
+        let isa = crate::isa(&triple, "sm_90a").expect("a known processor");
+        for kind in isa.atoms().kinds() {
+            for &(a, b, acc) in kind.types {
+                for n in WIDTHS {
+                    let request = MmaRequest {
+                        a,
+                        b,
+                        acc,
+                        m: 64,
+                        n,
+                        k: u32::from(kind.k),
+                        a_m_contiguous: false,
+                        b_n_contiguous: false,
+                    };
+                    let atom = isa.atoms().select_mma(&request).expect("legal");
+                    let (form, immediates) = form(&atom, n).expect("a form");
+                    let want = format!("m64n{n}k{}.{acc}.{a}.{b}", kind.k);
+                    assert!(form.form().mnemonic.ends_with(&want), "{form} for {want}");
+                    assert_eq!(form.form().operands.len(), 4 + immediates, "{form}");
+                }
+            }
+        }
+    }
+
+    /// Values published with their derivation in open kernels.
+    #[test]
+    fn matrix_descriptors_are_pinned() {
+        assert_eq!(matrix_descriptor(Swizzle::B128, 128, false), (1, 0x4000_0040));
+        assert_eq!(matrix_descriptor(Swizzle::B64, 128, false), (1, 0x8000_0020));
+        assert_eq!(matrix_descriptor(Swizzle::B32, 128, false), (1, 0xC000_0010));
+        assert_eq!(matrix_descriptor(Swizzle::B128, 64, true), ((64 * 128) >> 4, 0x4000_0040));
+    }
+
+    #[test]
+    fn warpgroups_divide_rows_first() {
+        let of = |m, n, w| Division::of(m, n, w).map(|d| (d.rows, d.columns));
+        assert_eq!(of(128, 256, 8), Some((1, 0)));
+        assert_eq!(of(64, 256, 8), Some((0, 1)));
+        assert_eq!(of(256, 8, 4), Some((0, 0)));
+        assert_eq!(of(64, 8, 16), Some((0, 0)));
+        assert_eq!((of(32, 64, 4), of(64, 4, 4), of(64, 64, 2), of(64, 512, 4)), (None, None, None, None));
+        assert_eq!(of(64, 512, 8), Some((0, 1)));
+        assert!(accumulator(128, 256, 8).is_some());
     }
 }

@@ -45,6 +45,8 @@ const SM_103A: u16 = 8;
 const SM_103F: u16 = 16;
 const SM_110A: u16 = 32;
 const SM_110F: u16 = 64;
+/// Warpgroup matrix instructions.
+pub const HOPPER: u16 = SM_90A;
 /// Every target.
 pub const ALL: u16 = SM_90A | BLACKWELL;
 /// The tensor-memory family.
@@ -278,9 +280,10 @@ fn operand(token: &str, picks: &[&str]) -> Operand {
             let len = match len.strip_prefix('#') {
                 None => number(len, token),
                 Some(spec) => {
+                    let (spec, divisor) = spec.split_once('/').unwrap_or((spec, "1"));
                     let (index, factor) = spec.split_once('x').unwrap_or((spec, "1"));
                     let digits: String = slot(index).chars().filter(char::is_ascii_digit).collect();
-                    number(&digits, token) * number(factor, token)
+                    number(&digits, token) * number(factor, token) / number(divisor, token)
                 }
             };
             Operand { def, kind: Kind::Vec { ty, imm, len: len as u32 } }
@@ -396,6 +399,7 @@ fn effects(letters: &str) -> u16 {
             'w' => 2,
             's' => 4,
             'd' => 128,
+            'u' => 256,
             'a' => 8,
             'c' => 16,
             't' => 32,
@@ -549,6 +553,9 @@ pub fn generate_builder() -> String {
             || rows::ROWS[f.row].effects.contains('t')
         {
             continue; // terminators have hand-written methods that also maintain blocks
+        }
+        if rows::ROWS[f.row].effects.contains('u') {
+            continue; // results are registers of the caller's, who chooses among many forms of one shape
         }
         let names = operand_names(f);
         let doc = format!("`{} {}`", f.mnemonic, syntax_doc(f).trim()).replace(" `", "`");

@@ -230,10 +230,11 @@ pub fn plan_agents(
 /// What multiplies promise must be something that the stages know how to wait for.
 fn check_contract(func: &Function, ops: &[Op], isa: &dyn TargetIsa) -> CodegenResult<()> {
     let MmaContract { issue, completion, in_order } = *isa.mma_contract();
+    let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
     let known = match issue {
-        Issue::OneThread => completion == Completion::Commit && in_order != InOrder::Never,
+        Issue::OneThread => completion == Completion::Commit && in_order != InOrder::Never && !in_registers,
         Issue::Warpgroup => completion == Completion::Synchronous,
-    } && isa.acc_home().allocation != AccAllocation::Registers;
+    };
     match ops.iter().find(|&&op| matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)) {
         Some(&op) if !known => Err(CodegenError::new(
             Code::E0502,

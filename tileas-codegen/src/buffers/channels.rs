@@ -579,7 +579,9 @@ fn block_channels(
         let agent = producer.agent;
         let inside = producer.class == Class::Sync
             && !plan.agents[agent].elect
-            && consumers.iter().all(|c| c.key == Key { agent, class: Class::Bulk });
+            && [Class::Bulk, Class::Group]
+                .iter()
+                .any(|&class| consumers.iter().all(|c| c.key == Key { agent, class }));
         let number = first_named.saturating_add(agent.as_u32());
         let named = (inside && number < NAMED_BARRIERS).then_some(number);
         found.push(PipeData {

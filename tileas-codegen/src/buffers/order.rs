@@ -406,7 +406,7 @@ fn completions(
 ) -> CodegenResult<SmallVec<[(Agent, Op, Point); 2]>> {
     let mut out: SmallVec<[(Agent, Op, Point); 2]> = SmallVec::new();
     match x.key.class {
-        Class::Sync | Class::Mma => out.push((x.key.agent, x.item, Point::All)),
+        Class::Sync | Class::Mma | Class::Group => out.push((x.key.agent, x.item, Point::All)),
         Class::Bulk => out.push((x.key.agent, x.item, Point::Stored)),
         Class::Tma => {
             for p in found.iter().filter(|p| p.tx > 0 && p.events.contains(&x.touched.op)) {

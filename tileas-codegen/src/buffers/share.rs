@@ -198,7 +198,7 @@ fn ends_of(world: World<'_>, pipes: &[PipeData], sync: &Sync<'_>, body: Block, w
         return Vec::new();
     };
     match class_of(func, plan, op) {
-        Class::Sync => vec![(agent, item, Point::All)],
+        Class::Sync | Class::Group => vec![(agent, item, Point::All)],
         Class::Mma => vec![(agent, item, Point::Done)],
         // At the end of its region the lane has waited until its stores have read their slots.
         Class::Bulk if item != op && !pipes.iter().any(|p| p.webs.contains(&web) && p.defers(func)) => {

@@ -228,7 +228,7 @@ impl<'a> Sync<'a> {
         }
         let Some(event) = self.latest(&p.events) else { return };
         let commit = match p.producer.class {
-            Class::Sync => Point::All,
+            Class::Sync | Class::Group => Point::All,
             Class::Bulk => Point::Stored,
             Class::Tma => Point::Lane,
             Class::Mma => Point::Done,

@@ -128,7 +128,7 @@ impl<'f> Planned<'f> {
         settings: &Settings,
         mut spare: Option<Function>,
     ) -> Result<Planned<'f>, Refusal> {
-        let classes = classify(func).map_err(Refusal::room)?;
+        let classes = classify(func, isa.acc_home()).map_err(Refusal::room)?;
         let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
         let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => {

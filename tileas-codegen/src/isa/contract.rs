@@ -24,14 +24,15 @@ pub struct AccHome {
     pub space: Space,
     /// How it is given out.
     pub allocation: AccAllocation,
-    /// Layout of an accumulator of `m` rows and `n` columns.
-    pub layout: fn(m: u32, n: u32) -> Layout,
+    /// Layout of an accumulator of `m` rows and `n` columns; in registers, of an agent of so many warps. `None`: they cannot hold it.
+    pub layout: fn(m: u32, n: u32, warps: u32) -> Option<Layout>,
 }
 
 /// What issuer and reader of a multiply may rely on. The spaces of its operands are those of its kind.
 ///
 /// Where a whole warpgroup issues, each thread updates the rows of an accumulator in shared memory that it moves between
-/// there and registers: those that [`Layout::Row`] gives it.
+/// there and registers: those that [`Layout::Row`] gives it. An accumulator in registers is a register tile in the layout of its
+/// home like any other; the operands are then read through the asynchronous proxy.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct MmaContract {
     /// Who issues it.

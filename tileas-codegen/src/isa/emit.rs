@@ -4,7 +4,7 @@
 //! needed of the tiles. A method may open blocks, and leaves the builder where all lanes that came in go on.
 
 use super::MmaAtom;
-use crate::ir::{Layout, Scalar};
+use crate::ir::{Layout, Scalar, Swizzle};
 use crate::nvvm::{FuncBuilder, Operand, Reg, Regs};
 
 /// One slot of a ring in memory, as a multiply names it.
@@ -28,6 +28,26 @@ pub struct MmaTile {
     pub layout: Layout,
 }
 
+/// The accumulator of a multiply.
+#[derive(Copy, Clone, Debug)]
+pub enum MmaAcc<'a> {
+    /// In memory.
+    Memory(MmaTile),
+    /// The registers of each thread, in the order of the layout of the home.
+    Registers(&'a [Reg]),
+}
+
+/// The threads that issue a multiply together.
+#[derive(Copy, Clone, Debug)]
+pub struct MmaAgent {
+    /// Number of this thread in its agent.
+    pub thread: Reg,
+    /// Number of its warp there, the same in all lanes.
+    pub warp: Operand,
+    /// How many warps there are.
+    pub warps: u32,
+}
+
 /// A multiply of whole tiles.
 #[derive(Copy, Clone, Debug)]
 pub struct Mma<'a> {
@@ -38,11 +58,32 @@ pub struct Mma<'a> {
     /// B.
     pub b: MmaTile,
     /// The accumulator, updated in place.
-    pub acc: MmaTile,
+    pub acc: MmaAcc<'a>,
     /// Whether the accumulator counts: a predicate, or a constant. If not, it is overwritten.
     pub accumulate: Operand,
-    /// Number of this thread in its agent, and how many there are; none where one lane issues.
-    pub thread: Option<(Reg, u32)>,
+    /// Who issues it; none where one lane does.
+    pub agent: Option<MmaAgent>,
+}
+
+/// Leading and stride dimension offset, in bytes, of the descriptor of an operand in shared memory: `rows` are those of a slab (M or N where K is
+/// innermost, K where M or N is). Source: PTX ISA, "Strides" and "Canonical layouts" of wgmma and tcgen05.
+pub fn operand_strides(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
+    let span = swizzle.span();
+    let slab = rows * span;
+    match (swizzle, mn_major) {
+        (Swizzle::None, true) => (8 * 16, slab), // between 8-k groups; between 16-byte chunks of MN
+        (Swizzle::None, false) => (slab, 8 * 16), // between 16-byte chunks of K; between 8-row groups
+        (_, true) => (slab, 8 * span),
+        (_, false) => (16, 8 * span), // ignored by the hardware, conventionally 1 in units of 16 bytes
+    }
+}
+
+/// Bytes from the begin of an operand to its elements from `mn` of M or N and `k` of K on, where an instruction may begin.
+pub fn operand_step(tile: &MmaTile, mn: u32, k: u32, mn_major: bool) -> u32 {
+    let span = tile.layout.swizzle().unwrap_or(Swizzle::None).span();
+    let (row, column) = if mn_major { (k, mn) } else { (mn, k) };
+    let byte = column * tile.elem.bits() / 8;
+    (byte / span) * tile.rows * span + row * span + byte % span
 }
 
 /// The multiply and its end, as a target writes them.

@@ -147,6 +147,11 @@ impl Fusion {
         }
     }
 
+    /// How many operands a value is.
+    pub(super) fn uses_of(&self, v: Value) -> u32 {
+        self.uses[v].count
+    }
+
     /// Whether a widened tile is to stay as it is.
     #[inline]
     pub(super) fn is_held(&self, v: Value) -> bool {

@@ -6,12 +6,13 @@
 
 use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Layout, Op, Scalar, Space, keys};
-use crate::isa::{AtomType, Mma, MmaRequest, MmaTile};
+use crate::ir::{Layout, Op, Opcode, Scalar, Space, Value, keys};
+use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaRequest, MmaTile};
 use crate::layout::gf2::{Columns, Span, sum};
 use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
+use crate::storage::access::is_in_registers;
 use smallvec::SmallVec;
 
 impl Lower<'_> {
@@ -492,12 +493,14 @@ impl Lower<'_> {
         let (Some(a), Some(b), Some(acc)) = (operand("a"), operand("b"), operand("acc")) else {
             return self.err(Code::E0803, op, "malformed dot");
         };
-        let (a, b, d) = (self.buffer(op, a)?, self.buffer(op, b)?, self.buffer(op, acc)?);
+        let (a, b) = (self.buffer(op, a)?, self.buffer(op, b)?);
+        let in_registers = is_in_registers(f, acc);
+        let acc_elem = f.value_data(acc).elem().unwrap_or(Scalar::F32);
         let ta = f.has_attr(op, keys::TRANSPOSE_A);
         let tb = f.has_attr(op, keys::TRANSPOSE_B);
         let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
         let n = if tb { b.rows } else { b.cols };
-        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, d.elem]) else {
+        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, acc_elem]) else {
             return self.unsupported(op, "with these element types");
         };
         let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
@@ -508,14 +511,10 @@ impl Lower<'_> {
         }
         self.fence_waited();
         let slot = |stage: &str| self.stage(op, f.named_segment(op, stage));
-        let (sa, sb, sd) = (slot("a_stage")?, slot("b_stage")?, slot("acc_stage")?);
+        let (sa, sb) = (slot("a_stage")?, slot("b_stage")?);
         let accumulate = match f.named_operand(op, "accumulate") {
             Some(v) => self.scalar(op, v)?,
             None => Operand::Imm(1),
-        };
-        let acc_base = match d.space {
-            Space::Tmem => self.tensor_base(op)?,
-            _ => self.base(),
         };
         let tile = |x: &Buffer, base: Reg, at: u32, slot: Operand| MmaTile {
             base,
@@ -528,15 +527,63 @@ impl Lower<'_> {
             layout: x.layout,
         };
         let (base_a, base_b) = (self.operand_base(&a), self.operand_base(&b));
-        let mma = Mma {
-            atom: &atom,
-            a: tile(&a, base_a, 0, sa),
-            b: tile(&b, base_b, 0, sb),
-            acc: tile(&d, acc_base, d.at, sd),
-            accumulate,
-            thread: self.agent.thread.map(|t| (t, self.threads())),
+        let (a, b) = (tile(&a, base_a, 0, sa), tile(&b, base_b, 0, sb));
+        let (warp, warps) = (self.agent.warp, self.agent.warps);
+        let agent = self.agent.thread.map(|thread| MmaAgent { thread, warp, warps });
+        let regs: SmallVec<[Reg; 128]>;
+        let acc = if in_registers {
+            regs = self.updated(op, acc, (m, n))?;
+            MmaAcc::Registers(&regs)
+        } else {
+            let (d, slot) = (self.buffer(op, acc)?, self.stage(op, f.named_segment(op, "acc_stage"))?);
+            let base = match d.space {
+                Space::Tmem => self.tensor_base(op)?,
+                _ => self.base(),
+            };
+            MmaAcc::Memory(tile(&d, base, d.at, slot))
         };
+        let mma = Mma { atom: &atom, a, b, acc, accumulate, agent };
         self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
+    }
+
+    /// The registers that a product updates: those of the accumulator, where nothing else reads it, or copies. They are the result.
+    fn updated(&mut self, op: Op, acc: Value, (m, n): (u32, u32)) -> CodegenResult<SmallVec<[Reg; 128]>> {
+        let f = self.f;
+        let Some(result) = f.result(op) else { return self.err(Code::E0803, op, "a product without result") };
+        let layout = (self.isa.acc_home().layout)(m, n, self.agent.warps);
+        if layout.is_none() || f.value_data(acc).layout() != layout {
+            return self.unsupported(op, "updates accumulators in the layout of the instruction");
+        }
+        let value = self.vals[acc];
+        let own = self.owns(op, acc, &value);
+        let t = self.expand(op, &value)?;
+        let rt = super::control::element_reg(t.elem);
+        let mut regs: SmallVec<[Reg; 128]> = SmallVec::new();
+        for i in 0..t.regs.len() {
+            regs.push(match self.unit(&t, i) {
+                Operand::Reg(r) if own => r,
+                x => self.b.imm(rt, x),
+            });
+        }
+        let regs_of = self.keep(regs.iter().copied().map(Operand::Reg));
+        let tile = TileVal { regs: regs_of, splat: false, ty: f.value_type(result), ..t };
+        self.vals[result] = Val::Tile(tile);
+        Ok(regs)
+    }
+
+    /// Whether an op may write over the registers of an operand: it is the only one that reads it, as often as it is made, and no other
+    /// value has the same registers.
+    fn owns(&self, op: Op, v: Value, val: &Val) -> bool {
+        let f = self.f;
+        let whole = matches!(val, Val::Tile(t) if !t.splat && t.held.is_none());
+        let home = crate::storage::classify::home(f, v);
+        let own = match f.defining_op(v).map(|d| f.opcode(d)) {
+            None | Some(Opcode::AsyncDot | Opcode::For) => true,
+            // Of one instruction for each element.
+            Some(Opcode::Addf | Opcode::Subf | Opcode::Mulf | Opcode::Fma | Opcode::Divf) => true,
+            Some(_) => false,
+        };
+        whole && own && home == f.op_block(op) && self.fusion.uses_of(v) == 1
     }
 
     /// What multiplies of this agent need of an operand's buffer, made once.

@@ -13,7 +13,7 @@ use crate::buffers::{BufferAssignment, Pipe, PipeData, Web};
 use crate::ddg::{LoopSchedule, ScheduleAnalysis};
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
-use crate::storage::access::{Class, accesses, is_constant, is_name, is_stored};
+use crate::storage::access::{Class, accesses, is_constant, is_in_registers, is_name, is_stored};
 use crate::storage::flag::{Flag, flag_for, flag_of};
 use crate::storage::slice::{base_of, numbered_slice, slice_base};
 use cranelift_entity::packed_option::PackedOption;
@@ -463,8 +463,9 @@ impl<'a, 'b> Emit<'a, 'b> {
                 let u = self.own(Own::Waited(p, n))?;
                 let ty = self.out.value_type(u);
                 let class = ba.pipes[p].consumers[n].key.class;
-                let token =
-                    last.filter(|_| class != Class::Sync).and_then(|op| self.known.tokens[op].expand());
+                let token = last
+                    .filter(|_| !matches!(class, Class::Sync | Class::Group))
+                    .and_then(|op| self.known.tokens[op].expand());
                 let operands: SmallVec<[Value; 2]> = [Some(u), token].into_iter().flatten().collect();
                 let segs = [1, u32::from(token.is_some())];
                 let op = self.op(Opcode::AsyncPipelineConsumerRelease, &operands, &segs, &[ty], Loc::NONE);
@@ -600,6 +601,21 @@ impl<'a, 'b> Emit<'a, 'b> {
                     let web = self.web_of(v)?;
                     let (buffer, slot) = self.slot(web)?;
                     operands.extend([buffer, slot]);
+                }
+                if is_in_registers(src, src.results(old)[0]) {
+                    operands.push(self.get(named("acc")?)?);
+                    let counts = src.named_segment(old, "accumulate");
+                    for &v in counts {
+                        operands.push(self.get(v)?);
+                    }
+                    let ty = src.value_type(src.results(old)[0]);
+                    let segs = [1, 1, 1, 1, 1, 0, counts.len() as u32];
+                    let new = self.op(Opcode::AsyncDot, &operands, &segs, &[ty], loc);
+                    self.copy_attrs(new, old);
+                    self.origin(new, old, local);
+                    let v = self.out.results(new)[0];
+                    self.bind(src.results(old)[0], v);
+                    return Ok(());
                 }
                 let web = self.web_of(src.results(old)[0])?;
                 let (buffer, slot) = self.slot(web)?;

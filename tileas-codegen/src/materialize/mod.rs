@@ -215,7 +215,7 @@ fn full_of(plan: &AgentPlan, p: &PipeData) -> Signal {
     match p.producer.class {
         Class::Tma => Signal::Tx { count: 1, bytes: i64::from(p.tx) },
         Class::Mma => Signal::Commit(1),
-        Class::Sync | Class::Bulk => Signal::Arrive(arrivals(plan, p.producer)),
+        Class::Sync | Class::Group | Class::Bulk => Signal::Arrive(arrivals(plan, p.producer)),
     }
 }
 

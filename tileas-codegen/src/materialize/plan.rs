@@ -204,7 +204,7 @@ pub fn block_plan(
                     out.steps.push((l, Step::Wait(id, n)));
                 }
                 if last.unwrap_or(carry.loop_op) == item {
-                    let completes = last.filter(|_| c.key.class != Class::Sync);
+                    let completes = last.filter(|_| !matches!(c.key.class, Class::Sync | Class::Group));
                     out.steps.push((l, Step::Release(id, n, completes, 0)));
                     out.steps.push((l, Step::Inc(id)));
                 }

@@ -209,12 +209,16 @@ impl Effects {
     pub fn delivers(self) -> bool {
         self.0 & 128 != 0
     }
+    /// Reads what its result holds before.
+    pub fn updates(self) -> bool {
+        self.0 & 256 != 0
+    }
 }
 
 impl fmt::Debug for Effects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Effects(")?;
-        for (bit, letter) in "rwsactvd".chars().enumerate() {
+        for (bit, letter) in "rwsactvdu".chars().enumerate() {
             if self.0 & (1 << bit) != 0 {
                 write!(f, "{letter}")?;
             }
@@ -296,6 +300,9 @@ static FLAGS: [u8; FORMS.len()] = {
         }
         if FORMS[form].effects.0 & 16 != 0 {
             all[form] |= CONVERGENT;
+        }
+        if FORMS[form].effects.0 & 256 != 0 {
+            all[form] |= UPDATES;
         }
         let (operands, syntax) = (FORMS[form].operands, FORMS[form].syntax);
         let mut commas = operands.is_empty() || syntax[operands.len()].is_empty();
@@ -426,6 +433,7 @@ const MOV: u8 = 8;
 const BRANCH: u8 = 16;
 const CONVERGENT: u8 = 32;
 const COMMAS: u8 = 64;
+const UPDATES: u8 = 128;
 
 impl PtxOp {
     /// Whether the form ends a block, if it is not guarded.
@@ -468,6 +476,12 @@ impl PtxOp {
     #[inline]
     pub(crate) fn is_convergent(self) -> bool {
         FLAGS[self as usize] & CONVERGENT != 0
+    }
+
+    /// Whether it reads what its results hold before.
+    #[inline]
+    pub(crate) fn updates(self) -> bool {
+        FLAGS[self as usize] & UPDATES != 0
     }
 
     /// Number of operands of the form.

@@ -746,6 +746,9 @@ impl<'a> Look<'a> {
             f(p);
         }
         let (results, sources) = self.results_and_sources();
+        if self.op.updates() {
+            self.mentions(results, &mut f);
+        }
         for operand in results {
             if let Operand::Addr { base, .. } = *operand {
                 f(base);

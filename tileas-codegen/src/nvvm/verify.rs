@@ -476,7 +476,7 @@ impl FuncVerifier<'_> {
             self.reads(p);
             right = !op.is_convergent() && self.has_type(p, Ty::Pred);
         }
-        let Some(fits) = op.fits() else { return false };
+        let Some(fits) = op.fits().filter(|_| !op.updates()) else { return false };
         if operands.len() != fits.len() {
             return false;
         }

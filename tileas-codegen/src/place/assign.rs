@@ -12,7 +12,8 @@
 //! The sum is minimised exactly by eliminating one node after the other, the least table first; beyond [`MOST_ENTRIES`] entries by moves of
 //! single nodes until none helps. Of equal costs the first candidate wins. Cost: candidates² for each use.
 
-use super::chains::{Chain, Chains, Inputs, reads_piece};
+use super::chains::{Chain, Chains, Inputs, reads_piece, rows_columns, tma_storable};
+use super::operands::acc_layout;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::{register_layout, register_map, registers_per_thread};
 use crate::ir::opcodes::{Traits, keys};
@@ -210,11 +211,20 @@ struct Node {
     single: bool,
     /// Whether its tile is read from, or written to, an accumulator by rows.
     rows: bool,
+    /// It is an accumulator in registers: nothing else will do.
+    fixed: Option<LinearMap>,
     /// Its tile is reduced along these axes.
     reduced: SmallVec<[usize; 2]>,
     candidates: SmallVec<[LinearMap; MOST_CANDIDATES]>,
     /// By candidate.
     own: Vec<u32>,
+}
+
+impl Node {
+    /// Whether it may have any layout.
+    fn is_free(&self) -> bool {
+        !self.rows && self.fixed.is_none()
+    }
 }
 
 /// A value that a node uses, of another one.
@@ -237,6 +247,14 @@ struct Assignment<'a> {
     uses: Vec<Use>,
     costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
     runs: runs::Finder,
+}
+
+/// Whether a store of an assigned chain goes through shared memory and TMA: rows of what products made are scattered over lanes that write
+/// half of each sector.
+pub(super) fn stages(from: &Inputs<'_>, chains: &Chains, chain: Chain, op: Op) -> bool {
+    let value = from.func.named_operand(op, "value");
+    let (rows, columns) = rows_columns(value.and_then(|v| from.func.value_data(v).dims()).unwrap_or(&[]));
+    chains.info[chain].multiplies && rows > 1 && tma_storable(from.func, op, columns, from.isa, from.opts)
 }
 
 /// Whether the layout of the result follows from that of the source.
@@ -308,6 +326,7 @@ impl<'a> Assignment<'a> {
             single: false,
             bits: data.elem().map_or(32, Scalar::bits),
             rows: false,
+            fixed: None,
             reduced: SmallVec::new(),
             candidates: SmallVec::new(),
             own: Vec::new(),
@@ -321,7 +340,9 @@ impl<'a> Assignment<'a> {
         self.is_reg(v)
             && func.defining_op(v).is_none_or(|op| {
                 let o = func.opcode(op);
-                o.has(Traits::ELEMENTWISE) || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If)
+                o.has(Traits::ELEMENTWISE)
+                    || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If)
+                    || classify::is_product(func, op)
             })
     }
 
@@ -332,9 +353,10 @@ impl<'a> Assignment<'a> {
             chains.ops.iter().copied().filter(|&op| chains.of_op[op].expand() == Some(chain)).collect();
         let mut sets = DisjointSets::new(func.num_values());
         classify::join_register_ties(func, classes, &mut sets);
-        for &op in ops.iter().filter(|&&op| func.opcode(op).has(Traits::ELEMENTWISE)) {
+        let joins = |op: &&Op| func.opcode(**op).has(Traits::ELEMENTWISE) || classify::is_product(func, **op);
+        for &op in ops.iter().filter(joins) {
             let Some(result) = func.result(op) else { continue };
-            for &v in func.operands(op).iter().filter(|&&v| self.in_web(v)) {
+            for &v in classes.register_operands(func, op).iter().filter(|&&v| self.in_web(v)) {
                 sets.union(v.index(), result.index());
             }
         }
@@ -365,6 +387,8 @@ impl<'a> Assignment<'a> {
                         self.of_op.insert(op, n);
                     }
                 }
+                // From shared memory, where it comes in any layout.
+                Opcode::TiledStore if stages(self.from, chains, chain, op) => {}
                 Opcode::TiledStore => {
                     if let Some(v) = func.named_operand(op, "value") {
                         let n = self.node(v);
@@ -388,12 +412,17 @@ impl<'a> Assignment<'a> {
                     }
                 }
                 _ => {
-                    if let Some(&n) = func.result(op).and_then(|v| self.of_value.get(&v)) {
+                    if let Some((v, &n)) = func.result(op).and_then(|v| Some((v, self.of_value.get(&v)?))) {
                         self.of_op.insert(op, n);
+                        if classify::is_product(func, op) {
+                            let layout = acc_layout(func, v, self.from.isa, self.from.warps);
+                            let dims = &self.nodes[n].dims;
+                            self.nodes[n].fixed = layout.and_then(|l| register_map(l, dims, self.from.warps));
+                        }
                     }
                 }
             }
-            for &v in func.operands(op) {
+            for &v in classes.register_operands(func, op) {
                 let class = classes.class(v);
                 if matches!(class, ValueClass::Acc | ValueClass::Smem) && !self.of_value.contains_key(&v) {
                     // A piece is read by itself.
@@ -478,7 +507,8 @@ impl<'a> Assignment<'a> {
             {
                 self.nodes[n].reduced.push(axis);
             }
-            for &v in func.operands(op).iter().filter(|&&v| func.value_data(v).is_tile()) {
+            let operands = self.from.classes.register_operands(func, op);
+            for &v in operands.iter().filter(|&&v| func.value_data(v).is_tile()) {
                 self.add_use(v, op, to);
             }
         }
@@ -540,6 +570,10 @@ impl<'a> Assignment<'a> {
         let mut out: SmallVec<[LinearMap; MOST_CANDIDATES]> = SmallVec::new();
         let Some(axes) = Axes::of(&node.dims) else { return out };
         let warps = self.from.warps.max(1).trailing_zeros();
+        if let Some(only) = node.fixed {
+            out.push(only);
+            return out;
+        }
         let total = axes.total();
         let row = || register_map(Layout::Row, &node.dims, self.from.warps);
         if node.rows {
@@ -629,7 +663,7 @@ impl<'a> Assignment<'a> {
         for _ in 0..2 {
             for u in 0..self.uses.len() {
                 let Use { value, from, to, .. } = self.uses[u];
-                let Some(to) = to.filter(|&to| to != from && !self.nodes[to].rows) else { continue };
+                let Some(to) = to.filter(|&to| to != from && self.nodes[to].is_free()) else { continue };
                 // What repeats has fewer elements.
                 if func.value_data(value).dims() != Some(&self.nodes[to].dims[..]) {
                     continue;
@@ -659,7 +693,7 @@ impl<'a> Assignment<'a> {
                 let map = self.nodes[to].candidates[c];
                 let want = wanted(func, op, value, &map).and_then(|m| self.map_before(value, &m));
                 let node = &mut self.nodes[from];
-                if let Some(m) = want.filter(|m| !node.rows && !node.candidates.contains(m))
+                if let Some(m) = want.filter(|m| node.is_free() && !node.candidates.contains(m))
                     && node.candidates.len() < MOST_CANDIDATES
                 {
                     node.candidates.push(m);

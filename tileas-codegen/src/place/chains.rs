@@ -71,6 +71,8 @@ pub struct ChainInfo {
     /// Whether a vector stands for rows and for columns.
     both_ways: bool,
     reduces: bool,
+    /// Whether products update accumulators in registers among its tiles.
+    pub(super) multiplies: bool,
     /// Whether some op takes a part of a register tile.
     cuts: bool,
     /// Whether some op mixes columns with another axis: never sliced.
@@ -203,7 +205,7 @@ impl Chains {
         let &Inputs { func, classes, .. } = from;
         let mut ops: Vec<Op> = Vec::with_capacity(classes.ops.len());
         for &op in &classes.ops {
-            if classify::is_register_op(func, op) {
+            if classes.is_register_op(func, op) {
                 ops.push(op);
             }
         }
@@ -220,7 +222,8 @@ impl Chains {
         let reg = |v: &&Value| classes.class(**v) == ValueClass::Reg;
         for &op in &ops {
             // A piece of an accumulator or loaded tile is read anew: only its result belongs to the chain.
-            for &v in func.operands(op).iter().chain(func.results(op)).filter(reg) {
+            let operands = classes.register_operands(func, op);
+            for &v in operands.iter().chain(func.results(op)).filter(reg) {
                 sets.union(op_base + op.index(), v.index());
             }
         }
@@ -347,7 +350,7 @@ impl Chains {
             let Some(c) = self.of_op[op].expand() else { continue };
             let info = &mut self.info[c];
             info.loc_op = info.loc_op.expand().unwrap_or(op).into();
-            for &v in func.operands(op).iter().chain(func.results(op)) {
+            for &v in classes.register_operands(func, op).iter().chain(func.results(op)) {
                 let data = func.value_data(v);
                 let (Some(dims), Some(elem)) = (data.dims().filter(|_| data.is_tile()), data.elem()) else {
                     continue;
@@ -361,6 +364,12 @@ impl Chains {
                 }
             }
             match func.opcode(op) {
+                // Accumulators in registers lie as the instruction has them.
+                Opcode::Dot | Opcode::AsyncDot => {
+                    info.multiplies = true;
+                    info.mixed = true;
+                    info.general = true;
+                }
                 Opcode::Broadcast => info.spread = true,
                 // Whole rows, in the thread that holds them.
                 Opcode::Reduce => {
@@ -471,7 +480,8 @@ impl Chains {
             if only.is_none() {
                 wanted[c.index()].hear(RematWords::of(func, op));
             }
-            let all = func.operands(op).iter().chain(func.results(op)).copied();
+            let mine = if only.is_some() { func.operands(op) } else { classes.register_operands(func, op) };
+            let all = mine.iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
                 if classes.class(v) != ValueClass::Reg && reads_piece(func, classes, op) {
                     continue;
@@ -606,6 +616,7 @@ impl Default for ChainInfo {
             cuts: false,
             both_ways: false,
             reduces: false,
+            multiplies: false,
         }
     }
 }

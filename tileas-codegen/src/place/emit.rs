@@ -395,6 +395,7 @@ impl<'a> Placer<'a> {
         let mut requests: Vec<ReadRequest> = Vec::with_capacity(8);
         let mut later: Vec<(Op, Item)> =
             Vec::with_capacity(self.chains.ops.len() + self.chains.of_write.len());
+        let mut products: Vec<(Op, Item)> = Vec::new();
         for i in 0..self.chains.ops.len() {
             let op = self.chains.ops[i];
             let (Some(chain), Some(block)) = (self.chains.of_op[op].expand(), self.func.op_block(op)) else {
@@ -408,6 +409,11 @@ impl<'a> Placer<'a> {
                     self.chain_pool.push(&mut self.flush_at[k], chain);
                 }
                 later.push((anchor, Item { chain, kind: ItemKind::Op(op), block }));
+                continue;
+            }
+            if classify::is_product(self.func, op) {
+                // Behind what brings its other operands to shared memory.
+                products.push((op, Item { chain, kind: ItemKind::Op(op), block }));
                 continue;
             }
             for v in operands {
@@ -425,6 +431,7 @@ impl<'a> Placer<'a> {
             }
             self.chain_pool.push(&mut self.flush_at[anchor], chain);
         }
+        later.append(&mut products);
         for &op in ops {
             for (operand, becomes) in self.carried_operands(op) {
                 let value = self.func.operands(op)[operand];

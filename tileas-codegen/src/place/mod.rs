@@ -77,7 +77,7 @@ pub fn place_in(
         .find(|a| a.kind == AgentKind::Simt)
         .map_or(isa.machine().limits.warpgroup_warps, |a| a.warps)
         .max(1);
-    let layouts = operands::matrix_layouts(&func, classes, isa)?;
+    let layouts = operands::matrix_layouts(&func, classes, isa, warps)?;
     let inputs = chains::Inputs { func: &func, classes, layouts: &layouts, warps, isa, opts };
     let chains = chains::Chains::find(&inputs)?;
     if let Some(&op) = chains.ops.iter().find(|&&op| plan.op_agent[op].is_none()) {

@@ -64,6 +64,7 @@ pub(super) fn matrix_layouts(
     func: &Function,
     classes: &Classes,
     isa: &dyn TargetIsa,
+    warps: u32,
 ) -> CodegenResult<MatrixLayouts> {
     let mut out = MatrixLayouts::default();
     out.of_value.resize(func.num_values());
@@ -71,7 +72,7 @@ pub(super) fn matrix_layouts(
         is_known(func, op)?;
         for &v in func.results(op) {
             match classes.class(v) {
-                ValueClass::Acc => out.of_value[v] = Some(acc_layout(func, v, isa)),
+                ValueClass::Acc => out.of_value[v] = acc_layout(func, v, isa, warps),
                 ValueClass::Smem => fits(func, op, v, descriptor_swizzle(func, op))?,
                 _ => {}
             }
@@ -80,12 +81,12 @@ pub(super) fn matrix_layouts(
             let Some(block) = func.op_block_at(op, r) else { continue };
             for &v in func.block_params(block) {
                 if classes.class(v) == ValueClass::Acc {
-                    out.of_value[v] = Some(acc_layout(func, v, isa));
+                    out.of_value[v] = acc_layout(func, v, isa, warps);
                 }
             }
         }
         match func.opcode(op) {
-            Opcode::AsyncDot => check_atom(func, op, isa)?,
+            Opcode::AsyncDot => check_atom(func, op, isa, warps)?,
             Opcode::MakeTiledTmaDesc => check_box(func, op, isa)?,
             _ => {}
         }
@@ -141,9 +142,10 @@ pub(super) fn matrix_layouts(
     Ok(out)
 }
 
-fn acc_layout(func: &Function, v: Value, isa: &dyn TargetIsa) -> Layout {
+/// The layout of an accumulator, or of what is one.
+pub(super) fn acc_layout(func: &Function, v: Value, isa: &dyn TargetIsa, warps: u32) -> Option<Layout> {
     let (m, n) = rows_columns(func.value_data(v).dims().unwrap_or(&[]));
-    (isa.acc_home().layout)(m, n)
+    (isa.acc_home().layout)(m, n, warps)
 }
 
 fn two_layouts(func: &Function, op: Op, v: Value, before: Layout, now: Layout) -> CodegenError {
@@ -191,13 +193,16 @@ fn check_box(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> 
     Err(CodegenError::new(Code::E0217, func.op_loc(op), why))
 }
 
-fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa) -> CodegenResult<()> {
+fn check_atom(func: &Function, op: Op, isa: &dyn TargetIsa, warps: u32) -> CodegenResult<()> {
     let error = |why: String| Err(CodegenError::new(Code::E0502, func.op_loc(op), why));
     let Some(request) = MmaRequest::of(func, op) else {
         return error("operands of a dot are matrices of a type the target multiplies".to_string());
     };
-    match isa.atoms().select_mma(&request) {
-        Ok(_) => Ok(()),
-        Err(why) => error(why),
+    if let Err(why) = isa.atoms().select_mma(&request) {
+        return error(why);
+    }
+    match func.result(op).map(|v| acc_layout(func, v, isa, warps).is_some()) {
+        Some(true) => Ok(()),
+        _ => error(format!("{warps} warps cannot hold an accumulator of {}x{}", request.m, request.n)),
     }
 }

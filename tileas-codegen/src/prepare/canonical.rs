@@ -7,16 +7,17 @@
 use super::dead::{Live, remove_dead};
 use super::{Draft, Renames, choose, replace};
 use crate::ir::{Function, Opcode, Value};
+use crate::isa::AccHome;
 use smallvec::SmallVec;
 
 /// Brings a kernel into canonical form.
-pub(super) fn canonicalize(draft: &mut Draft<'_>, live: &mut Live) {
+pub(super) fn canonicalize(draft: &mut Draft<'_>, live: &mut Live, home: &AccHome) {
     if draft.has(Opcode::Dot) {
         open_dots(draft.edit());
     }
     remove_dead(draft, live);
     if draft.has(Opcode::If) {
-        choose::without_choices(draft, live);
+        choose::without_choices(draft, live, home);
     }
 }
 

@@ -11,6 +11,7 @@ use super::dead::{Live, remove_dead};
 use super::{Draft, Renames};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::isa::AccHome;
 use crate::storage::classify::{ValueClass, arm_yields, classify, is_register_op};
 use smallvec::SmallVec;
 
@@ -52,7 +53,7 @@ fn choice(func: &Function, branch: Op, n: usize) -> Option<Choice> {
 }
 
 /// Puts `select` in the place of branches that only choose.
-pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live) {
+pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live, home: &AccHome) {
     let func = draft.func();
     let mut found: SmallVec<[Choice; 4]> = SmallVec::new();
     for op in func.ops().filter(|&op| func.opcode(op) == Opcode::If) {
@@ -63,7 +64,7 @@ pub(super) fn without_choices(draft: &mut Draft<'_>, live: &mut Live) {
         return;
     }
     // What cannot be classified is refused when agents are planned.
-    let Ok(classes) = classify(func) else { return };
+    let Ok(classes) = classify(func, home) else { return };
     found.retain(|c| classes.class(c.result) == ValueClass::Reg);
     if found.is_empty() {
         return;

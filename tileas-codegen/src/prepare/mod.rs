@@ -91,10 +91,10 @@ pub fn prepare(
     }
     let loops = options.canonical && unroll::write_out(&mut draft, options.unroll_ops);
     if options.canonical {
-        canonical::canonicalize(&mut draft, &mut scratch.live);
+        canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
         precise::expand(&mut draft, isa);
         if swap::turn(&mut draft, isa) | split::split(&mut draft, isa) {
-            canonical::canonicalize(&mut draft, &mut scratch.live);
+            canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
         }
         recompute::recompute(&mut draft);
     }

@@ -12,6 +12,9 @@ use smallvec::SmallVec;
 pub enum Class {
     /// Threads of the agent; complete when the threads go on.
     Sync,
+    /// Products of all threads of an agent onto accumulators in their registers: they read as engines do, and are complete when the
+    /// threads go on.
+    Group,
     /// Matrix engine and its copies: in issue order, signalled by a commit.
     Mma,
     /// TMA load: signalled by transaction bytes.
@@ -45,6 +48,11 @@ pub fn is_stored(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Smem | Space::Tmem), .. })
 }
 
+/// Whether a value is a tile in registers.
+pub fn is_in_registers(func: &Function, v: Value) -> bool {
+    matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Rmem), .. })
+}
+
 /// Whether a stored value is a constant: it has no storage.
 pub fn is_constant(func: &Function, v: Value) -> bool {
     func.defining_op(v).is_some_and(|op| func.opcode(op) == Opcode::Constant)
@@ -65,6 +73,9 @@ pub fn class_of(func: &Function, plan: &AgentPlan, op: Op) -> Class {
         opcode => match plan.op_agent[op].expand().map(|a| plan.agents[a].kind) {
             Some(AgentKind::Mma) => Class::Mma,
             None if opcode == Opcode::AsyncDot => Class::Mma,
+            _ if opcode == Opcode::AsyncDot && func.result(op).is_some_and(|v| is_in_registers(func, v)) => {
+                Class::Group
+            }
             _ => Class::Sync,
         },
     }

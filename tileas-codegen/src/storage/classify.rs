@@ -10,6 +10,7 @@
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::isa::{AccAllocation, AccHome};
 use crate::storage::coalesce::coalesce;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use smallvec::SmallVec;
@@ -106,12 +107,24 @@ pub struct Classes {
     pub operands: SmallVec<[SmemOperand; 8]>,
     /// Per set (by its representative): whether an op may see a zero start, so that it must really be stored.
     shows: Vec<bool>,
+    /// Whether accumulators are register tiles like any other.
+    in_registers: bool,
 }
 
 impl Classes {
     /// The class of a value.
     pub fn class(&self, v: Value) -> ValueClass {
         self.class[v]
+    }
+
+    /// Whether the op works on register tiles, as [`is_register_op`] says, products onto accumulators in registers included.
+    pub fn is_register_op(&self, func: &Function, op: Op) -> bool {
+        is_register_op(func, op) || self.in_registers && is_product(func, op)
+    }
+
+    /// The operands of an op of register tiles that it takes from registers, as far as they are tiles.
+    pub fn register_operands<'f>(&self, func: &'f Function, op: Op) -> &'f [Value] {
+        if is_product(func, op) { func.named_segment(op, "acc") } else { func.operands(op) }
     }
 
     fn shows_start(&self, member: Value) -> bool {
@@ -144,6 +157,11 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
             || matches!(opcode, Opcode::Reduce | Opcode::Combine | Opcode::Scan))
         && !is_leaf(opcode)
         && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
+}
+
+/// Whether the op multiplies matrices.
+pub fn is_product(func: &Function, op: Op) -> bool {
+    matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)
 }
 
 /// Whether the op makes a scalar that is not a function of what every agent knows: it reads memory, or a tile in registers. One
@@ -243,12 +261,13 @@ pub fn arm_yields(func: &Function, op: Op, n: usize) -> SmallVec<[(Op, Value); 2
         .collect()
 }
 
-/// Finds the classes of all values.
+/// Finds the classes of all values, where accumulators have that home.
 ///
 /// # Errors
 /// `E0501` if the function holds pipeline ops or placed tiles.
-pub fn classify(func: &Function) -> CodegenResult<Classes> {
-    let mut c = Classes::default();
+pub fn classify(func: &Function, home: &AccHome) -> CodegenResult<Classes> {
+    let in_registers = home.allocation == AccAllocation::Registers;
+    let mut c = Classes { in_registers, ..Classes::default() };
     let mut tied = DisjointSets::new(func.num_values());
     let ops = func.all_ops();
     let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
@@ -316,7 +335,7 @@ pub fn classify(func: &Function) -> CodegenResult<Classes> {
         }
     }
     let mut is_acc = vec![false; func.num_values()];
-    for v in starts {
+    for v in starts.into_iter().filter(|_| !in_registers) {
         let root = tied.find(v.index());
         is_acc[root] = true;
     }
@@ -397,8 +416,10 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
             c.operands.push(SmemOperand { value: a, op, operand: 0 });
             let second = position(b, 1).unwrap_or(0) + 1;
             c.operands.push(SmemOperand { value: b, op, operand: second });
-            let third = position(acc, second + 1).unwrap_or(0) + second + 1;
-            c.ties.push(Tie { value: acc, op, operand: third, member });
+            if !c.in_registers {
+                let third = position(acc, second + 1).unwrap_or(0) + second + 1;
+                c.ties.push(Tie { value: acc, op, operand: third, member });
+            }
         }
         Opcode::AsyncTiledTmaStore => {
             if let Some(value) = func.named_operand(op, "source") {

@@ -176,7 +176,9 @@ pub fn latency(func: &Function, plan: &AgentPlan, isa: &dyn TargetIsa, agent: Ag
     if func.regions(op).is_empty() {
         match access::class_of(func, plan, op) {
             // A store's slot is free when it has been read; a register copy is complete when it was issued.
-            Class::Sync => u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op))),
+            Class::Sync | Class::Group => {
+                u64::from(isa.machine().real_occupancy(op_class(func, op), &work(func, op)))
+            }
             _ => u64::from(isa.machine().real_latency(op_class(func, op), &work(func, op))),
         }
     } else {

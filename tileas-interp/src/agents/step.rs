@@ -317,6 +317,17 @@ impl Machine<'_> {
     /// Issues a load, a bulk store or a matrix product.
     fn asynchronous(&mut self, a: usize, op: Op, args: &[Val]) -> InterpResult<()> {
         let f = self.f;
+        if let Some(acc) =
+            f.named_operand(op, "acc").filter(|&v| f.value_data(v).space() == Some(Space::Rmem))
+        {
+            // Onto registers: done when the threads go on.
+            let (x, y) = (self.place(a, op, "a", "a_stage")?, self.place(a, op, "b", "b_stage")?);
+            let tile = |t: Tile| Val::Tile(Rc::new(t));
+            let operands = [tile(self.whole(op, x)?), tile(self.whole(op, y)?), self.get(a, op, acc)?];
+            let sum = eval::product(f, op, &operands)?;
+            self.set(a, op, 0, Val::Tile(Rc::new(sum)));
+            return Ok(());
+        }
         if f.opcode(op) == Opcode::AsyncDot {
             let places = Operand {
                 a: self.place(a, op, "a", "a_stage")?,

@@ -8,7 +8,7 @@
 //!
 //! *Template*: literal text in which these tokens are operands. `=T` result, `T` source register, `Ti` source
 //! register or immediate, `T*n` a brace list of n (`T*#1` as many as the digits of slot 1 say, `T*#1x4` four times as
-//! many), where T is `pred b16 b32 f32 b64`, `x32` (any 32-bit register) or `$`, `$2`, … (the register type of that
+//! many, `T*#1/2` half as many), where T is `pred b16 b32 f32 b64`, `x32` (any 32-bit register) or `$`, `$2`, … (the register type of that
 //! slot's choice). `@s @g @p @t @l @x` are addresses (shared, global, parameter, tensor memory, local, generic).
 //! `imm`, `imm:lo..hi`, `imm:lo..hi/step`, `imm:lo..hi^` (power of two) are immediates;
 //! `b32i:lo..hi…` is a register or such an immediate. `sreg`, `sreg64`, `sym`,
@@ -16,11 +16,11 @@
 //!
 //! *Effects*: `r` reads memory, `w` writes memory, `s` synchronises, `a` completes asynchronously, `c` convergent
 //! (all lanes of the warp execute it together), `t` ends a block, `v` may differ each time it is read, `d` delivers what asynchronous
-//! instructions read into registers. None: pure.
+//! instructions read into registers, `u` updates its result: the old value is read too. None: pure.
 //!
 //! *Version*: 8.0 stands for "8.0 or earlier", the least version of any target here.
 
-use super::{ALL, BLACKWELL, BLACKWELL_A, BLACKWELL_I8, BLACKWELL_REDUX, PtxRow, Special};
+use super::{ALL, BLACKWELL, BLACKWELL_A, BLACKWELL_I8, BLACKWELL_REDUX, HOPPER, PtxRow, Special};
 
 const fn row(
     name: &'static str,
@@ -295,6 +295,18 @@ pub const ROWS: &[PtxRow] = &[
     row("", "cp.async.wait_group", "imm:0..63", "s", V80, ALL, "cp.async.wait_group"),
     row("", "cp.async.wait_all", "", "s", V80, ALL, "cp.async.wait_all"),
     row("cp_async_mbarrier_arrive{}", "cp.async.mbarrier.arrive{|.noinc}.shared::cta.b64", "@s", "rwsa", V80, ALL, "cp.async.mbarrier.arrive"),
+    // ---- warpgroup matrix instructions: scale of D, signs of A and B, and for 16-bit types which are stored with M or N contiguous
+    row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k16.f32.{f16.f16|bf16.bf16}", "=f32*#1/2, b64, b64, predi, imm:1..1, imm:1..1, imm:0..1, imm:0..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_rs", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k16.f32.{f16.f16|bf16.bf16}", "=f32*#1/2, b32*4, b64, predi, imm:1..1, imm:1..1, imm:0..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k8.f32.{tf32.tf32}", "=f32*#1/2, b64, b64, predi, imm:1..1, imm:1..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_rs", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k8.f32.{tf32.tf32}", "=f32*#1/2, x32*4, b64, predi, imm:1..1, imm:1..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k32.f32.{e4m3.e4m3|e4m3.e5m2|e5m2.e4m3|e5m2.e5m2}", "=f32*#1/2, b64, b64, predi, imm:1..1, imm:1..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_rs", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k32.f32.{e4m3.e4m3|e4m3.e5m2|e5m2.e4m3|e5m2.e5m2}", "=f32*#1/2, b32*4, b64, predi, imm:1..1, imm:1..1", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k32.s32.{s8.s8|s8.u8|u8.s8|u8.u8}", "=b32*#1/2, b64, b64, predi", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("wgmma_m64n{}_{}_rs", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k32.s32.{s8.s8|s8.u8|u8.s8|u8.u8}", "=b32*#1/2, b32*4, b64, predi", "racu", V80, HOPPER, "wgmma.mma_async"),
+    row("", "wgmma.fence.sync.aligned", "", "sc", V80, HOPPER, "wgmma.fence"),
+    row("", "wgmma.commit_group.sync.aligned", "", "sac", V80, HOPPER, "wgmma.commit_group"),
+    row("", "wgmma.wait_group.sync.aligned", "imm:0..7", "scd", V80, HOPPER, "wgmma.wait_group"),
     // ---- register budget
     row("setmaxnreg_{}", "setmaxnreg.{inc|dec}.sync.aligned.u32", "imm:24..256/8", "sc", V80, ALL, "Miscellaneous: setmaxnreg"),
     // ---- tensor memory

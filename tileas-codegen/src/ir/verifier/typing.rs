@@ -515,7 +515,9 @@ impl Checker<'_> {
         self.dot_elements(op, a.0, b.0, acc.0);
         let stages = staged && (0..3).any(|n| !func.segment(op, 2 * n + 1).is_empty());
         let Some(result) = self.result_type(op) else { return };
-        if stages {
+        // An accumulator in registers is a value in either form.
+        let in_registers = func.value_data(acc.0).space() == Some(Space::Rmem);
+        if stages && !in_registers {
             if *func.type_data(result) != TypeData::AsyncToken {
                 let have = func.type_data(result);
                 self.err(
@@ -526,7 +528,7 @@ impl Checker<'_> {
             }
         } else {
             self.same_type(op, Code::E0218, "a result of the value form", result, func.value_type(acc.0));
-            if staged && !func.segment(op, 6).is_empty() {
+            if staged && !stages && !func.segment(op, 6).is_empty() {
                 self.err(op, Code::E0218, "`accumulate` belongs to the destination form");
             }
         }

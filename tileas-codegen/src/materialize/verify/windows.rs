@@ -11,7 +11,7 @@
 
 use super::model::{Engine, Event, Found, Model, Touch, What};
 use crate::error::Code;
-use crate::ir::{Op, Signal, Space, Value, keys};
+use crate::ir::{Function, Op, Opcode, Signal, Space, Value, keys};
 
 /// Visits the accesses of an event and of the regions in it.
 fn accesses<'m>(
@@ -235,6 +235,12 @@ fn around(m: &Model<'_>, p: usize, home: usize, list: &[Window<'_>], found: &mut
     }
 }
 
+/// Whether an op is a product onto an accumulator in registers.
+fn is_group_product(func: &Function, op: Op) -> bool {
+    let in_registers = |v: Value| func.value_data(v).space() == Some(Space::Rmem);
+    func.opcode(op) == Opcode::AsyncDot && func.result(op).is_some_and(in_registers)
+}
+
 fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Found) {
     let op = m.pipes[w.pipe].op;
     let asynchronous = m.regions.iter().flat_map(|r| r.events.iter().enumerate()).any(|(a, list)| {
@@ -242,8 +248,10 @@ fn publish(m: &Model<'_>, w: &Window<'_>, buffer: Value, found: &mut Found) {
         waits
             && list.iter().any(|e| {
                 let mut hit = false;
-                accesses(m, a, e, &mut |engine, t, _, _| {
-                    hit |= t.buffer == buffer && engine != Engine::Threads
+                accesses(m, a, e, &mut |engine, t, x, _| {
+                    // Products that threads issue read as engines do.
+                    let engine = engine != Engine::Threads || is_group_product(m.func, x.op);
+                    hit |= t.buffer == buffer && engine
                 });
                 hit
             })

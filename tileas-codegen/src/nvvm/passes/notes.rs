@@ -134,6 +134,8 @@ impl Notes {
     pub fn reread(&mut self, func: &Function, look: Look<'_>, block: u32) -> bool {
         let mut noted = false;
         match *look.results_and_sources().0 {
+            // Never missed, so all that it reads counts.
+            _ if look.op.updates() => look.visit_reads(|r| noted |= self.note_read(r, false, block)),
             [] => look.visit_reads(|r| noted |= self.note_read(r, false, block)),
             [Operand::Reg(d)] => look.visit_reads(|r| noted |= self.note_read(r, r == d, block)),
             ref own => {

@@ -562,8 +562,9 @@ impl Placer<'_> {
             None => {
                 let (member, home) = (self.classes.ties[n].member, self.isa.acc_home());
                 let (rows, columns) = crate::place::chains::rows_columns(&dims);
-                let layout = self.layouts.of_value[member].unwrap_or_else(|| (home.layout)(rows, columns));
-                (home.space, layout)
+                let layout = self.layouts.of_value[member];
+                let layout = layout.or_else(|| (home.layout)(rows, columns, self.warps(c)));
+                (home.space, layout.ok_or_else(|| self.no_layout(value))?)
             }
             Some(i) => (Space::Smem, self.layouts.of_operand[i]),
         };
@@ -630,9 +631,7 @@ impl Placer<'_> {
         let parts = self.parts(c, value, vector);
         let source = self.get(value, c, block, k, vector)?;
         let coords = self.slice_coordinates(op, parts, k);
-        let dims = cut(&self.dims(value), parts);
-        let elem = self.elem(value);
-        let (rows, columns) = rows_columns(&dims);
+        let (rows, columns) = rows_columns(&cut(&self.dims(value), parts));
         let by_rows = self.chains.info[c].family == Family::Rows && rows > 1;
         if !by_rows || !tma_storable(self.func, op, columns, self.isa, self.opts) {
             let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[source, view]);
@@ -645,19 +644,26 @@ impl Placer<'_> {
             self.copy_attributes(op, new);
             return Ok(());
         }
-        let swizzle = Swizzle::widest(columns.saturating_mul(elem.bytes()));
+        self.store_staged(op, source, view, &coords);
+        Ok(())
+    }
+
+    /// A store through shared memory and TMA.
+    pub(super) fn store_staged(&mut self, op: Op, source: Value, view: Value, coords: &[Value]) {
+        let agent = self.plan.op_agent[op];
+        let (dims, elem) = (self.dims(source), self.elem(source));
+        let swizzle = Swizzle::widest(rows_columns(&dims).1.saturating_mul(elem.bytes()));
         let desc = self.store_descriptor(view, &dims, elem, swizzle);
         let ty = self.tile(&dims, elem, Space::Smem, Layout::SmemK(swizzle));
         let copy = self.op(Opcode::Copy, &[source], &[1, 0, 0, 0, 0, 0], &[ty], agent);
         let staged = self.first_result(copy);
         self.name_after(staged, source, "s");
         let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(&[desc]);
-        operands.extend(coords);
+        operands.extend_from_slice(coords);
         operands.push(staged);
         let segments = [1, operands.len() as u32 - 2, 1, 0];
         let store = self.op(Opcode::AsyncTiledTmaStore, &operands, &segments, &[], agent);
         self.copy_attributes(op, store);
-        Ok(())
     }
 
     /// The descriptor of a store, one per view, box and swizzle, at the top of the kernel.

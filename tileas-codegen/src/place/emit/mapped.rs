@@ -41,7 +41,7 @@ impl Placer<'_> {
         register_map(Layout::Row, dims, simt)
     }
 
-    fn no_layout(&self, v: Value) -> CodegenError {
+    pub(super) fn no_layout(&self, v: Value) -> CodegenError {
         let text = format!("no layout of {}", self.func.value_data(v));
         CodegenError::new(Code::E0506, self.loc, text)
     }
@@ -252,6 +252,21 @@ impl Placer<'_> {
                 let copy = self.op(Opcode::Copy, &[piece], &[1, 0, 0, 0, 0, 0], &[ty], agent);
                 self.first_result(copy)
             }
+            Opcode::AsyncDot => {
+                // Its other operands are in shared memory.
+                let map = label
+                    .and_then(|l| register_map(l, &dims, self.warps(c)))
+                    .ok_or_else(|| self.no_layout(result))?;
+                let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
+                let acc = self.func.named_operand(op, "acc");
+                for v in operands.iter_mut().filter(|v| Some(**v) == acc) {
+                    *v = self.get_in(*v, c, block, Some(&map))?;
+                }
+                let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
+                let new = self.op(opcode, &operands, &segments, &[ty], agent);
+                self.copy_attributes(op, new);
+                self.first_result(new)
+            }
             Opcode::ConvertLayout => {
                 let source = self.func.operands(op)[0];
                 let v = self.get_in(source, c, block, None)?;
@@ -304,6 +319,13 @@ impl Placer<'_> {
         agent: PackedOption<Agent>,
     ) -> CodegenResult<()> {
         let Some(value) = self.func.named_operand(op, "value") else { return Ok(()) };
+        let op_is_tiled = self.func.opcode(op) == Opcode::TiledStore;
+        if let (None, Some(view)) = (label, self.func.named_operand(op, "view").filter(|_| op_is_tiled)) {
+            let source = self.get_in(value, c, block, None)?;
+            let coords: SmallVec<[Value; 5]> = SmallVec::from_slice(self.func.named_segment(op, "coords"));
+            self.store_staged(op, source, view, &coords);
+            return Ok(());
+        }
         let map = label.and_then(|l| register_map(l, &self.dims(value), self.warps(c)));
         let mut operands: SmallVec<[Value; 6]> = SmallVec::from_slice(self.func.operands(op));
         for v in &mut operands {
