@@ -69,4 +69,10 @@ impl AgentPlan {
     pub fn first(&self, kind: AgentKind) -> Option<Agent> {
         self.agents.iter().find(|(_, info)| info.kind == kind).map(|(a, _)| a)
     }
+
+    /// Takes threads and registers from a plan with the same agents.
+    pub fn take_budget(&mut self, from: &AgentPlan) {
+        self.agents.clone_from(&from.agents);
+        (self.num_threads, self.entry_reg_cap) = (from.num_threads, from.entry_reg_cap);
+    }
 }

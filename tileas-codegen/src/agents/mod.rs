@@ -299,32 +299,10 @@ fn budget(
     loc: Loc,
 ) -> CodegenResult<()> {
     let limits = &isa.machine().limits;
-    let group = limits.warpgroup_warps.max(1);
     plan.num_threads = warps * limits.warp_threads;
     plan.entry_reg_cap = isa.machine().entry_registers(plan.num_threads);
-    let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).count() as u32;
     // Two slices' worth of tiles in flight and what addresses and loop control take.
-    let need = (2 * opts.slice_regs + 40).next_multiple_of(8).min(limits.regs_per_thread / 8 * 8);
-    // `setmaxnreg` moves registers between the warpgroups of a CTA, within what it got at launch.
-    let pads = opts.max_regs.is_none()
-        && opts.simt_warps.is_multiple_of(group)
-        && isa.features().has(Feature::SetMaxRegisters);
-    if simt > 0 && plan.entry_reg_cap < need && pads {
-        let padded = warps.next_multiple_of(group);
-        let threads = |w: u32| w * limits.warp_threads;
-        let entry = isa.machine().entry_registers(threads(padded));
-        let issuers = threads(padded - simt * opts.simt_warps);
-        let rest = (threads(padded) * entry).saturating_sub(issuers * ISSUER_REGS);
-        let simt_regs = (rest / threads(simt * opts.simt_warps) / 8 * 8).min(232);
-        // The warps that fill up the last warpgroup have registers too: it must pay in spite of them.
-        if issuers > 0 && entry >= ISSUER_REGS && simt_regs > plan.entry_reg_cap {
-            plan.num_threads = threads(padded);
-            plan.entry_reg_cap = entry;
-            for info in plan.agents.values_mut() {
-                info.max_regs = if info.kind == AgentKind::Simt { simt_regs } else { ISSUER_REGS };
-            }
-        }
-    }
+    raise(plan, 2 * opts.slice_regs + 40, isa, opts);
     if plan.num_threads > limits.max_threads || plan.entry_reg_cap < 16 {
         return Err(CodegenError::new(
             Code::E0508,
@@ -336,4 +314,37 @@ fn budget(
         ));
     }
     Ok(())
+}
+
+/// Gives the threads of simt agents more registers than they have at entry, where they need so many and `setmaxnreg` gives them more:
+/// it moves registers between the warpgroups of a CTA, within what that got at launch. Whether it does.
+pub fn raise(plan: &mut AgentPlan, need: u32, isa: &dyn TargetIsa, opts: &AgentOptions) -> bool {
+    let limits = &isa.machine().limits;
+    let group = limits.warpgroup_warps.max(1);
+    let need = need.next_multiple_of(8).min(limits.regs_per_thread / 8 * 8);
+    let warps = plan.agents.values().map(|a| a.first_warp + a.warps).max().unwrap_or(0);
+    let simt = plan.agents.values().filter(|a| a.kind == AgentKind::Simt).count() as u32;
+    let may = opts.max_regs.is_none()
+        && opts.simt_warps.is_multiple_of(group)
+        && isa.features().has(Feature::SetMaxRegisters);
+    let before = plan.agents.values().map(|a| a.max_regs).max().unwrap_or(0).max(plan.entry_reg_cap);
+    if simt == 0 || before >= need || !may {
+        return false;
+    }
+    let padded = warps.next_multiple_of(group);
+    let threads = |w: u32| w * limits.warp_threads;
+    let entry = isa.machine().entry_registers(threads(padded));
+    let issuers = threads(padded - simt * opts.simt_warps);
+    let rest = (threads(padded) * entry).saturating_sub(issuers * ISSUER_REGS);
+    let simt_regs = (rest / threads(simt * opts.simt_warps) / 8 * 8).min(232);
+    // The warps that fill up the last warpgroup have registers too: it must pay in spite of them.
+    let pays = issuers > 0 && entry >= ISSUER_REGS && simt_regs > before;
+    if pays {
+        plan.num_threads = threads(padded);
+        plan.entry_reg_cap = entry;
+        for info in plan.agents.values_mut() {
+            info.max_regs = if info.kind == AgentKind::Simt { simt_regs } else { ISSUER_REGS };
+        }
+    }
+    pays
 }

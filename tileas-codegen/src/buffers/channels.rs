@@ -17,9 +17,9 @@ use super::order::StoreWaits;
 use super::sync::World;
 use crate::agents::{Agent, AgentPlan};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Block, Function, Op, Opcode, Publish, Space};
+use crate::ir::{Block, Function, Op, Opcode, Publish, Space, Value};
 use crate::storage::Storage;
-use crate::storage::access::{Class, Key, accesses, class_of};
+use crate::storage::access::{Class, Key, accesses, class_of, reader_class};
 use crate::storage::carried::Carried;
 use crate::storage::slice::base_of;
 use crate::storage::webs::{Web, Webs};
@@ -460,6 +460,15 @@ fn block_channels(
     keys.clear();
     nodes.clear();
     events.clear();
+    let mine = |v: Value| webs.of[base_of(func, v)].expand() == Some(web);
+    let writes = |op: Op| accesses(func, op).iter().any(|a| a.writes && mine(a.value));
+    // Agents whose threads write it tell them from the products that read it.
+    let written: SmallVec<[Agent; 2]> = data
+        .ops
+        .iter()
+        .filter(|&&op| class_of(func, plan, op) == Class::Sync && writes(op))
+        .filter_map(|&op| plan.op_agent[op].expand())
+        .collect();
     for &op in &data.ops {
         let Some(item) = func.ancestor_in(op, block) else { continue };
         let Some(agent) = plan.op_agent[op].expand() else {
@@ -469,7 +478,11 @@ fn block_channels(
                 "an access to a stored tile has no agent",
             ));
         };
-        let key = Key { agent, class: class_of(func, plan, op) };
+        let class = match written.contains(&agent) {
+            true => class_of(func, plan, op),
+            false => reader_class(func, plan, &data.ops, op),
+        };
+        let key = Key { agent, class };
         let k = keys.iter().position(|x| *x == key).unwrap_or_else(|| {
             keys.push(key);
             keys.len() - 1

@@ -453,7 +453,7 @@ fn wait_sooner(
             continue;
         }
         let waits = p.consumers.iter_mut().filter(|c| c.key.agent == y.key.agent && !c.waits.is_empty());
-        for c in waits.filter(|c| c.key.class == Class::Sync) {
+        for c in waits.filter(|c| matches!(c.key.class, Class::Sync | Class::Group)) {
             // Of items that start together the first in the list counts.
             c.waits.insert(0, y.item);
             moved = true;

@@ -7,20 +7,21 @@
 use super::refine::Refiner;
 use super::result::KernelState;
 use super::unheeded;
-use crate::agents::{AgentPlan, plan_agents};
+use crate::agents::{self, AgentOptions, AgentPlan, plan_agents};
 use crate::buffers::{BufferAssignment, assign_buffers_in};
 use crate::constraints::ConstraintMap;
 use crate::ddg::refine::Extra;
 use crate::ddg::{Pass, ScheduleAnalysis, ScheduledRegion, Scheduler, schedule_pass};
 use crate::error::{Code, CodegenError, CodegenResult, Errors, Loc};
+use crate::ir::layouts::registers_per_thread;
 use crate::ir::{Function, Opcode};
-use crate::isa::TargetIsa;
+use crate::isa::{AccAllocation, TargetIsa};
 use crate::materialize::{MaterializeScratch, materialize_in};
 use crate::pass::legalize;
 use crate::place::{self, place_in};
 use crate::schedule::SearchSteps;
 use crate::settings::Settings;
-use crate::storage::classify::{Classes, classify};
+use crate::storage::classify::{Classes, classify, is_product};
 use crate::storage::{self, Storage};
 
 /// How far a kernel had come when it was handed in.
@@ -129,10 +130,14 @@ impl<'f> Planned<'f> {
         mut spare: Option<Function>,
     ) -> Result<Planned<'f>, Refusal> {
         let classes = classify(func, isa.acc_home()).map_err(Refusal::room)?;
-        let plan = plan_agents(func, &classes, isa, &settings.agent_options()).map_err(Refusal::room)?;
+        let mut options = settings.agent_options();
+        if settings.simt_warps.is_none() {
+            options.simt_warps = options.simt_warps.max(product_warps(func, isa));
+        }
+        let plan = plan_agents(func, &classes, isa, &options).map_err(Refusal::room)?;
         let (plan, placed) = match settings.simt_warps {
             None if place::pressure::is_wide(func, &classes) => {
-                wider(func, &classes, plan, isa, settings, &mut spare)
+                wider(func, &classes, plan, isa, settings, options, &mut spare)
             }
             _ => (plan, None),
         };
@@ -148,12 +153,26 @@ impl<'f> Planned<'f> {
                     .map_err(Refusal::room)?
             }
         };
+        check_accumulators(&func, &plan, isa).map_err(Refusal::room)?;
         Ok(Placed { func, plan })
     }
 
     pub fn leave(self, state: &mut KernelState) {
         state.plan = Some(self.plan);
     }
+}
+
+/// Warps that multiply together, where accumulators are in their registers: two warpgroups where there are rows for both. While one waits for
+/// its product, or computes with it, the tensor core has the other's.
+fn product_warps(func: &Function, isa: &dyn TargetIsa) -> u32 {
+    if isa.acc_home().allocation != AccAllocation::Registers {
+        return 0;
+    }
+    let group = isa.machine().limits.warpgroup_warps.max(1);
+    let products = func.ops().filter(|&op| is_product(func, op));
+    let rows = products.filter_map(|op| func.value_data(func.result(op)?).dims()?.first().copied()).min();
+    // Sixteen rows for each warp.
+    rows.map_or(0, |rows| (rows / 16).clamp(group, 2 * group))
 }
 
 /// The plan with the fewest warps, and with these the widest slices, whose registers suffice for the tiles that are alive together; where
@@ -164,27 +183,32 @@ fn wider(
     plan: AgentPlan,
     isa: &dyn TargetIsa,
     settings: &Settings,
+    mut options: AgentOptions,
     spare: &mut Option<Function>,
 ) -> (AgentPlan, Option<(Function, AgentPlan)>) {
     let mut best = (plan, None);
     let mut lacks = u32::MAX;
-    let mut options = settings.agent_options();
     while options.simt_warps <= MOST_WARPS {
         let Ok(plan) = plan_agents(func, classes, isa, &options) else { break };
-        let budget = plan.entry_reg_cap.min(settings.max_regs.unwrap_or(u32::MAX));
-        let budget = budget.saturating_sub(place::pressure::RESERVE);
+        let budget = registers(&plan, settings);
         let mut place = settings.place_options();
         let mut before = u32::MAX;
         loop {
             match place_in(func, classes, plan.clone(), isa, &place, spare.take()) {
                 Ok((placed, its_plan)) => {
                     let peak = place::pressure::peak(&placed, options.simt_warps);
-                    let missing = peak.saturating_sub(budget);
+                    let mut missing = peak.saturating_sub(budget);
+                    let (mut plan, mut its_plan) = (plan.clone(), its_plan);
+                    if missing > 0 && agents::raise(&mut plan, peak + place::pressure::RESERVE, isa, &options)
+                    {
+                        its_plan.take_budget(&plan);
+                        missing = peak.saturating_sub(registers(&plan, settings));
+                    }
                     // Thinner slices, as long as there can be some and they help.
                     let cuts = missing > 0 && place::pressure::is_sliceable(&placed);
                     if missing < lacks {
                         lacks = missing;
-                        let before = std::mem::replace(&mut best, (plan.clone(), Some((placed, its_plan))));
+                        let before = std::mem::replace(&mut best, (plan, Some((placed, its_plan))));
                         *spare = before.1.map(|worse| worse.0);
                     } else {
                         *spare = Some(placed);
@@ -205,6 +229,43 @@ fn wider(
         options.simt_warps *= 2;
     }
     best
+}
+
+/// An accumulator in registers is there as a whole, with what its instruction needs beside it.
+fn check_accumulators(placed: &Function, plan: &AgentPlan, isa: &dyn TargetIsa) -> CodegenResult<()> {
+    if isa.acc_home().allocation != AccAllocation::Registers {
+        return Ok(());
+    }
+    for op in placed.ops().filter(|&op| is_product(placed, op)) {
+        let (Some(v), Some(agent)) = (placed.result(op), plan.op_agent[op].expand()) else { continue };
+        let (data, info) = (placed.value_data(v), &plan.agents[agent]);
+        let has = if info.max_regs > 0 { info.max_regs } else { plan.entry_reg_cap };
+        let (Some(layout), Some(dims), Some(elem)) = (data.layout(), data.dims(), data.elem()) else {
+            continue;
+        };
+        let takes = registers_per_thread(layout, dims, elem, info.warps).unwrap_or(u32::MAX);
+        if takes.saturating_add(BESIDE_ACCUMULATOR) > has {
+            return Err(CodegenError::new(
+                Code::E0507,
+                placed.op_loc(op),
+                format!(
+                    "{data} takes {takes} registers of each of {} threads, which have {has}",
+                    info.warps * 32
+                ),
+            )
+            .note(Loc::NONE, "smaller tiles, or other numbers of warps and agents, make room"));
+        }
+    }
+    Ok(())
+}
+
+/// Registers that a product takes beside its accumulator: measured with ptxas 13.5.
+const BESIDE_ACCUMULATOR: u32 = 24;
+
+/// Registers of a thread that tiles may take.
+fn registers(plan: &AgentPlan, settings: &Settings) -> u32 {
+    let own = plan.agents.values().next().map_or(0, |a| a.max_regs).max(plan.entry_reg_cap);
+    own.min(settings.max_regs.unwrap_or(u32::MAX)).saturating_sub(place::pressure::RESERVE)
 }
 
 /// Registers of a tile below which slices are not cut for want of registers.

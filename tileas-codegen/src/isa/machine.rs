@@ -586,9 +586,11 @@ impl MachineModel {
         self.units.iter().find(|u| u.name == name)
     }
 
-    /// Registers a thread of a CTA may have at entry: the register file split evenly, down to the granule.
+    /// Registers a thread of a CTA may have at entry: the register file split evenly over whole warpgroups, as registers are given out to
+    /// warps four at a time, down to the granule.
     pub fn entry_registers(&self, threads: u32) -> u32 {
         let l = &self.limits;
+        let threads = threads.next_multiple_of((l.warpgroup_warps * l.warp_threads).max(1));
         let share = l.regs_per_sm / threads.max(1) / l.reg_granule.max(1) * l.reg_granule.max(1);
         share.min(l.regs_per_thread)
     }

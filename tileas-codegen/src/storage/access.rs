@@ -81,6 +81,18 @@ pub fn class_of(func: &Function, plan: &AgentPlan, op: Op) -> Class {
     }
 }
 
+/// The engine by which `ops`, the reads of a tile, are known where one of them waits and releases for all of its agent: threads that also
+/// multiply with it do the rest of their reading in its name.
+pub fn reader_class(func: &Function, plan: &AgentPlan, ops: &[Op], op: Op) -> Class {
+    let class = class_of(func, plan, op);
+    let agent = plan.op_agent[op];
+    let multiplies = |&&o: &&Op| plan.op_agent[o] == agent && class_of(func, plan, o) == Class::Group;
+    match class {
+        Class::Sync if ops.iter().any(|o| multiplies(&o)) => Class::Group,
+        class => class,
+    }
+}
+
 /// The accesses of one op (not of its regions) in value form.
 pub fn accesses(func: &Function, op: Op) -> SmallVec<[Access; 4]> {
     let mut out = SmallVec::new();

@@ -7,7 +7,7 @@
 //! After the loop the readers take the last version, whether or not they use it: what was produced was consumed, and
 //! rings go on through all loops. Any other carried tile stays in place. Cost: arguments × ops.
 
-use super::access::{Key, accesses, class_of, is_constant, is_stored};
+use super::access::{Key, accesses, class_of, is_constant, is_stored, reader_class};
 use super::slice::base_of;
 use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::plan::AgentPlan;
@@ -116,16 +116,20 @@ fn ring(func: &Function, plan: &AgentPlan, all: &[Op], l: Op, n: usize) -> Optio
         Some(op)
     };
     let mut readers: Vec<(Key, Vec<Op>, Vec<Op>)> = Vec::new();
-    for op in reads_of(func, all, arg)? {
-        let (k, item) = (key(op)?, func.ancestor_in(op, body)?);
+    let inside = reads_of(func, all, arg)?;
+    let behind = reads_of(func, all, *func.results(l).get(n)?)?;
+    let reads: Vec<Op> = inside.iter().chain(&behind).copied().collect();
+    let reader = |op: Op| Some(Key { class: reader_class(func, plan, &reads, op), ..key(op)? });
+    for op in inside {
+        let (k, item) = (reader(op)?, func.ancestor_in(op, body)?);
         match readers.iter_mut().find(|r| r.0 == k) {
             Some(r) if r.1.contains(&item) => {}
             Some(r) => r.1.push(item),
             None => readers.push((k, vec![item], Vec::new())),
         }
     }
-    for op in reads_of(func, all, *func.results(l).get(n)?)? {
-        let (k, item) = (key(op)?, func.ancestor_in(op, parent)?);
+    for op in behind {
+        let (k, item) = (reader(op)?, func.ancestor_in(op, parent)?);
         let r = readers.iter_mut().find(|r| r.0 == k)?;
         if !r.2.contains(&item) {
             r.2.push(item);
