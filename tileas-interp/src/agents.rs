@@ -15,6 +15,7 @@ use crate::{Arg, Limits, Memory, Stats, bind};
 use cranelift_entity::SecondaryMap;
 use fixedbitset::FixedBitSet;
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use tileas_codegen::ir::{AttrData, Block, Function, Op, Opcode, Space, Value, keys};
@@ -67,6 +68,14 @@ enum Job {
     Empty(usize, u32),
 }
 
+/// A product onto registers that is under way.
+struct Group {
+    op: Op,
+    operands: [Place; 2],
+    acc: Val,
+    sum: Rc<OnceCell<Rc<Tile>>>,
+}
+
 /// Places of a matrix product.
 struct Operand {
     a: Place,
@@ -105,6 +114,7 @@ struct Agent {
     env: SecondaryMap<Value, Option<Val>>,
     frames: Vec<Frame>,
     matrix: VecDeque<Job>,
+    groups: VecDeque<Group>,
     stores: VecDeque<Store>,
     threads: i64,
 }
@@ -227,6 +237,7 @@ impl<'a> Machine<'a> {
                 env: env.clone(),
                 frames: vec![Frame { next: f.first_op(b), owner: None, range: None }],
                 matrix: VecDeque::new(),
+                groups: VecDeque::new(),
                 stores: VecDeque::new(),
                 threads: if elect { 1 } else { warps * 32 },
             });
@@ -409,6 +420,10 @@ impl<'a> Machine<'a> {
 
 fn value(f: &Function, op: Op, env: &SecondaryMap<Value, Option<Val>>, v: Value) -> InterpResult<Val> {
     match &env[v] {
+        // What was waited for since.
+        Some(Val::Pending(sum)) => {
+            Ok(sum.get().map_or_else(|| Val::Pending(sum.clone()), |t| Val::Tile(t.clone())))
+        }
         Some(x) => Ok(x.clone()),
         None => Err(InterpError::at(f, op, Fault::Undefined, format!("{v} has no value here"))),
     }

@@ -2,6 +2,7 @@
 
 use crate::num;
 use smallvec::SmallVec;
+use std::cell::OnceCell;
 use std::rc::Rc;
 use tileas_codegen::ir::{Scalar, TypeData};
 
@@ -190,6 +191,8 @@ pub enum Val {
     Float(f64),
     /// A register tile, or any tile of a source kernel.
     Tile(Rc<Tile>),
+    /// A product onto registers that may be under way.
+    Pending(Rc<OnceCell<Rc<Tile>>>),
     /// A view.
     View(Rc<View>),
     /// A descriptor.

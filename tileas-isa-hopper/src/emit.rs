@@ -105,8 +105,11 @@ impl Emit for crate::Hopper {
             }
         }
         b.wgmma_commit_group_sync_aligned();
-        b.wgmma_wait_group_sync_aligned(0);
         Ok(())
+    }
+
+    fn group_wait(&self, b: &mut FuncBuilder<'_>, pending: u32) {
+        b.wgmma_wait_group_sync_aligned(pending);
     }
 
     /// What a thread has issued is done: it goes on behind it.

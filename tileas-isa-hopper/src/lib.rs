@@ -78,7 +78,7 @@ const ACC_HOME: AccHome =
 /// A warpgroup issues, and waits for what it has issued.
 const MMA_CONTRACT: MmaContract = MmaContract {
     issue: Issue::Warpgroup,
-    completion: Completion::Synchronous,
+    completion: Completion::WaitGroup,
     in_order: InOrder::SameAccumulator,
 };
 

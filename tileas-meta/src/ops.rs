@@ -987,7 +987,16 @@ pub const OPS: &[OpRow] = &[
         traits: &[Async, Schedulable],
         rule: Rule::Dot,
         class: "Dot",
-        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128 or for i8; and for fewer rows where N is 64 or 128: such products are turned round, so that M is from 8 or 16 on. Larger M and N are computed in halves, with all that is tied to the product, where every op on the way can be (not `scan`, `combine`, `cat`, `extract_slice`, explicit TMA stores, loads and stores that are not weak; rows of 256 elements are too long to be reduced or transposed). K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. Products of f32 are three of tf32, of the high and low parts of the operands: each product of elements is within 2^-20 of itself, and exact where tf32 holds the factors; infinite factors give NaN. For one product of tf32, which is much faster, convert the operands (`ftof`) or load them as tf32. tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. sm_90a has products of f16 and bf16 alone.",
+        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128 or for i8; and for fewer rows where N is 64 or 128: such products are turned round, so that M is from 8 or 16 on. Larger M and N are computed in halves, with all that is tied to the product, where every op on the way can be (not `scan`, `combine`, `cat`, `extract_slice`, explicit TMA stores, loads and stores that are not weak; rows of 256 elements are too long to be reduced or transposed). K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. Products of f32 are three of tf32, of the high and low parts of the operands: each product of elements is within 2^-20 of itself, and exact where tf32 holds the factors; infinite factors give NaN. For one product of tf32, which is much faster, convert the operands (`ftof`) or load them as tf32. tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. On sm_90a, M from 64 to 256 and N from 8 to 256 are as large as registers allow, i8 included, and 8-bit operands have K innermost as well.",
+        ..BASE
+    },
+    OpRow {
+        name: "async.dot_wait",
+        results: Arity::Many,
+        attrs: &[need("pending", Int)],
+        traits: &[Pipeline],
+        rule: Rule::Custom,
+        doc: "All threads of the agent wait until at most `pending` of the products that they have issued onto registers are under way: the results of the others can be read, and their operands overwritten. Written by the compiler, where accumulators are registers.",
         ..BASE
     },
     OpRow {
@@ -1015,10 +1024,11 @@ pub const OPS: &[OpRow] = &[
             many("inits", Ty::Any),
         ],
         results: Arity::Many,
+        attrs: &[may("dots_complete", Unit)],
         regions: 1,
         traits: &[Schedulable],
         rule: Rule::Custom,
-        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0). Upper + step must fit the type of the index.",
+        doc: "Counted loop: the body runs for lower, lower + step, … below upper (signed; step > 0). Upper + step must fit the type of the index. `dots_complete`, written by the compiler: behind the last iteration the agent waits for all its products onto registers.",
         ..BASE
     },
     OpRow {

@@ -233,6 +233,7 @@ fn check_contract(func: &Function, ops: &[Op], isa: &dyn TargetIsa) -> CodegenRe
     let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
     let known = match issue {
         Issue::OneThread => completion == Completion::Commit && in_order != InOrder::Never && !in_registers,
+        Issue::Warpgroup if in_registers => completion == Completion::WaitGroup,
         Issue::Warpgroup => completion == Completion::Synchronous,
     };
     match ops.iter().find(|&&op| matches!(func.opcode(op), Opcode::Dot | Opcode::AsyncDot)) {

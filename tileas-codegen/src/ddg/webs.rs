@@ -7,7 +7,7 @@
 //! slots as `buffers` gives them: freeing a slot is no dependence here.
 //! Cost: linear but for the depth of nesting.
 
-use crate::ir::{Block, Function, Op, Opcode, Value, ValueDef};
+use crate::ir::{Block, Function, Op, Opcode, Value};
 use crate::schedule::Node;
 use crate::storage::Storage;
 use crate::storage::access::accesses;
@@ -124,7 +124,7 @@ impl<'a> LoopWebs<'a> {
         }
         func.walk(body, &mut |op| {
             for &v in func.operands(op) {
-                if let Some(web) = self.web_of(func, v).filter(|_| !inside(func, body, v)) {
+                if let Some(web) = self.web_of(func, v).filter(|_| !func.is_inside(v, body)) {
                     self.kept.insert(web);
                 }
             }
@@ -175,13 +175,4 @@ impl<'a> LoopWebs<'a> {
             });
         }
     }
-}
-
-/// Whether a value is defined in a body or in something inside it.
-fn inside(func: &Function, body: Block, v: Value) -> bool {
-    let block = match func.value_def(v) {
-        ValueDef::Result(op, _) => func.op_block(op),
-        ValueDef::Param(b, _) => Some(b),
-    };
-    block.is_some_and(|b| func.common_block(b, body) == body)
 }

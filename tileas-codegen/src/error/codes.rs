@@ -167,6 +167,7 @@ codes! {
     E0709 = "the emitted order differs from the schedule";
     E0710 = "prologue, steady loop and epilogue do not match";
     E0711 = "conflicting accesses to a view are not ordered";
+    E0712 = "a product is read, or what it reads is given up, before it is waited for";
     // -- E06: buffers
     // -- E07: materialisation
     // -- E07: materialisation

@@ -604,6 +604,15 @@ impl Function {
         outwards(b).find(|&x| outwards(a).any(|y| x == y)).unwrap_or_else(|| self.entry())
     }
 
+    /// Whether a value is defined in a block or in something inside it.
+    pub fn is_inside(&self, v: Value, block: Block) -> bool {
+        let home = match self.value_def(v) {
+            ValueDef::Result(op, _) => self.op_block(op),
+            ValueDef::Param(b, _) => Some(b),
+        };
+        home.is_some_and(|b| self.common_block(b, block) == block)
+    }
+
     /// Iteration arguments of a `for`, without the induction variable.
     pub fn for_args(&self, op: Op) -> &[Value] {
         self.op_block_at(op, 0).map_or(&[], |b| self.block_params(b).get(1..).unwrap_or(&[]))

@@ -3,8 +3,10 @@
 use super::columns::Stores;
 use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
+use crate::ir::verifier::MOST_PENDING;
 use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
 use crate::nvvm::{Operand, Reg, RegTy};
+use crate::storage::access::may_take_over;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 
@@ -83,6 +85,11 @@ impl Lower<'_> {
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
             O::AsyncDot => self.async_dot(op),
+            O::AsyncDotWait => {
+                let pending = self.f.attr_int(op, crate::ir::keys::PENDING).unwrap_or(0);
+                self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32);
+                Ok(())
+            }
             O::Copy if self.is_scalar_copy(op) => self.copy_scalar(op),
             O::Copy => self.copy(op),
             o if o.is_sparse() && (self.is_tile_op(op) || o == O::Scatter) => self.sparse(op),
@@ -146,6 +153,20 @@ impl Lower<'_> {
             self.b.place(end);
             self.b.bar_warp_sync(0xffff_ffffu32);
         }
+    }
+
+    /// Registers for a value that changes over iterations, those that it begins in where nothing else needs them.
+    fn taken_over(&mut self, op: Op, user: Op, p: Value, v: Value) -> CodegenResult<Val> {
+        let init = self.vals[v];
+        if let Val::Tile(t) = init
+            && !t.splat
+            && t.held.is_none()
+            && may_take_over(self.f, v, user, self.fusion.uses_of(v))
+            && t.regs.range().all(|i| matches!(self.units[i], Operand::Reg(_)))
+        {
+            return Ok(init);
+        }
+        self.loop_value(op, self.f.value_data(p), &init)
     }
 
     /// Fresh registers for a value that changes over iterations, initialised from `init`.
@@ -290,8 +311,7 @@ impl Lower<'_> {
         let mut carried = Carried::new();
         for (n, &init) in inits.iter().enumerate() {
             let Some(&p) = params.get(n + 1) else { break };
-            let init = self.vals[init];
-            let v = self.loop_value(op, f.value_data(p), &init)?;
+            let v = self.taken_over(op, op, p, init)?;
             self.vals[p] = v;
             carried.push(v);
         }
@@ -331,7 +351,15 @@ impl Lower<'_> {
             self.b.add_s32_to(iv, iv, step);
             self.b.setp_lt_s32(iv, hi)
         };
-        self.b.br_if(again, false, body, exit);
+        if f.has_attr(op, crate::ir::keys::DOTS_COMPLETE) {
+            // Not where no iteration ran.
+            let last = self.b.block();
+            self.b.br_if(again, false, body, last);
+            self.b.place(last);
+            self.isa.emit().group_wait(&mut self.b, 0);
+        } else {
+            self.b.br_if(again, false, body, exit);
+        }
         self.b.place(exit);
         self.also_pending(before);
         self.unfenced = self.unfenced.or(unfenced);
@@ -372,7 +400,10 @@ impl Lower<'_> {
             self.close_section();
             if let Some(y) = f.last_op(taken) {
                 for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
-                    self.vals[r] = self.vals[v];
+                    self.vals[r] = match self.vals[v] {
+                        Val::Tile(_) => self.taken_over(op, y, r, v)?,
+                        other => other,
+                    };
                 }
             }
             return Ok(());
@@ -390,8 +421,7 @@ impl Lower<'_> {
         let mut merged = Carried::new();
         if let Some(y) = f.last_op(then) {
             for (&r, &v) in f.results(op).iter().zip(f.operands(y)) {
-                let init = self.vals[v];
-                merged.push(self.loop_value(op, f.value_data(r), &init)?);
+                merged.push(self.taken_over(op, y, r, v)?);
             }
         }
         self.b.bra(end);

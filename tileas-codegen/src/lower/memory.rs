@@ -6,13 +6,13 @@
 
 use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
-use crate::ir::{Layout, Op, Opcode, Scalar, Space, Value, keys};
+use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaRequest, MmaTile};
 use crate::layout::gf2::{Columns, Span, sum};
 use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use crate::place::chains::rows_columns;
-use crate::storage::access::is_in_registers;
+use crate::storage::access::{is_in_registers, may_take_over};
 use smallvec::SmallVec;
 
 impl Lower<'_> {
@@ -555,7 +555,8 @@ impl Lower<'_> {
             return self.unsupported(op, "updates accumulators in the layout of the instruction");
         }
         let value = self.vals[acc];
-        let own = self.owns(op, acc, &value);
+        let whole = matches!(&value, Val::Tile(t) if !t.splat && t.held.is_none());
+        let own = whole && may_take_over(f, acc, op, self.fusion.uses_of(acc));
         let t = self.expand(op, &value)?;
         let rt = super::control::element_reg(t.elem);
         let mut regs: SmallVec<[Reg; 128]> = SmallVec::new();
@@ -569,21 +570,6 @@ impl Lower<'_> {
         let tile = TileVal { regs: regs_of, splat: false, ty: f.value_type(result), ..t };
         self.vals[result] = Val::Tile(tile);
         Ok(regs)
-    }
-
-    /// Whether an op may write over the registers of an operand: it is the only one that reads it, as often as it is made, and no other
-    /// value has the same registers.
-    fn owns(&self, op: Op, v: Value, val: &Val) -> bool {
-        let f = self.f;
-        let whole = matches!(val, Val::Tile(t) if !t.splat && t.held.is_none());
-        let home = crate::storage::classify::home(f, v);
-        let own = match f.defining_op(v).map(|d| f.opcode(d)) {
-            None | Some(Opcode::AsyncDot | Opcode::For) => true,
-            // Of one instruction for each element.
-            Some(Opcode::Addf | Opcode::Subf | Opcode::Mulf | Opcode::Fma | Opcode::Divf) => true,
-            Some(_) => false,
-        };
-        whole && own && home == f.op_block(op) && self.fusion.uses_of(v) == 1
     }
 
     /// What multiplies of this agent need of an operand's buffer, made once.

@@ -21,6 +21,7 @@
 //! [`verify`] checks the result on its own. Source: architecture, "From one schedule to several agents".
 
 pub mod emit;
+mod groups;
 mod peel;
 pub mod plan;
 pub mod skew;
@@ -142,6 +143,7 @@ pub fn materialize_in(
     let ret = out.make_op(Opcode::Return, &[], &[], &[], func.loc);
     out.append_op(entry, ret);
     remove_dead(&mut out, uses, all);
+    groups::insert(&mut out);
     let mut set = |key: Sym, value: u32| {
         let a = out.intern_attr(AttrData::Int(i64::from(value), None));
         out.attrs.set(key, a);

@@ -150,8 +150,29 @@ pub fn block_plan(
             to: readers.len(),
         });
     }
+    // Slots that products read are freed where one waits for these anyway, or behind the next commit.
+    let mut freed: SmallVec<[(Pipe, usize, Op, Freed); 2]> = SmallVec::new();
+    for e in ends.iter() {
+        for c in &readers[e.from..e.to] {
+            let p = &ba.pipes[e.pipe];
+            let Some(last) = c.last.filter(|_| p.consumers[c.number].key.class == Class::Group) else {
+                continue;
+            };
+            if let Some(place) = free(scope, p, block, order, last, sched) {
+                freed.push((e.pipe, c.number, last, place));
+            }
+        }
+    }
     for &(_, _, l, item) in order.iter() {
         out.skew = out.skew.max(l);
+        for &(pipe, n, last, place) in &freed {
+            if let Freed::Before(local, at) = place
+                && at == item
+            {
+                out.skew = out.skew.max(local);
+                out.steps.push((local, Step::Release(pipe, n, Some(last), 0)));
+            }
+        }
         for e in ends.iter().filter(|e| e.acquires == Some(item)) {
             out.steps.push((l, Step::Acquire(e.pipe)));
             if ba.pipes[e.pipe].tx > 0 {
@@ -218,7 +239,8 @@ pub fn block_plan(
         }
         for e in ends.iter().filter(|e| !ba.pipes[e.pipe].is_scalar()) {
             for c in readers[e.from..e.to].iter().filter(|c| c.last == Some(item)) {
-                if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk {
+                let elsewhere = freed.iter().any(|f| (f.0, f.1) == (e.pipe, c.number));
+                if ba.pipes[e.pipe].consumers[c.number].key.class != Class::Bulk && !elsewhere {
                     out.steps.push((l, Step::Release(e.pipe, c.number, Some(item), 0)));
                 }
             }
@@ -290,7 +312,80 @@ pub fn block_plan(
         .find(|&i| matches!(out.steps[i].1, Step::Release(_, _, _, _)) && is_tail(&out.steps[i].1, ba));
     let sort_from = bulk_from.unwrap_or(releases);
     out.steps[sort_from..].sort_by_key(|s| s.0);
+    for &(pipe, n, last, place) in &freed {
+        if let Freed::Late(local) = place {
+            out.skew = out.skew.max(local);
+            out.steps.push((local, Step::Release(pipe, n, Some(last), 0)));
+        }
+    }
     out
+}
+
+/// Where a slot is freed that a product reads.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Freed {
+    /// In front of the item, which needs the product complete, in that local stage.
+    Before(u32, Op),
+    /// At the end of a step, in that local stage.
+    Late(u32),
+}
+
+/// Slots from which on one is not missed while a product is still under way: one that is read, one that is read next, one that is filled.
+const SPARE_SLOTS: u32 = 3;
+
+/// Most items of a loop that is written twice for a late release.
+const MOST_ITEMS: usize = 48;
+
+/// Where the slot of a pipe is freed that product `last` reads as the last; `None`: right behind it, which waits for the product. A wait that
+/// only a release needs stands behind the next commit: so that the tensor core has the next product while it ends the one before.
+fn free(
+    scope: &Scope<'_>,
+    p: &PipeData,
+    block: Block,
+    order: &[(u32, u32, u32, Op)],
+    last: Op,
+    sched: Option<&LoopSchedule>,
+) -> Option<Freed> {
+    let func = scope.func;
+    let result = func.result(last).filter(|_| func.opcode(last) == Opcode::AsyncDot)?;
+    let at = order.iter().position(|o| o.3 == last)?;
+    let local = order[at].2;
+    let l = func.block_parent(block).filter(|&l| func.opcode(l) == Opcode::For);
+    // Names of the result: in this iteration, and in the next.
+    let carried = l.and_then(|l| {
+        let n = func.region_yields(l, 0).iter().position(|&y| y == result)?;
+        func.for_args(l).get(n).copied()
+    });
+    let mut first: Option<((u32, usize), Op)> = None;
+    for (n, &(_, _, other, item)) in order.iter().enumerate() {
+        let mut takes = [false; 2];
+        for_each_use(func, item, &mut |v| {
+            takes[0] |= v == result;
+            takes[1] |= Some(v) == carried;
+        });
+        if func.opcode(item) == Opcode::AsyncDot {
+            continue;
+        }
+        for (add, _) in takes.iter().enumerate().filter(|t| *t.1) {
+            let when = (other + add as u32, n);
+            if when > (local, at) && first.is_none_or(|f| when < f.0) {
+                first = Some((when, item));
+            }
+        }
+    }
+    let whole = order.len() <= MOST_ITEMS && order.iter().all(|o| func.regions(o.3).is_empty());
+    let may_lag = p.depth >= SPARE_SLOTS
+        && p.has_empty
+        && p.named.is_none()
+        && p.distance == 0
+        && sched.is_some_and(|s| !s.serial)
+        && l.is_some_and(|l| !func.is_slice_loop(l) && func.exit_of(l).is_none())
+        && whole;
+    match first {
+        Some(((at, _), item)) if at == local || may_lag && at <= local + 1 => Some(Freed::Before(at, item)),
+        _ if may_lag => Some(Freed::Late(local + 1)),
+        _ => None,
+    }
 }
 
 /// The local stage in which the next iteration of a loop first takes what `sources` make, where the loop hands it on; `None` if

@@ -90,7 +90,14 @@ impl Lives<'_> {
         match self.func.value_data(v) {
             TypeData::Tile { dims, elem, space: Some(Space::Rmem), layout: Some(layout) } => {
                 // Constants and splats are one register.
-                let leaf = self.func.defining_op(v).map(|op| self.func.opcode(op));
+                let def = self.func.defining_op(v);
+                let leaf = def.map(|op| self.func.opcode(op));
+                // What is repeated is so in name only.
+                if let (Some(Opcode::Broadcast), Some(op)) = (leaf, def)
+                    && let Some(&source) = self.func.operands(op).first()
+                {
+                    return self.registers(source);
+                }
                 if matches!(leaf, Some(Opcode::Constant | Opcode::Splat)) {
                     return 1;
                 }

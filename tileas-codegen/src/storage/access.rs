@@ -3,7 +3,7 @@
 //! In: one op and its agent. Out: the tiles it reads or writes ([`Access`]) and the [`Class`] of engine that
 //! carries it out, which decides how its completion can be signalled. Every other stage asks here.
 
-use crate::ir::{Function, Op, Opcode, Space, TypeData, Value};
+use crate::ir::{Function, Op, Opcode, Scalar, Space, TypeData, Value, ValueDef};
 use crate::plan::{Agent, AgentKind, AgentPlan};
 use smallvec::SmallVec;
 
@@ -51,6 +51,24 @@ pub fn is_stored(func: &Function, v: Value) -> bool {
 /// Whether a value is a tile in registers.
 pub fn is_in_registers(func: &Function, v: Value) -> bool {
     matches!(func.value_data(v), TypeData::Tile { space: Some(Space::Rmem), .. })
+}
+
+/// Whether `user`, which reads a register tile, may write over its registers: it is the only one to read it, as often as it is made, and no
+/// other value has the same registers. `uses` counts operands.
+pub fn may_take_over(func: &Function, v: Value, user: Op, uses: u32) -> bool {
+    let own = match func.defining_op(v).map(|d| func.opcode(d)) {
+        None => func.op_parent(user).is_some(),
+        // Of one instruction for each element, which nothing folds.
+        Some(Opcode::Addf | Opcode::Subf | Opcode::Mulf | Opcode::Fma | Opcode::Divf) => {
+            func.value_data(v).elem() == Some(Scalar::F32)
+        }
+        Some(opcode) => matches!(opcode, Opcode::AsyncDot | Opcode::For | Opcode::If),
+    };
+    let home = match func.value_def(v) {
+        ValueDef::Result(op, _) => func.op_block(op),
+        ValueDef::Param(b, _) => Some(b),
+    };
+    own && uses == 1 && home == func.op_block(user)
 }
 
 /// Whether a stored value is a constant: it has no storage.

@@ -79,6 +79,11 @@ impl Machine<'_> {
         for &v in f.operands(op) {
             args.push(self.get(a, op, v)?);
         }
+        let hands_on = matches!(f.opcode(op), Opcode::AsyncDot | Opcode::For | Opcode::Yield);
+        if !hands_on && args.iter().any(|x| matches!(x, Val::Pending(_))) {
+            let text = "a product is read that may be under way";
+            return Err(InterpError::at(f, op, Fault::Undefined, text));
+        }
         match f.opcode(op) {
             Opcode::AsyncPipelineYield => {
                 self.agents[a].frames.pop();
@@ -112,6 +117,10 @@ impl Machine<'_> {
                     Val::Iter { pipe, slot: slot + 1, phase }
                 };
                 self.set(a, op, 0, next);
+            }
+            Opcode::AsyncDotWait => {
+                let pending = usize::try_from(f.attr_int(op, keys::PENDING).unwrap_or(0)).unwrap_or(0);
+                self.complete_groups(a, pending)?;
             }
             Opcode::AsyncPipelineStoreWait => {
                 if !self.agents[a].stores.is_empty() {
@@ -184,6 +193,26 @@ impl Machine<'_> {
         Ok(Step::Done)
     }
 
+    /// Completes products of an agent onto registers until so many are under way.
+    fn complete_groups(&mut self, a: usize, pending: usize) -> InterpResult<()> {
+        let f = self.f;
+        while self.agents[a].groups.len() > pending {
+            let Some(g) = self.agents[a].groups.pop_front() else { break };
+            let [x, y] = g.operands;
+            let tile = |t: Tile| Val::Tile(Rc::new(t));
+            let acc = match &g.acc {
+                Val::Pending(sum) => match sum.get() {
+                    Some(t) => Val::Tile(t.clone()),
+                    None => return refuse(f, g.op, "follows a product that is under way"),
+                },
+                other => other.clone(),
+            };
+            let operands = [tile(self.whole(g.op, x)?), tile(self.whole(g.op, y)?), acc];
+            let _ = g.sum.set(Rc::new(eval::product(f, g.op, &operands)?));
+        }
+        Ok(())
+    }
+
     fn advance(&mut self, a: usize, op: Op) {
         if let Some(fr) = self.agents[a].frames.last_mut() {
             fr.next = self.f.next_op(op);
@@ -250,7 +279,12 @@ impl Machine<'_> {
                 self.bind_params(a, body, i, values);
                 self.push(a, owner, f.first_op(body), Some((i, hi, step)))?;
             }
-            _ => values.iter().enumerate().for_each(|(n, v)| self.set(a, owner, n, v.clone())),
+            _ => {
+                values.iter().enumerate().for_each(|(n, v)| self.set(a, owner, n, v.clone()));
+                if f.has_attr(owner, keys::DOTS_COMPLETE) {
+                    self.complete_groups(a, 0)?;
+                }
+            }
         }
         Ok(Step::Done)
     }
@@ -320,12 +354,11 @@ impl Machine<'_> {
         if let Some(acc) =
             f.named_operand(op, "acc").filter(|&v| f.value_data(v).space() == Some(Space::Rmem))
         {
-            // Onto registers: done when the threads go on.
-            let (x, y) = (self.place(a, op, "a", "a_stage")?, self.place(a, op, "b", "b_stage")?);
-            let tile = |t: Tile| Val::Tile(Rc::new(t));
-            let operands = [tile(self.whole(op, x)?), tile(self.whole(op, y)?), self.get(a, op, acc)?];
-            let sum = eval::product(f, op, &operands)?;
-            self.set(a, op, 0, Val::Tile(Rc::new(sum)));
+            // Onto registers: done when the threads wait for it, as late as they may.
+            let operands = [self.place(a, op, "a", "a_stage")?, self.place(a, op, "b", "b_stage")?];
+            let (acc, sum) = (self.get(a, op, acc)?, Rc::new(OnceCell::new()));
+            self.set(a, op, 0, Val::Pending(sum.clone()));
+            self.agents[a].groups.push_back(Group { op, operands, acc, sum });
             return Ok(());
         }
         if f.opcode(op) == Opcode::AsyncDot {

@@ -1,6 +1,7 @@
 //! Loops, branches, pipelines and agents.
 
 use super::Checker;
+use super::MOST_PENDING;
 use crate::error::Code;
 use crate::ir::attrs::AttrData;
 use crate::ir::entities::{Block, Op, Sym, Type};
@@ -24,6 +25,14 @@ impl Checker<'_> {
             Opcode::AsyncPipelineProducerAcquire | Opcode::AsyncPipelineConsumerWait => self.acquire(op),
             Opcode::AsyncPipelineConsumerRelease => self.owned_result(op),
             Opcode::AsyncPipelineAgentSwitch => self.agents(op),
+            Opcode::AsyncDotWait => {
+                self.same_count(op, Code::E0203, "results", self.func.results(op).len(), 0);
+                let pending = self.func.attr_int(op, keys::PENDING).unwrap_or(0);
+                if !(0..=MOST_PENDING).contains(&pending) {
+                    let text = format_args!("expected 0 to {MOST_PENDING} in `pending`, but got {pending}");
+                    self.err(op, Code::E0209, text);
+                }
+            }
             Opcode::Return | Opcode::Yield | Opcode::AsyncPipelineYield | Opcode::AsyncPipelineStoreWait => {
                 self.same_count(op, Code::E0203, "results", self.func.results(op).len(), 0);
             }

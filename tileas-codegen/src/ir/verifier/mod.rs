@@ -30,6 +30,9 @@ use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 use std::fmt::Display;
 
+/// Most groups of products that a wait may leave under way. Source: PTX ISA, wgmma.wait_group takes any number; no kernel needs more.
+pub(crate) const MOST_PENDING: i64 = 7;
+
 /// Sizes above which a function is refused rather than processed slowly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Limits {

@@ -11,6 +11,7 @@
 
 mod form;
 mod graph;
+mod groups;
 mod iterators;
 mod linear;
 mod memory;
@@ -85,6 +86,7 @@ fn checks(m: &mut Model<'_>, isa: &dyn TargetIsa, smem_bytes: u32, scratch: &mut
         memory::check(m, isa, smem_bytes);
         scalars(m);
         iterators::check(m, &mut scratch.iterators);
+        groups::check(m);
     }
     if m.errors.is_empty() {
         let homes = counts(m);
@@ -345,9 +347,10 @@ fn counts(m: &mut Model<'_>) -> Vec<usize> {
         }
         if home != 0 {
             let mut users: SmallVec<[(usize, i64); 8]> = SmallVec::new();
+            // What is released was named by the wait.
             users.extend(
                 mine.iter()
-                    .filter(|u| u.kind != Kind::Inc && Some(u.region) != outer)
+                    .filter(|u| !matches!(u.kind, Kind::Inc | Kind::Release(_)) && Some(u.region) != outer)
                     .map(|u| (u.agent, u.local)),
             );
             users.sort_unstable();

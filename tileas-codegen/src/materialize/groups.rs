@@ -1,0 +1,396 @@
+//! Waits for products onto registers.
+//!
+//! In: a materialised function in which nothing waits for such products. Out: the same with `async.dot_wait` in front of whatever needs one
+//! of them complete: an op that reads its result, a release of a slot that it reads, a write to such a slot, the end of a region that does
+//! not hand it on; and with `dots_complete` on loops that leave some under way. Groups of one agent complete in the order of their commits, so a wait says how many younger ones may stay under
+//! way; each leaves as many as there are behind the youngest that it needs.
+//!
+//! Method: the queue of groups under way is followed through the code. Around a loop it is iterated until it repeats; where two ways to one
+//! point have queues of which neither ends the other, both wait for everything. An accumulator handed on to the next product or
+//! iteration in its own registers is not read. Cost: ops × groups under way, a few times per loop.
+//!
+//! Source: PTX ISA, wgmma.wait_group. The rule is checked by `verify::groups`, which shares nothing with this.
+
+use crate::ir::verifier::MOST_PENDING;
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Value, keys};
+use crate::storage::access::{is_in_registers, may_take_over};
+use cranelift_entity::SecondaryMap;
+use smallvec::{SmallVec, smallvec};
+
+/// A committed product that may be under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Group {
+    op: Op,
+    /// Names of its result.
+    sums: SmallVec<[Value; 2]>,
+    /// Names of the slots that it reads.
+    slots: SmallVec<[Value; 2]>,
+    /// Buffers that it reads.
+    buffers: SmallVec<[Value; 2]>,
+}
+
+/// Groups under way, the oldest first.
+type Queue = SmallVec<[Group; 4]>;
+
+/// Rounds after which a loop is not expected to settle.
+const ROUNDS: usize = 8;
+
+struct Groups<'a> {
+    func: &'a Function,
+    uses: SecondaryMap<Value, u32>,
+    /// Waits as consumer: iterator, slot waited for.
+    waited: Vec<(Value, Value)>,
+    /// Whether waits are noted, or only followed.
+    notes: bool,
+    /// In front of which op, and how many groups may stay.
+    waits: Vec<(Op, usize)>,
+    /// Loops and branches before whose ends nothing stays under way.
+    drained: Vec<Op>,
+    /// Loops behind whose last iteration everything is waited for.
+    completes: Vec<Op>,
+}
+
+/// Writes the waits.
+pub fn insert(func: &mut Function) {
+    let group = |op: Op| is_group(func, op);
+    if !func.ops().any(group) {
+        return;
+    }
+    let mut g = Groups {
+        func,
+        uses: SecondaryMap::new(),
+        waited: Vec::new(),
+        notes: false,
+        waits: Vec::new(),
+        drained: Vec::new(),
+        completes: Vec::new(),
+    };
+    for op in func.ops() {
+        func.operands(op).iter().for_each(|&v| g.uses[v] += 1);
+        if let (Opcode::AsyncPipelineConsumerWait, &[_, iter], Some(slot)) =
+            (func.opcode(op), func.operands(op), func.result(op))
+        {
+            g.waited.push((iter, slot));
+        }
+    }
+    let switches =
+        func.block_ops(func.entry()).filter(|&op| func.opcode(op) == Opcode::AsyncPipelineAgentSwitch);
+    for switch in switches {
+        for &r in func.regions(switch) {
+            let block = func.region_block(r);
+            // Which loops must end without anything under way shows in the first pass.
+            for notes in [false, true] {
+                g.notes = notes;
+                let left = g.block(block, Queue::new());
+                if let (false, Some(end)) = (left.is_empty(), func.last_op(block)) {
+                    g.wait(end, &mut left.clone(), left.len() - 1);
+                }
+            }
+        }
+    }
+    let Groups { waits, completes, .. } = g;
+    for op in completes {
+        func.set_attr(op, keys::DOTS_COMPLETE, AttrData::Unit);
+    }
+    for (before, pending) in waits {
+        let op = func.make_op(Opcode::AsyncDotWait, &[], &[], &[], func.op_loc(before));
+        func.set_int(op, keys::PENDING, pending as i64);
+        func.insert_before(before, op);
+    }
+}
+
+/// Whether an op is a product onto registers.
+fn is_group(func: &Function, op: Op) -> bool {
+    func.opcode(op) == Opcode::AsyncDot && func.result(op).is_some_and(|v| is_in_registers(func, v))
+}
+
+/// What a value is called from here on.
+fn rename(queue: &mut Queue, from: Value, to: Value) {
+    for g in queue.iter_mut() {
+        for names in [&mut g.sums, &mut g.slots] {
+            if names.contains(&from) && !names.contains(&to) {
+                names.push(to);
+            }
+        }
+    }
+}
+
+/// Forgets the names that are in scope of a region alone.
+fn forget(queue: &mut Queue, inner: &dyn Fn(Value) -> bool) {
+    for g in queue.iter_mut() {
+        g.sums.retain(|v| !inner(*v));
+        g.slots.retain(|v| !inner(*v));
+        g.sums.sort_unstable();
+        g.slots.sort_unstable();
+    }
+}
+
+/// The queue of either way, if one of the two is the end of the other.
+fn join(a: &Queue, b: &Queue) -> Option<Queue> {
+    let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    let mut out = long.clone();
+    let from = long.len() - short.len();
+    for (x, y) in out[from..].iter_mut().zip(short) {
+        if x.op != y.op {
+            return None;
+        }
+        for (mine, theirs) in [(&mut x.sums, &y.sums), (&mut x.slots, &y.slots)] {
+            mine.extend(
+                theirs.iter().copied().filter(|v| !mine.contains(v)).collect::<SmallVec<[Value; 2]>>(),
+            );
+            mine.sort_unstable();
+        }
+    }
+    Some(out)
+}
+
+impl Groups<'_> {
+    /// Waits until the group of that number is complete.
+    fn wait(&mut self, before: Op, queue: &mut Queue, number: usize) {
+        let pending = queue.len() - 1 - number;
+        if self.notes {
+            self.waits.push((before, pending));
+        }
+        queue.drain(..=number);
+    }
+
+    /// The youngest group that a value is a result of.
+    fn computes(&self, queue: &Queue, v: Value) -> Option<usize> {
+        queue.iter().rposition(|g| g.sums.contains(&v))
+    }
+
+    /// Waits for those results of groups that `op` reads, except where it takes over their registers.
+    fn wait_for_reads(
+        &mut self,
+        op: Op,
+        values: &[Value],
+        queue: &mut Queue,
+        in_place: &dyn Fn(usize) -> bool,
+    ) {
+        let read = values.iter().enumerate().filter(|&(n, _)| !in_place(n));
+        if let Some(number) = read.filter_map(|(_, &v)| self.computes(queue, v)).max() {
+            self.wait(op, queue, number);
+        }
+    }
+
+    fn takes_over(&self, v: Value, user: Op) -> bool {
+        may_take_over(self.func, v, user, self.uses[v])
+    }
+
+    /// Whether what a loop yields lies in the registers of its argument.
+    fn stays(&self, mut v: Value, arg: Value, end: Op) -> bool {
+        let mut user = end;
+        loop {
+            if v == arg {
+                return self.takes_over(v, user);
+            }
+            let by = self.func.defining_op(v).filter(|&d| is_group(self.func, d));
+            let Some((by, acc)) = by.and_then(|d| Some((d, self.func.named_operand(d, "acc")?))) else {
+                return false;
+            };
+            if !self.takes_over(v, user) {
+                return false;
+            }
+            (v, user) = (acc, by);
+        }
+    }
+
+    /// The queue behind a block; `queue` is that before it.
+    fn block(&mut self, block: Block, mut queue: Queue) -> Queue {
+        let mut next = self.func.first_op(block);
+        while let Some(op) = next {
+            next = self.func.next_op(op);
+            self.op(op, &mut queue);
+        }
+        queue
+    }
+
+    fn op(&mut self, op: Op, queue: &mut Queue) {
+        let func = self.func;
+        match func.opcode(op) {
+            Opcode::For => self.for_loop(op, queue),
+            Opcode::If => self.branch(op, queue),
+            // Ends of regions belong to these.
+            Opcode::Yield => {}
+            Opcode::AsyncPipelineConsumerRelease => {
+                let slot = func.operands(op).first().copied();
+                let number = queue.iter().rposition(|g| slot.is_some_and(|s| g.slots.contains(&s)));
+                if let Some(number) = number {
+                    self.wait(op, queue, number);
+                }
+            }
+            Opcode::AsyncDot if is_group(func, op) => {
+                let acc = func.named_operand(op, "acc");
+                let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
+                let kept = acc.is_some_and(|v| self.takes_over(v, op));
+                self.wait_for_reads(op, &operands, queue, &|n| kept && Some(operands[n]) == acc);
+                let mut g = Group { op, sums: smallvec![], slots: smallvec![], buffers: smallvec![] };
+                g.sums.extend(func.result(op));
+                for (name, stage) in [("a", "a_stage"), ("b", "b_stage")] {
+                    g.buffers.extend(func.named_operand(op, name));
+                    let iter = func.named_operand(op, stage);
+                    let known = self.waited.iter().filter(|w| Some(w.0) == iter).map(|w| w.1);
+                    g.slots.extend(known);
+                }
+                g.slots.sort_unstable();
+                g.slots.dedup();
+                queue.push(g);
+                if queue.len() > MOST_PENDING as usize {
+                    self.wait(op, queue, 0);
+                }
+            }
+            _ => {
+                let written = func.named_operand(op, "dest");
+                let over = queue.iter().rposition(|g| written.is_some_and(|b| g.buffers.contains(&b)));
+                let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
+                let read = operands.iter().filter_map(|&v| self.computes(queue, v)).max();
+                if let Some(number) = over.max(read) {
+                    self.wait(op, queue, number);
+                }
+            }
+        }
+    }
+
+    fn for_loop(&mut self, op: Op, queue: &mut Queue) {
+        let func = self.func;
+        let (Some(body), Some(end)) =
+            (func.op_block_at(op, 0), func.op_block_at(op, 0).and_then(|b| func.last_op(b)))
+        else {
+            return;
+        };
+        let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
+        let kept: SmallVec<[bool; 8]> = operands.iter().map(|&v| self.takes_over(v, op)).collect();
+        self.wait_for_reads(op, &operands, queue, &|n| n >= 3 && kept[n]);
+        if self.drained.contains(&op) && !queue.is_empty() {
+            self.wait(op, queue, queue.len() - 1);
+        }
+        let args: SmallVec<[Value; 8]> = SmallVec::from_slice(func.for_args(op));
+        let yields: SmallVec<[Value; 8]> = SmallVec::from_slice(func.region_yields(op, 0));
+        let inits = func.named_segment(op, "inits");
+        let mut entry = queue.clone();
+        for (&init, &arg) in inits.iter().zip(&args) {
+            rename(&mut entry, init, arg);
+        }
+        let notes = std::mem::replace(&mut self.notes, false);
+        let mut at_head = entry.clone();
+        let mut round = 0;
+        let behind = loop {
+            let back = self.around(body, end, at_head.clone(), &args, &yields, self.drained.contains(&op));
+            let joined = join(&entry, &back).filter(|_| round < ROUNDS);
+            match joined {
+                Some(j) if j == at_head => break back,
+                Some(j) => at_head = j,
+                None => {
+                    // Nothing stays under way at the head of this loop.
+                    self.drained.push(op);
+                    if !queue.is_empty() {
+                        self.notes = notes;
+                        self.wait(op, queue, queue.len() - 1);
+                        self.notes = false;
+                    }
+                    entry.clear();
+                    at_head.clear();
+                }
+            }
+            round += 1;
+        };
+        self.notes = notes;
+        if notes {
+            self.around(body, end, at_head, &args, &yields, self.drained.contains(&op));
+        }
+        // Where no iteration ran, nothing is behind the loop but what was before it: the assembler takes registers that come from both
+        // ways for written while a product is under way.
+        if notes && !behind.is_empty() {
+            self.completes.push(op);
+        }
+        for (&init, &result) in inits.iter().zip(func.results(op)) {
+            rename(queue, init, result);
+        }
+        if !behind.is_empty() && !queue.is_empty() {
+            self.wait(op, queue, queue.len() - 1);
+        }
+    }
+
+    /// The queue at the head of the next iteration.
+    fn around(
+        &mut self,
+        body: Block,
+        end: Op,
+        head: Queue,
+        args: &[Value],
+        yields: &[Value],
+        drained: bool,
+    ) -> Queue {
+        let func = self.func;
+        let mut queue = self.block(body, head);
+        let kept: SmallVec<[bool; 8]> =
+            yields.iter().zip(args).map(|(&y, &arg)| self.stays(y, arg, end)).collect();
+        self.wait_for_reads(end, yields, &mut queue, &|n| kept[n]);
+        if drained && !queue.is_empty() {
+            let all = queue.len() - 1;
+            self.wait(end, &mut queue, all);
+        }
+        // Names of this iteration end; the next one has its own.
+        let mut next = queue.clone();
+        forget(&mut next, &|v| func.is_inside(v, body));
+        for (g, old) in next.iter_mut().zip(&queue) {
+            for (&y, &arg) in yields.iter().zip(args) {
+                if old.sums.contains(&y) && !g.sums.contains(&arg) {
+                    g.sums.push(arg);
+                }
+                if old.slots.contains(&y) && !g.slots.contains(&arg) {
+                    g.slots.push(arg);
+                }
+            }
+            g.sums.sort_unstable();
+            g.slots.sort_unstable();
+        }
+        next
+    }
+
+    fn branch(&mut self, op: Op, queue: &mut Queue) {
+        let func = self.func;
+        let condition: SmallVec<[Value; 2]> = SmallVec::from_slice(func.operands(op));
+        self.wait_for_reads(op, &condition, queue, &|_| false);
+        let mut ends: SmallVec<[Queue; 2]> = SmallVec::new();
+        let notes = self.notes;
+        for round in 0..2 {
+            // The second time with what the first has shown.
+            self.notes = notes && round > 0;
+            ends.clear();
+            let drained = self.drained.contains(&op);
+            for r in 0..func.regions(op).len() {
+                let Some((block, end)) = func.op_block_at(op, r).and_then(|b| Some((b, func.last_op(b)?)))
+                else {
+                    continue;
+                };
+                let mut inner = self.block(block, queue.clone());
+                let yields: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(end));
+                // What both arms bring to one place is moved.
+                self.wait_for_reads(end, &yields, &mut inner, &|_| false);
+                if drained && !inner.is_empty() {
+                    let all = inner.len() - 1;
+                    self.wait(end, &mut inner, all);
+                }
+                let mut slots = inner.clone();
+                for (&y, &r) in yields.iter().zip(func.results(op)) {
+                    rename(&mut slots, y, r);
+                }
+                forget(&mut slots, &|v| func.is_inside(v, block));
+                ends.push(slots);
+            }
+            if let [a, b] = ends.as_slice()
+                && join(a, b).is_none()
+                && !drained
+            {
+                self.drained.push(op);
+            }
+        }
+        self.notes = notes;
+        *queue = match ends.as_slice() {
+            [a, b] => join(a, b).unwrap_or_default(),
+            [a] => a.clone(),
+            _ => return,
+        };
+    }
+}

@@ -1,0 +1,222 @@
+//! Whether what products onto registers compute, and what they read, is left alone until they are complete.
+//!
+//! Groups of an agent complete in the order of their commits: a wait that leaves N under way completes all with N or more commits behind
+//! them. For each name of a sum, a slot or a buffer the least number of commits on any way here is known; a wait forgets those with
+//! enough. What is still known must not be read, freed or written. Around a loop the numbers are followed until they repeat; they only
+//! fall. Sums that a product, an iteration or a region takes over in their registers keep their name there. Error: E0712.
+//! Cost: ops × names, a few times per loop.
+
+use super::model::{Found, Model};
+use crate::error::Code;
+use crate::ir::{Block, Function, Op, Opcode, Value, keys};
+use crate::storage::access::{is_in_registers, may_take_over};
+use cranelift_entity::SecondaryMap;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+
+/// The least number of commits behind the one that a name belongs to.
+type Open = BTreeMap<Value, i64>;
+
+struct Checker<'a> {
+    func: &'a Function,
+    uses: SecondaryMap<Value, u32>,
+    /// Waits as consumer: iterator, slot.
+    waits: Vec<(Value, Value)>,
+    found: Found,
+    /// Complain: once what is known at the heads of the loops around is final.
+    speak: bool,
+}
+
+fn multiplies(func: &Function, op: Op) -> bool {
+    func.opcode(op) == Opcode::AsyncDot && func.result(op).is_some_and(|v| is_in_registers(func, v))
+}
+
+/// Checks all agents.
+pub fn check(m: &mut Model<'_>) {
+    let func = m.func;
+    if !func.ops().any(|op| multiplies(func, op) || func.opcode(op) == Opcode::AsyncDotWait) {
+        return;
+    }
+    let (uses, found) = (SecondaryMap::new(), Found::default());
+    let mut c = Checker { func, uses, waits: Vec::new(), found, speak: true };
+    for op in func.ops() {
+        for &v in func.operands(op) {
+            c.uses[v] += 1;
+        }
+        if func.opcode(op) == Opcode::AsyncPipelineConsumerWait {
+            c.waits.extend(func.operands(op).get(1).copied().zip(func.result(op)));
+        }
+    }
+    for op in func.block_ops(func.entry()) {
+        if func.opcode(op) != Opcode::AsyncPipelineAgentSwitch {
+            continue;
+        }
+        for n in 0..func.regions(op).len() {
+            let Some(block) = func.op_block_at(op, n) else { continue };
+            let mut open = Open::new();
+            c.block(block, &mut open);
+            if let (false, Some(end)) = (open.is_empty(), func.last_op(block)) {
+                c.bad(end, "an agent ends with products under way");
+            }
+        }
+    }
+    let found = c.found;
+    m.report(found);
+}
+
+/// Both ways to a point.
+fn meet(a: &mut Open, b: &Open) {
+    for (&name, &n) in b {
+        a.entry(name).and_modify(|m| *m = n.min(*m)).or_insert(n);
+    }
+}
+
+impl Checker<'_> {
+    fn bad(&mut self, op: Op, text: &str) {
+        if self.speak {
+            self.found.bad(Code::E0712, op, text);
+        }
+    }
+
+    fn read(&mut self, op: Op, v: Value, open: &Open) {
+        if is_in_registers(self.func, v) && open.contains_key(&v) {
+            self.bad(op, "a product is read that may be under way");
+        }
+    }
+
+    fn block(&mut self, block: Block, open: &mut Open) {
+        for op in self.func.block_ops(block) {
+            self.op(op, open);
+        }
+    }
+
+    fn op(&mut self, op: Op, open: &mut Open) {
+        let func = self.func;
+        match func.opcode(op) {
+            Opcode::AsyncDotWait => {
+                let pending = func.attr_int(op, keys::PENDING).unwrap_or(0);
+                open.retain(|_, commits| *commits < pending);
+            }
+            Opcode::AsyncDot if multiplies(func, op) => {
+                for &v in func.operands(op) {
+                    let same = func.named_operand(op, "acc") == Some(v) && self.may(v, op);
+                    if !same {
+                        self.read(op, v, open);
+                    }
+                }
+                open.values_mut().for_each(|n| *n += 1);
+                for (name, stage) in [("a", "a_stage"), ("b", "b_stage")] {
+                    open.extend(func.named_operand(op, name).map(|b| (b, 0)));
+                    let iter = func.named_operand(op, stage);
+                    let slots = self.waits.iter().filter(|w| Some(w.0) == iter);
+                    open.extend(slots.map(|w| (w.1, 0)));
+                }
+                open.extend(func.result(op).map(|v| (v, 0)));
+            }
+            Opcode::AsyncPipelineConsumerRelease => {
+                if func.operands(op).first().is_some_and(|s| open.contains_key(s)) {
+                    self.bad(op, "a slot is released that a product under way reads");
+                }
+            }
+            Opcode::For => self.for_loop(op, open),
+            Opcode::If => {
+                func.operands(op).iter().for_each(|&v| self.read(op, v, open));
+                let before = open.clone();
+                open.clear();
+                for n in 0..func.regions(op).len() {
+                    let Some(block) = func.op_block_at(op, n) else { continue };
+                    let mut inner = before.clone();
+                    self.block(block, &mut inner);
+                    if let Some(end) = func.last_op(block) {
+                        func.operands(end).iter().for_each(|&v| self.read(end, v, &inner));
+                        self.hand_on(&mut inner, func.operands(end), func.results(op));
+                    }
+                    inner.retain(|&v, _| !func.is_inside(v, block));
+                    meet(open, &inner);
+                }
+            }
+            Opcode::Yield => {}
+            _ => {
+                func.operands(op).iter().for_each(|&v| self.read(op, v, open));
+                if func.named_operand(op, "dest").is_some_and(|b| open.contains_key(&b)) {
+                    self.bad(op, "a buffer is written that a product under way reads");
+                }
+            }
+        }
+    }
+
+    fn may(&self, v: Value, user: Op) -> bool {
+        may_take_over(self.func, v, user, self.uses[v])
+    }
+
+    /// What is known of `from` is known of `to`.
+    fn hand_on(&self, open: &mut Open, from: &[Value], to: &[Value]) {
+        let known: SmallVec<[(Value, i64); 8]> =
+            from.iter().zip(to).filter_map(|(f, &t)| Some((t, *open.get(f)?))).collect();
+        for (name, n) in known {
+            open.entry(name).and_modify(|m| *m = n.min(*m)).or_insert(n);
+        }
+    }
+
+    /// Whether a sum is in the registers of that argument when its iteration ends: products alone changed it, each in its place.
+    fn is_argument(&self, sum: Value, arg: Value, end: Op) -> bool {
+        let Some(by) = self.func.defining_op(sum) else { return sum == arg && self.may(sum, end) };
+        let acc = self.func.named_operand(by, "acc").filter(|_| multiplies(self.func, by));
+        self.may(sum, end) && acc.is_some_and(|acc| self.is_argument(acc, arg, by))
+    }
+
+    fn for_loop(&mut self, op: Op, open: &mut Open) {
+        let func = self.func;
+        let Some((body, end)) = func.op_block_at(op, 0).and_then(|b| Some((b, func.last_op(b)?))) else {
+            return;
+        };
+        let (inits, args) = (func.named_segment(op, "inits"), func.for_args(op));
+        for &v in func.operands(op) {
+            if !(inits.contains(&v) && self.may(v, op)) {
+                self.read(op, v, open);
+            }
+        }
+        let mut head = open.clone();
+        self.hand_on(&mut head, inits, args);
+        let speak = std::mem::replace(&mut self.speak, false);
+        let mut last;
+        loop {
+            last = head.clone();
+            self.block(body, &mut last);
+            let mut next = last.clone();
+            next.retain(|&v, _| !func.is_inside(v, body));
+            let mut back = last.clone();
+            back.retain(|v, _| !args.contains(v));
+            self.hand_on(&mut back, func.region_yields(op, 0), args);
+            next.extend(back.into_iter().filter(|(v, _)| args.contains(v)));
+            let mut joined = head.clone();
+            meet(&mut joined, &next);
+            if joined == head {
+                break;
+            }
+            head = joined;
+        }
+        self.speak = speak;
+        if speak {
+            last = head.clone();
+            self.block(body, &mut last);
+            for (n, &y) in func.region_yields(op, 0).iter().enumerate() {
+                if !args.get(n).is_some_and(|&arg| self.is_argument(y, arg, end)) {
+                    self.read(end, y, &last);
+                }
+            }
+        }
+        if func.has_attr(op, keys::DOTS_COMPLETE) {
+            last.clear();
+        }
+        let mut behind = last.clone();
+        behind.retain(|&v, _| !func.is_inside(v, body));
+        let mut own = last;
+        own.retain(|v, _| func.is_inside(*v, body));
+        self.hand_on(&mut own, func.region_yields(op, 0), func.results(op));
+        behind.extend(own.into_iter().filter(|(v, _)| func.results(op).contains(v)));
+        self.hand_on(open, inits, func.results(op));
+        meet(&mut behind, open);
+        *open = behind;
+    }
+}
