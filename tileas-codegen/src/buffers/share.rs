@@ -129,7 +129,11 @@ pub fn add_waits(world: World<'_>, webs: &Webs, pairs: &[(Web, Web)], found: &mu
     for &(a, b) in pairs {
         let Some(later) = uses_of(world, webs, found, &sync, body, b) else { continue };
         // What only waits for others to read it comes after them.
-        let engine = |op: Op| class_of(func, plan, op);
+        // Products of threads are complete when these signal.
+        let engine = |op: Op| match class_of(func, plan, op) {
+            Class::Group => Class::Sync,
+            class => class,
+        };
         let mut ops: SmallVec<[Op; 8]> = webs.webs[a].ops.clone();
         ops.sort_by_key(|&op| {
             let item = func.ancestor_in(op, body).map_or(0, |item| place[item]);

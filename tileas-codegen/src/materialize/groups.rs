@@ -1,7 +1,7 @@
 //! Waits for products onto registers.
 //!
 //! In: a materialised function in which nothing waits for such products. Out: the same with `async.dot_wait` in front of whatever needs one
-//! of them complete: an op that reads its result, a release of a slot that it reads, a write to such a slot, the end of a region that does
+//! of them complete: an op that reads its result, a release of a slot that it reads, a write to such a slot, a token, the end of a region that does
 //! not hand it on; and with `dots_complete` on loops that leave some under way. Groups of one agent complete in the order of their commits, so a wait says how many younger ones may stay under
 //! way; each leaves as many as there are behind the youngest that it needs.
 //!
@@ -12,10 +12,19 @@
 //! Source: PTX ISA, wgmma.wait_group. The rule is checked by `verify::groups`, which shares nothing with this.
 
 use crate::ir::verifier::MOST_PENDING;
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Value, keys};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Value, ValueDef, keys};
 use crate::storage::access::{is_in_registers, may_take_over};
 use cranelift_entity::SecondaryMap;
 use smallvec::{SmallVec, smallvec};
+
+/// A slot that a product reads: of which pipe, and how many iterations of the loop that advances it ago. In step t an op of local stage k
+/// works for iteration t - k.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Slot {
+    /// The consumer's end.
+    pipe: Value,
+    ago: i64,
+}
 
 /// A committed product that may be under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,8 +32,7 @@ struct Group {
     op: Op,
     /// Names of its result.
     sums: SmallVec<[Value; 2]>,
-    /// Names of the slots that it reads.
-    slots: SmallVec<[Value; 2]>,
+    slots: SmallVec<[Slot; 2]>,
     /// Buffers that it reads.
     buffers: SmallVec<[Value; 2]>,
 }
@@ -38,8 +46,8 @@ const ROUNDS: usize = 8;
 struct Groups<'a> {
     func: &'a Function,
     uses: SecondaryMap<Value, u32>,
-    /// Waits as consumer: iterator, slot waited for.
-    waited: Vec<(Value, Value)>,
+    /// Consumers' ends of pipes, each with the loop body in which its agent waits for its slots, if there is one.
+    pipes: Vec<(Value, Option<Block>)>,
     /// Whether waits are noted, or only followed.
     notes: bool,
     /// In front of which op, and how many groups may stay.
@@ -59,7 +67,7 @@ pub fn insert(func: &mut Function) {
     let mut g = Groups {
         func,
         uses: SecondaryMap::new(),
-        waited: Vec::new(),
+        pipes: Vec::new(),
         notes: false,
         waits: Vec::new(),
         drained: Vec::new(),
@@ -67,10 +75,18 @@ pub fn insert(func: &mut Function) {
     };
     for op in func.ops() {
         func.operands(op).iter().for_each(|&v| g.uses[v] += 1);
-        if let (Opcode::AsyncPipelineConsumerWait, &[_, iter], Some(slot)) =
-            (func.opcode(op), func.operands(op), func.result(op))
-        {
-            g.waited.push((iter, slot));
+        if let (Opcode::AsyncPipelineConsumerWait, &[end, ..]) = (func.opcode(op), func.operands(op)) {
+            let around = std::iter::successors(func.op_parent(op), |&p| func.op_parent(p));
+            let l = around.into_iter().find(|&p| func.opcode(p) == Opcode::For);
+            let body = l.and_then(|l| func.op_block_at(l, 0));
+            // Copies of a loop's body stand beside it.
+            match g.pipes.iter_mut().find(|p| p.0 == end) {
+                Some(p) if body.is_some_and(|b| p.1.is_none_or(|o| func.common_block(o, b) == o)) => {
+                    p.1 = body
+                }
+                Some(_) => {}
+                None => g.pipes.push((end, body)),
+            }
         }
     }
     let switches =
@@ -104,13 +120,36 @@ fn is_group(func: &Function, op: Op) -> bool {
     func.opcode(op) == Opcode::AsyncDot && func.result(op).is_some_and(|v| is_in_registers(func, v))
 }
 
+/// The end of a pipe at which a slot was taken.
+fn pipe_of(func: &Function, v: Value, depth: u32) -> Option<Value> {
+    let depth = depth.checked_sub(1)?;
+    match func.value_def(v) {
+        ValueDef::Param(b, n) => {
+            let l = func.block_parent(b).filter(|&l| func.opcode(l) == Opcode::For)?;
+            pipe_of(func, *func.named_segment(l, "inits").get((n as usize).checked_sub(1)?)?, depth)
+        }
+        ValueDef::Result(op, n) => match func.opcode(op) {
+            Opcode::AsyncPipelineCreatePipeline => Some(v),
+            Opcode::AsyncPipelineConsumerWait
+            | Opcode::AsyncPipelineConsumerRelease
+            | Opcode::AsyncPipelineProducerAcquire
+            | Opcode::AsyncPipelineProducerCommit => pipe_of(func, *func.operands(op).first()?, depth),
+            Opcode::For => pipe_of(func, *func.named_segment(op, "inits").get(n as usize)?, depth),
+            Opcode::If => {
+                let arms =
+                    (0..func.regions(op).len()).filter_map(|r| func.region_yields(op, r).get(n as usize));
+                arms.copied().find_map(|y| pipe_of(func, y, depth))
+            }
+            _ => None,
+        },
+    }
+}
+
 /// What a value is called from here on.
 fn rename(queue: &mut Queue, from: Value, to: Value) {
     for g in queue.iter_mut() {
-        for names in [&mut g.sums, &mut g.slots] {
-            if names.contains(&from) && !names.contains(&to) {
-                names.push(to);
-            }
+        if g.sums.contains(&from) && !g.sums.contains(&to) {
+            g.sums.push(to);
         }
     }
 }
@@ -119,9 +158,7 @@ fn rename(queue: &mut Queue, from: Value, to: Value) {
 fn forget(queue: &mut Queue, inner: &dyn Fn(Value) -> bool) {
     for g in queue.iter_mut() {
         g.sums.retain(|v| !inner(*v));
-        g.slots.retain(|v| !inner(*v));
         g.sums.sort_unstable();
-        g.slots.sort_unstable();
     }
 }
 
@@ -134,12 +171,17 @@ fn join(a: &Queue, b: &Queue) -> Option<Queue> {
         if x.op != y.op {
             return None;
         }
-        for (mine, theirs) in [(&mut x.sums, &y.sums), (&mut x.slots, &y.slots)] {
-            mine.extend(
-                theirs.iter().copied().filter(|v| !mine.contains(v)).collect::<SmallVec<[Value; 2]>>(),
-            );
-            mine.sort_unstable();
+        let more: SmallVec<[Value; 2]> = y.sums.iter().copied().filter(|v| !x.sums.contains(v)).collect();
+        x.sums.extend(more);
+        x.sums.sort_unstable();
+        // A slot of either: that of the earlier iteration is released first.
+        for &slot in &y.slots {
+            match x.slots.iter_mut().find(|s| s.pipe == slot.pipe) {
+                Some(mine) => mine.ago = mine.ago.max(slot.ago),
+                None => x.slots.push(slot),
+            }
         }
+        x.slots.sort_unstable();
     }
     Some(out)
 }
@@ -213,10 +255,19 @@ impl Groups<'_> {
             // Ends of regions belong to these.
             Opcode::Yield => {}
             Opcode::AsyncPipelineConsumerRelease => {
-                let slot = func.operands(op).first().copied();
-                let number = queue.iter().rposition(|g| slot.is_some_and(|s| g.slots.contains(&s)));
-                if let Some(number) = number {
+                let pipe = func.operands(op).first().and_then(|&v| pipe_of(func, v, 32));
+                let local = func.attr_int(op, keys::LOCAL).unwrap_or(0);
+                let reads = |g: &Group| g.slots.iter().any(|s| Some(s.pipe) == pipe && s.ago >= local);
+                if let Some(number) = queue.iter().rposition(reads) {
                     self.wait(op, queue, number);
+                }
+            }
+            // A token speaks for all that its agent did.
+            Opcode::AsyncPipelineProducerCommit => {
+                let pipe = func.operands(op).first().and_then(|&v| pipe_of(func, v, 32));
+                let made = pipe.and_then(|p| func.defining_op(p));
+                if made.is_some_and(|c| func.operands(c).is_empty()) && !queue.is_empty() {
+                    self.wait(op, queue, queue.len() - 1);
                 }
             }
             Opcode::AsyncDot if is_group(func, op) => {
@@ -226,14 +277,15 @@ impl Groups<'_> {
                 self.wait_for_reads(op, &operands, queue, &|n| kept && Some(operands[n]) == acc);
                 let mut g = Group { op, sums: smallvec![], slots: smallvec![], buffers: smallvec![] };
                 g.sums.extend(func.result(op));
-                for (name, stage) in [("a", "a_stage"), ("b", "b_stage")] {
-                    g.buffers.extend(func.named_operand(op, name));
-                    let iter = func.named_operand(op, stage);
-                    let known = self.waited.iter().filter(|w| Some(w.0) == iter).map(|w| w.1);
-                    g.slots.extend(known);
-                }
+                g.buffers.extend(["a", "b"].iter().filter_map(|name| func.named_operand(op, name)));
+                let ago = func.attr_int(op, keys::LOCAL).unwrap_or(0);
+                let hands_over = |p: &Value| {
+                    let made = func.defining_op(*p);
+                    made.is_some_and(|c| func.operands(c).iter().any(|b| g.buffers.contains(b)))
+                };
+                let pipes = self.pipes.iter().map(|p| p.0).filter(hands_over);
+                g.slots.extend(pipes.map(|pipe| Slot { pipe, ago }));
                 g.slots.sort_unstable();
-                g.slots.dedup();
                 queue.push(g);
                 if queue.len() > MOST_PENDING as usize {
                     self.wait(op, queue, 0);
@@ -338,12 +390,11 @@ impl Groups<'_> {
                 if old.sums.contains(&y) && !g.sums.contains(&arg) {
                     g.sums.push(arg);
                 }
-                if old.slots.contains(&y) && !g.slots.contains(&arg) {
-                    g.slots.push(arg);
-                }
             }
             g.sums.sort_unstable();
-            g.slots.sort_unstable();
+            for s in &mut g.slots {
+                s.ago += i64::from(self.pipes.iter().any(|p| *p == (s.pipe, Some(body))));
+            }
         }
         next
     }
@@ -352,6 +403,13 @@ impl Groups<'_> {
         let func = self.func;
         let condition: SmallVec<[Value; 2]> = SmallVec::from_slice(func.operands(op));
         self.wait_for_reads(op, &condition, queue, &|_| false);
+        // What an arm hands on of what was before it.
+        let yields = (0..func.regions(op).len()).flat_map(|r| func.region_yields(op, r).iter().copied());
+        let outer: SmallVec<[Value; 8]> = yields.filter(|&y| self.computes(queue, y).is_some()).collect();
+        self.wait_for_reads(op, &outer, queue, &|_| false);
+        if self.drained.contains(&op) && !queue.is_empty() {
+            self.wait(op, queue, queue.len() - 1);
+        }
         let mut ends: SmallVec<[Queue; 2]> = SmallVec::new();
         let notes = self.notes;
         for round in 0..2 {
@@ -384,6 +442,10 @@ impl Groups<'_> {
                 && !drained
             {
                 self.drained.push(op);
+                if !queue.is_empty() {
+                    self.notes = notes;
+                    self.wait(op, queue, queue.len() - 1);
+                }
             }
         }
         self.notes = notes;

@@ -6,6 +6,7 @@
 //! fall. Sums that a product, an iteration or a region takes over in their registers keep their name there. Error: E0712.
 //! Cost: ops × names, a few times per loop.
 
+use super::linear::note;
 use super::model::{Found, Model};
 use crate::error::Code;
 use crate::ir::{Block, Function, Op, Opcode, Value, keys};
@@ -14,14 +15,26 @@ use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// The least number of commits behind the one that a name belongs to.
-type Open = BTreeMap<Value, i64>;
+/// What must be left alone.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Name {
+    /// A sum.
+    Sum(Value),
+    /// A buffer that is read.
+    Buffer(Value),
+    /// A slot that is read: of which pipe, and how many iterations of its home ago.
+    Slot(usize, i64),
+}
 
-struct Checker<'a> {
+/// The least number of commits behind the one that a name belongs to.
+type Open = BTreeMap<Name, i64>;
+
+struct Checker<'a, 'm> {
+    m: &'m Model<'a>,
     func: &'a Function,
     uses: SecondaryMap<Value, u32>,
-    /// Waits as consumer: iterator, slot.
-    waits: Vec<(Value, Value)>,
+    /// By pipe: bodies of loops in which its iterators advance.
+    homes: Vec<SmallVec<[Block; 2]>>,
     found: Found,
     /// Complain: once what is known at the heads of the loops around is final.
     speak: bool,
@@ -38,13 +51,15 @@ pub fn check(m: &mut Model<'_>) {
         return;
     }
     let (uses, found) = (SecondaryMap::new(), Found::default());
-    let mut c = Checker { func, uses, waits: Vec::new(), found, speak: true };
+    let mut c = Checker { m, func, uses, homes: vec![SmallVec::new(); m.pipes.len()], found, speak: true };
     for op in func.ops() {
         for &v in func.operands(op) {
             c.uses[v] += 1;
         }
-        if func.opcode(op) == Opcode::AsyncPipelineConsumerWait {
-            c.waits.extend(func.operands(op).get(1).copied().zip(func.result(op)));
+        if func.opcode(op) == Opcode::AsyncPipelineIncIter
+            && let Some((p, _)) = func.operands(op).first().and_then(|&v| m.trace(v, 64))
+        {
+            c.homes[p].extend(func.op_block(op));
         }
     }
     for op in func.block_ops(func.entry()) {
@@ -71,7 +86,7 @@ fn meet(a: &mut Open, b: &Open) {
     }
 }
 
-impl Checker<'_> {
+impl Checker<'_, '_> {
     fn bad(&mut self, op: Op, text: &str) {
         if self.speak {
             self.found.bad(Code::E0712, op, text);
@@ -79,7 +94,7 @@ impl Checker<'_> {
     }
 
     fn read(&mut self, op: Op, v: Value, open: &Open) {
-        if is_in_registers(self.func, v) && open.contains_key(&v) {
+        if open.contains_key(&Name::Sum(v)) {
             self.bad(op, "a product is read that may be under way");
         }
     }
@@ -105,17 +120,27 @@ impl Checker<'_> {
                     }
                 }
                 open.values_mut().for_each(|n| *n += 1);
-                for (name, stage) in [("a", "a_stage"), ("b", "b_stage")] {
-                    open.extend(func.named_operand(op, name).map(|b| (b, 0)));
-                    let iter = func.named_operand(op, stage);
-                    let slots = self.waits.iter().filter(|w| Some(w.0) == iter);
-                    open.extend(slots.map(|w| (w.1, 0)));
+                let ago = note(func, op, keys::LOCAL).unwrap_or(0);
+                for buffer in ["a", "b"].iter().filter_map(|name| func.named_operand(op, name)) {
+                    open.insert(Name::Buffer(buffer), 0);
+                    let pipes = self.m.pipes.iter().enumerate();
+                    let slots = pipes.filter(|(_, p)| p.buffers.contains(&buffer));
+                    open.extend(slots.map(|(p, _)| (Name::Slot(p, ago), 0)));
                 }
-                open.extend(func.result(op).map(|v| (v, 0)));
+                open.extend(func.result(op).map(|v| (Name::Sum(v), 0)));
             }
             Opcode::AsyncPipelineConsumerRelease => {
-                if func.operands(op).first().is_some_and(|s| open.contains_key(s)) {
+                let pipe = func.operands(op).first().and_then(|&v| self.m.trace(v, 64)).map(|t| t.0);
+                let local = note(func, op, keys::LOCAL).unwrap_or(0);
+                let reads = |n: &Name| matches!(*n, Name::Slot(p, ago) if Some(p) == pipe && ago >= local);
+                if open.keys().any(reads) {
                     self.bad(op, "a slot is released that a product under way reads");
+                }
+            }
+            Opcode::AsyncPipelineProducerCommit => {
+                let pipe = func.operands(op).first().and_then(|&v| self.m.trace(v, 64)).map(|t| t.0);
+                if pipe.is_some_and(|p| self.m.pipes[p].buffers.is_empty()) && !open.is_empty() {
+                    self.bad(op, "a token is given while products are under way");
                 }
             }
             Opcode::For => self.for_loop(op, open),
@@ -131,18 +156,23 @@ impl Checker<'_> {
                         func.operands(end).iter().for_each(|&v| self.read(end, v, &inner));
                         self.hand_on(&mut inner, func.operands(end), func.results(op));
                     }
-                    inner.retain(|&v, _| !func.is_inside(v, block));
+                    inner.retain(|n, _| !self.is_of(n, block));
                     meet(open, &inner);
                 }
             }
             Opcode::Yield => {}
             _ => {
                 func.operands(op).iter().for_each(|&v| self.read(op, v, open));
-                if func.named_operand(op, "dest").is_some_and(|b| open.contains_key(&b)) {
+                if func.named_operand(op, "dest").is_some_and(|b| open.contains_key(&Name::Buffer(b))) {
                     self.bad(op, "a buffer is written that a product under way reads");
                 }
             }
         }
+    }
+
+    /// Whether a name means something in a block alone.
+    fn is_of(&self, name: &Name, block: Block) -> bool {
+        matches!(*name, Name::Sum(v) if self.func.is_inside(v, block))
     }
 
     fn may(&self, v: Value, user: Op) -> bool {
@@ -151,8 +181,11 @@ impl Checker<'_> {
 
     /// What is known of `from` is known of `to`.
     fn hand_on(&self, open: &mut Open, from: &[Value], to: &[Value]) {
-        let known: SmallVec<[(Value, i64); 8]> =
-            from.iter().zip(to).filter_map(|(f, &t)| Some((t, *open.get(f)?))).collect();
+        let known: SmallVec<[(Name, i64); 8]> = from
+            .iter()
+            .zip(to)
+            .filter_map(|(&f, &t)| Some((Name::Sum(t), *open.get(&Name::Sum(f))?)))
+            .collect();
         for (name, n) in known {
             open.entry(name).and_modify(|m| *m = n.min(*m)).or_insert(n);
         }
@@ -183,12 +216,23 @@ impl Checker<'_> {
         loop {
             last = head.clone();
             self.block(body, &mut last);
-            let mut next = last.clone();
-            next.retain(|&v, _| !func.is_inside(v, body));
-            let mut back = last.clone();
-            back.retain(|v, _| !args.contains(v));
-            self.hand_on(&mut back, func.region_yields(op, 0), args);
-            next.extend(back.into_iter().filter(|(v, _)| args.contains(v)));
+            let mut next = Open::new();
+            for (&name, &n) in &last {
+                match name {
+                    Name::Slot(p, ago) => {
+                        let later = i64::from(self.homes[p].contains(&body));
+                        // What is long ago is as good as what was before it.
+                        next.insert(Name::Slot(p, (ago + later).min(16)), n);
+                    }
+                    name if !self.is_of(&name, body) => drop(next.insert(name, n)),
+                    _ => {}
+                }
+            }
+            for (&y, &arg) in func.region_yields(op, 0).iter().zip(args) {
+                if let Some(&n) = last.get(&Name::Sum(y)) {
+                    next.entry(Name::Sum(arg)).and_modify(|m| *m = n.min(*m)).or_insert(n);
+                }
+            }
             let mut joined = head.clone();
             meet(&mut joined, &next);
             if joined == head {
@@ -209,14 +253,10 @@ impl Checker<'_> {
         if func.has_attr(op, keys::DOTS_COMPLETE) {
             last.clear();
         }
-        let mut behind = last.clone();
-        behind.retain(|&v, _| !func.is_inside(v, body));
-        let mut own = last;
-        own.retain(|v, _| func.is_inside(*v, body));
-        self.hand_on(&mut own, func.region_yields(op, 0), func.results(op));
-        behind.extend(own.into_iter().filter(|(v, _)| func.results(op).contains(v)));
+        self.hand_on(&mut last, func.region_yields(op, 0), func.results(op));
+        last.retain(|n, _| !self.is_of(n, body));
         self.hand_on(open, inits, func.results(op));
-        meet(&mut behind, open);
-        *open = behind;
+        meet(&mut last, open);
+        *open = last;
     }
 }
