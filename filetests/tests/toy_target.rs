@@ -13,8 +13,8 @@ use tileas_codegen::ir::{Layout, Scalar, Space, Swizzle};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, AtomType, Atoms, Basis, ClassUse, ClassVector, Completion, Cpu, Emit,
     EmitColumns, Feature, Features, InOrder, Issue, Limits, MachineModel, Mma, MmaAcc, MmaAgent, MmaContract,
-    MmaKind, MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa, Triple, Unit,
-    UnitId,
+    MmaKind, MmaRequest, MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa,
+    Triple, Unit, UnitId,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
 use tileas_codegen::{Context, Settings, Stage};
@@ -274,8 +274,15 @@ fn read(b: &mut FuncBuilder<'_>, elem: Scalar, at: Reg) -> Reg {
 }
 
 impl Emit for Toy {
-    fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg {
-        b.add_u32(base, at)
+    fn operand_base(
+        &self,
+        b: &mut FuncBuilder<'_>,
+        tile: &MmaTile,
+        _: &MmaRequest,
+        _: bool,
+        _: Option<MmaAgent>,
+    ) -> Reg {
+        b.add_u32(tile.base, tile.at)
     }
 
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {

@@ -5,14 +5,22 @@
 
 use tileas_codegen::ir::Swizzle;
 use tileas_codegen::isa::{
-    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAtom, MmaTile, operand_step, operand_strides,
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaRequest, MmaTile, operand_step,
+    operand_strides,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
 
 impl Emit for crate::Blackwell {
     /// Bits 13:0 of a matrix descriptor: the address in 16-byte units.
-    fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg {
-        let addr = if at == 0 { base } else { b.add_u32(base, at) };
+    fn operand_base(
+        &self,
+        b: &mut FuncBuilder<'_>,
+        tile: &MmaTile,
+        _: &MmaRequest,
+        _: bool,
+        _: Option<MmaAgent>,
+    ) -> Reg {
+        let addr = if tile.at == 0 { tile.base } else { b.add_u32(tile.base, tile.at) };
         b.bfe_u32(addr, 4, 14)
     }
 
@@ -200,7 +208,6 @@ fn smem_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileas_codegen::isa::MmaRequest;
 
     fn idesc(a: AtomType, m: u32, n: u32, k: u32, b_n_contiguous: bool) -> u32 {
         let isa = crate::isa_for_cpu("sm_100a").expect("a known processor");

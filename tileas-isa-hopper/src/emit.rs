@@ -6,10 +6,11 @@
 use tileas_codegen::ir::layouts::register_layout;
 use tileas_codegen::ir::{Layout, Swizzle};
 use tileas_codegen::isa::{
-    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAtom, MmaTile, operand_step, operand_strides,
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaRequest, MmaTile, operand_step,
+    operand_strides,
 };
 use tileas_codegen::layout::LinearMap;
-use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg};
+use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy};
 
 /// Rows of one instruction.
 const ROWS: u32 = 64;
@@ -63,9 +64,36 @@ pub(crate) fn accumulator(m: u32, n: u32, warps: u32) -> Option<Layout> {
 
 impl Emit for crate::Hopper {
     /// Bits 13:0 of a matrix descriptor: the address in 16-byte units.
-    fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg {
-        let addr = if at == 0 { base } else { b.add_u32(base, at) };
-        b.bfe_u32(addr, 4, 14)
+    fn operand_base(
+        &self,
+        b: &mut FuncBuilder<'_>,
+        tile: &MmaTile,
+        r: &MmaRequest,
+        first: bool,
+        agent: Option<MmaAgent>,
+    ) -> Reg {
+        let addr = if tile.at == 0 { tile.base } else { b.add_u32(tile.base, tile.at) };
+        let lo = b.bfe_u32(addr, 4, 14);
+        let swizzle = tile.layout.swizzle().unwrap_or(Swizzle::None);
+        let mn_major = if first { r.a_m_contiguous } else { r.b_n_contiguous };
+        let lo = b.fold_add(lo, matrix_descriptor(swizzle, tile.rows, mn_major).0 << 16);
+        // What the warpgroup takes of it.
+        let mut own = Operand::Imm(0);
+        if let Some((agent, d)) = agent.and_then(|a| Some((a, Division::of(r.m, r.n, a.warps)?))) {
+            let (low, bits, extent) = match first {
+                true => (0, d.rows, ROWS),
+                false => (d.rows, d.columns, r.n >> d.columns),
+            };
+            let group = b.fold_shr(agent.warp, GROUP.trailing_zeros());
+            for k in 0..bits {
+                let bit = b.fold_shr(group, low + k);
+                let bit = b.fold_and(bit, 1);
+                let part = b.fold_mul(bit, operand_step(tile, extent << k, 0, mn_major) >> 4);
+                own = b.fold_add(own, part);
+            }
+        }
+        let lo = b.fold_add(lo, own);
+        b.as_reg(RegTy::B32, lo)
     }
 
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {
@@ -78,14 +106,7 @@ impl Emit for crate::Hopper {
         let n = r.n >> division.columns;
         let (form, transposes) = form(mma.atom, n)?;
         let (ta, tb) = (r.a_m_contiguous, r.b_n_contiguous);
-        // What a warpgroup takes of A, and of B.
-        let group = b.fold_shr(agent.warp, GROUP.trailing_zeros());
-        let rows: Vec<u32> = (0..division.rows).map(|k| operand_step(&mma.a, ROWS << k, 0, ta)).collect();
-        let columns: Vec<u32> = (0..division.columns).map(|k| operand_step(&mma.b, n << k, 0, tb)).collect();
-        let own_a = selected(b, group, 0, &rows);
-        let own_b = selected(b, group, division.rows, &columns);
-        let da = descriptor(b, &mma.a, own_a, ta)?;
-        let db = descriptor(b, &mma.b, own_b, tb)?;
+        let (da, db) = (descriptor(b, &mma.a, ta)?, descriptor(b, &mma.b, tb)?);
         let per = (n / 2) as usize;
         if regs.is_empty() || !regs.len().is_multiple_of(per) {
             return Err(format!("{} registers are no accumulator of {n} columns", regs.len()));
@@ -122,27 +143,12 @@ impl Emit for crate::Hopper {
     }
 }
 
-/// The sum of those steps whose bit is set in the number of the warpgroup, from bit `low` on.
-fn selected(b: &mut FuncBuilder<'_>, group: Operand, low: u32, steps: &[u32]) -> Operand {
-    let mut sum = Operand::Imm(0);
-    for (k, &step) in steps.iter().enumerate() {
-        let bit = b.fold_shr(group, low + k as u32);
-        let bit = b.fold_and(bit, 1);
-        let part = b.fold_mul(bit, step);
-        sum = b.fold_add(sum, part);
-    }
-    sum
-}
-
-/// The 64-bit matrix descriptor of a slot, `own` bytes behind its begin.
-fn descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, own: Operand, mn_major: bool) -> Result<Reg, String> {
+/// The 64-bit matrix descriptor of a slot.
+fn descriptor(b: &mut FuncBuilder<'_>, tile: &MmaTile, mn_major: bool) -> Result<Reg, String> {
     let swizzle = tile.layout.swizzle().ok_or("matrix operands are read from shared memory")?;
-    let (lbo, hi) = matrix_descriptor(swizzle, tile.rows, mn_major);
+    let (_, hi) = matrix_descriptor(swizzle, tile.rows, mn_major);
     let slot = b.fold_mul(tile.slot, tile.size >> 4);
-    let own = b.fold_shr(own, 4);
     let lo = b.fold_add(tile.base, slot);
-    let lo = b.fold_add(lo, own);
-    let lo = b.fold_add(lo, lbo << 16);
     Ok(b.pack_b64_b32([lo, Operand::Imm(i64::from(hi))]))
 }
 
@@ -192,7 +198,6 @@ fn form(atom: &MmaAtom, n: u32) -> Result<(PtxOp, usize), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tileas_codegen::isa::MmaRequest;
 
     #[test]
     fn forms_are_those_of_their_types() {

@@ -1163,10 +1163,10 @@ pub const OPS: &[OpRow] = &[
     OpRow {
         name: "async.pipeline.consumer_release",
         operands: &[one("owned", Ty::Consumer), opt("completes", Ty::Async)],
-        attrs: &[may("bulk_pending", Int), may("issuer", Unit)],
+        attrs: &[may("bulk_pending", Int), may("issuer", Unit), may("per_warp", Unit)],
         traits: &[Pipeline],
         rule: Rule::Custom,
-        doc: "Frees the slot, when `completes` (if given) has completed. `bulk_pending`: bulk groups that may stay in flight.",
+        doc: "Frees the slot, when `completes` (if given) has completed. `bulk_pending`: bulk groups that may stay in flight. `per_warp`: a lane of each warp arrives for all, which have used the slot together.",
         ..BASE
     },
     OpRow {

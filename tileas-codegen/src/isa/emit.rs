@@ -3,7 +3,7 @@
 //! `lower` decides where an instruction stands; an ISA crate writes it. In: the builder at that place, and what is
 //! needed of the tiles. A method may open blocks, and leaves the builder where all lanes that came in go on.
 
-use super::MmaAtom;
+use super::{MmaAtom, MmaRequest};
 use crate::ir::{Layout, Scalar, Swizzle};
 use crate::nvvm::{FuncBuilder, Operand, Reg, Regs};
 
@@ -12,7 +12,7 @@ use crate::nvvm::{FuncBuilder, Operand, Reg, Regs};
 pub struct MmaTile {
     /// Where the ring begins: of an operand what [`Emit::operand_base`] gave, of an accumulator the base of its memory.
     pub base: Reg,
-    /// Bytes (columns) of an accumulator's ring behind the base; 0 for an operand.
+    /// Bytes (columns) of the ring behind the base; 0 where the base has them.
     pub at: u32,
     /// Which slot.
     pub slot: Operand,
@@ -88,9 +88,16 @@ pub fn operand_step(tile: &MmaTile, mn: u32, k: u32, mn_major: bool) -> u32 {
 
 /// The multiply and its end, as a target writes them.
 pub trait Emit {
-    /// What of an operand's ring, `at` bytes behind the base of shared memory, stays the same for all multiplies of an
-    /// agent: an address or a part of a descriptor, made once where the agent begins.
-    fn operand_base(&self, b: &mut FuncBuilder<'_>, base: Reg, at: u32) -> Reg;
+    /// What of an operand, the ring of which begins where its tile says, stays the same in all slots: an address or a part of a descriptor, made
+    /// once where the agent begins. `first`: the operand is A; `agent`: who multiplies, if more than one lane does.
+    fn operand_base(
+        &self,
+        b: &mut FuncBuilder<'_>,
+        tile: &MmaTile,
+        request: &MmaRequest,
+        first: bool,
+        agent: Option<MmaAgent>,
+    ) -> Reg;
 
     /// A multiply.
     ///

@@ -236,6 +236,9 @@ impl Lower<'_> {
                     self.wait_stores();
                     self.fence_signal(self.agent.tensor && pipe.tensor_side);
                     let bar = self.barrier(pipe.empty_at, slot);
+                    if let Some(p) = self.agent.first_lane.filter(|_| self.f.has_attr(op, keys::PER_WARP)) {
+                        self.b.on(p);
+                    }
                     self.b.mbarrier_arrive(bar);
                 }
                 Signal::Tx { .. } => return self.err(Code::E0803, op, "an empty side cannot count bytes"),

@@ -173,7 +173,6 @@ impl Lower<'_> {
         }
         let index = self.num_buffers;
         self.num_buffers += 1;
-        self.operand_bases.push(None);
         self.vals[result] =
             Val::Buffer(Buffer { space: *space, at, slot, rows, cols, elem: *elem, layout: *layout, index });
         Ok(())
@@ -280,13 +279,14 @@ impl Lower<'_> {
         self.b.bra(exit);
         for (i, &r) in regions.iter().enumerate() {
             self.b.place(blocks[i]);
-            self.operand_bases.iter_mut().for_each(|d| *d = None);
+            self.operand_bases.clear();
             let local = if first[i] == 0 { warp.into() } else { self.b.fold_sub(warp, first[i]) };
             self.agent = AgentCtx {
                 elect: lanes[i],
                 warps: counts[i] as u32,
                 warp: local,
                 issuer: None,
+                first_lane: None,
                 tensor: false,
                 tmem_warp: None,
                 thread: None,
@@ -365,7 +365,8 @@ impl Lower<'_> {
         // Bit b: some tile has rows in the first 2^b lanes of each warp only.
         let mut few_rows = 0_u32;
         let mut tmem_access = false;
-        let mut dot_buffers: SmallVec<[crate::ir::Value; 8]> = SmallVec::new();
+        let mut per_warp = false;
+        let mut dots: SmallVec<[crate::ir::Op; 8]> = SmallVec::new();
         let (tensor, lane) = (self.columns.is_some(), self.isa.mma_contract().issue.is_lane());
         let agent = &mut self.agent;
         f.walk(block, &mut |op| {
@@ -377,9 +378,7 @@ impl Lower<'_> {
                 Opcode::AsyncDot => {
                     issuer |= lane;
                     agent.tensor |= tensor;
-                    for name in ["a", "b"] {
-                        dot_buffers.extend(f.named_operand(op, name));
-                    }
+                    dots.push(op);
                 }
                 Opcode::Copy => {
                     tmem_access |= f.operands(op).iter().any(|&v| is_tmem(v));
@@ -391,6 +390,7 @@ impl Lower<'_> {
                 return;
             }
             issuer |= f.has_attr(op, keys::ISSUER);
+            per_warp |= f.has_attr(op, keys::PER_WARP);
             for &v in f.results(op) {
                 let d = f.value_data(v);
                 if d.space() == Some(Space::Rmem) {
@@ -401,24 +401,23 @@ impl Lower<'_> {
             }
         });
         self.agent.tensor |= tmem_access;
-        // Here, where they are at hand in all blocks.
-        for v in dot_buffers {
-            if let Val::Buffer(b) = self.vals[v] {
-                self.operand_base(&b);
-            }
-        }
         if self.agent.elect {
-            return Ok(());
+            // Here, where they are at hand in all blocks.
+            return dots.into_iter().try_for_each(|op| self.operand_bases(op));
         }
         let lane = self.lane.unwrap_or_else(|| self.b.special(Special::LaneId));
         let lanes = self.isa.machine().limits.warp_threads;
         let base = self.b.fold_shl(self.agent.warp, lanes.trailing_zeros());
         let thread = self.b.fold_add(base, lane);
         self.agent.thread = Some(self.b.as_reg(crate::nvvm::RegTy::B32, thread));
+        dots.into_iter().try_for_each(|op| self.operand_bases(op))?;
         if issuer {
             let e = self.b.elect_sync(0xffff_ffffu32);
             let w = self.b.as_reg(crate::nvvm::RegTy::B32, self.agent.warp);
             self.agent.issuer = Some(self.b.setp_eq_and_s32(w, 0, e));
+        }
+        if per_warp {
+            self.agent.first_lane = Some(self.b.setp_eq_u32(lane, 0));
         }
         if tmem_access {
             self.enter_columns();

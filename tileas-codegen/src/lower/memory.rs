@@ -493,17 +493,8 @@ impl Lower<'_> {
         let (Some(a), Some(b), Some(acc)) = (operand("a"), operand("b"), operand("acc")) else {
             return self.err(Code::E0803, op, "malformed dot");
         };
-        let (a, b) = (self.buffer(op, a)?, self.buffer(op, b)?);
         let in_registers = is_in_registers(f, acc);
-        let acc_elem = f.value_data(acc).elem().unwrap_or(Scalar::F32);
-        let ta = f.has_attr(op, keys::TRANSPOSE_A);
-        let tb = f.has_attr(op, keys::TRANSPOSE_B);
-        let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
-        let n = if tb { b.rows } else { b.cols };
-        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, acc_elem]) else {
-            return self.unsupported(op, "with these element types");
-        };
-        let request = MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb };
+        let (request, a, b) = self.product(op, a, b, acc)?;
         let refused = |why: String| CodegenError::new(Code::E0802, f.op_loc(op), why);
         let atom = self.isa.atoms().select_mma(&request).map_err(refused)?;
         if self.isa.mma_contract().issue.is_lane() {
@@ -516,23 +507,14 @@ impl Lower<'_> {
             Some(v) => self.scalar(op, v)?,
             None => Operand::Imm(1),
         };
-        let tile = |x: &Buffer, base: Reg, at: u32, slot: Operand| MmaTile {
-            base,
-            at,
-            slot,
-            size: x.slot,
-            rows: x.rows,
-            cols: x.cols,
-            elem: x.elem,
-            layout: x.layout,
+        let Some([base_a, base_b]) = self.operand_bases[op] else {
+            return self.err(Code::E0803, op, "a product outside of an agent");
         };
-        let (base_a, base_b) = (self.operand_base(&a), self.operand_base(&b));
-        let (a, b) = (tile(&a, base_a, 0, sa), tile(&b, base_b, 0, sb));
-        let (warp, warps) = (self.agent.warp, self.agent.warps);
-        let agent = self.agent.thread.map(|thread| MmaAgent { thread, warp, warps });
+        let (a, b) = (tile_at(&a, base_a, 0, sa), tile_at(&b, base_b, 0, sb));
+        let agent = self.multiplying();
         let regs: SmallVec<[Reg; 128]>;
         let acc = if in_registers {
-            regs = self.updated(op, acc, (m, n))?;
+            regs = self.updated(op, acc, (request.m, request.n))?;
             MmaAcc::Registers(&regs)
         } else {
             let (d, slot) = (self.buffer(op, acc)?, self.stage(op, f.named_segment(op, "acc_stage"))?);
@@ -540,7 +522,7 @@ impl Lower<'_> {
                 Space::Tmem => self.tensor_base(op)?,
                 _ => self.base(),
             };
-            MmaAcc::Memory(tile(&d, base, d.at, slot))
+            MmaAcc::Memory(tile_at(&d, base, d.at, slot))
         };
         let mma = Mma { atom: &atom, a, b, acc, accumulate, agent };
         self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
@@ -572,14 +554,48 @@ impl Lower<'_> {
         Ok(regs)
     }
 
-    /// What multiplies of this agent need of an operand's buffer, made once.
-    pub(super) fn operand_base(&mut self, buf: &Buffer) -> Reg {
-        if let Some(r) = self.operand_bases[buf.index as usize] {
-            return r;
-        }
-        let base = self.base();
-        let r = self.isa.emit().operand_base(&mut self.b, base, buf.at);
-        self.operand_bases[buf.index as usize] = Some(r);
-        r
+    /// What a product asks for, and the buffers of its operands.
+    fn product(&self, op: Op, a: Value, b: Value, acc: Value) -> CodegenResult<(MmaRequest, Buffer, Buffer)> {
+        let f = self.f;
+        let (a, b) = (self.buffer(op, a)?, self.buffer(op, b)?);
+        let acc_elem = match &self.vals[acc] {
+            Val::Buffer(d) => d.elem,
+            _ => f.value_data(acc).elem().unwrap_or(Scalar::F32),
+        };
+        let ta = f.has_attr(op, keys::TRANSPOSE_A);
+        let tb = f.has_attr(op, keys::TRANSPOSE_B);
+        let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
+        let n = if tb { b.rows } else { b.cols };
+        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, acc_elem]) else {
+            return self.unsupported(op, "with these element types");
+        };
+        Ok((MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb }, a, b))
     }
+
+    fn multiplying(&self) -> Option<MmaAgent> {
+        let (warp, warps) = (self.agent.warp, self.agent.warps);
+        self.agent.thread.map(|thread| MmaAgent { thread, warp, warps })
+    }
+
+    /// What a product of this agent needs of its operands in all slots, made where the agent begins.
+    pub(super) fn operand_bases(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let operand = |name: &str| f.named_operand(op, name);
+        let (Some(a), Some(b), Some(acc)) = (operand("a"), operand("b"), operand("acc")) else {
+            return self.err(Code::E0803, op, "malformed dot");
+        };
+        let (request, a, b) = self.product(op, a, b, acc)?;
+        let (base, agent) = (self.base(), self.multiplying());
+        let bases = [(a, true), (b, false)].map(|(buffer, first)| {
+            let tile = tile_at(&buffer, base, buffer.at, Operand::Imm(0));
+            self.isa.emit().operand_base(&mut self.b, &tile, &request, first, agent)
+        });
+        self.operand_bases[op] = Some(bases);
+        Ok(())
+    }
+}
+
+/// A slot of a buffer, as a product names it.
+fn tile_at(x: &Buffer, base: Reg, at: u32, slot: Operand) -> MmaTile {
+    MmaTile { base, at, slot, size: x.slot, rows: x.rows, cols: x.cols, elem: x.elem, layout: x.layout }
 }

@@ -231,6 +231,8 @@ pub(crate) struct AgentCtx {
     pub thread: Option<Reg>,
     /// Entry b: this lane is one of the first 2^b of its warp, which hold the rows of a tile with few rows.
     pub row_lanes: [Option<Reg>; 5],
+    /// This lane is the first of its warp.
+    pub first_lane: Option<Reg>,
     /// Has issued bulk stores.
     pub stores: bool,
     /// Memory between its warps.
@@ -254,8 +256,8 @@ pub(crate) struct Lower<'a> {
     pub target: nvvm::Target,
     pub num_buffers: u32,
     pub max_instructions: usize,
-    /// Per buffer: what multiplies need of it, made at agent entry.
-    pub operand_bases: Vec<Option<Reg>>,
+    /// Per product: what it needs of A and B, made at agent entry.
+    pub operand_bases: SecondaryMap<Op, Option<[Reg; 2]>>,
     pub base: Option<Reg>,
     /// Tensor memory, where the target has it: what is emitted, and base and number of the columns allocated.
     pub columns: Option<&'a dyn EmitColumns>,
@@ -305,6 +307,7 @@ impl<'a> Lower<'a> {
             tmem_warp: None,
             thread: None,
             row_lanes: [None; 5],
+            first_lane: None,
             stores: false,
             scratch: None,
         };
@@ -323,7 +326,7 @@ impl<'a> Lower<'a> {
             target,
             num_buffers: 0,
             max_instructions: MAX_INSTRUCTIONS,
-            operand_bases: Vec::new(),
+            operand_bases: SecondaryMap::new(),
             base: None,
             columns: isa.emit().columns(),
             tmem: None,

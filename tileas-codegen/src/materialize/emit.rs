@@ -472,6 +472,9 @@ impl<'a, 'b> Emit<'a, 'b> {
                 if class == Class::Bulk {
                     self.out.set_int(op, keys::BULK_PENDING, i64::from(pending));
                 }
+                if super::per_warp(self.sh.src, self.sh.plan, &ba.pipes[p].consumers[n]) {
+                    self.out.set_attr(op, keys::PER_WARP, AttrData::Unit);
+                }
                 self.local(op, local);
             }
             Step::StoreWait => {

@@ -28,6 +28,7 @@ pub mod skew;
 pub mod verify;
 
 use crate::agents::AgentPlan;
+use crate::buffers::channels::Consumer;
 use crate::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Web};
 use crate::ddg::ScheduleAnalysis;
 use crate::error::{CodegenResult, Loc};
@@ -37,7 +38,7 @@ use crate::ir::{
     AttrData, Block, Function, Layout, Op, Opcode, PipeDef, Scalar, Signal, Space, Sym, TypeData, Value,
     keys, push_number,
 };
-use crate::storage::access::{Class, is_stored};
+use crate::storage::access::{Class, class_of, is_stored};
 use cranelift_entity::SecondaryMap;
 use cranelift_entity::packed_option::PackedOption;
 use emit::{Emit, Known, Shared, internal};
@@ -47,6 +48,12 @@ use smallvec::SmallVec;
 fn arrivals(plan: &AgentPlan, key: Key) -> i64 {
     let a = &plan.agents[key.agent];
     if a.elect || key.class == Class::Bulk { 1 } else { i64::from(a.warps * LANES) }
+}
+
+/// Whether the warps of a consumer use its slots as one: by products alone.
+fn per_warp(func: &Function, plan: &AgentPlan, c: &Consumer) -> bool {
+    let product = |op: &Op| func.regions(*op).is_empty() && class_of(func, plan, *op) == Class::Group;
+    c.key.class == Class::Group && c.uses.iter().all(product)
 }
 
 /// Choices of the caller.
@@ -221,8 +228,9 @@ fn full_of(plan: &AgentPlan, p: &PipeData) -> Signal {
     }
 }
 
-fn empty_of(plan: &AgentPlan, p: &PipeData) -> Signal {
-    let count = p.consumers.iter().map(|c| arrivals(plan, c.key)).sum();
+fn empty_of(func: &Function, plan: &AgentPlan, p: &PipeData) -> Signal {
+    let per = |c: &Consumer| if per_warp(func, plan, c) { LANES } else { 1 };
+    let count = p.consumers.iter().map(|c| arrivals(plan, c.key) / i64::from(per(c))).sum();
     if !p.has_empty {
         Signal::None
     } else if p.consumers.iter().all(|c| c.key.class == Class::Bulk) {
@@ -259,7 +267,7 @@ fn pipelines(out: &mut Function, sh: &mut Shared<'_>, text: &mut String) -> Code
             consumer: i64::from(consumer),
             distance: i64::from(p.distance),
             full: full_of(sh.plan, p),
-            empty: empty_of(sh.plan, p),
+            empty: empty_of(sh.src, sh.plan, p),
             publish: p.publish,
             named: p.named.map(i64::from),
             full_at: p.named.is_none().then_some(i64::from(p.full_at)),

@@ -330,6 +330,8 @@ impl Machine<'_> {
             arrivals = 1;
         } else if f.has_attr(op, keys::ISSUER) {
             arrivals = 1;
+        } else if f.has_attr(op, keys::PER_WARP) {
+            arrivals = threads / 32;
         }
         let pipe = &mut self.pipes[p];
         let after_dots = f.named_operand(op, "completes").is_some() && pipe.empty_by == Signal::Commit;

@@ -552,7 +552,13 @@ fn arrivals(m: &mut Model<'_>, isa: &dyn TargetIsa) {
                     if let What::Release(q, _, pending) = e.what
                         && q == p
                     {
-                        sum += if pending.is_some() { 1 } else { m.threads[a] };
+                        sum += match pending {
+                            Some(_) => 1,
+                            None if m.func.has_attr(e.op, keys::PER_WARP) => {
+                                m.threads[a] / i64::from(crate::ir::layouts::LANES)
+                            }
+                            None => m.threads[a],
+                        };
                     }
                 }
             }
