@@ -13,8 +13,8 @@ use tileas_codegen::ir::{Layout, Scalar, Space, Swizzle};
 use tileas_codegen::isa::{
     AccAllocation, AccHome, AtomType, Atoms, Basis, ClassUse, ClassVector, Completion, Cpu, Emit,
     EmitColumns, Feature, Features, InOrder, Issue, Limits, MachineModel, Mma, MmaAcc, MmaAgent, MmaContract,
-    MmaKind, MmaRequest, MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind, TargetIsa,
-    Triple, Unit, UnitId,
+    MmaKind, MmaOperand, MmaRequest, MmaShape, MmaTile, OpClass, Rate, RealVector, Slot, SlotId, SlotKind,
+    TargetIsa, Triple, Unit, UnitId,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, Reg, RegTy};
 use tileas_codegen::{Context, Settings, Stage};
@@ -151,6 +151,7 @@ static HOME: AccHome = AccHome {
     space: Space::Smem,
     allocation: AccAllocation::SharedBytes,
     layout: |_, _, _| Some(Layout::SmemRow),
+    operand: None,
 };
 
 // ---- the target
@@ -292,8 +293,10 @@ impl Emit for Toy {
             let by = b.fold_add(by, t.at);
             b.add_u32(t.base, by)
         };
-        let MmaAcc::Memory(acc) = mma.acc else { return Err("accumulators are in shared memory".into()) };
-        let (a, x, d) = (begin(b, &mma.a), begin(b, &mma.b), begin(b, &acc));
+        let (MmaOperand::Memory(left), MmaAcc::Memory(acc)) = (mma.a, mma.acc) else {
+            return Err("all tiles are in shared memory".into());
+        };
+        let (a, x, d) = (begin(b, &left), begin(b, &mma.b), begin(b, &acc));
         // The rows that this thread moves between the accumulator and registers: they are dealt out over all warps, and
         // over as many lanes of each as there are rows for.
         let (first, step) = match mma.agent {
@@ -318,8 +321,8 @@ impl Emit for Toy {
                 }
                 each(b, Operand::Imm(0), 1, r.k, |b, k| {
                     let (row, col) = if r.a_m_contiguous { (k, m) } else { (m, k) };
-                    let p = element(b, &mma.a, a, row, col);
-                    let p = read(b, mma.a.elem, p);
+                    let p = element(b, &left, a, row, col);
+                    let p = read(b, left.elem, p);
                     let (row, col) = if r.b_n_contiguous { (k, n) } else { (n, k) };
                     let q = element(b, &mma.b, x, row, col);
                     let q = read(b, mma.b.elem, q);

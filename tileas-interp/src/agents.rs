@@ -71,7 +71,8 @@ enum Job {
 /// A product onto registers that is under way.
 struct Group {
     op: Op,
-    operands: [Place; 2],
+    first: Result<Place, Val>,
+    second: Place,
     acc: Val,
     sum: Rc<OnceCell<Rc<Tile>>>,
 }

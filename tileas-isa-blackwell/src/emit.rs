@@ -5,8 +5,8 @@
 
 use tileas_codegen::ir::Swizzle;
 use tileas_codegen::isa::{
-    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaRequest, MmaTile, operand_step,
-    operand_strides,
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaOperand, MmaRequest, MmaTile,
+    operand_step, operand_strides,
 };
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy, Regs};
 
@@ -25,12 +25,12 @@ impl Emit for crate::Blackwell {
     }
 
     fn mma(&self, b: &mut FuncBuilder<'_>, mma: &Mma<'_>) -> Result<(), String> {
-        let Mma { atom, acc: MmaAcc::Memory(acc), .. } = mma else {
-            return Err("accumulators are in tensor memory".into());
+        let Mma { atom, a: MmaOperand::Memory(a), acc: MmaAcc::Memory(acc), .. } = mma else {
+            return Err("accumulators are in tensor memory, operands in shared memory".into());
         };
         let (form, idesc) = encode_mma(atom)?;
         let (ta, tb) = (atom.request.a_m_contiguous, atom.request.b_n_contiguous);
-        let (da, db) = (descriptor(b, &mma.a, ta)?, descriptor(b, &mma.b, tb)?);
+        let (da, db) = (descriptor(b, a, ta)?, descriptor(b, &mma.b, tb)?);
         let dst = match acc.slot {
             Operand::Imm(s) => Operand::addr(acc.base, (acc.at + s as u32 * acc.size) as i32),
             s => {
@@ -39,7 +39,7 @@ impl Emit for crate::Blackwell {
             }
         };
         for step in 0..atom.k_steps {
-            let xa = step_descriptor(b, &mma.a, da, atom.k * step, ta);
+            let xa = step_descriptor(b, a, da, atom.k * step, ta);
             let xb = step_descriptor(b, &mma.b, db, atom.k * step, tb);
             let enable = if step == 0 { mma.accumulate } else { Operand::Imm(1) };
             b.emit(form, &[dst, xa, xb, Operand::Imm(i64::from(idesc)), enable]);

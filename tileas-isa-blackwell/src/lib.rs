@@ -81,6 +81,7 @@ const ACC_HOME: AccHome = AccHome {
     space: Space::Tmem,
     allocation: AccAllocation::Columns,
     layout: |m, _, _| Some(if m == 64 { Layout::Tmem64 } else { Layout::Tmem128 }),
+    operand: None,
 };
 
 /// Source: PTX ISA, tcgen05, memory consistency model, pipelined instructions.

@@ -6,8 +6,8 @@
 use tileas_codegen::ir::layouts::register_layout;
 use tileas_codegen::ir::{Layout, Swizzle};
 use tileas_codegen::isa::{
-    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaRequest, MmaTile, operand_step,
-    operand_strides,
+    AtomType, Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaAtom, MmaOperand, MmaRequest, MmaTile,
+    operand_step, operand_strides,
 };
 use tileas_codegen::layout::LinearMap;
 use tileas_codegen::nvvm::{FuncBuilder, Operand, PtxOp, Reg, RegTy};
@@ -62,6 +62,26 @@ pub(crate) fn accumulator(m: u32, n: u32, warps: u32) -> Option<Layout> {
     register_layout(&LinearMap::registers(&register, &lanes, &warp)?, &[m, n])
 }
 
+/// The registers of a first operand of `m` rows and `k` columns of 16 bits, for an accumulator of `n` columns: those of an accumulator of that
+/// size, in pairs. Warpgroups that have other columns of the accumulator have the same rows.
+pub(crate) fn first_operand(m: u32, n: u32, k: u32, warps: u32) -> Option<Layout> {
+    let division = Division::of(m, n, warps)?;
+    if !k.is_power_of_two() || k < 16 {
+        return None;
+    }
+    let (rows, columns) = (m.trailing_zeros(), k.trailing_zeros());
+    let row = |b: u32| 1u32 << (columns + b);
+    let column = |b: u32| 1u32 << b;
+    let lanes = [column(1), column(2), row(0), row(1), row(2)];
+    let mut warp = vec![row(4), row(5)];
+    warp.extend((0..division.rows).map(|b| row(6 + b)));
+    warp.resize(warps.trailing_zeros() as usize, 0);
+    let mut register = vec![column(0), row(3)];
+    register.extend((3..columns).map(column));
+    register.extend((6 + division.rows..rows).map(row));
+    register_layout(&LinearMap::registers(&register, &lanes, &warp)?, &[m, k])
+}
+
 impl Emit for crate::Hopper {
     /// Bits 13:0 of a matrix descriptor: the address in 16-byte units.
     fn operand_base(
@@ -104,9 +124,14 @@ impl Emit for crate::Hopper {
         let division =
             Division::of(r.m, r.n, agent.warps).ok_or("no warpgroups hold an accumulator of this size")?;
         let n = r.n >> division.columns;
-        let (form, transposes) = form(mma.atom, n)?;
+        let in_registers = matches!(mma.a, MmaOperand::Registers(_));
+        let (form, transposes) = form(mma.atom, n, in_registers)?;
         let (ta, tb) = (r.a_m_contiguous, r.b_n_contiguous);
-        let (da, db) = (descriptor(b, &mma.a, ta)?, descriptor(b, &mma.b, tb)?);
+        let da = match &mma.a {
+            MmaOperand::Memory(a) => Some(descriptor(b, a, ta)?),
+            MmaOperand::Registers(_) => None,
+        };
+        let db = descriptor(b, &mma.b, tb)?;
         let per = (n / 2) as usize;
         if regs.is_empty() || !regs.len().is_multiple_of(per) {
             return Err(format!("{} registers are no accumulator of {n} columns", regs.len()));
@@ -116,12 +141,25 @@ impl Emit for crate::Hopper {
             let k = mma.atom.k * step;
             let xb = moved(b, db, operand_step(&mma.b, 0, k, tb));
             for (q, acc) in regs.chunks(per).enumerate() {
-                let first = (q as u32 * ROWS) << division.rows;
-                let xa = moved(b, da, operand_step(&mma.a, first, k, ta));
+                let xa = match (&mma.a, da) {
+                    (MmaOperand::Memory(a), Some(da)) => {
+                        moved(b, da, operand_step(a, (q as u32 * ROWS) << division.rows, k, ta))
+                    }
+                    // Four registers of a thread for 16 columns, those of the first 64 rows first.
+                    (MmaOperand::Registers(all), _) => {
+                        let at = 4 * (q * mma.atom.k_steps as usize + step as usize);
+                        let four = all.get(at..at + 4).ok_or("an operand of too few registers")?;
+                        b.list(&four)
+                    }
+                    _ => return Err("an operand without a descriptor".into()),
+                };
                 let scale = if step == 0 { mma.accumulate } else { Operand::Imm(1) };
                 let list = b.list(&acc);
                 let (one, t) = (Operand::Imm(1), |t: bool| Operand::Imm(i64::from(t)));
-                let all = [list, xa, xb, scale, one, one, t(ta), t(tb)];
+                let all = match in_registers {
+                    true => [list, xa, xb, scale, one, one, t(tb), t(tb)],
+                    false => [list, xa, xb, scale, one, one, t(ta), t(tb)],
+                };
                 b.emit(form, &all[..4 + transposes]);
             }
         }
@@ -173,26 +211,27 @@ fn matrix_descriptor(swizzle: Swizzle, rows: u32, mn_major: bool) -> (u32, u32) 
 const WIDTHS: [u32; 6] = [8, 16, 32, 64, 128, 256];
 
 /// The form of `n` columns, and how many immediates follow the scale of the accumulator.
-fn form(atom: &MmaAtom, n: u32) -> Result<(PtxOp, usize), String> {
+fn form(atom: &MmaAtom, n: u32, in_registers: bool) -> Result<(PtxOp, usize), String> {
     let r = &atom.request;
     // Forms of a row stand side by side: types within widths.
-    let (first, types, number, immediates) = match (r.a, r.b) {
-        (AtomType::F16, _) => (PtxOp::WgmmaM64n8F16F16Ss, 2, 0, 4),
-        (AtomType::Bf16, _) => (PtxOp::WgmmaM64n8F16F16Ss, 2, 1, 4),
-        (AtomType::Tf32, _) => (PtxOp::WgmmaM64n8Tf32Tf32Ss, 1, 0, 2),
+    let (forms, types, number, immediates) = match (r.a, r.b) {
+        (AtomType::F16, _) => ([PtxOp::WgmmaM64n8F16F16Ss, PtxOp::WgmmaM64n8F16F16Rs], 2, 0, [4, 3]),
+        (AtomType::Bf16, _) => ([PtxOp::WgmmaM64n8F16F16Ss, PtxOp::WgmmaM64n8F16F16Rs], 2, 1, [4, 3]),
+        (AtomType::Tf32, _) => ([PtxOp::WgmmaM64n8Tf32Tf32Ss, PtxOp::WgmmaM64n8Tf32Tf32Rs], 1, 0, [2, 2]),
         (AtomType::E4m3 | AtomType::E5m2, b) => {
             let number = 2 * usize::from(r.a == AtomType::E5m2) + usize::from(b == AtomType::E5m2);
-            (PtxOp::WgmmaM64n8E4m3E4m3Ss, 4, number, 2)
+            ([PtxOp::WgmmaM64n8E4m3E4m3Ss, PtxOp::WgmmaM64n8E4m3E4m3Rs], 4, number, [2, 2])
         }
         (AtomType::S8 | AtomType::U8, b) => {
             let number = 2 * usize::from(r.a == AtomType::U8) + usize::from(b == AtomType::U8);
-            (PtxOp::WgmmaM64n8S8S8Ss, 4, number, 0)
+            ([PtxOp::WgmmaM64n8S8S8Ss, PtxOp::WgmmaM64n8S8S8Rs], 4, number, [0, 0])
         }
         (a, b) => return Err(format!("{a} x {b} has no instruction")),
     };
     let width =
         WIDTHS.iter().position(|&w| w == n).ok_or_else(|| format!("no instruction of {n} columns"))?;
-    Ok((PtxOp::ALL[first as usize + width * types + number], immediates))
+    let side = usize::from(in_registers);
+    Ok((PtxOp::ALL[forms[side] as usize + width * types + number], immediates[side]))
 }
 
 #[cfg(test)]
@@ -217,10 +256,13 @@ mod tests {
                         b_n_contiguous: false,
                     };
                     let atom = isa.atoms().select_mma(&request).expect("legal");
-                    let (form, immediates) = form(&atom, n).expect("a form");
-                    let want = format!("m64n{n}k{}.{acc}.{a}.{b}", kind.k);
-                    assert!(form.form().mnemonic.ends_with(&want), "{form} for {want}");
-                    assert_eq!(form.form().operands.len(), 4 + immediates, "{form}");
+                    for in_registers in [false, true] {
+                        let (form, immediates) = form(&atom, n, in_registers).expect("a form");
+                        let want = format!("m64n{n}k{}.{acc}.{a}.{b}", kind.k);
+                        assert!(form.form().mnemonic.ends_with(&want), "{form} for {want}");
+                        assert_eq!(form.form().operands.len(), 4 + immediates, "{form}");
+                        assert_eq!(form.form().name.ends_with("_rs"), in_registers);
+                    }
                 }
             }
         }

@@ -72,8 +72,12 @@ impl TargetIsa for Hopper {
 }
 
 /// Registers of the threads that multiply, in the layout of the instruction.
-const ACC_HOME: AccHome =
-    AccHome { space: Space::Rmem, allocation: AccAllocation::Registers, layout: emit::accumulator };
+const ACC_HOME: AccHome = AccHome {
+    space: Space::Rmem,
+    allocation: AccAllocation::Registers,
+    layout: emit::accumulator,
+    operand: Some(emit::first_operand),
+};
 
 /// A warpgroup issues, and waits for what it has issued.
 const MMA_CONTRACT: MmaContract = MmaContract {

@@ -128,7 +128,7 @@ const fn mma(
         types,
         k,
         shapes: SHAPES,
-        a_spaces: &["Smem"],
+        a_spaces: &["Smem", "Rmem"],
         b_spaces: &["Smem"],
         transposable,
         n_step_transposed: 8,

@@ -258,7 +258,9 @@ pub fn choose(
                     return period.saturating_mul(2);
                 }
                 let used = c.uses.iter().map(|&op| cost::busy(func, plan, isa, c.key.agent, op));
-                used.fold(0, u64::saturating_add)
+                // A product on registers gives its slots back behind the next one.
+                let late = if c.key.class == Class::Group && c.uses.len() == 1 { period } else { 0 };
+                used.fold(late, u64::saturating_add)
             })
             .max()
             .unwrap_or(0);

@@ -191,12 +191,15 @@ fn wider(
     while options.simt_warps <= MOST_WARPS {
         let Ok(plan) = plan_agents(func, classes, isa, &options) else { break };
         let budget = registers(&plan, settings);
+        let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
         let mut place = settings.place_options();
         let mut before = u32::MAX;
         loop {
             match place_in(func, classes, plan.clone(), isa, &place, spare.take()) {
                 Ok((placed, its_plan)) => {
-                    let peak = place::pressure::peak(&placed, options.simt_warps);
+                    // Descriptors, and operands on their way, beside accumulators: seen with ptxas 13.5.
+                    let beside = if in_registers { 8 } else { 0 };
+                    let peak = place::pressure::peak(&placed, options.simt_warps) + beside;
                     let mut missing = peak.saturating_sub(budget);
                     let (mut plan, mut its_plan) = (plan.clone(), its_plan);
                     if missing > 0 && agents::raise(&mut plan, peak + place::pressure::RESERVE, isa, &options)

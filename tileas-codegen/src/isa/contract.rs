@@ -26,6 +26,9 @@ pub struct AccHome {
     pub allocation: AccAllocation,
     /// Layout of an accumulator of `m` rows and `n` columns; in registers, of an agent of so many warps. `None`: they cannot hold it.
     pub layout: fn(m: u32, n: u32, warps: u32) -> Option<Layout>,
+    /// Where products may take their first operand from registers: the layout of `m` rows and `k` columns of 16 bits there, of an agent that has
+    /// an accumulator of so many columns. A computed operand then needs no memory.
+    pub operand: Option<fn(m: u32, n: u32, k: u32, warps: u32) -> Option<Layout>>,
 }
 
 /// What issuer and reader of a multiply may rely on. The spaces of its operands are those of its kind.

@@ -28,6 +28,15 @@ pub struct MmaTile {
     pub layout: Layout,
 }
 
+/// The first operand of a multiply.
+#[derive(Copy, Clone, Debug)]
+pub enum MmaOperand<'a> {
+    /// In memory.
+    Memory(MmaTile),
+    /// The 32-bit registers of each thread, in the order of the layout of the home, two elements each.
+    Registers(&'a [Reg]),
+}
+
 /// The accumulator of a multiply.
 #[derive(Copy, Clone, Debug)]
 pub enum MmaAcc<'a> {
@@ -54,7 +63,7 @@ pub struct Mma<'a> {
     /// The instruction and how often it is needed.
     pub atom: &'a MmaAtom,
     /// A, as it is stored: the request of the atom says which dimension is contiguous.
-    pub a: MmaTile,
+    pub a: MmaOperand<'a>,
     /// B.
     pub b: MmaTile,
     /// The accumulator, updated in place.

@@ -19,7 +19,9 @@ pub use atoms::{
 };
 pub use contract::{AccAllocation, AccHome, MmaContract};
 pub use describe::describe;
-pub use emit::{Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaTile, operand_step, operand_strides};
+pub use emit::{
+    Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaOperand, MmaTile, operand_step, operand_strides,
+};
 pub use machine::{
     Basis, ClassUse, ClassVector, Cycle, CycleAnchor, LatencyFamily, Limits, MachineModel, Number, OpClass,
     OpTag, Pool, PoolId, PoolRole, PoolUse, PublishedPool, Rate, RealUse, RealVector, Slot, SlotId, SlotKind,

@@ -7,7 +7,7 @@
 use super::{Buffer, Lower, TileVal, Val};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
-use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaRequest, MmaTile};
+use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
 use crate::layout::gf2::{Columns, Span, sum};
 use crate::layout::{LinearMap, Matrix, Side};
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
@@ -510,7 +510,15 @@ impl Lower<'_> {
         let Some([base_a, base_b]) = self.operand_bases[op] else {
             return self.err(Code::E0803, op, "a product outside of an agent");
         };
-        let (a, b) = (tile_at(&a, base_a, 0, sa), tile_at(&b, base_b, 0, sb));
+        let first: SmallVec<[Reg; 64]>;
+        let a = match a {
+            Some(a) => MmaOperand::Memory(tile_at(&a, base_a, 0, sa)),
+            None => {
+                first = self.first_operand(op, &request)?;
+                MmaOperand::Registers(&first)
+            }
+        };
+        let b = tile_at(&b, base_b, 0, sb);
         let agent = self.multiplying();
         let regs: SmallVec<[Reg; 128]>;
         let acc = if in_registers {
@@ -526,6 +534,24 @@ impl Lower<'_> {
         };
         let mma = Mma { atom: &atom, a, b, acc, accumulate, agent };
         self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
+    }
+
+    /// The registers of a first operand that is in registers.
+    fn first_operand(&mut self, op: Op, r: &MmaRequest) -> CodegenResult<SmallVec<[Reg; 64]>> {
+        let f = self.f;
+        let Some(a) = f.named_operand(op, "a") else { return self.err(Code::E0803, op, "malformed dot") };
+        let layout = self.isa.acc_home().operand.and_then(|l| l(r.m, r.n, r.k, self.agent.warps));
+        if layout.is_none() || f.value_data(a).layout() != layout {
+            return self.unsupported(op, "takes operands in the layout of the instruction");
+        }
+        let value = self.vals[a];
+        let t = self.expand(op, &value)?;
+        let mut regs = SmallVec::new();
+        for i in 0..t.regs.len() {
+            let x = self.unit(&t, i);
+            regs.push(self.b.as_reg(RegTy::B32, x));
+        }
+        Ok(regs)
     }
 
     /// The registers that a product updates: those of the accumulator, where nothing else reads it, or copies. They are the result.
@@ -555,18 +581,33 @@ impl Lower<'_> {
     }
 
     /// What a product asks for, and the buffers of its operands.
-    fn product(&self, op: Op, a: Value, b: Value, acc: Value) -> CodegenResult<(MmaRequest, Buffer, Buffer)> {
+    fn product(
+        &self,
+        op: Op,
+        a: Value,
+        b: Value,
+        acc: Value,
+    ) -> CodegenResult<(MmaRequest, Option<Buffer>, Buffer)> {
         let f = self.f;
-        let (a, b) = (self.buffer(op, a)?, self.buffer(op, b)?);
+        let shape = f.value_data(a);
+        let (a, b) = match is_in_registers(f, a) {
+            true => (None, self.buffer(op, b)?),
+            false => (Some(self.buffer(op, a)?), self.buffer(op, b)?),
+        };
+        let (a_elem, rows, cols) = match (&a, shape.dims(), shape.elem()) {
+            (Some(a), ..) => (a.elem, a.rows, a.cols),
+            (None, Some(&[m, k]), Some(elem)) => (elem, m, k),
+            _ => return self.unsupported(op, "multiplies matrices"),
+        };
         let acc_elem = match &self.vals[acc] {
             Val::Buffer(d) => d.elem,
             _ => f.value_data(acc).elem().unwrap_or(Scalar::F32),
         };
         let ta = f.has_attr(op, keys::TRANSPOSE_A);
         let tb = f.has_attr(op, keys::TRANSPOSE_B);
-        let (m, k) = if ta { (a.cols, a.rows) } else { (a.rows, a.cols) };
+        let (m, k) = if ta { (cols, rows) } else { (rows, cols) };
         let n = if tb { b.rows } else { b.cols };
-        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a.elem, b.elem, acc_elem]) else {
+        let Some([xa, xb, xd]) = AtomType::of_dot(f, op, [a_elem, b.elem, acc_elem]) else {
             return self.unsupported(op, "with these element types");
         };
         Ok((MmaRequest { a: xa, b: xb, acc: xd, m, n, k, a_m_contiguous: ta, b_n_contiguous: !tb }, a, b))
@@ -586,7 +627,7 @@ impl Lower<'_> {
         };
         let (request, a, b) = self.product(op, a, b, acc)?;
         let (base, agent) = (self.base(), self.multiplying());
-        let bases = [(a, true), (b, false)].map(|(buffer, first)| {
+        let bases = [(a.unwrap_or(b), true), (b, false)].map(|(buffer, first)| {
             let tile = tile_at(&buffer, base, buffer.at, Operand::Imm(0));
             self.isa.emit().operand_base(&mut self.b, &tile, &request, first, agent)
         });

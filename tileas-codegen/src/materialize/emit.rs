@@ -593,8 +593,14 @@ impl<'a, 'b> Emit<'a, 'b> {
                 self.op(Opcode::AsyncTiledTmaStore, &operands, &[1, coords.len() as u32, 1, 1], &[ty], loc)
             }
             Opcode::AsyncDot => {
-                for n in ["a", "b"] {
+                let mut stages = [1, 1];
+                for (n, stage) in ["a", "b"].into_iter().zip(&mut stages) {
                     let v = named(n)?;
+                    if is_in_registers(src, v) {
+                        operands.push(self.get(v)?);
+                        *stage = 0;
+                        continue;
+                    }
                     if slice_base(src, v).1.iter().any(|&o| o != 0) || numbered_slice(src, v).is_some() {
                         return Err(unsupported(
                             loc,
@@ -612,7 +618,7 @@ impl<'a, 'b> Emit<'a, 'b> {
                         operands.push(self.get(v)?);
                     }
                     let ty = src.value_type(src.results(old)[0]);
-                    let segs = [1, 1, 1, 1, 1, 0, counts.len() as u32];
+                    let segs = [1, stages[0], 1, stages[1], 1, 0, counts.len() as u32];
                     let new = self.op(Opcode::AsyncDot, &operands, &segs, &[ty], loc);
                     self.copy_attrs(new, old);
                     self.origin(new, old, local);

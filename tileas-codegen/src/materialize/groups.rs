@@ -11,6 +11,7 @@
 //!
 //! Source: PTX ISA, wgmma.wait_group. The rule is checked by `verify::groups`, which shares nothing with this.
 
+use crate::ir::opcodes::Traits;
 use crate::ir::verifier::MOST_PENDING;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Value, ValueDef, keys};
 use crate::storage::access::{is_in_registers, may_take_over};
@@ -35,6 +36,10 @@ struct Group {
     slots: SmallVec<[Slot; 2]>,
     /// Buffers that it reads.
     buffers: SmallVec<[Value; 2]>,
+    /// Values whose registers it reads: they must not be made again.
+    taken: SmallVec<[Value; 2]>,
+    /// It was committed in an earlier iteration of a loop around.
+    old: bool,
 }
 
 /// Groups under way, the oldest first.
@@ -56,6 +61,8 @@ struct Groups<'a> {
     drained: Vec<Op>,
     /// Loops behind whose last iteration everything is waited for.
     completes: Vec<Op>,
+    /// The loops around.
+    loops: Vec<Op>,
 }
 
 /// Writes the waits.
@@ -72,6 +79,7 @@ pub fn insert(func: &mut Function) {
         waits: Vec::new(),
         drained: Vec::new(),
         completes: Vec::new(),
+        loops: Vec::new(),
     };
     for op in func.ops() {
         func.operands(op).iter().for_each(|&v| g.uses[v] += 1);
@@ -145,6 +153,18 @@ fn pipe_of(func: &Function, v: Value, depth: u32) -> Option<Value> {
     }
 }
 
+/// The values in whose registers the first operand of a product is: itself, and what only names the registers of another.
+fn registers_of(func: &Function, op: Op) -> SmallVec<[Value; 2]> {
+    let mut out = SmallVec::new();
+    let mut next = func.named_operand(op, "a").filter(|&v| is_in_registers(func, v));
+    while let Some(v) = next {
+        out.push(v);
+        let by = func.defining_op(v).filter(|&d| func.opcode(d).has(Traits::SHAPE));
+        next = by.and_then(|d| func.operands(d).first().copied());
+    }
+    out
+}
+
 /// What a value is called from here on.
 fn rename(queue: &mut Queue, from: Value, to: Value) {
     for g in queue.iter_mut() {
@@ -190,6 +210,15 @@ impl Groups<'_> {
     /// Waits until the group of that number is complete.
     fn wait(&mut self, before: Op, queue: &mut Queue, number: usize) {
         let pending = queue.len() - 1 - number;
+        // In the first iteration what an older product updates was not made by a product: the assembler, which knows one code for all
+        // iterations, would take it for written while that is under way. So it stays only until the next one on the same registers.
+        let again = |n: usize| queue[n + 1..].iter().any(|g| !g.old && g.op == queue[n].op);
+        if (0..=number).any(|n| queue[n].old && !again(n))
+            && let Some(&l) = self.loops.last()
+            && !self.drained.contains(&l)
+        {
+            self.drained.push(l);
+        }
         if self.notes {
             self.waits.push((before, pending));
         }
@@ -275,9 +304,17 @@ impl Groups<'_> {
                 let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
                 let kept = acc.is_some_and(|v| self.takes_over(v, op));
                 self.wait_for_reads(op, &operands, queue, &|n| kept && Some(operands[n]) == acc);
-                let mut g = Group { op, sums: smallvec![], slots: smallvec![], buffers: smallvec![] };
+                let mut g = Group {
+                    op,
+                    sums: smallvec![],
+                    slots: smallvec![],
+                    buffers: smallvec![],
+                    taken: smallvec![],
+                    old: false,
+                };
                 g.sums.extend(func.result(op));
                 g.buffers.extend(["a", "b"].iter().filter_map(|name| func.named_operand(op, name)));
+                g.taken = registers_of(func, op);
                 let ago = func.attr_int(op, keys::LOCAL).unwrap_or(0);
                 let hands_over = |p: &Value| {
                     let made = func.defining_op(*p);
@@ -296,7 +333,8 @@ impl Groups<'_> {
                 let over = queue.iter().rposition(|g| written.is_some_and(|b| g.buffers.contains(&b)));
                 let operands: SmallVec<[Value; 8]> = SmallVec::from_slice(func.operands(op));
                 let read = operands.iter().filter_map(|&v| self.computes(queue, v)).max();
-                if let Some(number) = over.max(read) {
+                let again = queue.iter().rposition(|g| func.results(op).iter().any(|v| g.taken.contains(v)));
+                if let Some(number) = over.max(read).max(again) {
                     self.wait(op, queue, number);
                 }
             }
@@ -327,14 +365,17 @@ impl Groups<'_> {
         let mut at_head = entry.clone();
         let mut round = 0;
         let behind = loop {
-            let back = self.around(body, end, at_head.clone(), &args, &yields, self.drained.contains(&op));
+            let drained = self.drained.contains(&op);
+            let back = self.around(op, body, end, at_head.clone(), &args, &yields);
             let joined = join(&entry, &back).filter(|_| round < ROUNDS);
-            match joined {
+            match joined.filter(|_| drained == self.drained.contains(&op)) {
                 Some(j) if j == at_head => break back,
                 Some(j) => at_head = j,
                 None => {
                     // Nothing stays under way at the head of this loop.
-                    self.drained.push(op);
+                    if !self.drained.contains(&op) {
+                        self.drained.push(op);
+                    }
                     if !queue.is_empty() {
                         self.notes = notes;
                         self.wait(op, queue, queue.len() - 1);
@@ -348,7 +389,7 @@ impl Groups<'_> {
         };
         self.notes = notes;
         if notes {
-            self.around(body, end, at_head, &args, &yields, self.drained.contains(&op));
+            self.around(op, body, end, at_head, &args, &yields);
         }
         // Where no iteration ran, nothing is behind the loop but what was before it: the assembler takes registers that come from both
         // ways for written while a product is under way.
@@ -366,22 +407,29 @@ impl Groups<'_> {
     /// The queue at the head of the next iteration.
     fn around(
         &mut self,
+        l: Op,
         body: Block,
         end: Op,
         head: Queue,
         args: &[Value],
         yields: &[Value],
-        drained: bool,
     ) -> Queue {
         let func = self.func;
+        self.loops.push(l);
         let mut queue = self.block(body, head);
         let kept: SmallVec<[bool; 8]> =
             yields.iter().zip(args).map(|(&y, &arg)| self.stays(y, arg, end)).collect();
         self.wait_for_reads(end, yields, &mut queue, &|n| kept[n]);
-        if drained && !queue.is_empty() {
+        // Arguments are made again here.
+        let again = |g: &Group| g.taken.iter().any(|v| args.contains(v));
+        if let Some(number) = queue.iter().rposition(again) {
+            self.wait(end, &mut queue, number);
+        }
+        if self.drained.contains(&l) && !queue.is_empty() {
             let all = queue.len() - 1;
             self.wait(end, &mut queue, all);
         }
+        self.loops.pop();
         // Names of this iteration end; the next one has its own.
         let mut next = queue.clone();
         forget(&mut next, &|v| func.is_inside(v, body));
@@ -392,6 +440,7 @@ impl Groups<'_> {
                 }
             }
             g.sums.sort_unstable();
+            g.old = true;
             for s in &mut g.slots {
                 s.ago += i64::from(self.pipes.iter().any(|p| *p == (s.pipe, Some(body))));
             }

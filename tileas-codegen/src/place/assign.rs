@@ -13,7 +13,7 @@
 //! single nodes until none helps. Of equal costs the first candidate wins. Cost: candidates² for each use.
 
 use super::chains::{Chain, Chains, Inputs, reads_piece, rows_columns, tma_storable};
-use super::operands::acc_layout;
+use super::operands::{acc_layout, operand_layout};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::layouts::{register_layout, register_map, registers_per_thread};
 use crate::ir::opcodes::{Traits, keys};
@@ -244,6 +244,8 @@ struct Assignment<'a> {
     /// The node of a value that is no result of a shape op or reduction.
     of_value: FxHashMap<Value, usize>,
     of_op: FxHashMap<Op, usize>,
+    /// By product that takes its first operand from registers: the node of that use.
+    first_of: FxHashMap<Op, usize>,
     uses: Vec<Use>,
     costs: FxHashMap<(LinearMap, LinearMap, u32), u32>,
     runs: runs::Finder,
@@ -287,6 +289,7 @@ pub(super) fn assign(
         nodes: Vec::new(),
         of_value: FxHashMap::default(),
         of_op: FxHashMap::default(),
+        first_of: FxHashMap::default(),
         uses: Vec::new(),
         costs: FxHashMap::default(),
         runs: runs::Finder::default(),
@@ -356,7 +359,9 @@ impl<'a> Assignment<'a> {
         let joins = |op: &&Op| func.opcode(**op).has(Traits::ELEMENTWISE) || classify::is_product(func, **op);
         for &op in ops.iter().filter(joins) {
             let Some(result) = func.result(op) else { continue };
-            for &v in classes.register_operands(func, op).iter().filter(|&&v| self.in_web(v)) {
+            let first = classes.first_operand(func, op);
+            let tied = |v: &Value| self.in_web(*v) && Some(*v) != first;
+            for v in classes.register_operands(func, op).into_iter().filter(tied) {
                 sets.union(v.index(), result.index());
             }
         }
@@ -422,7 +427,15 @@ impl<'a> Assignment<'a> {
                     }
                 }
             }
-            for &v in classes.register_operands(func, op) {
+            if let Some(first) = classes.first_operand(func, op) {
+                // Nothing but the layout of the instruction will do.
+                let n = self.node(first);
+                let layout = operand_layout(func, op, self.from.isa, self.from.warps);
+                let dims = &self.nodes[n].dims;
+                self.nodes[n].fixed = layout.and_then(|l| register_map(l, dims, self.from.warps));
+                self.first_of.insert(op, n);
+            }
+            for &v in classes.register_operands(func, op).iter() {
                 let class = classes.class(v);
                 if matches!(class, ValueClass::Acc | ValueClass::Smem) && !self.of_value.contains_key(&v) {
                     // A piece is read by itself.
@@ -508,7 +521,9 @@ impl<'a> Assignment<'a> {
                 self.nodes[n].reduced.push(axis);
             }
             let operands = self.from.classes.register_operands(func, op);
+            let first = self.from.classes.first_operand(func, op);
             for &v in operands.iter().filter(|&&v| func.value_data(v).is_tile()) {
+                let to = if Some(v) == first { self.first_of.get(&op).copied() } else { to };
                 self.add_use(v, op, to);
             }
         }

@@ -480,7 +480,10 @@ impl Chains {
             if only.is_none() {
                 wanted[c.index()].hear(RematWords::of(func, op));
             }
-            let mine = if only.is_some() { func.operands(op) } else { classes.register_operands(func, op) };
+            let mine = match only {
+                Some(_) => SmallVec::from_slice(func.operands(op)),
+                None => classes.register_operands(func, op),
+            };
             let all = mine.iter().chain(func.results(op)).copied();
             for v in all.filter(|&v| only.is_none_or(|o| o == v) && func.value_data(v).is_tile()) {
                 if classes.class(v) != ValueClass::Reg && reads_piece(func, classes, op) {

@@ -148,6 +148,15 @@ pub(super) fn acc_layout(func: &Function, v: Value, isa: &dyn TargetIsa, warps: 
     (isa.acc_home().layout)(m, n, warps)
 }
 
+/// The layout of the first operand of a product that takes it from registers.
+pub(super) fn operand_layout(func: &Function, op: Op, isa: &dyn TargetIsa, warps: u32) -> Option<Layout> {
+    let dims = |v: Option<Value>| v.and_then(|v| func.value_data(v).dims());
+    let (&[m, k], &[_, n]) = (dims(func.named_operand(op, "a"))?, dims(func.result(op))?) else {
+        return None;
+    };
+    isa.acc_home().operand?(m, n, k, warps)
+}
+
 fn two_layouts(func: &Function, op: Op, v: Value, before: Layout, now: Layout) -> CodegenError {
     CodegenError::new(
         Code::E0503,

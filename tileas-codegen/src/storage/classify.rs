@@ -9,10 +9,10 @@
 
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::opcodes::Traits;
-use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::ir::{Block, Function, Op, Opcode, Value, keys};
 use crate::isa::{AccAllocation, AccHome};
 use crate::storage::coalesce::coalesce;
-use cranelift_entity::{EntityRef, SecondaryMap};
+use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Disjoint sets of dense indices with path halving.
@@ -109,6 +109,10 @@ pub struct Classes {
     shows: Vec<bool>,
     /// Whether accumulators are register tiles like any other.
     in_registers: bool,
+    /// Whether products may take their first operand from registers.
+    operand_in_registers: bool,
+    /// Products that take their first operand from registers.
+    from_registers: EntitySet<Op>,
 }
 
 impl Classes {
@@ -123,8 +127,17 @@ impl Classes {
     }
 
     /// The operands of an op of register tiles that it takes from registers, as far as they are tiles.
-    pub fn register_operands<'f>(&self, func: &'f Function, op: Op) -> &'f [Value] {
-        if is_product(func, op) { func.named_segment(op, "acc") } else { func.operands(op) }
+    pub fn register_operands(&self, func: &Function, op: Op) -> SmallVec<[Value; 4]> {
+        if !is_product(func, op) {
+            return SmallVec::from_slice(func.operands(op));
+        }
+        let first = self.first_operand(func, op);
+        func.named_segment(op, "acc").iter().copied().chain(first).collect()
+    }
+
+    /// The first operand of a product that takes it from registers.
+    pub fn first_operand(&self, func: &Function, op: Op) -> Option<Value> {
+        if self.from_registers.contains(op) { func.named_operand(op, "a") } else { None }
     }
 
     fn shows_start(&self, member: Value) -> bool {
@@ -265,9 +278,9 @@ pub fn arm_yields(func: &Function, op: Op, n: usize) -> SmallVec<[(Op, Value); 2
 ///
 /// # Errors
 /// `E0501` if the function holds pipeline ops or placed tiles.
-pub fn classify(func: &Function, home: &AccHome) -> CodegenResult<Classes> {
-    let in_registers = home.allocation == AccAllocation::Registers;
-    let mut c = Classes { in_registers, ..Classes::default() };
+pub fn classify(func: &Function, acc: &AccHome) -> CodegenResult<Classes> {
+    let in_registers = acc.allocation == AccAllocation::Registers;
+    let mut c = Classes { in_registers, operand_in_registers: acc.operand.is_some(), ..Classes::default() };
     let mut tied = DisjointSets::new(func.num_values());
     let ops = func.all_ops();
     let mut carrier: SecondaryMap<Value, bool> = SecondaryMap::new();
@@ -413,7 +426,17 @@ fn collect(func: &Function, op: Op, c: &mut Classes) {
             ) else {
                 return;
             };
-            c.operands.push(SmemOperand { value: a, op, operand: 0 });
+            // What was computed beside the product needs no memory where it may come from registers.
+            let computed = c.operand_in_registers
+                && c.class[a] == ValueClass::Reg
+                && func.value_data(a).elem().is_some_and(|e| e.bits() == 16)
+                && !func.has_attr(op, keys::TRANSPOSE_A)
+                && home(func, a) == func.op_block(op);
+            if computed {
+                c.from_registers.insert(op);
+            } else {
+                c.operands.push(SmemOperand { value: a, op, operand: 0 });
+            }
             let second = position(b, 1).unwrap_or(0) + 1;
             c.operands.push(SmemOperand { value: b, op, operand: second });
             if !c.in_registers {

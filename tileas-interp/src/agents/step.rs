@@ -198,7 +198,6 @@ impl Machine<'_> {
         let f = self.f;
         while self.agents[a].groups.len() > pending {
             let Some(g) = self.agents[a].groups.pop_front() else { break };
-            let [x, y] = g.operands;
             let tile = |t: Tile| Val::Tile(Rc::new(t));
             let acc = match &g.acc {
                 Val::Pending(sum) => match sum.get() {
@@ -207,7 +206,11 @@ impl Machine<'_> {
                 },
                 other => other.clone(),
             };
-            let operands = [tile(self.whole(g.op, x)?), tile(self.whole(g.op, y)?), acc];
+            let first = match g.first {
+                Ok(place) => tile(self.whole(g.op, place)?),
+                Err(v) => v,
+            };
+            let operands = [first, tile(self.whole(g.op, g.second)?), acc];
             let _ = g.sum.set(Rc::new(eval::product(f, g.op, &operands)?));
         }
         Ok(())
@@ -357,10 +360,15 @@ impl Machine<'_> {
             f.named_operand(op, "acc").filter(|&v| f.value_data(v).space() == Some(Space::Rmem))
         {
             // Onto registers: done when the threads wait for it, as late as they may.
-            let operands = [self.place(a, op, "a", "a_stage")?, self.place(a, op, "b", "b_stage")?];
+            let in_registers = |v: &Value| f.value_data(*v).space() == Some(Space::Rmem);
+            let first = match f.named_operand(op, "a").filter(in_registers) {
+                Some(v) => Err(self.get(a, op, v)?),
+                None => Ok(self.place(a, op, "a", "a_stage")?),
+            };
+            let second = self.place(a, op, "b", "b_stage")?;
             let (acc, sum) = (self.get(a, op, acc)?, Rc::new(OnceCell::new()));
             self.set(a, op, 0, Val::Pending(sum.clone()));
-            self.agents[a].groups.push_back(Group { op, operands, acc, sum });
+            self.agents[a].groups.push_back(Group { op, first, second, acc, sum });
             return Ok(());
         }
         if f.opcode(op) == Opcode::AsyncDot {

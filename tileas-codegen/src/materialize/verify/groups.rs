@@ -9,6 +9,7 @@
 use super::linear::note;
 use super::model::{Found, Model};
 use crate::error::Code;
+use crate::ir::opcodes::Traits;
 use crate::ir::{Block, Function, Op, Opcode, Value, keys};
 use crate::storage::access::{is_in_registers, may_take_over};
 use cranelift_entity::SecondaryMap;
@@ -22,6 +23,8 @@ enum Name {
     Sum(Value),
     /// A buffer that is read.
     Buffer(Value),
+    /// A tile whose registers are read.
+    Taken(Value),
     /// A slot that is read: of which pipe, and how many iterations of its home ago.
     Slot(usize, i64),
 }
@@ -127,6 +130,12 @@ impl Checker<'_, '_> {
                     let slots = pipes.filter(|(_, p)| p.buffers.contains(&buffer));
                     open.extend(slots.map(|(p, _)| (Name::Slot(p, ago), 0)));
                 }
+                let mut taken = func.named_operand(op, "a").filter(|&v| is_in_registers(func, v));
+                while let Some(v) = taken {
+                    open.insert(Name::Taken(v), 0);
+                    let by = func.defining_op(v).filter(|&d| func.opcode(d).has(Traits::SHAPE));
+                    taken = by.and_then(|d| func.operands(d).first().copied());
+                }
                 open.extend(func.result(op).map(|v| (Name::Sum(v), 0)));
             }
             Opcode::AsyncPipelineConsumerRelease => {
@@ -163,6 +172,9 @@ impl Checker<'_, '_> {
             Opcode::Yield => {}
             _ => {
                 func.operands(op).iter().for_each(|&v| self.read(op, v, open));
+                if func.results(op).iter().any(|&v| open.contains_key(&Name::Taken(v))) {
+                    self.bad(op, "registers are written that a product under way reads");
+                }
                 if func.named_operand(op, "dest").is_some_and(|b| open.contains_key(&Name::Buffer(b))) {
                     self.bad(op, "a buffer is written that a product under way reads");
                 }
@@ -244,6 +256,9 @@ impl Checker<'_, '_> {
         if speak {
             last = head.clone();
             self.block(body, &mut last);
+            if args.iter().any(|&v| last.contains_key(&Name::Taken(v))) {
+                self.bad(end, "registers are written that a product under way reads");
+            }
             for (n, &y) in func.region_yields(op, 0).iter().enumerate() {
                 if !args.get(n).is_some_and(|&arg| self.is_argument(y, arg, end)) {
                     self.read(end, y, &last);

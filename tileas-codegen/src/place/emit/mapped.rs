@@ -2,6 +2,7 @@
 
 use super::super::assign;
 use super::super::chains::{Chain, Family, reads_piece};
+use super::super::operands::operand_layout;
 use super::loops::Slice;
 use super::{Item, Placer};
 use crate::error::{Code, CodegenError, CodegenResult};
@@ -258,8 +259,16 @@ impl Placer<'_> {
                     .and_then(|l| register_map(l, &dims, self.warps(c)))
                     .ok_or_else(|| self.no_layout(result))?;
                 let mut operands: SmallVec<[Value; 4]> = SmallVec::from_slice(self.func.operands(op));
-                let acc = self.func.named_operand(op, "acc");
-                for v in operands.iter_mut().filter(|v| Some(**v) == acc) {
+                if let (Some(first), Some(v)) =
+                    (self.classes.first_operand(self.func, op), operands.first_mut())
+                {
+                    let layout = operand_layout(self.func, op, self.isa, self.warps(c));
+                    let map = layout.and_then(|l| register_map(l, &self.dims(first), self.warps(c)));
+                    let map = map.ok_or_else(|| self.no_layout(first))?;
+                    *v = self.get_in(first, c, block, Some(&map))?;
+                }
+                if let Some(v) = operands.last_mut() {
+                    // The accumulator: the value form has nothing behind it.
                     *v = self.get_in(*v, c, block, Some(&map))?;
                 }
                 let segments: SmallVec<[u32; 8]> = SmallVec::from_slice(self.func.segments(op));
