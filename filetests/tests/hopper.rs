@@ -1,8 +1,11 @@
 //! What runs on one family runs on another: kernels of `test run` are compiled for sm_90a as well, assembled where their file has `test ptxas`, and
-//! executed under one order of events.
+//! executed under one order of events. Damaged waits for products are found.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::process::ExitCode;
+use tileas_codegen::ir::{Function, Opcode, keys};
+use tileas_codegen::isa::TargetIsa;
+use tileas_codegen::testing::materialize::verify_materialized;
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_filetests::execute::{Forms, execute};
 use tileas_filetests::{Case, Header, TestKind, collect, external, root};
@@ -42,9 +45,27 @@ fn run(text: &str, header: &Header, name: &str) -> anyhow::Result<Vec<&'static s
     let cases: Vec<_> = header.cases.iter().map(|case| case.with_seeds(&[1]).without_stats()).collect();
     for (source, kernel) in module.functions.iter().zip(&run.kernels) {
         let materialized = kernel.materialized.as_ref().expect("the kernel has agents");
+        damaged(materialized, &*isa)?;
         execute(&Forms { source, materialized, ptx: &ptx, metadata: &metadata }, &cases)?;
     }
     Ok(Vec::new())
+}
+
+/// Each wait for products leaves no more under way than may be: the verifier refuses one more.
+fn damaged(func: &Function, isa: &dyn TargetIsa) -> anyhow::Result<()> {
+    for op in func.ops().filter(|&op| func.opcode(op) == Opcode::AsyncDotWait) {
+        // Seven are never more than may be; they are only as many as a wait counts.
+        let pending = func.attr_int(op, keys::PENDING).unwrap_or(0);
+        if pending == 7 {
+            continue;
+        }
+        let mut mutant = func.clone();
+        mutant.set_int(op, keys::PENDING, pending + 1);
+        let errors = verify_materialized(&mutant, isa).err();
+        let found = errors.is_some_and(|e| e.iter().any(|e| e.code.as_str() == "E0712"));
+        anyhow::ensure!(found, "a wait that leaves {} under way is not found", pending + 1);
+    }
+    Ok(())
 }
 
 fn check(case: &Case, text: &str) -> anyhow::Result<()> {
@@ -57,7 +78,14 @@ fn check(case: &Case, text: &str) -> anyhow::Result<()> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let cases = match collect(&root()) {
+    let examples = root().join("../../examples/kernels");
+    let all = collect(&root()).and_then(|mut cases| {
+        let named =
+            collect(&examples)?.into_iter().map(|c| Case { name: format!("examples/{}", c.name), ..c });
+        cases.extend(named);
+        Ok(cases)
+    });
+    let cases = match all {
         Ok(cases) => cases,
         Err(e) => {
             eprintln!("{e:#}");

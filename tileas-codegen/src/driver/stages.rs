@@ -198,7 +198,7 @@ fn wider(
             match place_in(func, classes, plan.clone(), isa, &place, spare.take()) {
                 Ok((placed, its_plan)) => {
                     // Descriptors, and operands on their way, beside accumulators: seen with ptxas 13.5.
-                    let beside = if in_registers { 8 } else { 0 };
+                    let beside = if in_registers { 32 } else { 0 };
                     let peak = place::pressure::peak(&placed, options.simt_warps) + beside;
                     let mut missing = peak.saturating_sub(budget);
                     let (mut plan, mut its_plan) = (plan.clone(), its_plan);
