@@ -247,7 +247,7 @@ fn agents_take_the_warps_they_need() {
     let fixed = AgentOptions { max_regs: Some(128), ..many };
     let plan = plan_agents(&read(&three), &*isa, &fixed).unwrap();
     assert!(plan.num_threads == 448 && plan.agents.values().all(|a| a.max_regs == 0));
-    // Sixteen warps leave 120; idle warps would cost more than budgets gain.
+    // Sixteen warps and one leave 96, as registers are given out to four warps at a time; those who issue give some of theirs.
     let wide = AgentOptions { simt_warps: 16, ..AgentOptions::default() };
     let loop_text = "kernel @k(%a: view<gmem, ?x?xf32>, %c: view<gmem, ?x?xf32>) {
   %da = make_tiled_tma_desc %a <{box = [128, 32], swizzle = b128}> : tma_desc<128x32xf32>
@@ -255,7 +255,8 @@ fn agents_take_the_warps_they_need() {
   tiled_store %x, %c[0, 0]
 }";
     let plan = plan_agents(&read(loop_text), &*isa, &wide).unwrap();
-    assert_eq!((plan.num_threads, plan.entry_reg_cap), (544, 120));
+    let regs: Vec<u32> = plan.agents.values().map(|a| a.max_regs).collect();
+    assert_eq!((plan.num_threads, plan.entry_reg_cap, regs), (640, 96, vec![104, 40]));
     // Tensor memory belongs to four warps.
     let error = plan_agents(&read(&dot_kernel(&[])), &*isa, &wide).unwrap_err();
     assert!(error.code.as_str() == "E0508" && error.message.contains("simt-warps"), "{error}");

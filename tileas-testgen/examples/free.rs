@@ -39,6 +39,9 @@ struct Args {
     /// Seconds for one kernel.
     #[arg(long, default_value_t = 60)]
     limit: u64,
+    /// Processor.
+    #[arg(long, default_value = "sm_100a")]
+    target: String,
     /// Leaves out kernels whose text has this.
     #[arg(long)]
     skip: Vec<String>,
@@ -56,10 +59,10 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 }
 
 /// Judges on a thread of its own, which is left behind when it takes too long.
-fn timed(text: String, options: Vec<(String, String)>, case: String, limit: u64) -> Verdict {
+fn timed(text: String, options: Vec<(String, String)>, case: String, cpu: String, limit: u64) -> Verdict {
     let (send, receive) = mpsc::channel();
     let run = move || {
-        let isa = tileas_isa::isa_for_cpu("sm_100a").expect("the default processor");
+        let isa = tileas_isa::isa_for_cpu(&cpu).expect("a known processor");
         let options: Vec<(&str, &str)> = options.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         let _ = send.send(judge(&text, &options, &case, &*isa));
     };
@@ -70,9 +73,9 @@ fn timed(text: String, options: Vec<(String, String)>, case: String, limit: u64)
     })
 }
 
-fn of(k: &Kernel, limit: u64) -> Verdict {
+fn of(k: &Kernel, args: &Args) -> Verdict {
     let options = k.options.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-    timed(k.text(), options, k.case(), limit)
+    timed(k.text(), options, k.case(), args.target.clone(), args.limit)
 }
 
 /// What showed one symptom.
@@ -136,7 +139,7 @@ fn one(seed: u64, args: &Args, tally: &Mutex<Tally>) {
     if args.skip.iter().any(|s| k.filetest().contains(s)) {
         return;
     }
-    let verdict = of(&k, args.limit);
+    let verdict = of(&k, args);
     let symptom = {
         let mut t = tally.lock().expect("no thread fails");
         for f in features(&k) {
@@ -166,9 +169,9 @@ fn one(seed: u64, args: &Args, tally: &Mutex<Tally>) {
             }
         }
     };
-    let same = |k: &Kernel| matches!(of(k, args.limit), Verdict::Wrong(s) if s.key == symptom.key);
+    let same = |k: &Kernel| matches!(of(k, args), Verdict::Wrong(s) if s.key == symptom.key);
     let small = if symptom.key == "hang" { k } else { shrink(&k, args.tries, same) };
-    let detail = match of(&small, args.limit) {
+    let detail = match of(&small, args) {
         Verdict::Wrong(s) => s.detail,
         _ => symptom.detail,
     };
@@ -262,7 +265,7 @@ fn files(args: &Args) -> bool {
         let case = text.lines().find_map(|l| l.strip_prefix("; case: ")).unwrap_or("{}").to_owned();
         let pairs = header.set.iter().filter_map(|p| p.split_once('='));
         let options = pairs.map(|(a, b)| (a.to_owned(), b.to_owned())).collect();
-        let said = match timed(text, options, case, args.limit) {
+        let said = match timed(text, options, case, args.target.clone(), args.limit) {
             Verdict::Right => "right".to_owned(),
             Verdict::Refused(code) => format!("refused {code}"),
             Verdict::Wrong(s) => {
