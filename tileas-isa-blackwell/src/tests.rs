@@ -338,7 +338,8 @@ fn mma_shapes_are_as_the_manual_has_them() {
     let target = isa_for_cpu("sm_100a").unwrap();
     let (home, contract) = (target.acc_home(), target.mma_contract());
     assert_eq!((home.space, home.allocation), (Space::Tmem, AccAllocation::Columns));
-    assert_eq!(((home.layout)(64, 8), (home.layout)(128, 8)), (Layout::Tmem64, Layout::Tmem128));
+    let layout = |m| (home.layout)(m, 8, 4);
+    assert_eq!((layout(64), layout(128)), (Some(Layout::Tmem64), Some(Layout::Tmem128)));
     assert_eq!(atom.kind.a_spaces, [OperandSpace::Smem, OperandSpace::Tmem]);
     assert_eq!(atom.kind.b_spaces, [OperandSpace::Smem]);
     assert_eq!(

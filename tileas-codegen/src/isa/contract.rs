@@ -17,6 +17,9 @@ pub enum AccAllocation {
     SharedBytes,
 }
 
+/// The layout of `m` rows and `k` columns in registers, for an accumulator of `n` columns, over so many warps.
+pub type OperandLayout = fn(m: u32, n: u32, k: u32, warps: u32) -> Option<Layout>;
+
 /// Where accumulators live.
 #[derive(Copy, Clone, Debug)]
 pub struct AccHome {
@@ -28,7 +31,7 @@ pub struct AccHome {
     pub layout: fn(m: u32, n: u32, warps: u32) -> Option<Layout>,
     /// Where products may take their first operand from registers: the layout of `m` rows and `k` columns of 16 bits there, of an agent that has
     /// an accumulator of so many columns. A computed operand then needs no memory.
-    pub operand: Option<fn(m: u32, n: u32, k: u32, warps: u32) -> Option<Layout>>,
+    pub operand: Option<OperandLayout>,
 }
 
 /// What issuer and reader of a multiply may rely on. The spaces of its operands are those of its kind.

@@ -17,7 +17,7 @@ pub(crate) mod machine;
 pub use atoms::{
     AtomType, Atoms, Completion, InOrder, Issue, MmaAtom, MmaKind, MmaRequest, MmaShape, OperandSpace,
 };
-pub use contract::{AccAllocation, AccHome, MmaContract};
+pub use contract::{AccAllocation, AccHome, MmaContract, OperandLayout};
 pub use describe::describe;
 pub use emit::{
     Emit, EmitColumns, Mma, MmaAcc, MmaAgent, MmaOperand, MmaTile, operand_step, operand_strides,

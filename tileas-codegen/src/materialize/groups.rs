@@ -442,7 +442,7 @@ impl Groups<'_> {
             g.sums.sort_unstable();
             g.old = true;
             for s in &mut g.slots {
-                s.ago += i64::from(self.pipes.iter().any(|p| *p == (s.pipe, Some(body))));
+                s.ago += i64::from(self.pipes.contains(&(s.pipe, Some(body))));
             }
         }
         next
