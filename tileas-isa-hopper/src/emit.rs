@@ -223,8 +223,11 @@ fn form(atom: &MmaAtom, n: u32, in_registers: bool) -> Result<(PtxOp, usize), St
             ([PtxOp::WgmmaM64n8E4m3E4m3Ss, PtxOp::WgmmaM64n8E4m3E4m3Rs], 4, number, [2, 2])
         }
         (AtomType::S8 | AtomType::U8, b) => {
-            let number = 2 * usize::from(r.a == AtomType::U8) + usize::from(b == AtomType::U8);
-            ([PtxOp::WgmmaM64n8S8S8Ss, PtxOp::WgmmaM64n8S8S8Rs], 4, number, [0, 0])
+            let forms = match r.a == b {
+                true => [PtxOp::WgmmaM64n8S8S8Ss, PtxOp::WgmmaM64n8S8S8Rs],
+                false => [PtxOp::WgmmaM64n8S8U8Ss, PtxOp::WgmmaM64n8S8U8Rs],
+            };
+            (forms, 2, usize::from(r.a == AtomType::U8), [0, 0])
         }
         (a, b) => return Err(format!("{a} x {b} has no instruction")),
     };
