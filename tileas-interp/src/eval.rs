@@ -7,10 +7,10 @@
 
 use crate::error::{Fault, InterpError, InterpResult};
 use crate::num;
-use crate::tile::{Data, Desc, Tile, Val, count, relocate, row_major, tile_type};
+use crate::tile::{Data, Desc, Tile, Val, View, count, relocate, row_major, tile_type};
 use smallvec::SmallVec;
 use std::rc::Rc;
-use tileas_codegen::ir::{Function, Op, Opcode, Scalar, TypeData, keys};
+use tileas_codegen::ir::{Dim, Function, Op, Opcode, Scalar, TypeData, keys};
 
 /// Index of this program in the grid, and the grid.
 #[derive(Copy, Clone, Debug)]
@@ -91,6 +91,33 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             },
             _ => return err(f, op, Fault::Unsupported, "takes a view"),
         },
+        O::Assume => assumed(f, op, arg(0)?)?,
+        O::Offset => match (arg(0)?, arg(1)?) {
+            (Val::View(v), &Val::Int(n)) => {
+                Val::View(Rc::new(View { offset: v.offset.saturating_add(n), ..(**v).clone() }))
+            }
+            _ => return err(f, op, Fault::Unsupported, "takes a pointer and an integer"),
+        },
+        O::MakeView => match (arg(0)?, data) {
+            (Val::View(v), TypeData::View { dims, .. }) => {
+                let rank = dims.len();
+                let numbers =
+                    args[1..].iter().map(|v| int(f, op, v)).collect::<InterpResult<SmallVec<[i64; 8]>>>()?;
+                let (Some(sizes), Some(strides)) = (numbers.get(..rank), numbers.get(rank..)) else {
+                    return err(f, op, Fault::Unsupported, "lacks extents");
+                };
+                let fits = |(d, &n): (&Dim, &i64)| match d {
+                    Dim::Static(s) => i64::from(*s) == n,
+                    Dim::Dynamic => (0..=i64::from(i32::MAX)).contains(&n),
+                };
+                if !dims.iter().zip(sizes).all(fits) {
+                    return err(f, op, Fault::Value, format!("extents {sizes:?} are none of {data}"));
+                }
+                let strides = strides.iter().copied().chain([1]).collect();
+                Val::View(Rc::new(View { sizes: sizes.into(), strides, ..(**v).clone() }))
+            }
+            _ => return err(f, op, Fault::Unsupported, "takes a pointer"),
+        },
         O::MakeTiledTmaDesc => match (arg(0)?, tile_type(data)) {
             (Val::View(v), Some((extents, _))) => {
                 let nan = f.attr_name(op, keys::OOB) == Some("nan");
@@ -117,6 +144,19 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             None => return Ok(None),
         },
     }))
+}
+
+/// The operand, if what is promised of it holds. How memory is aligned is not known here.
+fn assumed(f: &Function, op: Op, v: &Val) -> InterpResult<Val> {
+    if let &Val::Int(n) = v {
+        let by = f.attr_int(op, keys::DIV_BY).unwrap_or(1).max(1);
+        let within = f.attr_int(op, keys::MIN).is_none_or(|least| n >= least)
+            && f.attr_int(op, keys::MAX).is_none_or(|most| n <= most);
+        if n % by != 0 || !within {
+            return err(f, op, Fault::Value, format!("{n} is not what is assumed"));
+        }
+    }
+    Ok(v.clone())
 }
 
 fn shape(f: &Function, op: Op, args: &[Val], data: &TypeData) -> InterpResult<Val> {

@@ -28,6 +28,7 @@ pub use oracle::{Bound, Oracle};
 pub use sequential::{Decisions, run_magnitudes, run_noted, run_sequential};
 pub use tile::{Data, Tile, Val, View};
 
+use smallvec::SmallVec;
 use std::rc::Rc;
 use tileas_codegen::ir::{Dim, Function, TypeData, Value};
 
@@ -141,6 +142,10 @@ fn bind(f: &Function, args: &[Arg]) -> InterpResult<Vec<(Value, Val)>> {
                     return wrong(&format!("its type is {ty}, extents {:?} are given", v.sizes));
                 }
                 Val::View(Rc::new(v.clone()))
+            }
+            // Where it begins is all that counts.
+            (TypeData::Ptr { elem, .. }, Arg::View(v)) if v.elem == *elem => {
+                Val::View(Rc::new(View { sizes: SmallVec::new(), strides: SmallVec::new(), ..v.clone() }))
             }
             (t, _) => return wrong(&format!("expected a {t}")),
         };

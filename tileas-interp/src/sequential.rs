@@ -407,6 +407,12 @@ impl Machine<'_> {
     }
 }
 
+/// The one element that is so many behind a pointer.
+fn pointed(pointer: &View, n: i64) -> View {
+    let one = || SmallVec::from_slice(&[1]);
+    View { offset: pointer.offset.saturating_add(n), sizes: one(), strides: one(), ..pointer.clone() }
+}
+
 /// The extents of one element of a view.
 pub(crate) fn one(view: &View) -> SmallVec<[u32; 4]> {
     view.sizes.iter().map(|_| 1).collect()
@@ -460,6 +466,15 @@ pub(crate) fn sparse(f: &Function, op: Op, args: &[Val], memory: &mut Memory) ->
         for c in coords {
             at.push(eval::int(f, op, &pick(c, i))?);
         }
+        // Behind a pointer the coordinate counts, without bounds.
+        let element;
+        let (view, at) = match at.as_slice() {
+            &[n] if view.sizes.is_empty() => {
+                element = pointed(view, n);
+                (&element, SmallVec::from_slice(&[0]))
+            }
+            _ => (&**view, at),
+        };
         let Some(old) = memory.element(view, &at).map_err(|e| at_op(f, op, e))? else { continue };
         let old = old.scalar();
         if code != Opcode::Gather {

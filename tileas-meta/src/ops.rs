@@ -39,6 +39,12 @@ pub enum Ty {
     Tile,
     /// A view of memory.
     View,
+    /// A pointer.
+    Ptr,
+    /// A view, or a pointer to elements counted from it.
+    Memory,
+    /// An integer scalar or a pointer.
+    IntOrPtr,
     /// A TMA descriptor.
     Desc,
     /// The producer end of a pipeline, or ownership obtained through it.
@@ -245,6 +251,8 @@ const FAST: &[&str] = &["approx", "full"];
 const FTZ: AttrRow = may("ftz", Unit);
 const ARITHMETIC: &[AttrRow] = &[may("rounding", Enum(DIRECTED)), FTZ];
 const APPROX: &[AttrRow] = &[may("approx", Unit)];
+/// Not through the tensor memory accelerator.
+const NO_TMA: AttrRow = may("no_tma", Unit);
 const SEMANTICS: &[&str] = &["weak", "relaxed", "acquire", "release"];
 const SCOPES: &[&str] = &["cta", "cluster", "gpu", "sys"];
 const SWIZZLES: &[&str] = &["none", "b32", "b64", "b128"];
@@ -300,6 +308,31 @@ pub const OPS: &[OpRow] = &[
         traits: &[Pure, Uniform],
         rule: Rule::I32,
         doc: "Extent of `view` along `axis`, in elements.",
+        ..BASE
+    },
+    OpRow {
+        name: "assume",
+        operands: &[one("source", Ty::IntOrPtr)],
+        attrs: &[may("div_by", Int), may("min", Int), may("max", Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::Same,
+        doc: "The source, of which is promised that `div_by`, a power of two, divides it (of a pointer: the address in bytes), and that it is at least `min` and at most `max`, signed. Code counts on it; of kernel parameters the launch metadata ask for it (`requires`).",
+        ..BASE
+    },
+    OpRow {
+        name: "offset",
+        operands: &[one("pointer", Ty::Ptr), one("offset", Ty::Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::First,
+        doc: "The pointer moved on by so many elements (signed).",
+        ..BASE
+    },
+    OpRow {
+        name: "make_view",
+        operands: &[one("pointer", Ty::Ptr), index("extents", Ty::Int), index("strides", Ty::Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::Custom,
+        doc: "A view of the memory behind a pointer, whose address is a multiple of 16 bytes: `make_view %p[%m, %n][%ld] : view<gmem, ?x?xf16>`. An extent for each dimension, which is what the type says where it says it, and a stride, in elements, for each but the innermost; none is 2^31 or more, or negative. Views of one pointer are taken to overlap, those of different parameters are not. Where all operands follow from kernel parameters by sums, differences, products and quotients that round up or down, the host can make tensor maps of the view.",
         ..BASE
     },
     // -- integer arithmetic
@@ -814,39 +847,40 @@ pub const OPS: &[OpRow] = &[
             may("padding", Number),
             may("mem_semantic", Enum(SEMANTICS)),
             may("mem_scope", Enum(SCOPES)),
+            NO_TMA,
         ],
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`, and are generated for scalars only.",
+        doc: "Loads the tile at tile coordinates (coordinate × extent = element); a scalar result is the one element there. Out of bounds elements read as `padding` (default 0). `mem_semantic` is `weak` (default), `relaxed` or `acquire`; all but `weak` come with a `mem_scope`, and are generated for scalars only. With `no_tma` the load is not made one through the tensor memory accelerator, so nothing is asked of the view's strides.",
         ..BASE
     },
     OpRow {
         name: "tiled_store",
         operands: &[one("value", Ty::Tile), one("view", Ty::View), index("coords", Ty::Int)],
         results: Arity::Many,
-        attrs: &[may("mem_semantic", Enum(SEMANTICS)), may("mem_scope", Enum(SCOPES))],
+        attrs: &[may("mem_semantic", Enum(SEMANTICS)), may("mem_scope", Enum(SCOPES)), NO_TMA],
         traits: &[WritesGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalStore",
-        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`, and no code is generated for them.",
+        doc: "Stores a tile at tile coordinates; out of bounds elements are dropped. `mem_semantic` is `weak` (default), `relaxed` or `release`; all but `weak` come with a `mem_scope`, and no code is generated for them. `no_tma` as in `tiled_load`.",
         ..BASE
     },
     OpRow {
         name: "gather",
-        operands: &[one("view", Ty::View), index("coords", Ty::IntNum), keyed("mask", Ty::Num, "mask")],
+        operands: &[one("view", Ty::Memory), index("coords", Ty::IntNum), keyed("mask", Ty::Num, "mask")],
         attrs: &[may("padding", Number)],
         traits: &[ReadsGlobal, Schedulable],
         rule: Rule::Custom,
         class: "GlobalLoad",
-        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors.",
+        doc: "Loads a tile of single elements. There is a coordinate, in elements, for each dimension of `view`: a scalar, or a tile of the result's rank whose extents are the result's or 1, where it repeats. Elements that are out of bounds or whose `mask` (a tile of i1, likewise) is false read as `padding` (default 0), and are not accessed. A mask stands behind a comma: `gather %v[%i, %j], mask(%m)`. Runs along the last axis whose last coordinates are known to count up by one from a multiple of their length, the others and the mask staying the same, are loaded as vectors. In place of a view there may be a pointer, with one coordinate that counts elements from it (signed) and no bounds; vectors are then as long as what is known to divide the address (`assume`).",
         ..BASE
     },
     OpRow {
         name: "scatter",
         operands: &[
             one("value", Ty::Tile),
-            one("view", Ty::View),
+            one("view", Ty::Memory),
             index("coords", Ty::IntNum),
             keyed("mask", Ty::Num, "mask"),
         ],
@@ -861,7 +895,7 @@ pub const OPS: &[OpRow] = &[
         name: "atomic_rmw",
         operands: &[
             one("value", Ty::Num),
-            one("view", Ty::View),
+            one("view", Ty::Memory),
             index("coords", Ty::IntNum),
             keyed("mask", Ty::Num, "mask"),
         ],
@@ -882,7 +916,7 @@ pub const OPS: &[OpRow] = &[
         operands: &[
             one("compare", Ty::Num),
             one("value", Ty::Num),
-            one("view", Ty::View),
+            one("view", Ty::Memory),
             index("coords", Ty::IntNum),
             keyed("mask", Ty::Num, "mask"),
         ],

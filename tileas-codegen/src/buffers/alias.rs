@@ -93,8 +93,9 @@ impl Linear {
 pub struct Touched {
     /// The op.
     pub op: Op,
-    /// The view.
+    /// The view, or the pointer that it was made of.
     pub view: Value,
+    named: Value,
     /// Whether it is written.
     pub write: bool,
     /// Origin and extent per dimension.
@@ -123,7 +124,8 @@ impl Touched {
             let e = extent(n);
             (Linear::of(func, c, 16).times(e).unbounded(func), e)
         });
-        Some(Touched { op, view: touch.view, write: touch.write, range: range.collect() })
+        let (view, named, write) = (touch.view, touch.named, touch.write);
+        Some(Touched { op, view, named, write, range: range.collect() })
     }
 
     /// Whether they have no element in common in one execution of the block that holds both, in two of its ops or in regions
@@ -183,8 +185,9 @@ impl Touched {
         &'a self,
         other: &'a Touched,
     ) -> impl Iterator<Item = (&'a (Linear, i64), &'a (Linear, i64))> {
-        // What may be anywhere is apart from nothing.
-        self.range.iter().zip(&other.range).filter(|(x, y)| x.1 != i64::MAX && y.1 != i64::MAX)
+        // What may be anywhere is apart from nothing; so are views that were made of one pointer.
+        let same = self.named == other.named;
+        self.range.iter().zip(&other.range).filter(move |(x, y)| same && x.1 != i64::MAX && y.1 != i64::MAX)
     }
 }
 

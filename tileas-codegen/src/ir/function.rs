@@ -1109,6 +1109,60 @@ impl Function {
             && matches!(self.attr_name(op, super::keys::MEM_SEMANTIC), None | Some("weak"))
     }
 
+    /// What an access to a view or through a pointer goes to: the view itself, or the pointer that it was made of, as far back as it
+    /// can be followed.
+    pub fn memory_root(&self, mut v: Value) -> Value {
+        while let Some(op) = self.defining_op(v) {
+            match (self.opcode(op), self.operands(op).first()) {
+                (Opcode::MakeView | Opcode::Offset | Opcode::Assume, Some(&from)) => v = from,
+                _ => break,
+            }
+        }
+        v
+    }
+
+    /// Whether a scalar is a number that the host knows before the launch: it follows from kernel parameters by operations that launch
+    /// expressions have.
+    pub fn is_launch_known(&self, v: Value, fuel: u32) -> bool {
+        let op = match self.value_def(v) {
+            ValueDef::Param(b, _) => return b == self.entry(),
+            ValueDef::Result(op, _) => op,
+        };
+        let known = match self.opcode(op) {
+            Opcode::Constant | Opcode::Assume | Opcode::Addi | Opcode::Subi | Opcode::Muli => true,
+            Opcode::Exti => !self.has_attr(op, super::keys::UNSIGNED),
+            Opcode::Divi => {
+                matches!(self.attr_name(op, super::keys::ROUNDING), Some("negative_inf" | "positive_inf"))
+            }
+            _ => false,
+        };
+        let integer = |&v: &Value| !matches!(self.value_data(v), TypeData::View { .. });
+        known
+            && fuel > 0
+            && self.operands(op).iter().filter(|v| integer(v)).all(|&v| self.is_launch_known(v, fuel - 1))
+    }
+
+    /// Whether the host can make tensor maps of a view: it is a kernel parameter, or made at the top of the kernel of a pointer that is
+    /// one, with extents and strides that are known at launch.
+    pub fn is_launch_view(&self, v: Value) -> bool {
+        let op = match self.value_def(v) {
+            ValueDef::Param(b, _) => return b == self.entry(),
+            ValueDef::Result(op, _) => op,
+        };
+        let is_base = |mut p: Value| {
+            while let Some(op) = self.defining_op(p).filter(|&op| self.opcode(op) == Opcode::Assume) {
+                let Some(&from) = self.operands(op).first() else { return false };
+                p = from;
+            }
+            matches!(self.value_def(p), ValueDef::Param(b, _) if b == self.entry())
+        };
+        self.opcode(op) == Opcode::MakeView
+            && self.op_block(op) == Some(self.entry())
+            && self.operands(op).split_first().is_some_and(|(&pointer, numbers)| {
+                is_base(pointer) && numbers.iter().all(|&n| self.is_launch_known(n, 16))
+            })
+    }
+
     /// The function by which an op combines elements.
     pub fn combiner(&self, op: Op) -> Option<&Function> {
         match self.attr(op, super::keys::BY)? {

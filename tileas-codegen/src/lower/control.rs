@@ -56,6 +56,15 @@ impl Lower<'_> {
                 self.set(op, Val::Desc(map));
                 Ok(())
             }
+            O::MakeView => self.make_view(op),
+            O::Assume => {
+                if let Some(&v) = self.f.operands(op).first() {
+                    let value = self.vals[v];
+                    self.set(op, value);
+                }
+                Ok(())
+            }
+            O::Offset => self.offset(op),
             O::AllocTensor | O::AsyncPipelineCreatePipeline => {
                 self.err(Code::E0803, op, "must stand at the top of the kernel")
             }

@@ -45,8 +45,23 @@ impl Lower<'_> {
     /// Address of the element at the coordinates, and the predicate that it is in bounds.
     fn element(&mut self, op: Op, elem: Scalar) -> CodegenResult<(Operand, Option<Reg>)> {
         let f = self.f;
-        let (view, ptr) = self.view_of(op)?;
+        let masked = |this: &mut Self, guard: Option<Reg>| -> CodegenResult<Option<Reg>> {
+            let Some(m) = f.named_operand(op, "mask").filter(|_| f.opcode(op).is_sparse()) else {
+                return Ok(guard);
+            };
+            let m = this.scalar(op, m)?;
+            let m = this.b.as_reg(RegTy::Pred, m);
+            Ok(Some(guard.map_or(m, |q| this.b.and_pred(q, m))))
+        };
         let coords = f.named_segment(op, "coords").to_vec();
+        if let Some(pointer) = self.pointer_of(op)? {
+            let &[by] = coords.as_slice() else { return self.err(Code::E0803, op, "malformed access") };
+            let wide = f.value_data(by).elem() == Some(Scalar::I64);
+            let by = self.scalar(op, by)?;
+            let addr = self.behind(pointer, by, wide, elem.bytes());
+            return Ok((Operand::addr(addr, 0), masked(self, None)?));
+        }
+        let (view, ptr) = self.view_of(op)?;
         let rank = self.abi.views[view].dims.len();
         if coords.len() != rank {
             return self.err(Code::E0803, op, format!("{rank} coordinates, but got {}", coords.len()));
@@ -70,12 +85,7 @@ impl Lower<'_> {
             };
             addr = self.b.add_s64(addr, bytes);
         }
-        if let Some(m) = f.named_operand(op, "mask").filter(|_| f.opcode(op).is_sparse()) {
-            let m = self.scalar(op, m)?;
-            let m = self.b.as_reg(RegTy::Pred, m);
-            guard = Some(guard.map_or(m, |q| self.b.and_pred(q, m)));
-        }
-        Ok((Operand::addr(addr, 0), guard))
+        Ok((Operand::addr(addr, 0), masked(self, guard)?))
     }
 
     /// The value of a scalar whose bits were loaded into `r`.

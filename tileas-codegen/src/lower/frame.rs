@@ -5,7 +5,7 @@
 //! at the end and the second use falls away. Source: architecture page, "Frame"; PTX ISA, mbarrier.
 
 use super::convert::Scratch;
-use super::params::ScalarInfo;
+use super::params::{ScalarInfo, Source};
 use super::{AgentCtx, Buffer, Lower, Pipe, Val, params};
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{AttrData, Block, Op, Opcode, PipeDef, Signal, Space, TypeData, keys};
@@ -88,10 +88,16 @@ impl Lower<'_> {
         }
         for i in 0..self.abi.views.len() {
             let v = self.abi.views[i].value;
-            self.vals[v] = Val::View;
+            if !matches!(self.abi.views[i].source, Source::Made { .. }) {
+                self.vals[v] = Val::View;
+            }
             if let Some(p) = self.nv.views[i].pointer {
                 let r = self.b.ld_param_b64(p);
-                self.nv.views[i].pointer_reg = Some(self.b.cvta_to_global_u64(r));
+                let address = self.b.cvta_to_global_u64(r);
+                self.nv.views[i].pointer_reg = Some(address);
+                if matches!(self.abi.views[i].source, Source::Pointer) {
+                    self.vals[v] = Val::Scalar(address.into());
+                }
             }
             for d in 0..self.nv.views[i].sizes.len() {
                 if let Some(p) = self.nv.views[i].sizes[d] {

@@ -12,7 +12,7 @@
 use super::tile::strides;
 use super::{Lower, TileVal, Val};
 use crate::error::{Code, CodegenResult};
-use crate::ir::{Dim, Layout, Op, Scalar};
+use crate::ir::{Dim, Layout, Op, Scalar, TypeData, Value};
 use crate::layout::LinearMap;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::SmallVec;
@@ -113,11 +113,87 @@ impl Lower<'_> {
     /// The view that an op accesses, and where it begins.
     pub(super) fn view_of(&self, op: Op) -> CodegenResult<(usize, Reg)> {
         let view = self.f.named_operand(op, "view").and_then(|v| self.abi.view_index(v));
-        let Some(view) = view else { return self.err(Code::E0804, op, "the view is not a kernel parameter") };
+        let Some(view) = view else {
+            return self.err(Code::E0804, op, "the view is no kernel parameter, nor made of one");
+        };
         match self.nv.views[view].pointer_reg {
             Some(ptr) => Ok((view, ptr)),
             None => self.err(Code::E0803, op, "view without pointer"),
         }
+    }
+
+    /// The pointer through which an op accesses memory, if it does.
+    pub(super) fn pointer_of(&mut self, op: Op) -> CodegenResult<Option<Reg>> {
+        let f = self.f;
+        let Some(p) =
+            f.named_operand(op, "view").filter(|&v| matches!(f.value_data(v), TypeData::Ptr { .. }))
+        else {
+            return Ok(None);
+        };
+        let address = self.scalar(op, p)?;
+        Ok(Some(self.b.as_reg(RegTy::B64, address)))
+    }
+
+    /// What is `count` elements behind a pointer, signed.
+    pub(super) fn behind(&mut self, pointer: Reg, count: Operand, wide: bool, bytes: u32) -> Reg {
+        let bytes = match count {
+            Operand::Imm(n) => return self.b.add_s64(pointer, n.wrapping_mul(i64::from(bytes))),
+            x if wide => {
+                let r = self.b.as_reg(RegTy::B64, x);
+                self.b.shl_b64(r, bytes.trailing_zeros())
+            }
+            x => {
+                let r = self.b.as_reg(RegTy::B32, x);
+                self.b.mul_wide_s32(r, bytes as i64)
+            }
+        };
+        self.b.add_s64(pointer, bytes)
+    }
+
+    /// A pointer moved on.
+    pub(super) fn offset(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        let &[pointer, by] = f.operands(op) else { return self.err(Code::E0803, op, "malformed offset") };
+        // One of which only tensor maps are made is not passed.
+        let Val::Scalar(address) = self.vals[pointer] else { return Ok(()) };
+        let wide = f.value_data(by).elem() == Some(Scalar::I64);
+        let bytes = f.value_data(pointer).elem().map_or(1, Scalar::bytes);
+        let (address, by) = (self.b.as_reg(RegTy::B64, address), self.scalar(op, by)?);
+        let moved = self.behind(address, by, wide, bytes);
+        self.set(op, Val::Scalar(moved.into()));
+        Ok(())
+    }
+
+    /// A view of what a pointer leads to: where it begins, its extents and strides, for the accesses that follow.
+    pub(super) fn make_view(&mut self, op: Op) -> CodegenResult<()> {
+        let f = self.f;
+        self.set(op, Val::View);
+        let view = f.result(op).and_then(|v| self.abi.view_index(v));
+        let Some(view) = view else { return self.err(Code::E0803, op, "malformed view") };
+        let (direct, sizes) = (self.abi.views[view].direct, self.abi.views[view].sizes);
+        let narrow = |this: &mut Self, v: Value| -> CodegenResult<Operand> {
+            let x = this.scalar(op, v)?;
+            match (x, f.value_data(v).elem()) {
+                (Operand::Reg(r), Some(Scalar::I64)) => Ok(this.b.cvt_u32_u64(r).into()),
+                _ => Ok(x),
+            }
+        };
+        if direct || sizes {
+            for (d, &v) in f.named_segment(op, "extents").iter().enumerate() {
+                if self.abi.views[view].dims.get(d) == Some(&Dim::Dynamic) {
+                    self.nv.views[view].size_reg[d] = Some(narrow(self, v)?);
+                }
+            }
+        }
+        if direct {
+            for (d, &v) in f.named_segment(op, "strides").iter().enumerate() {
+                self.nv.views[view].stride_reg[d] = Some(narrow(self, v)?);
+            }
+            let Some(&pointer) = f.operands(op).first() else { return Ok(()) };
+            let address = self.scalar(op, pointer)?;
+            self.nv.views[view].pointer_reg = Some(self.b.as_reg(RegTy::B64, address));
+        }
+        Ok(())
     }
 
     /// Addresses and predicates of all vectors of a tile; `vec` elements each.
@@ -278,10 +354,8 @@ impl Lower<'_> {
         }
         let ends = matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec));
         let mapped = self.abi.maps.iter().any(|m| m.view == view);
-        if ends {
-            for d in (0..rank - 1).filter(|_| !mapped) {
-                self.requires.push(Expr::Stride(info.arg, d as u8).is_multiple_of(vec as i64));
-            }
+        if ends && let Some(fit) = self.strides_fit(view, vec) {
+            self.requires.extend(fit);
             return Ok(Rest::None);
         }
         if alike && (mapped || rank == 1) {
@@ -313,6 +387,14 @@ impl Lower<'_> {
             return Ok(Rest::Elements(self.b.and_pred(whole, aligned)));
         }
         Ok(Rest::Tail(whole))
+    }
+
+    /// What the host is to check so that all rows of a view begin at whole vectors, if it can.
+    pub(super) fn strides_fit(&self, view: usize, vec: usize) -> Option<SmallVec<[Expr; 4]>> {
+        let info = &self.abi.views[view];
+        let mapped = self.abi.maps.iter().any(|m| m.view == view);
+        let fit = |d| info.stride(d).map(|s| s.is_multiple_of(vec as i64));
+        (0..info.dims.len().saturating_sub(1)).filter(|_| !mapped).map(fit).collect()
     }
 
     /// The address of element `e` of a vector and the predicate that it is in bounds.

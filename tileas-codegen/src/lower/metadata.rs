@@ -31,7 +31,7 @@ fn program_axis(f: &Function, v: Value) -> Option<(i64, i64)> {
 }
 
 /// A uniform scalar as an expression over parameters; `None` where it depends on anything else.
-fn expression(f: &Function, abi: &params::Abi, v: Value, depth: u32) -> Option<Expr> {
+pub(super) fn expression(f: &Function, abi: &params::Abi, v: Value, depth: u32) -> Option<Expr> {
     if depth == 0 {
         return None;
     }
@@ -43,12 +43,18 @@ fn expression(f: &Function, abi: &params::Abi, v: Value, depth: u32) -> Option<E
     let both = |b: Binary| Some(Expr::binary(b, sub(0)?, sub(1)?));
     match f.opcode(op) {
         Opcode::Constant => Some(Expr::Int(f.attr_int(op, keys::VALUE)?)),
+        Opcode::Assume | Opcode::Exti => sub(0),
+        Opcode::Divi => match f.attr_name(op, keys::ROUNDING) {
+            Some("negative_inf") => both(Binary::Div),
+            Some("positive_inf") => Some(Expr::ceil_div(sub(0)?, sub(1)?)),
+            _ => None,
+        },
         Opcode::Muli => both(Binary::Mul),
         Opcode::Addi => both(Binary::Add),
         Opcode::Subi => both(Binary::Sub),
         Opcode::Dim => {
             let view = abi.view_index(*f.operands(op).first()?)?;
-            Some(Expr::Extent(abi.views[view].arg, u8::try_from(f.attr_int(op, keys::AXIS)?).ok()?))
+            abi.views[view].extent(usize::try_from(f.attr_int(op, keys::AXIS)?).ok()?)
         }
         _ => None,
     }
@@ -115,15 +121,15 @@ impl Lower<'_> {
                 Opcode::For => self.persistent_axis(op, &mut grid, &mut done),
                 Opcode::AsyncTiledTmaStore | Opcode::TiledStore => {
                     let Some((view, dims)) = self.store_target(op) else { continue };
-                    let arg = self.abi.views[view].arg;
+                    let info = &self.abi.views[view];
                     for (d, &c) in f.named_segment(op, "coords").iter().enumerate() {
                         let Some((axis @ 0..=2, k)) = program_axis(f, c) else { continue };
                         if !done[axis as usize]
                             && let Some(&extent) = dims.get(d)
+                            && let Some(dim) = info.extent(d)
                         {
                             done[axis as usize] = true;
                             let step = i64::from(extent).saturating_mul(k);
-                            let dim = Expr::Extent(arg, d as u8);
                             grid[axis as usize] = Expr::ceil_div(dim, Expr::Int(step));
                         }
                     }

@@ -1,13 +1,15 @@
 //! The kernel ABI: which parameters a kernel takes and where each IR parameter's parts are found.
 //!
 //! A view becomes tensor maps (one per distinct box of it that descriptors ask for), and, where it is reached
-//! directly, a pointer, its extents and the strides of all but the innermost dimension. Tensor maps come first.
+//! directly, a pointer, its extents and the strides of all but the innermost dimension. Tensor maps come first. A pointer is passed as
+//! one; of views that the kernel makes of it the host makes the tensor maps, from the same parameters.
 //!
 //! Names in the PTX are those of the IR with `tm_` before a tensor map, `_d0` behind an extent and `_s0` behind a stride.
 //! Where one is taken (by another parameter, the shared memory or a kernel of the module), a number behind it makes it
 //! unique; names from the IR are given first. Views and scalars are known to the host by their names in the IR.
 
 use super::ParamList;
+use super::metadata::expression;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
 use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
 use crate::nvvm::verify::is_identifier;
@@ -36,11 +38,23 @@ pub(crate) struct MapKey {
     pub loads: bool,
 }
 
-/// A view parameter.
+/// Where a view comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// It is a parameter.
+    Param,
+    /// It is a parameter that is a pointer: memory without extents.
+    Pointer,
+    /// It is made of a pointer; extents and strides as the host knows them, if it does.
+    Made { extents: SmallVec<[Option<Expr>; 4]>, strides: SmallVec<[Option<Expr>; 4]> },
+}
+
+/// A view or pointer.
 #[derive(Clone, Debug)]
 pub(crate) struct ViewInfo {
     pub value: Value,
-    /// Position among the kernel's parameters.
+    pub source: Source,
+    /// Position among the kernel's parameters: of what it was made of, if it was. The last one there is: of none.
     pub arg: u16,
     pub dims: SmallVec<[Dim; 4]>,
     pub elem: Scalar,
@@ -51,14 +65,47 @@ pub(crate) struct ViewInfo {
 }
 
 impl ViewInfo {
+    /// Whether the address is a parameter.
+    fn passes_pointer(&self) -> bool {
+        self.direct && !matches!(self.source, Source::Made { .. })
+    }
+
     /// Whether the extent of a dimension is a parameter.
     fn passes_size(&self, d: usize) -> bool {
-        (self.direct || self.sizes) && self.dims.get(d) == Some(&Dim::Dynamic)
+        let given = matches!(self.source, Source::Param);
+        given && (self.direct || self.sizes) && self.dims.get(d) == Some(&Dim::Dynamic)
     }
 
     /// Whether the stride of a dimension is a parameter.
     fn passes_stride(&self, d: usize) -> bool {
-        self.direct && d + 1 < self.dims.len()
+        matches!(self.source, Source::Param) && self.direct && d + 1 < self.dims.len()
+    }
+
+    /// What the address is a multiple of, in bytes.
+    fn alignment(&self) -> u32 {
+        match self.source {
+            Source::Pointer => self.elem.bytes().max(1),
+            _ => POINTER_ALIGN,
+        }
+    }
+
+    /// The extent of a dimension as the host knows it.
+    pub fn extent(&self, d: usize) -> Option<Expr> {
+        match &self.source {
+            Source::Param => Some(Expr::Extent(self.arg, u8::try_from(d).ok()?)),
+            Source::Pointer => None,
+            Source::Made { extents, .. } => extents.get(d).cloned().flatten(),
+        }
+    }
+
+    /// The stride of a dimension as the host knows it.
+    pub fn stride(&self, d: usize) -> Option<Expr> {
+        match &self.source {
+            Source::Param => Some(Expr::Stride(self.arg, u8::try_from(d).ok()?)),
+            Source::Pointer => None,
+            Source::Made { .. } if d + 1 == self.dims.len() => Some(Expr::Int(1)),
+            Source::Made { strides, .. } => strides.get(d).cloned().flatten(),
+        }
     }
 }
 
@@ -83,6 +130,8 @@ pub(crate) struct Abi {
     args: Vec<ArgMeta>,
     /// The entry's parameters in order.
     params: Vec<ParamMeta>,
+    /// What is assumed of parameters.
+    assumed: Vec<Expr>,
 }
 
 /// Registers and handles of the parameters in the emitted kernel.
@@ -196,8 +245,30 @@ impl Abi {
                 TypeData::View { dims, elem: ty, .. } => {
                     let dims = SmallVec::from_slice(dims);
                     let rank = u8::try_from(dims.len()).ok();
-                    abi.views.push(ViewInfo { value, arg, dims, elem: *ty, direct: false, sizes: false });
+                    let source = Source::Param;
+                    abi.views.push(ViewInfo {
+                        value,
+                        source,
+                        arg,
+                        dims,
+                        elem: *ty,
+                        direct: false,
+                        sizes: false,
+                    });
                     ArgKind::View { elem: Some(elem(*ty)), rank, written: false }
+                }
+                &TypeData::Ptr { elem: ty, .. } => {
+                    let (source, dims) = (Source::Pointer, SmallVec::new());
+                    abi.views.push(ViewInfo {
+                        value,
+                        source,
+                        arg,
+                        dims,
+                        elem: ty,
+                        direct: false,
+                        sizes: false,
+                    });
+                    ArgKind::View { elem: Some(elem(ty)), rank: None, written: false }
                 }
                 &TypeData::Scalar(ty) => {
                     abi.scalars.push(ScalarInfo { value, arg, ty });
@@ -208,12 +279,19 @@ impl Abi {
                         Code::E0804,
                         f.loc,
                         format!(
-                            "kernel parameter `{name}` has type {other}; views and scalars can be passed"
+                            "kernel parameter `{name}` has type {other}; views, pointers and scalars can be passed"
                         ),
                     ));
                 }
             };
             abi.args.push(ArgMeta { name, kind });
+        }
+        for op in f.ops() {
+            match f.opcode(op) {
+                Opcode::MakeView => abi.add_made(f, op),
+                Opcode::Assume => abi.add_assumption(f, op),
+                _ => {}
+            }
         }
         for op in f.ops() {
             match f.opcode(op) {
@@ -227,19 +305,16 @@ impl Abi {
                     }
                 }
                 code if matches!(code, Opcode::TiledLoad | Opcode::TiledStore) || code.is_sparse() => {
-                    let view = f.named_operand(op, "view").and_then(|v| abi.view_index(v));
-                    match view {
-                        Some(i) => {
-                            abi.views[i].direct = true;
-                            abi.note_written(i, !matches!(code, Opcode::TiledLoad | Opcode::Gather));
-                        }
-                        None => {
-                            return Err(CodegenError::new(
-                                Code::E0804,
-                                f.op_loc(op),
-                                "the view is not a kernel parameter",
-                            ));
-                        }
+                    let named = f.named_operand(op, "view");
+                    let root = named.and_then(|v| abi.view_index(f.memory_root(v)));
+                    let Some(root) = root else {
+                        let text = "what is accessed is no view or pointer that is a kernel parameter, or made of one";
+                        return Err(CodegenError::new(Code::E0804, f.op_loc(op), text));
+                    };
+                    abi.views[root].direct = true;
+                    abi.note_written(root, !matches!(code, Opcode::TiledLoad | Opcode::Gather));
+                    if let Some(named) = named.and_then(|v| abi.view_index(v)) {
+                        abi.views[named].direct = true;
                     }
                 }
                 Opcode::Dim => {
@@ -294,10 +369,10 @@ impl Abi {
         }
         for v in &self.views {
             let (name, view) = (self.name(v.arg), v.arg);
-            if v.direct {
+            if v.passes_pointer() {
                 params.push(ParamMeta {
                     name: name.to_owned(),
-                    kind: Passed::Pointer { view, align: POINTER_ALIGN },
+                    kind: Passed::Pointer { view, align: v.alignment() },
                 });
             }
             for d in (0..v.dims.len()).filter(|&d| v.passes_size(d)) {
@@ -337,11 +412,59 @@ impl Abi {
         self.views.iter().position(|x| x.value == v)
     }
 
+    /// Notes a view that the kernel makes.
+    fn add_made(&mut self, f: &Function, op: Op) {
+        let Some(value) = f.result(op) else { return };
+        let TypeData::View { dims, elem, .. } = f.value_data(value) else { return };
+        let arg = f.operands(op).first().and_then(|&p| self.view_index(f.memory_root(p)));
+        let arg = arg.map_or(u16::MAX, |i| self.views[i].arg);
+        // An address that is moved on is not what the host has.
+        let known = f.is_launch_view(value);
+        let all = |name| -> SmallVec<[Option<Expr>; 4]> {
+            let list = f.named_segment(op, name).iter();
+            list.map(|&v| known.then(|| expression(f, self, v, 16)).flatten()).collect()
+        };
+        let source = Source::Made { extents: all("extents"), strides: all("strides") };
+        let (dims, elem) = (SmallVec::from_slice(dims), *elem);
+        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
+    }
+
+    /// Notes what is assumed of a parameter, for the host to check.
+    fn add_assumption(&mut self, f: &Function, op: Op) {
+        let Some(&(mut of)) = f.operands(op).first().filter(|_| f.op_block(op) == Some(f.entry())) else {
+            return;
+        };
+        while let Some(&before) =
+            f.defining_op(of).filter(|&d| f.opcode(d) == Opcode::Assume).and_then(|d| f.operands(d).first())
+        {
+            of = before;
+        }
+        let subject = match self.views.iter().find(|v| v.value == of) {
+            Some(v) => Expr::Addresses(vec![v.arg]),
+            None => match self.scalars.iter().find(|s| s.value == of) {
+                Some(s) => Expr::Scalar(s.arg),
+                None => return,
+            },
+        };
+        let by = f.attr_int(op, keys::DIV_BY).filter(|&n| n > 1).map(|n| subject.clone().is_multiple_of(n));
+        let least = f.attr_int(op, keys::MIN).map(|n| subject.clone().is_at_least(n));
+        let most = f.attr_int(op, keys::MAX).map(|n| subject.clone().is_at_most(n));
+        for e in [by, least, most].into_iter().flatten() {
+            if !self.assumed.contains(&e) {
+                self.assumed.push(e);
+            }
+        }
+    }
+
     fn add_map(&mut self, f: &Function, op: Op) -> CodegenResult<()> {
         let fail = |m: String| Err(CodegenError::new(Code::E0804, f.op_loc(op), m));
         let Some(view) = f.named_operand(op, "view").and_then(|v| self.view_index(v)) else {
             return fail("a descriptor of a view that is not a kernel parameter needs a device-built tensor map, which is unsupported".into());
         };
+        let info = &self.views[view];
+        if (0..info.dims.len()).any(|d| info.extent(d).is_none() || info.stride(d).is_none()) {
+            return fail("the host makes tensor maps: pointer, extents and strides of the view must follow from kernel parameters".into());
+        }
         let Some(dims) = f.attr_ints(op, keys::BOX) else { return fail("descriptor without box".into()) };
         let swizzle = f.attr_name(op, keys::SWIZZLE).and_then(Swizzle::from_name).unwrap_or(Swizzle::None);
         let elem = self.views[view].elem;
@@ -404,7 +527,7 @@ impl Abi {
         }
         for v in &self.views {
             // In the order of the parameters: pointer, extents, strides.
-            let pointer = v.direct.then(|| next(ParamKind::Pointer { align: POINTER_ALIGN }));
+            let pointer = v.passes_pointer().then(|| next(ParamKind::Pointer { align: v.alignment() }));
             let mut view = NvView {
                 pointer,
                 sizes: SmallVec::new(),
@@ -438,12 +561,12 @@ impl Abi {
             let rank = v.dims.len();
             let bytes = |d: usize| {
                 let elem = Expr::Int(v.elem.bytes().into());
-                Expr::binary(Binary::Mul, Expr::Stride(v.arg, d as u8), elem)
+                Expr::binary(Binary::Mul, v.stride(d).unwrap_or(Expr::Int(0)), elem)
             };
             TensorMapMeta {
                 view: v.arg,
                 elem: elem(v.elem),
-                dims: (0..rank).rev().map(|d| Expr::Extent(v.arg, d as u8)).collect(),
+                dims: (0..rank).rev().map(|d| v.extent(d).unwrap_or(Expr::Int(0))).collect(),
                 strides_bytes: (0..rank.saturating_sub(1)).rev().map(bytes).collect(),
                 box_dims: m.dims.iter().rev().copied().collect(),
                 element_strides: vec![1; rank],
@@ -470,8 +593,9 @@ impl Abi {
             // Whether the parameters tell the host of the view.
             let is_passed = v.direct || mapped(i) || (0..v.dims.len()).any(|d| v.passes_size(d));
             for (d, dim) in v.dims.iter().enumerate() {
-                if let (Dim::Static(n), true) = (dim, is_passed) {
-                    out.push(Expr::Extent(v.arg, d as u8).is(i64::from(*n)));
+                let stated = v.extent(d).filter(|e| !matches!(e, Expr::Int(_)));
+                if let (Dim::Static(n), true, Some(e)) = (dim, is_passed, stated) {
+                    out.push(e.is(i64::from(*n)));
                 }
             }
         }
@@ -479,17 +603,27 @@ impl Abi {
         for (i, v) in self.views.iter().enumerate() {
             let per16 = 16 / v.elem.bytes().clamp(1, 16);
             for d in (0..v.dims.len().saturating_sub(1)).filter(|_| mapped(i)) {
-                out.push(Expr::Stride(v.arg, d as u8).is_multiple_of(per16.into()));
+                out.extend(v.stride(d).map(|s| s.is_multiple_of(per16.into())));
             }
-            if mapped(i) || v.direct {
+            if (mapped(i) || v.direct)
+                && v.alignment() == POINTER_ALIGN
+                && v.arg != u16::MAX
+                && !aligned.contains(&v.arg)
+            {
                 aligned.push(v.arg);
             }
         }
-        for (_, v) in self.views.iter().enumerate().filter(|&(i, v)| v.direct || mapped(i)) {
+        let given = |v: &ViewInfo| matches!(v.source, Source::Param);
+        for (_, v) in self.views.iter().enumerate().filter(|&(i, v)| given(v) && (v.direct || mapped(i))) {
             out.push(Expr::Stride(v.arg, v.dims.len().saturating_sub(1) as u8).is(1));
         }
         if !aligned.is_empty() {
             out.push(Expr::Addresses(aligned).is_multiple_of(16));
+        }
+        for e in &self.assumed {
+            if !out.contains(e) {
+                out.push(e.clone());
+            }
         }
         out
     }

@@ -13,7 +13,6 @@ use crate::layout::LinearMap;
 use crate::layout::gf2::Span;
 use crate::nvvm::{Operand, PtxOp, Reg, RegTy, Regs};
 use smallvec::{SmallVec, smallvec};
-use tileas_launch::Expr;
 
 /// What an access says for each register of its tile: one operand, or one for all.
 type List = SmallVec<[Operand; 64]>;
@@ -108,15 +107,18 @@ impl Lower<'_> {
         most: usize,
     ) -> CodegenResult<Points> {
         let f = self.f;
-        let (view, ptr) = self.view_of(op)?;
+        let (view, ptr) = match self.pointer_of(op)? {
+            Some(pointer) => (None, pointer),
+            None => self.view_of(op).map(|(view, ptr)| (Some(view), ptr))?,
+        };
         let coords = f.named_segment(op, "coords");
-        if coords.len() != self.abi.views[view].dims.len() || coords.is_empty() {
+        if coords.len() != view.map_or(1, |v| self.abi.views[v].dims.len()) || coords.is_empty() {
             return self.err(Code::E0803, op, "coordinates do not fit the view");
         }
         let mut lists: SmallVec<[List; 4]> = SmallVec::new();
         for &c in coords {
             let mut list = self.by_register(op, c, dims, map)?;
-            if f.value_data(c).elem() == Some(Scalar::I64) {
+            if view.is_some() && f.value_data(c).elem() == Some(Scalar::I64) {
                 // No view has that many elements along an axis.
                 let mut known: SmallVec<[(Operand, Operand); 16]> = SmallVec::new();
                 for x in &mut list {
@@ -152,8 +154,9 @@ impl Lower<'_> {
         if vec * bytes < 4 {
             vec = 1;
         }
-        let fits = self.whole_vectors(view, vec);
-        let finder = Finder { lists, masks, view, ptr, bytes, owner, known: Known::default() };
+        let fits = view.and_then(|view| self.whole_vectors(view, vec));
+        let wide = coords.last().is_some_and(|&c| f.value_data(c).elem() == Some(Scalar::I64));
+        let finder = Finder { lists, masks, view, wide, ptr, bytes, owner, known: Known::default() };
         Ok(Points { vec, count: n, fits, finder })
     }
 
@@ -164,11 +167,10 @@ impl Lower<'_> {
         if vec <= 1 {
             return None;
         }
-        let mapped = self.abi.maps.iter().any(|m| m.view == view);
-        if matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec)) {
-            for d in (0..rank - 1).filter(|_| !mapped) {
-                self.requires.push(Expr::Stride(info.arg, d as u8).is_multiple_of(vec as i64));
-            }
+        if matches!(info.dims[rank - 1], Dim::Static(n) if (n as usize).is_multiple_of(vec))
+            && let Some(fit) = self.strides_fit(view, vec)
+        {
+            self.requires.extend(fit);
             return None;
         }
         let mut all = self.nv.views[view].size_reg[rank - 1].unwrap_or(Operand::Imm(0));
@@ -497,7 +499,10 @@ impl Lower<'_> {
 struct Finder {
     lists: SmallVec<[List; 4]>,
     masks: Option<List>,
-    view: usize,
+    /// The view; without one the coordinate counts from the pointer.
+    view: Option<usize>,
+    /// Whether it has 64 bits then.
+    wide: bool,
     ptr: Reg,
     bytes: usize,
     owner: Option<Reg>,
@@ -516,11 +521,11 @@ struct Known {
 }
 
 impl Finder {
-    fn in_bounds(&mut self, lw: &mut Lower<'_>, d: usize, x: Operand) -> Reg {
+    fn in_bounds(&mut self, lw: &mut Lower<'_>, view: usize, d: usize, x: Operand) -> Reg {
         if let Some(k) = self.known.bounds.iter().rev().find(|k| k.0 == d && k.1 == x) {
             return k.2;
         }
-        let size = lw.nv.views[self.view].size_reg[d].unwrap_or(Operand::Imm(0));
+        let size = lw.nv.views[view].size_reg[d].unwrap_or(Operand::Imm(0));
         let r = lw.b.as_reg(RegTy::B32, x);
         let p = lw.b.setp_lt_u32(r, size);
         self.known.bounds.push((d, x, p));
@@ -535,12 +540,13 @@ impl Finder {
         }
         let (mut addr, mut guard) = (self.ptr, self.owner);
         for (d, &x) in outer.iter().enumerate() {
-            let p = self.in_bounds(lw, d, x);
+            let Some(view) = self.view else { break };
+            let p = self.in_bounds(lw, view, d, x);
             guard = Some(match guard {
                 Some(q) => lw.b.and_pred(q, p),
                 None => p,
             });
-            let s = lw.nv.views[self.view].stride_reg[d].unwrap_or(Operand::Imm(1));
+            let s = lw.nv.views[view].stride_reg[d].unwrap_or(Operand::Imm(1));
             let c = lw.b.as_reg(RegTy::B32, x);
             let part = lw.b.mul_wide_u32(c, s);
             let bytes = lw.b.shl_b64(part, self.bytes.trailing_zeros());
@@ -556,21 +562,22 @@ impl Finder {
         let n = self.row(lw, r);
         let (row, mut guard) = (self.known.rows[n].1, self.known.rows[n].2);
         let x = at(&self.lists[last], r);
-        let p = self.in_bounds(lw, last, x);
-        guard = Some(match guard {
-            Some(q) => lw.b.and_pred(q, p),
-            None => p,
-        });
-        if let Some(m) = self.masks.as_ref().map(|m| at(m, r)) {
-            let m = lw.b.as_reg(RegTy::Pred, m);
-            guard = guard.map(|g| lw.b.and_pred(g, m));
+        let inside = self.view.map(|view| self.in_bounds(lw, view, last, x));
+        let mask = self.masks.as_ref().map(|m| lw.b.as_reg(RegTy::Pred, at(m, r)));
+        for p in [inside, mask].into_iter().flatten() {
+            guard = Some(guard.map_or(p, |q| lw.b.and_pred(q, p)));
         }
         let addr = match self.known.points.iter().rev().find(|k| k.0 == n && k.1 == x) {
             Some(k) => k.2,
             None => {
-                let c = lw.b.as_reg(RegTy::B32, x);
-                let bytes = lw.b.mul_wide_u32(c, self.bytes);
-                let addr = lw.b.add_s64(row, bytes);
+                let addr = match self.view {
+                    None => lw.behind(row, x, self.wide, self.bytes as u32),
+                    Some(_) => {
+                        let c = lw.b.as_reg(RegTy::B32, x);
+                        let bytes = lw.b.mul_wide_u32(c, self.bytes);
+                        lw.b.add_s64(row, bytes)
+                    }
+                };
                 self.known.points.push((n, x, addr));
                 addr
             }

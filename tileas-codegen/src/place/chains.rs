@@ -153,6 +153,8 @@ pub fn tma_storable(func: &Function, op: Op, columns: u32, isa: &dyn TargetIsa, 
     let limits = &isa.machine().limits;
     let row_bytes = columns.saturating_mul(elem.bytes());
     opts.tma_rewrite
+        && func.is_launch_view(view)
+        && !func.has_attr(op, crate::ir::keys::NO_TMA)
         && isa.features().has(Feature::Tma)
         && func.results(op).is_empty()
         && func.is_weak(op)

@@ -773,7 +773,9 @@ impl<'a> Placer<'a> {
                     self.func.fences(p, *o)
                         || before.view == now.view
                             && (before.write || now.write)
-                            && !(self.chains.of_op[*o].expand() == Some(c) && self.same_tile(p, *o))
+                            && !(before.named == now.named
+                                && self.chains.of_op[*o].expand() == Some(c)
+                                && self.same_tile(p, *o))
                 })
             });
             if conflict {

@@ -203,13 +203,14 @@ fn written_views(func: &Function) -> Option<EntitySet<Value>> {
     Some(written)
 }
 
-/// The kernel's view that an access goes to, if its descriptor is at hand.
+/// The kernel's view or pointer that an access goes to, if its descriptor is at hand.
 fn view_of(func: &Function, op: Op) -> Option<Value> {
     let view = func.named_operand(op, "view").or_else(|| {
         let desc = func.defining_op(func.named_operand(op, "desc")?)?;
         func.named_operand(desc, "view")
     })?;
-    matches!(func.value_def(view), ValueDef::Param(b, _) if b == func.entry()).then_some(view)
+    let root = func.memory_root(view);
+    matches!(func.value_def(root), ValueDef::Param(b, _) if b == func.entry()).then_some(root)
 }
 
 /// Whether anything is said about an op beyond what it computes: constraints, hints, notes.

@@ -4,7 +4,7 @@
 //! and should go through the tensor memory accelerator is an `async.tiled_tma_load` by a descriptor at the top of the
 //! kernel, and whether there is such a load. Stores are rewritten by `place`, when their slices are known.
 //!
-//! *May:* a tile of rank 2, or of more dimensions whose one use is as a matrix of its rows (`reshape`), of a view parameter that nothing in the kernel writes; rows of 16 bytes or more, and of whole
+//! *May:* a tile of rank 2, or of more dimensions whose one use is as a matrix of its rows (`reshape`), of a view that the host knows (a parameter, or made of parameters) and nothing in the kernel writes; rows of 16 bytes or more, and of whole
 //! swizzle spans; box extents within the limits of the target; padding that a tensor map can give (zero, or NaN for
 //! floats); users that take the tile where TMA puts it, which are matrix operands and element-wise
 //! ops. The requirements of a tensor map (pointer and strides multiples of 16 bytes, innermost stride 1) are
@@ -19,7 +19,7 @@
 
 use super::{Draft, Renames, written_views};
 use crate::ir::opcodes::{Traits, keys};
-use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef};
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value};
 use crate::isa::{Feature, TargetIsa};
 use cranelift_entity::{EntitySet, SecondaryMap};
 use smallvec::SmallVec;
@@ -138,9 +138,9 @@ fn legal(func: &Function, op: Op, isa: &dyn TargetIsa, written: &EntitySet<Value
     let span = Swizzle::widest(row_bytes).span();
     let padding = func.attr_number(op, keys::PADDING).unwrap_or(0.0);
     let nan = padding.is_nan() && elem.is_float();
-    let kernel_level = matches!(func.value_def(view), ValueDef::Param(b, _) if b == func.entry());
-    let ok = kernel_level
-        && !written.contains(view)
+    let ok = func.is_launch_view(view)
+        && !func.has_attr(op, keys::NO_TMA)
+        && !written.contains(func.memory_root(view))
         && func.is_weak(op)
         && data.space().is_none()
         && *view_elem == elem
@@ -212,9 +212,10 @@ fn descriptor(out: &mut Function, load: &Load, top: Option<Op>) -> Value {
         out.set_attr(op, keys::OOB, AttrData::Name(nan));
     }
     let entry: Block = out.entry();
-    match top {
-        Some(top) => out.insert_before(top, op),
-        None => out.append_op(entry, op),
+    match (out.defining_op(load.view).and_then(|made| out.next_op(made)), top) {
+        (Some(behind), _) => out.insert_before(behind, op),
+        (None, Some(top)) => out.insert_before(top, op),
+        (None, None) => out.append_op(entry, op),
     }
     let desc = out.results(op)[0];
     if let Some(name) = out.value_name(load.view).map(|n| format!("d{n}")) {

@@ -196,8 +196,10 @@ pub fn is_leaf(opcode: Opcode) -> bool {
 /// One access to a view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Touch {
-    /// The view.
+    /// The kernel's view or pointer that it goes to.
     pub view: Value,
+    /// What the op names: that, or what was made of it. Only of accesses that name the same one can coordinates be compared.
+    pub named: Value,
     /// Whether it is written.
     pub write: bool,
 }
@@ -213,14 +215,14 @@ pub fn touches(func: &Function, op: Op) -> Option<Touch> {
         | Opcode::AsyncTiledTmaStore => true,
         _ => return None,
     };
-    let view = match func.named_operand(op, "view") {
+    let named = match func.named_operand(op, "view") {
         Some(view) => view,
         None => {
             let desc = func.named_operand(op, "desc")?;
             func.defining_op(desc).and_then(|d| func.named_operand(d, "view")).unwrap_or(desc)
         }
     };
-    Some(Touch { view, write })
+    Some(Touch { view: func.memory_root(named), named, write })
 }
 
 /// The tied operands of a `for` or of the `yield` that ends a region of `owner`: `(operand, argument, result)`.

@@ -175,6 +175,19 @@ impl Finder {
                     _ => Runs::NONE,
                 }
             }
+            O::Assume => {
+                let Some(v) = operand(0) else { return Runs::NONE };
+                let known = self.find(func, v, None, fuel);
+                let by = func.attr_int(op, keys::DIV_BY).unwrap_or(1).clamp(1, i64::from(MOST)) as u32;
+                Runs { divisor: known.divisor.max(by), ..known }
+            }
+            // Bytes of an address.
+            O::Offset => {
+                let (Some(p), Some(n)) = (operand(0), operand(1)) else { return Runs::NONE };
+                let bytes = func.value_data(p).elem().map_or(1, Scalar::bytes);
+                let (p, n) = (self.find(func, p, None, fuel), self.find(func, n, None, fuel));
+                Runs { divisor: p.divisor.min(n.divisor.saturating_mul(bytes)), ..p }
+            }
             O::Iota => match axis {
                 // Narrow ones begin again.
                 Some(_) => {
@@ -375,7 +388,13 @@ pub fn vector(func: &Function, finder: &mut Finder, op: Op) -> u32 {
     let dims = func.sparse_tile(op).and_then(|v| func.value_data(v).dims()).unwrap_or(&[]);
     let Some(axis) = dims.len().checked_sub(1) else { return 1 };
     let Some((&last, others)) = func.named_segment(op, "coords").split_last() else { return 1 };
-    let counting = finder.of(func, last, axis).vector();
+    let mut counting = finder.of(func, last, axis).vector();
+    if let Some(base) = func.named_operand(op, "view")
+        && let TypeData::Ptr { elem, .. } = *func.value_data(base)
+    {
+        counting =
+            counting.min((finder.find(func, base, None, DEEPEST).divisor / elem.bytes().max(1)).max(1));
+    }
     let mask = func.named_operand(op, "mask");
     others
         .iter()

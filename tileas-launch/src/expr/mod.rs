@@ -130,6 +130,18 @@ impl Expr {
         Expr::binary(Binary::Eq, self, Expr::Int(value))
     }
 
+    /// `self >= least`.
+    #[must_use]
+    pub fn is_at_least(self, least: i64) -> Expr {
+        Expr::binary(Binary::Ge, self, Expr::Int(least))
+    }
+
+    /// `self <= most`.
+    #[must_use]
+    pub fn is_at_most(self, most: i64) -> Expr {
+        Expr::binary(Binary::Le, self, Expr::Int(most))
+    }
+
     /// The value for these arguments.
     ///
     /// # Errors

@@ -172,10 +172,14 @@ impl Checker<'_> {
         let func = self.func;
         let code = func.opcode(op);
         let view = func.named_operand(op, "view");
-        let Some(TypeData::View { dims, elem, .. }) = view.map(|v| self.data(v)) else { return };
+        let (want, elem) = match view.map(|v| self.data(v)) {
+            Some(TypeData::View { dims, elem, .. }) => (dims.len(), elem),
+            Some(TypeData::Ptr { elem, .. }) => (1, elem),
+            _ => return,
+        };
         let coords = func.named_segment(op, "coords");
-        if coords.len() != dims.len() {
-            let (want, have) = (dims.len(), coords.len());
+        if coords.len() != want {
+            let have = coords.len();
             self.err(op, Code::E0216, format_args!("{want} coordinates, but got {have}"));
         }
         if code == Opcode::Scatter && !func.results(op).is_empty() {

@@ -24,7 +24,7 @@ use super::function::Function;
 use super::lexer::is_name_byte;
 use super::module::Module;
 use super::opcodes::{Arity, AttrKind, Opcode, Results, TyClass, keys};
-use super::types::{Dim, MAX_RANK, Scalar, Shape, TypeData};
+use super::types::{Dim, MAX_RANK, Scalar, Shape, Space, TypeData};
 use crate::error::{Code, CodegenError, Errors, Loc};
 use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
@@ -523,6 +523,10 @@ fn shape(dims: &[u32]) -> String {
     if parts.is_empty() { "no dimensions".into() } else { parts.join("x") }
 }
 
+fn is_pointer(data: &TypeData) -> bool {
+    matches!(data, TypeData::Ptr { space: Space::Gmem, .. })
+}
+
 fn accepts(class: TyClass, data: &TypeData) -> bool {
     let num = matches!(data, TypeData::Scalar(_) | TypeData::Tile { .. });
     let elem = data.elem();
@@ -537,6 +541,9 @@ fn accepts(class: TyClass, data: &TypeData) -> bool {
         TyClass::FloatNum => num && elem.is_some_and(Scalar::is_float),
         TyClass::Tile => data.is_tile(),
         TyClass::View => matches!(data, TypeData::View { .. }),
+        TyClass::Ptr => is_pointer(data),
+        TyClass::Memory => matches!(data, TypeData::View { .. }) || is_pointer(data),
+        TyClass::IntOrPtr => int_scalar || is_pointer(data),
         TyClass::Desc => matches!(data, TypeData::TmaDesc { .. }),
         TyClass::Producer => matches!(data, TypeData::PipeProducer(_)),
         TyClass::Consumer => matches!(data, TypeData::PipeConsumer(_)),
@@ -558,6 +565,9 @@ fn class_name(class: TyClass) -> &'static str {
         TyClass::FloatNum => "a floating-point scalar or tile",
         TyClass::Tile => "a tile",
         TyClass::View => "a view",
+        TyClass::Ptr => "a pointer to global memory",
+        TyClass::Memory => "a view or a pointer to global memory",
+        TyClass::IntOrPtr => "an integer scalar or a pointer",
         TyClass::Desc => "a TMA descriptor",
         TyClass::Producer => "the producer end of a pipeline",
         TyClass::Consumer => "the consumer end of a pipeline",

@@ -28,6 +28,8 @@ impl Checker<'_> {
         }
         match self.func.opcode(op) {
             Opcode::Constant => self.constant(op),
+            Opcode::Assume => self.assume(op),
+            Opcode::MakeView => self.make_view(op),
             Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
             Opcode::Dim => {
                 if let Some(rank) = self.view_rank(op, 0) {
@@ -113,6 +115,9 @@ impl Checker<'_> {
         let (&[first, second], Some(result)) = (func.operands(op), self.result_type(op)) else { return };
         self.same_type(op, Code::E0212, "operand 0", func.value_type(first), result);
         let Some(elem) = self.data(second).elem() else { return };
+        if matches!(self.data(first), TypeData::Ptr { .. }) {
+            return;
+        }
         let (have, want) = (self.data(second), with_elem(self.data(first), elem));
         if *have != want {
             self.err(op, Code::E0212, format_args!("expected operand 1 of type {want}, but got {have}"));
@@ -172,6 +177,34 @@ impl Checker<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn assume(&mut self, op: Op) {
+        let Some(by) = self.func.attr_int(op, keys::DIV_BY) else { return };
+        if by <= 0 || !(by as u64).is_power_of_two() {
+            self.err(op, Code::E0205, format_args!("expected a power of two for `div_by`, but got {by}"));
+        }
+    }
+
+    fn make_view(&mut self, op: Op) {
+        let Some(result) = self.result_data(op) else { return };
+        let TypeData::View { dims, elem, .. } = result else {
+            self.err(op, Code::E0213, format_args!("expected a view as result, but got {result}"));
+            return;
+        };
+        if let Some(have) = self.seg(op, 0).and_then(|p| self.data(p).elem()).filter(|have| have != elem) {
+            let (want, have) = (elem.name(), have.name());
+            self.err(op, Code::E0212, format_args!("expected a pointer to {want}, but got one to {have}"));
+        }
+        let rank = dims.len();
+        if rank == 0 {
+            self.err(op, Code::E0211, "expected a view of at least one dimension");
+            return;
+        }
+        for (segment, want, what) in [(1, rank, "extents"), (2, rank - 1, "strides")] {
+            let have = self.func.segment(op, segment).len();
+            self.same_count(op, Code::E0216, what, have, want);
         }
     }
 

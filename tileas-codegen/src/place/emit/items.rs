@@ -682,7 +682,9 @@ impl Placer<'_> {
             .last()
             .and_then(|op| self.func.next_op(op));
         let back = self.at;
-        self.at = last.or_else(|| self.func.first_op(entry)).unwrap_or(back);
+        // Behind what makes the view, if the kernel does.
+        let made = self.func.defining_op(view).and_then(|op| self.func.next_op(op));
+        self.at = made.or(last).or_else(|| self.func.first_op(entry)).unwrap_or(back);
         let ty = self.func.intern_type(TypeData::TmaDesc { dims: dims.into(), elem });
         let op = self.op(Opcode::MakeTiledTmaDesc, &[view], &[1], &[ty], None.into());
         let sizes: SmallVec<[i64; 4]> = dims.iter().map(|&d| i64::from(d)).collect();
