@@ -9,6 +9,7 @@ pub mod machine;
 pub mod ops;
 pub mod ops_gen;
 pub mod ptx;
+pub mod tileir;
 
 /// For build scripts: sets the variable `name` of the crate that is being built to a hash of all files in `folders`, which are relative
 /// to the crate; those that are not there count as empty.

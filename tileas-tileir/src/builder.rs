@@ -1,0 +1,3 @@
+//! Later.
+/// Later.
+pub struct Builder;
