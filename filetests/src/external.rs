@@ -37,6 +37,16 @@ fn folder(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// What the assembler says.
 pub fn ptxas(name: &str, target: &str, ptx: &str) -> Result<String> {
+    let said = assemble(name, target, ptx)?;
+    judge(&said).with_context(|| format!("of {name}\n{said}"))?;
+    Ok(said)
+}
+
+/// Assembles a module; what the assembler says.
+///
+/// # Errors
+/// What it says when it fails.
+pub fn assemble(name: &str, target: &str, ptx: &str) -> Result<String> {
     let tool = std::env::var_os("PTXAS").context("PTXAS is not set")?;
     let folder = folder(name)?;
     let (source, object) = (folder.join("kernel.ptx"), folder.join("kernel.cubin"));
@@ -47,7 +57,6 @@ pub fn ptxas(name: &str, target: &str, ptx: &str) -> Result<String> {
     let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "ptxas fails on {}\n{said}", source.display());
-    judge(&said).with_context(|| format!("in {}\n{said}", source.display()))?;
     Ok(said)
 }
 

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod errors;
+pub mod cutile;
 pub mod execute;
 pub mod external;
 pub mod header;

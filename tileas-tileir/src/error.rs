@@ -48,7 +48,11 @@ codes! {
     E1626 = "function that cannot be a kernel";
     E1627 = "constant that does not fill its type";
     E1628 = "what a version of the bytecode cannot express";
+    E1641 = "operation that is not supported";
+    E1642 = "type that is not supported there";
+    E1643 = "form of an operation that is not supported";
     W1601 = "hint that is not known or out of range";
+    W1641 = "operation that is left out";
 }
 
 impl Code {

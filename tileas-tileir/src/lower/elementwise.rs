@@ -1,0 +1,215 @@
+//! Element-wise operations, one row each: on tiles, on scalars, and in the functions by which tiles are combined.
+
+use super::{Done, Lowering};
+use crate::error::{Code, Error};
+use crate::module::OpRef;
+use smallvec::SmallVec;
+use tileas_codegen::ir;
+use tileas_codegen::ir::{FunctionBuilder, Opcode as Ir, Scalar, keys};
+use tileas_meta::tileir::{Key, Opcode, Ordering, Predicate, Rounding, Signedness};
+
+/// The operation here, if there is one that does the same to each element.
+pub(super) fn counterpart(code: Opcode) -> Option<Ir> {
+    use Opcode as O;
+    Some(match code {
+        O::Absf => Ir::Absf,
+        O::Absi => Ir::Absi,
+        O::Addf => Ir::Addf,
+        O::Addi => Ir::Addi,
+        O::Andi => Ir::Andi,
+        O::Atan2 => Ir::Atan2,
+        O::Bitcast => Ir::Bitcast,
+        O::Ceil => Ir::Ceil,
+        O::Cmpf => Ir::Cmpf,
+        O::Cmpi => Ir::Cmpi,
+        O::Cos => Ir::Cos,
+        O::Cosh => Ir::Cosh,
+        O::Divf => Ir::Divf,
+        O::Divi => Ir::Divi,
+        O::Exp => Ir::Exp,
+        O::Exp2 => Ir::Exp2,
+        O::Exti => Ir::Exti,
+        O::Floor => Ir::Floor,
+        O::Fma => Ir::Fma,
+        O::Ftof => Ir::Ftof,
+        O::Ftoi => Ir::Ftoi,
+        O::Itof => Ir::Itof,
+        O::Log => Ir::Log,
+        O::Log2 => Ir::Log2,
+        O::Maxf => Ir::Maxf,
+        O::Maxi => Ir::Maxi,
+        O::Minf => Ir::Minf,
+        O::Mini => Ir::Mini,
+        O::Mulf => Ir::Mulf,
+        O::Mulhii => Ir::Mulhii,
+        O::Muli => Ir::Muli,
+        O::Negf => Ir::Negf,
+        O::Negi => Ir::Negi,
+        O::Ori => Ir::Ori,
+        O::Pow => Ir::Pow,
+        O::Powi => Ir::Powi,
+        O::Remf => Ir::Remf,
+        O::Remi => Ir::Remi,
+        O::Rsqrt => Ir::Rsqrt,
+        O::Select => Ir::Select,
+        O::Shli => Ir::Shli,
+        O::Shri => Ir::Shri,
+        O::Sin => Ir::Sin,
+        O::Sinh => Ir::Sinh,
+        O::Sqrt => Ir::Sqrt,
+        O::Subf => Ir::Subf,
+        O::Subi => Ir::Subi,
+        O::Tan => Ir::Tan,
+        O::Tanh => Ir::Tanh,
+        O::Trunci => Ir::Trunci,
+        O::Xori => Ir::Xori,
+        _ => return None,
+    })
+}
+
+/// The name of a comparison here.
+fn predicate(p: Predicate) -> &'static str {
+    match p {
+        Predicate::Equal => "eq",
+        Predicate::NotEqual => "ne",
+        Predicate::LessThan => "lt",
+        Predicate::LessThanOrEqual => "le",
+        Predicate::GreaterThan => "gt",
+        Predicate::GreaterThanOrEqual => "ge",
+    }
+}
+
+/// Appends the counterpart of an op to whatever is built; `elem` and `shape` are those of the result, whose type is `ty`.
+pub(super) fn emit(
+    b: &mut FunctionBuilder<'_>,
+    op: OpRef<'_>,
+    args: &[ir::Value],
+    elem: Scalar,
+    ty: ir::Type,
+) -> Result<ir::Value, Box<Error>> {
+    let Some(code) = counterpart(op.opcode()) else {
+        return Err(op.error(Code::E1641, format!("`{}` is not supported here", op.opcode())));
+    };
+    let rounding = op.get::<Rounding>(Key::Rounding).map(Rounding::name);
+    let integer = elem.is_int();
+    let rounding = match (op.opcode(), rounding) {
+        (Opcode::Ftof | Opcode::Ftoi | Opcode::Itof, _) => None,
+        (_, Some("nearest_even") | None) => None,
+        (Opcode::Divi, Some("zero")) => None,
+        (Opcode::Exp | Opcode::Tanh, Some("full")) => None,
+        (_, other) => other,
+    };
+    if let Some(name) = rounding.filter(|_| !integer && elem != Scalar::F32) {
+        return Err(op.error(Code::E1642, format!("rounding `{name}` is for f32, not {}", elem.name())));
+    }
+    let mut names: SmallVec<[(ir::Sym, ir::Sym); 2]> = SmallVec::new();
+    if let Some(name) = rounding {
+        names.push((keys::ROUNDING, b.func().intern_symbol(name)));
+    }
+    if let Some(p) = op.get::<Predicate>(Key::Pred) {
+        names.push((keys::PREDICATE, b.func().intern_symbol(predicate(p))));
+    }
+    let unsigned = op.get::<Signedness>(Key::Signedness) == Some(Signedness::Unsigned);
+    let units = [
+        (keys::UNSIGNED, unsigned),
+        (keys::FTZ, op.has(Key::FlushToZero) && elem == Scalar::F32),
+        (keys::PROPAGATE_NAN, op.has(Key::PropagateNan)),
+        (keys::UNORDERED, op.get::<Ordering>(Key::Ordering) == Some(Ordering::Unordered)),
+    ];
+    // `ne` is true with a NaN in any case, and so is what is unordered.
+    let not_equal = op.get::<Predicate>(Key::Pred) == Some(Predicate::NotEqual);
+    if op.opcode() == Opcode::Cmpf && not_equal && !units[3].1 {
+        return ordered_unequal(b, args, ty, op);
+    }
+    let mut made = b.op(code);
+    for &v in args {
+        made = made.operand(v);
+    }
+    for (key, name) in names {
+        made = made.name(key, name);
+    }
+    for (key, _) in units.into_iter().filter(|u| u.1) {
+        made = made.unit(key);
+    }
+    Ok(made.results(&[ty]).finish_one())
+}
+
+/// Whether two floats are numbers that differ: less or greater.
+fn ordered_unequal(
+    b: &mut FunctionBuilder<'_>,
+    args: &[ir::Value],
+    ty: ir::Type,
+    op: OpRef<'_>,
+) -> Result<ir::Value, Box<Error>> {
+    let &[x, y] = args else { return Err(op.error(Code::E1642, "two operands are expected")) };
+    let mut compare = |name| {
+        let name = b.func().intern_symbol(name);
+        b.op(Ir::Cmpf).operand(x).operand(y).name(keys::PREDICATE, name).results(&[ty]).finish_one()
+    };
+    let (less, greater) = (compare("lt"), compare("gt"));
+    Ok(b.op(Ir::Ori).operand(less).operand(greater).results(&[ty]).finish_one())
+}
+
+impl<'m> Lowering<'m, '_> {
+    /// An op that does the same to each element.
+    pub(super) fn elementwise(&mut self, op: OpRef<'m>) -> Done {
+        let Some(result) = op.result(0) else { return Ok(()) };
+        let mut args: SmallVec<[ir::Value; 3]> = SmallVec::new();
+        for &v in op.operands() {
+            args.push(self.value(op, v)?);
+        }
+        let (elem, shape) = self.tile_type(op, result)?;
+        // Without dimensions: a tile if one of the operands is what is left of a tile.
+        let tile = args.iter().any(|&v| self.b.func().value_data(v).is_tile());
+        if tile && shape.is_empty() {
+            args.iter_mut().for_each(|v| *v = self.as_tile(*v));
+        }
+        let ty = match tile {
+            true => self.b.tile_type(&shape, elem),
+            false => self.b.scalar_type(elem),
+        };
+        let v = emit(&mut self.b, op, &args, elem, ty)?;
+        self.note_divisor(op.opcode(), &args, v);
+        self.set(op, v);
+        Ok(())
+    }
+
+    /// What divides the result of integer arithmetic.
+    fn note_divisor(&mut self, code: Opcode, args: &[ir::Value], result: ir::Value) {
+        let of = |n: usize| args.get(n).and_then(|v| self.divisors.get(v)).copied().unwrap_or(1);
+        let d = match code {
+            Opcode::Muli => of(0).saturating_mul(of(1)).min(1 << 40),
+            Opcode::Addi | Opcode::Subi => of(0).min(of(1)),
+            Opcode::Exti | Opcode::Trunci => of(0),
+            _ => 1,
+        };
+        if d > 1 {
+            self.divisors.insert(result, d);
+        }
+    }
+
+    /// A choice; of pointers to one array, of what is counted from it.
+    pub(super) fn select(&mut self, op: OpRef<'m>) -> Done {
+        use super::Known;
+        use tileas_meta::tileir::Seg;
+        let (Some(yes), Some(no)) = (op.operand(Seg::IfTrue), op.operand(Seg::IfFalse)) else {
+            return Ok(());
+        };
+        let (Known::Pointer(a), Known::Pointer(b)) = (self.known[yes].clone(), self.known[no].clone()) else {
+            return self.elementwise(op);
+        };
+        if a.base != b.base {
+            return Err(op.error(Code::E1643, "pointers to different arrays to choose from are not supported"));
+        }
+        let condition = self.named(op, Seg::Cond)?;
+        let (x, y) = (self.count_of(&a), self.count_of(&b));
+        let ty = self.b.func().value_type(x);
+        let y = self.matched(y, x);
+        let offset =
+            self.b.op(Ir::Select).operand(condition).operand(x).operand(y).results(&[ty]).finish_one();
+        if let Some(result) = op.result(0) {
+            self.known[result] = Known::Pointer(super::pointers::Pointer { offset: Some(offset), ..a });
+        }
+        Ok(())
+    }
+}

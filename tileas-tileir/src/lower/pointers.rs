@@ -1,0 +1,356 @@
+//! Pointers, tiles of pointers, and accesses through them.
+//!
+//! A tile of pointers is a pointer that all elements share, and how many elements behind it each of them is. What is the same for
+//! all is moved into the former, so that what is computed element by element is as little and as narrow as the source says: a count
+//! that was extended to 64 bits is used as it was before, and of a sum with a scalar the scalar moves the pointer.
+
+use super::{Done, Known, Lowering, Shape, scalar_of};
+use crate::entities::Value;
+use crate::error::{Code, Error};
+use crate::module::{FuncRef, OpRef};
+use tileas_codegen::ir;
+use tileas_codegen::ir::{AttrData, Opcode as Ir, Scalar, keys};
+use tileas_meta::tileir::{Key, Opcode, RmwMode, Scope, Seg, Semantics};
+
+/// Elements behind a pointer.
+#[derive(Clone, Debug)]
+pub(super) struct Pointer {
+    /// The pointer, a scalar.
+    pub base: ir::Value,
+    /// How many elements behind it: a scalar, or a tile of `shape`; none if it is there.
+    pub offset: Option<ir::Value>,
+    /// Extents of a tile of pointers.
+    pub shape: Option<Shape>,
+}
+
+impl Pointer {
+    /// A pointer itself.
+    pub fn to(base: ir::Value) -> Pointer {
+        Pointer { base, offset: None, shape: None }
+    }
+}
+
+/// Whether nobody can tell in which order a kernel's atomic updates of tiles, and what stands around them, become visible: the kernel
+/// stores nothing else, and waits for nothing.
+pub(super) fn updates_are_unordered(func: FuncRef<'_>) -> bool {
+    func.ops().all(|op| match op.opcode() {
+        Opcode::StorePtrTko | Opcode::StoreViewTko | Opcode::Loop | Opcode::AtomicCasTko => false,
+        Opcode::AtomicRmwTko => op.operand(Seg::Pointers).is_none_or(|v| func.ty(v).scalar().is_none()),
+        _ => true,
+    })
+}
+
+fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::TileBlock => "cta",
+        Scope::Device => "gpu",
+        Scope::System => "sys",
+    }
+}
+
+impl<'m> Lowering<'m, '_> {
+    pub(super) fn pointer(&mut self, op: OpRef<'m>, v: Option<Value>) -> Result<Pointer, Box<Error>> {
+        match v.map(|v| self.known[v].clone()) {
+            Some(Known::Pointer(p)) => Ok(p),
+            Some(Known::Nothing) | None => Err(self.silent()),
+            _ => Err(op.error(Code::E1643, "a pointer that is not made from a parameter is not supported")),
+        }
+    }
+
+    /// How many elements behind its base a pointer is, in 64 bits.
+    pub(super) fn count_of(&mut self, p: &Pointer) -> ir::Value {
+        let zero = |this: &mut Self| this.integer(0, Scalar::I64);
+        let count = match p.offset {
+            Some(offset) => self.resized(offset, Scalar::I64),
+            None => zero(self),
+        };
+        match (&p.shape, self.b.func().value_data(count).is_tile()) {
+            (Some(shape), false) => {
+                let shape = shape.clone();
+                self.splat(count, &shape)
+            }
+            _ => count,
+        }
+    }
+
+    /// The pointer with what is counted from it added.
+    fn moved(&mut self, base: ir::Value, by: ir::Value) -> ir::Value {
+        let ty = self.b.func().value_type(base);
+        let v = self.b.op(Ir::Offset).operand(base).operand(by).results(&[ty]).finish_one();
+        let bytes = u64::from(self.b.func().value_data(base).elem().map_or(1, Scalar::bytes));
+        let of = |v: &ir::Value| self.divisors.get(v).copied().unwrap_or(1);
+        let divisor = of(&base).min(of(&by).saturating_mul(bytes));
+        self.divisors.insert(v, divisor);
+        v
+    }
+
+    /// A tile of counts as one that differs from element to element, and what is the same for all.
+    fn parted(&mut self, count: ir::Value, fuel: u32) -> (Option<ir::Value>, Option<ir::Value>) {
+        if let Some(same) = self.splat_of(count) {
+            return (None, Some(same));
+        }
+        let f = self.b.func();
+        let Some(op) = f.defining_op(count).filter(|_| fuel > 0) else { return (Some(count), None) };
+        match (f.opcode(op), f.operands(op)) {
+            (Ir::Addi, &[a, b]) => {
+                let (x, p) = self.parted(a, fuel - 1);
+                let (y, q) = self.parted(b, fuel - 1);
+                if p.is_none() && q.is_none() {
+                    return (Some(count), None);
+                }
+                let sum = |this: &mut Self, x: Option<ir::Value>, y: Option<ir::Value>| match (x, y) {
+                    (Some(x), Some(y)) => {
+                        let ty = this.b.func().value_type(x);
+                        let v = this.b.op(Ir::Addi).operand(x).operand(y).results(&[ty]).finish_one();
+                        let of = |v| this.divisors.get(&v).copied().unwrap_or(1);
+                        let d = of(x).min(of(y));
+                        this.divisors.insert(v, d);
+                        Some(v)
+                    }
+                    (x, y) => x.or(y),
+                };
+                (sum(self, x, y), sum(self, p, q))
+            }
+            _ => (Some(count), None),
+        }
+    }
+
+    pub(super) fn offset(&mut self, op: OpRef<'m>) -> Done {
+        let p = self.pointer(op, op.operand(Seg::Pointers))?;
+        let by = self.named(op, Seg::Offset)?;
+        let Some(result) = op.result(0) else { return Ok(()) };
+        self.known[result] = Known::Pointer(match p.shape {
+            None => {
+                let by = self.as_scalar(by);
+                let by = self.narrowed(by);
+                Pointer::to(self.moved(p.base, by))
+            }
+            Some(ref shape) => {
+                // Sums of 64 bits do not wrap; narrower ones might where they are taken apart.
+                let wide = self.b.func().value_data(by).elem() == Some(Scalar::I64);
+                let (varies, same) = match wide {
+                    true => self.parted(by, 8),
+                    false => match self.splat_of(by) {
+                        Some(same) => (None, Some(same)),
+                        None => (Some(by), None),
+                    },
+                };
+                let base = match same {
+                    Some(by) => {
+                        let by = self.narrowed(by);
+                        self.moved(p.base, by)
+                    }
+                    None => p.base,
+                };
+                let varies = varies.map(|v| self.narrowed(v));
+                let offset = match (p.offset, varies) {
+                    (Some(x), Some(y)) => {
+                        let (x, y) = (self.resized(x, Scalar::I64), self.resized(y, Scalar::I64));
+                        let ty = self.b.func().value_type(y);
+                        Some(self.b.op(Ir::Addi).operand(x).operand(y).results(&[ty]).finish_one())
+                    }
+                    (x, y) => x.or(y),
+                };
+                Pointer { base, offset, shape: Some(shape.clone()) }
+            }
+        });
+        Ok(())
+    }
+
+    /// An integer before it was extended with its sign.
+    fn narrowed(&mut self, x: ir::Value) -> ir::Value {
+        let f = self.b.func();
+        let from = f
+            .defining_op(x)
+            .filter(|&op| f.opcode(op) == Ir::Exti && !f.has_attr(op, keys::UNSIGNED))
+            .and_then(|op| f.operands(op).first().copied());
+        from.filter(|&v| f.value_data(v).elem() == Some(Scalar::I32)).unwrap_or(x)
+    }
+
+    /// The coordinate of an access.
+    fn coordinate(&mut self, p: &Pointer) -> ir::Value {
+        p.offset.unwrap_or_else(|| self.integer(0, Scalar::I32))
+    }
+
+    /// The mask of an access, and whether it says nothing.
+    fn mask(&mut self, op: OpRef<'m>, p: &Pointer) -> Result<Option<ir::Value>, Box<Error>> {
+        let Some(mask) = op.operand(Seg::Mask) else { return Ok(None) };
+        let m = self.value(op, mask)?;
+        if p.shape.is_none() || p.offset.is_none() {
+            if let Some(all) = self.splat_of(m) {
+                return Ok(Some(all));
+            }
+            return Ok(Some(if p.shape.is_none() { self.as_scalar(m) } else { m }));
+        }
+        Ok(Some(m))
+    }
+
+    /// The number that an access pads with, if it is one, and else what it pads with.
+    fn padding(&mut self, op: OpRef<'m>) -> Result<(f64, Option<ir::Value>), Box<Error>> {
+        let Some(v) = op.operand(Seg::Padding) else { return Ok((0.0, None)) };
+        let x = self.value(op, v)?;
+        let f = self.b.func();
+        let number = f
+            .defining_op(x)
+            .filter(|&d| f.opcode(d) == Ir::Constant)
+            .and_then(|d| f.attr_number(d, keys::VALUE));
+        Ok(match number {
+            // Numbers of 64 bits need not be exact.
+            Some(n) if n.abs() < 9e15 || !n.is_finite() => (n, None),
+            _ => (0.0, Some(x)),
+        })
+    }
+
+    pub(super) fn load_pointer(&mut self, op: OpRef<'m>) -> Done {
+        self.tokens(op);
+        let Some(result) = op.result(0) else { return Ok(()) };
+        if matches!(self.func.ty(result).tile(), Some((crate::types::Elem::Ptr { .. }, _))) {
+            return Err(op.error(Code::E1643, "pointers in memory are not supported"));
+        }
+        let p = self.pointer(op, op.operand(Seg::Source))?;
+        let mask = self.mask(op, &p)?;
+        let (number, padding) = self.padding(op)?;
+        let (elem, shape) = self.tile_type(op, result)?;
+        let at = self.coordinate(&p);
+        // All elements are one: a scalar, unless a mask tells them apart.
+        let tile_mask = mask.is_some_and(|m| self.b.func().value_data(m).is_tile());
+        let single = p.offset.is_none() && !tile_mask || p.shape.is_none();
+        let at = match tile_mask && p.offset.is_none() {
+            true => self.splat(at, &shape),
+            false => at,
+        };
+        let ty = if single { self.b.scalar_type(elem) } else { self.b.tile_type(&shape, elem) };
+        let semantic = op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Weak);
+        let v = match semantic {
+            Semantics::Weak => {
+                let made = self.b.op(Ir::Gather).operand(p.base).operands(&[at]).optional(mask);
+                let made = match elem.is_float() {
+                    true => made.attr(keys::PADDING, AttrData::Float(ir::FloatBits::new(number), None)),
+                    false => made.int(keys::PADDING, number as i64),
+                };
+                made.results(&[ty]).finish_one()
+            }
+            other => {
+                let text = format!("a load through a pointer is weak here, not {other}");
+                return Err(op.error(Code::E1643, text));
+            }
+        };
+        let v = match single && p.shape.is_some() {
+            true => self.splat(v, &shape),
+            false => v,
+        };
+        let v = match (padding, mask) {
+            (Some(other), Some(mask)) => {
+                let ty = self.b.func().value_type(v);
+                self.b.op(Ir::Select).operand(mask).operand(v).operand(other).results(&[ty]).finish_one()
+            }
+            _ => v,
+        };
+        self.known[result] = Known::Value(v);
+        Ok(())
+    }
+
+    pub(super) fn store_pointer(&mut self, op: OpRef<'m>) -> Done {
+        self.tokens(op);
+        let p = self.pointer(op, op.operand(Seg::Destination))?;
+        let value = self.named(op, Seg::Value)?;
+        let semantic = op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Weak);
+        if semantic != Semantics::Weak {
+            let text = format!("a store through a pointer is weak here, not {semantic}");
+            return Err(op.error(Code::E1643, text));
+        }
+        let mask = self.mask(op, &p)?;
+        let at = self.coordinate(&p);
+        let value = match self.b.func().value_data(value).is_tile() {
+            // One element.
+            false => self.splat(value, &[1]),
+            true if self.b.func().value_data(value).rank() == 0 => self.reshaped(value, &[1]),
+            true => value,
+        };
+        self.b.op(Ir::Scatter).operand(value).operand(p.base).operands(&[at]).optional(mask).finish();
+        Ok(())
+    }
+
+    /// An atomic update, of one element or of those of a tile.
+    pub(super) fn update_pointer(&mut self, op: OpRef<'m>) -> Done {
+        self.tokens(op);
+        let p = self.pointer(op, op.operand(Seg::Pointers))?;
+        let mask = self.mask(op, &p)?;
+        let swap = op.opcode() == Opcode::AtomicCasTko;
+        let (compare, value) = match swap {
+            true => (Some(self.named(op, Seg::Cmp)?), self.named(op, Seg::Value)?),
+            false => (None, self.named(op, Seg::Arg)?),
+        };
+        let single = p.shape.is_none();
+        let one = |this: &mut Self, v| if single { this.as_scalar(v) } else { v };
+        let (compare, value) = (compare.map(|v| one(self, v)), one(self, value));
+        let mut at = self.coordinate(&p);
+        if let (Some(shape), None) = (&p.shape, p.offset) {
+            at = self.splat(at, &shape.clone());
+        }
+        let v = self.update(op, p.base, value, compare, &[at], mask, single)?;
+        self.set(op, v);
+        Ok(())
+    }
+
+    /// An update at coordinates.
+    #[expect(clippy::too_many_arguments, reason = "what the op has")]
+    pub(super) fn update(
+        &mut self,
+        op: OpRef<'m>,
+        base: ir::Value,
+        value: ir::Value,
+        compare: Option<ir::Value>,
+        coords: &[ir::Value],
+        mask: Option<ir::Value>,
+        single: bool,
+    ) -> Result<ir::Value, Box<Error>> {
+        let semantic = match op.get::<Semantics>(Key::Semantics).unwrap_or(Semantics::Relaxed) {
+            Semantics::Weak | Semantics::Relaxed => "relaxed",
+            other if single => other.name(),
+            _ if self.relaxed => "relaxed",
+            other => {
+                let text = format!(
+                    "updates of tiles are relaxed here, not {other}, unless the kernel stores nothing else and waits for nothing"
+                );
+                return Err(op.error(Code::E1643, text));
+            }
+        };
+        let mode = match op.get::<RmwMode>(Key::Mode) {
+            None => None,
+            Some(RmwMode::And) => Some(("andi", false)),
+            Some(RmwMode::Or) => Some(("ori", false)),
+            Some(RmwMode::Xor) => Some(("xori", false)),
+            Some(RmwMode::Add) => Some(("addi", false)),
+            Some(RmwMode::Addf) => Some(("addf", false)),
+            Some(RmwMode::Max) => Some(("maxi", false)),
+            Some(RmwMode::Min) => Some(("mini", false)),
+            Some(RmwMode::Umax) => Some(("maxi", true)),
+            Some(RmwMode::Umin) => Some(("mini", true)),
+            Some(RmwMode::Xchg) => Some(("exch", false)),
+        };
+        let ty = self.b.func().value_type(value);
+        let f = self.b.func();
+        let scope = op.get::<Scope>(Key::Scope).map_or("gpu", scope_name);
+        let (semantic, scope) = (f.intern_symbol(semantic), f.intern_symbol(scope));
+        let mode = mode.map(|(name, unsigned)| (f.intern_symbol(name), unsigned));
+        let made = match compare {
+            Some(compare) => self.b.op(Ir::AtomicCas).operand(compare),
+            None => self.b.op(Ir::AtomicRmw),
+        };
+        let made = made.operand(value).operand(base).operands(coords).optional(mask);
+        let made = made.name(keys::MEM_SEMANTIC, semantic).name(keys::MEM_SCOPE, scope);
+        let made = match mode {
+            Some((name, true)) => made.name(keys::MODE, name).unit(keys::UNSIGNED),
+            Some((name, false)) => made.name(keys::MODE, name),
+            None => made,
+        };
+        Ok(made.results(&[ty]).finish_one())
+    }
+
+    /// Bytes of what a pointer leads to.
+    pub(super) fn pointee(&self, op: OpRef<'m>, v: Value) -> Result<Scalar, Box<Error>> {
+        let pointee = self.func.ty(v).tile().and_then(|(e, _)| e.pointee()).and_then(scalar_of);
+        pointee.ok_or_else(|| op.error(Code::E1642, "a pointer to elements of a supported type is expected"))
+    }
+}
