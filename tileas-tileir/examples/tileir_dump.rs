@@ -6,6 +6,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in std::env::args_os().skip(1) {
         let bytes = std::fs::read(path)?;
         let module = Module::read(&bytes, &Limits::default())?;
+        if let Err(e) = module.verify() {
+            println!("{e}");
+        }
         if std::env::var_os("RT").is_some() {
             let out = module.write(module.version)?;
             println!("{}", out == bytes);
