@@ -73,11 +73,9 @@ impl Text<'_> {
             if attrs.is_empty() { Ok(()) } else { f.write_char(' ').and_then(|()| entries(f, m, attrs)) }
         })?;
         f.write_str(")")?;
-        if let Some(Attr::Hints(hints)) = &func.func.hints
-            && !hints.is_empty()
-        {
+        if !func.func.hints.is_empty() {
             f.write_str(" optimization_hints = ")?;
-            entries(f, m, hints)?;
+            entries(f, m, &func.func.hints)?;
         }
         f.write_str(" {\n")?;
         for op in func.body() {

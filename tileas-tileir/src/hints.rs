@@ -95,13 +95,9 @@ fn warnings(
 }
 
 impl FuncRef<'_> {
-    fn entries(&self) -> &Entries {
-        if let Some(Attr::Hints(entries)) = &self.func.hints { entries } else { &[] }
-    }
-
     /// Hints for the kernel on a target, as `sm_90`.
     pub fn hints(self, target: &str) -> EntryHints {
-        let get = |key| number(self.module, self.entries(), target, key);
+        let get = |key| number(self.module, &self.func.hints, target, key);
         EntryHints {
             num_cta_in_cga: get("num_cta_in_cga"),
             occupancy: get("occupancy"),
@@ -113,7 +109,7 @@ impl FuncRef<'_> {
     pub fn hint_warnings(self) -> Vec<Error> {
         let mut out = Vec::new();
         let keys = &["num_cta_in_cga", "occupancy", "num_worker_warps_per_cta"];
-        warnings(self.module, self.entries(), keys, |m| self.error(Code::W1601, m), &mut out);
+        warnings(self.module, &self.func.hints, keys, |m| self.error(Code::W1601, m), &mut out);
         for op in self.ops() {
             let view = op.row().attrs.iter().any(|a| a.key == Key::Inbounds);
             let keys: &[&str] = if view { &["latency", "allow_tma"] } else { &["latency"] };

@@ -35,7 +35,7 @@ mod verify;
 mod write;
 
 pub use attr::{Attr, FromAttr};
-pub use builder::Builder;
+pub use builder::{Builder, Set};
 pub use constants::{Elements, Number};
 pub use debug::{Debug, Frame, Record};
 pub use entities::{AttrId, Constant, Func, Global, Loc, Op, Region, Str, Type, Value};

@@ -189,8 +189,8 @@ pub struct Function {
     pub entry: bool,
     /// Not visible to other modules.
     pub private: bool,
-    /// Hints for the kernel: [`Attr::Hints`].
-    pub hints: Option<Attr>,
+    /// Hints for the kernel: by target, an [`Attr::Dict`].
+    pub hints: Box<[(Str, Attr)]>,
     /// A dictionary for each parameter, or nothing at all; since 13.5.
     pub param_attrs: Box<[Attr]>,
     /// Number in the debug information, from 1; 0: none.
@@ -214,7 +214,7 @@ impl Function {
             signature,
             entry: true,
             private: false,
-            hints: None,
+            hints: Box::default(),
             param_attrs: Box::default(),
             debug: 0,
             ops: PrimaryMap::new(),
@@ -255,9 +255,14 @@ impl Function {
         self.words.push(word);
     }
 
-    pub(crate) fn push_attr(&mut self, attr: Attr) {
+    pub(crate) fn push_attr(&mut self, attr: Attr) -> AttrId {
         let id = self.attrs.push(attr);
         self.words.push(u64::from(id.as_u32()));
+        id
+    }
+
+    pub(crate) fn set_attr(&mut self, id: AttrId, attr: Attr) {
+        self.attrs[id] = attr;
     }
 
     pub(crate) fn push_operand(&mut self, value: Value) {
@@ -289,6 +294,10 @@ impl Function {
         let start = self.region_ops.len() as u32;
         self.region_ops.extend(ops);
         self.regions[region].ops = (start, self.region_ops.len() as u32);
+    }
+
+    pub(crate) fn num_regions(&self, op: Op) -> usize {
+        usize::from(self.ops[op].opcode.row().regions)
     }
 
     pub(crate) fn region_of(&self, op: Op, i: usize) -> Region {

@@ -62,7 +62,7 @@ impl<K: EntityRef> Table<K> {
     }
 
     /// All, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (K, &[u8])> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (K, &[u8])> {
         (0..self.len()).map(|i| (K::new(i), self.get(K::new(i))))
     }
 }

@@ -6,18 +6,18 @@
 use super::{DEEPEST, Reader, Stop};
 use crate::attr::Attr;
 use crate::cursor::Cursor;
-use crate::entities::{Op, Region, Value};
+use crate::entities::{AttrId, Op, Region, Value};
 use crate::error::Code;
 use crate::module::Function;
 use crate::types::TypeData;
 use cranelift_entity::EntityRef;
-use tileas_meta::tileir::{Arity, AttrKind, AttrRow, Opcode, Results};
+use tileas_meta::tileir::{Arity, AttrKind, AttrRow, Opcode, Results, Seg};
 
 /// Reads a body into a function that has its header.
 pub(super) fn body(r: &mut Reader<'_>, f: &mut Function, c: &mut Cursor<'_>) -> Result<(), Stop> {
     r.stack.clear();
     r.open_ops.clear();
-    let mut b = Body { r, f, opcode: None };
+    let mut b = Body { r, f, opcode: None, unwritten: None };
     b.whole(c).map_err(|mut stop| {
         if let Stop::Error(error) = &mut stop {
             error.function = Some(b.r.module.str(b.f.name).to_owned());
@@ -38,6 +38,8 @@ struct Body<'b, 'm> {
     f: &'b mut Function,
     /// What is being read.
     opcode: Option<Opcode>,
+    /// A list with an item for each index that the version does not write.
+    unwritten: Option<AttrId>,
 }
 
 type Step<T> = Result<T, Stop>;
@@ -173,7 +175,7 @@ impl Body<'_, '_> {
                 return Err(c.error(Code::E1615, at, message).into());
             }
         }
-        for &(_, arity) in row.operands {
+        for &(seg, arity) in row.operands {
             let n = match arity {
                 Arity::One => 1,
                 Arity::Opt(bit) => usize::from(flag(bit)),
@@ -187,6 +189,11 @@ impl Body<'_, '_> {
             left = left.saturating_sub(n);
             for _ in 0..n {
                 self.operand(c)?;
+            }
+            if seg == Seg::Index
+                && let Some(id) = self.unwritten.take()
+            {
+                self.f.set_attr(id, Attr::Bools(vec![false; n].into()));
             }
         }
         Ok(())
@@ -235,7 +242,8 @@ impl Body<'_, '_> {
             AttrKind::Bools => {
                 let n = if written { c.count(1)? } else { 0 };
                 let bools = (0..n).map(|_| c.bool()).collect::<Result<_, _>>()?;
-                self.f.push_attr(Attr::Bools(bools));
+                let id = self.f.push_attr(Attr::Bools(bools));
+                self.unwritten = (!written).then_some(id);
                 return Ok(());
             }
             AttrKind::List => {

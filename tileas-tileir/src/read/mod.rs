@@ -15,6 +15,7 @@ mod body;
 mod debug;
 mod types;
 
+use crate::attr::Attr;
 use crate::cursor::{Cursor, PAD};
 use crate::entities::{Constant, Str, Type};
 use crate::error::{Code, Error, Errors, Res, Section};
@@ -374,19 +375,18 @@ impl<'a> Reader<'a> {
         let entry = flags & 2 != 0;
         let debug_at = c.at;
         let debug = c.varint()?;
-        let mut hints = None;
+        let mut hints: Box<[(Str, Attr)]> = Box::default();
         if entry && (version >= 5 || flags & 4 != 0) {
             let at = c.at;
-            let attr = self.tagged(c, 0)?;
-            if !matches!(attr, crate::Attr::Hints(_)) {
-                Err(c.error(Code::E1616, at, "the kernel's hints are another attribute than hints"))?;
-            }
-            hints = Some(attr);
+            let Attr::Hints(entries) = self.tagged(c, 0)? else {
+                Err(c.error(Code::E1616, at, "the kernel's hints are another attribute than hints"))?
+            };
+            hints = entries;
         }
-        let mut param_attrs: Box<[crate::Attr]> = Box::default();
+        let mut param_attrs: Box<[Attr]> = Box::default();
         let attrs_at = c.at;
         if version >= 5 {
-            let crate::Attr::List(attrs) = self.tagged(c, 0)? else {
+            let Attr::List(attrs) = self.tagged(c, 0)? else {
                 Err(c.error(Code::E1616, attrs_at, "the parameters' attributes are no array"))?
             };
             param_attrs = attrs;
@@ -410,7 +410,7 @@ impl<'a> Reader<'a> {
             if !entry && flags & 4 != 0 {
                 Err(c.error(Code::E1616, flags_at, "hints for a function that is no kernel"))?;
             }
-            let dicts = param_attrs.iter().all(|a| matches!(a, crate::Attr::Dict(_)));
+            let dicts = param_attrs.iter().all(|a| matches!(a, Attr::Dict(_)));
             if !dicts || !param_attrs.is_empty() && param_attrs.len() != n {
                 let message =
                     format!("{} attributes of {n} parameters, expected a dictionary each", param_attrs.len());
