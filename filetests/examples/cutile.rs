@@ -18,10 +18,8 @@ fn main() {
         .filter(|n| n.contains(&filter))
         .collect();
     names.sort();
-    let jobs: Vec<(String, String)> = names
-        .iter()
-        .flat_map(|n| targets.split(',').map(move |t| (n.clone(), t.to_owned())))
-        .collect();
+    let jobs: Vec<(String, String)> =
+        names.iter().flat_map(|n| targets.split(',').map(move |t| (n.clone(), t.to_owned()))).collect();
     let next = AtomicUsize::new(0);
     let lines = Mutex::new(Vec::new());
     std::thread::scope(|s| {
@@ -37,7 +35,9 @@ fn main() {
                             let spills = ran
                                 .assembled
                                 .lines()
-                                .filter(|l| l.contains("spill stores") && !l.contains(" 0 bytes spill stores"))
+                                .filter(|l| {
+                                    l.contains("spill stores") && !l.contains(" 0 bytes spill stores")
+                                })
                                 .map(|l| l.trim().to_owned())
                                 .collect::<Vec<_>>()
                                 .join("; ");

@@ -12,8 +12,8 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
-pub mod errors;
 pub mod cutile;
+pub mod errors;
 pub mod execute;
 pub mod external;
 pub mod header;

@@ -328,6 +328,14 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "int_to_ptr",
+        operands: &[one("source", Ty::Int)],
+        traits: &[Pure, Uniform],
+        rule: Rule::Custom,
+        doc: "The pointer to global memory whose address a 64-bit integer is, as one that was loaded from a list of arrays. What it leads to is taken to be apart from all else. The interpreters know no addresses.",
+        ..BASE
+    },
+    OpRow {
         name: "make_view",
         operands: &[one("pointer", Ty::Ptr), index("extents", Ty::Int), index("strides", Ty::Int)],
         traits: &[Pure, Uniform],
@@ -1259,6 +1267,7 @@ pub const EXTRA_SYMBOLS: &[&str] = &[
     "dynamic_smem",
     "tmem_columns",
     "tmem_base_at",
+    "grid_wait",
     "target",
     "all",
     "elect",

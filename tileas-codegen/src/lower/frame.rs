@@ -40,6 +40,9 @@ impl Lower<'_> {
             }
         }
         self.load_params(entry)?;
+        if f.attrs.get(keys::GRID_WAIT).is_some() {
+            self.b.griddepcontrol_wait();
+        }
         let tid = self.b.special(Special::TidX);
         let lanes = limits.warp_threads;
         let lane = self.b.and_b32(tid, lanes - 1);

@@ -289,6 +289,7 @@ impl Abi {
         for op in f.ops() {
             match f.opcode(op) {
                 Opcode::MakeView => abi.add_made(f, op),
+                Opcode::IntToPtr => abi.add_loaded(f, op),
                 Opcode::Assume => abi.add_assumption(f, op),
                 _ => {}
             }
@@ -426,6 +427,16 @@ impl Abi {
         };
         let source = Source::Made { extents: all("extents"), strides: all("strides") };
         let (dims, elem) = (SmallVec::from_slice(dims), *elem);
+        self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
+    }
+
+    /// Notes a pointer that the kernel has from somewhere.
+    fn add_loaded(&mut self, f: &Function, op: Op) {
+        let Some((value, elem)) = f.result(op).and_then(|v| Some((v, f.value_data(v).elem()?))) else {
+            return;
+        };
+        let source = Source::Made { extents: SmallVec::new(), strides: SmallVec::new() };
+        let (dims, arg) = (SmallVec::new(), u16::MAX);
         self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
     }
 

@@ -285,13 +285,7 @@ impl Lower<'_> {
                 let low = self.b.as_reg(RegTy::B32, low);
                 self.b.setp_ne_b32(low, 0)
             }
-            O::Ftof => {
-                let scales = ty == Scalar::UE8M0 || args.iter().any(|x| x.1 == Scalar::UE8M0);
-                if scales && !self.converts_scales() {
-                    return self.unsupported(op, "does not compute ue8m0");
-                }
-                return Ok(self.round(a, ty));
-            }
+            O::Ftof => return Ok(self.round(a, ty)),
             O::Powi => {
                 let x = self.integer_power(op, args)?;
                 return Ok(self.round(x, ty));

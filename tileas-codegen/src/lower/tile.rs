@@ -154,9 +154,42 @@ impl Lower<'_> {
     pub(super) fn pair_of_bytes(&mut self, lo: Reg, hi: Reg, elem: Scalar) -> Reg {
         match elem {
             Scalar::E4M3 => self.b.cvt_rn_satfinite_e4m3x2_f32(hi, lo),
+            Scalar::UE8M0 if !self.converts_scales() => {
+                let (lo, hi) = (self.exponent(lo), self.exponent(hi));
+                let hi = self.b.shl_b32(hi, 8);
+                let both = self.b.or_b32(lo, hi);
+                self.b.unpack_b32_b16(both).get(0).unwrap_or(both)
+            }
             Scalar::UE8M0 => self.b.cvt_rp_satfinite_ue8m0x2_f32(hi, lo),
             _ => self.b.cvt_rn_satfinite_e5m2x2_f32(hi, lo),
         }
+    }
+
+    /// The biased exponent of the power of two that is at least an f32 value's magnitude, where no instruction has it.
+    fn exponent(&mut self, x: Reg) -> Reg {
+        let bits = self.b.reg(RegTy::B32);
+        self.b.mov_to(bits, x);
+        let magnitude = self.b.and_b32(bits, 0x7fff_ffff);
+        let up = self.b.add_u32(magnitude, 0x7f_ffff);
+        let exponent = self.b.shr_u32(up, 23);
+        let exponent = self.b.min_u32(exponent, 254);
+        // Up to 2^-127 it is that, the least there is.
+        let least = self.b.setp_lt_u32(magnitude, 0x40_0001);
+        let exponent = self.b.selp_b32(0, exponent, least);
+        let nan = self.b.setp_gt_u32(magnitude, 0x7f80_0000);
+        self.b.selp_b32(0xff, exponent, nan)
+    }
+
+    /// A power of two from its biased exponent, in f32, where no instruction has it.
+    fn power(&mut self, exponent: Reg) -> Operand {
+        let plain = self.b.shl_b32(exponent, 23);
+        let least = self.b.setp_eq_u32(exponent, 0);
+        let bits = self.b.selp_b32(0x40_0000, plain, least);
+        let nan = self.b.setp_eq_u32(exponent, 255);
+        let bits = self.b.selp_b32(0x7fff_ffff, bits, nan);
+        let x = self.b.reg(RegTy::F32);
+        self.b.mov_to(x, bits);
+        x.into()
     }
 
     /// An f32 value rounded to an 8-bit float and back.
@@ -167,6 +200,13 @@ impl Lower<'_> {
 
     /// Two 8-bit floats in f32.
     fn widened(&mut self, pair: Reg, elem: Scalar) -> [Operand; 2] {
+        if elem == Scalar::UE8M0 && !self.converts_scales() {
+            let both = self.b.reg(RegTy::B32);
+            self.b.pack_b32_b16_to(both, [pair, pair]);
+            let (low, high) = (self.b.and_b32(both, 0xff), self.b.shr_u32(both, 8));
+            let high = self.b.and_b32(high, 0xff);
+            return [self.power(low), self.power(high)];
+        }
         let both = match elem {
             Scalar::E4M3 => self.b.cvt_rn_f16x2_e4m3x2(pair),
             Scalar::UE8M0 => self.b.cvt_rn_bf16x2_ue8m0x2(pair),
@@ -506,9 +546,8 @@ impl Lower<'_> {
         let converts = f.opcode(op) == Opcode::Ftof;
         // A choice takes elements as they are.
         let moves = converts || f.opcode(op) == Opcode::Select;
-        let scales = self.converts_scales();
         let computes = |s: &Scalar| match s {
-            Scalar::UE8M0 => converts && scales,
+            Scalar::UE8M0 => converts,
             Scalar::TF32 => converts,
             s => {
                 s.is_int()

@@ -34,7 +34,11 @@ fn is_known(func: &Function, op: Op) -> CodegenResult<()> {
     for (name, what) in [("view", "view"), ("desc", "descriptor")] {
         let Some(v) = func.named_operand(op, name) else { continue };
         let chooses = match func.value_def(func.memory_root(v)) {
-            ValueDef::Result(by, _) if func.opcode(by) == Opcode::MakeTiledTmaDesc => continue,
+            ValueDef::Result(by, _)
+                if matches!(func.opcode(by), Opcode::MakeTiledTmaDesc | Opcode::IntToPtr) =>
+            {
+                continue;
+            }
             ValueDef::Result(by, _) => Some(by),
             ValueDef::Param(block, _) => func.block_parent(block),
         };

@@ -210,7 +210,11 @@ fn view_of(func: &Function, op: Op) -> Option<Value> {
         func.named_operand(desc, "view")
     })?;
     let root = func.memory_root(view);
-    matches!(func.value_def(root), ValueDef::Param(b, _) if b == func.entry()).then_some(root)
+    let known = match func.value_def(root) {
+        ValueDef::Param(b, _) => b == func.entry(),
+        ValueDef::Result(op, _) => func.opcode(op) == Opcode::IntToPtr,
+    };
+    known.then_some(root)
 }
 
 /// Whether anything is said about an op beyond what it computes: constraints, hints, notes.

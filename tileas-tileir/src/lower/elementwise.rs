@@ -199,7 +199,9 @@ impl<'m> Lowering<'m, '_> {
             return self.elementwise(op);
         };
         if a.base != b.base {
-            return Err(op.error(Code::E1643, "pointers to different arrays to choose from are not supported"));
+            return Err(
+                op.error(Code::E1643, "pointers to different arrays to choose from are not supported")
+            );
         }
         let condition = self.named(op, Seg::Cond)?;
         let (x, y) = (self.count_of(&a), self.count_of(&b));

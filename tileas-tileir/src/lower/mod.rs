@@ -151,7 +151,9 @@ pub(crate) fn scalar_of(num: Num) -> Option<Scalar> {
         Num::F8E4M3FN => Scalar::E4M3,
         Num::F8E5M2 => Scalar::E5M2,
         Num::F8E8M0FNU => Scalar::UE8M0,
-        Num::I4 | Num::F4E2M1FN | Num::F8E5M3FNU => return None,
+        // Held in a type that has all its numbers; none is in memory.
+        Num::F4E2M1FN => Scalar::BF16,
+        Num::I4 | Num::F8E5M3FNU => return None,
     })
 }
 
@@ -190,7 +192,9 @@ impl<'m> Lowering<'m, '_> {
             },
             Some(Elem::Ptr { pointee, .. }) => match scalar_of(pointee) {
                 Some(s) => self.b.ptr_type(s, Space::Gmem),
-                None => return fail(format!("parameter {n} is a pointer to {pointee}, which is not supported")),
+                None => {
+                    return fail(format!("parameter {n} is a pointer to {pointee}, which is not supported"));
+                }
             },
             None => return fail(format!("parameter {n} is no scalar")),
         };
@@ -248,8 +252,7 @@ impl<'m> Lowering<'m, '_> {
                 Ok(())
             }
             O::GetTileBlockId | O::GetNumTileBlocks => {
-                let code =
-                    if op.opcode() == O::GetTileBlockId { Ir::ProgramId } else { Ir::NumPrograms };
+                let code = if op.opcode() == O::GetTileBlockId { Ir::ProgramId } else { Ir::NumPrograms };
                 for (axis, result) in op.results().enumerate() {
                     let v = self.b.op(code).int(keys::AXIS, axis as i64).inferred().finish_one();
                     self.known[result] = Known::Value(v);
@@ -274,6 +277,22 @@ impl<'m> Lowering<'m, '_> {
             O::Iota => self.iota(op),
             O::Reshape | O::Broadcast | O::Permute | O::Cat | O::Extract => self.shape_op(op),
             O::Select => self.select(op),
+            O::Insert => self.insert(op),
+            O::Pack | O::Unpack => self.bytes(op),
+            O::IntToPtr => self.int_to_ptr(op),
+            O::GdcWaitTko => {
+                self.tokens(op);
+                // Before anything is accessed: the kernel's prologue does.
+                let f = self.b.func();
+                let unit = f.intern_attr(AttrData::Unit);
+                f.attrs.set(keys::GRID_WAIT, unit);
+                Ok(())
+            }
+            O::GdcLaunchDependentsTko => {
+                self.tokens(op);
+                self.warnings.push(*op.error(Code::W1641, "the end of the kernel lets its dependents begin"));
+                Ok(())
+            }
             O::Reduce | O::Scan => self.reduction(op),
             O::Mmaf | O::Mmai => self.product(op),
             O::MmafScaled => self.scaled_product(op),
@@ -509,11 +528,7 @@ impl<'m> Lowering<'m, '_> {
     }
 
     /// What loops and branches hand on of these values: of pointers the count of elements, of tokens nothing.
-    fn handed_on(
-        &mut self,
-        op: OpRef<'m>,
-        values: &[Value],
-    ) -> Result<SmallVec<[ir::Value; 4]>, Box<Error>> {
+    fn handed_on(&mut self, op: OpRef<'m>, values: &[Value]) -> Result<SmallVec<[ir::Value; 4]>, Box<Error>> {
         let mut out = SmallVec::new();
         for &v in values {
             match self.known[v].clone() {
@@ -522,7 +537,9 @@ impl<'m> Lowering<'m, '_> {
                 Known::Value(x) => out.push(self.carried(x)),
                 Known::Pointer(p) => out.push(self.count_of(&p)),
                 Known::Tensor(_) | Known::Tiles(_) => {
-                    return Err(op.error(Code::E1643, "a view that a loop or branch hands on is not supported"));
+                    return Err(
+                        op.error(Code::E1643, "a view that a loop or branch hands on is not supported")
+                    );
                 }
             }
         }
@@ -661,7 +678,8 @@ impl<'m> Lowering<'m, '_> {
                     types.push(if tile { self.b.tile_type(&shape, elem) } else { self.b.scalar_type(elem) });
                 }
                 _ => {
-                    let text = "a pointer or view that a branch chooses, or a loop ends with, is not supported";
+                    let text =
+                        "a pointer or view that a branch chooses, or a loop ends with, is not supported";
                     return Err(op.error(Code::E1643, text));
                 }
             }

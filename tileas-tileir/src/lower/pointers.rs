@@ -30,14 +30,48 @@ impl Pointer {
     }
 }
 
-/// Whether nobody can tell in which order a kernel's atomic updates of tiles, and what stands around them, become visible: the kernel
-/// stores nothing else, and waits for nothing.
+/// What a pointer or view is made of, as far back as it can be followed.
+fn root(func: FuncRef<'_>, mut v: Value) -> Value {
+    while let Some(op) = func.def_op(v) {
+        let from = match op.opcode() {
+            Opcode::Assume
+            | Opcode::Offset
+            | Opcode::Reshape
+            | Opcode::Broadcast
+            | Opcode::MakeTensorView
+            | Opcode::MakePartitionView
+            | Opcode::MakeStridedView
+            | Opcode::MakeGatherScatterView => op.operands().first(),
+            _ => None,
+        };
+        match from {
+            Some(&from) => v = from,
+            None => break,
+        }
+    }
+    v
+}
+
+/// Whether the kernel cannot tell in which order its atomic updates of tiles, and what stands around them, become visible: it waits for
+/// nothing, and loads nothing of what it stores.
 pub(super) fn updates_are_unordered(func: FuncRef<'_>) -> bool {
-    func.ops().all(|op| match op.opcode() {
-        Opcode::StorePtrTko | Opcode::StoreViewTko | Opcode::Loop | Opcode::AtomicCasTko => false,
-        Opcode::AtomicRmwTko => op.operand(Seg::Pointers).is_none_or(|v| func.ty(v).scalar().is_none()),
-        _ => true,
-    })
+    let (mut stored, mut loaded) = (Vec::new(), Vec::new());
+    for op in func.ops() {
+        match op.opcode() {
+            Opcode::Loop => return false,
+            Opcode::AtomicRmwTko | Opcode::AtomicCasTko => {
+                if op.operand(Seg::Pointers).is_some_and(|v| func.ty(v).scalar().is_some()) {
+                    return false;
+                }
+            }
+            Opcode::StorePtrTko => stored.extend(op.operand(Seg::Destination).map(|v| root(func, v))),
+            Opcode::StoreViewTko => stored.extend(op.operand(Seg::View).map(|v| root(func, v))),
+            Opcode::LoadPtrTko => loaded.extend(op.operand(Seg::Source).map(|v| root(func, v))),
+            Opcode::LoadViewTko => loaded.extend(op.operand(Seg::View).map(|v| root(func, v))),
+            _ => {}
+        }
+    }
+    !stored.iter().any(|v| loaded.contains(v))
 }
 
 fn scope_name(scope: Scope) -> &'static str {
@@ -311,7 +345,7 @@ impl<'m> Lowering<'m, '_> {
             _ if self.relaxed => "relaxed",
             other => {
                 let text = format!(
-                    "updates of tiles are relaxed here, not {other}, unless the kernel stores nothing else and waits for nothing"
+                    "updates of tiles are relaxed here, not {other}, unless the kernel loads nothing of what it stores and waits for nothing"
                 );
                 return Err(op.error(Code::E1643, text));
             }
@@ -346,6 +380,20 @@ impl<'m> Lowering<'m, '_> {
             None => made,
         };
         Ok(made.results(&[ty]).finish_one())
+    }
+
+    /// A pointer whose address was computed, or loaded.
+    pub(super) fn int_to_ptr(&mut self, op: OpRef<'m>) -> Done {
+        let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
+        if self.func.ty(result).scalar().is_none() {
+            return Err(op.error(Code::E1643, "a tile of addresses is not supported"));
+        }
+        let (address, elem) = (self.scalar(op, source)?, self.pointee(op, result)?);
+        let ty = self.b.ptr_type(elem, tileas_codegen::ir::Space::Gmem);
+        let base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
+        self.divisors.insert(base, self.divisors.get(&address).copied().unwrap_or(1));
+        self.known[result] = Known::Pointer(Pointer::to(base));
+        Ok(())
     }
 
     /// Bytes of what a pointer leads to.

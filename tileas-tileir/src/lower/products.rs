@@ -97,8 +97,7 @@ impl<'m> Lowering<'m, '_> {
             return self.single_products(op, a, b, acc, [m, n, k], elem, unsigned);
         }
         // Tensor cores of some types want K innermost.
-        let only_k = matches!(from, Scalar::TF32)
-            || self.target.starts_with("sm_90") && from.bits() == 8;
+        let only_k = matches!(from, Scalar::TF32) || self.target.starts_with("sm_90") && from.bits() == 8;
         let fixed = |this: &mut Self, x: Operand, want: bool| match only_k && x.transposed != want {
             true => {
                 let value = this.b.func().value_data(x.value).dims().map(Shape::from_slice);
@@ -161,8 +160,7 @@ impl<'m> Lowering<'m, '_> {
         let (a, b) = (self.reshaped(a, &[m, 1, k]), self.reshaped(b, &[1, n, k]));
         let (a, b) = (self.spread(a, &[m, n, k]), self.spread(b, &[m, n, k]));
         let cube = self.b.tile_type(&[m, n, k], sum);
-        let (times, plus) =
-            if sum == Scalar::I32 { (Ir::Muli, Ir::Addi) } else { (Ir::Mulf, Ir::Addf) };
+        let (times, plus) = if sum == Scalar::I32 { (Ir::Muli, Ir::Addi) } else { (Ir::Mulf, Ir::Addf) };
         let products = self.b.op(times).operand(a).operand(b).results(&[cube]).finish_one();
         let (mode, ty) = (self.b.func().intern_symbol("add"), self.b.tile_type(&[m, n], sum));
         let sums = self.b.op(Ir::Reduce).operand(products).name(keys::MODE, mode).int(keys::AXIS, 2);

@@ -4,7 +4,7 @@ use super::{Done, Known, Lowering, Shape, elementwise, scalar_of};
 use crate::entities::{Constant, Region};
 use crate::error::{Code, Error};
 use crate::module::OpRef;
-use crate::types::Elem;
+use crate::types::{Elem, Num};
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
 use tileas_codegen::ir;
@@ -147,10 +147,10 @@ impl<'m> Lowering<'m, '_> {
         let mut offsets: SmallVec<[i64; 4]> = SmallVec::new();
         for (&index, &n) in op.list(Seg::Index).iter().zip(to) {
             let index = self.scalar(op, index)?;
-            let Some(at) = self.known_integer(index) else {
-                return Err(op.error(Code::E1643, "a block at an index that is not constant is not supported"));
-            };
-            offsets.push(at.saturating_mul(i64::from(n)));
+            match self.known_integer(index) {
+                Some(at) => offsets.push(at.saturating_mul(i64::from(n))),
+                None => return self.chosen_block(op, v, to),
+            }
         }
         let data = self.b.func().value_data(v);
         let Some(elem) = data.elem() else { return Ok(v) };
@@ -161,7 +161,240 @@ impl<'m> Lowering<'m, '_> {
             return Ok(self.reshaped(v, &[]));
         }
         let ty = self.b.tile_type(to, elem);
-        Ok(self.b.op(Ir::ExtractSlice).operand(v).ints(keys::OFFSETS, &offsets).results(&[ty]).finish_one())
+        Ok({
+            let sizes: SmallVec<[i64; 4]> = to.iter().map(|&n| i64::from(n)).collect();
+            let made = self.b.op(Ir::ExtractSlice).operand(v).ints(keys::OFFSETS, &offsets);
+            made.ints(keys::SIZES, &sizes).results(&[ty]).finish_one()
+        })
+    }
+
+    /// Which elements of a tile, divided in blocks, belong to the block at indices: a tile of the block's rank doubled, block numbers and
+    /// places in the block in turn, with extents of 1 for the latter.
+    fn block_mask(
+        &mut self,
+        op: OpRef<'m>,
+        whole: &[u32],
+        block: &[u32],
+    ) -> Result<(ir::Value, Shape), Box<Error>> {
+        let mut split: Shape = SmallVec::new();
+        for (&n, &b) in whole.iter().zip(block) {
+            split.extend([n / b.max(1), b]);
+        }
+        let counts: Shape = split.iter().enumerate().map(|(d, &n)| if d % 2 == 0 { n } else { 1 }).collect();
+        let truth = self.b.tile_type(&counts, Scalar::I1);
+        let mut mask: Option<ir::Value> = None;
+        for (d, &index) in op.list(Seg::Index).iter().enumerate() {
+            let index = self.scalar(op, index)?;
+            let index = self.resized(index, Scalar::I32);
+            let n = split[2 * d];
+            let ty = self.b.tile_type(&[n], Scalar::I32);
+            let numbers = self.b.op(Ir::Iota).results(&[ty]).finish_one();
+            let mut ones: Shape = SmallVec::from_elem(1, split.len());
+            ones[2 * d] = n;
+            let numbers = self.reshaped(numbers, &ones);
+            let numbers = self.spread(numbers, &counts);
+            let index = self.splat(index, &counts);
+            let equal = self.b.func().intern_symbol("eq");
+            let here = self.b.op(Ir::Cmpi).operand(numbers).operand(index).name(keys::PREDICATE, equal);
+            let here = here.results(&[truth]).finish_one();
+            mask = Some(match mask {
+                Some(m) => self.b.op(Ir::Andi).operand(m).operand(here).results(&[truth]).finish_one(),
+                None => here,
+            });
+        }
+        mask.map(|m| (m, split)).ok_or_else(|| self.silent())
+    }
+
+    /// The block at indices that are known when the kernel runs: of all blocks, the one that is there.
+    fn chosen_block(&mut self, op: OpRef<'m>, v: ir::Value, to: &[u32]) -> Result<ir::Value, Box<Error>> {
+        let data = self.b.func().value_data(v);
+        let (Some(elem), whole) = (data.elem(), Shape::from_slice(data.dims().unwrap_or(&[]))) else {
+            return Ok(v);
+        };
+        let (mask, split) = self.block_mask(op, &whole, to)?;
+        let blocks = self.reshaped(v, &split);
+        let mask = self.spread(mask, &split);
+        // Of two, the one that is there.
+        let mut made = ir::Function::new("combiner");
+        let mut b = FunctionBuilder::new(&mut made);
+        let (truth, ty) = (b.scalar_type(Scalar::I1), b.scalar_type(elem));
+        let (p, x, q, y) = (b.param(truth), b.param(ty), b.param(truth), b.param(ty));
+        let either = b.op(Ir::Ori).operand(p).operand(q).results(&[truth]).finish_one();
+        let one = b.op(Ir::Select).operand(p).operand(x).operand(y).results(&[ty]).finish_one();
+        b.end_func(&[either, one]);
+        let by = AttrData::Combiner(Combiner::new(made));
+        let (mut mask, mut blocks, mut dims) = (mask, blocks, split);
+        for axis in (0..to.len()).rev().map(|d| 2 * d) {
+            dims.remove(axis);
+            let types = [self.b.tile_type(&dims, Scalar::I1), self.b.tile_type(&dims, elem)];
+            let made = self.b.op(Ir::Combine).operands(&[mask, blocks]).int(keys::AXIS, axis as i64);
+            let made = made.attr(keys::BY, by.clone()).results(&types).finish();
+            let results = self.b.func().results(made);
+            (mask, blocks) = (results[0], results[1]);
+        }
+        Ok(self.reshaped(blocks, to))
+    }
+
+    /// A tile with one of its blocks replaced.
+    pub(super) fn insert(&mut self, op: OpRef<'m>) -> Done {
+        let (block, into) = (self.named(op, Seg::Source)?, self.named(op, Seg::Destination)?);
+        let (block, into) = (self.as_tile(block), self.as_tile(into));
+        let dims = |this: &mut Self, v| Shape::from_slice(this.b.func().value_data(v).dims().unwrap_or(&[]));
+        let (small, whole) = (dims(self, block), dims(self, into));
+        let (mask, split) = self.block_mask(op, &whole, &small)?;
+        let ones: Shape = small.iter().flat_map(|&n| [1, n]).collect();
+        let block = self.reshaped(block, &ones);
+        let block = self.spread(block, &split);
+        let mask = self.spread(mask, &split);
+        let old = self.reshaped(into, &split);
+        let ty = self.b.func().value_type(old);
+        let v = self.b.op(Ir::Select).operand(mask).operand(block).operand(old).results(&[ty]).finish_one();
+        let v = self.reshaped(v, &whole);
+        self.set(op, v);
+        Ok(())
+    }
+
+    /// Numbers as bytes, or bytes as numbers; a byte of two numbers of 4 bits has the first one in its low bits.
+    pub(super) fn bytes(&mut self, op: OpRef<'m>) -> Done {
+        let (Some(source), Some(result)) = (op.operand(Seg::Source), op.result(0)) else { return Ok(()) };
+        let packs = op.opcode() == Opcode::Pack;
+        let num = |v| self.func.ty(v).tile().and_then(|(e, _)| e.num());
+        let (Some(num), x) = (num(if packs { source } else { result }), self.value(op, source)?) else {
+            return Ok(());
+        };
+        let n = self.func.ty(result).tile().map_or(1, |(_, s)| s.first().copied().unwrap_or(1)) as u32;
+        let x = self.as_tile(x);
+        if num == Num::F4E2M1FN && !packs {
+            let v = self.nibbles(x, n);
+            self.set(op, v);
+            return Ok(());
+        }
+        let bits = match num.bits() {
+            8 => Scalar::I8,
+            16 => Scalar::I16,
+            32 => Scalar::I32,
+            64 => Scalar::I64,
+            _ => return Err(op.error(Code::E1642, format!("`{}` of {num} is not supported", op.opcode()))),
+        };
+        let each = bits.bytes();
+        let (wide, narrow) = if bits == Scalar::I64 { (Scalar::I64, 64) } else { (Scalar::I32, 32) };
+        let _ = narrow;
+        let parts = if packs { n / each } else { n };
+        let cube = [parts, each];
+        let shifts = self.b.tile_type(&[each], Scalar::I32);
+        let shifts = self.b.op(Ir::Iota).results(&[shifts]).finish_one();
+        let shifts = self.resized(shifts, wide);
+        let eight = self.integer(8, wide);
+        let eight = self.splat(eight, &[each]);
+        let ty = self.b.tile_type(&[each], wide);
+        let shifts = self.b.op(Ir::Muli).operand(shifts).operand(eight).results(&[ty]).finish_one();
+        let shifts = self.reshaped(shifts, &[1, each]);
+        let shifts = self.spread(shifts, &cube);
+        let cube_ty = self.b.tile_type(&cube, wide);
+        let v = if packs {
+            let x = self.as_bits(x, bits);
+            let x = self.zero_extended(x, wide);
+            let x = self.reshaped(x, &[parts, 1]);
+            let x = self.spread(x, &cube);
+            let moved = self.b.op(Ir::Shri).operand(x).operand(shifts).unit(keys::UNSIGNED);
+            let moved = moved.results(&[cube_ty]).finish_one();
+            let low = self.resized(moved, Scalar::I8);
+            self.reshaped(low, &[n])
+        } else {
+            let x = self.reshaped(x, &cube);
+            let x = self.zero_extended(x, wide);
+            let moved = self.b.op(Ir::Shli).operand(x).operand(shifts).results(&[cube_ty]).finish_one();
+            let (add, ty) = (self.b.func().intern_symbol("add"), self.b.tile_type(&[parts], wide));
+            let all = self.b.op(Ir::Reduce).operand(moved).name(keys::MODE, add).int(keys::AXIS, 1);
+            let all = all.results(&[ty]).finish_one();
+            let all = self.resized(all, bits);
+            let Some(elem) = scalar_of(num) else { return Ok(()) };
+            let ty = self.b.tile_type(&[parts], elem);
+            match elem == bits {
+                true => all,
+                false => self.b.op(Ir::Bitcast).operand(all).results(&[ty]).finish_one(),
+            }
+        };
+        self.set(op, v);
+        Ok(())
+    }
+
+    /// A tile as integers of the same width.
+    fn as_bits(&mut self, x: ir::Value, bits: Scalar) -> ir::Value {
+        let data = self.b.func().value_data(x);
+        if data.elem() == Some(bits) {
+            return x;
+        }
+        let dims = Shape::from_slice(data.dims().unwrap_or(&[]));
+        let ty = self.b.tile_type(&dims, bits);
+        self.b.op(Ir::Bitcast).operand(x).results(&[ty]).finish_one()
+    }
+
+    fn zero_extended(&mut self, x: ir::Value, to: Scalar) -> ir::Value {
+        let data = self.b.func().value_data(x);
+        if data.elem() == Some(to) {
+            return x;
+        }
+        let dims = Shape::from_slice(data.dims().unwrap_or(&[]));
+        let ty = self.b.tile_type(&dims, to);
+        self.b.op(Ir::Exti).operand(x).unit(keys::UNSIGNED).results(&[ty]).finish_one()
+    }
+
+    /// Floats of 4 bits, two to a byte, in bf16, which has them all: sign, two bits of exponent, one of significand.
+    fn nibbles(&mut self, x: ir::Value, n: u32) -> ir::Value {
+        let cube = [n / 2, 2];
+        let x = self.zero_extended(x, Scalar::I32);
+        let x = self.reshaped(x, &[n / 2, 1]);
+        let x = self.spread(x, &cube);
+        let ty = self.b.tile_type(&[2], Scalar::I32);
+        let shifts = self.b.op(Ir::Iota).results(&[ty]).finish_one();
+        let cube_ty = self.b.tile_type(&cube, Scalar::I32);
+        let number = |this: &mut Self, n| {
+            let n = this.integer(n, Scalar::I32);
+            this.splat(n, &cube)
+        };
+        let shifts = self.reshaped(shifts, &[1, 2]);
+        let shifts = self.spread(shifts, &cube);
+        let of = |this: &mut Self, code, a, b| {
+            this.b.op(code).operand(a).operand(b).results(&[cube_ty]).finish_one()
+        };
+        let four = number(self, 4);
+        let shifts = of(self, Ir::Muli, shifts, four);
+        let x = of(self, Ir::Shri, x, shifts);
+        let (eight, seven, six, twelve) =
+            (number(self, 8), number(self, 7), number(self, 6), number(self, 12));
+        let sign = of(self, Ir::Andi, x, eight);
+        let sign = of(self, Ir::Shli, sign, twelve);
+        let low = of(self, Ir::Andi, x, seven);
+        // Exponent and significand in place, the exponent with the other bias; 1 is a half, 0 is 0.
+        let bias = number(self, 126 << 7);
+        let placed = of(self, Ir::Shli, low, six);
+        let placed = of(self, Ir::Addi, placed, bias);
+        let (one, two, half, zero) =
+            (number(self, 1), number(self, 2), number(self, 0x3f00), number(self, 0));
+        let truth = self.b.tile_type(&cube, Scalar::I1);
+        let less = self.b.func().intern_symbol("lt");
+        let below = |this: &mut Self, a, b| {
+            this.b
+                .op(Ir::Cmpi)
+                .operand(a)
+                .operand(b)
+                .name(keys::PREDICATE, less)
+                .results(&[truth])
+                .finish_one()
+        };
+        let choose = |this: &mut Self, c, a, b| {
+            this.b.op(Ir::Select).operand(c).operand(a).operand(b).results(&[cube_ty]).finish_one()
+        };
+        let small = below(self, low, two);
+        let none = below(self, low, one);
+        let tiny = choose(self, none, zero, half);
+        let bits = choose(self, small, tiny, placed);
+        let bits = of(self, Ir::Ori, bits, sign);
+        let bits = self.resized(bits, Scalar::I16);
+        let ty = self.b.tile_type(&cube, Scalar::BF16);
+        let v = self.b.op(Ir::Bitcast).operand(bits).results(&[ty]).finish_one();
+        self.reshaped(v, &[n])
     }
 
     // ---- reductions and scans
@@ -203,6 +436,20 @@ impl<'m> Lowering<'m, '_> {
         Ok(())
     }
 
+    /// A constant that stands outside of a function, in it.
+    fn outer_constant(
+        &mut self,
+        b: &mut FunctionBuilder<'_>,
+        v: crate::entities::Value,
+    ) -> Option<ir::Value> {
+        let Known::Value(x) = self.known[v] else { return None };
+        let f = self.b.func();
+        let op = f.defining_op(x).filter(|&op| f.opcode(op) == Ir::Constant)?;
+        let (elem, number) = (f.value_data(x).as_scalar()?, f.attr(op, keys::VALUE)?.clone());
+        let ty = b.scalar_type(elem);
+        Some(b.op(Ir::Constant).attr(keys::VALUE, number).results(&[ty]).finish_one())
+    }
+
     /// The mode of a reduction by one operation of the two parameters.
     fn plain_mode(&self, region: Region) -> Option<(&'static str, bool)> {
         use tileas_meta::tileir::Signedness;
@@ -237,8 +484,8 @@ impl<'m> Lowering<'m, '_> {
             Some(Elem::Num(num)) => scalar_of(num),
             _ => None,
         };
-        // In pairs: an element, then what is combined so far.
-        for first in [1, 0] {
+        // In pairs: what is combined so far, then an element.
+        for first in [0, 1] {
             for &p in params.iter().skip(first).step_by(2) {
                 let Some(elem) = elem_of(p) else {
                     return Err(op.error(Code::E1642, "elements of this type are not combined"));
@@ -250,7 +497,7 @@ impl<'m> Lowering<'m, '_> {
         for inner in func.region(region) {
             let mut args: SmallVec<[ir::Value; 3]> = SmallVec::new();
             for &v in inner.operands() {
-                match known[v] {
+                match known[v].or_else(|| self.outer_constant(&mut b, v)) {
                     Some(x) => args.push(x),
                     None => {
                         let text = "a function that combines elements sees its parameters alone";
@@ -270,7 +517,9 @@ impl<'m> Lowering<'m, '_> {
             if inner.opcode() == Opcode::Constant {
                 let value = inner.get::<Constant>(Key::Value);
                 let n = value.and_then(|c| func.module.elements(func.value_type(result), c)?.get(0));
-                let Some(n) = n else { return Err(inner.error(Code::E1627, "the bytes do not fill the type")) };
+                let Some(n) = n else {
+                    return Err(inner.error(Code::E1627, "the bytes do not fill the type"));
+                };
                 known[result] = Some(match elem.is_float() {
                     true => b.constant(n.float(), ty),
                     false => b.constant(n.signed(), ty),

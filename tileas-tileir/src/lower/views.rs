@@ -69,7 +69,8 @@ impl<'m> Lowering<'m, '_> {
     pub(super) fn tensor_view(&mut self, op: OpRef<'m>) -> Done {
         let Some(result) = op.result(0) else { return Ok(()) };
         let TypeData::TensorView { elem, shape, strides, .. } = self.func.ty(result) else { return Ok(()) };
-        let Some(elem) = scalar_of(*elem) else {
+        let Some(elem) = scalar_of(*elem).filter(|_| elem.bits() >= 8 || *elem == crate::types::Num::I1)
+        else {
             return Err(op.error(Code::E1642, format!("a tensor of {elem} is not supported")));
         };
         let base = self.pointer(op, op.operand(Seg::Base))?.base;
@@ -78,7 +79,9 @@ impl<'m> Lowering<'m, '_> {
             let mut out: SmallVec<[ir::Value; 4]> = SmallVec::new();
             for n in stated {
                 out.push(match (n, given.len()) {
-                    (&Some(n), _) => this.integer(n, if i32::try_from(n).is_ok() { Scalar::I32 } else { Scalar::I64 }),
+                    (&Some(n), _) => {
+                        this.integer(n, if i32::try_from(n).is_ok() { Scalar::I32 } else { Scalar::I64 })
+                    }
                     (None, 0) => return Err(op.error(Code::E1642, format!("`{}` is incomplete", seg.name()))),
                     (None, _) => match given.next() {
                         Some(&v) => this.scalar(op, v)?,

@@ -30,6 +30,7 @@ impl Checker<'_> {
             Opcode::Constant => self.constant(op),
             Opcode::Assume => self.assume(op),
             Opcode::MakeView => self.make_view(op),
+            Opcode::IntToPtr => self.int_to_ptr(op),
             Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
             Opcode::Dim => {
                 if let Some(rank) = self.view_rank(op, 0) {
@@ -184,6 +185,17 @@ impl Checker<'_> {
         let Some(by) = self.func.attr_int(op, keys::DIV_BY) else { return };
         if by <= 0 || !(by as u64).is_power_of_two() {
             self.err(op, Code::E0205, format_args!("expected a power of two for `div_by`, but got {by}"));
+        }
+    }
+
+    fn int_to_ptr(&mut self, op: Op) {
+        let Some(result) = self.result_data(op) else { return };
+        if !matches!(result, TypeData::Ptr { space: Space::Gmem, .. }) {
+            let text = format_args!("expected a pointer to global memory as result, but got {result}");
+            self.err(op, Code::E0212, text);
+        }
+        if let Some(have) = self.seg(op, 0).and_then(|v| self.data(v).elem()).filter(|&e| e != Scalar::I64) {
+            self.err(op, Code::E0212, format_args!("expected an i64, but got {}", have.name()));
         }
     }
 
