@@ -74,7 +74,7 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
     let case: Case = serde_json::from_str(&case).context("the description")?;
     let bytes = std::fs::read(file(&format!("{name}.tileirbc")))?;
     let module = Module::read(&bytes, &Limits::default()).map_err(|e| anyhow::anyhow!("read: {e}"))?;
-    //module.verify().map_err(|e| anyhow::anyhow!("verify: {e}"))?;
+    module.verify().map_err(|e| anyhow::anyhow!("verify: {e}"))?;
     let lowered = tileas_tileir::lower(&module, target).map_err(|e| anyhow::anyhow!("lower: {e}"))?;
     if std::env::var_os("TILEAS_SHOW").is_some() {
         println!("{}", tileas_codegen::ir::print_module(&lowered.module));

@@ -86,6 +86,11 @@ pub struct Module {
     pub debug: Debug,
 }
 
+/// Whether bytes begin as Tile IR bytecode does.
+pub fn is_bytecode(bytes: &[u8]) -> bool {
+    bytes.starts_with(crate::read::MAGIC)
+}
+
 impl Module {
     /// An empty one.
     pub fn new(version: Version) -> Module {
