@@ -6,7 +6,7 @@
 use crate::entities::Type;
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
-use std::fmt;
+use std::fmt::{self, Write};
 use tileas_meta::tileir::{Padding, PointerMode};
 
 macro_rules! numbers {
@@ -255,6 +255,30 @@ impl Types {
     /// The type as text.
     pub fn display(&self, ty: Type) -> impl fmt::Display + '_ {
         Text { types: self, ty }
+    }
+}
+
+impl Types {
+    /// The type for a message: its begin, if it is long.
+    pub(crate) fn brief(&self, ty: Type) -> String {
+        let mut brief = Brief(String::new());
+        // Fails where it is cut.
+        let _ = write!(brief, "{}", self.display(ty));
+        brief.0
+    }
+}
+
+/// A text that ends where it gets long.
+struct Brief(String);
+
+impl Write for Brief {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.0.push_str(s);
+        if self.0.len() < 400 {
+            return Ok(());
+        }
+        self.0.push('…');
+        Err(fmt::Error)
     }
 }
 

@@ -119,7 +119,7 @@ impl Reader<'_> {
             let text = self.module.strings.get(key);
             if text.is_empty() || !seen.insert(text) {
                 let message = if text.is_empty() { "a key is empty" } else { "a key is there twice" };
-                Err(c.error(Code::E1613, at, format!("{message}: {:?}", self.module.str(key))))?;
+                Err(c.error(Code::E1613, at, format!("{message}: {:?}", self.module.lossy(key))))?;
             }
             entries.push((key, self.tagged(c, depth + 1)?));
         }
@@ -131,7 +131,7 @@ impl Reader<'_> {
         let at = c.at;
         let entries = self.entries(c, depth)?;
         if let Some((key, _)) = entries.iter().find(|(_, value)| !matches!(value, Attr::Dict(_))) {
-            let message = format!("the hints for `{}` are no dictionary", self.module.str(*key));
+            let message = format!("the hints for `{}` are no dictionary", self.module.lossy(*key));
             Err(c.error(Code::E1613, at, message))?;
         }
         Ok(entries)

@@ -393,7 +393,7 @@ impl<'a> Reader<'a> {
         }
         let length = usize::try_from(c.varint()?).unwrap_or(usize::MAX);
         let body = c.part(length)?;
-        let called = name.as_ref().ok().map(|&name| self.module.str(name).to_owned());
+        let called = name.as_ref().ok().map(|&name| self.module.lossy(name));
         let check = || {
             let (name, signature) = (name?, signature?);
             if self.module.strings.get(name).is_empty() {

@@ -1,6 +1,6 @@
 //! Typing rules of the operations, by [`Typing`].
 
-use super::{Check, fail, is_permutation};
+use super::{Check, Globals, fail, is_permutation};
 use crate::attr::Attr;
 use crate::entities::{Type, Value};
 use crate::module::OpRef;
@@ -18,14 +18,14 @@ struct Tile<'a> {
 }
 
 /// Checks one op. Its operands are visible.
-pub(super) fn verify(op: OpRef<'_>) -> Check {
+pub(super) fn verify(op: OpRef<'_>, globals: &Globals<'_>) -> Check {
     let row = op.row();
     if let Results::Fixed(n) = row.results
         && op.results().len() != usize::from(n)
     {
         fail!(E1623, "{} results, expected {n}", op.results().len());
     }
-    let c = Ctx { op };
+    let c = Ctx { op, globals };
     match row.typing {
         Typing::Float => c.float(),
         Typing::Int => c.int(),
@@ -90,11 +90,12 @@ pub(super) fn verify(op: OpRef<'_>) -> Check {
 
 struct Ctx<'a> {
     op: OpRef<'a>,
+    globals: &'a Globals<'a>,
 }
 
 impl<'a> Ctx<'a> {
     fn text(&self, ty: Type) -> String {
-        self.op.func.module.types.display(ty).to_string()
+        self.op.func.module.types.brief(ty)
     }
 
     fn tile(&self, value: Value, what: &dyn std::fmt::Display) -> Check<Tile<'a>> {
@@ -880,14 +881,14 @@ impl<'a> Ctx<'a> {
         let module = self.op.func.module;
         let name = self.op.text(Key::Name).unwrap_or_default();
         let result = self.result(0)?;
-        let Some(global) = module.globals.values().find(|g| module.str(g.name) == name) else {
-            fail!(E1624, "there is no global @{name}");
+        let Some(&global) = self.globals.get(name) else {
+            fail!(E1624, "there is no global of that name");
         };
-        let elem = module.types.get(global.ty).tile().and_then(|(elem, _)| elem.num());
+        let elem = module.types.get(global).tile().and_then(|(elem, _)| elem.num());
         if result.shape.is_empty() && result.elem.pointee().is_some() && result.elem.pointee() == elem {
             return Ok(());
         }
-        fail!(E1622, "{} for a global of {}", self.text(result.ty), self.text(global.ty))
+        fail!(E1622, "{} for a global of {}", self.text(result.ty), self.text(global))
     }
 
     fn alloca(&self) -> Check {
