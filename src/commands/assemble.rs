@@ -56,7 +56,8 @@ pub struct Args {
 
 /// The processors, as callers look for them.
 fn help() -> String {
-    let names: Vec<String> = tileas_isa::cpus().map(|cpu| format!("  ={}", plain(cpu))).collect();
+    let mut names: Vec<String> = tileas_isa::cpus().map(|cpu| format!("  ={}", plain(cpu))).collect();
+    names.dedup();
     format!("Processors (--gpu-name):\n{}", names.join("\n"))
 }
 
