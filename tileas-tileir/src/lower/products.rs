@@ -34,15 +34,21 @@ impl<'m> Lowering<'m, '_> {
 
     /// What an operand was before it was transposed.
     fn operand(&mut self, op: OpRef<'m>, v: ir::Value) -> Result<Operand, Box<Error>> {
-        let v = self.matrix(op, v)?;
         let f = self.b.func();
-        let source = f.defining_op(v).filter(|&d| f.opcode(d) == Ir::Permute).and_then(|d| {
-            let order = f.attr_ints(d, keys::PERMUTATION)?;
-            (order.as_slice() == [1, 0]).then(|| f.operands(d).first().copied()).flatten()
-        });
+        let made = |f: &ir::Function, v, code| f.defining_op(v).filter(|&d| f.opcode(d) == code);
+        let first = |f: &ir::Function, d| f.operands(d).first().copied();
+        // A leading dimension of one element may go before or after.
+        let plain = made(f, v, Ir::Reshape)
+            .and_then(|d| first(f, d))
+            .filter(|&x| matches!(f.value_data(x).dims(), Some([1, _, _])) && f.value_data(v).rank() == 2)
+            .unwrap_or(v);
+        let order: &[i64] = if f.value_data(plain).rank() == 3 { &[0, 2, 1] } else { &[1, 0] };
+        let source = made(f, plain, Ir::Permute)
+            .filter(|&d| f.attr_ints(d, keys::PERMUTATION).is_some_and(|o| o.as_slice() == order))
+            .and_then(|d| first(f, d));
         Ok(match source {
-            Some(value) => Operand { value, transposed: true },
-            None => Operand { value: v, transposed: false },
+            Some(source) => Operand { value: self.matrix(op, source)?, transposed: true },
+            None => Operand { value: self.matrix(op, v)?, transposed: false },
         })
     }
 
@@ -93,7 +99,7 @@ impl<'m> Lowering<'m, '_> {
         let (&[m, n], k) = (dims.as_slice(), a_dims[usize::from(!a.transposed)]) else {
             return Err(op.error(Code::E1643, "a product of matrices is expected"));
         };
-        if from == Scalar::F64 || !is_native(from, m, n, k) {
+        if from == Scalar::F64 || !is_native(from, k) {
             return self.single_products(op, a, b, acc, [m, n, k], elem, unsigned);
         }
         // Tensor cores of some types want K innermost.
@@ -221,16 +227,12 @@ impl<'m> Lowering<'m, '_> {
     }
 }
 
-/// Whether tensor cores multiply matrices of these extents.
-fn is_native(elem: Scalar, m: u32, n: u32, k: u32) -> bool {
-    let step = match elem {
-        Scalar::F16 | Scalar::BF16 => 16,
-        Scalar::TF32 | Scalar::F32 => 8,
+/// Whether there are instructions for products of matrices of that depth; of what extents they are is the compiler's to find.
+fn is_native(elem: Scalar, k: u32) -> bool {
+    k >= match elem {
+        Scalar::F16 | Scalar::BF16 => 8,
+        Scalar::TF32 | Scalar::F32 => 4,
+        Scalar::I8 => 16,
         _ => 32,
-    };
-    let least = if elem == Scalar::I8 { 16 } else { 8 };
-    let plain = m >= 64 && n >= least && !(m > 64 && n < 16);
-    // Few rows: the product is turned round.
-    let turned = m >= 8 && matches!(n, 64 | 128);
-    k.is_multiple_of(step) && (plain || turned)
+    }
 }
