@@ -103,6 +103,8 @@ struct Reader<'a> {
     /// By index in the file; `None`: an error is reported.
     types: Vec<Option<Type>>,
     ops_left: usize,
+    /// Whether an error is reported about debug information; then there is none.
+    no_debug: bool,
     /// Memory of the body that is read.
     stack: Vec<crate::entities::Value>,
     open_ops: Vec<crate::entities::Op>,
@@ -140,6 +142,7 @@ fn read(bytes: &[u8], limits: &Limits, module: &mut Module, errors: &mut ErrorLi
         module,
         types: Vec::new(),
         ops_left: limits.max_ops,
+        no_debug: false,
         stack: Vec::new(),
         open_ops: Vec::new(),
         result_types: Vec::new(),
@@ -159,7 +162,10 @@ fn read(bytes: &[u8], limits: &Limits, module: &mut Module, errors: &mut ErrorLi
     if let Some(c) = section(Section::Debug) {
         match debug::debug(&r, c) {
             Ok(debug) => r.module.debug = debug,
-            Err(error) => errors.push(error),
+            Err(error) => {
+                errors.push(error);
+                r.no_debug = true;
+            }
         }
     }
     if let Some(mut c) = section(Section::Globals)
@@ -417,6 +423,7 @@ impl<'a> Reader<'a> {
                 Err(c.error(Code::E1616, attrs_at, message))?;
             }
             let most = self.module.debug.runs.len();
+            let debug = if self.no_debug { 0 } else { debug };
             let debug = u32::try_from(debug).ok().filter(|&d| d as usize <= most).ok_or_else(|| {
                 c.error(
                     Code::E1610,
