@@ -4,10 +4,12 @@
 //! folder with further files.
 
 mod common;
+#[path = "common/ops.rs"]
+mod ops;
 
 use std::path::PathBuf;
 use std::process::Command;
-use tileas_tileir::{FuncRef, Module, Opcode, Region};
+use tileas_tileir::{FuncRef, Module, Opcode, Region, Version};
 
 /// Depth and name of each op. An end of a region that hands on nothing is left out, as the disassembler does so.
 fn ours(f: FuncRef<'_>, region: Region, depth: usize, out: &mut Vec<(usize, String)>) {
@@ -78,4 +80,33 @@ fn ops_are_those_of_the_disassembler() {
         }
     }
     println!("{n} further files compared");
+}
+
+/// What we accept the disassembler, which verifies, accepts as well; and the reverse.
+#[test]
+fn judgements_are_those_of_the_disassembler() {
+    let Some(disassembler) = std::env::var_os("TILEIRDISASM").map(PathBuf::from) else { return };
+    let folder = std::env::temp_dir().join("tileas-tileir-vendor");
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let judge = |line: &str, name: String| {
+        let Ok(bytes) = ops::module(line, Version::NEWEST).write(Version::NEWEST) else {
+            return (false, String::new());
+        };
+        let path = folder.join(name);
+        std::fs::write(&path, &bytes).expect("writable");
+        let output = Command::new(&disassembler).arg(&path).output().expect("TILEIRDISASM can be started");
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned(),
+        )
+    };
+    for (i, line) in ops::lines(ops::GOOD).enumerate() {
+        let (ok, text) = judge(line, format!("good{i}.tileirbc"));
+        assert!(ok, "{line}: {text}");
+    }
+    for (i, line) in ops::lines(ops::BAD).enumerate() {
+        let (_, line) = line.split_once(' ').expect("a code and a line");
+        let (ok, _) = judge(line, format!("bad{i}.tileirbc"));
+        assert!(!ok, "{line}");
+    }
 }

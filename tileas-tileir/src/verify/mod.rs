@@ -11,7 +11,7 @@ mod ops;
 use crate::entities::{Region, Type, Value};
 use crate::error::{Code, Error, Errors, Section};
 use crate::module::{FuncRef, Module, OpRef};
-use crate::types::TypeData;
+use crate::types::{Elem, Num, TypeData};
 use cranelift_entity::EntityRef;
 use rustc_hash::{FxHashMap, FxHashSet};
 use tileas_meta::tileir::{Opcode, Padding, Typing};
@@ -84,8 +84,19 @@ impl Module {
             }
             Ok(())
         };
-        if let TypeData::Tile { shape: extents, .. } = data {
-            shape(&mut extents.iter().copied())?;
+        match data {
+            TypeData::Elem(Elem::Ptr { pointee: Num::I4, .. }) => fail!(E1621, "nothing points to i4"),
+            TypeData::Tile { elem, shape: extents } => {
+                shape(&mut extents.iter().copied())?;
+                // Two of these share a byte.
+                if *elem == Elem::Num(Num::F4E2M1FN) && extents.iter().all(|&d| d == 1) {
+                    fail!(E1621, "an odd number of elements");
+                }
+                if elem.pointee() == Some(Num::F4E2M1FN) && !extents.is_empty() {
+                    fail!(E1621, "pointers to halves of bytes");
+                }
+            }
+            _ => {}
         }
         if let TypeData::TensorView { shape, strides, .. } = data {
             if shape.len() != strides.len() {

@@ -1,16 +1,16 @@
 //! Operations as lines of text, each made into a module of its own.
 //!
 //! A line: `name key=value … | segment:type,type … | result,result`. Values of the types are made by other operations. Types are
-//! `64xf32`, `ptr<f32>`, `token`, or one of [`VIEWS`]; a line may end in `# text`.
+//! `64xf32`, `ptr<f32>`, `token`, or one of [`VIEWS`], as `pv:i32`; a line may end in `# text`.
 
 use tileas_tileir::{
-    Attr, Builder, Dim, Elem, Key, Module, Num, Opcode, Padding, PointerMode, Seg, Set, Signedness, Type,
+    Attr, Builder, Dim, Elem, Key, Module, Num, Opcode, Overflow, Padding, PointerMode, Seg, Set, Type,
     TypeData, Value, Version,
 };
 
 /// Views with two dimensions. `tv` is a tensor view, `pv` a partition of it, `zv` one with padding; `m…` multicast; `gv` gather,
-/// `sv` strided; `iv` of i32.
-pub const VIEWS: &[&str] = &["tv", "pv", "zv", "mtv", "mpv", "gv", "sv", "itv", "iv"];
+/// `sv` strided. Of f32, or of what is named behind a colon.
+pub const VIEWS: &[&str] = &["tv", "pv", "zv", "mtv", "mpv", "gv", "sv"];
 
 /// Each operation as it should be, in all its forms.
 pub const GOOD: &str = include_str!("good.txt");
@@ -26,30 +26,18 @@ fn num(name: &str) -> Num {
 }
 
 pub fn ty(m: &mut Module, text: &str) -> Type {
-    let mode = if text.starts_with('m') { PointerMode::Multicast } else { PointerMode::None };
-    let dims = |s: &[i64]| s.iter().map(|&d| (d != 0).then_some(d)).collect::<Box<[Dim]>>();
-    let elem = if text.starts_with('i') { Num::I32 } else { Num::F32 };
-    if let "tv" | "mtv" | "itv" = text {
+    let (name, elem) = text.split_once(':').unwrap_or((text, "f32"));
+    if VIEWS.contains(&name) {
+        let (elem, mode) =
+            (num(elem), if name.starts_with('m') { PointerMode::Multicast } else { PointerMode::None });
+        let dims = |s: &[i64]| s.iter().map(|&d| (d != 0).then_some(d)).collect::<Box<[Dim]>>();
         m.types.intern(TypeData::Elem(Elem::Num(elem)));
         m.types.intern(TypeData::Elem(Elem::Ptr { pointee: elem, mode }));
-        return m.types.intern(TypeData::TensorView {
-            elem,
-            shape: dims(&[0, 0]),
-            strides: dims(&[0, 1]),
-            mode,
-        });
-    }
-    if VIEWS.contains(&text) {
-        let tensor = ty(
-            m,
-            match text {
-                "mpv" => "mtv",
-                "iv" => "itv",
-                _ => "tv",
-            },
-        );
+        let tensor = TypeData::TensorView { elem, shape: dims(&[0, 0]), strides: dims(&[0, 1]), mode };
+        let tensor = m.types.intern(tensor);
         let (tile, map) = (Box::new([16, 32]), Box::new([0, 1]));
-        let data = match text {
+        let data = match name {
+            "tv" | "mtv" => return tensor,
             "gv" => TypeData::GatherScatterView { tile, tensor, sparse: 0, padding: None },
             "sv" => TypeData::StridedView { tile, steps: Box::new([8, 32]), tensor, map, padding: None },
             "zv" => TypeData::PartitionView { tile, tensor, map, padding: Some(Padding::Zero) },
@@ -95,13 +83,18 @@ pub fn value(b: &mut Builder<'_>, text: &str) -> Value {
                 &[(Seg::Base, &[base]), (Seg::Shape, &[n, n]), (Seg::Strides, &[n])],
             )
         }
-        TypeData::Tile { elem: Elem::Num(n), shape } => {
-            let one = vec![1; n.constant_bytes()];
-            let bytes: &[u8] = if n == Num::I1 { &[0xff] } else { &one };
-            let bytes = if n.bits() < 8 && n != Num::I1 { &[1][..] } else { bytes };
+        // There are no constants of i4.
+        TypeData::Tile { elem: Elem::Num(Num::I4), .. } => {
+            let source = value(b, &text.replace("i4", "i8"));
+            op(b, Opcode::Trunci, &[(Key::Overflow, Overflow::None.into())], &[(Seg::Source, &[source])])
+        }
+        TypeData::Tile { elem: Elem::Num(n), .. } => {
             // tf32 has 19 bits in its three bytes.
-            let bytes = if n == Num::Tf32 { &[0, 0, 1][..] } else { bytes };
-            let _ = shape;
+            let bytes: &[u8] = match n {
+                Num::I1 => &[0xff],
+                Num::Tf32 => &[0, 0, 1],
+                n => &[1; 8][..n.constant_bytes()],
+            };
             let constant = b.module.constants.intern(bytes);
             op(b, Opcode::Constant, &[(Key::Value, constant.into())], &[])
         }
@@ -120,15 +113,14 @@ pub fn value(b: &mut Builder<'_>, text: &str) -> Value {
             op(b, Opcode::Broadcast, &[], &[(Seg::Source, &[source])])
         }
         _ => {
-            let (name, source) = match text {
-                "mpv" => (Opcode::MakePartitionView, "mtv"),
-                "iv" => (Opcode::MakePartitionView, "itv"),
-                "gv" => (Opcode::MakeGatherScatterView, "tv"),
-                "sv" => (Opcode::MakeStridedView, "tv"),
-                _ => (Opcode::MakePartitionView, "tv"),
+            let (name, elem) = text.split_once(':').unwrap_or((text, "f32"));
+            let opcode = match name {
+                "gv" => Opcode::MakeGatherScatterView,
+                "sv" => Opcode::MakeStridedView,
+                _ => Opcode::MakePartitionView,
             };
-            let source = value(b, source);
-            op(b, name, &[], &[(Seg::View, &[source])])
+            let source = value(b, &format!("{}:{elem}", if name == "mpv" { "mtv" } else { "tv" }));
+            op(b, opcode, &[], &[(Seg::View, &[source])])
         }
     }
 }
@@ -299,5 +291,4 @@ fn regions(b: &mut Builder<'_>, opcode: Opcode, operands: &[(Seg, Vec<Value>)], 
         }
         _ => {}
     }
-    let _ = Signedness::Signed;
 }
