@@ -28,7 +28,7 @@ impl<'m> Lowering<'m, '_> {
         match dims.as_slice() {
             [_, _] => Ok(v),
             [1, rest @ ..] if rest.len() == 2 => Ok(self.reshaped(v, rest)),
-            _ => Err(op.error(Code::E1643, "a batch of several products in one is not supported")),
+            _ => Err(op.error(Code::E1643, "a batch of several scaled products is not supported")),
         }
     }
 
@@ -71,14 +71,65 @@ impl<'m> Lowering<'m, '_> {
         let acc = self.named(op, Seg::Acc)?;
         let Some(result) = op.result(0) else { return Ok(()) };
         let (elem, shape) = self.tile_type(op, result)?;
+        if let &[batch, m, n] = shape.as_slice()
+            && batch > 1
+        {
+            let mut parts: Vec<ir::Value> = Vec::new();
+            for i in 0..batch {
+                let [x, y, z] = [a, b, acc].map(|v| self.member(v, i));
+                let signs = self.signs(op);
+                let (x, y) =
+                    (Operand { value: x, transposed: false }, Operand { value: y, transposed: false });
+                let v = self.multiply(op, x, y, z, elem, signs)?;
+                parts.push(self.reshaped(v, &[1, m, n]));
+            }
+            while parts.len() > 1 {
+                let count = shape[0] / parts.len() as u32 * 2;
+                let ty = self.b.tile_type(&[count, m, n], elem);
+                let pairs: Vec<(ir::Value, ir::Value)> =
+                    parts.chunks(2).map(|p| (p[0], p[p.len() - 1])).collect();
+                parts = pairs
+                    .into_iter()
+                    .map(|(x, y)| {
+                        self.b
+                            .op(Ir::Cat)
+                            .operand(x)
+                            .operand(y)
+                            .int(keys::AXIS, 0)
+                            .results(&[ty])
+                            .finish_one()
+                    })
+                    .collect();
+            }
+            self.set(op, parts[0]);
+            return Ok(());
+        }
         let (a, b) = (self.operand(op, a)?, self.operand(op, b)?);
         let acc = self.matrix(op, acc)?;
-        let signs = [Key::SignednessLhs, Key::SignednessRhs]
-            .map(|key| op.get::<Signedness>(key) == Some(Signedness::Unsigned));
+        let signs = self.signs(op);
         let v = self.multiply(op, a, b, acc, elem, signs)?;
         let v = self.reshaped(v, &shape);
         self.set(op, v);
         Ok(())
+    }
+
+    /// Whether the operands are unsigned.
+    fn signs(&self, op: OpRef<'m>) -> [bool; 2] {
+        [Key::SignednessLhs, Key::SignednessRhs]
+            .map(|key| op.get::<Signedness>(key) == Some(Signedness::Unsigned))
+    }
+
+    /// One matrix of a batch.
+    fn member(&mut self, v: ir::Value, i: u32) -> ir::Value {
+        let data = self.b.func().value_data(v);
+        let (Some(&[_, m, n]), Some(elem)) = (data.dims(), data.elem()) else { return v };
+        if let Some(x) = self.splat_of(v) {
+            return self.splat(x, &[m, n]);
+        }
+        let ty = self.b.tile_type(&[1, m, n], elem);
+        let made = self.b.op(Ir::ExtractSlice).operand(v).ints(keys::OFFSETS, &[i64::from(i), 0, 0]);
+        let v = made.ints(keys::SIZES, &[1, i64::from(m), i64::from(n)]).results(&[ty]).finish_one();
+        self.reshaped(v, &[m, n])
     }
 
     fn multiply(
