@@ -4,6 +4,7 @@ use codespan_reporting::diagnostic::{Diagnostic, Label};
 use codespan_reporting::files::SimpleFile;
 use codespan_reporting::term::{self, Config};
 use std::io::Write;
+use std::ops::Range;
 use tileas_codegen::{CodegenError, Loc};
 use tileas_emu::Fault;
 use tileas_interp::InterpError;
@@ -11,6 +12,40 @@ use tileas_interp::InterpError;
 /// Writes to standard error. If that fails there is nobody to tell.
 pub fn complain(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// What `file:line:column` names, if the file is there: its text, and the line from that column on.
+fn place(name: &str) -> Option<(SimpleFile<String, String>, Range<usize>)> {
+    let mut parts = name.rsplitn(3, ':');
+    let column: usize = parts.next()?.parse().ok()?;
+    let line: usize = parts.next()?.parse().ok()?;
+    let file = parts.next()?;
+    let text = std::fs::read_to_string(file).ok()?;
+    let start: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
+    let found = text.get(start..)?.lines().next()?;
+    let from = column.saturating_sub(1).min(found.len());
+    let from = (0..=from).rev().find(|&n| found.is_char_boundary(n)).unwrap_or(0);
+    let range = start + from..start + found.len();
+    Some((SimpleFile::new(file.to_owned(), text), range))
+}
+
+/// A diagnostic as text.
+fn shown(file: &SimpleFile<String, String>, d: &Diagnostic<()>, message: &str) -> String {
+    term::emit_into_string(&Config::default(), file, d).unwrap_or_else(|_| format!("error: {message}\n"))
+}
+
+/// Prints an error of reading or lowering Tile IR: the line of the source, if its file is there, and the calls that led to it.
+pub fn report_tileir(name: &str, e: &tileas_tileir::Error) {
+    let kind = if e.code.is_warning() { Diagnostic::warning() } else { Diagnostic::error() };
+    let found = e.source.first().and_then(|f| place(&f.place()));
+    let Some((file, range)) = found else {
+        return complain(&format!("{name}: {e}\n"));
+    };
+    let function = e.function.as_ref().map(|f| format!("in kernel {f} of {name}"));
+    let calls = e.source.iter().skip(1).map(|f| format!("called from {f}"));
+    let notes = calls.chain(function).collect();
+    let d = kind.with_code(e.code.as_str()).with_message(&e.message).with_notes(notes);
+    complain(&shown(&file, &d.with_labels(vec![Label::primary((), range)]), &e.message));
 }
 
 /// A source text with its name.
@@ -41,8 +76,14 @@ impl Source {
         }
     }
 
-    /// One error as text.
+    /// One error as text. One that a front end has given a place in its own source shows that, where it can be read.
     pub fn render(&self, e: &CodegenError) -> String {
+        if let Some((file, range)) = e.origin().and_then(place) {
+            let kind = if e.code.is_warning() { Diagnostic::warning() } else { Diagnostic::error() };
+            let notes = e.notes.iter().map(|(_, text)| text.clone()).collect();
+            let d = kind.with_code(e.code.as_str()).with_message(&e.message).with_notes(notes);
+            return shown(&file, &d.with_labels(vec![Label::primary((), range)]), &e.message);
+        }
         let kind = if e.code.is_warning() { Diagnostic::warning() } else { Diagnostic::error() };
         let mut labels = Vec::new();
         let mut notes = Vec::new();

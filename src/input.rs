@@ -1,7 +1,7 @@
 //! Files, options and targets of the command line.
 
 use crate::Failure;
-use crate::diagnostics::{Source, complain};
+use crate::diagnostics::{Source, complain, report_tileir};
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use tileas_codegen::ir::Module;
@@ -79,14 +79,14 @@ pub fn read_source(file: &str) -> Result<Source, Failure> {
 /// The kernels of Tile IR bytecode; the text for messages is what they have become.
 pub fn lowered(name: &str, bytes: &[u8], settings: Settings) -> Result<Input, Failure> {
     let told = |errors: tileas_tileir::Errors| {
-        errors.iter().for_each(|e| complain(&format!("{name}: {e}\n")));
+        errors.iter().for_each(|e| report_tileir(name, e));
         Failure::Diagnostics
     };
     let read = tileas_tileir::Module::read(bytes, &tileas_tileir::Limits::default()).map_err(told)?;
     read.verify().map_err(told)?;
     let cpu = settings.target().clone().unwrap_or_else(|| tileas_isa::DEFAULT_CPU.to_owned());
     let kernels = tileas_tileir::lower(&read, &cpu).map_err(told)?;
-    kernels.warnings.iter().for_each(|w| complain(&format!("{name}: {w}\n")));
+    kernels.warnings.iter().for_each(|w| report_tileir(name, w));
     let module = kernels.module;
     Ok(Input { source: Source::new(name, ir::print_module(&module)), module, settings })
 }

@@ -11,15 +11,7 @@ use tileas_emu::Mode;
 use tileas_filetests::{cutile, external};
 
 /// Kernels that are refused, and with which code.
-const REFUSED: &[(&str, &str)] = &[
-    ("cas_and_exchange", "E0802"),
-    ("functions_f64", "E0802"),
-    ("gemm_batch_tile", "E1643"),
-    ("ordered_accesses", "E1643"),
-];
-
-/// Kernels that divide by the padding of what they load, whose quotients nobody stores: the emulator finds that.
-const DIVIDES: &[&str] = &["i64_arithmetic", "unsigned"];
+const REFUSED: &[(&str, &str)] = &[("functions_f64", "E0802"), ("ordered_accesses", "E1643")];
 
 /// Kernels that ptxas gives a stack: what is 4 bits in memory is unpacked.
 const SPILLS: &[&str] = &["gemm_mx_f4"];
@@ -42,11 +34,7 @@ fn exported() -> &'static Result<PathBuf, String> {
 
 fn check(name: &str, target: &str) -> Result<(), Failed> {
     let folder = exported().as_ref().map_err(|e| format!("the export fails: {e}"))?;
-    let want = REFUSED
-        .iter()
-        .find(|r| r.0 == name)
-        .map(|r| r.1)
-        .or_else(|| DIVIDES.contains(&name).then_some("arith.div0"));
+    let want = REFUSED.iter().find(|r| r.0 == name).map(|r| r.1);
     let modes = [Mode::Latest(1), Mode::Random(2)];
     match (cutile::run(folder, name, target, &modes), want) {
         (Err(e), Some(code)) if format!("{e:#}").contains(code) => Ok(()),

@@ -119,6 +119,15 @@ pub struct Frame {
     pub function: String,
 }
 
+impl Frame {
+    /// `file:line:column`, with the directory.
+    pub fn place(&self) -> String {
+        let between = if self.directory.is_empty() || self.file.starts_with('/') { "" } else { "/" };
+        let directory = if between.is_empty() { "" } else { self.directory.trim_end_matches('/') };
+        format!("{directory}{between}{}:{}:{}", self.file, self.line, self.column)
+    }
+}
+
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.directory.is_empty() && !self.file.starts_with('/') {

@@ -196,6 +196,11 @@ impl<'a> FunctionBuilder<'a> {
         self.func
     }
 
+    /// The function under construction, to look at.
+    pub fn func_ref(&self) -> &Function {
+        self.func
+    }
+
     /// Continues at the end of `block`.
     pub fn at_end(&mut self, block: Block) -> &mut Self {
         self.point = InsertPoint::End(block);

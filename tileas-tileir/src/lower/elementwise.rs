@@ -159,6 +159,37 @@ impl<'m> Lowering<'m, '_> {
             args.push(self.value(op, v)?);
         }
         let (elem, shape) = self.tile_type(op, result)?;
+        // What is the same for all elements is computed once.
+        let same: Option<SmallVec<[ir::Value; 3]>> =
+            if shape.is_empty() { None } else { args.iter().map(|&v| self.splat_of(v)).collect() };
+        if let Some(scalars) = same {
+            let ty = self.b.scalar_type(elem);
+            let v = emit(&mut self.b, op, &scalars, elem, ty)?;
+            self.note_divisor(op.opcode(), &scalars, v);
+            let v = self.splat(v, &shape);
+            self.set(op, v);
+            return Ok(());
+        }
+        if op.opcode() == Opcode::Muli && !shape.is_empty() {
+            for (x, y) in [(args[0], args[1]), (args[1], args[0])] {
+                if self.splat_of(y).and_then(|y| self.known_integer(y)) == Some(1) {
+                    self.set(op, x);
+                    return Ok(());
+                }
+            }
+        }
+        // Extended alike, numbers compare as they did before.
+        if op.opcode() == Opcode::Cmpi {
+            let narrow: SmallVec<[ir::Value; 3]> = args.iter().map(|&v| self.unextended(v)).collect();
+            let is_narrow = |v: &ir::Value| self.b.func_ref().value_data(*v).elem() == Some(Scalar::I32);
+            if narrow != args && narrow.iter().all(is_narrow) {
+                args = narrow;
+            }
+        }
+        // Elements that nobody stores may be padding: what they are divided by is then not zero.
+        if matches!(op.opcode(), Opcode::Divi | Opcode::Remi) && !shape.is_empty() && args.len() == 2 {
+            args[1] = self.nonzero(args[1], elem, &shape);
+        }
         // Without dimensions: a tile if one of the operands is what is left of a tile.
         let tile = args.iter().any(|&v| self.b.func().value_data(v).is_tile());
         if tile && shape.is_empty() {
@@ -172,6 +203,20 @@ impl<'m> Lowering<'m, '_> {
         self.note_divisor(op.opcode(), &args, v);
         self.set(op, v);
         Ok(())
+    }
+
+    /// A tile with ones for zeros.
+    fn nonzero(&mut self, v: ir::Value, elem: Scalar, shape: &[u32]) -> ir::Value {
+        if self.splat_of(v).is_some() {
+            return v;
+        }
+        let (zero, one) = (self.integer(0, elem), self.integer(1, elem));
+        let (zero, one) = (self.splat(zero, shape), self.splat(one, shape));
+        let (truth, ty) = (self.b.tile_type(shape, Scalar::I1), self.b.tile_type(shape, elem));
+        let equal = self.b.func().intern_symbol("eq");
+        let none = self.b.op(Ir::Cmpi).operand(v).operand(zero).name(keys::PREDICATE, equal);
+        let none = none.results(&[truth]).finish_one();
+        self.b.op(Ir::Select).operand(none).operand(one).operand(v).results(&[ty]).finish_one()
     }
 
     /// What divides the result of integer arithmetic.

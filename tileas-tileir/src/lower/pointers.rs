@@ -8,9 +8,13 @@ use super::{Done, Known, Lowering, Shape, scalar_of};
 use crate::entities::Value;
 use crate::error::{Code, Error};
 use crate::module::{FuncRef, OpRef};
+use smallvec::SmallVec;
 use tileas_codegen::ir;
 use tileas_codegen::ir::{AttrData, Opcode as Ir, Scalar, keys};
 use tileas_meta::tileir::{Key, Opcode, RmwMode, Scope, Seg, Semantics};
+
+/// Elements of an atomic update of which each thread has one.
+const FEW: u32 = 128;
 
 /// Elements behind a pointer.
 #[derive(Clone, Debug)]
@@ -201,6 +205,21 @@ impl<'m> Lowering<'m, '_> {
         from.filter(|&v| f.value_data(v).elem() == Some(Scalar::I32)).unwrap_or(x)
     }
 
+    /// As [`Self::narrowed`], also of what all elements are.
+    pub(super) fn unextended(&mut self, x: ir::Value) -> ir::Value {
+        let data = self.b.func().value_data(x);
+        let Some(shape) = data.dims().filter(|_| data.is_tile()).map(Shape::from_slice) else {
+            return self.narrowed(x);
+        };
+        match self.splat_of(x) {
+            Some(same) => {
+                let same = self.narrowed(same);
+                self.splat(same, &shape)
+            }
+            None => self.narrowed(x),
+        }
+    }
+
     /// The coordinate of an access.
     fn coordinate(&mut self, p: &Pointer) -> ir::Value {
         p.offset.unwrap_or_else(|| self.integer(0, Scalar::I32))
@@ -322,7 +341,57 @@ impl<'m> Lowering<'m, '_> {
         if let (Some(shape), None) = (&p.shape, p.offset) {
             at = self.splat(at, &shape.clone());
         }
+        let used = op.result(0).is_some_and(|r| self.uses[r] > 0);
+        let n: u32 = p.shape.as_ref().map_or(1, |s| s.iter().product());
+        if let (Some(shape), true, true) = (&p.shape, used, n < FEW) {
+            return self.update_few(op, p.base, [value, at], compare, mask, &shape.clone());
+        }
         let v = self.update(op, p.base, value, compare, &[at], mask, single)?;
+        self.set(op, v);
+        Ok(())
+    }
+
+    /// An update of fewer elements than there are threads, whose results are asked for: all threads take part, those beyond the elements
+    /// with nothing to do; what they give is 0.
+    fn update_few(
+        &mut self,
+        op: OpRef<'m>,
+        base: ir::Value,
+        [value, at]: [ir::Value; 2],
+        compare: Option<ir::Value>,
+        mask: Option<ir::Value>,
+        shape: &[u32],
+    ) -> Done {
+        let n: u32 = shape.iter().product();
+        let wide: Shape = SmallVec::from_slice(&[FEW / n, n]);
+        let spread = |this: &mut Self, v: ir::Value| {
+            let v = this.reshaped(v, &[1, n]);
+            this.spread(v, &wide)
+        };
+        let (value, at) = (spread(self, value), spread(self, at));
+        let compare = compare.map(|v| spread(self, v));
+        let counts = self.b.tile_type(&[FEW / n], Scalar::I32);
+        let copy = self.b.op(Ir::Iota).results(&[counts]).finish_one();
+        let copy = self.reshaped(copy, &[FEW / n, 1]);
+        let copy = self.spread(copy, &wide);
+        let zero = self.integer(0, Scalar::I32);
+        let (zero, truth) = (self.splat(zero, &wide), self.b.tile_type(&wide, Scalar::I1));
+        let equal = self.b.func().intern_symbol("eq");
+        let first = self.b.op(Ir::Cmpi).operand(copy).operand(zero).name(keys::PREDICATE, equal);
+        let first = first.results(&[truth]).finish_one();
+        let mask = match mask {
+            Some(mask) => {
+                let mask = spread(self, mask);
+                self.b.op(Ir::Andi).operand(mask).operand(first).results(&[truth]).finish_one()
+            }
+            None => first,
+        };
+        let all = self.update(op, base, value, compare, &[at], Some(mask), false)?;
+        let Some(elem) = self.b.func().value_data(all).elem() else { return Ok(()) };
+        let (add, ty) = (self.b.func().intern_symbol("add"), self.b.tile_type(&[n], elem));
+        let sum = self.b.op(Ir::Reduce).operand(all).name(keys::MODE, add).int(keys::AXIS, 0);
+        let sum = sum.results(&[ty]).finish_one();
+        let v = self.reshaped(sum, shape);
         self.set(op, v);
         Ok(())
     }
