@@ -174,7 +174,7 @@ pub enum Arity {
     One,
     /// One if that bit of the flags is set.
     Opt(u8),
-    /// Any number. Written with a count of its own, unless the row is [`counted`](OpRow::counted).
+    /// Any number. Written with a count of its own, unless the row is `counted`.
     Many,
 }
 

@@ -7,12 +7,11 @@
 //! names in the bytes than their place on a stack.
 
 use crate::attr::{Attr, is_structured};
-use crate::cursor::PAD;
+use crate::cursor::{MAGIC, PAD};
 use crate::debug::Record;
 use crate::entities::{Loc, Region, Str, Type, Value};
 use crate::error::{Code, Error, Errors, Section};
 use crate::module::{FuncRef, Module, OpRef, Version};
-use crate::read::MAGIC;
 use crate::types::{Dim, Elem, Num, TypeData};
 use cranelift_entity::EntityRef;
 use cranelift_entity::packed_option::PackedOption;

@@ -164,9 +164,8 @@ fn identity(raw: &Raw) -> u64 {
     let module = raw.read();
     let f = module.function("first").expect("by name");
     let op = f.ops().find(|op| op.opcode() == Opcode::Reduce).expect("there");
-    let Attr::Float { bits, .. } = op.attrs(Key::Identities)[0] else { panic!("no float") };
     module.verify().expect("right types");
-    bits
+    module.number(&op.attrs(Key::Identities)[0]).expect("a number").bits
 }
 
 #[test]
@@ -563,6 +562,8 @@ fn globals() {
     assert_eq!(module.write(Version::OLDEST).expect_err("13.3")[0].code, Code::E1628);
     assert_eq!(with(&[1, 6, TILE_8F32, 0, 16, 2, 1]).code(), "E1605");
     assert_eq!(with(&[1, 6, TILE_8F32, 0, 16, 1, 1, 0]).code(), "E1608");
+    let module = with(&[2, 6, TILE_8F32, 0, 16, 1, 1, 6, TILE_8F32, 0, 16, 1, 1]).read();
+    assert_eq!(module.verify().expect_err("two of one name")[0].code, Code::E1618);
     let module = with(&[1, 6, TILE_8F64, 0, 16, 1, 1]).read();
     let codes: Vec<_> = module.verify().expect_err("4 bytes of 8").iter().map(|e| e.code).collect();
     assert_eq!(codes, [Code::E1627, Code::E1622]);

@@ -39,7 +39,7 @@ impl Module {
     /// Checks types, structure and operations.
     ///
     /// # Errors
-    /// All that is wrong, at most 64: E1614, E1621 to E1627.
+    /// All that is wrong, at most 64: E1614, E1618, E1621 to E1627.
     pub fn verify(&self) -> Result<(), Errors> {
         let mut errors = Vec::new();
         for (ty, data) in self.types.iter() {
@@ -48,7 +48,13 @@ impl Module {
                 errors.push(*Error::new(code, Section::Types, None, message));
             }
         }
+        let mut names = FxHashSet::default();
         for global in self.globals.values() {
+            if self.str(global.name).is_empty() || !names.insert(self.str(global.name)) {
+                let message =
+                    format!("global @{}: the name is empty or there twice", self.lossy(global.name));
+                errors.push(*Error::new(Code::E1618, Section::Globals, None, message));
+            }
             if self.elements(global.ty, global.value).is_none() {
                 let (name, n) = (self.lossy(global.name), self.constants.get(global.value).len());
                 let message = format!("global @{name}: {n} bytes for {}", self.types.brief(global.ty));
@@ -56,7 +62,7 @@ impl Module {
             }
         }
         let globals = self.globals.values().map(|g| (self.str(g.name), g.ty)).collect();
-        let mut names = FxHashSet::default();
+        names.clear();
         for f in self.functions() {
             if !names.insert(f.name()) {
                 errors.push(*f.error(Code::E1626, "there are two functions of that name"));
