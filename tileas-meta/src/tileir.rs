@@ -378,6 +378,12 @@ impl OpRow {
         self
     }
 
+    /// For the table: the operation is translated, `how` in a few words.
+    pub const fn lowered(mut self, how: &'static str) -> OpRow {
+        self.lowered = Lowered::Yes(how);
+        self
+    }
+
     /// All bits of the flags that have a meaning.
     pub fn flag_bits(&self) -> u64 {
         let units = self.units.iter().map(|u| u.0);

@@ -4,8 +4,9 @@
 //! say operand types, so that nothing before has looked at them. A module that passes is one whose ops a lowering can translate
 //! without asking again: numbers of operands and results, shapes, element types, ends of regions are what the rows say.
 //!
-//! Hints are not looked at, they cannot be wrong ([`FuncRef::hint_warnings`]). Parts: `ops` has the operations.
+//! Hints are not looked at, they cannot be wrong ([`FuncRef::hint_warnings`]). Parts: `ops` and `memory` have the operations.
 
+mod memory;
 mod ops;
 
 use crate::entities::{Region, Type, Value};
