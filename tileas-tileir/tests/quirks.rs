@@ -283,6 +283,25 @@ fn dictionaries_keep_their_order_and_have_no_doubles() {
 }
 
 #[test]
+fn parameters_have_attributes_since_13_5() {
+    let with = |attrs: &[u8]| {
+        let mut raw = Raw::new(5, &[]);
+        raw.types.push(vec![16, 1, TILE_I32, 0]);
+        raw.functions = [&[1, 0, 11, 2, 0, 11, 0], attrs, &[3], &RETURN].concat();
+        raw
+    };
+    let module = with(&[6, 1, 10, 1, 6, 5, 1]).read();
+    let f = module.functions().next().expect("one");
+    let [(key, Attr::Str(value))] = f.param_attrs(0) else { panic!("one attribute") };
+    assert_eq!((module.str(*key), module.str(*value), f.param_attrs(1).len()), ("odd", "second", 0));
+    let version = Version::new(4).expect("13.4");
+    assert_eq!(module.write(version).expect_err("13.5")[0].code, Code::E1628);
+    assert_eq!(with(&[6, 2, 10, 0, 10, 0]).code(), "E1616");
+    assert_eq!(with(&[6, 1, 3, 0]).code(), "E1616");
+    assert_eq!(with(&[10, 0]).code(), "E1616");
+}
+
+#[test]
 fn old_records_have_what_new_ones_say() {
     // `exp` without rounding, `print_tko` without token.
     let ops = body(&[16, TILE_F32, 0, 23, TILE_F32, 0, 85, 2, 1, 1]);
