@@ -174,7 +174,7 @@ pub enum Arity {
     One,
     /// One if that bit of the flags is set.
     Opt(u8),
-    /// Any number. Written with a count of its own, unless the row is [`counted`](OpRow::counted).
+    /// Any number. Written with a count of its own, unless the row is `counted`.
     Many,
 }
 
@@ -375,6 +375,12 @@ impl OpRow {
 
     const fn regions(mut self, regions: u8) -> OpRow {
         self.regions = regions;
+        self
+    }
+
+    /// For the table: the operation is translated, `how` in a few words.
+    pub const fn lowered(mut self, how: &'static str) -> OpRow {
+        self.lowered = Lowered::Yes(how);
         self
     }
 

@@ -1,8 +1,9 @@
 //! Bytes of constants, and bit patterns, as numbers.
 
+use crate::attr::Attr;
 use crate::entities::{Constant, Type};
 use crate::module::Module;
-use crate::types::Num;
+use crate::types::{Elem, Num, TypeData};
 
 /// A bit pattern with its type.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -120,6 +121,15 @@ impl<'a> Elements<'a> {
 }
 
 impl Module {
+    /// The number that an attribute is: an identity of a reduction, the value of a hint.
+    pub fn number(&self, attr: &Attr) -> Option<Number> {
+        let (Attr::Int { ty, bits } | Attr::Float { ty, bits }) = *attr else { return None };
+        match self.types.get(ty) {
+            TypeData::Elem(Elem::Num(num)) => Some(Number { num: *num, bits }),
+            _ => None,
+        }
+    }
+
     /// A constant as elements of a tile; `None` if the type is no tile of numbers or the bytes do not fill it.
     pub fn elements(&self, ty: Type, constant: Constant) -> Option<Elements<'_>> {
         let (elem, shape) = self.types.get(ty).tile()?;

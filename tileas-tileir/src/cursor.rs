@@ -1,4 +1,4 @@
-//! Reads numbers from a part of a file.
+//! Reads numbers from a part of a file. Nothing is read beyond its end, and what is announced is compared with what is left.
 
 use crate::error::{Code, Error, Res, Section};
 
@@ -170,5 +170,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// How a file begins.
+pub(crate) const MAGIC: &[u8; 8] = b"\x7fTileIR\0";
 /// Padding byte.
 pub(crate) const PAD: u8 = 0xcb;

@@ -7,7 +7,7 @@ use crate::attr::Attr;
 use crate::constants::{Elements, Number};
 use crate::entities::{Constant, Region, Str, Type, Value};
 use crate::module::{FuncRef, Module, OpRef};
-use crate::types::{Elem, Num, TypeData, joined};
+use crate::types::joined;
 use std::fmt::{self, Display, Formatter, Write};
 use tileas_meta::tileir::{Arity, AttrKind, Key};
 
@@ -224,14 +224,13 @@ fn entries(f: &mut Formatter<'_>, m: &Module, entries: &[(Str, Attr)]) -> fmt::R
 }
 
 fn attr(f: &mut Formatter<'_>, m: &Module, value: &Attr) -> fmt::Result {
-    let num = |ty: Type| if let TypeData::Elem(Elem::Num(num)) = m.types.get(ty) { *num } else { Num::I64 };
     let side = |f: &mut Formatter<'_>, n: &Option<i64>| match n {
         Some(n) => n.fmt(f),
         None => f.write_str("?"),
     };
     match value {
-        Attr::Int { ty, bits } | Attr::Float { ty, bits } => {
-            number(f, Number { num: num(*ty), bits: *bits })?;
+        Attr::Int { ty, .. } | Attr::Float { ty, .. } => {
+            m.number(value).map_or(Ok(()), |n| number(f, n))?;
             write!(f, " : {}", m.types.display(*ty))
         }
         Attr::Bool(b) => b.fmt(f),

@@ -31,6 +31,9 @@ pub struct AccessHints {
 
 type Entries = [(Str, Attr)];
 
+/// Warnings, about; what a target has is told as a whole.
+const MOST: usize = 64;
+
 /// The entries of one target.
 fn of_target<'a>(module: &Module, hints: &'a Entries, target: &str) -> &'a Entries {
     match hints.iter().find(|(name, _)| module.str(*name) == target) {
@@ -77,6 +80,9 @@ fn warnings(
     out: &mut Vec<Error>,
 ) {
     for (target, entries) in hints {
+        if out.len() >= MOST {
+            return;
+        }
         let target = module.lossy(*target);
         let known = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
         if target != "default" && !target.strip_prefix("sm_").is_some_and(known) {

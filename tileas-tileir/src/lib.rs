@@ -13,6 +13,8 @@
 //! | write it, in any version that has what it uses | [`Module::write`] |
 //! | make one | [`Builder`] |
 //!
+//! `docs/tile-ir.md` is the page.
+//!
 //! Guarantee: total on any bytes and any module; no panic, no unbounded recursion, memory in proportion to the input.
 
 #![forbid(unsafe_code)]
@@ -29,6 +31,7 @@ mod hints;
 mod lower;
 mod module;
 mod read;
+mod source;
 mod table;
 mod types;
 mod verify;
@@ -46,7 +49,7 @@ pub use module::{FuncRef, Function, GlobalData, Module, OpRef, ValueDef, Version
 pub use read::Limits;
 pub use table::Table;
 pub use tileas_meta::tileir::{
-    AttrKind, Key, Lowered, Opcode, Ordering, Overflow, Padding, PointerMode, Predicate, Reduction, RmwMode,
-    Rounding, Scope, Seg, Semantics, Signedness,
+    AttrKind, Key, Lowered, OPS, OpRow, Opcode, Ordering, Overflow, Padding, PointerMode, Predicate,
+    Reduction, RmwMode, Rounding, Scope, Seg, Semantics, Signedness,
 };
 pub use types::{Dim, Elem, Num, TypeData, Types};

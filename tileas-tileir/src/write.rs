@@ -7,12 +7,11 @@
 //! names in the bytes than their place on a stack.
 
 use crate::attr::{Attr, is_structured};
-use crate::cursor::PAD;
+use crate::cursor::{MAGIC, PAD};
 use crate::debug::Record;
 use crate::entities::{Loc, Region, Str, Type, Value};
 use crate::error::{Code, Error, Errors, Section};
 use crate::module::{FuncRef, Module, OpRef, Version};
-use crate::read::MAGIC;
 use crate::types::{Dim, Elem, Num, TypeData};
 use cranelift_entity::EntityRef;
 use cranelift_entity::packed_option::PackedOption;
@@ -22,7 +21,7 @@ impl Module {
     /// The module as a file.
     ///
     /// # Errors
-    /// All that the version has no form for (E1628), and uses of values where they are not visible (E1614).
+    /// What the version has no form for (E1628), about 64 at most, and uses of values where they are not visible (E1614).
     pub fn write(&self, version: Version) -> Result<Vec<u8>, Errors> {
         let mut w = Writer { m: self, v: version.minor(), errors: Vec::new() };
         let mut out = Out::default();
@@ -53,6 +52,9 @@ impl Module {
         Errors::check(w.errors).map(|()| out.0)
     }
 }
+
+/// Errors after which no more are looked for.
+const MOST: usize = 64;
 
 #[derive(Default)]
 struct Out(Vec<u8>);
@@ -388,6 +390,9 @@ impl Writer<'_> {
     }
 
     fn op(&mut self, o: &mut Out, op: OpRef<'_>, stack: &mut Stack) {
+        if self.errors.len() >= MOST {
+            return;
+        }
         let (row, v) = (op.row(), self.v);
         let since = |version: u8| version <= v;
         let lacks = |errors: &mut Vec<Error>, what: &str, version: u8| {

@@ -61,8 +61,8 @@ fn no_damaged_byte_does_harm() {
     for (_, bytes) in FILES {
         let mut damaged = bytes.to_vec();
         for i in 0..bytes.len() {
-            // All bits, one bit, and the bytes that numbers are most sensitive to.
-            for byte in [!bytes[i], bytes[i] ^ 1, bytes[i] ^ 0x80, 0, 0xff] {
+            // The lowest and the highest bit, and what makes numbers longest.
+            for byte in [bytes[i] ^ 1, bytes[i] ^ 0x80, 0xff] {
                 damaged[i] = byte;
                 check(&damaged);
             }
@@ -118,7 +118,7 @@ fn what_a_lowering_asks_is_there() {
         padding = f.def_op(source).expect("a constant");
     }
     let result = padding.result(0).expect("one");
-    assert!(matches!(f.ty(result), TypeData::Tile { shape, .. } if shape.len() == 0));
+    assert!(matches!(f.ty(result), TypeData::Tile { shape, .. } if shape.is_empty()));
     let elements =
         module.elements(f.value_type(result), padding.get(Key::Value).expect("bytes")).expect("they fit");
     assert_eq!(elements.splat().map(|n| n.float()), Some(f64::NEG_INFINITY));

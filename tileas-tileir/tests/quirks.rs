@@ -164,9 +164,8 @@ fn identity(raw: &Raw) -> u64 {
     let module = raw.read();
     let f = module.function("first").expect("by name");
     let op = f.ops().find(|op| op.opcode() == Opcode::Reduce).expect("there");
-    let Attr::Float { bits, .. } = op.attrs(Key::Identities)[0] else { panic!("no float") };
     module.verify().expect("right types");
-    bits
+    module.number(&op.attrs(Key::Identities)[0]).expect("a number").bits
 }
 
 #[test]
@@ -281,6 +280,25 @@ fn dictionaries_keep_their_order_and_have_no_doubles() {
     assert_eq!(empty.code(), "E1613");
     let error = hints(&[1, 2, 3, 1]).errors();
     assert!(error[0].message.contains("no dictionary"), "{error}");
+}
+
+#[test]
+fn parameters_have_attributes_since_13_5() {
+    let with = |attrs: &[u8]| {
+        let mut raw = Raw::new(5, &[]);
+        raw.types.push(vec![16, 1, TILE_I32, 0]);
+        raw.functions = [&[1, 0, 11, 2, 0, 11, 0], attrs, &[3], &RETURN].concat();
+        raw
+    };
+    let module = with(&[6, 1, 10, 1, 6, 5, 1]).read();
+    let f = module.functions().next().expect("one");
+    let [(key, Attr::Str(value))] = f.param_attrs(0) else { panic!("one attribute") };
+    assert_eq!((module.str(*key), module.str(*value), f.param_attrs(1).len()), ("odd", "second", 0));
+    let version = Version::new(4).expect("13.4");
+    assert_eq!(module.write(version).expect_err("13.5")[0].code, Code::E1628);
+    assert_eq!(with(&[6, 2, 10, 0, 10, 0]).code(), "E1616");
+    assert_eq!(with(&[6, 1, 3, 0]).code(), "E1616");
+    assert_eq!(with(&[10, 0]).code(), "E1616");
 }
 
 #[test]
@@ -563,6 +581,8 @@ fn globals() {
     assert_eq!(module.write(Version::OLDEST).expect_err("13.3")[0].code, Code::E1628);
     assert_eq!(with(&[1, 6, TILE_8F32, 0, 16, 2, 1]).code(), "E1605");
     assert_eq!(with(&[1, 6, TILE_8F32, 0, 16, 1, 1, 0]).code(), "E1608");
+    let module = with(&[2, 6, TILE_8F32, 0, 16, 1, 1, 6, TILE_8F32, 0, 16, 1, 1]).read();
+    assert_eq!(module.verify().expect_err("two of one name")[0].code, Code::E1618);
     let module = with(&[1, 6, TILE_8F64, 0, 16, 1, 1]).read();
     let codes: Vec<_> = module.verify().expect_err("4 bytes of 8").iter().map(|e| e.code).collect();
     assert_eq!(codes, [Code::E1627, Code::E1622]);

@@ -7,7 +7,7 @@ mod common;
 #[path = "common/ops.rs"]
 mod ops;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use tileas_tileir::{FuncRef, Module, Opcode, Region, Version};
 
@@ -44,16 +44,40 @@ fn theirs(text: &str) -> Vec<(usize, String)> {
     out
 }
 
-fn compare(disassembler: &PathBuf, path: &PathBuf, bytes: &[u8]) {
+/// A file that is gone with this.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(std::env::temp_dir().join(format!("tileas-{}-{name}.tileirbc", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Compares a file, and what it is in all versions that can express it.
+fn compare(disassembler: &Path, name: &str, bytes: &[u8]) {
     let module: Module = common::read(bytes);
-    let output = Command::new(disassembler).arg(path).output().expect("TILEIRDISASM can be started");
-    assert!(output.status.success(), "{}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
     let mut have = Vec::new();
     module.functions().for_each(|f| ours(f, Region::BODY, 1, &mut have));
-    let want = theirs(&String::from_utf8_lossy(&output.stdout));
-    if have != want {
-        let at = have.iter().zip(&want).position(|(a, b)| a != b).unwrap_or(have.len().min(want.len()));
-        panic!("{}: op {at} is {:?}, there {:?}", path.display(), have.get(at), want.get(at));
+    let scratch = Scratch::new("compared");
+    let path = &scratch.0;
+    for version in Version::all() {
+        let Ok(written) = module.write(version) else { continue };
+        assert!(version != module.version || written == bytes, "{name} is written otherwise");
+        std::fs::write(path, &written).expect("writable");
+        let output = Command::new(disassembler).arg(path).output().expect("TILEIRDISASM can be started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name} as {version}: {text}");
+        let want = theirs(&String::from_utf8_lossy(&output.stdout));
+        if have != want {
+            let at = have.iter().zip(&want).position(|(a, b)| a != b).unwrap_or(have.len().min(want.len()));
+            panic!("{name} as {version}: op {at} is {:?}, there {:?}", have.get(at), want.get(at));
+        }
     }
 }
 
@@ -63,19 +87,17 @@ fn ops_are_those_of_the_disassembler() {
         assert!(std::env::var_os("TILEAS_REQUIRE_TILEIR").is_none(), "TILEIRDISASM is not set");
         return;
     };
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files"));
     for (name, bytes) in common::FILES {
-        compare(&disassembler, &folder.join(format!("{name}.tileirbc")), bytes);
+        compare(&disassembler, name, bytes);
     }
     let Some(more) = std::env::var_os("TILEIR_FILES") else { return };
     let mut n = 0;
     for entry in std::fs::read_dir(more).expect("TILEIR_FILES is a folder").flatten() {
         if entry.path().extension().is_some_and(|e| e == "tileirbc") {
             let bytes = std::fs::read(entry.path()).expect("readable");
-            let module = common::read(&bytes);
-            module.verify().unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
-            assert!(module.write(module.version).expect("writable") == bytes, "{}", entry.path().display());
-            compare(&disassembler, &entry.path(), &bytes);
+            let name = entry.path().display().to_string();
+            common::read(&bytes).verify().unwrap_or_else(|e| panic!("{name}: {e}"));
+            compare(&disassembler, &name, &bytes);
             n += 1;
         }
     }
@@ -86,27 +108,25 @@ fn ops_are_those_of_the_disassembler() {
 #[test]
 fn judgements_are_those_of_the_disassembler() {
     let Some(disassembler) = std::env::var_os("TILEIRDISASM").map(PathBuf::from) else { return };
-    let folder = std::env::temp_dir().join("tileas-tileir-vendor");
-    std::fs::create_dir_all(&folder).expect("a temporary folder");
-    let judge = |line: &str, name: String| {
-        let Ok(bytes) = ops::module(line, Version::NEWEST).write(Version::NEWEST) else {
-            return (false, String::new());
-        };
-        let path = folder.join(name);
-        std::fs::write(&path, &bytes).expect("writable");
-        let output = Command::new(&disassembler).arg(&path).output().expect("TILEIRDISASM can be started");
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&output.stderr).lines().next().unwrap_or_default().to_owned(),
-        )
+    let scratch = Scratch::new("judged");
+    let judge = |line: &str, version: Version| {
+        let module = ops::module(line, Version::NEWEST);
+        let bytes = module.write(version).ok()?;
+        std::fs::write(&scratch.0, &bytes).expect("writable");
+        let output =
+            Command::new(&disassembler).arg(&scratch.0).output().expect("TILEIRDISASM can be started");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        Some((output.status.success(), text))
     };
-    for (i, line) in ops::lines(ops::GOOD).enumerate() {
-        let (ok, text) = judge(line, format!("good{i}.tileirbc"));
-        assert!(ok, "{line}: {text}");
+    for line in ops::lines(ops::GOOD) {
+        for version in Version::all() {
+            let (ok, text) = judge(line, version).unwrap_or_default();
+            assert!(ok || text.is_empty(), "{line} in {version}: {text}");
+        }
     }
-    for (i, line) in ops::lines(ops::BAD).enumerate() {
+    for line in ops::lines(ops::BAD) {
         let (_, line) = line.split_once(' ').expect("a code and a line");
-        let (ok, _) = judge(line, format!("bad{i}.tileirbc"));
+        let (ok, _) = judge(line, Version::NEWEST).unwrap_or_default();
         assert!(!ok, "{line}");
     }
 }

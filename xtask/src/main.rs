@@ -194,6 +194,9 @@ fn test(args: &[String]) -> Result<()> {
         if let Some(library) = &tools.nvjitlink {
             command.env("NVJITLINK", library);
         }
+        if let Some(disassembler) = &tools.tileirdisasm {
+            command.env("TILEIRDISASM", disassembler).env("TILEAS_REQUIRE_TILEIR", "1");
+        }
         let outcome = run(&mut command);
         outcomes.push((step.name, begin.elapsed(), outcome));
     }

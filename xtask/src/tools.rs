@@ -20,12 +20,17 @@ const HAS_NVJITLINK: bool = cfg!(target_os = "linux");
 /// Whether there is a triton for this system.
 pub const HAS_TRITON: bool = cfg!(target_os = "linux");
 
+/// Whether there are tools of CUDA Tile IR for this system.
+const HAS_TILEIR: bool = cfg!(target_os = "linux");
+
 /// What the tests need.
 pub struct Tools {
     /// A ptxas that ran and is new enough.
     pub ptxas: PathBuf,
     /// nvJitLink, where there is one for this system.
     pub nvjitlink: Option<PathBuf>,
+    /// The disassembler of CUDA Tile IR, where there is one for this system.
+    pub tileirdisasm: Option<PathBuf>,
     /// A Python that can import what the requirements name under `python_path`.
     pub python: PathBuf,
     /// Value for `PYTHONPATH`.
@@ -40,7 +45,8 @@ pub fn all(places: &Places) -> Result<Tools> {
     }
     let ptxas = ptxas_with(places, &python)?;
     let nvjitlink = nvjitlink(places, &python)?;
-    Ok(Tools { ptxas, nvjitlink, python_path: python_path(places)?, python })
+    let tileirdisasm = tileirdisasm(places, &python)?;
+    Ok(Tools { ptxas, nvjitlink, tileirdisasm, python_path: python_path(places)?, python })
 }
 
 /// Python and where it finds what the requirements name.
@@ -139,23 +145,39 @@ fn part(places: &Places, python: &Path, file: &Path) -> Option<PathBuf> {
 
 /// The library that the user names, or the packages'.
 fn nvjitlink(places: &Places, python: &Path) -> Result<Option<PathBuf>> {
-    if let Some(path) = std::env::var_os("NVJITLINK").filter(|p| !p.is_empty()) {
+    named_or_part(places, python, "NVJITLINK", HAS_NVJITLINK, Path::new("lib/libnvJitLink.so*"))
+}
+
+/// The disassembler that the user names, or the packages'.
+fn tileirdisasm(places: &Places, python: &Path) -> Result<Option<PathBuf>> {
+    let file = Path::new("bin").join(exe("tileirdisasm"));
+    named_or_part(places, python, "TILEIRDISASM", HAS_TILEIR, &file)
+}
+
+/// The file that a variable names, or that of the packages; `there`: whether they have it for this system.
+fn named_or_part(
+    places: &Places,
+    python: &Path,
+    variable: &str,
+    there: bool,
+    file: &Path,
+) -> Result<Option<PathBuf>> {
+    if let Some(path) = std::env::var_os(variable).filter(|p| !p.is_empty()) {
         let path = places.root.join(path);
         if !path.is_file() {
             bail!(
-                "the variable NVJITLINK names {}, which is no file; correct it or unset it",
+                "the variable {variable} names {}, which is no file; correct it or unset it",
                 path.display()
             );
         }
         return Ok(Some(path));
     }
-    if !HAS_NVJITLINK {
+    if !there {
         return Ok(None);
     }
-    let found = part(places, python, Path::new("lib/libnvJitLink.so*"));
     let missing =
-        || anyhow!("the packages of {} have no libnvJitLink.so; set NVJITLINK to it", python.display());
-    found.ok_or_else(missing).map(Some)
+        || anyhow!("the packages of {} have no {}; set {variable} to it", python.display(), file.display());
+    part(places, python, file).ok_or_else(missing).map(Some)
 }
 
 /// Runs `--version` and compares.

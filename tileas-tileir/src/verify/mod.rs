@@ -4,8 +4,9 @@
 //! say operand types, so that nothing before has looked at them. A module that passes is one whose ops a lowering can translate
 //! without asking again: numbers of operands and results, shapes, element types, ends of regions are what the rows say.
 //!
-//! Hints are not looked at, they cannot be wrong ([`FuncRef::hint_warnings`]). Parts: `ops` has the operations.
+//! Hints are not looked at, they cannot be wrong ([`FuncRef::hint_warnings`]). Parts: `ops` and `memory` have the operations.
 
+mod memory;
 mod ops;
 
 use crate::entities::{Region, Type, Value};
@@ -39,7 +40,7 @@ impl Module {
     /// Checks types, structure and operations.
     ///
     /// # Errors
-    /// All that is wrong, at most 64: E1614, E1621 to E1627.
+    /// All that is wrong, at most 64: E1614, E1618, E1621 to E1627.
     pub fn verify(&self) -> Result<(), Errors> {
         let mut errors = Vec::new();
         for (ty, data) in self.types.iter() {
@@ -48,7 +49,13 @@ impl Module {
                 errors.push(*Error::new(code, Section::Types, None, message));
             }
         }
+        let mut names = FxHashSet::default();
         for global in self.globals.values() {
+            if self.str(global.name).is_empty() || !names.insert(self.str(global.name)) {
+                let message =
+                    format!("global @{}: the name is empty or there twice", self.lossy(global.name));
+                errors.push(*Error::new(Code::E1618, Section::Globals, None, message));
+            }
             if self.elements(global.ty, global.value).is_none() {
                 let (name, n) = (self.lossy(global.name), self.constants.get(global.value).len());
                 let message = format!("global @{name}: {n} bytes for {}", self.types.brief(global.ty));
@@ -56,7 +63,7 @@ impl Module {
             }
         }
         let globals = self.globals.values().map(|g| (self.str(g.name), g.ty)).collect();
-        let mut names = FxHashSet::default();
+        names.clear();
         for f in self.functions() {
             if !names.insert(f.name()) {
                 errors.push(*f.error(Code::E1626, "there are two functions of that name"));

@@ -1,21 +1,18 @@
-//! Typing rules of the operations, by [`Typing`].
+//! Typing rules of the operations, by [`Typing`]. What concerns memory and views is in `memory`.
 
 use super::{Check, Globals, fail, is_permutation};
 use crate::attr::Attr;
 use crate::entities::{Type, Value};
 use crate::module::OpRef;
 use crate::types::{Elem, Num, TypeData};
-use tileas_meta::tileir::{
-    Key, Opcode, Overflow, PointerMode, Reduction, Results, RmwMode, Rounding, Scope, Seg, Semantics,
-    Signedness, Typing,
-};
+use tileas_meta::tileir::{Key, Opcode, Overflow, Results, Rounding, Seg, Signedness, Typing};
 
 /// A tile-typed value.
 #[derive(Copy, Clone)]
-struct Tile<'a> {
-    ty: Type,
-    elem: Elem,
-    shape: &'a [i64],
+pub(super) struct Tile<'a> {
+    pub(super) ty: Type,
+    pub(super) elem: Elem,
+    pub(super) shape: &'a [i64],
 }
 
 /// Checks one op. Its operands are visible.
@@ -89,17 +86,18 @@ pub(super) fn verify(op: OpRef<'_>, globals: &Globals<'_>) -> Check {
     }
 }
 
-struct Ctx<'a> {
-    op: OpRef<'a>,
-    globals: &'a Globals<'a>,
+/// An op under test.
+pub(super) struct Ctx<'a> {
+    pub(super) op: OpRef<'a>,
+    pub(super) globals: &'a Globals<'a>,
 }
 
 impl<'a> Ctx<'a> {
-    fn text(&self, ty: Type) -> String {
+    pub(super) fn text(&self, ty: Type) -> String {
         self.op.func.module.types.brief(ty)
     }
 
-    fn tile(&self, value: Value, what: &dyn std::fmt::Display) -> Check<Tile<'a>> {
+    pub(super) fn tile(&self, value: Value, what: &dyn std::fmt::Display) -> Check<Tile<'a>> {
         let ty = self.op.func.value_type(value);
         match self.op.func.ty(value).tile() {
             Some((elem, shape)) => Ok(Tile { ty, elem, shape }),
@@ -108,25 +106,25 @@ impl<'a> Ctx<'a> {
     }
 
     /// The tile of a segment that has one value.
-    fn one(&self, seg: Seg) -> Check<Tile<'a>> {
+    pub(super) fn one(&self, seg: Seg) -> Check<Tile<'a>> {
         match self.op.operand(seg) {
             Some(value) => self.tile(value, &seg),
             None => fail!(E1623, "there is no {seg}"),
         }
     }
 
-    fn opt(&self, seg: Seg) -> Check<Option<Tile<'a>>> {
+    pub(super) fn opt(&self, seg: Seg) -> Check<Option<Tile<'a>>> {
         self.op.operand(seg).map(|v| self.tile(v, &seg)).transpose()
     }
 
-    fn result(&self, i: usize) -> Check<Tile<'a>> {
+    pub(super) fn result(&self, i: usize) -> Check<Tile<'a>> {
         match self.op.result(i) {
             Some(value) => self.tile(value, &format_args!("result {i}")),
             None => fail!(E1623, "{} results, expected at least {}", self.op.results().len(), i + 1),
         }
     }
 
-    fn results(&self, n: usize) -> Check {
+    pub(super) fn results(&self, n: usize) -> Check {
         match self.op.results().len() {
             have if have == n => Ok(()),
             have => fail!(E1623, "{have} results, expected {n}"),
@@ -134,7 +132,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// That a value is a token, if it is there.
-    fn token(&self, value: Option<Value>, what: &str) -> Check {
+    pub(super) fn token(&self, value: Option<Value>, what: &str) -> Check {
         match value {
             Some(v) if *self.op.func.ty(v) != TypeData::Token => {
                 fail!(E1622, "{what} is {}, expected a token", self.text(self.op.func.value_type(v)))
@@ -143,7 +141,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    fn same_shape(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
+    pub(super) fn same_shape(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
         if a.shape == b.shape {
             Ok(())
         } else {
@@ -151,7 +149,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    fn same(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
+    pub(super) fn same(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
         if a.ty == b.ty {
             Ok(())
         } else {
@@ -159,7 +157,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    fn num(&self, t: Tile<'_>, ok: impl Fn(Num) -> bool, want: &str) -> Check<Num> {
+    pub(super) fn num(&self, t: Tile<'_>, ok: impl Fn(Num) -> bool, want: &str) -> Check<Num> {
         match t.elem {
             Elem::Num(num) if ok(num) => Ok(num),
             elem => fail!(E1622, "elements {elem} of {}, expected {want}", self.text(t.ty)),
@@ -278,7 +276,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    fn same_elem(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
+    pub(super) fn same_elem(&self, a: Tile<'_>, b: Tile<'_>) -> Check {
         if a.elem == b.elem {
             Ok(())
         } else {
@@ -340,7 +338,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    fn indices(&self, n: usize, ok: impl Fn(Num) -> bool) -> Check {
+    pub(super) fn indices(&self, n: usize, ok: impl Fn(Num) -> bool) -> Check {
         let indices = self.op.list(Seg::Index);
         if indices.len() != n {
             fail!(E1623, "{} indices, expected {n}", indices.len());
@@ -423,7 +421,7 @@ impl<'a> Ctx<'a> {
         self.same(a, self.result(0)?)
     }
 
-    fn pointee(&self, t: Tile<'_>) -> Check<Num> {
+    pub(super) fn pointee(&self, t: Tile<'_>) -> Check<Num> {
         match t.elem.pointee() {
             Some(num) => Ok(num),
             None => fail!(E1622, "{} has no pointers", self.text(t.ty)),
@@ -587,7 +585,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// An integer scalar.
-    fn integer(&self, t: Tile<'_>) -> Check {
+    pub(super) fn integer(&self, t: Tile<'_>) -> Check {
         self.num(t, Num::is_int, "integers")?;
         if t.shape.is_empty() { Ok(()) } else { fail!(E1622, "{}, expected a scalar", self.text(t.ty)) }
     }
@@ -610,245 +608,6 @@ impl<'a> Ctx<'a> {
             match self.result(i)? {
                 Tile { elem: Elem::Num(Num::I32), shape: [], .. } => {}
                 result => fail!(E1622, "result {i} is {}, expected tile<i32>", self.text(result.ty)),
-            }
-        }
-        Ok(())
-    }
-
-    fn tensor_view(&self) -> Check {
-        self.results(1)?;
-        let base = self.one(Seg::Base)?;
-        let Some(result) = self.op.result(0) else { return Ok(()) };
-        let TypeData::TensorView { elem, shape, strides, mode } = self.op.func.ty(result) else {
-            fail!(
-                E1622,
-                "the result is {}, expected a tensor view",
-                self.text(self.op.func.value_type(result))
-            );
-        };
-        if base.elem != (Elem::Ptr { pointee: *elem, mode: *mode }) || !base.shape.is_empty() {
-            fail!(E1622, "the base is {}, for a tensor of {elem}", self.text(base.ty));
-        }
-        let mut first = None;
-        for (seg, dims) in [(Seg::Shape, shape), (Seg::Strides, strides)] {
-            let (values, want) = (self.op.list(seg), dims.iter().filter(|d| d.is_none()).count());
-            if values.len() != want {
-                fail!(E1623, "{} operands {seg}, the type has {want} that are not fixed", values.len());
-            }
-            for &v in values {
-                let t = self.tile(v, &seg)?;
-                self.integer(t)?;
-                self.same(*first.get_or_insert(t), t)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn view(&self) -> Check {
-        let f = self.op.func;
-        let (Some(source), Some(result)) = (self.op.operand(Seg::View), self.op.result(0)) else {
-            return Ok(());
-        };
-        let data = f.ty(result);
-        let kind = matches!(
-            (self.op.opcode(), data),
-            (Opcode::MakePartitionView, TypeData::PartitionView { .. })
-                | (Opcode::MakeGatherScatterView, TypeData::GatherScatterView { .. })
-                | (Opcode::MakeStridedView, TypeData::StridedView { .. })
-        );
-        match data.view() {
-            Some((_, tensor, _)) if kind && tensor == f.value_type(source) => Ok(()),
-            _ => fail!(E1622, "{} of {}", self.text(f.value_type(result)), self.text(f.value_type(source))),
-        }
-    }
-
-    fn extents(&self, rank: impl Fn(&TypeData) -> Option<usize>) -> Check {
-        let Some(view) = self.op.operand(Seg::View) else { return Ok(()) };
-        let Some(rank) = rank(self.op.func.ty(view)) else {
-            fail!(E1622, "the operand is {}", self.text(self.op.func.value_type(view)));
-        };
-        self.results(rank)?;
-        for i in 0..rank {
-            self.integer(self.result(i)?)?;
-            self.same(self.result(0)?, self.result(i)?)?;
-        }
-        Ok(())
-    }
-
-    /// The memory order: which ones the op has, and a scope where one is needed.
-    fn order(&self, ok: &[Semantics]) -> Check {
-        let Some(order) = self.op.get::<Semantics>(Key::Semantics).filter(|s| ok.contains(s)) else {
-            let order = self.op.get::<Semantics>(Key::Semantics);
-            fail!(E1624, "memory order {}", order.map_or("?", Semantics::name));
-        };
-        if self.op.get::<Scope>(Key::Scope).is_some() == (order == Semantics::Weak) {
-            fail!(E1624, "weak accesses have no scope, all others have one");
-        }
-        Ok(())
-    }
-
-    fn mask(&self, pointers: Tile<'_>) -> Check {
-        if let Some(mask) = self.opt(Seg::Mask)? {
-            self.num(mask, |n| n == Num::I1, "i1")?;
-            self.same_shape(mask, pointers)?;
-        }
-        self.token(self.op.operand(Seg::Token), "token")
-    }
-
-    /// That a tile has what pointers point to.
-    fn pointed(&self, pointers: Tile<'_>, value: Tile<'_>) -> Check<Num> {
-        let num = self.pointee(pointers)?;
-        self.same_shape(pointers, value)?;
-        if value.elem != Elem::Num(num) {
-            fail!(E1622, "{} through {}", self.text(value.ty), self.text(pointers.ty));
-        }
-        Ok(num)
-    }
-
-    fn load_ptr(&self) -> Check {
-        let (pointers, result) = (self.one(Seg::Source)?, self.result(0)?);
-        self.pointed(pointers, result)?;
-        self.mask(pointers)?;
-        if let Some(padding) = self.opt(Seg::Padding)? {
-            self.same(padding, result)?;
-        }
-        self.token(self.op.result(1), "result 1")?;
-        self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Acquire])
-    }
-
-    fn store_ptr(&self) -> Check {
-        let pointers = self.one(Seg::Destination)?;
-        self.pointed(pointers, self.one(Seg::Value)?)?;
-        self.mask(pointers)?;
-        self.token(self.op.result(0), "the result")?;
-        self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Release])
-    }
-
-    fn atomic(&self) -> Check {
-        let (pointers, result) = (self.one(Seg::Pointers)?, self.result(0)?);
-        let num = self.pointed(pointers, result)?;
-        self.mask(pointers)?;
-        self.token(self.op.result(1), "result 1")?;
-        let arg = if self.op.row().typing == Typing::AtomicCas {
-            self.same(self.one(Seg::Cmp)?, result)?;
-            self.swapped(num)?;
-            self.one(Seg::Value)?
-        } else {
-            self.rmw(num)?;
-            self.one(Seg::Arg)?
-        };
-        self.same(arg, result)?;
-        self.order(&[Semantics::Relaxed, Semantics::Acquire, Semantics::Release, Semantics::AcqRel])
-    }
-
-    fn swapped(&self, num: Num) -> Check {
-        match num {
-            Num::I32 | Num::I64 | Num::F32 | Num::F64 => Ok(()),
-            _ => fail!(E1622, "elements {num}, expected i32, i64, f32 or f64"),
-        }
-    }
-
-    /// That elements can be combined with memory.
-    fn rmw(&self, num: Num) -> Check {
-        let mode = self.op.get::<RmwMode>(Key::Mode);
-        match mode {
-            Some(RmwMode::Xchg) => self.swapped(num),
-            Some(RmwMode::Addf) if num.is_arith_float() => Ok(()),
-            Some(RmwMode::Addf) | None => fail!(E1622, "mode addf of {num}"),
-            Some(_) if matches!(num, Num::I32 | Num::I64) => Ok(()),
-            Some(mode) => fail!(E1622, "mode {mode} of {num}, expected i32 or i64"),
-        }
-    }
-
-    fn view_access(&self, typing: Typing) -> Check {
-        let f = self.op.func;
-        let Some(view) = self.op.operand(Seg::View) else { fail!(E1623, "there is no view") };
-        let Some((extents, tensor, _)) = f.ty(view).view() else {
-            fail!(E1622, "the view is {}", self.text(f.value_type(view)));
-        };
-        let TypeData::TensorView { elem, mode, .. } = f.module.types.get(tensor) else { return Ok(()) };
-        let loads = matches!(typing, Typing::LoadView | Typing::MultimemLoad);
-        self.results(if loads { 2 } else { 1 })?;
-        let tile = if loads { self.result(0)? } else { self.one(Seg::Tile)? };
-        if tile.elem != Elem::Num(*elem)
-            || !extents.iter().map(|&d| i64::from(d)).eq(tile.shape.iter().copied())
-        {
-            fail!(E1622, "{} through {}", self.text(tile.ty), self.text(f.value_type(view)));
-        }
-        self.token(self.op.result(usize::from(loads)), "the last result")?;
-        self.token(self.op.operand(Seg::Token), "token")?;
-        self.view_indices(f.ty(view), extents)?;
-        if let Some(Attr::Bools(bools)) = self.op.attr(Key::Inbounds)
-            && bools.len() != extents.len()
-        {
-            fail!(E1624, "{} promises to stay inside, expected {}", bools.len(), extents.len());
-        }
-        let multicast = *mode == PointerMode::Multicast;
-        if multicast != matches!(typing, Typing::MultimemLoad | Typing::MultimemStore) {
-            fail!(E1622, "{} is {}multicast", self.text(tensor), if multicast { "" } else { "not " });
-        }
-        if multicast {
-            self.multimem(*elem, typing)?;
-        }
-        match self.op.opcode() {
-            Opcode::AtomicRedViewTko if matches!(f.ty(view), TypeData::GatherScatterView { .. }) => {
-                fail!(E1622, "{} has no atomics", self.text(f.value_type(view)))
-            }
-            Opcode::AtomicRedViewTko => self.reduction(*elem),
-            Opcode::MultimemReduceViewTko => self.order(&[Semantics::Relaxed, Semantics::Release]),
-            _ if loads => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Acquire]),
-            _ => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Release]),
-        }
-    }
-
-    /// What all devices behind an address can combine.
-    fn multimem(&self, num: Num, typing: Typing) -> Check {
-        let integer = matches!(num, Num::I32 | Num::I64);
-        let ok = match self.op.get::<Reduction>(Key::Reduction) {
-            _ if integer => true,
-            _ if !num.is_arith_float() => false,
-            None | Some(Reduction::Add) => true,
-            Some(Reduction::Min | Reduction::Max) => {
-                typing == Typing::MultimemLoad && matches!(num, Num::F16 | Num::Bf16)
-            }
-            Some(_) => false,
-        };
-        if ok { Ok(()) } else { fail!(E1622, "there is no such access to elements {num}") }
-    }
-
-    fn reduction(&self, num: Num) -> Check {
-        self.order(&[Semantics::Relaxed])?;
-        if self.op.get::<Scope>(Key::Scope) == Some(Scope::System) {
-            fail!(E1624, "scope sys, expected tl_blk or device");
-        }
-        if self.op.get::<RmwMode>(Key::Mode) == Some(RmwMode::Xchg) {
-            fail!(E1624, "mode xchg, which has a result");
-        }
-        self.rmw(num)
-    }
-
-    fn view_indices(&self, view: &TypeData, extents: &[i32]) -> Check {
-        let TypeData::GatherScatterView { sparse, .. } = view else {
-            self.indices(extents.len(), Num::is_int)?;
-            let indices = self.op.list(Seg::Index);
-            return indices.iter().try_for_each(|&v| {
-                self.same(self.tile(v, &"an index")?, self.tile(indices[0], &"an index")?)
-            });
-        };
-        let indices = self.op.list(Seg::Index);
-        if indices.len() != extents.len() {
-            fail!(E1623, "{} indices, expected {}", indices.len(), extents.len());
-        }
-        for (i, &v) in indices.iter().enumerate() {
-            let index = self.tile(v, &"an index")?;
-            self.num(index, Num::is_int, "integers")?;
-            let ok = match index.shape {
-                [] => i != *sparse as usize,
-                [n] => i == *sparse as usize && *n == i64::from(extents[i]),
-                _ => false,
-            };
-            if !ok {
-                fail!(E1622, "index {i} is {}", self.text(index.ty));
             }
         }
         Ok(())
@@ -951,32 +710,6 @@ impl<'a> Ctx<'a> {
             self.results(1)?;
         }
         self.token(self.op.result(0), "the result")
-    }
-
-    fn get_global(&self) -> Check {
-        let module = self.op.func.module;
-        let name = self.op.text(Key::Name).unwrap_or_default();
-        let result = self.result(0)?;
-        let Some(&global) = self.globals.get(name) else {
-            fail!(E1624, "there is no global of that name");
-        };
-        let elem = module.types.get(global).tile().and_then(|(elem, _)| elem.num());
-        if result.shape.is_empty() && result.elem.pointee().is_some() && result.elem.pointee() == elem {
-            return Ok(());
-        }
-        fail!(E1622, "{} for a global of {}", self.text(result.ty), self.text(global))
-    }
-
-    fn alloca(&self) -> Check {
-        let result = self.result(0)?;
-        let size = self.pointee(result)?.bits().div_ceil(8).next_power_of_two();
-        if !result.shape.is_empty() {
-            fail!(E1622, "{}, expected a scalar", self.text(result.ty));
-        }
-        match self.op.get::<u64>(Key::Alignment) {
-            Some(a) if a.is_power_of_two() && a >= u64::from(size) => Ok(()),
-            a => fail!(E1624, "alignment {}, expected a power of two from {size} on", a.unwrap_or_default()),
-        }
     }
 }
 
