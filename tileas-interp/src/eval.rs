@@ -92,6 +92,7 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             _ => return err(f, op, Fault::Unsupported, "takes a view"),
         },
         O::Assume => assumed(f, op, arg(0)?)?,
+        O::MayAlias => arg(0)?.clone(),
         O::Offset => match (arg(0)?, arg(1)?) {
             (Val::View(v), &Val::Int(n)) => {
                 Val::View(Rc::new(View { offset: v.offset.saturating_add(n), ..(**v).clone() }))

@@ -328,6 +328,14 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "may_alias",
+        operands: &[one("pointer", Ty::Ptr), one("other", Ty::Ptr)],
+        traits: &[Pure, Uniform],
+        rule: Rule::Custom,
+        doc: "The pointer, which may lead to what the other one leads to: accesses through both keep their order. Without it memory behind different parameters is taken to be apart.",
+        ..BASE
+    },
+    OpRow {
         name: "int_to_ptr",
         operands: &[one("source", Ty::Int)],
         traits: &[Pure, Uniform],

@@ -53,6 +53,7 @@ codes! {
     E1643 = "form of an operation that is not supported";
     W1601 = "hint that is not known or out of range";
     W1641 = "operation that is left out";
+    W1642 = "hint that is not heeded";
 }
 
 impl Code {

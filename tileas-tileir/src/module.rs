@@ -88,7 +88,7 @@ pub struct Module {
 
 /// Whether bytes begin as Tile IR bytecode does.
 pub fn is_bytecode(bytes: &[u8]) -> bool {
-    bytes.starts_with(crate::read::MAGIC)
+    bytes.starts_with(crate::cursor::MAGIC)
 }
 
 impl Module {

@@ -1110,11 +1110,12 @@ impl Function {
     }
 
     /// What an access to a view or through a pointer goes to: the view itself, or the pointer that it was made of, as far back as it
-    /// can be followed.
+    /// can be followed; of pointers that may lead to the same memory, one of them.
     pub fn memory_root(&self, mut v: Value) -> Value {
         while let Some(op) = self.defining_op(v) {
-            match (self.opcode(op), self.operands(op).first()) {
-                (Opcode::MakeView | Opcode::Offset | Opcode::Assume, Some(&from)) => v = from,
+            match (self.opcode(op), self.operands(op)) {
+                (Opcode::MakeView | Opcode::Offset | Opcode::Assume, &[from, ..]) => v = from,
+                (Opcode::MayAlias, &[_, other]) => v = other,
                 _ => break,
             }
         }

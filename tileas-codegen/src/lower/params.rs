@@ -164,6 +164,17 @@ pub(crate) struct NvView {
     pub stride_reg: SmallVec<[Option<Operand>; 4]>,
 }
 
+/// The parameter, or loaded pointer, that a view or pointer was made of.
+fn base_of(f: &Function, mut v: Value) -> Value {
+    while let Some(op) = f.defining_op(v) {
+        match (f.opcode(op), f.operands(op).first()) {
+            (Opcode::MakeView | Opcode::Offset | Opcode::Assume | Opcode::MayAlias, Some(&from)) => v = from,
+            _ => break,
+        }
+    }
+    v
+}
+
 /// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
 fn fresh(wish: String, taken: &mut FxHashSet<String>, global: &dyn Fn(&str) -> bool) -> String {
     let mut free = |name: &String| !global(name) && taken.insert(name.clone());
@@ -307,7 +318,7 @@ impl Abi {
                 }
                 code if matches!(code, Opcode::TiledLoad | Opcode::TiledStore) || code.is_sparse() => {
                     let named = f.named_operand(op, "view");
-                    let root = named.and_then(|v| abi.view_index(f.memory_root(v)));
+                    let root = named.and_then(|v| abi.view_index(base_of(f, v)));
                     let Some(root) = root else {
                         let text = "what is accessed is no view or pointer that is a kernel parameter, or made of one";
                         return Err(CodegenError::new(Code::E0804, f.op_loc(op), text));
@@ -417,7 +428,7 @@ impl Abi {
     fn add_made(&mut self, f: &Function, op: Op) {
         let Some(value) = f.result(op) else { return };
         let TypeData::View { dims, elem, .. } = f.value_data(value) else { return };
-        let arg = f.operands(op).first().and_then(|&p| self.view_index(f.memory_root(p)));
+        let arg = f.operands(op).first().and_then(|&p| self.view_index(base_of(f, p)));
         let arg = arg.map_or(u16::MAX, |i| self.views[i].arg);
         // An address that is moved on is not what the host has.
         let known = f.is_launch_view(value);

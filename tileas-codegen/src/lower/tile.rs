@@ -545,7 +545,7 @@ impl Lower<'_> {
         let elems = f.operands(op).iter().chain(f.results(op)).filter_map(|&v| f.value_data(v).elem());
         let converts = f.opcode(op) == Opcode::Ftof;
         // A choice takes elements as they are.
-        let moves = converts || f.opcode(op) == Opcode::Select;
+        let moves = converts || matches!(f.opcode(op), Opcode::Select | Opcode::Bitcast);
         let computes = |s: &Scalar| match s {
             Scalar::UE8M0 => converts,
             Scalar::TF32 => converts,

@@ -181,6 +181,10 @@ impl Finder {
                 let by = func.attr_int(op, keys::DIV_BY).unwrap_or(1).clamp(1, i64::from(MOST)) as u32;
                 Runs { divisor: known.divisor.max(by), ..known }
             }
+            O::MayAlias => match operand(0) {
+                Some(v) => self.find(func, v, None, fuel),
+                None => Runs::NONE,
+            },
             // Bytes of an address.
             O::Offset => {
                 let (Some(p), Some(n)) = (operand(0), operand(1)) else { return Runs::NONE };

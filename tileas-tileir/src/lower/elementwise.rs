@@ -159,6 +159,10 @@ impl<'m> Lowering<'m, '_> {
             args.push(self.value(op, v)?);
         }
         let (elem, shape) = self.tile_type(op, result)?;
+        if let Some(v) = self.of_truths(op, &args, elem) {
+            self.set(op, v);
+            return Ok(());
+        }
         // What is the same for all elements is computed once.
         let same: Option<SmallVec<[ir::Value; 3]>> =
             if shape.is_empty() { None } else { args.iter().map(|&v| self.splat_of(v)).collect() };
@@ -203,6 +207,46 @@ impl<'m> Lowering<'m, '_> {
         self.note_divisor(op.opcode(), &args, v);
         self.set(op, v);
         Ok(())
+    }
+
+    /// Arithmetic on truth values that is none: they are compared as numbers, and are their own magnitude; floats become truth values by way of
+    /// integers.
+    fn of_truths(&mut self, op: OpRef<'m>, args: &[ir::Value], elem: Scalar) -> Option<ir::Value> {
+        let truth = |this: &Self, v: ir::Value| this.b.func_ref().value_data(v).elem() == Some(Scalar::I1);
+        let unsigned = op.get::<Signedness>(Key::Signedness) == Some(Signedness::Unsigned);
+        let of = |this: &mut Self, v: ir::Value, elem| {
+            let data = this.b.func().value_data(v);
+            match data.dims().filter(|_| data.is_tile()).map(super::Shape::from_slice) {
+                Some(shape) => this.b.tile_type(&shape, elem),
+                None => this.b.scalar_type(elem),
+            }
+        };
+        match op.opcode() {
+            Opcode::Absi if truth(self, args[0]) => Some(args[0]),
+            Opcode::Cmpi
+                if truth(self, args[0])
+                    && !matches!(op.get(Key::Pred), Some(Predicate::Equal | Predicate::NotEqual)) =>
+            {
+                let mut wide: SmallVec<[ir::Value; 2]> = SmallVec::new();
+                for &v in args {
+                    let ty = of(self, v, Scalar::I32);
+                    let made = self.b.op(Ir::Exti).operand(v);
+                    let made = if unsigned { made.unit(keys::UNSIGNED) } else { made };
+                    wide.push(made.results(&[ty]).finish_one());
+                }
+                let (a, b) = (*wide.first()?, *wide.get(1)?);
+                let (ty, name) = (of(self, args[0], Scalar::I1), predicate(op.get(Key::Pred)?));
+                let name = self.b.func().intern_symbol(name);
+                let made = self.b.op(Ir::Cmpi).operand(a).operand(b).name(keys::PREDICATE, name);
+                Some(made.results(&[ty]).finish_one())
+            }
+            Opcode::Ftoi if elem == Scalar::I1 => {
+                let (wide, ty) = (of(self, args[0], Scalar::I32), of(self, args[0], Scalar::I1));
+                let whole = self.b.op(Ir::Ftoi).operand(args[0]).results(&[wide]).finish_one();
+                Some(self.b.op(Ir::Trunci).operand(whole).results(&[ty]).finish_one())
+            }
+            _ => None,
+        }
     }
 
     /// A tile with ones for zeros.

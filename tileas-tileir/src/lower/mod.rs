@@ -10,12 +10,13 @@
 //! | a pointer, or a tile of pointers | a pointer that all share and a count of elements behind it ([`pointers`]) |
 //! | a tensor view | `make_view`, its dimensions in an order whose innermost stride is 1 ([`views`]) |
 //! | a load or store of a tile of a view | `tiled_load`, `tiled_store`; where rows need not be aligned, or tiles may lie anywhere, single elements |
-//! | tokens | nothing: accesses stay in program order, which every order of tokens allows |
+//! | tokens | nothing: accesses stay in program order, which every order of tokens allows. Parameters between whose accesses tokens say an order may lead to the same memory (`may_alias`, [`aliases`]) |
 //! | `assume` | `assume` of scalars; what is said of tiles is not used |
 //! | hints | what the caller makes of [`Kernel::hints`]; `allow_tma` acts here |
 //!
 //! Parameters are those of the entry, in their order: a launcher passes what it passed before.
 
+mod aliases;
 mod elementwise;
 mod pointers;
 mod products;
@@ -68,6 +69,7 @@ pub fn lower(module: &Module, target: &str) -> Result<Lowered, Errors> {
     let mut errors = Vec::new();
     for func in module.functions().filter(|f| f.func.entry) {
         out.warnings.extend(func.hint_warnings());
+        out.warnings.extend(unheeded(func, target));
         let mut made = ir::Function::new(func.name());
         let mut lowering = Lowering {
             func,
@@ -93,6 +95,23 @@ pub fn lower(module: &Module, target: &str) -> Result<Lowered, Errors> {
     }
     Errors::check(errors)?;
     Ok(out)
+}
+
+/// Hints for a kernel that nothing here acts on.
+fn unheeded(func: FuncRef<'_>, target: &str) -> Vec<Error> {
+    let hints = func.hints(target);
+    let clusters = hints.num_cta_in_cga.filter(|&n| n > 1);
+    let mut out = Vec::new();
+    let mut tell = |name: &str, value: Option<u32>, why: &str| {
+        if let Some(n) = value {
+            out.push(*func.error(Code::W1642, format!("hint `{name}` = {n}: {why}")));
+        }
+    };
+    tell("num_cta_in_cga", clusters, "clusters are not made");
+    tell("occupancy", hints.occupancy, "registers and shared memory are taken as they help one CTA");
+    let warps = hints.num_worker_warps_per_cta;
+    tell("num_worker_warps_per_cta", warps, "the option `simt-warps` has that, where the kernel allows it");
+    out
 }
 
 /// What a value has become.
@@ -177,6 +196,16 @@ impl<'m> Lowering<'m, '_> {
         for (n, param) in func.params().enumerate() {
             if let Err(e) = self.parameter(n, param) {
                 self.errors.push(*e);
+            }
+        }
+        for (param, with) in aliases::find(func) {
+            if let (Known::Pointer(p), Known::Pointer(q)) =
+                (self.known[param].clone(), self.known[with].clone())
+            {
+                let ty = self.b.func().value_type(p.base);
+                let base =
+                    self.b.op(Ir::MayAlias).operand(p.base).operand(q.base).results(&[ty]).finish_one();
+                self.known[param] = Known::Pointer(pointers::Pointer::to(base));
             }
         }
         self.region(Region::BODY);

@@ -35,7 +35,7 @@ impl Pointer {
 }
 
 /// What a pointer or view is made of, as far back as it can be followed.
-fn root(func: FuncRef<'_>, mut v: Value) -> Value {
+pub(super) fn root(func: FuncRef<'_>, mut v: Value) -> Value {
     while let Some(op) = func.def_op(v) {
         let from = match op.opcode() {
             Opcode::Assume

@@ -28,7 +28,7 @@ impl<'m> Lowering<'m, '_> {
         match dims.as_slice() {
             [_, _] => Ok(v),
             [1, rest @ ..] if rest.len() == 2 => Ok(self.reshaped(v, rest)),
-            _ => Err(op.error(Code::E1643, "a batch of several scaled products is not supported")),
+            _ => Err(op.error(Code::E1643, "a product of matrices is expected")),
         }
     }
 
@@ -71,7 +71,7 @@ impl<'m> Lowering<'m, '_> {
         let acc = self.named(op, Seg::Acc)?;
         let Some(result) = op.result(0) else { return Ok(()) };
         let (elem, shape) = self.tile_type(op, result)?;
-        if let &[batch, m, n] = shape.as_slice()
+        if let &[batch, _, _] = shape.as_slice()
             && batch > 1
         {
             let mut parts: Vec<ir::Value> = Vec::new();
@@ -81,27 +81,10 @@ impl<'m> Lowering<'m, '_> {
                 let (x, y) =
                     (Operand { value: x, transposed: false }, Operand { value: y, transposed: false });
                 let v = self.multiply(op, x, y, z, elem, signs)?;
-                parts.push(self.reshaped(v, &[1, m, n]));
+                parts.push(v);
             }
-            while parts.len() > 1 {
-                let count = shape[0] / parts.len() as u32 * 2;
-                let ty = self.b.tile_type(&[count, m, n], elem);
-                let pairs: Vec<(ir::Value, ir::Value)> =
-                    parts.chunks(2).map(|p| (p[0], p[p.len() - 1])).collect();
-                parts = pairs
-                    .into_iter()
-                    .map(|(x, y)| {
-                        self.b
-                            .op(Ir::Cat)
-                            .operand(x)
-                            .operand(y)
-                            .int(keys::AXIS, 0)
-                            .results(&[ty])
-                            .finish_one()
-                    })
-                    .collect();
-            }
-            self.set(op, parts[0]);
+            let v = self.gathered(parts, elem, &shape);
+            self.set(op, v);
             return Ok(());
         }
         let (a, b) = (self.operand(op, a)?, self.operand(op, b)?);
@@ -230,19 +213,43 @@ impl<'m> Lowering<'m, '_> {
     pub(super) fn scaled_product(&mut self, op: OpRef<'m>) -> Done {
         let Some(result) = op.result(0) else { return Ok(()) };
         let (elem, shape) = self.tile_type(op, result)?;
-        let mut operands: SmallVec<[ir::Value; 2]> = SmallVec::new();
-        for (seg, scales, k_axis) in [(Seg::Lhs, Seg::LhsScale, 1), (Seg::Rhs, Seg::RhsScale, 0)] {
-            let (x, s) = (self.named(op, seg)?, self.named(op, scales)?);
-            let (x, s) = (self.matrix(op, x)?, self.matrix(op, s)?);
-            operands.push(self.scaled(op, x, s, k_axis)?);
+        let mut given: SmallVec<[ir::Value; 5]> = SmallVec::new();
+        for seg in [Seg::Lhs, Seg::LhsScale, Seg::Rhs, Seg::RhsScale, Seg::Acc] {
+            given.push(self.named(op, seg)?);
         }
-        let acc = self.named(op, Seg::Acc)?;
-        let acc = self.matrix(op, acc)?;
-        let [a, b] = [operands[0], operands[1]].map(|value| Operand { value, transposed: false });
-        let v = self.multiply(op, a, b, acc, elem, [false; 2])?;
-        let v = self.reshaped(v, &shape);
+        let batch = if shape.len() == 3 { shape[0] } else { 1 };
+        let mut parts: Vec<ir::Value> = Vec::new();
+        for i in 0..batch {
+            let mut of: SmallVec<[ir::Value; 5]> = SmallVec::new();
+            for &v in &given {
+                of.push(if batch > 1 { self.member(v, i) } else { self.matrix(op, v)? });
+            }
+            let (x, y) = (self.scaled(op, of[0], of[1], 1)?, self.scaled(op, of[2], of[3], 0)?);
+            let [a, b] = [x, y].map(|value| Operand { value, transposed: false });
+            parts.push(self.multiply(op, a, b, of[4], elem, [false; 2])?);
+        }
+        let v = self.gathered(parts, elem, &shape);
         self.set(op, v);
         Ok(())
+    }
+
+    /// The results of a batch as one tile.
+    fn gathered(&mut self, mut parts: Vec<ir::Value>, elem: Scalar, shape: &[u32]) -> ir::Value {
+        let &[_, m, n] = shape else { return self.reshaped(parts[0], shape) };
+        parts.iter_mut().for_each(|v| *v = self.reshaped(*v, &[1, m, n]));
+        let mut count = 1;
+        while parts.len() > 1 {
+            count *= 2;
+            let ty = self.b.tile_type(&[count, m, n], elem);
+            let pairs: Vec<(ir::Value, ir::Value)> =
+                parts.chunks(2).map(|p| (p[0], p[p.len() - 1])).collect();
+            parts.clear();
+            for (x, y) in pairs {
+                let made = self.b.op(Ir::Cat).operand(x).operand(y).int(keys::AXIS, 0);
+                parts.push(made.results(&[ty]).finish_one());
+            }
+        }
+        self.reshaped(parts[0], shape)
     }
 
     /// A matrix with each block along K times its scale, in bf16.

@@ -11,6 +11,9 @@ use tileas_codegen::ir;
 use tileas_codegen::ir::{AttrData, Combiner, FloatBits, FunctionBuilder, Opcode as Ir, Scalar, keys};
 use tileas_meta::tileir::{Key, Opcode, Seg};
 
+/// Most elements of a constant that are given one by one.
+const MOST_LISTED: usize = 256;
+
 /// Extents of a type of tiles.
 fn extents(shape: &[i64]) -> Shape {
     shape.iter().map(|&n| u32::try_from(n).unwrap_or(0)).collect()
@@ -45,10 +48,47 @@ impl<'m> Lowering<'m, '_> {
                 }
                 v
             }
-            None => return Err(op.error(Code::E1643, "a constant of different elements is not supported")),
+            None => {
+                let all: Vec<AttrData> = elements.iter().map(number).collect();
+                self.listed(op, &all, elem, &shape)?
+            }
         };
         self.known[result] = Known::Value(v);
         Ok(())
+    }
+
+    /// A constant of different elements: by their numbers, those that are not what most are are chosen one by one.
+    fn listed(
+        &mut self,
+        op: OpRef<'m>,
+        all: &[AttrData],
+        elem: Scalar,
+        shape: &[u32],
+    ) -> Result<ir::Value, Box<Error>> {
+        let n = all.len() as u32;
+        let count = |x: &AttrData| all.iter().filter(|y| *y == x).count();
+        let common = all.iter().max_by_key(|x| count(x)).cloned().unwrap_or(AttrData::Int(0, None));
+        let other = all.len() - count(&common);
+        if other > MOST_LISTED {
+            let text = format!(
+                "a constant of {n} elements, {other} of which are listed, is not supported; {MOST_LISTED} can be"
+            );
+            return Err(op.error(Code::E1643, text));
+        }
+        let places = self.b.tile_type(&[n], Scalar::I32);
+        let places = self.b.op(Ir::Iota).results(&[places]).finish_one();
+        let (ty, truth) = (self.b.tile_type(&[n], elem), self.b.tile_type(&[n], Scalar::I1));
+        let mut v = self.number(common.clone(), ty);
+        for (i, x) in all.iter().enumerate().filter(|(_, x)| **x != common) {
+            let at = self.integer(i as i64, Scalar::I32);
+            let at = self.splat(at, &[n]);
+            let equal = self.b.func().intern_symbol("eq");
+            let here = self.b.op(Ir::Cmpi).operand(places).operand(at).name(keys::PREDICATE, equal);
+            let here = here.results(&[truth]).finish_one();
+            let x = self.number(x.clone(), ty);
+            v = self.b.op(Ir::Select).operand(here).operand(x).operand(v).results(&[ty]).finish_one();
+        }
+        Ok(self.reshaped(v, shape))
     }
 
     pub(super) fn iota(&mut self, op: OpRef<'m>) -> Done {

@@ -31,6 +31,11 @@ impl Checker<'_> {
             Opcode::Assume => self.assume(op),
             Opcode::MakeView => self.make_view(op),
             Opcode::IntToPtr => self.int_to_ptr(op),
+            Opcode::MayAlias => {
+                if let (Some(have), Some(of)) = (self.result_type(op), self.seg(op, 0)) {
+                    self.same_type(op, Code::E0212, "operand 0", self.func.value_type(of), have);
+                }
+            }
             Opcode::ProgramId | Opcode::NumPrograms => self.axis_below(op, 3),
             Opcode::Dim => {
                 if let Some(rank) = self.view_rank(op, 0) {

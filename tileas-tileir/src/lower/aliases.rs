@@ -1,0 +1,159 @@
+//! Which parameters may lead to the same memory.
+//!
+//! In: a kernel. Out: pairs of parameters, the second of which stands for all that may be the same as the first. A front end chains
+//! accesses by tokens where one may touch what another touches; so two parameters are apart unless a token leads from an access to one to
+//! an access to the other, and one of them is written. Cost: tokens × parameters / 64, as often as loops hand tokens on.
+
+use super::pointers::root;
+use crate::entities::{Region, Value};
+use crate::module::{FuncRef, OpRef, ValueDef};
+use crate::types::TypeData;
+use cranelift_entity::SecondaryMap;
+use tileas_meta::tileir::{Opcode, Seg};
+
+/// Parameters that count, one bit each; further ones are taken to be apart from none.
+const MOST: usize = 128;
+
+struct Finder<'m> {
+    func: FuncRef<'m>,
+    params: Vec<Value>,
+    /// By token: the parameters whose accesses it stands for.
+    behind: SecondaryMap<Value, u128>,
+    /// By parameter: the first one of those it may be the same as.
+    first: Vec<usize>,
+    written: u128,
+    changed: bool,
+}
+
+/// What an op accesses, and whether it writes there.
+fn access(op: OpRef<'_>) -> Option<(Value, bool)> {
+    let (seg, writes) = match op.opcode() {
+        Opcode::LoadPtrTko => (Seg::Source, false),
+        Opcode::LoadViewTko => (Seg::View, false),
+        Opcode::StorePtrTko => (Seg::Destination, true),
+        Opcode::StoreViewTko | Opcode::AtomicRedViewTko => (Seg::View, true),
+        Opcode::AtomicRmwTko | Opcode::AtomicCasTko => (Seg::Pointers, true),
+        _ => return None,
+    };
+    Some((op.operand(seg)?, writes))
+}
+
+impl Finder<'_> {
+    fn bit(&self, v: Value) -> u128 {
+        match self.params.iter().position(|&p| p == v) {
+            Some(n) if n < MOST => 1 << n,
+            _ => 0,
+        }
+    }
+
+    fn is_token(&self, v: Value) -> bool {
+        *self.func.ty(v) == TypeData::Token
+    }
+
+    fn add(&mut self, v: Value, bits: u128) {
+        if self.behind[v] | bits != self.behind[v] {
+            self.behind[v] |= bits;
+            self.changed = true;
+        }
+    }
+
+    /// Hands tokens on from values to those that take their place.
+    fn pass(&mut self, from: &[Value], to: impl Iterator<Item = Value>) {
+        for (&a, b) in from.iter().zip(to) {
+            if self.is_token(a) {
+                self.add(b, self.behind[a]);
+            }
+        }
+    }
+
+    fn root_of(&self, mut n: usize) -> usize {
+        while self.first[n] != n {
+            n = self.first[n];
+        }
+        n
+    }
+
+    fn step(&mut self, op: OpRef<'_>) {
+        let mut bits = 0;
+        for &v in op.operands().iter().filter(|&&v| self.is_token(v)) {
+            bits |= self.behind[v];
+        }
+        let own = access(op).map_or(0, |(v, _)| self.bit(root(self.func, v)));
+        for n in (0..self.params.len().min(MOST)).filter(|&n| own >> n & 1 != 0) {
+            for other in (0..self.params.len().min(MOST)).filter(|&m| bits >> m & 1 != 0 && m != n) {
+                let (a, b) = (self.root_of(n), self.root_of(other));
+                if a != b && (self.written >> n | self.written >> other) & 1 != 0 {
+                    self.first[a.max(b)] = a.min(b);
+                }
+            }
+        }
+        match op.opcode() {
+            Opcode::For | Opcode::Loop => {
+                let inits = op.list(Seg::Init);
+                let skip = usize::from(op.opcode() == Opcode::For);
+                if let Some(region) = op.regions().next() {
+                    self.pass(inits, self.func.region_params(region).skip(skip));
+                    if skip == 1 {
+                        self.pass(inits, op.results());
+                    }
+                }
+            }
+            Opcode::Yield | Opcode::Continue | Opcode::Break => self.leave(op),
+            _ => {
+                for r in op.results() {
+                    if self.is_token(r) {
+                        self.add(r, bits | own);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a terminator hands on, to whatever it ends.
+    fn leave(&mut self, op: OpRef<'_>) {
+        let values = op.list(Seg::Values);
+        let mut region = op.region();
+        while let Some(owner) = self.func.owner(region) {
+            match (owner.opcode(), op.opcode()) {
+                (Opcode::If, Opcode::Yield) => return self.pass(values, owner.results()),
+                (Opcode::If, _) => region = owner.region(),
+                (Opcode::For, _) => {
+                    if let Some(body) = owner.regions().next() {
+                        self.pass(values, self.func.region_params(body).skip(1));
+                    }
+                    return self.pass(values, owner.results());
+                }
+                (Opcode::Loop, Opcode::Continue) => {
+                    let Some(body) = owner.regions().next() else { return };
+                    return self.pass(values, self.func.region_params(body));
+                }
+                (Opcode::Loop, _) => return self.pass(values, owner.results()),
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Parameters that may lead to what an earlier one leads to.
+pub(super) fn find(func: FuncRef<'_>) -> Vec<(Value, Value)> {
+    let params: Vec<Value> = func.params().collect();
+    let first = (0..params.len()).collect();
+    let mut f = Finder { func, params, behind: SecondaryMap::new(), first, written: 0, changed: true };
+    for op in func.ops() {
+        if let Some((v, true)) = access(op) {
+            f.written |= f.bit(root(func, v));
+        }
+    }
+    while f.changed {
+        f.changed = false;
+        func.ops().for_each(|op| f.step(op));
+    }
+    let is_param = |v: Value| matches!(func.def(v), Some(ValueDef::Param(Region::BODY, _)));
+    debug_assert!(f.params.iter().all(|&v| is_param(v)), "parameters are the body's");
+    (0..f.params.len())
+        .filter_map(|n| {
+            let r = f.root_of(n);
+            (r != n).then(|| (f.params[n], f.params[r]))
+        })
+        .collect()
+}
