@@ -328,6 +328,14 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     OpRow {
+        name: "ptr_to_int",
+        operands: &[one("pointer", Ty::Ptr)],
+        traits: &[Pure, Uniform],
+        rule: Rule::None,
+        doc: "The address as a 64-bit integer; the counterpart of `int_to_ptr`.",
+        ..BASE
+    },
+    OpRow {
         name: "may_alias",
         operands: &[one("pointer", Ty::Ptr), one("other", Ty::Ptr)],
         traits: &[Pure, Uniform],

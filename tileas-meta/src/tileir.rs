@@ -185,7 +185,7 @@ pub enum Results {
     Fixed(u8),
     /// A count is written.
     Counted,
-    /// A count is written since that version; none before, and no result.
+    /// A count is written; before that version it is 0.
     CountedSince(u8),
 }
 
@@ -452,129 +452,129 @@ macro_rules! operations {
 }
 
 operations! {
-    0 Absf "absf" 1 ONE, Float .args(SOURCE);
-    1 Absi "absi" 1 ONE, Int .args(SOURCE);
-    2 Addf "addf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY);
-    3 Addi "addi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY);
-    4 Andi "andi" 1 ONE, Int .args(BINARY);
-    5 Assert "assert" 1 Results::Fixed(0), Assert .attrs(&[attr(Key::Message, AttrKind::Str)]) .args(&[(Seg::Cond, One)]);
-    6 Assume "assume" 1 ONE, Assume .attrs(&[attr(Key::Predicate, AttrKind::Tagged)]) .args(&[(Seg::Value, One)]);
+    0 Absf "absf" 1 ONE, Float .args(SOURCE) .lowered("`absf`");
+    1 Absi "absi" 1 ONE, Int .args(SOURCE) .lowered("`absi`");
+    2 Addf "addf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`addf`");
+    3 Addi "addi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY) .lowered("`addi`");
+    4 Andi "andi" 1 ONE, Int .args(BINARY) .lowered("`andi`");
+    5 Assert "assert" 1 Results::Fixed(0), Assert .attrs(&[attr(Key::Message, AttrKind::Str)]) .args(&[(Seg::Cond, One)]) .lowered("left out (W1641)");
+    6 Assume "assume" 1 ONE, Assume .attrs(&[attr(Key::Predicate, AttrKind::Tagged)]) .args(&[(Seg::Value, One)]) .lowered("`assume`, of scalars");
     7 AtomicCasTko "atomic_cas_tko" 1 Results::Fixed(2), AtomicCas .flags(1, &[]) .attrs(&[SEM, SCOPE])
-        .args(&[(Seg::Pointers, One), (Seg::Cmp, One), (Seg::Value, One), (Seg::Mask, Opt(0)), (Seg::Token, Opt(1))]);
+        .args(&[(Seg::Pointers, One), (Seg::Cmp, One), (Seg::Value, One), (Seg::Mask, Opt(0)), (Seg::Token, Opt(1))]) .lowered("`atomic_cas`");
     8 AtomicRmwTko "atomic_rmw_tko" 1 Results::Fixed(2), AtomicRmw .flags(1, &[]) .attrs(&[SEM, SCOPE, MODE])
-        .args(&[(Seg::Pointers, One), (Seg::Arg, One), (Seg::Mask, Opt(0)), (Seg::Token, Opt(1))]);
-    9 Bitcast "bitcast" 1 ONE, Bitcast .args(SOURCE);
-    10 Break "break" 1 Results::Counted, Break .counted(VALUES);
-    11 Broadcast "broadcast" 1 ONE, Broadcast .args(SOURCE);
-    12 Cat "cat" 1 ONE, Cat .attrs(&[DIM]) .args(BINARY);
-    13 Ceil "ceil" 1 ONE, Float .args(SOURCE);
-    14 Cmpf "cmpf" 1 ONE, Cmpf .attrs(&[PRED, attr(Key::Ordering, AttrKind::Enum(Ordering::NAMES))]) .args(BINARY);
-    15 Cmpi "cmpi" 1 ONE, Cmpi .attrs(&[PRED, SIGNEDNESS]) .args(BINARY);
-    16 Constant "constant" 1 ONE, Constant .attrs(&[attr(Key::Value, AttrKind::Const)]);
-    17 Continue "continue" 1 Results::Counted, Continue .counted(VALUES);
-    18 Cos "cos" 1 ONE, Float .args(SOURCE);
-    19 Cosh "cosh" 1 ONE, Float .args(SOURCE);
-    20 Divf "divf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY);
-    21 Divi "divi" 1 ONE, Int .attrs(&[SIGNEDNESS, ROUNDING]) .args(BINARY);
+        .args(&[(Seg::Pointers, One), (Seg::Arg, One), (Seg::Mask, Opt(0)), (Seg::Token, Opt(1))]) .lowered("`atomic_rmw`");
+    9 Bitcast "bitcast" 1 ONE, Bitcast .args(SOURCE) .lowered("`bitcast`");
+    10 Break "break" 1 Results::Counted, Break .counted(VALUES) .lowered("`break`");
+    11 Broadcast "broadcast" 1 ONE, Broadcast .args(SOURCE) .lowered("`broadcast`, `splat`");
+    12 Cat "cat" 1 ONE, Cat .attrs(&[DIM]) .args(BINARY) .lowered("`cat`");
+    13 Ceil "ceil" 1 ONE, Float .args(SOURCE) .lowered("`ceil`");
+    14 Cmpf "cmpf" 1 ONE, Cmpf .attrs(&[PRED, attr(Key::Ordering, AttrKind::Enum(Ordering::NAMES))]) .args(BINARY) .lowered("`cmpf`");
+    15 Cmpi "cmpi" 1 ONE, Cmpi .attrs(&[PRED, SIGNEDNESS]) .args(BINARY) .lowered("`cmpi`");
+    16 Constant "constant" 1 ONE, Constant .attrs(&[attr(Key::Value, AttrKind::Const)]) .lowered("`constant`");
+    17 Continue "continue" 1 Results::Counted, Continue .counted(VALUES) .lowered("`continue`");
+    18 Cos "cos" 1 ONE, Float .args(SOURCE) .lowered("`cos`");
+    19 Cosh "cosh" 1 ONE, Float .args(SOURCE) .lowered("`cosh`");
+    20 Divf "divf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`divf`");
+    21 Divi "divi" 1 ONE, Int .attrs(&[SIGNEDNESS, ROUNDING]) .args(BINARY) .lowered("`divi`");
     22 Entry "entry" 1 Results::Fixed(0), ModuleLevel;
-    23 Exp "exp" 1 ONE, Float .attrs(&[since(3, Rounding::Full as u8, ROUNDING)]) .args(SOURCE);
-    24 Exp2 "exp2" 1 ONE, Float .flags(1, FTZ) .args(SOURCE);
-    37 Exti "exti" 1 ONE, Exti .attrs(&[SIGNEDNESS]) .args(SOURCE);
-    38 Extract "extract" 1 Results::Counted, Extract .counted(&[(Seg::Source, One), (Seg::Index, Many)]);
-    39 Floor "floor" 1 ONE, Float .args(SOURCE);
-    40 Fma "fma" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(TERNARY);
+    23 Exp "exp" 1 ONE, Float .attrs(&[since(3, Rounding::Full as u8, ROUNDING)]) .args(SOURCE) .lowered("`exp`");
+    24 Exp2 "exp2" 1 ONE, Float .flags(1, FTZ) .args(SOURCE) .lowered("`exp2`");
+    37 Exti "exti" 1 ONE, Exti .attrs(&[SIGNEDNESS]) .args(SOURCE) .lowered("`exti`");
+    38 Extract "extract" 1 Results::Counted, Extract .counted(&[(Seg::Source, One), (Seg::Index, Many)]) .lowered("`extract_slice`, or a choice of blocks");
+    39 Floor "floor" 1 ONE, Float .args(SOURCE) .lowered("`floor`");
+    40 Fma "fma" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(TERNARY) .lowered("`fma`");
     41 For "for" 1 Results::Counted, For .flags(2, &[(0, Key::UnsignedCmp)])
-        .counted(&[(Seg::Lower, One), (Seg::Upper, One), (Seg::Step, One), (Seg::Init, Many)]) .regions(1);
-    42 Ftof "ftof" 1 ONE, Ftof .attrs(&[ROUNDING]) .args(SOURCE);
-    43 Ftoi "ftoi" 1 ONE, Ftoi .flags(4, &[(0, Key::Saturating)]) .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE);
+        .counted(&[(Seg::Lower, One), (Seg::Upper, One), (Seg::Step, One), (Seg::Init, Many)]) .regions(1) .lowered("`for`");
+    42 Ftof "ftof" 1 ONE, Ftof .attrs(&[ROUNDING]) .args(SOURCE) .lowered("`ftof`");
+    43 Ftoi "ftoi" 1 ONE, Ftoi .flags(4, &[(0, Key::Saturating)]) .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE) .lowered("`ftoi`");
     44 GetGlobal "get_global" 1 ONE, GetGlobal .attrs(&[attr(Key::Name, AttrKind::Str)]);
-    45 GetIndexSpaceShape "get_index_space_shape" 1 Results::Counted, IndexSpace .args(VIEW);
-    46 GetNumTileBlocks "get_num_tile_blocks" 1 Results::Fixed(3), BlockId;
-    47 GetTensorShape "get_tensor_shape" 1 Results::Counted, TensorShape .args(VIEW);
-    48 GetTileBlockId "get_tile_block_id" 1 Results::Fixed(3), BlockId;
+    45 GetIndexSpaceShape "get_index_space_shape" 1 Results::Counted, IndexSpace .args(VIEW) .lowered("`divi`");
+    46 GetNumTileBlocks "get_num_tile_blocks" 1 Results::Fixed(3), BlockId .lowered("`num_programs`");
+    47 GetTensorShape "get_tensor_shape" 1 Results::Counted, TensorShape .args(VIEW) .lowered("numbers of the view");
+    48 GetTileBlockId "get_tile_block_id" 1 Results::Fixed(3), BlockId .lowered("`program_id`");
     49 Global "global" 1 Results::Fixed(0), ModuleLevel;
-    50 If "if" 1 Results::Counted, If .args(&[(Seg::Cond, One)]) .regions(2);
-    51 IntToPtr "int_to_ptr" 1 ONE, IntToPtr .args(SOURCE);
-    58 Iota "iota" 1 ONE, Iota;
-    59 Itof "itof" 1 ONE, Itof .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE);
-    60 JoinTokens "join_tokens" 1 Results::Counted, Tokens .counted(&[(Seg::Tokens, Many)]);
+    50 If "if" 1 Results::Counted, If .args(&[(Seg::Cond, One)]) .regions(2) .lowered("`if`");
+    51 IntToPtr "int_to_ptr" 1 ONE, IntToPtr .args(SOURCE) .lowered("`int_to_ptr`, of scalars");
+    58 Iota "iota" 1 ONE, Iota .lowered("`iota`");
+    59 Itof "itof" 1 ONE, Itof .attrs(&[SIGNEDNESS, ROUNDING]) .args(SOURCE) .lowered("`itof`");
+    60 JoinTokens "join_tokens" 1 Results::Counted, Tokens .counted(&[(Seg::Tokens, Many)]) .lowered("program order; `may_alias`");
     61 LoadPtrTko "load_ptr_tko" 1 Results::Fixed(2), LoadPtr .flags(1, &[]) .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS)])
-        .args(&[(Seg::Source, One), (Seg::Mask, Opt(2)), (Seg::Padding, Opt(3)), (Seg::Token, Opt(4))]);
+        .args(&[(Seg::Source, One), (Seg::Mask, Opt(2)), (Seg::Padding, Opt(3)), (Seg::Token, Opt(4))]) .lowered("`gather`, weak");
     62 LoadViewTko "load_view_tko" 1 Results::Counted, LoadView .flags(1, &[])
         .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS), since(4, 0, INBOUNDS)])
-        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]);
-    63 Log "log" 1 ONE, Float .args(SOURCE);
-    64 Log2 "log2" 1 ONE, Float .args(SOURCE);
-    65 Loop "loop" 1 Results::Counted, Loop .counted(&[(Seg::Init, Many)]) .regions(1);
-    66 MakePartitionView "make_partition_view" 1 ONE, View .args(VIEW);
+        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_load` or `gather`, weak");
+    63 Log "log" 1 ONE, Float .args(SOURCE) .lowered("`log`");
+    64 Log2 "log2" 1 ONE, Float .args(SOURCE) .lowered("`log2`");
+    65 Loop "loop" 1 Results::Counted, Loop .counted(&[(Seg::Init, Many)]) .regions(1) .lowered("`loop`");
+    66 MakePartitionView "make_partition_view" 1 ONE, View .args(VIEW) .lowered("`tiled_load`, `tiled_store`");
     67 MakeTensorView "make_tensor_view" 1 Results::Counted, TensorView
-        .args(&[(Seg::Base, One), (Seg::Shape, Many), (Seg::Strides, Many)]);
-    68 MakeToken "make_token" 1 ONE, Tokens;
-    69 Maxf "maxf" 1 ONE, Float .flags(1, NAN_FTZ) .args(BINARY);
-    70 Maxi "maxi" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY);
-    71 Minf "minf" 1 ONE, Float .flags(1, NAN_FTZ) .args(BINARY);
-    72 Mini "mini" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY);
-    73 Mmaf "mmaf" 1 ONE, Mmaf .flags(3, &[(0, Key::FastAcc)]) .args(TERNARY);
+        .args(&[(Seg::Base, One), (Seg::Shape, Many), (Seg::Strides, Many)]) .lowered("`make_view`");
+    68 MakeToken "make_token" 1 ONE, Tokens .lowered("program order");
+    69 Maxf "maxf" 1 ONE, Float .flags(1, NAN_FTZ) .args(BINARY) .lowered("`maxf`");
+    70 Maxi "maxi" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY) .lowered("`maxi`");
+    71 Minf "minf" 1 ONE, Float .flags(1, NAN_FTZ) .args(BINARY) .lowered("`minf`");
+    72 Mini "mini" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY) .lowered("`mini`");
+    73 Mmaf "mmaf" 1 ONE, Mmaf .flags(3, &[(0, Key::FastAcc)]) .args(TERNARY) .lowered("`dot`; f64 one by one");
     74 Mmai "mmai" 1 ONE, Mmai .attrs(&[attr(Key::SignednessLhs, AttrKind::Enum(Signedness::NAMES)),
-        attr(Key::SignednessRhs, AttrKind::Enum(Signedness::NAMES))]) .args(TERNARY);
+        attr(Key::SignednessRhs, AttrKind::Enum(Signedness::NAMES))]) .args(TERNARY) .lowered("`dot`");
     75 Module "module" 1 Results::Fixed(0), ModuleLevel;
-    76 Mulf "mulf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY);
-    77 Mulhii "mulhii" 1 ONE, Int .args(BINARY);
-    78 Muli "muli" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY);
-    79 Negf "negf" 1 ONE, Float .args(SOURCE);
-    80 Negi "negi" 1 ONE, Int .attrs(&[since(2, 0, OVERFLOW)]) .args(SOURCE);
-    81 Offset "offset" 1 ONE, Offset .args(&[(Seg::Pointers, One), (Seg::Offset, One)]);
-    82 Ori "ori" 1 ONE, Int .args(BINARY);
-    83 Permute "permute" 1 ONE, Permute .attrs(&[attr(Key::Permutation, AttrKind::Ints)]) .args(SOURCE);
-    84 Pow "pow" 1 ONE, Float .args(&[(Seg::Base, One), (Seg::Exponent, One)]);
+    76 Mulf "mulf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`mulf`");
+    77 Mulhii "mulhii" 1 ONE, Int .args(BINARY) .lowered("`mulhii`");
+    78 Muli "muli" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY) .lowered("`muli`");
+    79 Negf "negf" 1 ONE, Float .args(SOURCE) .lowered("`negf`");
+    80 Negi "negi" 1 ONE, Int .attrs(&[since(2, 0, OVERFLOW)]) .args(SOURCE) .lowered("`negi`");
+    81 Offset "offset" 1 ONE, Offset .args(&[(Seg::Pointers, One), (Seg::Offset, One)]) .lowered("`offset`, coordinates");
+    82 Ori "ori" 1 ONE, Int .args(BINARY) .lowered("`ori`");
+    83 Permute "permute" 1 ONE, Permute .attrs(&[attr(Key::Permutation, AttrKind::Ints)]) .args(SOURCE) .lowered("`permute`");
+    84 Pow "pow" 1 ONE, Float .args(&[(Seg::Base, One), (Seg::Exponent, One)]) .lowered("`pow`");
     85 PrintTko "print_tko" 1 Results::CountedSince(2), Print .flags(2, &[]) .attrs(&[attr(Key::Text, AttrKind::Str)])
-        .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]);
+        .args(&[(Seg::Args, Many), (Seg::Token, Opt(0))]) .lowered("left out (W1641)");
     86 PtrToInt "ptr_to_int" 1 ONE, PtrToInt .args(SOURCE);
     87 PtrToPtr "ptr_to_ptr" 1 ONE, PtrToPtr .args(SOURCE);
-    88 Reduce "reduce" 1 Results::Counted, Reduce .attrs(&[DIM, IDENTITIES]) .counted(&[(Seg::Tiles, Many)]) .regions(1);
-    89 Remf "remf" 1 ONE, Float .args(BINARY);
-    90 Remi "remi" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY);
-    91 Reshape "reshape" 1 ONE, Reshape .args(SOURCE);
-    92 Return "return" 1 Results::Counted, Return .counted(VALUES);
-    93 Rsqrt "rsqrt" 1 ONE, Float .flags(1, FTZ) .args(SOURCE);
+    88 Reduce "reduce" 1 Results::Counted, Reduce .attrs(&[DIM, IDENTITIES]) .counted(&[(Seg::Tiles, Many)]) .regions(1) .lowered("`reduce`, `combine`");
+    89 Remf "remf" 1 ONE, Float .args(BINARY) .lowered("`remf`");
+    90 Remi "remi" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(BINARY) .lowered("`remi`");
+    91 Reshape "reshape" 1 ONE, Reshape .args(SOURCE) .lowered("`reshape`, `splat`, `unsplat`");
+    92 Return "return" 1 Results::Counted, Return .counted(VALUES) .lowered("`return`");
+    93 Rsqrt "rsqrt" 1 ONE, Float .flags(1, FTZ) .args(SOURCE) .lowered("`rsqrt`");
     94 Scan "scan" 1 Results::Counted, Scan .attrs(&[DIM, attr(Key::Reverse, AttrKind::Bool), IDENTITIES])
-        .counted(&[(Seg::Tiles, Many)]) .regions(1);
-    95 Select "select" 1 ONE, Select .args(&[(Seg::Cond, One), (Seg::IfTrue, One), (Seg::IfFalse, One)]);
-    96 Shli "shli" 1 ONE, Int .attrs(&[OVERFLOW]) .args(SHIFT);
-    97 Shri "shri" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(SHIFT);
-    98 Sin "sin" 1 ONE, Float .args(SOURCE);
-    99 Sinh "sinh" 1 ONE, Float .args(SOURCE);
-    100 Sqrt "sqrt" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(SOURCE);
+        .counted(&[(Seg::Tiles, Many)]) .regions(1) .lowered("`scan`");
+    95 Select "select" 1 ONE, Select .args(&[(Seg::Cond, One), (Seg::IfTrue, One), (Seg::IfFalse, One)]) .lowered("`select`");
+    96 Shli "shli" 1 ONE, Int .attrs(&[OVERFLOW]) .args(SHIFT) .lowered("`shli`");
+    97 Shri "shri" 1 ONE, Int .attrs(&[SIGNEDNESS]) .args(SHIFT) .lowered("`shri`");
+    98 Sin "sin" 1 ONE, Float .args(SOURCE) .lowered("`sin`");
+    99 Sinh "sinh" 1 ONE, Float .args(SOURCE) .lowered("`sinh`");
+    100 Sqrt "sqrt" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(SOURCE) .lowered("`sqrt`");
     101 StorePtrTko "store_ptr_tko" 1 ONE, StorePtr .flags(1, &[]) .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS)])
-        .args(&[(Seg::Destination, One), (Seg::Value, One), (Seg::Mask, Opt(2)), (Seg::Token, Opt(3))]);
+        .args(&[(Seg::Destination, One), (Seg::Value, One), (Seg::Mask, Opt(2)), (Seg::Token, Opt(3))]) .lowered("`scatter`, weak");
     102 StoreViewTko "store_view_tko" 1 Results::Counted, StoreView .flags(1, &[])
         .attrs(&[SEM, opt(0, SCOPE), opt(1, HINTS), since(4, 0, INBOUNDS)])
-        .args(&[(Seg::Tile, One), (Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]);
-    103 Subf "subf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY);
-    104 Subi "subi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY);
-    105 Tan "tan" 1 ONE, Float .args(SOURCE);
-    106 Tanh "tanh" 1 ONE, Float .attrs(&[since(2, Rounding::Full as u8, ROUNDING)]) .args(SOURCE);
-    107 Trunci "trunci" 1 ONE, Trunci .attrs(&[OVERFLOW]) .args(SOURCE);
-    108 Xori "xori" 1 ONE, Int .args(BINARY);
-    109 Yield "yield" 1 Results::Counted, Yield .counted(VALUES);
-    110 Atan2 "atan2" 2 ONE, Float .args(BINARY);
-    111 Pack "pack" 3 ONE, Pack .args(SOURCE);
-    112 Unpack "unpack" 3 ONE, Unpack .args(SOURCE);
+        .args(&[(Seg::Tile, One), (Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(2))]) .lowered("`tiled_store` or `scatter`, weak");
+    103 Subf "subf" 1 ONE, Float .flags(1, FTZ) .attrs(&[ROUNDING]) .args(BINARY) .lowered("`subf`");
+    104 Subi "subi" 1 ONE, Int .attrs(&[OVERFLOW]) .args(BINARY) .lowered("`subi`");
+    105 Tan "tan" 1 ONE, Float .args(SOURCE) .lowered("`tan`");
+    106 Tanh "tanh" 1 ONE, Float .attrs(&[since(2, Rounding::Full as u8, ROUNDING)]) .args(SOURCE) .lowered("`tanh`");
+    107 Trunci "trunci" 1 ONE, Trunci .attrs(&[OVERFLOW]) .args(SOURCE) .lowered("`trunci`");
+    108 Xori "xori" 1 ONE, Int .args(BINARY) .lowered("`xori`");
+    109 Yield "yield" 1 Results::Counted, Yield .counted(VALUES) .lowered("`yield`");
+    110 Atan2 "atan2" 2 ONE, Float .args(BINARY) .lowered("`atan2`");
+    111 Pack "pack" 3 ONE, Pack .args(SOURCE) .lowered("shifts");
+    112 Unpack "unpack" 3 ONE, Unpack .args(SOURCE) .lowered("shifts");
     113 Alloca "alloca" 3 ONE, Alloca .flags(3, &[(0, Key::Global)])
         .attrs(&[attr(Key::NumElem, AttrKind::Int), attr(Key::Alignment, AttrKind::Int)]);
     114 MmafScaled "mmaf_scaled" 3 ONE, MmafScaled
-        .args(&[(Seg::Lhs, One), (Seg::Rhs, One), (Seg::Acc, One), (Seg::LhsScale, One), (Seg::RhsScale, One)]);
-    115 MakeGatherScatterView "make_gather_scatter_view" 3 ONE, View .args(VIEW);
-    116 MakeStridedView "make_strided_view" 3 ONE, View .args(VIEW);
+        .args(&[(Seg::Lhs, One), (Seg::Rhs, One), (Seg::Acc, One), (Seg::LhsScale, One), (Seg::RhsScale, One)]) .lowered("`dot` of scaled bf16");
+    115 MakeGatherScatterView "make_gather_scatter_view" 3 ONE, View .args(VIEW) .lowered("`gather`, `scatter`");
+    116 MakeStridedView "make_strided_view" 3 ONE, View .args(VIEW) .lowered("`gather`, `scatter`");
     117 AtomicRedViewTko "atomic_red_view_tko" 3 Results::Counted, AtomicRedView .flags(3, &[])
         .attrs(&[SEM, SCOPE, MODE, since(5, 0, INBOUNDS)])
-        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Tile, One), (Seg::Token, Opt(0))]);
+        .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Tile, One), (Seg::Token, Opt(0))]) .lowered("`atomic_rmw`");
     118 Insert "insert" 4 Results::Counted, Insert
-        .counted(&[(Seg::Source, One), (Seg::Destination, One), (Seg::Index, Many)]);
-    119 GdcLaunchDependentsTko "gdc_launch_dependents_tko" 4 ONE, Tokens .counted(&[(Seg::Tokens, Many)]);
-    120 GdcWaitTko "gdc_wait_tko" 4 ONE, Tokens .counted(&[(Seg::Tokens, Many)]);
-    121 Powi "powi" 4 ONE, Powi .args(&[(Seg::Base, One), (Seg::Exponent, One)]);
-    122 MemoryFenceAliasTko "memory_fence_alias_tko" 4 ONE, Tokens .args(&[(Seg::Token, One)]);
+        .counted(&[(Seg::Source, One), (Seg::Destination, One), (Seg::Index, Many)]) .lowered("`select` of blocks");
+    119 GdcLaunchDependentsTko "gdc_launch_dependents_tko" 4 ONE, Tokens .counted(&[(Seg::Tokens, Many)]) .lowered("left out (W1641)");
+    120 GdcWaitTko "gdc_wait_tko" 4 ONE, Tokens .counted(&[(Seg::Tokens, Many)]) .lowered("waits at the begin");
+    121 Powi "powi" 4 ONE, Powi .args(&[(Seg::Base, One), (Seg::Exponent, One)]) .lowered("`powi`");
+    122 MemoryFenceAliasTko "memory_fence_alias_tko" 4 ONE, Tokens .args(&[(Seg::Token, One)]) .lowered("program order");
     123 MultimemLoadReduceViewTko "multimem_load_reduce_view_tko" 5 Results::Counted, MultimemLoad .flags(5, &[])
         .attrs(&[SEM, opt(0, SCOPE), REDUCTION, INBOUNDS])
         .args(&[(Seg::View, One), (Seg::Index, Many), (Seg::Token, Opt(1))]);

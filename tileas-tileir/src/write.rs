@@ -411,6 +411,7 @@ impl Writer<'_> {
                 if results.len() > 0 {
                     lacks(&mut self.errors, "its result", version);
                 }
+                o.count(0);
             }
             Results::Counted | Results::CountedSince(_) => o.count(results.len()),
             Results::Fixed(_) => {}

@@ -57,7 +57,7 @@ impl Lower<'_> {
                 Ok(())
             }
             O::MakeView => self.make_view(op),
-            O::Assume | O::IntToPtr | O::MayAlias => {
+            O::Assume | O::IntToPtr | O::PtrToInt | O::MayAlias => {
                 if let Some(&v) = self.f.operands(op).first() {
                     let value = self.vals[v];
                     self.set(op, value);

@@ -329,6 +329,14 @@ impl Abi {
                         abi.views[named].direct = true;
                     }
                 }
+                Opcode::PtrToInt => {
+                    let base = f.operands(op).first().and_then(|&v| abi.view_index(base_of(f, v)));
+                    if let Some(i) = base {
+                        abi.views[i].direct = true;
+                        // Who has the address may write there.
+                        abi.note_written(i, true);
+                    }
+                }
                 Opcode::Dim => {
                     if let Some(i) = f.named_operand(op, "view").and_then(|v| abi.view_index(v)) {
                         abi.views[i].sizes = true;

@@ -1,23 +1,30 @@
 //! Which parameters may lead to the same memory.
 //!
-//! In: a kernel. Out: pairs of parameters, the second of which stands for all that may be the same as the first. A front end chains
-//! accesses by tokens where one may touch what another touches; so two parameters are apart unless a token leads from an access to one to
-//! an access to the other, and one of them is written. Cost: tokens × parameters / 64, as often as loops hand tokens on.
+//! In: a kernel. Out: [`Aliases`]. A front end chains accesses by tokens where one may touch what another touches; so two parameters are
+//! apart unless a token leads from an access to one to an access to the other, and one of them is written, or a branch or loop chooses
+//! between them. Cost: tokens and pointers × parameters / 64, as often as loops hand them on.
 
-use super::pointers::root;
 use crate::entities::{Region, Value};
 use crate::module::{FuncRef, OpRef, ValueDef};
-use crate::types::TypeData;
+use crate::types::{Elem, TypeData};
 use cranelift_entity::SecondaryMap;
 use tileas_meta::tileir::{Opcode, Seg};
 
 /// Parameters that count, one bit each; further ones are taken to be apart from none.
 const MOST: usize = 128;
 
+/// What is found.
+pub(super) struct Aliases {
+    /// Parameters that may lead to what an earlier one, which stands for all of them, leads to.
+    pub pairs: Vec<(Value, Value)>,
+    /// By pointer that loops or branches hand on: a parameter that it may be, the one that stands for all others.
+    pub chosen: SecondaryMap<Value, Option<Value>>,
+}
+
 struct Finder<'m> {
     func: FuncRef<'m>,
     params: Vec<Value>,
-    /// By token: the parameters whose accesses it stands for.
+    /// By token: the parameters whose accesses it stands for. By pointer or view: the parameters it may be made of.
     behind: SecondaryMap<Value, u128>,
     /// By parameter: the first one of those it may be the same as.
     first: Vec<usize>,
@@ -50,6 +57,17 @@ impl Finder<'_> {
         *self.func.ty(v) == TypeData::Token
     }
 
+    fn is_pointer(&self, v: Value) -> bool {
+        match self.func.ty(v) {
+            TypeData::Tile { elem, .. } => matches!(elem, Elem::Ptr { .. }),
+            TypeData::TensorView { .. }
+            | TypeData::PartitionView { .. }
+            | TypeData::StridedView { .. }
+            | TypeData::GatherScatterView { .. } => true,
+            _ => false,
+        }
+    }
+
     fn add(&mut self, v: Value, bits: u128) {
         if self.behind[v] | bits != self.behind[v] {
             self.behind[v] |= bits;
@@ -57,10 +75,10 @@ impl Finder<'_> {
         }
     }
 
-    /// Hands tokens on from values to those that take their place.
+    /// Hands tokens and pointers on from values to those that take their place.
     fn pass(&mut self, from: &[Value], to: impl Iterator<Item = Value>) {
         for (&a, b) in from.iter().zip(to) {
-            if self.is_token(a) {
+            if self.is_token(a) || self.is_pointer(a) {
                 self.add(b, self.behind[a]);
             }
         }
@@ -78,9 +96,10 @@ impl Finder<'_> {
         for &v in op.operands().iter().filter(|&&v| self.is_token(v)) {
             bits |= self.behind[v];
         }
-        let own = access(op).map_or(0, |(v, _)| self.bit(root(self.func, v)));
+        let own = access(op).map_or(0, |(v, _)| self.behind[v]);
+        let all = bits | own;
         for n in (0..self.params.len().min(MOST)).filter(|&n| own >> n & 1 != 0) {
-            for other in (0..self.params.len().min(MOST)).filter(|&m| bits >> m & 1 != 0 && m != n) {
+            for other in (0..self.params.len().min(MOST)).filter(|&m| all >> m & 1 != 0 && m != n) {
                 let (a, b) = (self.root_of(n), self.root_of(other));
                 if a != b && (self.written >> n | self.written >> other) & 1 != 0 {
                     self.first[a.max(b)] = a.min(b);
@@ -100,9 +119,13 @@ impl Finder<'_> {
             }
             Opcode::Yield | Opcode::Continue | Opcode::Break => self.leave(op),
             _ => {
+                let from = op.operands().iter().filter(|&&v| self.is_pointer(v));
+                let made = from.fold(0, |all, &v| all | self.behind[v]);
                 for r in op.results() {
                     if self.is_token(r) {
                         self.add(r, bits | own);
+                    } else if self.is_pointer(r) {
+                        self.add(r, made);
                     }
                 }
             }
@@ -134,26 +157,49 @@ impl Finder<'_> {
     }
 }
 
-/// Parameters that may lead to what an earlier one leads to.
-pub(super) fn find(func: FuncRef<'_>) -> Vec<(Value, Value)> {
+/// Looks at a kernel.
+pub(super) fn find(func: FuncRef<'_>) -> Aliases {
     let params: Vec<Value> = func.params().collect();
     let first = (0..params.len()).collect();
     let mut f = Finder { func, params, behind: SecondaryMap::new(), first, written: 0, changed: true };
-    for op in func.ops() {
-        if let Some((v, true)) = access(op) {
-            f.written |= f.bit(root(func, v));
+    for n in 0..f.params.len() {
+        let p = f.params[n];
+        if f.is_pointer(p) {
+            f.behind[p] = f.bit(p);
         }
     }
-    while f.changed {
+    // What is written is known when all pointers are.
+    loop {
         f.changed = false;
         func.ops().for_each(|op| f.step(op));
+        for op in func.ops() {
+            if let Some((v, true)) = access(op) {
+                let all = f.written | f.behind[v];
+                f.changed |= all != f.written;
+                f.written = all;
+            }
+        }
+        if !f.changed {
+            break;
+        }
     }
-    let is_param = |v: Value| matches!(func.def(v), Some(ValueDef::Param(Region::BODY, _)));
-    debug_assert!(f.params.iter().all(|&v| is_param(v)), "parameters are the body's");
-    (0..f.params.len())
-        .filter_map(|n| {
-            let r = f.root_of(n);
-            (r != n).then(|| (f.params[n], f.params[r]))
-        })
-        .collect()
+    let mut chosen: SecondaryMap<Value, Option<Value>> = SecondaryMap::new();
+    let of = |v: Value| {
+        let bits = f.behind[v];
+        (bits != 0).then(|| f.params[f.root_of(bits.trailing_zeros() as usize)])
+    };
+    for op in func.ops() {
+        let region = op.regions().next().filter(|_| matches!(op.opcode(), Opcode::For | Opcode::Loop));
+        let carried = region.into_iter().flat_map(|r| func.region_params(r));
+        for v in carried.chain(op.results()).filter(|&v| f.is_pointer(v)) {
+            chosen[v] = of(v);
+        }
+    }
+    debug_assert!(
+        f.params.iter().all(|&v| matches!(func.def(v), Some(ValueDef::Param(Region::BODY, _)))),
+        "parameters are the body's"
+    );
+    let later = (0..f.params.len()).filter(|&n| f.root_of(n) != n);
+    let pairs = later.map(|n| (f.params[n], f.params[f.root_of(n)])).collect();
+    Aliases { pairs, chosen }
 }

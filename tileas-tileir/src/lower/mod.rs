@@ -83,6 +83,7 @@ pub fn lower(module: &Module, target: &str) -> Result<Lowered, Errors> {
             depth: 0,
             reduces: false,
             relaxed: false,
+            chosen: SecondaryMap::new(),
             errors: Vec::new(),
             warnings: Vec::new(),
         };
@@ -150,6 +151,8 @@ struct Lowering<'m, 'f> {
     reduces: bool,
     /// Whether the order of atomic updates of tiles cannot be observed.
     relaxed: bool,
+    /// By pointer that loops or branches hand on: a parameter that it may be.
+    chosen: SecondaryMap<Value, Option<Value>>,
     errors: Vec<Error>,
     warnings: Vec<Error>,
 }
@@ -198,7 +201,9 @@ impl<'m> Lowering<'m, '_> {
                 self.errors.push(*e);
             }
         }
-        for (param, with) in aliases::find(func) {
+        let aliases = aliases::find(func);
+        self.chosen = aliases.chosen;
+        for (param, with) in aliases.pairs {
             if let (Known::Pointer(p), Known::Pointer(q)) =
                 (self.known[param].clone(), self.known[with].clone())
             {
@@ -564,6 +569,7 @@ impl<'m> Lowering<'m, '_> {
                 Known::Nothing => return Err(self.silent()),
                 Known::Token => {}
                 Known::Value(x) => out.push(self.carried(x)),
+                Known::Pointer(p) if p.shape.is_none() => out.push(self.address(&p)),
                 Known::Pointer(p) => out.push(self.count_of(&p)),
                 Known::Tensor(_) | Known::Tiles(_) => {
                     return Err(
@@ -581,9 +587,15 @@ impl<'m> Lowering<'m, '_> {
         for (&v, like) in to.iter().zip(like) {
             self.known[v] = match like {
                 Known::Value(_) => made.next().map_or(Known::Nothing, Known::Value),
-                Known::Pointer(p) => match made.next() {
-                    Some(count) => Known::Pointer(pointers::Pointer { offset: Some(count), ..p.clone() }),
-                    None => Known::Nothing,
+                Known::Pointer(p) => match (made.next(), &p.shape) {
+                    (Some(address), None) => {
+                        let ty = self.b.func().value_type(p.base);
+                        Known::Pointer(self.at_address(v, address, ty))
+                    }
+                    (Some(count), _) => {
+                        Known::Pointer(pointers::Pointer { offset: Some(count), ..p.clone() })
+                    }
+                    (None, _) => Known::Nothing,
                 },
                 other => other.clone(),
             };
@@ -618,7 +630,7 @@ impl<'m> Lowering<'m, '_> {
             self.divisors.insert(open.iv, all[0].min(all[1]));
             self.receive(rest, &like, &open.args);
         }
-        let yields = self.body(region, &inits);
+        let yields = self.body(region, &inits, &like);
         let results = self.b.end_for(open, &yields);
         let to: Vec<Value> = op.results().collect();
         self.receive(&to, &like, &results);
@@ -626,7 +638,7 @@ impl<'m> Lowering<'m, '_> {
     }
 
     /// Lowers the region of a loop; what its `continue` hands on, which the caller is to end it with.
-    fn body(&mut self, region: Region, inits: &[ir::Value]) -> SmallVec<[ir::Value; 4]> {
+    fn body(&mut self, region: Region, inits: &[ir::Value], like: &[Known]) -> SmallVec<[ir::Value; 4]> {
         let func = self.func;
         self.depth += 1;
         let ops: Vec<OpRef<'m>> = func.region(region).collect();
@@ -635,7 +647,7 @@ impl<'m> Lowering<'m, '_> {
             self.place(op);
             let last = n + 1 == ops.len() && op.opcode() == Opcode::Continue;
             let done = match last {
-                true => self.next_of(op, inits).map(|next| yields = next),
+                true => self.next_of(op, inits, like).map(|next| yields = next),
                 false => self.op(op),
             };
             if let Err(e) = done
@@ -653,7 +665,17 @@ impl<'m> Lowering<'m, '_> {
         &mut self,
         op: OpRef<'m>,
         inits: &[ir::Value],
+        like: &[Known],
     ) -> Result<SmallVec<[ir::Value; 4]>, Box<Error>> {
+        for (&v, before) in op.list(Seg::Values).iter().zip(like) {
+            if let (Known::Pointer(p), Known::Pointer(q)) = (&self.known[v], before)
+                && p.base != q.base
+                && p.shape.is_some()
+            {
+                let text = "a tile of pointers that a loop moves to another array is not supported";
+                return Err(op.error(Code::E1643, text));
+            }
+        }
         let values = self.handed_on(op, op.list(Seg::Values))?;
         if values.len() != inits.len() {
             return Err(op.error(Code::E1643, "a loop hands on other values than it began with"));
@@ -684,7 +706,7 @@ impl<'m> Lowering<'m, '_> {
         self.receive(&params, &like, &open.args);
         // A loop may end in what leaves it, then no other iteration follows.
         let last = func.region(region).next_back().map(|o| o.opcode());
-        let yields = self.body(region, &inits);
+        let yields = self.body(region, &inits, &like);
         let made = open.op;
         match last {
             Some(Opcode::Continue) => _ = self.b.end_loop(open, &yields),
@@ -706,9 +728,12 @@ impl<'m> Lowering<'m, '_> {
                     let tile = !shape.is_empty() || elem.is_float() && self.reduces;
                     types.push(if tile { self.b.tile_type(&shape, elem) } else { self.b.scalar_type(elem) });
                 }
+                TypeData::Tile { elem: Elem::Ptr { .. }, shape } if shape.is_empty() => {
+                    types.push(self.b.scalar_type(Scalar::I64));
+                }
                 _ => {
                     let text =
-                        "a pointer or view that a branch chooses, or a loop ends with, is not supported";
+                        "a tile of pointers that a branch chooses, or a loop ends with, is not supported";
                     return Err(op.error(Code::E1643, text));
                 }
             }
@@ -721,6 +746,15 @@ impl<'m> Lowering<'m, '_> {
         for result in op.results() {
             self.known[result] = match self.func.ty(result) {
                 TypeData::Token => Known::Token,
+                TypeData::Tile { elem: Elem::Ptr { pointee, .. }, .. } => {
+                    match (made.next(), scalar_of(*pointee)) {
+                        (Some(address), Some(elem)) => {
+                            let ty = self.b.ptr_type(elem, Space::Gmem);
+                            Known::Pointer(self.at_address(result, address, ty))
+                        }
+                        _ => Known::Nothing,
+                    }
+                }
                 _ => made.next().map_or(Known::Nothing, Known::Value),
             };
         }

@@ -111,6 +111,29 @@ impl<'m> Lowering<'m, '_> {
         }
     }
 
+    /// A pointer that is no tile, as one value.
+    pub(super) fn single(&mut self, p: &Pointer) -> ir::Value {
+        match p.offset {
+            Some(by) => self.moved(p.base, by),
+            None => p.base,
+        }
+    }
+
+    /// Its address.
+    pub(super) fn address(&mut self, p: &Pointer) -> ir::Value {
+        let (base, ty) = (self.single(p), self.b.scalar_type(Scalar::I64));
+        self.b.op(Ir::PtrToInt).operand(base).results(&[ty]).finish_one()
+    }
+
+    /// The pointer of an address that loops or branches handed on as `v`, and which may be of any of the parameters that it was made of.
+    pub(super) fn at_address(&mut self, v: Value, address: ir::Value, ty: ir::Type) -> Pointer {
+        let mut base = self.b.op(Ir::IntToPtr).operand(address).results(&[ty]).finish_one();
+        if let Some(Known::Pointer(of)) = self.chosen[v].map(|param| self.known[param].clone()) {
+            base = self.b.op(Ir::MayAlias).operand(base).operand(of.base).results(&[ty]).finish_one();
+        }
+        Pointer::to(base)
+    }
+
     /// The pointer with what is counted from it added.
     fn moved(&mut self, base: ir::Value, by: ir::Value) -> ir::Value {
         let ty = self.b.func().value_type(base);
@@ -159,9 +182,10 @@ impl<'m> Lowering<'m, '_> {
         let Some(result) = op.result(0) else { return Ok(()) };
         self.known[result] = Known::Pointer(match p.shape {
             None => {
+                let base = self.single(&p);
                 let by = self.as_scalar(by);
                 let by = self.narrowed(by);
-                Pointer::to(self.moved(p.base, by))
+                Pointer::to(self.moved(base, by))
             }
             Some(ref shape) => {
                 // Sums of 64 bits do not wrap; narrower ones might where they are taken apart.

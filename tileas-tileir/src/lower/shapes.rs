@@ -65,6 +65,10 @@ impl<'m> Lowering<'m, '_> {
         elem: Scalar,
         shape: &[u32],
     ) -> Result<ir::Value, Box<Error>> {
+        if elem == Scalar::TF32 {
+            let (v, ty) = (self.listed(op, all, Scalar::F32, shape)?, self.b.tile_type(shape, elem));
+            return Ok(self.b.op(Ir::Ftof).operand(v).results(&[ty]).finish_one());
+        }
         let n = all.len() as u32;
         let count = |x: &AttrData| all.iter().filter(|y| *y == x).count();
         let common = all.iter().max_by_key(|x| count(x)).cloned().unwrap_or(AttrData::Int(0, None));

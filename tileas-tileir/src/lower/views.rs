@@ -73,7 +73,8 @@ impl<'m> Lowering<'m, '_> {
         else {
             return Err(op.error(Code::E1642, format!("a tensor of {elem} is not supported")));
         };
-        let base = self.pointer(op, op.operand(Seg::Base))?.base;
+        let base = self.pointer(op, op.operand(Seg::Base))?;
+        let base = self.single(&base);
         let numbers = |this: &mut Self, stated: &[Option<i64>], seg| {
             let mut given = op.list(seg).iter();
             let mut out: SmallVec<[ir::Value; 4]> = SmallVec::new();

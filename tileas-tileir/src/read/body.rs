@@ -105,8 +105,16 @@ impl Body<'_, '_> {
         })?;
         let results = match row.results {
             Results::Fixed(n) => usize::from(n),
-            Results::CountedSince(since) if version.0 < since => 0,
-            Results::Counted | Results::CountedSince(_) => c.count(1)?,
+            Results::Counted => c.count(1)?,
+            Results::CountedSince(since) => {
+                let (at, count) = (c.at, c.count(1)?);
+                if version.0 < since && count > 0 {
+                    let message =
+                        format!("results of `{}` are of version 13.{since}, the file of {version}", row.name);
+                    return Err(c.error(Code::E1612, at, message).into());
+                }
+                count
+            }
         };
         // Types wait on a stack, as the results of ops in regions come before those of the op.
         let types = self.r.result_types.len();

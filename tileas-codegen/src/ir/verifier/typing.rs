@@ -31,6 +31,11 @@ impl Checker<'_> {
             Opcode::Assume => self.assume(op),
             Opcode::MakeView => self.make_view(op),
             Opcode::IntToPtr => self.int_to_ptr(op),
+            Opcode::PtrToInt => {
+                if let Some(have) = self.result_data(op).filter(|d| **d != TypeData::Scalar(Scalar::I64)) {
+                    self.err(op, Code::E0212, format_args!("expected an i64 as result, but got {have}"));
+                }
+            }
             Opcode::MayAlias => {
                 if let (Some(have), Some(of)) = (self.result_type(op), self.seg(op, 0)) {
                     self.same_type(op, Code::E0212, "operand 0", self.func.value_type(of), have);
