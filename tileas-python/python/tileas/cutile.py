@@ -59,7 +59,11 @@ def compile(
     if isinstance(signature, (tuple, list)):
         call = _Call(kernel, signature)
         signature = _signature(kernel, call.specs)
-    return _compiled(_exported(kernel, signature), None, device, options, cache)
+    code = _exported(kernel, signature)
+    try:
+        return _compiled(code, None, device, options, cache)
+    except Error as error:
+        raise _told(error) from None
 
 
 def launch(
@@ -353,7 +357,8 @@ def _signature(kernel: Any, specs: tuple[_Spec, ...]) -> Any:
     made = _cutile("cuda.tile.compilation")
     convention = made.CallingConvention
     convention = convention.cutile_python_v2() if any(map(_second, specs)) else convention.cutile_python_v1()
-    return made.KernelSignature([_constraint(spec) for spec in specs], convention)
+    name = kernel._annotated_function.pyfunc.__name__
+    return made.KernelSignature([_constraint(spec) for spec in specs], convention, name if name.isascii() else None)
 
 
 def _exported(kernel: Any, signature: Any) -> bytes:
@@ -373,6 +378,16 @@ def _exported(kernel: Any, signature: Any) -> bytes:
             continue
         return file.getvalue()
     raise Error("E1403", f"cuda-tile writes no bytecode of {', '.join(v for v, _ in _VERSIONS)}")
+
+
+def _told(error: Error) -> Error:
+    """The error with places in the program as Python has them: cuTile counts columns from 0."""
+    if not any(e.file for e in error.errors):
+        return error
+    rows = [(e.code, e.message, e.file, e.line, e.column + bool(e.file), e.notes) for e in error.errors]
+    place = "{0}: {2}:{3}:{4}: {1}".format
+    text = "\n".join(place(*row) if row[2] else f"{row[0]}: {row[1]}" for row in rows)
+    return Error(error.code, text, rows)
 
 
 def _compiled(
@@ -424,7 +439,7 @@ def _built(
     if found is None:
         found = compile(kernel, _signature(kernel, call.specs), device=device, options=options, cache=cache)
         for text in found.warnings:
-            if ": W16" in text:
+            if text.startswith("W16"):
                 warnings.warn(text, stacklevel=3)
         of_kernel[key] = found
     return found
