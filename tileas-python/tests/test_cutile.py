@@ -409,7 +409,28 @@ def test_tensors_of_a_device():
     fails("E1210", lambda: run((2,), copied, there, out, 16, 16, device=tileas.Device.emulator()))
     gpu = OnGpu(shape=(20, 24), typestr="<f4", data=(4096, False), version=3)
     fails("E1402", lambda: run((2, 2), copied, gpu, out, 16, 16, device=device))
-    run((2, 2), copied, x, x, 16, 16, device=device)
+
+
+class OnHost:
+    """What torch says of a tensor that is not on a GPU."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **_):
+        return self.array.__dlpack__()
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def test_tensors_of_others_on_the_host():
+    x, y = normal(20, 24), np.zeros((20, 24), np.float32)
+    run((2, 2), copied, OnHost(x), OnHost(y), 16, 16)
+    assert (y == 2 * x).all()
 
 
 def test_misuse():

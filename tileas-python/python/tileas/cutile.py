@@ -176,16 +176,17 @@ class _Call:
         if isinstance(arg, Tensor):
             raw = arg._raw
             return _Memory(name, raw.elem, raw.shape, raw.strides, raw.address, arg)
+        there = None if isinstance(arg, np.ndarray) else foreign(arg)
+        if there is not None:
+            return _Memory(name, there.elem, there.shape, there.strides, there.address, there)
+        arg = _host(arg)
         if isinstance(arg, np.ndarray):
             elem, size = elem_of(arg.dtype), arg.dtype.itemsize
             if any(s < 0 or s % size for s in arg.strides):
                 raise Error("E1402", f"{name}: strides of {arg.strides} bytes, which must be multiples of {size} and not negative")
             strides = [s // size for s in arg.strides]
             return _Memory(name, elem, list(arg.shape), strides, arg.ctypes.data, arg)
-        there = foreign(arg)
-        if there is None:
-            raise Error("E1401", f"{name}: {type(arg).__name__} is no array, number, list or tuple")
-        return _Memory(name, there.elem, there.shape, there.strides, there.address, there)
+        raise Error("E1401", f"{name}: {type(arg).__name__} is no array, number, list or tuple")
 
     def memories(self) -> Iterator[_Memory]:
         """All arrays."""
@@ -259,6 +260,18 @@ class _Call:
         finally:
             for block in blocks:
                 block.write_back(kernel.name)
+
+
+def _host(arg: Any) -> Any:
+    """What an object has in memory of the host, as an array of numpy; itself where it has nothing there."""
+    if isinstance(arg, np.ndarray) or not hasattr(arg, "__dlpack__"):
+        return arg
+    try:
+        shared, array = np.from_dlpack(arg), np.asarray(arg)
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        return arg
+    # numpy takes what comes by DLPack as read-only where nothing else is said.
+    return array if array.ctypes.data == shared.ctypes.data else shared
 
 
 def _pairs(name: str, arg: tuple[Any, ...], note: Any) -> Iterator[tuple[Any, Any]]:
@@ -472,21 +485,22 @@ class _Block:
         after = self.tensor.read()
         if after == self.before:
             return
-        was = bytearray(self.before)
+        told = bytearray(self.before)
         for memory in self.memories:
             array = memory.owner
             assert isinstance(array, np.ndarray)
             bits = f"u{array.itemsize}"
-            place = {"offset": memory.address - self.low, "strides": array.strides}
-            new = np.ndarray(array.shape, bits, after, **place)
-            old = np.ndarray(array.shape, bits, was, **place)
-            if np.array_equal(new, np.ndarray(array.shape, bits, self.before, **place)):
+            old, in_told, new = (
+                np.ndarray(array.shape, bits, b, memory.address - self.low, array.strides)
+                for b in (self.before, told, after)
+            )
+            if np.array_equal(new, old):
                 continue
             if not array.flags.writeable:
                 raise Error("E1402", f"{memory.name}: it may only be read, and {kernel} writes there")
             array.view(bits)[...] = new
-            old[...] = new
-        if was != after:
+            in_told[...] = new
+        if told != after:
             raise Error("E1211", f"{kernel}: writes between the rows of {', '.join(m.name for m in self.memories)}")
 
 
