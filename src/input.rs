@@ -46,10 +46,14 @@ impl Common {
         Ok(builder.finish())
     }
 
-    /// Reads and parses a file.
+    /// Reads a file: text, which is parsed, or Tile IR bytecode, which is lowered.
     pub fn read(&self, file: &str) -> Result<Input, Failure> {
         let settings = self.settings()?;
-        let source = read_source(file)?;
+        let (name, bytes) = read_bytes(file)?;
+        if tileas_tileir::is_bytecode(&bytes) {
+            return lowered(name, &bytes, settings);
+        }
+        let source = as_text(name, bytes)?;
         let module = Context::new().parse(source.text(), &settings).map_err(|errors| {
             source.report(&errors);
             Failure::Diagnostics
@@ -68,6 +72,27 @@ pub fn target(module: &Module, settings: &Settings) -> Result<SharedIsa, Failure
 
 /// Reads a text; `-` is standard input.
 pub fn read_source(file: &str) -> Result<Source, Failure> {
+    let (name, bytes) = read_bytes(file)?;
+    as_text(name, bytes)
+}
+
+/// The kernels of Tile IR bytecode; the text for messages is what they have become.
+pub fn lowered(name: &str, bytes: &[u8], settings: Settings) -> Result<Input, Failure> {
+    let told = |errors: tileas_tileir::Errors| {
+        errors.iter().for_each(|e| complain(&format!("{name}: {e}\n")));
+        Failure::Diagnostics
+    };
+    let read = tileas_tileir::Module::read(bytes, &tileas_tileir::Limits::default()).map_err(told)?;
+    read.verify().map_err(told)?;
+    let cpu = settings.target().clone().unwrap_or_else(|| tileas_isa::DEFAULT_CPU.to_owned());
+    let kernels = tileas_tileir::lower(&read, &cpu).map_err(told)?;
+    kernels.warnings.iter().for_each(|w| complain(&format!("{name}: {w}\n")));
+    let module = kernels.module;
+    Ok(Input { source: Source::new(name, ir::print_module(&module)), module, settings })
+}
+
+/// Reads a file, with its name for messages; `-` is standard input.
+pub fn read_bytes(file: &str) -> Result<(&str, Vec<u8>), Failure> {
     let mut bytes = Vec::new();
     let (name, result) = match file {
         "-" => ("<stdin>", std::io::stdin().lock().read_to_end(&mut bytes)),
@@ -77,6 +102,10 @@ pub fn read_source(file: &str) -> Result<Source, Failure> {
         complain(&format!("error: cannot read {name}: {e}\n"));
         return Err(Failure::Io);
     }
+    Ok((name, bytes))
+}
+
+fn as_text(name: &str, bytes: Vec<u8>) -> Result<Source, Failure> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Source::new(name, text)),
         Err(e) => {

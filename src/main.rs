@@ -1,6 +1,6 @@
 //! `tileas`: compiles GPU tile programs to PTX, shows every stage on the way, and executes the result on the CPU.
 //!
-//! In: `.tileas` text (`-` is standard input). Out: PTX, launch metadata, schedules, tables. Exit status: 0 success,
+//! In: `.tileas` text or CUDA Tile IR bytecode (`-` is standard input). Out: PTX, launch metadata, schedules, tables. Exit status: 0 success,
 //! 1 the input has errors (of `run` also: the kernel fails or computes something else), 2 wrong usage (also unknown
 //! options and option values, and arguments a kernel cannot be launched with), 3 a file cannot be read or written. A reader of the
 //! output that goes away early changes none of it. One file per subcommand in [`commands`]; only this package prints, reads files or the environment.
@@ -41,6 +41,8 @@ enum Command {
     Tune(Box<commands::tune::Args>),
     /// Show the machine model of a processor.
     Isa(commands::isa::Args),
+    /// Assemble CUDA Tile IR bytecode, with the options of NVIDIA's assembler; also as `tileas-as`.
+    As(commands::assemble::Args),
     /// List the compiler options for `--set`.
     Options(commands::options::Args),
 }
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Schedule(args) => commands::schedule::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Tune(args) => commands::tune::run(&args),
+        Command::As(args) => commands::assemble::run(&args),
         Command::Isa(args) => commands::isa::run(&args),
         Command::Options(args) => commands::options::run(&args),
     };

@@ -38,6 +38,15 @@ struct Param {
 struct ArrayData {
     dtype: String,
     file: String,
+    /// Words that are to be the addresses of arrays.
+    #[serde(default)]
+    addresses: Vec<Address>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    index: usize,
+    array: String,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +73,9 @@ pub struct Ran {
     pub ptx: String,
 }
 
+/// Bytes on both sides of an array that nothing may write.
+const GUARD: usize = 256;
+
 /// Runs one kernel on one target.
 ///
 /// # Errors
@@ -74,13 +86,9 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
     let case: Case = serde_json::from_str(&case).context("the description")?;
     let bytes = std::fs::read(file(&format!("{name}.tileirbc")))?;
     let module = Module::read(&bytes, &Limits::default()).map_err(|e| anyhow::anyhow!("read: {e}"))?;
-    //module.verify().map_err(|e| anyhow::anyhow!("verify: {e}"))?;
+    module.verify().map_err(|e| anyhow::anyhow!("verify: {e}"))?;
     let lowered = tileas_tileir::lower(&module, target).map_err(|e| anyhow::anyhow!("lower: {e}"))?;
-    if std::env::var_os("TILEAS_SHOW").is_some() {
-        println!("{}", tileas_codegen::ir::print_module(&lowered.module));
-    }
-    let settings = Settings::builder();
-    let mut builder = settings;
+    let mut builder = Settings::builder();
     builder.set("target", target).map_err(|e| anyhow::anyhow!("{e:?}"))?;
     let settings = builder.finish();
     let isa = tileas_isa::isa_for(&lowered.module, &settings).map_err(|e| anyhow::anyhow!("{e:?}"))?;
@@ -97,8 +105,6 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
         Program::parse(&ptx).map_err(|d| anyhow::anyhow!("the emulator does not read it: {d:?}"))?;
     let all = tileas_launch::json::read(&compiled.metadata_json())?;
     let metadata = all.iter().find(|m| m.kernel == case.symbol).context("no metadata of the kernel")?;
-    // Guards on both sides.
-    const GUARD: usize = 256;
     let (mut memory, mut places) = (Memory::new(), BTreeMap::new());
     for (array, data) in &case.arrays {
         let content = npy(&file(&data.file))?;
@@ -106,6 +112,13 @@ pub fn run(folder: &Path, name: &str, target: &str, modes: &[Mode]) -> Result<Ra
         bytes.extend_from_slice(&content);
         bytes.extend_from_slice(&[0x5A; GUARD]);
         places.insert(array.clone(), (memory.alloc(bytes), content.len(), data.dtype.clone()));
+    }
+    for (array, data) in &case.arrays {
+        for a in &data.addresses {
+            let address = memory.address(places.get(&a.array).context("no such array")?.0) + GUARD as u64;
+            let bytes = memory.bytes_mut(places[array].0).context("no such array")?;
+            bytes[GUARD + 8 * a.index..][..8].copy_from_slice(&address.to_le_bytes());
+        }
     }
     let mut args: Vec<Arg> = Vec::new();
     for p in &case.params {

@@ -60,6 +60,11 @@ pub fn assemble(name: &str, target: &str, ptx: &str) -> Result<String> {
     Ok(said)
 }
 
+/// Whether the assembler has given a kernel a stack.
+pub fn spills(said: &str) -> bool {
+    judge(said).is_err()
+}
+
 /// Reads the statistics of `ptxas -v`.
 fn judge(said: &str) -> Result<()> {
     let mut functions = 0;

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub mod assemble;
 pub mod check;
 pub mod compile;
 pub mod explain;

@@ -138,7 +138,7 @@ pub fn pure(f: &Function, op: Op, args: &[Val], program: &Program) -> InterpResu
             }
         }
         O::Reduce => reduce(f, op, args, data)?,
-        O::Dot | O::AsyncDot => Val::Tile(Rc::new(product(f, op, args)?)),
+        O::Dot | O::AsyncDot | O::WarpDot => Val::Tile(Rc::new(product(f, op, args)?)),
         _ => match elementwise(f, op, args, data)? {
             Some(v) => v,
             None => return Ok(None),

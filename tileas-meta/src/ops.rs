@@ -1029,7 +1029,7 @@ pub const OPS: &[OpRow] = &[
         traits: &[Async, Schedulable],
         rule: Rule::Dot,
         class: "Dot",
-        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128 or for i8; and for fewer rows where N is 64 or 128: such products are turned round, so that M is from 8 or 16 on. Larger M and N are computed in halves, with all that is tied to the product, where every op on the way can be (not `scan`, `combine`, `cat`, `extract_slice`, explicit TMA stores, loads and stores that are not weak; rows of 256 elements are too long to be reduced or transposed). K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. Products of f32 are three of tf32, of the high and low parts of the operands: each product of elements is within 2^-20 of itself, and exact where tf32 holds the factors; infinite factors give NaN. For one product of tf32, which is much faster, convert the operands (`ftof`) or load them as tf32. tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. On sm_90a, M from 64 to 256 and N from 8 to 256 are as large as registers allow, i8 included, and 8-bit operands have K innermost as well.",
+        doc: "acc + A·B with A M×K, B K×N (`transpose_x`: stored with the two dimensions exchanged), accumulated in f32 for floating inputs, in i32 for bytes. Value form: the result is the new accumulator. Destination form: updates slot `acc_stage` of `acc` (overwrites it when `accumulate` is false), the result is a token. Code is generated for M = 64 or 128, and N a power of two up to 256, from 8 on with M = 64 and from 16 on with M = 128 or for i8; for fewer rows where N is 64 or 128: such products are turned round; and for any others that are small (M·N up to 16384): operands and accumulator are then in registers and each warp multiplies its part (`warp_dot`), which also takes K as small as one instruction of a warp has it. Larger M and N are computed in halves, with all that is tied to the product, where every op on the way can be (not `scan`, `combine`, `cat`, `extract_slice`, explicit TMA stores, loads and stores that are not weak; rows of 256 elements are too long to be reduced or transposed). K is a multiple of 16 for f16 and bf16, of 8 for tf32, of 32 for e4m3, e5m2 and i8, and as large as shared memory allows. A and B have the same type (e4m3 and e5m2 mix); the accumulator is f32. Bytes (i8, signed unless `unsigned_a` or `unsigned_b`) have an i32 accumulator, which wraps; processors 10.0 and 11.0 multiply them, 10.3 does not. Products of f32 are three of tf32, of the high and low parts of the operands: each product of elements is within 2^-20 of itself, and exact where tf32 holds the factors; infinite factors give NaN. For one product of tf32, which is much faster, convert the operands (`ftof`) or load them as tf32. tf32 operands have K innermost (A plain, B with `transpose_b`), and an e4m3 or e5m2 B with N innermost has N from 16 on. On sm_90a, M from 64 to 256 and N from 8 to 256 are as large as registers allow, i8 included, and 8-bit operands have K innermost as well.",
         ..BASE
     },
     OpRow {
@@ -1057,6 +1057,16 @@ pub const OPS: &[OpRow] = &[
         ..BASE
     },
     // -- control
+    OpRow {
+        name: "warp_dot",
+        operands: &[one("a", Ty::Tile), one("b", Ty::Tile), one("acc", Ty::Tile)],
+        attrs: &[may("unsigned_a", Unit), may("unsigned_b", Unit)],
+        traits: &[Pure, Schedulable],
+        rule: Rule::Custom,
+        class: "FmaHeavy",
+        doc: "acc + A·B of register tiles, M×K and K×N: each warp multiplies its part (`mma.sync`). Written by the compiler for products that the instructions of `async.dot` are too large for; of f16, bf16, tf32 (K from 8, of tf32 from 4), e4m3, e5m2 and i8 (K from 16).",
+        ..BASE
+    },
     OpRow {
         name: "for",
         operands: &[

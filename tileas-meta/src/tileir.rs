@@ -432,6 +432,11 @@ macro_rules! operations {
         #[repr(u8)]
         pub enum Opcode { $(#[doc = concat!("`", $name, "`")] $variant = $number),* }
 
+        impl Opcode {
+            /// All, by number.
+            pub const ALL: &'static [Opcode] = &[$(Opcode::$variant),*];
+        }
+
         /// All operations, by number.
         pub static OPS: &[OpRow] = &[$(OpRow {
             opcode: Opcode::$variant, name: $name, since: $since, results: $results, flags: None, units: &[],

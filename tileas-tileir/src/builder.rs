@@ -103,7 +103,7 @@ impl<'m> Builder<'m> {
     #[cold]
     fn error(&self, opcode: Opcode, message: String) -> Box<Error> {
         let mut error = Error::new(Code::E1615, Section::Functions, None, message);
-        error.function = Some(self.module.str(self.func.name).to_owned());
+        error.function = Some(self.module.lossy(self.func.name));
         error.op = Some((self.func.num_ops() as u32, Some(opcode.name())));
         error
     }

@@ -135,6 +135,9 @@ impl fmt::Display for Frame {
 /// Frames of one op, and steps from a scope to the one around it; longer chains are cut.
 const MOST: usize = 64;
 
+/// Bytes of a string in a message.
+const LONGEST: usize = 1000;
+
 impl Module {
     /// The places a debug record stands for: that of the code, then those of the calls that brought it there.
     pub fn frames(&self, loc: Loc) -> Vec<Frame> {
@@ -183,7 +186,9 @@ impl Module {
         }
     }
 
-    fn lossy(&self, s: Str) -> String {
-        String::from_utf8_lossy(self.strings.get(s)).into_owned()
+    /// A string for a message: its begin, if it is long, so that many messages with one string stay small.
+    pub(crate) fn lossy(&self, s: Str) -> String {
+        let bytes = self.strings.get(s);
+        String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST)]).into_owned()
     }
 }

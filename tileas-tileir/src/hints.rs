@@ -77,17 +77,17 @@ fn warnings(
     out: &mut Vec<Error>,
 ) {
     for (target, entries) in hints {
-        let target = module.str(*target);
+        let target = module.lossy(*target);
         let known = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
         if target != "default" && !target.strip_prefix("sm_").is_some_and(known) {
             out.push(*at(format!("hints for `{target}`, which is no target: `default` or `sm_90` would be")));
         }
         let Attr::Dict(entries) = entries else { continue };
         for (key, value) in entries {
-            let key = module.str(*key);
-            if !keys.contains(&key) {
+            let key = module.lossy(*key);
+            if !keys.contains(&key.as_str()) {
                 out.push(*at(format!("hint `{key}` for `{target}` is not known here: {}", keys.join(", "))));
-            } else if let Err(wanted) = check(key, value) {
+            } else if let Err(wanted) = check(&key, value) {
                 out.push(*at(format!("hint `{key}` for `{target}` is out of range: {wanted} expected")));
             }
         }

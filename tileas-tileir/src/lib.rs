@@ -42,7 +42,7 @@ pub use entities::{AttrId, Constant, Func, Global, Loc, Op, Region, Str, Type, V
 pub use error::{Code, Error, Errors, Section};
 pub use hints::{AccessHints, EntryHints};
 pub use lower::{Kernel, Lowered as Kernels, lower};
-pub use module::{FuncRef, Function, GlobalData, Module, OpRef, ValueDef, Version};
+pub use module::{FuncRef, Function, GlobalData, Module, OpRef, ValueDef, Version, is_bytecode};
 pub use read::Limits;
 pub use table::Table;
 pub use tileas_meta::tileir::{

@@ -86,6 +86,11 @@ pub struct Module {
     pub debug: Debug,
 }
 
+/// Whether bytes begin as Tile IR bytecode does.
+pub fn is_bytecode(bytes: &[u8]) -> bool {
+    bytes.starts_with(crate::read::MAGIC)
+}
+
 impl Module {
     /// An empty one.
     pub fn new(version: Version) -> Module {
@@ -293,7 +298,11 @@ impl Function {
     pub(crate) fn close(&mut self, region: Region, ops: impl IntoIterator<Item = Op>) {
         let start = self.region_ops.len() as u32;
         self.region_ops.extend(ops);
-        self.regions[region].ops = (start, self.region_ops.len() as u32);
+        let end = self.region_ops.len() as u32;
+        // Without ops it is as if there were no block.
+        if end > start {
+            self.regions[region].ops = (start, end);
+        }
     }
 
     pub(crate) fn num_regions(&self, op: Op) -> usize {
@@ -429,7 +438,7 @@ impl<'a> FuncRef<'a> {
 
     pub(crate) fn error(self, code: Code, message: impl Into<String>) -> Box<Error> {
         let mut error = Error::new(code, Section::Functions, None, message);
-        error.function = Some(self.name().to_owned());
+        error.function = Some(self.module.lossy(self.func.name));
         error
     }
 }
@@ -525,7 +534,8 @@ impl<'a> OpRef<'a> {
 
     /// A result.
     pub fn result(self, i: usize) -> Option<Value> {
-        self.results().nth(i)
+        let (first, n) = self.data.results;
+        u32::try_from(i).ok().filter(|&i| i < n).map(|i| Value::from_u32(first + i))
     }
 
     /// Regions.

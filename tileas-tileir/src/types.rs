@@ -6,7 +6,7 @@
 use crate::entities::Type;
 use cranelift_entity::PrimaryMap;
 use rustc_hash::FxHashMap;
-use std::fmt;
+use std::fmt::{self, Write};
 use tileas_meta::tileir::{Padding, PointerMode};
 
 macro_rules! numbers {
@@ -254,13 +254,38 @@ impl Types {
 
     /// The type as text.
     pub fn display(&self, ty: Type) -> impl fmt::Display + '_ {
-        Text { types: self, ty }
+        Text { types: self, ty, depth: 0 }
+    }
+}
+
+impl Types {
+    /// The type for a message: its begin, if it is long.
+    pub(crate) fn brief(&self, ty: Type) -> String {
+        let mut brief = Brief(String::new());
+        // Fails where it is cut.
+        let _ = write!(brief, "{}", self.display(ty));
+        brief.0
+    }
+}
+
+/// A text that ends where it gets long.
+struct Brief(String);
+
+impl Write for Brief {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.0.push_str(s);
+        if self.0.len() < 400 {
+            return Ok(());
+        }
+        self.0.push('…');
+        Err(fmt::Error)
     }
 }
 
 struct Text<'a> {
     types: &'a Types,
     ty: Type,
+    depth: u32,
 }
 
 impl fmt::Display for Elem {
@@ -298,7 +323,7 @@ fn dim(f: &mut fmt::Formatter<'_>, dim: &Dim) -> fmt::Result {
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let inner = |ty: Type| Text { types: self.types, ty };
+        let inner = |ty: Type| Text { types: self.types, ty, depth: self.depth + 1 };
         let tail = |f: &mut fmt::Formatter<'_>, padding: &Option<Padding>, tensor: Type| {
             if let Some(padding) = padding {
                 write!(f, ", padding_value = {padding}")?;
@@ -318,6 +343,8 @@ impl fmt::Display for Text<'_> {
             f.write_str("]")
         };
         match self.types.get(self.ty) {
+            // A function that takes a view of a tensor view is as deep as files get.
+            _ if self.depth > 3 => f.write_str("…"),
             TypeData::Elem(elem) => elem.fmt(f),
             TypeData::Tile { elem, shape } => {
                 f.write_str("tile<")?;

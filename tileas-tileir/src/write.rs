@@ -16,7 +16,7 @@ use crate::read::MAGIC;
 use crate::types::{Dim, Elem, Num, TypeData};
 use cranelift_entity::EntityRef;
 use cranelift_entity::packed_option::PackedOption;
-use tileas_meta::tileir::{Arity, AttrKind, Padding, PointerMode, Results};
+use tileas_meta::tileir::{Arity, AttrKind, Padding, PointerMode, Results, Seg};
 
 impl Module {
     /// The module as a file.
@@ -275,7 +275,7 @@ impl Writer<'_> {
                 o.bool(g.private);
                 o.bool(g.constant);
             } else if g.private || g.constant {
-                let name = self.m.str(g.name).to_owned();
+                let name = self.m.lossy(g.name);
                 self.cannot(
                     Section::Globals,
                     format!("global @{name} is private or constant, which is of 13.3"),
@@ -422,7 +422,9 @@ impl Writer<'_> {
             let Some((kind, word)) = op.word(attr.key) else { continue };
             if !since(attr.since) {
                 let meant = match op.attr(attr.key) {
-                    Some(Attr::Bools(bools)) => !bools.contains(&true),
+                    Some(Attr::Bools(bools)) => {
+                        !bools.contains(&true) && bools.len() == op.list(Seg::Index).len()
+                    }
                     _ => !is_structured(kind) && word == u64::from(attr.default),
                 };
                 if !meant {

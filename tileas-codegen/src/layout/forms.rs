@@ -19,6 +19,66 @@ pub struct Matrix {
     pub warps: u32,
 }
 
+/// The tiles of a product that warps compute by `mma.sync`, each warp its part of the result: rows are divided first, down to 16, then
+/// columns, down to 8.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct WarpProduct {
+    /// The accumulator, M×N.
+    pub acc: LinearMap,
+    /// The first operand, M×K.
+    pub a: LinearMap,
+    /// The second operand, K×N.
+    pub b: LinearMap,
+}
+
+impl WarpProduct {
+    /// Of these extents, by so many warps, in operands of so many bits. `None`: an extent is no power of two.
+    pub fn of([m, n, k]: [u32; 3], warps: u32, bits: u32) -> Option<WarpProduct> {
+        let acc = Matrix::of(&[m, n], warps)?;
+        let (a, b) = (Matrix::of(&[m, k], warps)?, Matrix::of(&[k, n], warps)?);
+        let down = acc.warps.min(acc.rows.saturating_sub(4));
+        let across = (acc.warps - down).min(acc.columns.saturating_sub(3));
+        let warps = |down_bit: &dyn Fn(u32) -> u32, across_bit: &dyn Fn(u32) -> u32| -> Columns {
+            (0..acc.warps)
+                .map(|w| match w {
+                    w if w < down => down_bit(4 + w),
+                    w if w < down + across => across_bit(3 + w - down),
+                    _ => 0,
+                })
+                .collect()
+        };
+        let build = |of: Matrix, registers: &[Bit], lanes: [Bit; 5], warps: &[u32]| {
+            of.complete(registers.iter().map(|&x| of.column(x)), lanes.map(|x| of.column(x)), warps)
+        };
+        let (ra, la, rb, lb): (&[Bit], _, &[Bit], _) = match bits {
+            8 => (
+                &[J(0), J(1), I(3), J(4)],
+                [J(2), J(3), I(0), I(1), I(2)],
+                &[I(0), I(1), I(4)],
+                [I(2), I(3), J(0), J(1), J(2)],
+            ),
+            16 => (
+                &[J(0), I(3), J(3)],
+                [J(1), J(2), I(0), I(1), I(2)],
+                &[I(0), I(3)],
+                [I(1), I(2), J(0), J(1), J(2)],
+            ),
+            32 => (&[I(3), J(2)], [J(0), J(1), I(0), I(1), I(2)], &[I(2)], [I(0), I(1), J(0), J(1), J(2)]),
+            _ => return None,
+        };
+        Some(WarpProduct {
+            acc: build(
+                acc,
+                &[J(0), I(3)],
+                [J(1), J(2), I(0), I(1), I(2)],
+                &warps(&|x| acc.column(I(x)), &|x| acc.column(J(x))),
+            )?,
+            a: build(a, ra, la, &warps(&|x| a.column(I(x)), &|_| 0))?,
+            b: build(b, rb, lb, &warps(&|_| 0, &|x| b.column(J(x))))?,
+        })
+    }
+}
+
 /// An element bit: of the row, or of the column.
 #[derive(Copy, Clone)]
 enum Bit {

@@ -20,7 +20,7 @@ mod shuffle;
 mod trip;
 
 pub use convert::{Means, Moves, Order, Plan, order_needed};
-pub use forms::{Access, Matrix};
+pub use forms::{Access, Matrix, WarpProduct};
 pub use map::{Axes, Home, LinearMap, Replicas};
 pub use name::{Text, parse};
 pub use shuffle::{Counts, Shuffle, Way, is_identity};

@@ -25,6 +25,7 @@ mod reduce;
 mod scalar;
 mod sparse;
 mod tile;
+mod warp;
 
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Function, Layout, Op, Opcode, PipeDef, Scalar, Space, Type, TypeData, Value, keys};

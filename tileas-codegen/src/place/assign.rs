@@ -20,7 +20,7 @@ use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{Function, Layout, Op, Opcode, Scalar, Value};
 use crate::layout::gf2::{Columns, Span};
-use crate::layout::{Axes, LinearMap};
+use crate::layout::{Axes, LinearMap, WarpProduct};
 use crate::storage::classify::{self, DisjointSets, ValueClass};
 use crate::storage::runs;
 use crate::storage::scratch::Reduction;
@@ -101,6 +101,11 @@ pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Opti
         Opcode::Reshape | Opcode::ConvertLayout => Some(*map),
         Opcode::Reduce | Opcode::Combine | Opcode::Scan => None,
         Opcode::ExtractSlice | Opcode::Permute | Opcode::Cat => None,
+        // The operands as the instruction has them.
+        Opcode::WarpDot if func.named_operand(op, "acc") != Some(v) => {
+            let product = warp_product(func, op, 1 << map.warp().len())?;
+            Some(if func.named_operand(op, "a") == Some(v) { product.a } else { product.b })
+        }
         // Coordinates and masks repeat where they have one element.
         o if o.is_sparse() => {
             let dims = func.value_data(func.sparse_tile(op)?).dims()?;
@@ -109,6 +114,14 @@ pub(super) fn wanted(func: &Function, op: Op, v: Value, map: &LinearMap) -> Opti
         }
         _ => Some(*map),
     }
+}
+
+/// The layouts of a product by warps.
+fn warp_product(func: &Function, op: Op, warps: u32) -> Option<WarpProduct> {
+    let dims = |name| func.named_operand(op, name).and_then(|v| func.value_data(v).dims());
+    let (&[m, k], &[_, n]) = (dims("a")?, dims("b")?) else { return None };
+    let bits = func.named_operand(op, "a").and_then(|v| func.value_data(v).elem())?.bits();
+    WarpProduct::of([m, n, k], warps, bits)
 }
 
 /// The layout of the result of a shape op or reduction of a tile in that layout; `None`: it has to be another one.
@@ -344,7 +357,7 @@ impl<'a> Assignment<'a> {
             && func.defining_op(v).is_none_or(|op| {
                 let o = func.opcode(op);
                 o.has(Traits::ELEMENTWISE)
-                    || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If)
+                    || matches!(o, Opcode::Broadcast | Opcode::For | Opcode::If | Opcode::WarpDot)
                     || classify::is_product(func, op)
             })
     }
@@ -356,11 +369,16 @@ impl<'a> Assignment<'a> {
             chains.ops.iter().copied().filter(|&op| chains.of_op[op].expand() == Some(chain)).collect();
         let mut sets = DisjointSets::new(func.num_values());
         classify::join_register_ties(func, classes, &mut sets);
-        let joins = |op: &&Op| func.opcode(**op).has(Traits::ELEMENTWISE) || classify::is_product(func, **op);
+        let joins = |op: &&Op| {
+            let opcode = func.opcode(**op);
+            opcode.has(Traits::ELEMENTWISE) || opcode == Opcode::WarpDot || classify::is_product(func, **op)
+        };
         for &op in ops.iter().filter(joins) {
             let Some(result) = func.result(op) else { continue };
             let first = classes.first_operand(func, op);
-            let tied = |v: &Value| self.in_web(*v) && Some(*v) != first;
+            // Of a product only the accumulator lies as the result does.
+            let acc = func.named_operand(op, "acc").filter(|_| func.opcode(op) == Opcode::WarpDot);
+            let tied = |v: &Value| self.in_web(*v) && Some(*v) != first && acc.is_none_or(|acc| acc == *v);
             for v in classes.register_operands(func, op).into_iter().filter(tied) {
                 sets.union(v.index(), result.index());
             }
@@ -419,6 +437,9 @@ impl<'a> Assignment<'a> {
                 _ => {
                     if let Some((v, &n)) = func.result(op).and_then(|v| Some((v, self.of_value.get(&v)?))) {
                         self.of_op.insert(op, n);
+                        if func.opcode(op) == Opcode::WarpDot {
+                            self.nodes[n].fixed = warp_product(func, op, self.from.warps).map(|p| p.acc);
+                        }
                         if classify::is_product(func, op) {
                             let layout = acc_layout(func, v, self.from.isa, self.from.warps);
                             let dims = &self.nodes[n].dims;
@@ -701,7 +722,8 @@ impl<'a> Assignment<'a> {
         for u in 0..self.uses.len() {
             let Use { value, op, from, to, .. } = self.uses[u];
             let Some(to) = to.filter(|&to| to != from) else { continue };
-            if func.value_data(value).dims() == Some(&self.nodes[to].dims[..]) {
+            let product = func.opcode(op) == Opcode::WarpDot;
+            if func.value_data(value).dims() == Some(&self.nodes[to].dims[..]) && !product {
                 continue;
             }
             for c in 0..self.nodes[to].candidates.len() {

@@ -372,6 +372,10 @@ impl Chains {
                     info.mixed = true;
                     info.general = true;
                 }
+                Opcode::WarpDot => {
+                    info.mixed = true;
+                    info.general = true;
+                }
                 Opcode::Broadcast => info.spread = true,
                 // Whole rows, in the thread that holds them.
                 Opcode::Reduce => {

@@ -167,7 +167,7 @@ pub fn is_register_op(func: &Function, op: Op) -> bool {
     opcode.has(Traits::PURE)
         && (opcode.has(Traits::ELEMENTWISE)
             || opcode.has(Traits::SHAPE)
-            || matches!(opcode, Opcode::Reduce | Opcode::Combine | Opcode::Scan))
+            || matches!(opcode, Opcode::Reduce | Opcode::Combine | Opcode::Scan | Opcode::WarpDot))
         && !is_leaf(opcode)
         && (func.results(op).iter().any(tile) || func.operands(op).iter().any(tile))
 }

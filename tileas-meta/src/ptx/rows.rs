@@ -296,6 +296,13 @@ pub const ROWS: &[PtxRow] = &[
     row("", "cp.async.wait_all", "", "s", V80, ALL, "cp.async.wait_all"),
     row("cp_async_mbarrier_arrive{}", "cp.async.mbarrier.arrive{|.noinc}.shared::cta.b64", "@s", "rwsa", V80, ALL, "cp.async.mbarrier.arrive"),
     // ---- warpgroup matrix instructions: scale of D, signs of A and B, and for 16-bit types which are stored with M or N contiguous
+    row("mma_m16n8k16_{}", "mma.sync.aligned.m16n8k16.row.col.f32.{f16.f16|bf16.bf16}.f32", "=f32*4, b32*4, b32*2, f32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k8_{}", "mma.sync.aligned.m16n8k8.row.col.f32.{f16.f16|bf16.bf16}.f32", "=f32*4, b32*2, {b32}, f32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k8_{}", "mma.sync.aligned.m16n8k8.row.col.f32.{tf32.tf32}.f32", "=f32*4, b32*4, b32*2, f32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k4_{}", "mma.sync.aligned.m16n8k4.row.col.f32.{tf32.tf32}.f32", "=f32*4, b32*2, {b32}, f32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k32_{}", "mma.sync.aligned.m16n8k32.row.col.f32.{e4m3.e4m3|e4m3.e5m2|e5m2.e4m3|e5m2.e5m2}.f32", "=f32*4, b32*4, b32*2, f32*4", "c", (8, 4), ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k32_{}", "mma.sync.aligned.m16n8k32.row.col.s32.{s8.s8|s8.u8|u8.s8|u8.u8}.s32", "=b32*4, b32*4, b32*2, b32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
+    row("mma_m16n8k16_{}", "mma.sync.aligned.m16n8k16.row.col.s32.{s8.s8|s8.u8|u8.s8|u8.u8}.s32", "=b32*4, b32*2, {b32}, b32*4", "c", V80, ALL, "Warp Level Matrix: mma"),
     row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k16.f32.{f16.f16|bf16.bf16}", "=f32*#1/2, b64, b64, predi, imm:1..1, imm:1..1, imm:0..1, imm:0..1", "racu", V80, HOPPER, "wgmma.mma_async"),
     row("wgmma_m64n{}_{}_rs", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k16.f32.{f16.f16|bf16.bf16}", "=f32*#1/2, b32*4, b64, predi, imm:1..1, imm:1..1, imm:0..1", "racu", V80, HOPPER, "wgmma.mma_async"),
     row("wgmma_m64n{}_{}_ss", "wgmma.mma_async.sync.aligned.m64n{8|16|32|64|128|256}k8.f32.{tf32.tf32}", "=f32*#1/2, b64, b64, predi, imm:1..1, imm:1..1", "racu", V80, HOPPER, "wgmma.mma_async"),

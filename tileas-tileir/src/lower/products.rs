@@ -28,21 +28,27 @@ impl<'m> Lowering<'m, '_> {
         match dims.as_slice() {
             [_, _] => Ok(v),
             [1, rest @ ..] if rest.len() == 2 => Ok(self.reshaped(v, rest)),
-            _ => Err(op.error(Code::E1643, "a batch of several products in one is not supported")),
+            _ => Err(op.error(Code::E1643, "a batch of several scaled products is not supported")),
         }
     }
 
     /// What an operand was before it was transposed.
     fn operand(&mut self, op: OpRef<'m>, v: ir::Value) -> Result<Operand, Box<Error>> {
-        let v = self.matrix(op, v)?;
         let f = self.b.func();
-        let source = f.defining_op(v).filter(|&d| f.opcode(d) == Ir::Permute).and_then(|d| {
-            let order = f.attr_ints(d, keys::PERMUTATION)?;
-            (order.as_slice() == [1, 0]).then(|| f.operands(d).first().copied()).flatten()
-        });
+        let made = |f: &ir::Function, v, code| f.defining_op(v).filter(|&d| f.opcode(d) == code);
+        let first = |f: &ir::Function, d| f.operands(d).first().copied();
+        // A leading dimension of one element may go before or after.
+        let plain = made(f, v, Ir::Reshape)
+            .and_then(|d| first(f, d))
+            .filter(|&x| matches!(f.value_data(x).dims(), Some([1, _, _])) && f.value_data(v).rank() == 2)
+            .unwrap_or(v);
+        let order: &[i64] = if f.value_data(plain).rank() == 3 { &[0, 2, 1] } else { &[1, 0] };
+        let source = made(f, plain, Ir::Permute)
+            .filter(|&d| f.attr_ints(d, keys::PERMUTATION).is_some_and(|o| o.as_slice() == order))
+            .and_then(|d| first(f, d));
         Ok(match source {
-            Some(value) => Operand { value, transposed: true },
-            None => Operand { value: v, transposed: false },
+            Some(source) => Operand { value: self.matrix(op, source)?, transposed: true },
+            None => Operand { value: self.matrix(op, v)?, transposed: false },
         })
     }
 
@@ -65,14 +71,65 @@ impl<'m> Lowering<'m, '_> {
         let acc = self.named(op, Seg::Acc)?;
         let Some(result) = op.result(0) else { return Ok(()) };
         let (elem, shape) = self.tile_type(op, result)?;
+        if let &[batch, m, n] = shape.as_slice()
+            && batch > 1
+        {
+            let mut parts: Vec<ir::Value> = Vec::new();
+            for i in 0..batch {
+                let [x, y, z] = [a, b, acc].map(|v| self.member(v, i));
+                let signs = self.signs(op);
+                let (x, y) =
+                    (Operand { value: x, transposed: false }, Operand { value: y, transposed: false });
+                let v = self.multiply(op, x, y, z, elem, signs)?;
+                parts.push(self.reshaped(v, &[1, m, n]));
+            }
+            while parts.len() > 1 {
+                let count = shape[0] / parts.len() as u32 * 2;
+                let ty = self.b.tile_type(&[count, m, n], elem);
+                let pairs: Vec<(ir::Value, ir::Value)> =
+                    parts.chunks(2).map(|p| (p[0], p[p.len() - 1])).collect();
+                parts = pairs
+                    .into_iter()
+                    .map(|(x, y)| {
+                        self.b
+                            .op(Ir::Cat)
+                            .operand(x)
+                            .operand(y)
+                            .int(keys::AXIS, 0)
+                            .results(&[ty])
+                            .finish_one()
+                    })
+                    .collect();
+            }
+            self.set(op, parts[0]);
+            return Ok(());
+        }
         let (a, b) = (self.operand(op, a)?, self.operand(op, b)?);
         let acc = self.matrix(op, acc)?;
-        let signs = [Key::SignednessLhs, Key::SignednessRhs]
-            .map(|key| op.get::<Signedness>(key) == Some(Signedness::Unsigned));
+        let signs = self.signs(op);
         let v = self.multiply(op, a, b, acc, elem, signs)?;
         let v = self.reshaped(v, &shape);
         self.set(op, v);
         Ok(())
+    }
+
+    /// Whether the operands are unsigned.
+    fn signs(&self, op: OpRef<'m>) -> [bool; 2] {
+        [Key::SignednessLhs, Key::SignednessRhs]
+            .map(|key| op.get::<Signedness>(key) == Some(Signedness::Unsigned))
+    }
+
+    /// One matrix of a batch.
+    fn member(&mut self, v: ir::Value, i: u32) -> ir::Value {
+        let data = self.b.func().value_data(v);
+        let (Some(&[_, m, n]), Some(elem)) = (data.dims(), data.elem()) else { return v };
+        if let Some(x) = self.splat_of(v) {
+            return self.splat(x, &[m, n]);
+        }
+        let ty = self.b.tile_type(&[1, m, n], elem);
+        let made = self.b.op(Ir::ExtractSlice).operand(v).ints(keys::OFFSETS, &[i64::from(i), 0, 0]);
+        let v = made.ints(keys::SIZES, &[1, i64::from(m), i64::from(n)]).results(&[ty]).finish_one();
+        self.reshaped(v, &[m, n])
     }
 
     fn multiply(
@@ -93,7 +150,7 @@ impl<'m> Lowering<'m, '_> {
         let (&[m, n], k) = (dims.as_slice(), a_dims[usize::from(!a.transposed)]) else {
             return Err(op.error(Code::E1643, "a product of matrices is expected"));
         };
-        if from == Scalar::F64 || !is_native(from, m, n, k) {
+        if from == Scalar::F64 || !is_native(from, k) {
             return self.single_products(op, a, b, acc, [m, n, k], elem, unsigned);
         }
         // Tensor cores of some types want K innermost.
@@ -221,16 +278,12 @@ impl<'m> Lowering<'m, '_> {
     }
 }
 
-/// Whether tensor cores multiply matrices of these extents.
-fn is_native(elem: Scalar, m: u32, n: u32, k: u32) -> bool {
-    let step = match elem {
-        Scalar::F16 | Scalar::BF16 => 16,
-        Scalar::TF32 | Scalar::F32 => 8,
+/// Whether there are instructions for products of matrices of that depth; of what extents they are is the compiler's to find.
+fn is_native(elem: Scalar, k: u32) -> bool {
+    k >= match elem {
+        Scalar::F16 | Scalar::BF16 => 8,
+        Scalar::TF32 | Scalar::F32 => 4,
+        Scalar::I8 => 16,
         _ => 32,
-    };
-    let least = if elem == Scalar::I8 { 16 } else { 8 };
-    let plain = m >= 64 && n >= least && !(m > 64 && n < 16);
-    // Few rows: the product is turned round.
-    let turned = m >= 8 && matches!(n, 64 | 128);
-    k.is_multiple_of(step) && (plain || turned)
+    }
 }

@@ -21,7 +21,10 @@ impl Reader<'_> {
                 let (ty, num) = self.num(c, "an integer")?;
                 let bits = match num {
                     Num::I1 => u64::from(c.bool()?),
-                    num if num.is_int() || num == Num::I4 => self.fitting(c, num)?,
+                    num if num.is_int() || num == Num::I4 => {
+                        let (at, bits) = (c.at, u128::from(c.varint()?));
+                        self.fitting(c, at, bits, num)?
+                    }
                     num => Err(c.error(Code::E1613, at, format!("an integer attribute of type {num}")))?,
                 };
                 Attr::Int { ty, bits }
@@ -72,40 +75,30 @@ impl Reader<'_> {
         }
     }
 
-    /// A bit pattern of a type's width. Signed writers may have extended it to 64 bits.
-    fn fitting(&self, c: &mut Cursor<'_>, num: Num) -> Res<u64> {
-        let at = c.at;
-        let bits = c.varint()?;
-        let mask = u64::MAX >> (64 - num.bits());
-        let high = bits | mask >> 1;
-        if bits & !mask != 0 && high != u64::MAX {
-            return Err(c.error(Code::E1613, at, format!("{bits:#x} has more bits than {num}")));
+    /// A bit pattern that a type has room for.
+    fn fitting(&self, c: &Cursor<'_>, at: usize, bits: u128, num: Num) -> Res<u64> {
+        match u64::try_from(bits) {
+            Ok(bits) if bits <= u64::MAX >> (64 - num.bits()) => Ok(bits),
+            _ => Err(c.error(Code::E1613, at, format!("{bits:#x} has more bits than {num}"))),
         }
-        Ok(bits & mask)
     }
 
     /// A pattern of a float. One byte up to 8 bits; else zigzag, as if the pattern were a signed number. That of a negative f64 then
-    /// takes 65 bits; a writer that keeps 64 has an odd number there, which gives the same low bits.
+    /// takes 65 bits; a writer that keeps 64 has an odd number there, which stands for the same pattern.
     fn float(&self, c: &mut Cursor<'_>, num: Num) -> Res<u64> {
-        if num.bits() <= 8 {
-            let at = c.at;
-            let byte = c.byte()?;
-            return if u32::from(byte) >> num.bits() == 0 {
-                Ok(u64::from(byte))
-            } else {
-                Err(c.error(Code::E1613, at, format!("{byte:#x} has more bits than {num}")))
-            };
-        }
         let at = c.at;
-        let wide = c.wide()?;
-        let signed = (wide >> 1) as i128 ^ -((wide & 1) as i128);
-        let mask = u64::MAX >> (64 - num.bits());
-        let fits =
-            if signed < 0 { !signed as u128 <= u128::from(mask) } else { signed as u128 <= u128::from(mask) };
-        if !fits {
-            return Err(c.error(Code::E1613, at, format!("{signed:#x} has more bits than {num}")));
+        if num.bits() <= 8 {
+            let byte = u128::from(c.byte()?);
+            return self.fitting(c, at, byte, num);
         }
-        Ok(signed as u64 & mask)
+        let wide = c.wide()?;
+        match u64::try_from(wide >> 1) {
+            Ok(half) if wide & 1 != 0 && num == Num::F64 => Ok(!half),
+            _ if wide & 1 != 0 => {
+                Err(c.error(Code::E1613, at, format!("a negative number for the bits of {num}")))
+            }
+            _ => self.fitting(c, at, wide >> 1, num),
+        }
     }
 
     fn entries(&self, c: &mut Cursor<'_>, depth: usize) -> Result<Box<[(Str, Attr)]>, Stop> {
@@ -119,7 +112,7 @@ impl Reader<'_> {
             let text = self.module.strings.get(key);
             if text.is_empty() || !seen.insert(text) {
                 let message = if text.is_empty() { "a key is empty" } else { "a key is there twice" };
-                Err(c.error(Code::E1613, at, format!("{message}: {:?}", self.module.str(key))))?;
+                Err(c.error(Code::E1613, at, format!("{message}: {:?}", self.module.lossy(key))))?;
             }
             entries.push((key, self.tagged(c, depth + 1)?));
         }
@@ -131,7 +124,7 @@ impl Reader<'_> {
         let at = c.at;
         let entries = self.entries(c, depth)?;
         if let Some((key, _)) = entries.iter().find(|(_, value)| !matches!(value, Attr::Dict(_))) {
-            let message = format!("the hints for `{}` are no dictionary", self.module.str(*key));
+            let message = format!("the hints for `{}` are no dictionary", self.module.lossy(*key));
             Err(c.error(Code::E1613, at, message))?;
         }
         Ok(entries)

@@ -20,7 +20,7 @@ pub(super) fn body(r: &mut Reader<'_>, f: &mut Function, c: &mut Cursor<'_>) -> 
     let mut b = Body { r, f, opcode: None, unwritten: None };
     b.whole(c).map_err(|mut stop| {
         if let Stop::Error(error) = &mut stop {
-            error.function = Some(b.r.module.str(b.f.name).to_owned());
+            error.function = Some(b.r.module.lossy(b.f.name));
             if error.op.is_none() {
                 let op = b.f.num_ops() as u32;
                 error.op = Some((op, b.opcode.map(Opcode::name)));

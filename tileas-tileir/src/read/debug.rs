@@ -29,7 +29,7 @@ pub(super) fn debug(r: &Reader<'_>, mut c: Cursor<'_>) -> Res<Debug> {
         let message = format!("index {i} is record {}, there are {n}", indices[i]);
         return Err(c.error(Code::E1617, indices_at + 8 * i, message));
     }
-    let indices = indices.into_iter().map(|i| reference(i)).collect();
+    let indices = indices.into_iter().map(reference).collect();
     let mut records = PrimaryMap::with_capacity(n);
     for item in &items {
         let mut c = item.clone();

@@ -76,7 +76,7 @@ impl Module {
         let mut errors = ErrorList { list: Vec::new(), most: limits.max_errors.max(1) };
         let mut module = Module::new(Version::NEWEST);
         if let Err(error) = read(bytes, limits, &mut module, &mut errors) {
-            errors.push(error);
+            errors.push(*error);
         }
         (module, errors.list)
     }
@@ -89,9 +89,9 @@ struct ErrorList {
 }
 
 impl ErrorList {
-    fn push(&mut self, error: Box<Error>) {
+    fn push(&mut self, error: Error) {
         if self.list.len() < self.most {
-            self.list.push(*error);
+            self.list.push(error);
         }
     }
 }
@@ -103,6 +103,8 @@ struct Reader<'a> {
     /// By index in the file; `None`: an error is reported.
     types: Vec<Option<Type>>,
     ops_left: usize,
+    /// Whether an error is reported about debug information; then there is none.
+    no_debug: bool,
     /// Memory of the body that is read.
     stack: Vec<crate::entities::Value>,
     open_ops: Vec<crate::entities::Op>,
@@ -140,6 +142,7 @@ fn read(bytes: &[u8], limits: &Limits, module: &mut Module, errors: &mut ErrorLi
         module,
         types: Vec::new(),
         ops_left: limits.max_ops,
+        no_debug: false,
         stack: Vec::new(),
         open_ops: Vec::new(),
         result_types: Vec::new(),
@@ -147,7 +150,7 @@ fn read(bytes: &[u8], limits: &Limits, module: &mut Module, errors: &mut ErrorLi
     if let Some(mut c) = section(Section::Producer) {
         match r.string(&mut c).and_then(|s| c.end("the producer").map(|()| s)) {
             Ok(s) => r.module.producer = Some(s),
-            Err(error) => errors.push(error),
+            Err(error) => errors.push(*error),
         }
     }
     if let Some(c) = section(Section::Types) {
@@ -159,13 +162,16 @@ fn read(bytes: &[u8], limits: &Limits, module: &mut Module, errors: &mut ErrorLi
     if let Some(c) = section(Section::Debug) {
         match debug::debug(&r, c) {
             Ok(debug) => r.module.debug = debug,
-            Err(error) => errors.push(error),
+            Err(error) => {
+                errors.push(*error);
+                r.no_debug = true;
+            }
         }
     }
     if let Some(mut c) = section(Section::Globals)
         && let Err(Stop::Error(error)) = r.globals(&mut c)
     {
-        errors.push(error);
+        errors.push(*error);
     }
     r.functions(&mut section(Section::Functions).ok_or_else(|| missing(Section::Functions))?, errors)
 }
@@ -349,7 +355,7 @@ impl<'a> Reader<'a> {
             let whole = function.and_then(|mut f| body::body(self, &mut f, &mut c).map(|()| f));
             match whole {
                 Ok(function) => _ = self.module.funcs.push(function.finish()),
-                Err(Stop::Error(error)) => errors.push(error),
+                Err(Stop::Error(error)) => errors.push(*error),
                 Err(Stop::Known) => {}
             }
         }
@@ -363,7 +369,6 @@ impl<'a> Reader<'a> {
 
     /// What stands before a body, and the body. What is wrong with the former, apart from its length, does not hide
     /// what follows.
-    #[expect(clippy::type_complexity, reason = "one caller, which takes it apart")]
     fn function(&mut self, c: &mut Cursor<'a>) -> Result<(Result<Function, Stop>, Cursor<'a>), Stop> {
         let start = c.at;
         let version = self.module.version.0;
@@ -393,7 +398,7 @@ impl<'a> Reader<'a> {
         }
         let length = usize::try_from(c.varint()?).unwrap_or(usize::MAX);
         let body = c.part(length)?;
-        let called = name.as_ref().ok().map(|&name| self.module.str(name).to_owned());
+        let called = name.as_ref().ok().map(|&name| self.module.lossy(name));
         let check = || {
             let (name, signature) = (name?, signature?);
             if self.module.strings.get(name).is_empty() {
@@ -417,6 +422,7 @@ impl<'a> Reader<'a> {
                 Err(c.error(Code::E1616, attrs_at, message))?;
             }
             let most = self.module.debug.runs.len();
+            let debug = if self.no_debug { 0 } else { debug };
             let debug = u32::try_from(debug).ok().filter(|&d| d as usize <= most).ok_or_else(|| {
                 c.error(
                     Code::E1610,

@@ -43,7 +43,7 @@ impl Resolver<'_, '_, '_> {
             State::Done(ty) => return ty,
             State::Open => {
                 let c = &self.items[i];
-                self.errors.push(c.error(Code::E1611, c.at, format!("type {i} contains itself")));
+                self.errors.push(*c.error(Code::E1611, c.at, format!("type {i} contains itself")));
                 self.states[i] = State::Done(None);
                 return None;
             }
@@ -57,7 +57,7 @@ impl Resolver<'_, '_, '_> {
             Ok(data) => Some(self.r.module.types.intern(data)),
             Err(Stop::Error(mut error)) => {
                 error.message = format!("type {i}: {}", error.message);
-                self.errors.push(error);
+                self.errors.push(*error);
                 None
             }
             Err(Stop::Known) => None,
@@ -144,7 +144,17 @@ impl Resolver<'_, '_, '_> {
 
     fn list(&mut self, c: &mut Cursor<'_>, depth: u32) -> Result<Box<[Type]>, Stop> {
         let n = c.count(1)?;
-        (0..n).map(|_| self.inner(c, depth)).collect()
+        (0..n)
+            .map(|_| {
+                let at = c.at;
+                match self.inner(c, depth)? {
+                    ty if matches!(self.r.module.types.get(ty), TypeData::Func { .. }) => {
+                        Err(c.error(Code::E1611, at, "a function type in a function type").into())
+                    }
+                    ty => Ok(ty),
+                }
+            })
+            .collect()
     }
 
     fn tensor(&mut self, c: &mut Cursor<'_>, depth: u32) -> Result<Type, Stop> {

@@ -11,13 +11,19 @@ mod ops;
 use crate::entities::{Region, Type, Value};
 use crate::error::{Code, Error, Errors, Section};
 use crate::module::{FuncRef, Module, OpRef};
-use crate::types::TypeData;
+use crate::types::{Elem, Num, TypeData};
 use cranelift_entity::EntityRef;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use tileas_meta::tileir::{Opcode, Padding, Typing};
 
 /// Elements of the largest tile.
 const MAX_ELEMENTS: u64 = 1 << 24;
+
+/// Errors that are reported.
+const MOST: usize = 64;
+
+/// Types of globals by name.
+type Globals<'a> = FxHashMap<&'a str, Type>;
 
 /// What is wrong, without its place.
 type Check<T = ()> = Result<T, (Code, String)>;
@@ -33,29 +39,34 @@ impl Module {
     /// Checks types, structure and operations.
     ///
     /// # Errors
-    /// All that is wrong: E1614, E1616 to E1618, E1621 to E1627.
+    /// All that is wrong, at most 64: E1614, E1621 to E1627.
     pub fn verify(&self) -> Result<(), Errors> {
         let mut errors = Vec::new();
         for (ty, data) in self.types.iter() {
             if let Err((code, message)) = self.verify_type(data) {
-                let message = format!("{}: {message}", self.types.display(ty));
+                let message = format!("{}: {message}", self.types.brief(ty));
                 errors.push(*Error::new(code, Section::Types, None, message));
             }
         }
         for global in self.globals.values() {
             if self.elements(global.ty, global.value).is_none() {
-                let (name, n) = (self.str(global.name), self.constants.get(global.value).len());
-                let message = format!("global @{name}: {n} bytes for {}", self.types.display(global.ty));
+                let (name, n) = (self.lossy(global.name), self.constants.get(global.value).len());
+                let message = format!("global @{name}: {n} bytes for {}", self.types.brief(global.ty));
                 errors.push(*Error::new(Code::E1627, Section::Globals, None, message));
             }
         }
+        let globals = self.globals.values().map(|g| (self.str(g.name), g.ty)).collect();
         let mut names = FxHashSet::default();
         for f in self.functions() {
             if !names.insert(f.name()) {
                 errors.push(*f.error(Code::E1626, "there are two functions of that name"));
             }
-            verify_function(f, &mut errors);
+            verify_function(f, &globals, &mut errors);
+            if errors.len() >= MOST {
+                break;
+            }
         }
+        errors.truncate(MOST);
         Errors::check(errors)
     }
 
@@ -73,8 +84,19 @@ impl Module {
             }
             Ok(())
         };
-        if let TypeData::Tile { shape: extents, .. } = data {
-            shape(&mut extents.iter().copied())?;
+        match data {
+            TypeData::Elem(Elem::Ptr { pointee: Num::I4, .. }) => fail!(E1621, "nothing points to i4"),
+            TypeData::Tile { elem, shape: extents } => {
+                shape(&mut extents.iter().copied())?;
+                // Two of these share a byte.
+                if *elem == Elem::Num(Num::F4E2M1FN) && extents.iter().all(|&d| d == 1) {
+                    fail!(E1621, "an odd number of elements");
+                }
+                if elem.pointee() == Some(Num::F4E2M1FN) && !extents.is_empty() {
+                    fail!(E1621, "pointers to halves of bytes");
+                }
+            }
+            _ => {}
         }
         if let TypeData::TensorView { shape, strides, .. } = data {
             if shape.len() != strides.len() {
@@ -140,17 +162,19 @@ enum Around {
 
 struct Verifier<'a, 'e> {
     f: FuncRef<'a>,
+    globals: &'e Globals<'a>,
     errors: &'e mut Vec<Error>,
     /// Values that are visible.
     live: Vec<bool>,
     around: Vec<Around>,
 }
 
-fn verify_function(f: FuncRef<'_>, errors: &mut Vec<Error>) {
+fn verify_function<'a>(f: FuncRef<'a>, globals: &Globals<'a>, errors: &mut Vec<Error>) {
     if let Err((code, message)) = verify_head(f) {
         errors.push(*f.error(code, message));
     }
-    let mut v = Verifier { f, errors, live: vec![false; f.num_values()], around: vec![Around::Body] };
+    let mut v =
+        Verifier { f, globals, errors, live: vec![false; f.num_values()], around: vec![Around::Body] };
     v.region(Region::BODY, None);
 }
 
@@ -166,7 +190,7 @@ fn verify_head(f: FuncRef<'_>) -> Check {
         fail!(E1626, "it has {} results", results.len());
     }
     if let Some(&param) = params.iter().find(|&&p| types.get(p).scalar().is_none()) {
-        fail!(E1626, "a parameter of type {}, expected a scalar", types.display(param));
+        fail!(E1626, "a parameter of type {}, expected a scalar", types.brief(param));
     }
     if f.body().next_back().is_none_or(|op| op.opcode() != Opcode::Return) {
         fail!(E1626, "its last operation is not `return`");
@@ -187,16 +211,14 @@ impl<'a> Verifier<'a, '_> {
         if let Some(owner) = owner
             && ops.clone().next_back().is_none_or(|op| !is_terminator(op.opcode()))
         {
-            self.errors
-                .push(*owner.error(Code::E1625, "a region does not end in an operation that ends regions"));
+            self.report(owner, Code::E1625, "a region does not end in an operation that ends regions".into());
         }
         for (i, op) in ops.enumerate() {
             if i != last && is_terminator(op.opcode()) {
-                self.errors.push(*op.error(Code::E1625, "operations follow that are never reached"));
+                self.report(op, Code::E1625, "operations follow that are never reached".into());
             }
-            let checked = self.op(op);
-            if let Err((code, message)) = checked {
-                self.errors.push(*op.error(code, message));
+            if let Err((code, message)) = self.op(op) {
+                self.report(op, code, message);
             }
             for (number, region) in op.regions().enumerate() {
                 // An `else` that does nothing may be left out.
@@ -214,6 +236,12 @@ impl<'a> Verifier<'a, '_> {
             }
         }
         visible.iter().for_each(|v| self.live[v.index()] = false);
+    }
+
+    fn report(&mut self, op: OpRef<'_>, code: Code, message: String) {
+        if self.errors.len() < MOST {
+            self.errors.push(*op.error(code, message));
+        }
     }
 
     fn op(&self, op: OpRef<'a>) -> Check {
@@ -235,7 +263,7 @@ impl<'a> Verifier<'a, '_> {
                 fail!(E1625, "only arithmetic on scalars combines elements");
             }
         }
-        if is_terminator(op.opcode()) { self.terminator(op) } else { ops::verify(op) }
+        if is_terminator(op.opcode()) { self.terminator(op) } else { ops::verify(op, self.globals) }
     }
 
     fn terminator(&self, op: OpRef<'_>) -> Check {
@@ -258,7 +286,14 @@ impl<'a> Verifier<'a, '_> {
                     types.iter().map(|&t| self.f.module.types.display(t).to_string()).collect();
                 texts.join(", ")
             };
-            fail!(E1625, "values of types ({}), expected ({})", text(&have), text(want));
+            fail!(
+                E1625,
+                "{} values of types ({}), expected {}: ({})",
+                have.len(),
+                text(&have),
+                want.len(),
+                text(want)
+            );
         }
         Ok(())
     }

@@ -1,12 +1,13 @@
 //! Typing rules of the operations, by [`Typing`].
 
-use super::{Check, fail, is_permutation};
+use super::{Check, Globals, fail, is_permutation};
 use crate::attr::Attr;
 use crate::entities::{Type, Value};
 use crate::module::OpRef;
 use crate::types::{Elem, Num, TypeData};
 use tileas_meta::tileir::{
-    Key, Opcode, Padding, PointerMode, Results, RmwMode, Rounding, Scope, Seg, Semantics, Signedness, Typing,
+    Key, Opcode, Overflow, PointerMode, Reduction, Results, RmwMode, Rounding, Scope, Seg, Semantics,
+    Signedness, Typing,
 };
 
 /// A tile-typed value.
@@ -18,14 +19,14 @@ struct Tile<'a> {
 }
 
 /// Checks one op. Its operands are visible.
-pub(super) fn verify(op: OpRef<'_>) -> Check {
+pub(super) fn verify(op: OpRef<'_>, globals: &Globals<'_>) -> Check {
     let row = op.row();
     if let Results::Fixed(n) = row.results
         && op.results().len() != usize::from(n)
     {
         fail!(E1623, "{} results, expected {n}", op.results().len());
     }
-    let c = Ctx { op };
+    let c = Ctx { op, globals };
     match row.typing {
         Typing::Float => c.float(),
         Typing::Int => c.int(),
@@ -57,7 +58,7 @@ pub(super) fn verify(op: OpRef<'_>) -> Check {
         Typing::Reduce | Typing::Scan => c.reduce(row.typing == Typing::Scan),
         Typing::If => c.branch(),
         Typing::For => c.counted_loop(),
-        Typing::Loop => c.same_types(&c.params(0), op.operands(), "the region's parameters"),
+        Typing::Loop => c.endless_loop(),
         Typing::BlockId => c.block_id(),
         Typing::TensorView => c.tensor_view(),
         Typing::View => c.view(),
@@ -90,11 +91,12 @@ pub(super) fn verify(op: OpRef<'_>) -> Check {
 
 struct Ctx<'a> {
     op: OpRef<'a>,
+    globals: &'a Globals<'a>,
 }
 
 impl<'a> Ctx<'a> {
     fn text(&self, ty: Type) -> String {
-        self.op.func.module.types.display(ty).to_string()
+        self.op.func.module.types.brief(ty)
     }
 
     fn tile(&self, value: Value, what: &dyn std::fmt::Display) -> Check<Tile<'a>> {
@@ -170,6 +172,12 @@ impl<'a> Ctx<'a> {
         for &v in self.op.operands() {
             self.same(self.tile(v, &"an operand")?, result)?;
         }
+        if self.op.opcode() == Opcode::Negi {
+            let overflow = self.op.get::<Overflow>(Key::Overflow);
+            if overflow == Some(Overflow::NoUnsignedWrap) {
+                fail!(E1624, "a negation does not promise no_unsigned_wrap");
+            }
+        }
         if self.op.opcode() == Opcode::Divi {
             let unsigned = self.op.get(Key::Signedness) == Some(Signedness::Unsigned);
             match self.op.get(Key::Rounding) {
@@ -210,7 +218,7 @@ impl<'a> Ctx<'a> {
     fn powi(&self) -> Check {
         let (base, exponent, result) = (self.one(Seg::Base)?, self.one(Seg::Exponent)?, self.result(0)?);
         self.num(base, Num::is_arith_float, "f16, bf16, f32 or f64")?;
-        self.num(exponent, Num::is_int, "integers")?;
+        self.num(exponent, |n| n.is_int() && n != Num::I64, "integers of up to 32 bits")?;
         self.same(base, result)?;
         self.same_shape(base, exponent)
     }
@@ -233,12 +241,12 @@ impl<'a> Ctx<'a> {
         let integer = |n: Num| n.is_int() || n == Num::I4;
         let (a, b) = (from.elem, to.elem);
         let ok = match (typing, a.num(), b.num()) {
-            (Typing::Bitcast, Some(a), Some(b)) => a.bits() == b.bits(),
+            (Typing::Bitcast, Some(a), Some(b)) => a.bits() == b.bits() && a != Num::I4 && b != Num::I4,
             (Typing::Exti, Some(a), Some(b)) => integer(a) && integer(b) && a.bits() < b.bits(),
             (Typing::Trunci, Some(a), Some(b)) => integer(a) && integer(b) && a.bits() > b.bits(),
             (Typing::Ftof, Some(a), Some(b)) => a.is_float() && b.is_float() && a != b,
             (Typing::Ftoi, Some(a), Some(b)) => a.is_float() && b.is_int(),
-            (Typing::Itof, Some(a), Some(b)) => a.is_int() && b.is_float(),
+            (Typing::Itof, Some(a), Some(b)) => a.is_int() && b.is_float() && b != Num::F8E8M0FNU,
             (Typing::IntToPtr, Some(Num::I64), None) | (Typing::PtrToInt, None, Some(Num::I64)) => true,
             (Typing::PtrToPtr, None, None) => true,
             _ => false,
@@ -247,22 +255,25 @@ impl<'a> Ctx<'a> {
             fail!(E1622, "there is no such conversion from {a} to {b}");
         }
         let mode = self.op.get::<Rounding>(Key::Rounding);
-        let ok = match (typing, mode) {
-            (Typing::Ftof, Some(mode)) if b == Elem::Num(Num::F8E8M0FNU) => {
-                matches!(mode, Rounding::Zero | Rounding::PositiveInf)
-            }
-            (Typing::Ftof | Typing::Itof, Some(mode)) => mode == Rounding::NearestEven,
-            (Typing::Ftoi, Some(mode)) => mode == Rounding::NearestIntToZero,
+        let ok = match (typing, mode, a.num(), b.num()) {
+            (Typing::Ftof, Some(mode), Some(a), Some(b)) => rounds(a, b, mode),
+            (Typing::Itof, Some(mode), ..) => mode == Rounding::NearestEven,
+            (Typing::Ftoi, Some(mode), ..) => mode == Rounding::NearestIntToZero,
             _ => true,
         };
-        if ok { Ok(()) } else { fail!(E1624, "rounding {} to {b}", mode.map_or("?", Rounding::name)) }
+        if ok {
+            Ok(())
+        } else {
+            fail!(E1624, "rounding {} from {a} to {b}", mode.map_or("?", Rounding::name))
+        }
     }
 
     fn pack(&self, numbers: Tile<'_>, bytes: Tile<'_>) -> Check {
         self.num(bytes, |n| n == Num::I8, "i8")?;
-        let num = self.num(numbers, |_| true, "numbers")?;
+        let num = self.num(numbers, |n| n.bits() != 8, "numbers of another width than bytes")?;
+        let bits = if num == Num::Tf32 { 32 } else { i64::from(num.bits()) };
         match (numbers.shape, bytes.shape) {
-            ([n], [m]) if n.checked_mul(i64::from(num.bits())) == m.checked_mul(8) => Ok(()),
+            ([n], [m]) if n.checked_mul(bits) == m.checked_mul(8) => Ok(()),
             _ => fail!(E1622, "{} and {} have not the same bits", self.text(numbers.ty), self.text(bytes.ty)),
         }
     }
@@ -318,7 +329,7 @@ impl<'a> Ctx<'a> {
 
     fn constant(&self) -> Check {
         let result = self.result(0)?;
-        self.num(result, |_| true, "numbers")?;
+        self.num(result, |n| n != Num::I4, "numbers that constants can be")?;
         let value = self.op.get(Key::Value);
         match value.and_then(|value| self.op.func.module.elements(result.ty, value)) {
             Some(_) => Ok(()),
@@ -379,6 +390,9 @@ impl<'a> Ctx<'a> {
         let (from, to) = (self.one(Seg::Source)?, self.result(0)?);
         self.same_elem(from, to)?;
         let order = self.op.ints(Key::Permutation);
+        if order.len() < 2 {
+            fail!(E1622, "{} has one order only", self.text(from.ty));
+        }
         if !is_permutation(order, from.shape.len()) {
             fail!(E1624, "{order:?} is no order of {} dimensions", from.shape.len());
         }
@@ -402,6 +416,9 @@ impl<'a> Ctx<'a> {
         let (cond, a, b) = (self.one(Seg::Cond)?, self.one(Seg::IfTrue)?, self.one(Seg::IfFalse)?);
         self.num(cond, |n| n == Num::I1, "i1")?;
         self.same_shape(cond, a)?;
+        if a.elem == Elem::Num(Num::F4E2M1FN) {
+            fail!(E1622, "{} has half a byte for each condition", self.text(a.ty));
+        }
         self.same(a, b)?;
         self.same(a, self.result(0)?)
     }
@@ -459,8 +476,8 @@ impl<'a> Ctx<'a> {
         self.num(acc, |n| n == Num::F32, "f32")?;
         let blocks: &[i64] = match (lhs.elem.num(), ls.elem.num()) {
             (Some(Num::F8E4M3FN | Num::F8E5M2), Some(Num::F8E8M0FNU)) => &[32],
-            (Some(Num::F4E2M1FN), Some(Num::F8E4M3FN | Num::F8E5M3FNU)) => &[16],
-            (Some(Num::F4E2M1FN), Some(Num::F8E8M0FNU)) => &[16, 32],
+            (Some(Num::F4E2M1FN), Some(Num::F8E4M3FN)) => &[16],
+            (Some(Num::F4E2M1FN), Some(Num::F8E8M0FNU | Num::F8E5M3FNU)) => &[16, 32],
             _ => fail!(E1622, "{} cannot be scaled by {}", lhs.elem, ls.elem),
         };
         let last = lhs.shape.len() - 1;
@@ -541,7 +558,22 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
+    /// That values may go into regions and out of them.
+    fn carried(&self, mut values: impl Iterator<Item = Value>) -> Check {
+        let f = self.op.func;
+        match values.find(|&v| !matches!(f.ty(v), TypeData::Tile { .. } | TypeData::Token)) {
+            Some(v) => fail!(E1622, "{} is neither tile nor token", self.text(f.value_type(v))),
+            None => Ok(()),
+        }
+    }
+
+    fn endless_loop(&self) -> Check {
+        self.carried(self.op.operands().iter().copied().chain(self.op.results()))?;
+        self.same_types(&self.params(0), self.op.operands(), "the region's parameters")
+    }
+
     fn branch(&self) -> Check {
+        self.carried(self.op.results())?;
         match self.one(Seg::Cond)? {
             Tile { elem: Elem::Num(Num::I1), shape: [], .. } => {}
             cond => fail!(E1622, "the condition is {}, expected tile<i1>", self.text(cond.ty)),
@@ -568,6 +600,7 @@ impl<'a> Ctx<'a> {
         let (params, init) = (self.params(0), self.op.list(Seg::Init));
         let Some((&iv, carried)) = params.split_first() else { fail!(E1625, "no parameter of the region") };
         self.same(self.tile(iv, &"the induction variable")?, lower)?;
+        self.carried(init.iter().copied())?;
         self.same_types(carried, init, "the region's parameters")?;
         self.same_types(&self.op.results().collect::<Vec<_>>(), init, "the results")
     }
@@ -730,7 +763,7 @@ impl<'a> Ctx<'a> {
     fn view_access(&self, typing: Typing) -> Check {
         let f = self.op.func;
         let Some(view) = self.op.operand(Seg::View) else { fail!(E1623, "there is no view") };
-        let Some((extents, tensor, padding)) = f.ty(view).view() else {
+        let Some((extents, tensor, _)) = f.ty(view).view() else {
             fail!(E1622, "the view is {}", self.text(f.value_type(view)));
         };
         let TypeData::TensorView { elem, mode, .. } = f.module.types.get(tensor) else { return Ok(()) };
@@ -750,24 +783,43 @@ impl<'a> Ctx<'a> {
         {
             fail!(E1624, "{} promises to stay inside, expected {}", bools.len(), extents.len());
         }
-        match typing {
-            Typing::LoadView => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Acquire]),
-            Typing::StoreView => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Release]),
-            Typing::AtomicRedView => self.reduction(*elem, padding),
-            _ if *mode != PointerMode::Multicast => {
-                fail!(E1622, "{} is not multicast", self.text(tensor))
+        let multicast = *mode == PointerMode::Multicast;
+        if multicast != matches!(typing, Typing::MultimemLoad | Typing::MultimemStore) {
+            fail!(E1622, "{} is {}multicast", self.text(tensor), if multicast { "" } else { "not " });
+        }
+        if multicast {
+            self.multimem(*elem, typing)?;
+        }
+        match self.op.opcode() {
+            Opcode::AtomicRedViewTko if matches!(f.ty(view), TypeData::GatherScatterView { .. }) => {
+                fail!(E1622, "{} has no atomics", self.text(f.value_type(view)))
             }
-            _ => Ok(()),
+            Opcode::AtomicRedViewTko => self.reduction(*elem),
+            Opcode::MultimemReduceViewTko => self.order(&[Semantics::Relaxed, Semantics::Release]),
+            _ if loads => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Acquire]),
+            _ => self.order(&[Semantics::Weak, Semantics::Relaxed, Semantics::Release]),
         }
     }
 
-    fn reduction(&self, num: Num, padding: Option<Padding>) -> Check {
+    /// What all devices behind an address can combine.
+    fn multimem(&self, num: Num, typing: Typing) -> Check {
+        let integer = matches!(num, Num::I32 | Num::I64);
+        let ok = match self.op.get::<Reduction>(Key::Reduction) {
+            _ if integer => true,
+            _ if !num.is_arith_float() => false,
+            None | Some(Reduction::Add) => true,
+            Some(Reduction::Min | Reduction::Max) => {
+                typing == Typing::MultimemLoad && matches!(num, Num::F16 | Num::Bf16)
+            }
+            Some(_) => false,
+        };
+        if ok { Ok(()) } else { fail!(E1622, "there is no such access to elements {num}") }
+    }
+
+    fn reduction(&self, num: Num) -> Check {
         self.order(&[Semantics::Relaxed])?;
         if self.op.get::<Scope>(Key::Scope) == Some(Scope::System) {
             fail!(E1624, "scope sys, expected tl_blk or device");
-        }
-        if padding.is_some() {
-            fail!(E1622, "the view has a padding value");
         }
         if self.op.get::<RmwMode>(Key::Mode) == Some(RmwMode::Xchg) {
             fail!(E1624, "mode xchg, which has a result");
@@ -828,7 +880,9 @@ impl<'a> Ctx<'a> {
             fail!(E1622, "types {} and {} differ", self.text(ty), self.text(f.value_type(result)));
         }
         let tile = data.tile();
-        let integer = |e: Elem| e.num().is_some_and(Num::is_int);
+        let integer = |e: Elem| e.num().is_some_and(|n| n.is_int() || n == Num::I4);
+        // A run or group is no longer than its dimension.
+        let within = |n: i64, dim: Option<&i64>| n >= 0 && dim.is_some_and(|&d| n <= d);
         match (self.op.attr(Key::Predicate), tile) {
             (Some(Attr::DivBy { divisor, .. }), _) if !divisor.is_power_of_two() => {
                 fail!(E1624, "div_by {divisor}, expected a power of two")
@@ -844,7 +898,7 @@ impl<'a> Ctx<'a> {
                 match (every, along) {
                     (None, None) => Ok(()),
                     (Some(every), Some(along))
-                        if *every > 0 && usize::try_from(*along).is_ok_and(|a| a < shape.len()) =>
+                        if usize::try_from(*along).is_ok_and(|a| within(*every, shape.get(a))) =>
                     {
                         Ok(())
                     }
@@ -852,12 +906,21 @@ impl<'a> Ctx<'a> {
                 }
             }
             (Some(Attr::Bounded { lower, upper }), Some((elem, _))) if integer(elem) => {
-                if lower.zip(*upper).is_some_and(|(l, u)| l > u) {
+                let most = elem.num().map_or(i64::MAX, |n| i64::MAX >> (64 - n.bits()));
+                let outside = |n: &i64| !(!most..=most).contains(n);
+                let wide = [lower, upper].into_iter().flatten().any(outside);
+                if wide || lower.zip(*upper).is_some_and(|(l, u)| l > u) {
                     fail!(E1624, "bounded by {lower:?} and {upper:?}");
                 }
                 Ok(())
             }
-            (Some(Attr::SameElements(list)), Some((_, shape))) if list.len() == shape.len() => Ok(()),
+            (Some(Attr::SameElements(list)), Some((elem, shape)))
+                if (integer(elem) || elem.pointee().is_some())
+                    && list.len() == shape.len()
+                    && list.iter().zip(shape).all(|(&n, d)| within(n, Some(d))) =>
+            {
+                Ok(())
+            }
             (Some(Attr::DivBy { .. } | Attr::Bounded { .. } | Attr::SameElements(_)), _) => {
                 fail!(E1624, "the predicate does not suit {}", self.text(ty))
             }
@@ -866,8 +929,22 @@ impl<'a> Ctx<'a> {
     }
 
     fn print(&self) -> Check {
-        for &v in self.op.list(Seg::Args) {
+        let args = self.op.list(Seg::Args);
+        for &v in args {
             self.tile(v, &"an argument")?;
+        }
+        // `%%` is a percent sign, anything else behind `%` prints an argument.
+        let mut text = self.op.text(Key::Text).unwrap_or_default().split('%').skip(1);
+        let mut wanted = 0;
+        while let Some(part) = text.next() {
+            match (part, part.is_empty().then(|| text.next())) {
+                (_, None) => wanted += 1,
+                (_, Some(None)) => fail!(E1624, "the format ends in `%`"),
+                _ => {}
+            }
+        }
+        if wanted != args.len() {
+            fail!(E1623, "{} arguments, the format has {wanted}", args.len());
         }
         self.token(self.op.operand(Seg::Token), "token")?;
         if self.op.func.module.version.minor() >= 2 {
@@ -880,25 +957,55 @@ impl<'a> Ctx<'a> {
         let module = self.op.func.module;
         let name = self.op.text(Key::Name).unwrap_or_default();
         let result = self.result(0)?;
-        let Some(global) = module.globals.values().find(|g| module.str(g.name) == name) else {
-            fail!(E1624, "there is no global @{name}");
+        let Some(&global) = self.globals.get(name) else {
+            fail!(E1624, "there is no global of that name");
         };
-        let elem = module.types.get(global.ty).tile().and_then(|(elem, _)| elem.num());
+        let elem = module.types.get(global).tile().and_then(|(elem, _)| elem.num());
         if result.shape.is_empty() && result.elem.pointee().is_some() && result.elem.pointee() == elem {
             return Ok(());
         }
-        fail!(E1622, "{} for a global of {}", self.text(result.ty), self.text(global.ty))
+        fail!(E1622, "{} for a global of {}", self.text(result.ty), self.text(global))
     }
 
     fn alloca(&self) -> Check {
         let result = self.result(0)?;
-        self.pointee(result)?;
+        let size = self.pointee(result)?.bits().div_ceil(8).next_power_of_two();
         if !result.shape.is_empty() {
             fail!(E1622, "{}, expected a scalar", self.text(result.ty));
         }
-        match (self.op.get::<u64>(Key::NumElem), self.op.get::<u64>(Key::Alignment)) {
-            (Some(1..), Some(a)) if a == 0 || a.is_power_of_two() => Ok(()),
-            (n, a) => fail!(E1624, "{n:?} elements with alignment {a:?}"),
+        match self.op.get::<u64>(Key::Alignment) {
+            Some(a) if a.is_power_of_two() && a >= u64::from(size) => Ok(()),
+            a => fail!(E1624, "alignment {}, expected a power of two from {size} on", a.unwrap_or_default()),
         }
+    }
+}
+
+/// Whether floats convert with a rounding.
+fn rounds(from: Num, to: Num, mode: Rounding) -> bool {
+    // Bits of exponent and significand, and whether the greatest exponent is kept for infinities.
+    let format = |n: Num| match n {
+        Num::F64 => (11, 52, true),
+        Num::F32 => (8, 23, true),
+        Num::Tf32 => (8, 10, true),
+        Num::Bf16 => (8, 7, true),
+        Num::F16 => (5, 10, true),
+        Num::F8E5M2 => (5, 2, true),
+        Num::F8E4M3FN => (4, 3, false),
+        Num::F8E5M3FNU => (5, 3, false),
+        Num::F8E8M0FNU => (8, 0, false),
+        _ => (2, 1, false),
+    };
+    let ((e, m, ieee), (to_e, to_m, _)) = (format(from), format(to));
+    let exact = m <= to_m && (e < to_e || e == to_e && ieee);
+    match (mode, to) {
+        (Rounding::Zero | Rounding::PositiveInf, Num::F8E8M0FNU) => true,
+        (_, Num::F8E8M0FNU) | (Rounding::Approx | Rounding::Full | Rounding::NearestIntToZero, _) => false,
+        (Rounding::NearestEven, _) => true,
+        (_, to) if to.bits() <= 8 => false,
+        (Rounding::Zero, _) => true,
+        (Rounding::NearestAway, Num::Tf32) if from == Num::F32 => true,
+        (Rounding::NegativeInf | Rounding::PositiveInf, Num::F32) if from == Num::F64 => true,
+        // Nothing is rounded.
+        _ => exact,
     }
 }

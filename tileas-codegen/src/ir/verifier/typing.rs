@@ -47,6 +47,7 @@ impl Checker<'_> {
             Opcode::Reduce => self.reduce(op),
             Opcode::Combine | Opcode::Scan => self.combine(op),
             Opcode::Divi => self.quotient(op),
+            Opcode::WarpDot => self.warp_dot(op),
             o if o.def().attrs.iter().any(|a| a.key == keys::FTZ) => self.only_f32(op),
             _ => {}
         }
@@ -179,6 +180,20 @@ impl Checker<'_> {
             }
             _ => {}
         }
+    }
+
+    fn warp_dot(&mut self, op: Op) {
+        let (Some(a), Some(b), Some(acc)) = (self.seg(op, 0), self.seg(op, 1), self.seg(op, 2)) else {
+            return;
+        };
+        let dims = |v: Value| self.data(v).dims().unwrap_or(&[]);
+        let fit = matches!((dims(a), dims(b), dims(acc)), (&[m, k], &[k2, n], &[m2, n2]) if (m, n, k) == (m2, n2, k2));
+        if !fit {
+            let (a, b, acc) = (shape(dims(a)), shape(dims(b)), shape(dims(acc)));
+            self.err(op, Code::E0213, format_args!("expected MxK, KxN and MxN, but got {a}, {b} and {acc}"));
+        }
+        let Some(have) = self.result_type(op) else { return };
+        self.same_type(op, Code::E0212, "operand 2", self.func.value_type(acc), have);
     }
 
     fn assume(&mut self, op: Op) {

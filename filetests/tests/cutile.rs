@@ -1,0 +1,100 @@
+//! cuTile kernels: exported by NVIDIA's package, compiled for both families, run against numpy.
+//!
+//! The kernels are in `filetests/cutile/kernels`, with what each should give; `export.py` writes bytecode, launches and arrays. It needs the Python
+//! packages of `xtask/requirements.txt`; without them the tests are ignored, or fail where `TILEAS_REQUIRE_PTXAS` is set.
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
+use tileas_emu::Mode;
+use tileas_filetests::{cutile, external};
+
+/// Kernels that are refused, and with which code.
+const REFUSED: &[(&str, &str)] = &[
+    ("cas_and_exchange", "E0802"),
+    ("functions_f64", "E0802"),
+    ("gemm_batch_tile", "E1643"),
+    ("ordered_accesses", "E1643"),
+];
+
+/// Kernels that divide by the padding of what they load, whose quotients nobody stores: the emulator finds that.
+const DIVIDES: &[&str] = &["i64_arithmetic", "unsigned"];
+
+/// Kernels that ptxas gives a stack: what is 4 bits in memory is unpacked.
+const SPILLS: &[&str] = &["gemm_mx_f4"];
+
+/// What an assertion is expected to do, which is left out.
+const UNCHECKED: &[&str] = &["assert_fails"];
+
+/// The folder with the exported kernels; made once.
+fn exported() -> &'static Result<PathBuf, String> {
+    static DONE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    DONE.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cutile");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cutile/export.py");
+        let out = Command::new("python3").arg(script).arg(&folder).output().map_err(|e| e.to_string())?;
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        if out.status.success() { Ok(folder) } else { Err(said) }
+    })
+}
+
+fn check(name: &str, target: &str) -> Result<(), Failed> {
+    let folder = exported().as_ref().map_err(|e| format!("the export fails: {e}"))?;
+    let want = REFUSED
+        .iter()
+        .find(|r| r.0 == name)
+        .map(|r| r.1)
+        .or_else(|| DIVIDES.contains(&name).then_some("arith.div0"));
+    let modes = [Mode::Latest(1), Mode::Random(2)];
+    match (cutile::run(folder, name, target, &modes), want) {
+        (Err(e), Some(code)) if format!("{e:#}").contains(code) => Ok(()),
+        (Err(e), None) => Err(format!("{e:#}").into()),
+        (Err(e), Some(code)) => Err(format!("expected {code}, but got {e:#}").into()),
+        (Ok(_), Some(code)) => Err(format!("expected {code}, but it runs").into()),
+        (Ok(ran), None) => {
+            let said = ran.assembled.as_str();
+            let serialised = said.contains("(C75");
+            if serialised || !said.is_empty() && external::spills(said) && !SPILLS.contains(&name) {
+                return Err(format!("the assembler says\n{said}").into());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Names of all kernels: the functions behind `@case`.
+fn names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cutile/kernels");
+    let mut names = Vec::new();
+    for file in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if line.starts_with("@case(")
+                && let Some(name) = lines.next().and_then(|l| l.strip_prefix("def ")?.split('(').next())
+            {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let there = Command::new("python3").args(["-c", "import cuda.tile, ml_dtypes"]).output();
+    let missing = !external::required() && !there.is_ok_and(|o| o.status.success());
+    let mut trials = Vec::new();
+    for name in names() {
+        for target in ["sm_90a", "sm_100a"] {
+            let case = name.clone();
+            let ignored = missing || UNCHECKED.contains(&name.as_str());
+            let trial = Trial::test(format!("{name}::{target}"), move || check(&case, target));
+            trials.push(trial.with_ignored_flag(ignored));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
