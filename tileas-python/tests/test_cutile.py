@@ -265,20 +265,22 @@ def test_64_bits_and_extents_that_are_constant():
     fails("E1103", lambda: run((1,), collatz, x.astype(np.int32), y.astype(np.int32), 1 << 40))
 
 
+def later(x):
+    return ct.load(x, (1,), (16,), memory_order=ct.MemoryOrder.ACQUIRE, memory_scope=ct.MemoryScope.SYS)  # here
+
+
 def test_errors_are_where_they_are_in_the_program():
     @ct.kernel
-    def batched(x, y, z):
-        a, b = ct.load(x, (0, 0, 0), (4, 16, 8)), ct.load(y, (0, 0, 0), (4, 8, 16))
-        ct.store(z, (0, 0, 0), ct.mma(a, b, ct.zeros((4, 16, 16), ct.float32)))  # here
-        c = ct.mma(a, b, ct.ones((4, 16, 16), ct.float32))  # and here
-        ct.store(z, (1, 0, 0), c)
+    def ordered(x, y):
+        a = ct.load(x, (0,), (16,), memory_order=ct.MemoryOrder.ACQUIRE, memory_scope=ct.MemoryScope.DEVICE)  # here
+        ct.store(y, (0,), a + later(x))
 
-    args = normal(4, 16, 8, dtype=np.float16), normal(4, 8, 16, dtype=np.float16), np.zeros((8, 16, 16), np.float32)
-    error = fails("E1643", lambda: run((1,), batched, *args))
-    lines, first = inspect.getsourcelines(batched._pyfunc)
-    want = [(first + n, line.index("ct.mma") + 1) for n, line in enumerate(lines) if "here" in line]
-    assert [(e.code, e.file, e.line, e.column) for e in error.errors] == [("E1643", __file__, *at) for at in want]
-    assert f"{__file__}:{want[0][0]}" in str(error)
+    error = fails("E1643", lambda: run((1,), ordered, normal(32), normal(32)))
+    kernel, helper = (inspect.getsourcelines(f) for f in (ordered._pyfunc, later))
+    at = [(first + n, text.index("ct.load") + 1) for texts, first in (kernel, helper) for n, text in enumerate(texts) if "# here" in text]
+    assert [(e.code, e.file, e.line, e.column) for e in error.errors] == [("E1643", __file__, *place) for place in at]
+    assert f"{__file__}:{at[0][0]}" in str(error) and not error.errors[0].notes
+    assert f"called from {__file__}:{at[0][0] + 1}" in error.errors[1].notes[0]
 
     @ct.kernel
     def sine(x):
