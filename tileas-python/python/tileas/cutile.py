@@ -13,6 +13,7 @@ import importlib
 import io
 import os
 import struct
+import threading
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -126,18 +127,20 @@ class _Call:
     def __post_init__(self) -> None:
         function = getattr(self.kernel, "_annotated_function", None)
         if function is None:
-            raise Error("E1403", f"a kernel of cuTile is wanted, or bytecode, not {type(self.kernel).__name__}")
+            raise Error("E1403", f"a kernel of cuTile is wanted, not {type(self.kernel).__name__}")
         names = list(function.pysig.parameters)
         if not isinstance(self.args, (tuple, list)) or len(self.args) != len(names):
             have = len(self.args) if isinstance(self.args, (tuple, list)) else repr(self.args)
-            raise Error("E1102", f"{function.pyfunc.__name__} takes {len(names)} arguments ({', '.join(names)}), not {have}")
+            text = f"{function.pyfunc.__name__} takes {len(names)} arguments ({', '.join(names)}), not {have}"
+            raise Error("E1102", text)
         rows = zip(names, self.args, function.parameter_annotations)
         self.specs = tuple(self._leaf(name, arg, note) for name, arg, note in rows)
 
     def _leaf(self, name: str, arg: Any, note: Any) -> _Spec:
         """What to expect of an argument; the annotation says what is constant, and what is counted in 64 bits."""
         if type(arg) is tuple:
-            return ("tuple", tuple(self._leaf(f"{name}[{i}]", a, n) for i, (a, n) in enumerate(_pairs(name, arg, note))))
+            pairs = enumerate(_pairs(name, arg, note))
+            return ("tuple", tuple(self._leaf(f"{name}[{i}]", a, n) for i, (a, n) in pairs))
         if note.KIND != "leaf":
             raise Error("E1401", f"{name}: {type(arg).__name__} where a tuple is wanted")
         if isinstance(arg, (np.bool_, np.integer, np.floating)):
@@ -183,7 +186,7 @@ class _Call:
         if isinstance(arg, np.ndarray):
             elem, size = elem_of(arg.dtype), arg.dtype.itemsize
             if any(s < 0 or s % size for s in arg.strides):
-                raise Error("E1402", f"{name}: strides of {arg.strides} bytes, which must be multiples of {size} and not negative")
+                raise Error("E1402", f"{name}: strides of {arg.strides} bytes, not multiples of {size} from 0 on")
             strides = [s // size for s in arg.strides]
             return _Memory(name, elem, list(arg.shape), strides, arg.ctypes.data, arg)
         raise Error("E1401", f"{name}: {type(arg).__name__} is no array, number, list or tuple")
@@ -289,10 +292,17 @@ def _look(memory: _Memory, note: Any) -> _Spec:
     index = note.index_dtype.name if note else "int32"
     if index == "int32" and any(n >= 1 << 31 for n in (*shape, *strides)):
         raise Error("E1103", f"{memory.name}: extents {shape} and strides {strides} do not fit into int32")
-    fixed = [_axes(memory.name, dims, rank) for dims in ((note.static_shape_dims, note.static_stride_dims) if note else ((), ()))]
     near = rank <= _MOST_DIMS
-    shape_constant = [n if d in fixed[0] or near and not fixed[0] and n == 1 else None for d, n in enumerate(shape)]
-    stride_constant = [s if d in fixed[1] or near and not fixed[1] and s == 1 else None for d, s in enumerate(strides)]
+
+    def constants(numbers: list[int], axes: tuple[int, ...]) -> list[int | None]:
+        """Those that are asked for; where none are, the ones."""
+        if any(not -rank <= d < rank for d in axes):
+            raise Error("E1401", f"{memory.name}: dimensions {axes} of {rank}")
+        asked = {d % rank for d in axes}
+        return [n if d in asked or near and not asked and n == 1 else None for d, n in enumerate(numbers)]
+
+    shape_constant = constants(shape, note.static_shape_dims if note else ())
+    stride_constant = constants(strides, note.static_stride_dims if note else ())
     shape_divisor = [_DIVISOR if near and n % _DIVISOR == 0 else 1 for n in shape]
     stride_divisor = [_DIVISOR // size if near and s * size % _DIVISOR == 0 else 1 for s in strides]
     # Each stride leaps over what the smaller ones reach.
@@ -301,13 +311,6 @@ def _look(memory: _Memory, note: Any) -> _Spec:
     base = _DIVISOR if memory.address % _DIVISOR == 0 else 1
     lists = (stride_constant, shape_constant, stride_divisor, shape_divisor)
     return ("array", memory.elem, rank, index, *(tuple(x) for x in lists), base, not apart)
-
-
-def _axes(name: str, dims: tuple[int, ...], rank: int) -> set[int]:
-    for d in dims:
-        if not -rank <= d < rank:
-            raise Error("E1401", f"{name}: no dimension {d} among {rank}")
-    return {d % rank for d in dims}
 
 
 def _common(name: str, specs: list[_Spec]) -> _Spec:
@@ -371,7 +374,8 @@ def _signature(kernel: Any, specs: tuple[_Spec, ...]) -> Any:
     convention = made.CallingConvention
     convention = convention.cutile_python_v2() if any(map(_second, specs)) else convention.cutile_python_v1()
     name = kernel._annotated_function.pyfunc.__name__
-    return made.KernelSignature([_constraint(spec) for spec in specs], convention, name if name.isascii() else None)
+    parameters = [_constraint(spec) for spec in specs]
+    return made.KernelSignature(parameters, convention, name if name.isascii() else None)
 
 
 def _exported(kernel: Any, signature: Any) -> bytes:
@@ -432,6 +436,7 @@ def _compiled(
 
 # Kernels by kernel of cuTile, then device and whatever else makes a difference.
 _kernels: weakref.WeakKeyDictionary[Any, dict[Any, Kernel]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
 # Devices of those who give none, by number; None: the emulator.
 _devices: dict[int | None, Device] = {}
 
@@ -445,17 +450,19 @@ def _default(number: int | None) -> Device:
 def _built(
     kernel: Any, call: _Call, device: Device, options: list[str], cache: str | os.PathLike[str] | None
 ) -> Kernel:
-    of_kernel = _kernels.setdefault(kernel, {})
-    key = (call.specs, id(device), tuple(options), cache)
-    found = of_kernel.get(key)
     # The kernel keeps the device, so that no other one has its id.
-    if found is None:
-        found = compile(kernel, _signature(kernel, call.specs), device=device, options=options, cache=cache)
-        for text in found.warnings:
-            if text.startswith("W16"):
-                warnings.warn(text, stacklevel=3)
-        of_kernel[key] = found
-    return found
+    key = (call.specs, id(device), tuple(options), cache)
+    with _lock:
+        of_kernel = _kernels.setdefault(kernel, {})
+        found = of_kernel.get(key)
+        if found is not None:
+            return found
+        made = compile(kernel, _signature(kernel, call.specs), device=device, options=options, cache=cache)
+        of_kernel[key] = made
+    for text in made.warnings:
+        if text.startswith("W16"):
+            warnings.warn(text, stacklevel=3)
+    return made
 
 
 def _writeable(owner: Any) -> bool:
@@ -501,7 +508,8 @@ class _Block:
             array.view(bits)[...] = new
             in_told[...] = new
         if told != after:
-            raise Error("E1211", f"{kernel}: writes between the rows of {', '.join(m.name for m in self.memories)}")
+            names = ", ".join(memory.name for memory in self.memories)
+            raise Error("E1211", f"{kernel}: writes between the rows of {names}")
 
 
 def _blocks(device: Device, memories: list[_Memory]) -> list[_Block]:
