@@ -112,7 +112,7 @@ impl Kernel {
     /// # Errors
     /// `E1102`–`E1107`: arguments that do not fit. `E1210`: something is of another device. `E1205`, `E1211`: the launch fails.
     pub fn launch(&self, stream: &Stream, args: &[KernelArg<'_>]) -> Result<(), Error> {
-        self.launch_in(stream, None, args)
+        self.launch_with(stream, None, args, &[])
     }
 
     /// Launches with a grid of one's own: CTAs along x, y, z.
@@ -120,14 +120,19 @@ impl Kernel {
     /// # Errors
     /// As [`Kernel::launch`].
     pub fn launch_grid(&self, stream: &Stream, grid: [u32; 3], args: &[KernelArg<'_>]) -> Result<(), Error> {
-        self.launch_in(stream, Some(grid), args)
+        self.launch_with(stream, Some(grid), args, &[])
     }
 
-    fn launch_in(
+    /// Launches; `also` is memory whose addresses the kernel finds in that of its arguments.
+    ///
+    /// # Errors
+    /// As [`Kernel::launch`].
+    pub fn launch_with(
         &self,
         stream: &Stream,
         grid: Option<[u32; 3]>,
         args: &[KernelArg<'_>],
+        also: &[&Tensor],
     ) -> Result<(), Error> {
         let Loaded { device, artifact, program } = &*self.0;
         let foreign = |what: &str| {
@@ -150,6 +155,12 @@ impl Kernel {
                     blocks.push(tensor.block.clone());
                 }
             }
+        }
+        for tensor in also {
+            if !tensor.device.is(device) {
+                return Err(foreign("memory behind an argument"));
+            }
+            blocks.push(tensor.block.clone());
         }
         let sms = tileas_launch::Device { sms: device.sms() };
         let launch = artifact.metadata.launch(&list, &sms, grid)?;

@@ -148,20 +148,30 @@ impl Tensor {
     /// # Errors
     /// `E1209`: ranks differ, or an element would lie outside the memory.
     pub fn window(&self, first: usize, extents: &[i64], strides: &[i64]) -> Result<Tensor, Error> {
-        let size = self.elem.bytes() as usize;
-        let end = || {
-            let start = self.offset.checked_add(first.checked_mul(size)?)?;
-            start.checked_add(Tensor::span(self.elem, extents, strides)?)
-        };
+        let byte = first.saturating_mul(self.elem.bytes() as usize);
+        self.part(byte, self.elem, extents, strides)
+    }
+
+    /// The memory from some byte behind this one's first on, as elements of any type.
+    ///
+    /// # Errors
+    /// As [`Tensor::window`].
+    pub fn part(&self, byte: usize, elem: Elem, extents: &[i64], strides: &[i64]) -> Result<Tensor, Error> {
+        let offset = self.offset.saturating_add(byte);
+        let end = || offset.checked_add(Tensor::span(elem, extents, strides)?);
         if end().is_none_or(|end| end > self.block.bytes()) {
             let text = format!(
-                "extents {extents:?} and strides {strides:?} from element {first} on do not lie in the memory of {} bytes",
+                "extents {extents:?} and strides {strides:?} from byte {offset} on do not lie in the memory of {} bytes",
                 self.block.bytes()
             );
             return Err(Error::new(Code::E1209, text));
         }
-        let offset = self.offset + first * size;
-        Ok(Tensor { offset, extents: extents.into(), strides: strides.into(), ..self.clone() })
+        Ok(Tensor { elem, offset, extents: extents.into(), strides: strides.into(), ..self.clone() })
+    }
+
+    /// Address of the first element on the device.
+    pub fn address(&self) -> u64 {
+        self.block.address() + self.offset as u64
     }
 
     /// The same memory as elements of another type of as many bytes.
@@ -259,7 +269,7 @@ impl Tensor {
     /// What a launch needs to know.
     pub(crate) fn view(&self, read_only: bool) -> View {
         View {
-            address: self.block.address() + self.offset as u64,
+            address: self.address(),
             elem: Some(self.elem),
             extents: self.extents.clone(),
             strides: self.strides.clone(),

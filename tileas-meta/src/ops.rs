@@ -348,7 +348,7 @@ pub const OPS: &[OpRow] = &[
         operands: &[one("source", Ty::Int)],
         traits: &[Pure, Uniform],
         rule: Rule::Custom,
-        doc: "The pointer to global memory whose address a 64-bit integer is, as one that was loaded from a list of arrays. What it leads to is taken to be apart from all else. The interpreters know no addresses.",
+        doc: "The pointer to global memory whose address a 64-bit integer is, as one that was loaded from a list of arrays. What it leads to is taken to be apart from what parameters lead to, unless `may_alias` says otherwise; pointers from integers may lead to the same. The interpreters know no addresses.",
         ..BASE
     },
     OpRow {

@@ -5,6 +5,7 @@
 //! while something is compiled, launched, copied or waited for.
 
 mod ffi;
+mod tile_ir;
 mod tune;
 
 use pyo3::exceptions::PyValueError;
@@ -139,6 +140,16 @@ impl Tensor {
         self.0.strides().to_vec()
     }
 
+    #[getter]
+    fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// `n` elements from some byte on, of any type.
+    fn part(&self, py: Python<'_>, byte: usize, elem_name: &str, n: i64) -> PyResult<Tensor> {
+        Ok(Tensor(self.0.part(byte, elem(elem_name)?, &[n], &[1]).map_err(|e| raise(py, &e))?))
+    }
+
     fn write(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {
         // Another handle of the same memory.
         free(py, || self.0.clone().write_bytes(bytes))
@@ -205,6 +216,13 @@ impl Jit {
 
     fn parse(&self, py: Python<'_>, text: &str) -> PyResult<Module> {
         Ok(Module(free(py, || self.0.parse(text))?))
+    }
+
+    /// Kernels of CUDA Tile IR bytecode; hints of each, in the same order; warnings.
+    fn tile_ir(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<(Module, Vec<tile_ir::Hints>, Vec<String>)> {
+        let lowered = py.detach(|| tile_ir::lower(bytes, self.0.device().target()));
+        let (module, hints, warnings) = lowered.map_err(|e| tile_ir::raise(py, &e))?;
+        Ok((Module(module), hints, warnings))
     }
 
     fn kernel(&self, py: Python<'_>, module: &Module, name: &str) -> PyResult<Kernel> {
@@ -315,6 +333,7 @@ impl Kernel {
         stream: &Stream,
         grid: Option<[u32; 3]>,
         args: Vec<Argument>,
+        also: Vec<Py<Tensor>>,
     ) -> PyResult<()> {
         let written =
             self.0.metadata().args.iter().map(|a| a.kind.is_written()).chain(std::iter::repeat(true));
@@ -328,10 +347,8 @@ impl Kernel {
                 Argument::Float(x) => (*x).into(),
             })
             .collect();
-        free(py, || match grid {
-            Some(grid) => self.0.launch_grid(&stream.0, grid, &list),
-            None => self.0.launch(&stream.0, &list),
-        })
+        let also: Vec<&tileas_jit::Tensor> = also.iter().map(|tensor| &tensor.get().0).collect();
+        free(py, || self.0.launch_with(&stream.0, grid, &list, &also))
     }
 }
 

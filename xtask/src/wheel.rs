@@ -53,9 +53,18 @@ fn check(places: &Places, python: &PythonTools, wheel: &Path) -> Result<()> {
     let both = std::iter::once(dir.clone()).chain(std::env::split_paths(&python.path));
     let path = std::env::join_paths(both).context("PYTHONPATH cannot hold the path of target/tools/wheel")?;
     let tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "tileas-python/tests"];
-    run(command(places, python, &path).args(tests))?;
+    let mut pytest = command(places, python, &path);
+    // Where the requirements have it.
+    let cutile = cfg!(target_os = "linux");
+    if cutile {
+        pytest.env("TILEAS_REQUIRE_CUTILE", "1");
+    }
+    run(pytest.args(tests))?;
     let example = ["tileas-python/examples/gemm.py", "examples/gemm_f16.tileas"];
     run(command(places, python, &path).args(example))?;
+    if cutile {
+        run(command(places, python, &path).arg("tileas-python/examples/cutile_gemm.py"))?;
+    }
     let cache = places.tools.join("mypy");
     let mut types = command(places, python, &path);
     types.args(["-m", "mypy", "--strict", "--cache-dir"]).arg(cache);

@@ -1122,6 +1122,15 @@ impl Function {
         v
     }
 
+    /// What stands for the memory that an access may touch: [`memory_root`](Function::memory_root), and one value for all pointers that
+    /// were numbers, which may be equal.
+    pub fn memory_touched(&self, v: Value) -> Value {
+        let root = self.memory_root(v);
+        let is_number = |op: &Op| self.opcode(*op) == Opcode::IntToPtr;
+        let first = self.defining_op(root).filter(is_number).and_then(|_| self.ops().find(is_number));
+        first.and_then(|op| self.result(op)).unwrap_or(root)
+    }
+
     /// Whether a scalar is a number that the host knows before the launch: it follows from kernel parameters by operations that launch
     /// expressions have.
     pub fn is_launch_known(&self, v: Value, fuel: u32) -> bool {

@@ -211,7 +211,7 @@ fn view_of(func: &Function, op: Op) -> Option<Value> {
         let desc = func.defining_op(func.named_operand(op, "desc")?)?;
         func.named_operand(desc, "view")
     })?;
-    let root = func.memory_root(view);
+    let root = func.memory_touched(view);
     let known = match func.value_def(root) {
         ValueDef::Param(b, _) => b == func.entry(),
         ValueDef::Result(op, _) => func.opcode(op) == Opcode::IntToPtr,

@@ -222,7 +222,7 @@ pub fn touches(func: &Function, op: Op) -> Option<Touch> {
             func.defining_op(desc).and_then(|d| func.named_operand(d, "view")).unwrap_or(desc)
         }
     };
-    Some(Touch { view: func.memory_root(named), named, write })
+    Some(Touch { view: func.memory_touched(named), named, write })
 }
 
 /// The tied operands of a `for` or of the `yield` that ends a region of `owner`: `(operand, argument, result)`.

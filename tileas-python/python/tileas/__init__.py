@@ -6,6 +6,7 @@
 >>> kernel.schedule()                   # a picture, in a notebook
 """
 
+from . import cutile
 from ._errors import CODES, Entry, Error
 from ._kernel import Bound, Device, Jit, Kernel, Picture, Tensor, check, compile
 from ._tileas import version
@@ -26,6 +27,7 @@ __all__ = [
     "Tuned",
     "check",
     "compile",
+    "cutile",
     "tune",
     "version",
 ]

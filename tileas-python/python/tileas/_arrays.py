@@ -29,6 +29,8 @@ ELEMS = {
     "uint16": "u16",
     "uint32": "u32",
     "uint64": "u64",
+    "bool": "i1",
+    "float8_e8m0fnu": "ue8m0",
 }
 DTYPES = {elem: name for name, elem in ELEMS.items()}
 
@@ -108,7 +110,7 @@ def _interface(value: Any, interface: dict[str, Any]) -> Foreign:
 def dtype_size(elem: str) -> int:
     """Bytes of an element."""
     return {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4, "tf32": 4}.get(
-        elem, 1 if elem in ("i8", "u8", "e4m3", "e5m2") else 2
+        elem, 1 if elem in ("i1", "i8", "u8", "e4m3", "e5m2", "ue8m0") else 2
     )
 
 
@@ -157,6 +159,8 @@ _TYPES = {
     (4, 16): "bf16",
     (10, 8): "e4m3",
     (12, 8): "e5m2",
+    (6, 8): "i1",
+    (14, 8): "ue8m0",
 }
 
 

@@ -223,12 +223,16 @@ class Kernel:
     still run.
     """
 
-    def __init__(self, jit: Jit, module: _tileas.Module | None, raw: _tileas.Kernel) -> None:
+    def __init__(
+        self, jit: Jit, module: _tileas.Module | None, raw: _tileas.Kernel, notes: Sequence[str] = ()
+    ) -> None:
         self._jit = jit
         # None: it was made elsewhere.
         self._module = module
         self._raw = raw
         self._params = raw.params
+        # Of the front end.
+        self._notes = notes
 
     @property
     def name(self) -> str:
@@ -263,8 +267,8 @@ class Kernel:
 
     @property
     def warnings(self) -> list[str]:
-        """The compiler's warnings."""
-        return self._raw.warnings
+        """The compiler's warnings, and those of what made the module."""
+        return [*self._raw.warnings, *self._notes]
 
     def explain(self) -> str:
         """How its loops are scheduled, what limits them, and what would change that."""
@@ -303,7 +307,7 @@ class Kernel:
         else:
             queue = self._stream(stream)
         try:
-            self._raw.launch(queue, grid, list_)
+            self._raw.launch(queue, grid, list_, [])
             if stream is None:
                 queue.synchronize()
         finally:

@@ -92,10 +92,15 @@ impl<'m> Lowering<'m, '_> {
             }
             Ok(out)
         };
-        let (extents, steps) = (numbers(self, shape, Seg::Shape)?, numbers(self, strides, Seg::Strides)?);
+        let (extents, mut steps) = (numbers(self, shape, Seg::Shape)?, numbers(self, strides, Seg::Strides)?);
         let divisor = |this: &Self, v: &ir::Value| this.divisors.get(v).copied().unwrap_or(1);
-        let unit = strides.iter().rposition(|&s| s == Some(1));
         let bytes = u64::from(elem.bytes());
+        let units = || (0..shape.len()).rev().filter(|&d| strides[d] == Some(1));
+        let unit = units().find(|&d| shape[d] != Some(1)).or_else(|| units().next());
+        // How far apart the elements of a dimension of one are nobody knows, whatever is assumed of it.
+        for d in (0..shape.len()).filter(|&d| shape[d] == Some(1) && unit != Some(d)) {
+            steps[d] = self.integer((ALIGN / bytes) as i64, Scalar::I32);
+        }
         let mut tensor = Tensor {
             base,
             elem,
