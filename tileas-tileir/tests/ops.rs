@@ -5,9 +5,12 @@ mod common;
 mod ops;
 
 use common::check;
-use ops::{BAD, GOOD, lines, module};
+use ops::{GOOD, lines, module};
 use std::collections::BTreeSet;
 use tileas_tileir::{Code, Limits, Module, Opcode, Version};
+
+/// Operations as they should not be, behind the code of the error.
+const BAD: &str = include_str!("common/bad.txt");
 
 #[test]
 fn right_operations_pass_in_all_versions_that_have_them() {

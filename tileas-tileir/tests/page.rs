@@ -136,7 +136,7 @@ fn the_page_has_the_tables() {
 #[test]
 fn every_code_is_explained_and_tested() {
     let page = std::fs::read_to_string(root().join("docs/errors.md")).expect("docs/errors.md");
-    let tests: String = ["quirks.rs", "ops.rs", "files.rs", "common/bad.txt", "structure.rs"]
+    let tests: String = ["quirks.rs", "ops.rs", "files.rs", "common/bad.txt", "structure.rs", "lower.rs"]
         .iter()
         .map(|f| std::fs::read_to_string(root().join("tileas-tileir/tests").join(f)).expect("a test"))
         .collect();

@@ -124,7 +124,7 @@ fn judgements_are_those_of_the_disassembler() {
             assert!(ok || text.is_empty(), "{line} in {version}: {text}");
         }
     }
-    for line in ops::lines(ops::BAD) {
+    for line in ops::lines(include_str!("common/bad.txt")) {
         let (_, line) = line.split_once(' ').expect("a code and a line");
         let (ok, _) = judge(line, Version::NEWEST).unwrap_or_default();
         assert!(!ok, "{line}");

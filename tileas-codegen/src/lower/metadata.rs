@@ -4,9 +4,8 @@
 
 use super::{Lower, params};
 use crate::error::CodegenResult;
-use crate::ir::{Function, Op, Opcode, TypeData, Value, ValueDef, keys};
+use crate::ir::{Function, Op, Opcode, TypeData, Value, keys};
 use smallvec::SmallVec;
-use tileas_launch::expr::Binary;
 use tileas_launch::{Expr, LaunchMetadata};
 
 /// `value = k · program_id(axis) + …`: the axis and k.
@@ -25,36 +24,6 @@ fn program_axis(f: &Function, v: Value) -> Option<(i64, i64)> {
             let (v, k) = if f.constant_value(b).is_some() { (a, b) } else { (b, a) };
             let (axis, n) = program_axis(f, v)?;
             Some((axis, n.checked_mul(f.constant_value(k)? as i64)?))
-        }
-        _ => None,
-    }
-}
-
-/// A uniform scalar as an expression over parameters; `None` where it depends on anything else.
-pub(super) fn expression(f: &Function, abi: &params::Abi, v: Value, depth: u32) -> Option<Expr> {
-    if depth == 0 {
-        return None;
-    }
-    if let ValueDef::Param(..) = f.value_def(v) {
-        return abi.scalars.iter().find(|s| s.value == v).map(|s| Expr::Scalar(s.arg));
-    }
-    let op = f.defining_op(v)?;
-    let sub = |n: usize| expression(f, abi, *f.operands(op).get(n)?, depth - 1);
-    let both = |b: Binary| Some(Expr::binary(b, sub(0)?, sub(1)?));
-    match f.opcode(op) {
-        Opcode::Constant => Some(Expr::Int(f.attr_int(op, keys::VALUE)?)),
-        Opcode::Assume | Opcode::Exti => sub(0),
-        Opcode::Divi => match f.attr_name(op, keys::ROUNDING) {
-            Some("negative_inf") => both(Binary::Div),
-            Some("positive_inf") => Some(Expr::ceil_div(sub(0)?, sub(1)?)),
-            _ => None,
-        },
-        Opcode::Muli => both(Binary::Mul),
-        Opcode::Addi => both(Binary::Add),
-        Opcode::Subi => both(Binary::Sub),
-        Opcode::Dim => {
-            let view = abi.view_index(*f.operands(op).first()?)?;
-            abi.views[view].extent(usize::try_from(f.attr_int(op, keys::AXIS)?).ok()?)
         }
         _ => None,
     }
@@ -154,7 +123,7 @@ impl Lower<'_> {
             && !done[a as usize]
         {
             done[a as usize] = true;
-            grid[a as usize] = match expression(f, &self.abi, hi, 16) {
+            grid[a as usize] = match params::expression(f, &self.abi, hi, 16) {
                 Some(e) => Expr::Min(vec![Expr::Sms, e]),
                 None => Expr::Sms,
             };

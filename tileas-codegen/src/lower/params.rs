@@ -9,9 +9,8 @@
 //! unique; names from the IR are given first. Views and scalars are known to the host by their names in the IR.
 
 use super::ParamList;
-use super::metadata::expression;
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
-use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, keys, push_number};
+use crate::ir::{Dim, Function, Op, Opcode, Scalar, Swizzle, TypeData, Value, ValueDef, keys, push_number};
 use crate::nvvm::verify::is_identifier;
 use crate::nvvm::{self, Operand, Param, ParamKind, Reg};
 use cranelift_entity::SecondaryMap;
@@ -46,7 +45,7 @@ pub(crate) enum Source {
     /// It is a parameter that is a pointer: memory without extents.
     Pointer,
     /// It is made of a pointer; extents and strides as the host knows them, if it does.
-    Made { extents: SmallVec<[Option<Expr>; 4]>, strides: SmallVec<[Option<Expr>; 4]> },
+    Made { extents: Vec<Option<Expr>>, strides: Vec<Option<Expr>> },
 }
 
 /// A view or pointer.
@@ -173,6 +172,36 @@ fn base_of(f: &Function, mut v: Value) -> Value {
         }
     }
     v
+}
+
+/// A uniform scalar as an expression over parameters; `None` where it depends on anything else.
+pub(super) fn expression(f: &Function, abi: &Abi, v: Value, depth: u32) -> Option<Expr> {
+    if depth == 0 {
+        return None;
+    }
+    if let ValueDef::Param(..) = f.value_def(v) {
+        return abi.scalars.iter().find(|s| s.value == v).map(|s| Expr::Scalar(s.arg));
+    }
+    let op = f.defining_op(v)?;
+    let sub = |n: usize| expression(f, abi, *f.operands(op).get(n)?, depth - 1);
+    let both = |b: Binary| Some(Expr::binary(b, sub(0)?, sub(1)?));
+    match f.opcode(op) {
+        Opcode::Constant => Some(Expr::Int(f.attr_int(op, keys::VALUE)?)),
+        Opcode::Assume | Opcode::Exti => sub(0),
+        Opcode::Divi => match f.attr_name(op, keys::ROUNDING) {
+            Some("negative_inf") => both(Binary::Div),
+            Some("positive_inf") => Some(Expr::ceil_div(sub(0)?, sub(1)?)),
+            _ => None,
+        },
+        Opcode::Muli => both(Binary::Mul),
+        Opcode::Addi => both(Binary::Add),
+        Opcode::Subi => both(Binary::Sub),
+        Opcode::Dim => {
+            let view = abi.view_index(*f.operands(op).first()?)?;
+            abi.views[view].extent(usize::try_from(f.attr_int(op, keys::AXIS)?).ok()?)
+        }
+        _ => None,
+    }
 }
 
 /// A name that is not taken: the wish itself, else with the first number behind it that makes it one.
@@ -440,7 +469,7 @@ impl Abi {
         let arg = arg.map_or(u16::MAX, |i| self.views[i].arg);
         // An address that is moved on is not what the host has.
         let known = f.is_launch_view(value);
-        let all = |name| -> SmallVec<[Option<Expr>; 4]> {
+        let all = |name| -> Vec<Option<Expr>> {
             let list = f.named_segment(op, name).iter();
             list.map(|&v| known.then(|| expression(f, self, v, 16)).flatten()).collect()
         };
@@ -454,7 +483,7 @@ impl Abi {
         let Some((value, elem)) = f.result(op).and_then(|v| Some((v, f.value_data(v).elem()?))) else {
             return;
         };
-        let source = Source::Made { extents: SmallVec::new(), strides: SmallVec::new() };
+        let source = Source::Made { extents: Vec::new(), strides: Vec::new() };
         let (dims, arg) = (SmallVec::new(), u16::MAX);
         self.views.push(ViewInfo { value, source, arg, dims, elem, direct: false, sizes: false });
     }

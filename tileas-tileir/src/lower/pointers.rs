@@ -56,17 +56,17 @@ pub(super) fn root(func: FuncRef<'_>, mut v: Value) -> Value {
     v
 }
 
-/// Whether the kernel cannot tell in which order its atomic updates of tiles, and what stands around them, become visible: it waits for
-/// nothing, and loads nothing of what it stores.
+/// Whether the kernel cannot tell in which order its atomic updates of tiles, and what stands around them, become
+/// visible: it waits for nothing, and loads nothing of what it stores.
 pub(super) fn updates_are_unordered(func: FuncRef<'_>) -> bool {
     let (mut stored, mut loaded) = (Vec::new(), Vec::new());
     for op in func.ops() {
         match op.opcode() {
             Opcode::Loop => return false,
-            Opcode::AtomicRmwTko | Opcode::AtomicCasTko => {
-                if op.operand(Seg::Pointers).is_some_and(|v| func.ty(v).scalar().is_some()) {
-                    return false;
-                }
+            Opcode::AtomicRmwTko | Opcode::AtomicCasTko
+                if op.operand(Seg::Pointers).is_some_and(|v| func.ty(v).scalar().is_some()) =>
+            {
+                return false;
             }
             Opcode::StorePtrTko => stored.extend(op.operand(Seg::Destination).map(|v| root(func, v))),
             Opcode::StoreViewTko => stored.extend(op.operand(Seg::View).map(|v| root(func, v))),

@@ -189,11 +189,15 @@ impl<'m> Lowering<'m, '_> {
     /// The block of a tile at indices that count blocks.
     fn extracted(&mut self, op: OpRef<'m>, v: ir::Value, to: &[u32]) -> Result<ir::Value, Box<Error>> {
         let mut offsets: SmallVec<[i64; 4]> = SmallVec::new();
-        for (&index, &n) in op.list(Seg::Index).iter().zip(to) {
+        let whole = Shape::from_slice(self.b.func().value_data(v).dims().unwrap_or(&[]));
+        for ((&index, &n), &extent) in op.list(Seg::Index).iter().zip(to).zip(&whole) {
             let index = self.scalar(op, index)?;
+            // What is outside may be anything.
             match self.known_integer(index) {
-                Some(at) => offsets.push(at.saturating_mul(i64::from(n))),
-                None => return self.chosen_block(op, v, to),
+                Some(at) if (0..i64::from(extent / n.max(1))).contains(&at) => {
+                    offsets.push(at * i64::from(n))
+                }
+                _ => return self.chosen_block(op, v, to),
             }
         }
         let data = self.b.func().value_data(v);

@@ -14,8 +14,6 @@ pub const VIEWS: &[&str] = &["tv", "pv", "zv", "mtv", "mpv", "gv", "sv"];
 
 /// Each operation as it should be, in all its forms.
 pub const GOOD: &str = include_str!("good.txt");
-/// Operations as they should not be, behind the code of the error.
-pub const BAD: &str = include_str!("bad.txt");
 
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(|l| l.split('#').next().unwrap_or_default().trim()).filter(|l| !l.is_empty())
@@ -104,7 +102,13 @@ pub fn value(b: &mut Builder<'_>, text: &str) -> Value {
             if pointee == Num::F32 {
                 return source;
             }
-            op(b, Opcode::PtrToPtr, &[], &[(Seg::Source, &[source])])
+            if mode != PointerMode::None {
+                return op(b, Opcode::PtrToPtr, &[], &[(Seg::Source, &[source])]);
+            }
+            let i64 = ty(b.module, "i64");
+            let address =
+                b.op(Opcode::PtrToInt, &[], &[(Seg::Source, &[source])], &[i64]).expect("an address");
+            op(b, Opcode::IntToPtr, &[], &[(Seg::Source, &[address])])
         }
         TypeData::Tile { elem, shape } => {
             let scalar = value(b, &elem.to_string());

@@ -1,0 +1,84 @@
+//! What becomes of kernels: each form of each operation is lowered or refused with a code, and what is made passes the
+//! compiler's own checks.
+
+mod common;
+#[path = "common/ops.rs"]
+mod ops;
+
+use common::{FILES, read};
+use ops::{GOOD, lines, module};
+use tileas_codegen::ir::verify_module;
+use tileas_meta::tileir::Lowered;
+use tileas_tileir::{Code, Errors, Kernels, Version, lower};
+
+fn lowered(line: &str) -> Result<Kernels, Errors> {
+    lower(&module(line, Version::NEWEST), "sm_90")
+}
+
+fn refused(line: &str) -> Errors {
+    lowered(line).err().unwrap_or_else(|| panic!("{line} is lowered"))
+}
+
+#[test]
+fn every_form_is_lowered_or_refused() {
+    for line in lines(GOOD) {
+        let made = module(line, Version::NEWEST);
+        match lower(&made, "sm_100a") {
+            Ok(kernels) => {
+                let errors = verify_module(&kernels.module);
+                assert!(errors.is_empty(), "{line}\n{errors:?}\n{made}");
+            }
+            Err(errors) => {
+                let known = [Code::E1641, Code::E1642, Code::E1643];
+                assert!(errors.iter().all(|e| known.contains(&e.code)), "{line}: {errors}");
+            }
+        }
+        // The table says which operations there are.
+        for op in made.functions().flat_map(|f| f.ops()).filter(|op| line.starts_with(op.row().name)) {
+            let said = op.row().lowered != Lowered::No;
+            let errors = lower(&made, "sm_90").err();
+            let unknown = errors
+                .iter()
+                .flat_map(|e| e.iter())
+                .any(|e| e.code == Code::E1641 && e.message.contains(op.row().name));
+            assert!(said != unknown, "{line}: the table says {:?}, {errors:?}", op.row().lowered);
+        }
+    }
+}
+
+#[test]
+fn files_become_kernels_with_the_same_names_and_parameters() {
+    for (name, bytes) in FILES {
+        let made = read(bytes);
+        for target in ["sm_90a", "sm_100a"] {
+            let kernels = lower(&made, target).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let errors = verify_module(&kernels.module);
+            assert!(errors.is_empty(), "{name}: {errors:?}");
+            for (f, k) in made.functions().zip(&kernels.module.functions) {
+                assert_eq!(f.name(), k.name);
+                assert_eq!(f.params().len(), k.params().len());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_supported_has_a_code() {
+    let line = |start: &str| lines(GOOD).find(|l| l.starts_with(start)).unwrap_or_else(|| panic!("{start}"));
+    assert_eq!(refused(line("alloca"))[0].code, Code::E1641);
+    assert_eq!(refused("trunci overflow=none | source:8xi32 | 8xi4")[0].code, Code::E1642);
+    let acquire =
+        "load_ptr_tko memory_semantics=acquire memory_scope=device | source:8xptr<f32> | 8xf32,token";
+    assert_eq!(refused(acquire)[0].code, Code::E1643);
+    assert_eq!(lowered(line("assert")).expect("lowered").warnings[0].code, Code::W1641);
+}
+
+#[test]
+fn hints_that_nothing_heeds_are_told() {
+    let made = read(common::file("matmul-13.5"));
+    let kernels = lower(&made, "sm_90a").expect("lowered");
+    let told = kernels.warnings.iter().filter(|w| w.code == Code::W1642).count();
+    let hints = made.functions().next().expect("a kernel").hints("sm_90a");
+    let all = [hints.num_cta_in_cga.filter(|&n| n > 1), hints.occupancy, hints.num_worker_warps_per_cta];
+    assert_eq!(told, all.iter().flatten().count());
+}
