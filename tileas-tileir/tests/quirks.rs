@@ -303,8 +303,8 @@ fn parameters_have_attributes_since_13_5() {
 
 #[test]
 fn old_records_have_what_new_ones_say() {
-    // `exp` without rounding, `print_tko` without token.
-    let ops = body(&[16, TILE_F32, 0, 23, TILE_F32, 0, 85, 2, 1, 1]);
+    // `exp` without rounding, `print_tko` without token: no results are counted.
+    let ops = body(&[16, TILE_F32, 0, 23, TILE_F32, 0, 85, 0, 2, 1, 1]);
     let module = Raw::new(1, &[&ops]).read();
     module.verify().expect_err("there is no `%` in the format");
     let f = module.function("first").expect("by name");
