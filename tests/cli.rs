@@ -46,6 +46,54 @@ fn compile_writes_ptx_and_metadata() {
     assert_eq!(tileas(&["compile", "-", "--emit", "metadata"], &text).1, json);
 }
 
+/// A file of cuTile Python.
+fn bytecode(name: &str) -> String {
+    format!("{}/tileas-tileir/tests/files/{name}.tileirbc", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn bytecode_is_compiled_as_text_is() {
+    let file = bytecode("matmul-13.5");
+    let (status, ir, stderr) = tileas(&["as", &file, "--emit", "ir", "-o", "-"], b"");
+    assert!(status == 0 && stderr.contains("W1642: hint `num_cta_in_cga`"), "{stderr}");
+    let (status, ptx, _) = tileas(&["as", &file, "--gpu-name", "sm_90", "--emit", "ptx", "-o", "-"], b"");
+    assert!(status == 0 && ptx.contains(".target sm_90a"), "{ptx}");
+    for args in [["compile", &file], ["compile", "-"]] {
+        let input = if args[1] == "-" { ir.as_bytes() } else { b"" };
+        assert_eq!(tileas(&[&args[..], &["--target", "sm_90a"]].concat(), input).1, ptx);
+    }
+    let (status, said, _) = tileas(&["explain", &file, "--target", "sm_90a"], b"");
+    assert!(status == 0 && said.contains("agent1 load"), "{said}");
+}
+
+#[test]
+fn bytecode_is_assembled_where_there_is_an_assembler() {
+    let (file, out) = (bytecode("vector_add-13.4"), temp("vector_add.cubin"));
+    let out = out.to_str().expect("UTF-8");
+    let options = ["--gpu-name=sm_100", "-O3", "--lineinfo", &file, "-o", out];
+    let run = Command::new(env!("CARGO_BIN_EXE_tileas-as")).args(options).output().expect("starts");
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    if run.status.success() {
+        assert!(std::fs::read(out).expect("written").starts_with(b"\x7fELF"));
+        assert!(Path::new(&format!("{out}.json")).exists());
+    } else {
+        assert!(stderr.contains("E1201") && std::env::var_os("TILEAS_REQUIRE_PTXAS").is_none(), "{stderr}");
+    }
+    // A file without kernels asks for the version only, one without a sense is an error with its place.
+    let empty = temp("empty.tileirbc");
+    for (minor, expected) in [(1, 0), (5, 0), (99, 1)] {
+        let oldest = tileas_tileir::Version::OLDEST;
+        let mut bytes = tileas_tileir::Module::new(oldest).write(oldest).expect("no kernels");
+        bytes[9] = minor;
+        std::fs::write(&empty, bytes).expect("writable");
+        let (status, _, stderr) =
+            tileas(&["as", "--gpu-name", "sm_120", empty.to_str().expect("UTF-8"), "-o", out], b"");
+        assert_eq!(status, expected, "{minor}: {stderr}");
+    }
+    assert_eq!(tileas(&["as", &file, "--gpu-name", "sm_120", "-o", out], b"").0, 2);
+    assert!(tileas(&["as", "--list-versions"], b"").1.ends_with("13.5\n"));
+}
+
 #[test]
 fn every_stage_can_be_shown() {
     for (stage, part) in [

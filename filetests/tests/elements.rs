@@ -55,6 +55,10 @@ impl Row {
         if self.op == "ftof" {
             return BARE.into_iter().find(|b| *b == self.to).filter(|_| self.from == "f64");
         }
+        // Bits of 8-bit types are only named otherwise.
+        if self.op == "bitcast" && [self.from, self.to].contains(&"i8") {
+            return None;
+        }
         if let Some(bare) = BARE.into_iter().find(|b| [self.from, self.to].contains(b)) {
             return Some(bare);
         }

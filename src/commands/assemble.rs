@@ -10,7 +10,7 @@ use crate::input::{lowered, say, target, write_output};
 use tileas_codegen::{Context, Settings, Stage};
 use tileas_draw::explain::explain_module;
 use tileas_jit::assembler::{Ladder, Options};
-use tileas_tileir::Version;
+use tileas_tileir::{Limits, Module, Version};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -85,6 +85,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             complain(&format!("warning: {name} is not supported\n"));
         }
     }
+    let (name, bytes) = crate::input::read_bytes(file)?;
+    // With a file without kernels cuTile asks which versions are read, for a processor that need not be known here.
+    if Module::read(&bytes, &Limits::default()).is_ok_and(|m| m.functions().next().is_none()) {
+        return write_output(&args.output, "");
+    }
     let usage = |e| {
         Source::none().report(&[e]);
         Failure::Usage
@@ -95,7 +100,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     for pair in &args.set {
         builder.set_pair(pair).map_err(usage)?;
     }
-    let (name, bytes) = crate::input::read_bytes(file)?;
     let input = lowered(name, &bytes, builder.finish())?;
     let isa = target(&input.module, &input.settings)?;
     let mut context = Context::new();

@@ -4,7 +4,7 @@ use crate::raise_as;
 use pyo3::prelude::*;
 use tileas_codegen::ir;
 use tileas_jit::Entry;
-use tileas_tileir::{Error, Errors, Frame, Limits, Module};
+use tileas_tileir::{Code, Error, Errors, Frame, Limits, Module};
 
 /// What the author of a kernel would like, by name.
 pub type Hints = Vec<(&'static str, u32)>;
@@ -23,7 +23,8 @@ pub fn lower(bytes: &[u8], target: &str) -> Result<(ir::Module, Vec<Hints>, Vec<
         ];
         all.into_iter().filter_map(|(name, n)| Some((name, n?))).collect()
     });
-    let warnings = lowered.warnings.iter().map(|w| {
+    // Of the hints for a kernel the package makes what it can itself, and says so.
+    let warnings = lowered.warnings.iter().filter(|w| w.code != Code::W1642).map(|w| {
         let place = w.source.first().map(|frame| format!(" {}:{}:", path(frame), frame.line));
         format!("{}:{} {}", w.code, place.unwrap_or_default(), w.message)
     });

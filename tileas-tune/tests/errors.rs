@@ -61,8 +61,8 @@ fn each_code() {
 
 #[test]
 fn points_that_do_not_work_say_why_and_the_search_goes_on() {
-    // An extent of 8 rows is no multiply's.
-    let tuner = tuner(&["bm=c.d0:8,16,128"], ARGS).expect("a space");
+    // An accumulator of 1024 rows has no room.
+    let tuner = tuner(&["bm=c.d0:16,128,1024"], ARGS).expect("a space");
     let mut search = Search::new(tuner.space(), tuner.start(), Some(3));
     let mut context = Context::new();
     let mut errors = Vec::new();

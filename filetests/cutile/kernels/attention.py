@@ -93,6 +93,68 @@ def attention_gqa(r):
 
 
 @ct.kernel
+def attention_batch_kernel(q, k, v, o, scale, TM: ct.Constant[int], TN: ct.Constant[int],
+                           D: ct.Constant[int], INNER: ct.Constant[bool]):
+    """Tensors of four dimensions: batch, head, row, d; or with the heads inside: batch, row, head, d."""
+    i, head, batch = ct.bid(0), ct.bid(1), ct.bid(2)
+    keys = k.shape[1] if INNER else k.shape[2]
+    if INNER:
+        qt = ct.load(q, (batch, i, head, 0), (1, TM, 1, D), padding_mode=ZERO).reshape((TM, D))
+    else:
+        qt = ct.load(q, (batch, head, i, 0), (1, 1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    top = ct.full((TM, 1), -INF, ct.float32)
+    total = ct.zeros((TM, 1), ct.float32)
+    acc = ct.zeros((TM, D), ct.float32)
+    for j in range(ct.cdiv(keys, TN)):
+        if INNER:
+            kt = ct.load(k, (batch, head, 0, j), (1, 1, D, TN), order=(0, 2, 3, 1), padding_mode=ZERO)
+            vt = ct.load(v, (batch, j, head, 0), (1, TN, 1, D), padding_mode=ZERO)
+        else:
+            kt = ct.load(k, (batch, head, 0, j), (1, 1, D, TN), order=(0, 1, 3, 2), padding_mode=ZERO)
+            vt = ct.load(v, (batch, head, j, 0), (1, 1, TN, D), padding_mode=ZERO)
+        s = ct.mma(qt, kt.reshape((D, TN)), ct.zeros((TM, TN), ct.float32))
+        s = ct.where(j * TN + ct.arange(TN, dtype=ct.int32)[None, :] < keys, s, -INF)
+        new = ct.maximum(top, ct.max(s, axis=1, keepdims=True) * (scale * LOG2E))
+        p = ct.exp2(s * (scale * LOG2E) - new, flush_to_zero=True)
+        alpha = ct.exp2(top - new, flush_to_zero=True)
+        total = total * alpha + ct.sum(p, axis=1, keepdims=True)
+        acc = ct.mma(p.astype(v.dtype), vt.reshape((TN, D)), acc * alpha)
+        top = new
+    acc = (acc / total).astype(o.dtype)
+    if INNER:
+        ct.store(o, (batch, i, head, 0), acc.reshape((1, TM, 1, D)))
+    else:
+        ct.store(o, (batch, head, i, 0), acc.reshape((1, 1, TM, D)))
+
+
+def make_batch(r, inner, rows, keys, d, tm, tn):
+    batches, heads = 2, 2
+    q, k, v = (r.normal(batches * heads, n, d) for n in (rows, keys, keys))
+    scale = d ** -0.5
+
+    def swapped(x):
+        return x.transpose(0, 2, 1, 3) if inner else x
+
+    q, k, v = (arr(np.ascontiguousarray(swapped(x.reshape(batches, heads, -1, d))), "f16")
+               for x in (q, k, v))
+    plain = [swapped(x.f64).reshape(batches * heads, -1, d) for x in (q, k, v)]
+    want = np.ascontiguousarray(swapped(attention(*plain, scale).reshape(batches, heads, rows, d)))
+    return Launch(attention_batch_kernel, (-(-rows // tm), heads, batches),
+                  [q, k, v, out(want.shape, "f16"), f32(scale), tm, tn, d, inner],
+                  {"o": rounded(want, "f16", 2e-3)})
+
+
+@case("attention")
+def attention_heads_outside(r):
+    return make_batch(r, False, 100, 130, 64, 64, 64)
+
+
+@case("attention")
+def attention_heads_inside(r):
+    return make_batch(r, True, 70, 101, 64, 64, 32)
+
+
+@ct.kernel
 def attention_cap_kernel(q, k, v, o, scale, cap, TM: ct.Constant[int], TN: ct.Constant[int],
                          D: ct.Constant[int], WINDOW: ct.Constant[int]):
     """Soft cap on the scores and a sliding window over the keys."""

@@ -720,7 +720,8 @@ fn coordinates(func: &mut Function, at: Op, c: Value) -> Halves {
         c
     };
     if let Some(known) = func.constant_value(c) {
-        let first = 2 * known as i64;
+        // As below: what lies so far out that it does not fit stays outside.
+        let first = 2 * (known as i64).clamp(-1, i64::from(i32::MAX / 2));
         return [constant(func, at, c, first), constant(func, at, c, first + 1)];
     }
     let ty = func.value_type(c);

@@ -22,34 +22,48 @@ struct Operand {
 }
 
 impl<'m> Lowering<'m, '_> {
-    /// A tile without a leading dimension of one element.
+    /// A tile without leading dimensions of one element.
     fn matrix(&mut self, op: OpRef<'m>, v: ir::Value) -> Result<ir::Value, Box<Error>> {
         let dims: Shape = self.b.func().value_data(v).dims().unwrap_or(&[]).into();
         match dims.as_slice() {
             [_, _] => Ok(v),
-            [1, rest @ ..] if rest.len() == 2 => Ok(self.reshaped(v, rest)),
+            [ones @ .., m, n] if ones.iter().all(|&d| d == 1) => Ok(self.reshaped(v, &[*m, *n])),
             _ => Err(op.error(Code::E1643, "a product of matrices is expected")),
         }
     }
 
-    /// What an operand was before it was transposed.
+    /// What an operand was before it was permuted: dimensions of one element may be anywhere, and may have been added or dropped after.
     fn operand(&mut self, op: OpRef<'m>, v: ir::Value) -> Result<Operand, Box<Error>> {
+        match self.before_permuted(v) {
+            Some((source, [m, n], transposed)) => {
+                Ok(Operand { value: self.reshaped(source, &[m, n]), transposed })
+            }
+            None => Ok(Operand { value: self.matrix(op, v)?, transposed: false }),
+        }
+    }
+
+    /// The tile that was permuted into `v`, its matrix, and whether that is the other way round.
+    fn before_permuted(&mut self, v: ir::Value) -> Option<(ir::Value, [u32; 2], bool)> {
         let f = self.b.func();
-        let made = |f: &ir::Function, v, code| f.defining_op(v).filter(|&d| f.opcode(d) == code);
-        let first = |f: &ir::Function, d| f.operands(d).first().copied();
-        // A leading dimension of one element may go before or after.
-        let plain = made(f, v, Ir::Reshape)
-            .and_then(|d| first(f, d))
-            .filter(|&x| matches!(f.value_data(x).dims(), Some([1, _, _])) && f.value_data(v).rank() == 2)
-            .unwrap_or(v);
-        let order: &[i64] = if f.value_data(plain).rank() == 3 { &[0, 2, 1] } else { &[1, 0] };
-        let source = made(f, plain, Ir::Permute)
-            .filter(|&d| f.attr_ints(d, keys::PERMUTATION).is_some_and(|o| o.as_slice() == order))
-            .and_then(|d| first(f, d));
-        Ok(match source {
-            Some(source) => Operand { value: self.matrix(op, source)?, transposed: true },
-            None => Operand { value: self.matrix(op, v)?, transposed: false },
-        })
+        let made = |v, code| {
+            let op = f.defining_op(v).filter(|&op| f.opcode(op) == code)?;
+            Some((op, *f.operands(op).first()?))
+        };
+        let larger = |v| {
+            let dims = f.value_data(v).dims().unwrap_or(&[]).iter().enumerate();
+            dims.filter(|&(_, &n)| n > 1).map(|(d, _)| d).collect::<SmallVec<[usize; 4]>>()
+        };
+        let plain = made(v, Ir::Reshape).map_or(v, |(_, from)| from);
+        let (permute, source) = made(plain, Ir::Permute)?;
+        // Of a vector it could not be told which dimension it is along.
+        let dims = |v: ir::Value| f.value_data(v).dims().unwrap_or(&[]);
+        let (&[i, j], &[p, q]) = (larger(plain).as_slice(), larger(source).as_slice()) else { return None };
+        let &[k, l] = larger(v).as_slice() else { return None };
+        if [dims(plain)[i], dims(plain)[j]] != [dims(v)[k], dims(v)[l]] {
+            return None;
+        }
+        let order = f.attr_ints(permute, keys::PERMUTATION)?;
+        Some((source, [dims(source)[p], dims(source)[q]], order.get(i)? > order.get(j)?))
     }
 
     fn converted(&mut self, v: ir::Value, elem: Scalar) -> ir::Value {
