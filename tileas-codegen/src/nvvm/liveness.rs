@@ -359,7 +359,11 @@ impl Liveness {
         real.written.iter().zip(&self.written).all(|(a, b)| (*a == 0) == (*b == 0))
             && blocks.clone().all(|bb| real.live_out(bb).all(|r| self.is_live_out(bb, r)))
             && blocks.clone().all(|bb| real.mentions(bb) <= self.mentions(bb))
-            && blocks.clone().all(|bb| real.live_in(bb).all(|r| self.live_in(bb).any(|l| l == r)))
+            && blocks.clone().all(|bb| {
+                // Both are in register order.
+                let mut known = self.live_in(bb);
+                real.live_in(bb).all(|r| known.any(|l| l == r))
+            })
     }
 
     /// The number of a block's row.
