@@ -108,6 +108,25 @@ fn threads_do_not_meet() {
     }
 }
 
+/// Its threads may outlive the last call, and with it their code.
+#[test]
+#[cfg(target_os = "linux")]
+fn nvjitlink_stays_loaded() {
+    let Some(path) = tool("NVJITLINK") else { return };
+    // Alone in a process: other tests have it loaded too.
+    if std::env::var_os("TILEAS_TEST_CHILD").is_none() {
+        let mut child = std::process::Command::new(std::env::current_exe().expect("is known"));
+        let child = child.args(["--exact", "nvjitlink_stays_loaded"]).env("TILEAS_TEST_CHILD", "1");
+        assert!(child.status().expect("starts").success());
+        return;
+    }
+    let mapped = || std::fs::read_to_string("/proc/self/maps").expect("is there").contains("libnvJitLink");
+    let assembler = NvJitLink::at(&path, &Options::default()).expect("loads");
+    assert!(mapped());
+    drop(assembler);
+    assert!(mapped());
+}
+
 #[test]
 fn broken_ptx_is_refused_with_its_line() {
     let broken = KERNELS[0].0.replacen("mbarrier.init", "mbarrier.unit", 1);

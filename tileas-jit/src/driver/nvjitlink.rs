@@ -1,6 +1,7 @@
 //! Calls of nvJitLink.
 //!
-//! In: a file, then PTX. Out: images and logs. Guarantee: a handle is made, used and destroyed within one call.
+//! In: a file, then PTX. Out: images and logs. Guarantee: a handle is made, used and destroyed within one call; a library that was
+//! loaded stays.
 //! Source: `nvJitLink.h` of releases 12.0 and 13.5, whose numbers agree.
 
 use super::Outcome;
@@ -29,8 +30,6 @@ pub(crate) struct Library {
     errors: (SizeOf, BytesOf),
     remarks: (SizeOf, BytesOf),
     version: (u32, u32),
-    /// Last, so that it goes after the pointers into it.
-    _library: libloading::Library,
 }
 
 impl Library {
@@ -39,6 +38,8 @@ impl Library {
         let absent = |why: String| Error::new(Code::E1204, format!("{}: {why}", path.display()));
         // SAFETY: loading runs the library's initialisers; the file is one that our caller or the system trusts as code.
         let library = unsafe { libloading::Library::new(path) }.map_err(|e| absent(e.to_string()))?;
+        // Never unloaded: it has threads of its own, which may still be in its code after the last call returned.
+        let library = std::mem::ManuallyDrop::new(library);
         let has = |name: &str| {
             // SAFETY: the symbol is only looked for, not used.
             unsafe { library.get::<*const c_void>(name) }.is_ok()
@@ -76,7 +77,6 @@ impl Library {
             errors: (symbol!("GetErrorLogSize"), symbol!("GetErrorLog")),
             remarks: (symbol!("GetInfoLogSize"), symbol!("GetInfoLog")),
             version,
-            _library: library,
         })
     }
 
