@@ -70,7 +70,10 @@ fn bytecode_is_compiled_as_text_is() {
 fn bytecode_is_assembled_where_there_is_an_assembler() {
     let (file, out) = (bytecode("vector_add-13.4"), temp("vector_add.cubin"));
     let out = out.to_str().expect("UTF-8");
-    let options = ["--gpu-name=sm_100", "-O3", "--lineinfo", &file, "-o", out];
+    // As cuTile does, and with what else the other assembler takes.
+    let mut options = vec![&file, "-o", out, "--gpu-name", "sm_100", "-O3", "--lineinfo"];
+    options.extend(["--remark-format=yaml", "--remarks=all", "--remarks-output-file=x", "--preview=a,b"]);
+    options.extend(["--host-os=linux", "--host-arch", "x86_64", "--apply-controls=x", "-l", "x"]);
     let run = Command::new(env!("CARGO_BIN_EXE_tileas-as")).args(options).output().expect("starts");
     let stderr = String::from_utf8_lossy(&run.stderr);
     if run.status.success() {

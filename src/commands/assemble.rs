@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(required_unless_present_any = ["version", "list_versions"])]
     input: Option<String>,
     /// Processor to assemble for
-    #[arg(long, value_name = "CPU", default_value = "sm_100")]
+    #[arg(long, alias = "arch", value_name = "CPU", default_value = "sm_100")]
     gpu_name: String,
     /// Where the cubin goes; `-` is standard output
     #[arg(short, long = "output-file", value_name = "OUT", default_value = "a.cubin")]
@@ -37,9 +37,21 @@ pub struct Args {
     /// Detect errors in memory; not supported
     #[arg(long, value_name = "WHAT")]
     sanitize: Option<String>,
-    /// Remarks of passes; `--emit explain` has what there is to say
-    #[arg(long, value_name = "WHICH", num_args = 0..=1)]
-    remarks: Option<String>,
+    /// Remarks of passes, with all options about them; there are none, `--emit explain` has what there is to say
+    #[arg(long, value_name = "WHICH", aliases = REMARKS)]
+    remarks: Vec<String>,
+    /// Features of NVIDIA's assembler; there are none here
+    #[arg(long, value_name = "NAMES")]
+    preview: Vec<String>,
+    /// Libraries of tile functions; not supported
+    #[arg(short = 'l', value_name = "FILE")]
+    libraries: Vec<String>,
+    /// Settings for NVIDIA's compiler; not supported
+    #[arg(long, value_name = "FILE")]
+    apply_controls: Option<String>,
+    /// Processor and system of the host, for which nothing is generated
+    #[arg(long = "host-arch", alias = "host-os", value_name = "NAME")]
+    _host: Vec<String>,
     /// What to write instead of a cubin
     #[arg(long, value_name = "WHAT", value_parser = ["ptx", "ir", "schedule", "explain"])]
     emit: Option<String>,
@@ -53,6 +65,16 @@ pub struct Args {
     #[arg(long)]
     list_versions: bool,
 }
+
+/// Options that say which remarks there shall be, and where.
+const REMARKS: [&str; 6] = [
+    "remark-format",
+    "remarks-output-file",
+    "remarks-passed",
+    "remarks-missed",
+    "remarks-failed",
+    "remarks-analysis",
+];
 
 /// The processors, as callers look for them.
 fn help() -> String {
@@ -80,7 +102,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // Excluded by the argument rules above.
     let Some(file) = &args.input else { return Err(Failure::Usage) };
-    for (set, name) in [(args.sanitize.is_some(), "--sanitize"), (args.remarks.is_some(), "--remarks")] {
+    for (set, name) in [
+        (args.sanitize.is_some(), "--sanitize"),
+        (!args.remarks.is_empty(), "--remarks"),
+        (!args.preview.is_empty(), "--preview"),
+        (!args.libraries.is_empty(), "-l"),
+        (args.apply_controls.is_some(), "--apply-controls"),
+    ] {
         if set {
             complain(&format!("warning: {name} is not supported\n"));
         }
