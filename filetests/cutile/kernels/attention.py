@@ -93,6 +93,53 @@ def attention_gqa(r):
 
 
 @ct.kernel
+def attention_masked_tail_kernel(q, k, v, o, scale, TM: ct.Constant[int], TN: ct.Constant[int],
+                                 D: ct.Constant[int]):
+    """Causal; only key tiles that reach the diagonal, or the end of the keys, are masked."""
+    i, head = ct.bid(0), ct.bid(1)
+    keys = k.shape[1]
+    row = i * TM + ct.arange(TM, dtype=ct.int32)[:, None]
+    qt = ct.load(q, (head, i, 0), (1, TM, D), padding_mode=ZERO).reshape((TM, D))
+    top = ct.full((TM, 1), -INF, ct.float32)
+    total = ct.zeros((TM, 1), ct.float32)
+    acc = ct.zeros((TM, D), ct.float32)
+    masked = min(i * TM // TN, keys // TN)
+    for j in range(ct.cdiv(min((i + 1) * TM, keys), TN)):
+        kt = ct.load(k, (head, 0, j), (1, D, TN), order=(0, 2, 1), padding_mode=ZERO)
+        s = ct.mma(qt, kt.reshape((D, TN)), ct.zeros((TM, TN), ct.float32))
+        if j >= masked:
+            col = j * TN + ct.arange(TN, dtype=ct.int32)[None, :]
+            s = ct.where((col < keys) & (row >= col), s, -INF)
+        new = ct.maximum(top, ct.max(s, axis=1, keepdims=True) * (scale * LOG2E))
+        p = ct.exp2(s * (scale * LOG2E) - new, flush_to_zero=True)
+        alpha = ct.exp2(top - new, flush_to_zero=True)
+        total = total * alpha + ct.sum(p, axis=1, keepdims=True)
+        vt = ct.load(v, (head, j, 0), (1, TN, D), padding_mode=ZERO).reshape((TN, D))
+        acc = ct.mma(p.astype(v.dtype), vt, acc * alpha)
+        top = new
+    ct.store(o, (head, i, 0), (acc / total).reshape((1, TM, D)).astype(o.dtype))
+
+
+def make_masked_tail(r, heads, rows, d, tm, tn):
+    q, k, v = (arr(r.normal(heads, rows, d), "f16") for _ in range(3))
+    want = attention(q.f64, k.f64, v.f64, d ** -0.5, True)
+    return Launch(attention_masked_tail_kernel, (-(-rows // tm), heads),
+                  [q, k, v, out((heads, rows, d), "f16"), f32(d ** -0.5), tm, tn, d],
+                  {"o": rounded(want, "f16", 2e-3)})
+
+
+@case("attention")
+def attention_masked_tail(r):
+    return make_masked_tail(r, 2, 200, 64, 128, 64)
+
+
+@case("attention")
+def attention_masked_tail_256(r):
+    """On sm_100a the tiles of the second loop lie where those of the first one lay."""
+    return make_masked_tail(r, 1, 520, 128, 256, 128)
+
+
+@ct.kernel
 def attention_batch_kernel(q, k, v, o, scale, TM: ct.Constant[int], TN: ct.Constant[int],
                            D: ct.Constant[int], INNER: ct.Constant[bool]):
     """Tensors of four dimensions: batch, head, row, d; or with the heads inside: batch, row, head, d."""

@@ -292,7 +292,7 @@ pub fn build(
     for ch in found {
         let host = pipes.iter().find(|(_, p)| may_bundle(&positions, p, &ch)).map(|(id, _)| id);
         match host {
-            Some(id) => merge(&mut pipes[id], ch),
+            Some(id) => merge(&positions, &mut pipes[id], ch),
             None => {
                 pipes.push(ch);
             }
@@ -424,13 +424,15 @@ fn one_wait(a: &Consumer, b: &Consumer) -> bool {
     }
 }
 
-fn merge(into: &mut PipeData, ch: PipeData) {
+/// Lists of ops stay in program order: which of them comes first or last is read off them.
+fn merge(positions: &Positions, into: &mut PipeData, ch: PipeData) {
     let add = |list: &mut Ops, more: Ops| {
         for op in more {
             if !list.contains(&op) {
                 list.push(op);
             }
         }
+        list.sort_by_key(|&op| positions.begin[op]);
     };
     into.webs.extend(ch.webs);
     into.tx = into.tx.saturating_add(ch.tx);
