@@ -1,6 +1,6 @@
-//! The tool outside the workspace: the assembler.
+//! The tools outside the workspace: the assembler, and the disassembler beside it.
 //!
-//! `PTXAS` names it. Tests that need it and do not have it are listed as ignored, unless `TILEAS_REQUIRE_PTXAS` is
+//! `PTXAS` names the first. Tests that need it and do not have it are listed as ignored, unless `TILEAS_REQUIRE_PTXAS` is
 //! set: then they fail. `cargo xtask test` sets both.
 
 use crate::TestKind;
@@ -58,6 +58,21 @@ pub fn assemble(name: &str, target: &str, ptx: &str) -> Result<String> {
     said.push_str(&String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "ptxas fails on {}\n{said}", source.display());
     Ok(said)
+}
+
+/// The machine code of a module, as text.
+///
+/// # Errors
+/// What one of the tools says when it fails.
+pub fn machine_code(name: &str, target: &str, ptx: &str) -> Result<String> {
+    assemble(name, target, ptx)?;
+    let beside = std::env::var_os("PTXAS").map(|p| Path::new(&p).with_file_name("nvdisasm"));
+    let tool = beside.filter(|p| p.exists()).unwrap_or_else(|| "nvdisasm".into());
+    let object = folder(name)?.join("kernel.cubin");
+    let output = Command::new(&tool).arg("-c").arg(&object).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("cannot start {}", tool.display()))?;
+    ensure!(output.status.success(), "{}: {}", tool.display(), String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Whether the assembler has given a kernel a stack.

@@ -346,8 +346,8 @@ settings! {
     pipeline_depth: Option<u32> = None, "pipeline-depth", Allowed::IntOr(1, 64, "auto");
     /// Warps of an agent that computes in registers; `auto`: 4, or, where it keeps clear of tensor memory, as many as its tiles need.
     simt_warps: Option<u32> = None, "simt-warps", Allowed::PowerOfTwoOr(1, 16, "auto");
-    /// Most agents that compute in registers.
-    max_simt_agents: u32 = 1, "max-simt-agents", Allowed::Int(1, 4);
+    /// Most agents that compute in registers; `auto`: one, or two where a loop computes with two products that share no tile.
+    max_simt_agents: Option<u32> = None, "max-simt-agents", Allowed::IntOr(1, 4, "auto");
     /// 32-bit registers per thread that the widest tile of one slice may take.
     slice_regs: u32 = 64, "slice-regs", Allowed::PowerOfTwo(8, 128);
     /// Loads of matrix operands, loads in loops with products and stores of rows go through TMA where they can. It asks for pointers
@@ -599,6 +599,7 @@ impl Settings {
             tma: self.tma_rewrite && self.pipeline_strategy.specializes(isa),
             unroll_ops: self.unroll_ops,
             simt_warps: self.simt_warps.unwrap_or(DEFAULT_WARPS),
+            shared: self.max_simt_agents != Some(1),
             ..PrepareOptions::default()
         }
     }
@@ -681,7 +682,7 @@ mod tests {
         assert_eq!(
             text.join(" "),
             "target=module select-kernels=all scheduler=auto require-pipelining=false max-stages=unlimited pipeline-strategy=auto \
-             pipeline-depth=auto simt-warps=auto max-simt-agents=1 slice-regs=64 tma-rewrite=true smem-bytes=target \
+             pipeline-depth=auto simt-warps=auto max-simt-agents=auto slice-regs=64 tma-rewrite=true smem-bytes=target \
              max-regs=target regalloc=report min-ptx-version=0.0 max-ptx-version=9.5 ptx-comments=true verify-passes=DEBUG \
              published.constraint-mode=spec published.cycle-model=slot published.selector=auto published.serial-threshold=8 \
              published.rrt-size-threshold=4096 published.arm-policy=first-success published.g2-horizon=growing \

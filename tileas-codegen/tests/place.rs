@@ -214,7 +214,7 @@ fn agents_take_the_warps_they_need() {
 }
 ";
     // The second store writes the view both chains read: one component, whatever the options.
-    let many = AgentOptions { max_simt_agents: 4, ..AgentOptions::default() };
+    let many = AgentOptions { max_simt_agents: Some(4), ..AgentOptions::default() };
     assert_eq!(plan_agents(&read(two), &*isa, &many).unwrap().num_threads, 128);
     let apart = two
         .replace("%u, %c", "%u, %d")

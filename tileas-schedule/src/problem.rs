@@ -81,6 +81,11 @@ pub struct NodeExtra {
     pub leader_gid: Option<u32>,
     /// Number of the agent that computes the op in registers, if one does.
     pub simt_agent: Option<u32>,
+    /// A product that the agent issues and goes on: it holds up only who reads its result, and products are complete in the order in which they
+    /// were issued.
+    pub product: bool,
+    /// Such a product takes the op's result from registers: they are taken until it is complete.
+    pub multiplied: bool,
     /// 32-bit registers per thread that the op's result takes.
     pub registers: u32,
     /// Registers that are taken between the op and the last reader of its result. More than the result where the op narrows,

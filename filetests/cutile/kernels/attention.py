@@ -136,7 +136,7 @@ def attention_masked_tail(r):
 @case("attention")
 def attention_masked_tail_256(r):
     """On sm_100a the tiles of the second loop lie where those of the first one lay."""
-    return make_masked_tail(r, 1, 520, 128, 256, 128)
+    return make_masked_tail(r, 1, 520, 64, 256, 128)
 
 
 @ct.kernel

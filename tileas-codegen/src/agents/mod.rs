@@ -11,6 +11,7 @@
 //! a thread has at kernel entry are too few, and only then are warps padded to whole warpgroups.
 //! Cost: linear in the ops, but for the near-constant factor of union-find.
 
+pub(crate) mod components;
 mod scalars;
 
 use crate::error::{Code, CodegenError, CodegenResult, Loc};
@@ -18,8 +19,9 @@ use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
 use crate::isa::{AccAllocation, Completion, Feature, InOrder, Issue, MmaContract, TargetIsa};
 pub use crate::plan::{Agent, AgentInfo, AgentKind, AgentPlan};
-use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
-use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
+use crate::storage::classify::{self, Classes, ValueClass};
+use components::Components;
+use cranelift_entity::{EntityRef, EntitySet, PrimaryMap, SecondaryMap};
 use smallvec::SmallVec;
 
 /// Choices of `plan_agents`.
@@ -27,9 +29,9 @@ use smallvec::SmallVec;
 pub struct AgentOptions {
     /// Warps of a simt agent; a power of two, four where it reads or writes tensor memory. Default: 4.
     pub simt_warps: u32,
-    /// Most simt agents. Components of register ops that share no tile and no written view may go to different
-    /// agents; with fewer agents than components they are dealt out in program order. Default: 1.
-    pub max_simt_agents: u32,
+    /// Most simt agents. [Components](components) of register ops may go to different agents; with fewer agents than components
+    /// they are dealt out. Default: one, or two where there are two that compute with the products of a loop.
+    pub max_simt_agents: Option<u32>,
     /// Registers per thread a slice of a register chain may take, see [`crate::place::PlaceOptions`]. Default: 64.
     pub slice_regs: u32,
     /// How loops become pipelines. Default: by target.
@@ -69,7 +71,7 @@ impl Default for AgentOptions {
     fn default() -> Self {
         AgentOptions {
             simt_warps: 4,
-            max_simt_agents: 1,
+            max_simt_agents: None,
             slice_regs: 64,
             strategy: PipelineStrategy::Auto,
             light: false,
@@ -78,11 +80,15 @@ impl Default for AgentOptions {
     }
 }
 
+/// Agents among which components that compute with products are divided where nothing is said: with three a thread has 152 registers, and
+/// tensor memory has no room for more accumulators of 128 columns with what is made of them.
+const AGENTS_OF_PRODUCTS: u32 = 2;
+
 /// Registers kept by warps that only issue asynchronous work, when `setmaxnreg` is used.
 const ISSUER_REGS: u32 = 40;
 
 /// The role of an op, if it has one.
-fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<AgentKind> {
+pub(crate) fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<AgentKind> {
     match func.opcode(op) {
         Opcode::Dot | Opcode::AsyncDot if issue.is_lane() => Some(AgentKind::Mma),
         Opcode::Dot | Opcode::AsyncDot => Some(AgentKind::Simt),
@@ -97,33 +103,6 @@ fn role(func: &Function, classes: &Classes, issue: Issue, op: Op) -> Option<Agen
         }
         _ => None,
     }
-}
-
-/// Components of simt ops: those that share a register tile, the versions of a ring that a loop carries (who reads the last
-/// one behind the loop has taken all others), or a view that one of them writes.
-fn simt_components(func: &Function, classes: &Classes, simt: &[Op]) -> (DisjointSets, usize) {
-    let base = func.num_values();
-    let mut sets = DisjointSets::new(base + func.num_ops());
-    let mut views: SmallVec<[(Value, usize, bool); 8]> = SmallVec::new();
-    classify::join_register_ties(func, classes, &mut sets);
-    for &op in simt {
-        let node = base + op.index();
-        for &v in func.operands(op).iter().chain(func.results(op)) {
-            if matches!(classes.class(v), ValueClass::Reg | ValueClass::Acc | ValueClass::Smem) {
-                let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));
-                sets.union(node, ring.unwrap_or(v).index());
-            }
-        }
-        if let Some(touch) = classify::touches(func, op) {
-            for &(view, other, write) in &views {
-                if view == touch.view && (write || touch.write) {
-                    sets.union(node, other);
-                }
-            }
-            views.push((touch.view, node, touch.write));
-        }
-    }
-    (sets, base)
 }
 
 /// Assigns ops to agents and agents to warps.
@@ -151,11 +130,18 @@ pub fn plan_agents(
     check_contract(func, ops, isa)?;
     let has = |kind| ops.iter().any(|&op| roles[op] == Some(kind));
 
-    // Component number of each simt op, in program order of the first op.
-    let (mut sets, base) = simt_components(func, classes, &simt);
-    let mut roots: SmallVec<[usize; 8]> = SmallVec::new();
+    let components = Components::of(func, classes, &simt, &EntitySet::new());
+    // Where nothing is said, those that compute with the products of a loop are dealt out first.
+    let (mut roots, most, widest) = match opts.max_simt_agents {
+        Some(most) => (SmallVec::new(), most, 0),
+        None => {
+            let (roots, widest) = components.in_loops(func, classes, isa);
+            let most = (roots.len() as u32).clamp(1, AGENTS_OF_PRODUCTS);
+            (roots, most, widest)
+        }
+    };
     for &op in &simt {
-        let root = sets.find(base + op.index());
+        let root = components.root(op);
         if !roots.contains(&root) {
             roots.push(root);
         }
@@ -165,14 +151,14 @@ pub fn plan_agents(
     let simt_count = if simt.is_empty() {
         usize::from(writes || classes.operands.iter().any(|o| classes.class(o.value) != ValueClass::Smem))
     } else {
-        roots.len().min(opts.max_simt_agents.max(1) as usize)
+        roots.len().min(most.max(1) as usize)
     };
     if simt_count > 0 {
         check_warps(func, classes, &simt, writes, isa, opts)?;
     }
     let mut kinds = vec![AgentKind::Simt; simt_count];
-    let component = |op: Op, sets: &DisjointSets| {
-        let root = sets.root(base + op.index());
+    let component = |op: Op| {
+        let root = components.root(op);
         roots.iter().position(|&r| r == root).unwrap_or(0) % simt_count.max(1)
     };
     // The agent that issues multiplies allocates what accumulators need: loads join it, not the other way round.
@@ -180,7 +166,7 @@ pub fn plan_agents(
     let party = |op: Op| {
         let kind = roles[op]?;
         let kind = if joined && kind == AgentKind::Load { AgentKind::Mma } else { kind };
-        Some((kind, if kind == AgentKind::Simt { component(op, &sets) } else { 0 }))
+        Some((kind, if kind == AgentKind::Simt { component(op) } else { 0 }))
     };
     let owners = scalars::owners(func, ops, &party, simt_count);
     let reads = |k| owners.iter().any(|o| o.1.0 == k);
@@ -217,6 +203,11 @@ pub fn plan_agents(
     }
     plan.op_agent.resize(func.num_ops());
     budget(&mut plan, warp, isa, opts, func.loc)?;
+    if simt_count > 1 {
+        // Three quarters of the registers are for tiles.
+        let threads = opts.simt_warps.max(1) * isa.machine().limits.warp_threads;
+        raise(&mut plan, (widest / threads).saturating_mul(4) / 3, isa, opts);
+    }
 
     for &op in ops {
         let owner = || owners.iter().find(|o| o.0 == op).map(|o| o.1);

@@ -35,6 +35,7 @@ use crate::schedule::{
     RegionSummary, ScheduleOptions, SearchSteps, Slot, Use,
 };
 use crate::storage::Storage;
+use crate::storage::classify::is_product;
 use crate::storage::footprint::{self, Footprint};
 use cranelift_entity::{EntitySet, PrimaryMap};
 use memory::{Fill, Memory};
@@ -797,9 +798,11 @@ impl<'a> Builder<'a> {
 
         // Of a node of several ops none narrows or renames.
         let source = func.operands(op).first().map_or(0, |&v| registers_of(func, v, warps));
+        let multiplied = func.result(op).is_some_and(|v| self.multiplied(v));
         let held = match func.opcode(op) {
             code if renames(code) || func.result(op).is_some_and(|v| self.made_anywhere(v, 0)) => 0,
-            Opcode::Ftof => registers.max(source),
+            // A product reads registers: they are made before it.
+            Opcode::Ftof if !multiplied => registers.max(source),
             _ => registers,
         };
         let gid = |g: Option<Group>| g.map(|g| self.constraints.groups().gid(g));
@@ -815,11 +818,19 @@ impl<'a> Builder<'a> {
             own_gid: gid(self.constraints.own_group(member)),
             leader_gid: gid(self.constraints.leader_group(member)).filter(|_| follows),
             simt_agent: agent.map(|a| a.as_u32()),
+            product: agent.is_some() && is_product(func, op),
+            multiplied,
             registers,
             held,
             ring_bytes,
             cross_cluster: false,
         }
+    }
+
+    /// Whether a product takes a value from registers.
+    fn multiplied(&self, v: Value) -> bool {
+        let takes = |op: &Op| is_product(self.func, *op) && self.func.named_operand(*op, "a") == Some(v);
+        self.func.value_data(v).space() == Some(Space::Rmem) && self.ops.values().any(takes)
     }
 
     /// Whether a value follows from what does not change in an iteration by element-wise ops alone, as masks and distances

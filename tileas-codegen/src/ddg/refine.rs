@@ -19,6 +19,9 @@ use rustc_hash::FxHashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+/// Who asks that products run beside what their agent computes. The cycles of the slot model do not speak against it: there an agent's ops
+/// overlap.
+pub const PRODUCTS: &str = "products";
 /// Registers from which a tile counts in the order of ops.
 const WIDE: u32 = 8;
 /// Sets of ops that the search for an order looks at.
@@ -42,7 +45,7 @@ pub enum Rule {
 pub struct Constraint {
     /// Kind.
     pub family: Family,
-    /// Who asks: `buffers`, `registers` or `schedule`.
+    /// Who asks: `buffers`, `products`, `registers` or `schedule`.
     pub asker: &'static str,
     /// The loop.
     pub for_op: Op,
@@ -126,6 +129,13 @@ fn peak_in_order(p: &Problem, ops: &[Node], stage: impl Fn(Node) -> u32) -> u32 
             break;
         }
     }
+    // A product reads its operands until its own result may be read.
+    for e in reads().filter(|e| p.extra(e.from).multiplied && p.extra(e.to).product) {
+        let done = reads().filter(|f| f.from == e.to).map(|f| at[f.to] + n * i64::from(f.distance)).min();
+        if let Some(done) = done {
+            end[e.from] = end[e.from].max(done + n * i64::from(e.distance));
+        }
+    }
     // What is handed to a later step has registers of its own.
     let held = |u: Node| match renames(p, u) && end[u].div_euclid(n) == at[u].div_euclid(n) {
         true => 0,
@@ -149,8 +159,25 @@ struct Tiles<'a> {
     readers: Vec<(u128, u128)>,
     /// Tiles without registers of their own, with the ops that come after them.
     free: Vec<(Node, u128)>,
+    /// The other ops of the agent that result in registers.
+    small: Vec<Node>,
     /// Registers of all else that the agent computes.
     rest: u32,
+}
+
+/// There are too many orders to search.
+struct TooMany;
+
+/// An order of ops in which products run under what is computed beside them.
+struct Overlapped {
+    /// The ops of an iteration but those of `tail`.
+    order: Vec<Node>,
+    /// The last products, which run a step later.
+    tail: Vec<Node>,
+    /// The op before which they were issued.
+    again: Node,
+    /// Registers held.
+    peak: u32,
 }
 
 impl Tiles<'_> {
@@ -201,6 +228,10 @@ impl Tiles<'_> {
             before: (0..ops.len()).map(before).collect(),
             readers: ops.iter().map(|&u| (readers(u, false), readers(u, true))).collect(),
             free: p.nodes().filter(|&u| free(u)).map(|u| (u, behind[u])).collect(),
+            small: p
+                .nodes()
+                .filter(|&u| mine(u) && !free(u) && p.extra(u).registers > 0 && !ops.contains(&u))
+                .collect(),
             rest: p.nodes().filter(|&u| mine(u) && !wide(u)).map(|u| p.extra(u).held).sum(),
             ops,
         })
@@ -226,16 +257,28 @@ impl Tiles<'_> {
         (sets.fold(self.held(0), u32::max), self.ops.clone())
     }
 
-    /// An order that holds at most `budget` registers, near to program order, or else as few as possible; and how many. Program
-    /// order where there are too many to search.
+    /// An order that holds at most `budget` registers, near to program order, or else as few as possible; and how many. Where there are too
+    /// many to search, one that holds an eighth more will do, and so on up to program order.
     fn order(&self, budget: u32) -> Option<(u32, Vec<Node>)> {
+        let program = self.program();
+        let mut allowed = budget.max(self.held(0));
+        while allowed < program.0 {
+            match self.search(allowed) {
+                Ok(found) => return found,
+                Err(TooMany) => allowed = allowed.saturating_add(allowed.div_ceil(8)),
+            }
+        }
+        Some(program)
+    }
+
+    fn search(&self, budget: u32) -> Result<Option<(u32, Vec<Node>)>, TooMany> {
         let all = u128::MAX.checked_shr(u128::BITS - self.ops.len() as u32).unwrap_or(0);
         // Sets of ops that have run, with the op that ran last; of those that take least, the largest comes first.
         let mut from: FxHashMap<u128, usize> = FxHashMap::default();
-        let mut next = BinaryHeap::from([Reverse((budget.max(self.held(0)), self.ops.len(), 0, 0_u128))]);
+        let mut next = BinaryHeap::from([Reverse((budget, self.ops.len(), 0, 0_u128))]);
         while let Some(Reverse((peak, left, last, done))) = next.pop() {
             if from.len() == MOST_SETS {
-                return Some(self.program());
+                return Err(TooMany);
             }
             // The first way to a set is the best one.
             if from.contains_key(&done) {
@@ -252,7 +295,7 @@ impl Tiles<'_> {
                     at &= !(1 << k);
                 }
                 order.reverse();
-                return Some((peak, order));
+                return Ok(Some((peak, order)));
             }
             for k in (0..self.ops.len()).filter(|&k| done >> k & 1 == 0 && self.before[k] & !done == 0) {
                 let now = done | 1 << k;
@@ -261,13 +304,74 @@ impl Tiles<'_> {
                 }
             }
         }
-        None
+        Ok(None)
     }
 
-    /// What ops must keep to run in an order: each follows the one before, and the first of an iteration the last of the one
-    /// before that. What takes no registers of its own is computed where it is used.
-    fn edges(&self, order: &[Node], name: impl Fn(Node) -> Op) -> Vec<OpEdge> {
+    /// The order in which the products that end an iteration run behind those that begin the next one, and under what is computed with these: first
+    /// the products of a step, then those of the iteration before, then the rest. `None`: there is no such order, or it holds more than
+    /// `budget` registers.
+    fn overlapped(&self, order: &[Node], budget: u32) -> Option<Overlapped> {
+        let p = self.p;
+        let is_product = |u: &Node| p.extra(*u).product;
+        let first = order.iter().position(is_product)?;
+        let head = first + order[first..].iter().take_while(|u| is_product(u)).count();
+        let tail = order.len() - order.iter().rev().take_while(|u| is_product(u)).count();
+        if head >= tail || tail == order.len() {
+            return None;
+        }
+        let (head, rest, tail) = (&order[..head], &order[head..tail], &order[tail..]);
+        let edges = |from: &[Node], to: &[Node]| {
+            let between = |e: &EdgeData| from.contains(&e.from) && to.contains(&e.to);
+            p.edges().iter().filter(|&(k, e)| p.carries_value(k) && between(e)).count()
+        };
+        // Who reads what the last products made must not come before them.
+        if edges(tail, head) > 0 {
+            return None;
+        }
+        // What they take from registers is made again when they are complete: behind the first who reads their result.
+        let reads = |u: &Node| edges(tail, std::slice::from_ref(u)) > 0;
+        let feeds = |u: &Node| edges(std::slice::from_ref(u), tail) > 0;
+        let made = |u: &Node| feeds(u) && !reads(u) && edges(std::slice::from_ref(u), rest) == 0;
+        let (last, before): (Vec<Node>, Vec<Node>) = rest.iter().copied().partition(made);
+        let mut steps = head.to_vec();
+        steps.extend(tail.iter().chain(&before).chain(&last));
+        let peak = peak_in_order(p, &steps, |u| u32::from(tail.contains(&u))).saturating_add(self.rest);
+        if peak > budget {
+            return None;
+        }
+        let mut order = head.to_vec();
+        order.extend(before.iter().chain(&last));
+        let again = *order.get(head.len())?;
+        Some(Overlapped { order, tail: tail.to_vec(), again, peak })
+    }
+
+    /// What ops must keep to run in such an order. Which of the products of a step comes first is left to the scheduler.
+    fn overlapped_edges(&self, at: &Overlapped, name: impl Fn(Node) -> Op + Copy) -> Vec<OpEdge> {
+        let mut all = at.order.clone();
+        all.extend(&at.tail);
+        let mut edges = self.chain(&all, name);
+        let later = |from: &[Node], to: Node| {
+            from.last().map(|&u| OpEdge { from: name(u), to: name(to), latency: 1, distance: 1 })
+        };
+        edges.extend(later(&at.tail, at.again));
+        edges.extend(later(&at.order, all[0]));
+        edges
+    }
+
+    /// What ops must keep to run in an order: each follows the one before, and the first of an iteration all of the one
+    /// before that: an agent that is in two iterations at once carries from turn to turn what lies between. What takes no registers of its own
+    /// is computed where it is used.
+    fn edges(&self, order: &[Node], name: impl Fn(Node) -> Op + Copy) -> Vec<OpEdge> {
         let (Some(&first), Some(&last)) = (order.first(), order.last()) else { return Vec::new() };
+        let mut edges = self.chain(order, name);
+        for &u in self.small.iter().chain([&last]) {
+            edges.push(OpEdge { from: name(u), to: name(first), latency: 1, distance: 1 });
+        }
+        edges
+    }
+
+    /// Each op follows the one before.
+    fn chain(&self, order: &[Node], name: impl Fn(Node) -> Op) -> Vec<OpEdge> {
         // What starts in one cycle of one iteration runs in program order.
         let next = |from: Node, to: Node| OpEdge {
             from: name(from),
@@ -276,7 +380,6 @@ impl Tiles<'_> {
             distance: 0,
         };
         let mut edges: Vec<OpEdge> = order.windows(2).map(|two| next(two[0], two[1])).collect();
-        edges.push(OpEdge { from: name(last), to: name(first), latency: 1, distance: 1 });
         for &(u, after) in &self.free {
             let used = order.iter().position(|v| {
                 let k = self.ops.iter().position(|o| o == v);
@@ -333,20 +436,38 @@ pub fn requests(
     let named = |n: Node| p.id(n).to_owned();
     for agent in register_agents(p) {
         let (peak, most) = (register_peak(p, s, agent), budget(agent));
-        if peak <= most {
+        let multiplies = p.nodes().any(|u| p.extra(u).product && p.extra(u).simt_agent == Some(agent));
+        if peak <= most && !multiplies {
             continue;
         }
         let tiles = Tiles::of(p, agent);
-        let order = tiles
-            .as_ref()
-            .and_then(|tiles| tiles.order(most))
-            .filter(|(least, order)| *least < peak && !order.is_empty());
+        let order = tiles.as_ref().and_then(|tiles| tiles.order(most));
+        let name = |u: Node| region.ops[u];
+        if let Some((tiles, (_, order))) = tiles.as_ref().zip(order.as_ref()).filter(|_| multiplies)
+            && let Some(at) = tiles.overlapped(order, most)
+        {
+            out.push(Constraint {
+                family: Family::RegisterPressure,
+                asker: PRODUCTS,
+                for_op: region.for_op,
+                rule: Rule::Edges(tiles.overlapped_edges(&at, name)),
+                why: format!(
+                    "agent{agent} runs one op after the other, beside the products that it issued: the last ones of an iteration beside what follows the first ones of the next; it holds {} registers of {most}",
+                    at.peak
+                ),
+            });
+            continue;
+        }
+        if peak <= most {
+            continue;
+        }
+        let order = order.filter(|(least, order)| *least < peak && !order.is_empty());
         if let Some((tiles, (least, order))) = tiles.zip(order) {
             out.push(Constraint {
                 family: Family::RegisterPressure,
                 asker: "registers",
                 for_op: region.for_op,
-                rule: Rule::Edges(tiles.edges(&order, |u| region.ops[u])),
+                rule: Rule::Edges(tiles.edges(&order, name)),
                 why: format!(
                     "agent{agent} holds {peak} registers of {most}, and no more than {least} in this order"
                 ),

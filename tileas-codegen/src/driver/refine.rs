@@ -20,8 +20,10 @@ use crate::ddg::refine::{self, Constraint, Extra, Family, Request, Round, RoundS
 use crate::ddg::{ScheduleAnalysis, ScheduledRegion};
 use crate::error::CodegenResult;
 use crate::ir::Op;
+use crate::place::pressure::RESERVE;
 use crate::schedule::SchedulerChoice;
 use crate::storage::Storage;
+use crate::storage::classify::is_product;
 use crate::storage::cost;
 
 /// Cycles of an iteration that a register above the budget costs: it is stored and loaded.
@@ -156,7 +158,9 @@ impl Refiner<'_> {
                     round.cycles.1 = Some(now);
                     let (new, old) = (self.score(&next), self.score(&best));
                     let hard = trial.family == Some(Family::Reject);
-                    if if hard { new.cycles < old.cycles } else { new < old } {
+                    let sure = trial.members.iter().all(|&n| known[n as usize].asker == refine::PRODUCTS);
+                    let better = if hard { new.cycles < old.cycles } else { new < old };
+                    if sure || better {
                         Ok(next)
                     } else {
                         let before = round.cycles.0;
@@ -230,12 +234,17 @@ impl Refiner<'_> {
     }
 
     /// Registers per thread that tiles of an agent may take: three quarters. The others are for addresses, loop control and
-    /// what the assembler computes ahead.
+    /// what the assembler computes ahead. Where products hold their tiles in place it does so less: all but as many as placement reserves.
     fn budget(&self, agent: u32) -> u32 {
-        let info = &self.placed.plan().agents[Agent::from_u32(agent)];
-        let cap = if info.max_regs > 0 { info.max_regs } else { self.placed.plan().entry_reg_cap };
+        let (func, plan) = (self.placed.func(), self.placed.plan());
+        let agent = Agent::from_u32(agent);
+        let info = &plan.agents[agent];
+        let cap = if info.max_regs > 0 { info.max_regs } else { plan.entry_reg_cap };
         let cap = self.search.settings.max_regs.map_or(cap, |n| cap.min(n));
-        self.search.settings.spill_budget.unwrap_or((cap + 1) * 3 / 4)
+        let multiplies =
+            func.ops().any(|op| is_product(func, op) && plan.op_agent[op].expand() == Some(agent));
+        let tiles = if multiplies { cap.saturating_sub(RESERVE) } else { (cap + 1) * 3 / 4 };
+        self.search.settings.spill_budget.unwrap_or(tiles)
     }
 
     fn score(&self, (analysis, assigned): &(ScheduleAnalysis, Buffers)) -> Score {

@@ -93,10 +93,14 @@ impl Lower<'_> {
             }
             O::AsyncTiledTmaLoad => self.tma_load(op),
             O::AsyncTiledTmaStore => self.tma_store(op),
-            O::AsyncDot => self.async_dot(op),
+            O::AsyncDot => {
+                self.computed = false;
+                self.async_dot(op)
+            }
             O::AsyncDotWait => {
                 let pending = self.f.attr_int(op, crate::ir::keys::PENDING).unwrap_or(0);
-                self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32);
+                let computed = std::mem::take(&mut self.computed);
+                self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32, computed);
                 Ok(())
             }
             O::Copy if self.is_scalar_copy(op) => self.copy_scalar(op),
@@ -111,7 +115,10 @@ impl Lower<'_> {
             O::TiledLoad if !self.is_tile_op(op) => self.load_element(op),
             O::TiledLoad => self.weak_only(op).and_then(|()| self.tiled_load(op)),
             O::TiledStore => self.weak_only(op).and_then(|()| self.tiled_store(op)),
-            _ if self.is_tile_op(op) => self.tile_op(op),
+            _ if self.is_tile_op(op) => {
+                self.computed = true;
+                self.tile_op(op)
+            }
             _ => self.scalar_op(op),
         }
     }
@@ -366,7 +373,7 @@ impl Lower<'_> {
             let last = self.b.block();
             self.b.br_if(again, false, body, last);
             self.b.place(last);
-            self.isa.emit().group_wait(&mut self.b, 0);
+            self.isa.emit().group_wait(&mut self.b, 0, false);
         } else {
             self.b.br_if(again, false, body, exit);
         }

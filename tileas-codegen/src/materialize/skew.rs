@@ -560,7 +560,7 @@ impl<'a> Skewed<'a> {
         if let Some((branch, outer)) = branch {
             e.op(Opcode::Yield, &out, &[out.len() as u32], &[], Loc::NONE);
             e.cur = e.out.add_region(branch);
-            let old: SmallVec<[Value; 8]> = assigned.iter().map(|&i| self.vars[i].now).collect();
+            let old: SmallVec<[Value; 8]> = assigned.iter().map(|&i| self.kept(e, i, mode)).collect();
             e.op(Opcode::Yield, &old, &[old.len() as u32], &[], Loc::NONE);
             e.cur = outer;
             out = SmallVec::from_slice(e.out.results(branch));
@@ -570,6 +570,16 @@ impl<'a> Skewed<'a> {
             self.vars[i].now = v;
         }
         Ok(())
+    }
+
+    /// What a variable is where a group is not run. With one step behind the loop that is where no iteration was: it is as it began. If that is a
+    /// constant, the loop need not carry for it what it makes again in each step, such as an accumulator.
+    fn kept(&self, e: &Emit<'_, '_>, var: usize, mode: &Mode) -> Value {
+        let v = &self.vars[var];
+        let behind = self.skew == 1 && mode.note.is_some_and(|note| note.0 == keys::EPILOGUE);
+        let by = e.out.defining_op(v.init).map(|op| e.out.opcode(op));
+        let constant = matches!(by, Some(Opcode::Constant | Opcode::Splat));
+        if behind && constant { v.init } else { v.now }
     }
 
     /// Binds what group `n` sees at its begin: values of the iteration that it runs. What is yet to be made there is not bound,

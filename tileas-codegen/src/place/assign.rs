@@ -743,6 +743,8 @@ impl<'a> Assignment<'a> {
             let bits = node.bits;
             let least = node.candidates.iter().map(|m| Self::registers(m, bits)).min();
             // Of large tiles a thread has no more than it must: lanes and warps that hold copies help nobody.
+            // Tiles of 64 bits mostly say where elements are. The assembler makes such elements where they are used.
+            let limit = if bits == 64 { 2 * limit } else { limit };
             let most = match least {
                 Some(least) => limit.min(least.max(FEW_REGISTERS)),
                 None => limit,

@@ -7,10 +7,11 @@
 //! 1. [`views`]: loads of parts of tiles become loads of these parts; views and descriptors that loops and branches merely
 //!    hand on are the ones they began with. So every access names the view that it goes to.
 //! 2. [`canonical`]: loops with a small constant number of iterations are written out ([`unroll`]), `dot` is the `async.dot` it wraps,
-//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), and products that
+//!    what no effect rests on is gone ([`dead`]), branches that only choose between register tiles are `select` ([`choose`]), what is the same along an axis is computed once ([`narrow`]), and products that
 //!    the target has only the other way round are turned ([`swap`]), those of f32 are three of tf32 ([`precise`]), and those that are larger than its instructions, or than words ask for, halved ([`split`]; [`order`] puts the pieces in order), and those that are too small for them are left to warps ([`warp`]). What may be computed again is, at each use ([`recompute`]).
 //! 3. [`tma`]: loads of tiles that should go through the tensor memory accelerator do.
 //! 4. [`boxes`]: the box of a descriptor has the extents of the tile that is loaded through it.
+//! 5. [`shared`]: chains of different products do not share masks and the like, so that they can be different agents'.
 //!
 //! Guarantees: what the kernel computes stays, as do order, names and attributes of what is not rewritten; the result passes the
 //! verifier; the source is not changed, and copied only where something is to be done. Loads through TMA and loops that are written
@@ -20,9 +21,11 @@ pub mod boxes;
 pub mod canonical;
 pub mod choose;
 pub mod dead;
+pub mod narrow;
 pub mod order;
 pub mod precise;
 pub mod recompute;
+pub mod shared;
 pub mod split;
 pub mod structure;
 pub mod swap;
@@ -31,10 +34,11 @@ pub mod unroll;
 pub mod views;
 pub mod warp;
 
-use crate::ir::{Function, Op, Opcode, Type, Value, ValueDef};
+use crate::ir::{Function, ORIGIN, Op, Opcode, Type, Value, ValueDef};
 use crate::isa::TargetIsa;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
+use smallvec::SmallVec;
 
 /// Which stages run, and how.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub struct PrepareOptions {
     pub tma: bool,
     /// Stage 4, [`boxes`].
     pub boxes: bool,
+    /// Stage 5, [`shared`].
+    pub shared: bool,
     /// Most ops that a loop of several iterations may be written out to; 0: all loops stay. Default: 32.
     pub unroll_ops: u32,
     /// Warps of an agent that computes in registers. Default: 4.
@@ -55,7 +61,15 @@ pub struct PrepareOptions {
 
 impl Default for PrepareOptions {
     fn default() -> Self {
-        PrepareOptions { views: true, canonical: true, tma: true, boxes: true, unroll_ops: 32, simt_warps: 4 }
+        PrepareOptions {
+            views: true,
+            canonical: true,
+            tma: true,
+            boxes: true,
+            shared: true,
+            unroll_ops: 32,
+            simt_warps: 4,
+        }
     }
 }
 
@@ -93,6 +107,9 @@ pub fn prepare(
     let loops = options.canonical && unroll::write_out(&mut draft, options.unroll_ops);
     if options.canonical {
         canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
+        if narrow::narrow(&mut draft) {
+            dead::remove_dead(&mut draft, &mut scratch.live);
+        }
         precise::expand(&mut draft, isa);
         if swap::turn(&mut draft, isa) | split::split(&mut draft, isa) {
             canonical::canonicalize(&mut draft, &mut scratch.live, isa.acc_home());
@@ -104,6 +121,9 @@ pub fn prepare(
     let loads = options.tma && tma::rewrite_loads(&mut draft, isa, threads);
     if options.boxes && draft.changed.is_some() {
         boxes::refresh(&mut draft);
+    }
+    if options.shared {
+        shared::part(&mut draft, isa);
     }
     scratch.spare = draft.spare;
     Prepared { func: draft.changed, loads, loops }
@@ -196,6 +216,18 @@ fn replace(
     new
 }
 
+/// An op without regions once more, in front of another one.
+fn copy_before(func: &mut Function, op: Op, before: Op) -> Op {
+    let operands: SmallVec<[Value; 4]> = func.operands(op).into();
+    let segments: SmallVec<[u32; 4]> = func.segments(op).into();
+    let types: SmallVec<[Type; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+    let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
+    *func.inherent_mut(new) = func.inherent(op).clone();
+    *func.discardable_mut(new) = func.discardable(op).clone();
+    func.insert_before(before, new);
+    new
+}
+
 /// Views that the kernel writes; `None` where a write may go anywhere.
 fn written_views(func: &Function) -> Option<EntitySet<Value>> {
     let mut written = EntitySet::new();
@@ -219,10 +251,10 @@ fn view_of(func: &Function, op: Op) -> Option<Value> {
     known.then_some(root)
 }
 
-/// Whether anything is said about an op beyond what it computes: constraints, hints, notes.
+/// Whether anything is said about an op beyond what it computes and where it comes from: constraints, hints, notes.
 fn is_annotated(func: &Function, op: Op) -> bool {
     let constrained = func.inherent(op).iter().any(|(key, _)| func.symbol(key).starts_with("tileas."));
-    constrained || !func.discardable(op).is_empty()
+    constrained || func.discardable(op).iter().any(|(key, _)| func.symbol(key) != ORIGIN)
 }
 
 /// Whether an op only says how often or whether others run.

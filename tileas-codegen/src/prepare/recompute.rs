@@ -8,7 +8,7 @@
 //! operands are read or made again.
 //! Guarantee: values stay what they are. Cost: linear in ops, and in uses of marked ones.
 
-use super::Draft;
+use super::{Draft, copy_before};
 use crate::constraints::{RECOMPUTE_WORDS, RematWords, take};
 use crate::ir::opcodes::Traits;
 use crate::ir::{Function, Op, Opcode, Value};
@@ -72,15 +72,9 @@ fn repeat(func: &mut Function, op: Op, left: &mut usize) {
 
 /// The op once more, before a use of it.
 fn again(func: &mut Function, op: Op, user: Op) -> Value {
-    let operands: SmallVec<[Value; 4]> = func.operands(op).into();
-    let segments: SmallVec<[u32; 4]> = func.segments(op).into();
-    let types: SmallVec<[_; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
-    let new = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
-    *func.inherent_mut(new) = func.inherent(op).clone();
-    *func.discardable_mut(new) = func.discardable(op).clone();
     // An exit stands right before the end of its loop.
     let exit = func.op_parent(user).and_then(|l| func.exit_of(l));
     let end = func.opcode(user).is_terminator();
-    func.insert_before(exit.filter(|_| end).unwrap_or(user), new);
+    let new = copy_before(func, op, exit.filter(|_| end).unwrap_or(user));
     func.results(new)[0]
 }

@@ -8,7 +8,7 @@ use tileas_codegen::error::CodegenResult;
 use tileas_codegen::ir::{Function, Module, Op};
 use tileas_codegen::isa::{TargetIsa, Work};
 use tileas_codegen::settings::Settings;
-use tileas_codegen::testing::agents::AgentPlan;
+use tileas_codegen::testing::agents::{AgentKind, AgentPlan};
 use tileas_codegen::testing::buffers::{BufferAssignment, Key, Pipe, PipeData, PipeKind, Why, runs};
 use tileas_codegen::testing::ddg::{ScheduleAnalysis, ScheduledRegion};
 use tileas_codegen::testing::storage::cost;
@@ -351,9 +351,11 @@ pub(super) fn other_settings(
     let full = full.flat_map(|b| b.pipes.values()).any(|p| p.why.memory_full);
     let plans = run.kernels.iter().filter_map(|k| k.plan.as_ref());
     let warps = plans.flat_map(|p| p.agents.values()).map(|a| a.warps).max().unwrap_or(4);
+    let simt = |p: &AgentPlan| p.agents.values().filter(|a| a.kind == AgentKind::Simt).count();
+    let agents = run.kernels.iter().filter_map(|k| k.plan.as_ref()).map(simt).max().unwrap_or(1);
     let mut pairs = vec![
         ("scheduler", "serial".to_owned()),
-        ("max-simt-agents", (settings.max_simt_agents() + 1).to_string()),
+        ("max-simt-agents", (agents + 1).to_string()),
         ("simt-warps", (warps * 2).to_string()),
     ];
     if full {

@@ -120,7 +120,7 @@ pub enum Special {
     TotalSmem,
     /// Registers that are 0 without clusters.
     Zero,
-    /// Registers that are 1 without clusters.
+    /// Registers that are 1 without clusters, and the clock, which stands still: nothing is timed here.
     One,
 }
 
@@ -151,7 +151,7 @@ fn special(name: &str) -> Option<Special> {
         ("%dynamic_smem_size", None) => Special::DynamicSmem,
         ("%total_smem_size", None) => Special::TotalSmem,
         ("%cluster_ctarank", None) | ("%cluster_ctaid", Some(_)) => Special::Zero,
-        ("%cluster_nctarank", None) | ("%cluster_nctaid", Some(_)) => Special::One,
+        ("%cluster_nctarank" | "%clock", None) | ("%cluster_nctaid", Some(_)) => Special::One,
         _ => return None,
     })
 }

@@ -83,6 +83,7 @@ impl Modulo {
     /// Shorter lives of values at the II found: last, since exact mode may come before.
     pub fn shorten(&mut self, at: &mut Placement, l: Loop<'_>, ii: u32) {
         self.life.improve(at, l, ii, &mut self.polish);
+        self.polish.defer(at, l, ii);
     }
 
     /// The searches in turn, from a success or from the cap downwards.

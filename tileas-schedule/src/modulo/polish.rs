@@ -11,6 +11,9 @@
 //!   lives of their operands (loads that were placed early come to rest before their use). The whole iteration then shifts back
 //!   to cycle 0.
 //!
+//! A last one (*defer*) moves a product that its agent leaves in the background behind the agent's next one, if that is read before: who waits for
+//! a product waits for all that were issued before it.
+//!
 //! Guarantee: starts stay legal, II untouched, no stage is added. Cost: O(ops · (II + degree)), and at most [`STEPS`] steps a
 //! stage; nothing where the longest path already needs as many stages.
 
@@ -113,6 +116,46 @@ impl Polish {
             }
         }
         false
+    }
+
+    /// Products of one agent in the order in which they are read.
+    pub fn defer(&self, at: &mut Placement, l: Loop<'_>, ii: u32) {
+        let products = || l.p.nodes().filter(|&u| l.p.extra(u).product);
+        if products().nth(1).is_none() || !at.load(l, ii) {
+            return;
+        }
+        let wide = i64::from(ii);
+        let Placement { table, ims, windows, .. } = at;
+        for u in products() {
+            let now = ims.start[u.index()];
+            // Cycles from the start of a product until its result is read.
+            let read = |v: Node, start: &[i64]| {
+                let by = l.g.succ.of(v.as_u32()).iter().filter(|a| a.is_value());
+                by.map(|a| start[a.node as usize] + wide * i64::from(a.distance())).min()
+            };
+            let Some(needed) = read(u, &ims.start) else { continue };
+            let mut hi = windows.late[u.index()].min(now + wide - 1);
+            for a in l.g.succ.of(u.as_u32()) {
+                hi = hi.min(ims.start[a.node as usize] - a.weight(wide));
+            }
+            if windows.group[u.index()] != NO_GROUP {
+                hi = hi.min((now.div_euclid(wide) + 1) * wide - 1);
+            }
+            let others = products().filter(|&v| v != u && l.p.extra(v).simt_agent == l.p.extra(u).simt_agent);
+            // The last product that is issued after this one and read before it.
+            let behind = others.filter_map(|v| {
+                let start = ims.start[v.index()];
+                let issued = now + (start - now).rem_euclid(wide);
+                let sooner = read(v, &ims.start)? + (issued - start) < needed;
+                (sooner && issued < hi).then_some(issued)
+            });
+            let Some(from) = behind.max() else { continue };
+            table.remove(u, now);
+            let t = table.first_fit(u, from + 1, hi).unwrap_or(now);
+            table.place(u, t);
+            ims.start[u.index()] = t;
+        }
+        at.keep_placed();
     }
 
     /// Moves ops later where lifetimes gain.

@@ -1,0 +1,106 @@
+//! What the assembler leaves of the order in which products and what is computed beside them were written.
+//!
+//! Attention on Hopper issues the scores of a tile and the product with the values of the tile before, waits for the scores alone, and computes
+//! the softmax while the second product runs. No emulator can tell: it is the assembler that moves instructions.
+
+use std::path::Path;
+use tileas_codegen::{Context, Settings};
+use tileas_filetests::{TestKind, external};
+
+/// An instruction that matters here.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Code {
+    /// A product.
+    Multiply,
+    /// A wait that leaves so many products under way.
+    Wait(u32),
+    /// An exponential.
+    Exponential,
+    /// Two f32 become two f16.
+    Narrow,
+    /// A register is spilled or filled.
+    Spill,
+}
+
+fn codes(text: &str) -> Vec<Code> {
+    let code = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().map(|w| w.trim_end_matches([';', ','])).collect();
+        let name = words.iter().position(|w| w.starts_with(|c: char| c.is_ascii_uppercase()))?;
+        let last = || u32::from_str_radix(words.get(name + 2)?.trim_start_matches("0x"), 16).ok();
+        let word = words[name];
+        Some(match word.split('.').next()? {
+            "HGMMA" => Code::Multiply,
+            "WARPGROUP" if word.starts_with("WARPGROUP.DEPBAR") => Code::Wait(last()?),
+            "MUFU" if word == "MUFU.EX2" => Code::Exponential,
+            "F2FP" => Code::Narrow,
+            "STL" | "LDL" => Code::Spill,
+            _ => return None,
+        })
+    };
+    text.lines().filter_map(code).collect()
+}
+
+/// The machine code of an example.
+fn assembled(kernel: &str, options: &[&str]) -> Vec<Code> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/kernels/{kernel}.tileas"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut settings = Settings::builder();
+    settings.set("target", "sm_90a").expect("a target");
+    for pair in options {
+        settings.set_pair(pair).expect("an option");
+    }
+    let settings = settings.finish();
+    let isa = tileas_isa::isa_for_cpu("sm_90a").expect("a target");
+    let mut context = Context::new();
+    let module = context.parse(&text, &settings).expect("the kernel parses");
+    let compiled = context.compile(&module, &*isa, &settings).expect("the kernel compiles");
+    let name = format!("machine_code-{kernel}{}", options.concat());
+    let text =
+        external::machine_code(&name, "sm_90a", &compiled.kernels[0].ptx).unwrap_or_else(|e| panic!("{e:#}"));
+    codes(&text)
+}
+
+/// Steps that wait for all but one product: the exponentials between that wait and the next one, those behind it up to the next product,
+/// and the same of conversions.
+fn steps(codes: &[Code]) -> Vec<[usize; 4]> {
+    let waits = codes.iter().enumerate().filter(|(_, c)| **c == Code::Wait(1)).map(|(n, _)| n);
+    let count = |part: &[Code], code| part.iter().filter(|&&c| c == code).count();
+    let step = |from: usize| {
+        let rest = &codes[from + 1..];
+        let second = rest.iter().position(|c| matches!(c, Code::Wait(_)))?;
+        let (first, behind) = rest.split_at(second);
+        let end = behind.iter().position(|&c| c == Code::Multiply).unwrap_or(behind.len());
+        let behind = &behind[..end];
+        let counts = [(first, Code::Exponential), (behind, Code::Exponential), (first, Code::Narrow)];
+        let [a, b, c] = counts.map(|(part, code)| count(part, code));
+        Some([a, b, c, count(behind, Code::Narrow)])
+    };
+    waits.filter_map(step).collect()
+}
+
+fn skipped() -> bool {
+    external::missing(TestKind::Ptxas).is_some() && !external::required()
+}
+
+/// 64 columns of P and two factors for each of a thread's two rows; 32 registers of P.
+#[test]
+fn softmax_runs_beside_the_product_with_values() {
+    if skipped() {
+        return;
+    }
+    for kernel in ["d64", "d96", "d128", "causal", "gqa", "soft_cap"] {
+        let codes = assembled(&format!("attention_{kernel}"), &[]);
+        assert!(!codes.contains(&Code::Spill), "{kernel}");
+        assert_eq!(steps(&codes), [[66, 0, 0, 32]], "{kernel}: {codes:?}");
+    }
+}
+
+/// One iteration after the other: nothing is left under way.
+#[test]
+fn the_measure_notices() {
+    if skipped() {
+        return;
+    }
+    let codes = assembled("attention_d128", &["scheduler=serial"]);
+    assert!(codes.contains(&Code::Exponential) && steps(&codes).is_empty(), "{codes:?}");
+}

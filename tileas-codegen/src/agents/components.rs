@@ -1,0 +1,97 @@
+//! Components of the ops that compute in registers: those that must be of one agent.
+//!
+//! In: a function in value form, its classes. Out: [`Components`]. Two ops are of one component if they share a register tile, a tile that
+//! was loaded for registers, an accumulator, the versions of a ring that a loop carries (who reads the last one behind the loop has taken
+//! all others), or a view that one of them writes; two stores that each run once need not be (where they overlap, a token keeps their order).
+//! Cost: linear but for union-find, and for pairs of accesses.
+
+use crate::ir::{Block, Function, Op, Opcode, Value};
+use crate::isa::{AccAllocation, TargetIsa};
+use crate::storage::classify::{self, Classes, DisjointSets, ValueClass};
+use cranelift_entity::{EntityRef, EntitySet};
+use smallvec::SmallVec;
+
+/// Which ops must be of one agent.
+pub(crate) struct Components {
+    sets: DisjointSets,
+    /// The number of the first op.
+    base: usize,
+}
+
+impl Components {
+    /// Of these ops; they may share the tiles of `free`.
+    pub fn of(func: &Function, classes: &Classes, simt: &[Op], free: &EntitySet<Value>) -> Components {
+        let base = func.num_values();
+        let mut sets = DisjointSets::new(base + func.num_ops());
+        let mut touched: SmallVec<[(Value, Op, bool); 8]> = SmallVec::new();
+        classify::join_register_ties(func, classes, &mut sets);
+        for &op in simt {
+            let node = base + op.index();
+            for &v in func.operands(op).iter().chain(func.results(op)).filter(|&&v| !free.contains(v)) {
+                if matches!(classes.class(v), ValueClass::Reg | ValueClass::Acc | ValueClass::Smem) {
+                    let ring = classes.rings.iter().copied().find(|&r| classes.same_set(r, v));
+                    sets.union(node, ring.unwrap_or(v).index());
+                }
+            }
+            if let Some(touch) = classify::touches(func, op) {
+                let once = |op: Op| func.op_block(op) == Some(func.entry());
+                for &(view, other, write) in &touched {
+                    let stores = write && touch.write && once(other) && once(op);
+                    if view == touch.view && (write || touch.write) && !stores {
+                        sets.union(node, base + other.index());
+                    }
+                }
+                touched.push((touch.view, op, touch.write));
+            }
+        }
+        Components { sets, base }
+    }
+
+    /// What an op and all others of its component have in common.
+    pub fn root(&self, op: Op) -> usize {
+        self.sets.root(self.base + op.index())
+    }
+
+    /// The components that compute with products in a loop that multiplies, where products are in tensor memory: each could be an agent's,
+    /// while the tensor core is busy with the others'. In program order, with the elements of the largest such product.
+    pub fn in_loops(
+        &self,
+        func: &Function,
+        classes: &Classes,
+        isa: &dyn TargetIsa,
+    ) -> (SmallVec<[usize; 8]>, u32) {
+        let mut roots = SmallVec::new();
+        let mut widest = 0;
+        if isa.acc_home().allocation != AccAllocation::Columns {
+            return (roots, widest);
+        }
+        for body in product_loops(func) {
+            for op in func.block_ops(body).filter(|&op| classify::is_register_op(func, op)) {
+                let products = func.operands(op).iter().filter(|&&v| classes.class(v) == ValueClass::Acc);
+                let elements = |&v: &Value| {
+                    Some(func.value_data(v).dims()?.iter().fold(1, |n: u32, &d| n.saturating_mul(d)))
+                };
+                let Some(most) = products.filter_map(elements).max() else { continue };
+                widest = widest.max(most);
+                let root = self.root(op);
+                if !roots.contains(&root) {
+                    roots.push(root);
+                }
+            }
+        }
+        (roots, widest)
+    }
+}
+
+/// Bodies of loops that multiply.
+pub(crate) fn product_loops(func: &Function) -> SmallVec<[Block; 4]> {
+    let mut bodies = SmallVec::new();
+    for op in func.ops().filter(|&op| classify::is_product(func, op)) {
+        let Some(block) = func.op_block(op) else { continue };
+        let is_loop = func.block_parent(block).is_some_and(|l| func.opcode(l) == Opcode::For);
+        if is_loop && !bodies.contains(&block) {
+            bodies.push(block);
+        }
+    }
+    bodies
+}
