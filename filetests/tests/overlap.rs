@@ -1,8 +1,11 @@
-//! In a persistent kernel the matrix unit works on the next tile while the epilogue of the last one still runs.
+//! What overlaps in a trace of the emulator.
 //!
-//! The emulator's trace is the witness: for every tile but the last of a CTA, the first MMA of the next tile is issued
+//! In a persistent kernel the matrix unit works on the next tile while the epilogue of the last one still runs: for every tile but the last of a CTA, the first MMA of the next tile is issued
 //! before the epilogue has read the last of this tile's accumulator, hence before its last store. One accumulator slot
 //! instead of two makes that impossible; the second test shows that the measure notices.
+//!
+//! In Hopper's attention two warpgroups take turns: each issues the products of a step between two steps of the other. Without their
+//! barriers they do not, which shows that this measure notices, too.
 
 use tileas_codegen::{Context, Settings};
 use tileas_emu::host::data::{Fill, ViewSpec, place};
@@ -75,4 +78,76 @@ fn one_accumulator_slot_allows_no_overlap() {
     for seed in 1..=4 {
         assert_eq!(overlapped(&settings, seed).0, 0, "seed {seed}");
     }
+}
+
+/// Key tiles of the attention.
+const STEPS: usize = 7;
+
+/// Steps at which a warp of either warpgroup issues its products, those behind the first wait for scores alone.
+fn products(seed: u64, turns: bool) -> [Vec<u64>; 2] {
+    let settings = Settings::default().with("target", "sm_90a").expect("an option");
+    let isa = tileas_isa::isa_for_cpu("sm_90a").expect("a target");
+    let mut context = Context::new();
+    let text = include_str!("../../examples/kernels/attention_d128.tileas");
+    let module = context.parse(text, &settings).expect("the kernel parses");
+    let compiled = context.compile(&module, &*isa, &settings).expect("the kernel compiles");
+    let kernel = &compiled.kernels[0];
+    // One barrier is named by the number of the group; behind the loop the first group waits at its own.
+    let barriers = ["bar.sync %r", "bar.arrive %r", "bar.sync 14,"];
+    let is_turn = |line: &&str| !turns && barriers.iter().any(|b| line.contains(b));
+    let kept: Vec<&str> = kernel.ptx.lines().filter(|line| !is_turn(line)).collect();
+    let ptx = kept.join("\n");
+    let program = Program::parse(&ptx).expect("the emulator reads the PTX");
+    let (mut memory, mut named) = (Memory::new(), Named::default());
+    for (name, rows) in [("q", 128), ("k", 128 * STEPS), ("v", 128 * STEPS), ("o", 128)] {
+        let spec = ViewSpec {
+            shape: vec![rows, 128],
+            strides: None,
+            elem: "f16".into(),
+            fill: Fill::Ints,
+            pad: 256,
+        };
+        let view = place(name, &spec, seed, &mut memory).expect("a view");
+        named.insert(name, View::emulated(&view, &memory, None));
+    }
+    named.insert("scale", 0.125_f64);
+    let args = named.of(&kernel.metadata).expect("all arguments");
+    let launch = kernel.metadata.launch(&args, &Device { sms: 1 }, Some([1, 1, 1])).expect("arguments fit");
+    let launch = launch.emulated(&kernel.name).expect("a launch");
+    let options = RunOptions { mode: Mode::Random(seed), ..RunOptions::default() };
+    let mut events = ChromeTrace::default();
+    Machine::run(&program, &launch, &mut memory, &options, &mut events).expect("no fault");
+    [0, 4].map(|warp| {
+        let of = |e: &&TraceEvent| e.lane == Lane::Warp(warp) && e.what == "wgmma issued";
+        events.events.iter().filter(of).map(|e| e.step).collect()
+    })
+}
+
+/// Steps of both groups in the loop during which the other issues nothing: of eight products with Q and eight with V.
+fn alone(issued: &[Vec<u64>; 2]) -> usize {
+    let step = |list: &[u64], t: usize| (list[8 + 16 * t], list[8 + 16 * t + 15]);
+    let meets = |(from, to): (u64, u64), other: &[u64]| other.iter().any(|&at| from < at && at < to);
+    let of = |mine: &[u64], other: &[u64]| {
+        (0..STEPS - 1).filter(|&t| !meets(step(mine, t), &other[8..other.len() - 8])).count()
+    };
+    of(&issued[0], &issued[1]) + of(&issued[1], &issued[0])
+}
+
+#[test]
+fn warpgroups_take_turns() {
+    for seed in 1..=4 {
+        let issued = products(seed, true);
+        assert!(issued.iter().all(|list| list.len() == 16 * STEPS), "{issued:?}");
+        assert_eq!(alone(&issued), 2 * (STEPS - 1), "seed {seed}: {issued:?}");
+        // One after the other: the second group's step t is between steps t and t + 1 of the first.
+        for t in 0..STEPS - 2 {
+            assert!(issued[0][8 + 16 * t + 15] < issued[1][8 + 16 * t], "seed {seed}");
+            assert!(issued[1][8 + 16 * t + 15] < issued[0][8 + 16 * (t + 1)], "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn without_barriers_warpgroups_meet() {
+    assert!((1..=4).any(|seed| alone(&products(seed, false)) < 2 * (STEPS - 1)));
 }

@@ -28,6 +28,8 @@ use smallvec::{SmallVec, smallvec};
 
 /// Named barriers of a CTA.
 pub const NAMED_BARRIERS: u32 = 16;
+/// The first of the two at which warpgroups take turns to multiply, if nothing else needs it.
+pub const TURNS: u32 = 14;
 
 /// A bundle of channels: one full/empty barrier pair per slot.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -355,6 +355,14 @@ impl Tiles<'_> {
         };
         edges.extend(later(&at.tail, at.again));
         edges.extend(later(&at.order, all[0]));
+        // So does what is computed where that op uses it.
+        let bit = self.ops.iter().position(|&u| u == at.again).map_or(0, |k| 1_u128 << k);
+        let head = at.order.iter().take_while(|&&u| u != at.again);
+        let before =
+            head.fold(0, |all, u| all | self.ops.iter().position(|o| o == u).map_or(0, |k| 1_u128 << k));
+        for &(u, _) in self.free.iter().filter(|f| f.1 & bit != 0 && f.1 & before == 0) {
+            edges.extend(later(&at.tail, u));
+        }
         edges
     }
 

@@ -4,7 +4,7 @@ use super::columns::Stores;
 use super::{Lower, NO_PHASE, TileVal, Val, reg_ty};
 use crate::error::{Code, CodegenResult};
 use crate::ir::verifier::MOST_PENDING;
-use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value};
+use crate::ir::{Block, Op, Opcode, Scalar, TypeData, Value, keys};
 use crate::nvvm::{Operand, Reg, RegTy};
 use crate::storage::access::may_take_over;
 use cranelift_entity::SecondaryMap;
@@ -98,7 +98,7 @@ impl Lower<'_> {
                 self.async_dot(op)
             }
             O::AsyncDotWait => {
-                let pending = self.f.attr_int(op, crate::ir::keys::PENDING).unwrap_or(0);
+                let pending = self.f.attr_int(op, keys::PENDING).unwrap_or(0);
                 let computed = std::mem::take(&mut self.computed);
                 self.isa.emit().group_wait(&mut self.b, pending.clamp(0, MOST_PENDING) as u32, computed);
                 Ok(())
@@ -142,11 +142,10 @@ impl Lower<'_> {
             O::AsyncPipelineConsumerWait
             | O::AsyncPipelineConsumerRelease
             | O::AsyncPipelineProducerAcquire => {
-                self.f.has_attr(op, crate::ir::keys::ISSUER)
-                    || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+                self.f.has_attr(op, keys::ISSUER) || self.f.has_attr(op, keys::BULK_PENDING)
             }
             O::AsyncPipelineProducerCommit => {
-                self.f.has_attr(op, crate::ir::keys::TX) || self.f.has_attr(op, crate::ir::keys::BULK_PENDING)
+                self.f.has_attr(op, keys::TX) || self.f.has_attr(op, keys::BULK_PENDING)
             }
             _ => false,
         }
@@ -368,12 +367,18 @@ impl Lower<'_> {
             self.b.add_s32_to(iv, iv, step);
             self.b.setp_lt_s32(iv, hi)
         };
-        if f.has_attr(op, crate::ir::keys::DOTS_COMPLETE) {
+        let turns = self.has_turns(op);
+        if turns || f.has_attr(op, keys::DOTS_COMPLETE) {
             // Not where no iteration ran.
             let last = self.b.block();
             self.b.br_if(again, false, body, last);
             self.b.place(last);
-            self.isa.emit().group_wait(&mut self.b, 0, false);
+            if turns {
+                self.end_turns();
+            }
+            if f.has_attr(op, keys::DOTS_COMPLETE) {
+                self.isa.emit().group_wait(&mut self.b, 0, false);
+            }
         } else {
             self.b.br_if(again, false, body, exit);
         }

@@ -5,6 +5,7 @@
 //! cp.async.bulk.tensor, swizzling modes.
 
 use super::{Buffer, Lower, TileVal, Val};
+use crate::buffers::channels::TURNS;
 use crate::error::{Code, CodegenError, CodegenResult};
 use crate::ir::{Layout, Op, Scalar, Space, Value, keys};
 use crate::isa::{AtomType, Mma, MmaAcc, MmaAgent, MmaOperand, MmaRequest, MmaTile};
@@ -533,7 +534,68 @@ impl Lower<'_> {
             MmaAcc::Memory(tile_at(&d, base, d.at, slot))
         };
         let mma = Mma { atom: &atom, a, b, acc, accumulate, agent };
-        self.isa.emit().mma(&mut self.b, &mma).map_err(refused)
+        if f.has_attr(op, keys::TAKES_TURN) {
+            self.turn(op, true)?;
+        }
+        self.isa.emit().mma(&mut self.b, &mma).map_err(refused)?;
+        if f.has_attr(op, keys::GIVES_TURN) {
+            self.turn(op, false)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the turn of this warpgroup, but for the first one's first, or gives it to the other one; see [`crate::materialize::turns`].
+    fn turn(&mut self, op: Op, takes: bool) -> CodegenResult<()> {
+        let f = self.f;
+        let lower = f.op_parent(op).and_then(|l| f.named_operand(l, "lower"));
+        let index = f.op_block(op).and_then(|b| f.block_params(b).first().copied());
+        let (Some(index), Some(lower), Some(agent)) = (index, lower, self.multiplying()) else {
+            return self.err(Code::E0803, op, "a turn outside of a loop");
+        };
+        let group = self.b.fold_shr(agent.warp, 2);
+        if !takes {
+            let other = self.b.fold_sub(TURNS + 1, group);
+            let threads = self.threads();
+            self.b.bar_arrive(other, threads);
+            return Ok(());
+        }
+        let (index, lower) = (self.scalar(op, index)?, self.scalar(op, lower)?);
+        let index = self.b.as_reg(RegTy::B32, index);
+        let begins = self.b.setp_eq_u32(index, lower);
+        let first = self.first_group(group);
+        let skip = self.b.and_pred(begins, first);
+        let own = self.b.fold_add(group, TURNS);
+        self.turn_unless(skip, own);
+        Ok(())
+    }
+
+    /// Behind a loop with turns the first warpgroup waits for the last turn that it is given: nothing is left at a barrier.
+    pub(super) fn end_turns(&mut self) {
+        let Some(agent) = self.multiplying() else { return };
+        let group = self.b.fold_shr(agent.warp, 2);
+        let first = self.first_group(group);
+        let skip = self.b.not_pred(first);
+        self.turn_unless(skip, TURNS.into());
+    }
+
+    /// Whether products of a loop are issued in turns.
+    pub(super) fn has_turns(&self, l: Op) -> bool {
+        let mut body = self.f.op_block_at(l, 0).into_iter().flat_map(|b| self.f.block_ops(b));
+        body.any(|op| self.f.has_attr(op, keys::GIVES_TURN))
+    }
+
+    fn first_group(&mut self, group: Operand) -> Reg {
+        let group = self.b.as_reg(RegTy::B32, group);
+        self.b.setp_eq_u32(group, 0)
+    }
+
+    fn turn_unless(&mut self, skip: Reg, barrier: Operand) {
+        let (meets, done) = (self.b.block(), self.b.block());
+        self.b.br_if(skip, false, done, meets);
+        self.b.place(meets);
+        let threads = self.threads();
+        self.b.bar_sync(barrier, threads);
+        self.b.place(done);
     }
 
     /// The registers of a first operand that is in registers.

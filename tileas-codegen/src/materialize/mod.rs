@@ -25,6 +25,7 @@ mod groups;
 mod peel;
 pub mod plan;
 pub mod skew;
+mod turns;
 pub mod verify;
 
 use crate::agents::AgentPlan;
@@ -151,6 +152,7 @@ pub fn materialize_in(
     out.append_op(entry, ret);
     remove_dead(&mut out, uses, all);
     groups::insert(&mut out);
+    turns::mark(&mut out, plan, ba);
     let mut set = |key: Sym, value: u32| {
         let a = out.intern_attr(AttrData::Int(i64::from(value), None));
         out.attrs.set(key, a);

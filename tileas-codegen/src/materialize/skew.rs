@@ -13,6 +13,7 @@ use crate::buffers::needs::for_each_use;
 use crate::error::{CodegenResult, Loc};
 use crate::ir::opcodes::Traits;
 use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Sym, Type, TypeData, Value, ValueDef, keys};
+use crate::storage::classify::is_product;
 use crate::storage::slice::numbered_slice;
 use cranelift_entity::SecondaryMap;
 use smallvec::SmallVec;
@@ -37,6 +38,8 @@ pub(super) struct VarData {
     chain: usize,
     ty: Type,
     init: Value,
+    /// The variable that holds what a product updates to this one. Where no iteration is run both are as they began.
+    sum: Option<usize>,
     now: Value,
     /// Values at the start of the step: after the last step, the one before, …
     past: SmallVec<[Value; 2]>,
@@ -266,6 +269,7 @@ impl<'a> Skewed<'a> {
         s.iterators(e, &plan)?;
         s.ownership(e, &plan)?;
         s.values(e)?;
+        s.sums(e.sh.src);
         Ok(s)
     }
 
@@ -421,6 +425,25 @@ impl<'a> Skewed<'a> {
         Ok(())
     }
 
+    /// Finds arguments that a product updates a step after what it updates was made, such as an accumulator that is scaled before it. What is
+    /// made begins as the argument does, instead of as anything: then one of the two tells what both are where no iteration is run.
+    fn sums(&mut self, src: &Function) {
+        if self.skew != 1 {
+            return;
+        }
+        for i in 0..self.vars.len() {
+            let Var::Arg(n) = self.vars[i].var else { continue };
+            let product = self.yields.get(n).and_then(|&y| src.defining_op(y));
+            let product = product.filter(|&op| is_product(src, op) && self.local_of(op) == Some(1));
+            let Some(acc) = product.and_then(|op| src.named_operand(op, "acc")) else { continue };
+            let made = self.vars.iter().position(|v| v.var == Var::Value(acc));
+            if let Some(w) = made.filter(|&w| self.vars[w].chain == 1 && self.vars[w].ty == self.vars[i].ty) {
+                self.vars[w].init = self.vars[i].init;
+                self.vars[i].sum = Some(w);
+            }
+        }
+    }
+
     /// Finds the group that hands on each of these arguments: the first of an iteration where all that it rests on is there.
     fn hand_on<M: Fn(Value) -> bool>(
         &mut self,
@@ -475,7 +498,7 @@ impl<'a> Skewed<'a> {
         match self.vars.iter_mut().find(|v| v.var == var) {
             Some(v) => v.chain = v.chain.max(chain),
             None => {
-                self.vars.push(VarData { var, chain, ty, init, now: init, past: SmallVec::new() });
+                self.vars.push(VarData { var, chain, ty, init, sum: None, now: init, past: SmallVec::new() });
             }
         }
     }
@@ -573,13 +596,17 @@ impl<'a> Skewed<'a> {
     }
 
     /// What a variable is where a group is not run. With one step behind the loop that is where no iteration was: it is as it began. If that is a
-    /// constant, the loop need not carry for it what it makes again in each step, such as an accumulator.
+    /// constant, or another variable is that as well, the loop need not carry for it what it makes again in each step, such as an accumulator.
     fn kept(&self, e: &Emit<'_, '_>, var: usize, mode: &Mode) -> Value {
         let v = &self.vars[var];
         let behind = self.skew == 1 && mode.note.is_some_and(|note| note.0 == keys::EPILOGUE);
         let by = e.out.defining_op(v.init).map(|op| e.out.opcode(op));
         let constant = matches!(by, Some(Opcode::Constant | Opcode::Splat));
-        if behind && constant { v.init } else { v.now }
+        match v.sum.and_then(|w| self.vars[w].at(1)) {
+            _ if !behind => v.now,
+            _ if constant => v.init,
+            sum => sum.unwrap_or(v.now),
+        }
     }
 
     /// Binds what group `n` sees at its begin: values of the iteration that it runs. What is yet to be made there is not bound,

@@ -1,0 +1,87 @@
+//! Turns of two warpgroups on the tensor core.
+//!
+//! In: a materialised function with its waits for products. Out: the same with `takes_turn` on the first product of a batch and `gives_turn` on the
+//! last one, in loops in which the two warpgroups of an agent issue several products at once and then compute beside them. Each
+//! issues its batch when the other has issued its own, so that one computes while the tensor core has the other's products: FlashAttention-3's
+//! published order between warpgroups. Without turns results are the same; both may then compute at once, and wait at once.
+//!
+//! A turn is a named barrier of both warpgroups: one waits at it, the other arrives. The first group does not wait in the first iteration, but once more
+//! behind the last one: nothing is left at a barrier, and none is a loop ahead of the other.
+
+use crate::buffers::BufferAssignment;
+use crate::buffers::channels::TURNS;
+use crate::ir::layouts::registers_per_thread;
+use crate::ir::{AttrData, Block, Function, Op, Opcode, Scalar, Space, TypeData, keys};
+use crate::plan::AgentPlan;
+use crate::storage::access::is_in_registers;
+use crate::storage::classify::is_product;
+
+/// Registers of a tile that takes long enough to compute.
+const WIDE: u32 = 8;
+
+/// Marks the batches.
+pub fn mark(func: &mut Function, plan: &AgentPlan, ba: &BufferAssignment) {
+    let taken = ba.pipes.values().filter_map(|p| p.named).chain(ba.memory.scratch.iter().map(|s| s.named));
+    if taken.max().is_some_and(|n| n >= TURNS) {
+        return;
+    }
+    let mut found: Vec<(Op, Op)> = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
+    for op in func.ops().filter(|&op| is_batched(func, op)) {
+        let Some(block) = func.op_block(op).filter(|b| !blocks.contains(b)) else { continue };
+        blocks.push(block);
+        let Some(agent) = agent_of(func, op).and_then(|n| plan.agents.values().nth(n)) else { continue };
+        if agent.warps == 8
+            && let Some(batch) = batch(func, block, agent.warps)
+        {
+            found.push(batch);
+        }
+    }
+    for (first, last) in found {
+        func.set_attr(first, keys::TAKES_TURN, AttrData::Unit);
+        func.set_attr(last, keys::GIVES_TURN, AttrData::Unit);
+    }
+}
+
+/// Whether an op is a product onto registers.
+fn is_batched(func: &Function, op: Op) -> bool {
+    is_product(func, op) && func.result(op).is_some_and(|v| is_in_registers(func, v))
+}
+
+/// The number of the agent whose code an op is.
+fn agent_of(func: &Function, op: Op) -> Option<usize> {
+    let mut at = op;
+    loop {
+        let parent = func.op_parent(at)?;
+        if func.opcode(parent) == Opcode::AsyncPipelineAgentSwitch {
+            let block = func.op_block(at)?;
+            return (0..func.regions(parent).len()).find(|&r| func.op_block_at(parent, r) == Some(block));
+        }
+        at = parent;
+    }
+}
+
+/// The first and the last product of the body of a counted loop, if nothing is waited for between them and tiles are computed behind them.
+fn batch(func: &Function, body: Block, warps: u32) -> Option<(Op, Op)> {
+    let l =
+        func.block_parent(body).filter(|&l| func.opcode(l) == Opcode::For && func.exit_of(l).is_none())?;
+    let index = *func.block_params(body).first()?;
+    if *func.value_data(index) != TypeData::Scalar(Scalar::I32) || func.named_operand(l, "step").is_none() {
+        return None;
+    }
+    let ops: Vec<Op> = func.block_ops(body).collect();
+    let first = ops.iter().position(|&op| is_batched(func, op))?;
+    let last = ops.iter().rposition(|&op| is_batched(func, op)).filter(|&n| n > first)?;
+    let waits = |part: &[Op]| part.iter().any(|&op| func.opcode(op) == Opcode::AsyncDotWait);
+    let wide = |&op: &Op| {
+        func.results(op).iter().any(|&v| match func.value_data(v) {
+            TypeData::Tile { dims, elem, space: Some(Space::Rmem), layout: Some(layout) } => {
+                registers_per_thread(*layout, dims, *elem, warps).is_some_and(|n| n >= WIDE)
+            }
+            _ => false,
+        })
+    };
+    let computes = |part: &[Op]| part.iter().filter(|op| !is_product(func, **op)).any(wide);
+    (!waits(&ops[first..last]) && waits(&ops[last..]) && computes(&ops[last..]))
+        .then(|| (ops[first], ops[last]))
+}
