@@ -13,7 +13,7 @@ use cranelift_entity::EntitySet;
 use smallvec::SmallVec;
 
 /// Whether an op does nothing but give its results.
-fn is_removable(func: &Function, op: Op) -> bool {
+pub(super) fn is_removable(func: &Function, op: Op) -> bool {
     match func.opcode(op) {
         Opcode::TiledLoad | Opcode::Gather => func.is_weak(op),
         Opcode::AsyncTiledTmaLoad | Opcode::AsyncDot | Opcode::Dot => true,

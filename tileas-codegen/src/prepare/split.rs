@@ -20,7 +20,7 @@ use crate::constraints::{RematWords, SLICE_WORDS, take};
 use crate::ir::opcodes::{Traits, keys};
 use crate::ir::types::Shape;
 use crate::ir::{AttrData, Function, Op, Opcode, Scalar, Type, TypeData, Value, ValueDef};
-use crate::isa::{MmaRequest, TargetIsa};
+use crate::isa::{AccAllocation, MmaRequest, TargetIsa};
 use crate::storage::classify::is_leaf;
 use cranelift_entity::packed_option::PackedOption;
 use cranelift_entity::{EntitySet, SecondaryMap};
@@ -83,7 +83,10 @@ fn too_large(func: &Function, op: Op, isa: &dyn TargetIsa) -> Option<u8> {
     }
     let r = MmaRequest::of(func, op)?;
     if isa.atoms().select_mma(&r).is_ok() {
-        return None;
+        // Of more sums than registers hold each half is computed by itself.
+        let in_registers = isa.acc_home().allocation == AccAllocation::Registers;
+        let halves = r.m >= 128 && u64::from(r.m) * u64::from(r.n) > super::fission::MOST_WORDS;
+        return (in_registers && halves).then_some(0);
     }
     let shapes =
         || isa.atoms().kinds().filter(|k| k.types.contains(&(r.a, r.b, r.acc))).flat_map(|k| k.shapes);

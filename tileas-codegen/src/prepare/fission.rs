@@ -1,0 +1,174 @@
+//! Loops whose sums do not fit the registers of a CTA are run once for each part of them.
+//!
+//! In: a kernel in value form whose large products are halved. Out: where accumulators are registers and a loop carries more sums than there is room
+//! for, a loop for each set of sums that share nothing but loads, the later ones as late as can be. A product of
+//! 256 x 256 onto f32, which alone takes the whole register file, becomes two K loops of 128 x 256: one operand is loaded twice.
+//! Lost without it: such tiles are refused (`E0507`) on sm_90a, the first choice of many kernels written for tensor memory.
+//! Guarantee: each sum is computed as before. Loops with stores, atomic updates, ordered loads or loads of what the kernel writes stay. Cost: linear in the ops of such loops.
+
+use super::dead::{Live, is_removable, remove_dead};
+use super::{Draft, copy_before, view_of, written_views};
+use crate::ir::opcodes::Traits;
+use crate::ir::{Function, Op, Opcode, Value, ValueDef};
+use crate::isa::{AccAllocation, TargetIsa};
+use crate::storage::classify::{DisjointSets, is_product};
+use cranelift_entity::packed_option::PackedOption;
+use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
+use smallvec::SmallVec;
+
+/// Words of sums that fit, beside what else a loop needs: those of 128 x 256 f32 and half as many.
+pub(super) const MOST_WORDS: u64 = 48 << 10;
+
+/// Runs loops in parts.
+pub(super) fn part(draft: &mut Draft<'_>, isa: &dyn TargetIsa, live: &mut Live) {
+    if isa.acc_home().allocation != AccAllocation::Registers || !draft.has(Opcode::For) {
+        return;
+    }
+    let func = draft.func();
+    // What is written is not loaded again behind that.
+    let Some(written) = written_views(func) else { return };
+    let found: SmallVec<[(Op, Parts); 2]> = func
+        .ops()
+        .filter(|&op| func.opcode(op) == Opcode::For)
+        .filter_map(|op| Some((op, parts(func, op, &written)?)))
+        .collect();
+    if found.is_empty() {
+        return;
+    }
+    let func = draft.edit();
+    for (op, parts) in found {
+        for n in 1..parts.count {
+            again(func, op, &parts, n);
+        }
+    }
+    remove_dead(draft, live);
+}
+
+/// Which part each result of a loop belongs to.
+struct Parts {
+    of: SmallVec<[usize; 4]>,
+    count: usize,
+}
+
+/// The parts of a loop that carries too much.
+fn parts(func: &Function, l: Op, written: &EntitySet<Value>) -> Option<Parts> {
+    let body = func.op_block_at(l, 0)?;
+    let yields = func.region_yields(l, 0);
+    let summed = |v: Value| func.defining_op(v).is_some_and(|op| is_product(func, op));
+    let words = |v: Value| {
+        let data = func.value_data(v);
+        data.num_elements().unwrap_or(0).saturating_mul(data.elem().map_or(0, |e| u64::from(e.bits()))) / 32
+    };
+    let steady = |op: Op| view_of(func, op).is_some_and(|view| !written.contains(view));
+    let simple = |op: Op| {
+        func.opcode(op) == Opcode::Yield
+            || func.regions(op).is_empty() && is_removable(func, op) && (!is_load(func, op) || steady(op))
+    };
+    let all: u64 = yields.iter().filter(|&&y| summed(y)).map(|&y| words(y)).sum();
+    if all <= MOST_WORDS || func.exit_of(l).is_some() || !func.block_ops(body).all(simple) {
+        return None;
+    }
+    // What is loaded, and what is known without loads, may be shared.
+    let mut sets = DisjointSets::new(func.num_values());
+    let own = |v: Value| match func.value_def(v) {
+        ValueDef::Param(b, n) => b == body && n > 0,
+        ValueDef::Result(op, _) => {
+            func.op_block(op) == Some(body) && func.value_data(v).is_tile() && !is_load(func, op)
+        }
+    };
+    for op in func.block_ops(body).filter(|&op| !is_load(func, op)) {
+        let Some(result) = func.result(op) else { continue };
+        func.operands(op).iter().filter(|&&v| own(v)).for_each(|v| sets.union(v.index(), result.index()));
+    }
+    let args = func.for_args(l);
+    for (&arg, &y) in args.iter().zip(yields) {
+        sets.union(arg.index(), y.index());
+    }
+    let mut roots: SmallVec<[usize; 4]> = SmallVec::new();
+    for &y in yields.iter().filter(|&&y| summed(y)) {
+        let root = sets.find(y.index());
+        if !roots.contains(&root) {
+            roots.push(root);
+        }
+    }
+    // What belongs to none stays with the first.
+    let of =
+        args.iter().map(|a| roots.iter().position(|&r| r == sets.root(a.index())).unwrap_or(0)).collect();
+    (roots.len() > 1).then_some(Parts { of, count: roots.len() })
+}
+
+fn is_load(func: &Function, op: Op) -> bool {
+    matches!(func.opcode(op), Opcode::TiledLoad | Opcode::AsyncTiledTmaLoad | Opcode::Gather)
+}
+
+/// The loop once more, for one of its parts, as late as can be: what is computed of that part alone moves behind it, up to the first op with an effect
+/// that needs it. By then what another part was for is done, and its registers are free.
+fn again(func: &mut Function, l: Op, parts: &Parts, part: usize) {
+    let results: SmallVec<[Value; 4]> = func.results(l).into();
+    let mine: SmallVec<[usize; 4]> = (0..results.len()).filter(|&n| parts.of[n] == part).collect();
+    let Some(home) = func.op_block(l) else { return };
+    let mut needs: EntitySet<Value> = EntitySet::new();
+    mine.iter().for_each(|&n| {
+        needs.insert(results[n]);
+    });
+    let mut moved: SmallVec<[Op; 16]> = SmallVec::new();
+    let mut before = None;
+    let mut next = func.next_op(l);
+    while let Some(op) = next {
+        next = func.next_op(op);
+        let reads = |o: Op| func.operands(o).iter().any(|&v| needs.contains(v));
+        let mut uses = reads(op);
+        func.regions(op).iter().for_each(|&r| func.walk(func.region_block(r), &mut |o| uses |= reads(o)));
+        if !uses {
+            continue;
+        }
+        if !func.opcode(op).has(Traits::PURE) || !func.regions(op).is_empty() {
+            before = Some(op);
+            break;
+        }
+        func.results(op).iter().for_each(|&v| {
+            needs.insert(v);
+        });
+        moved.push(op);
+    }
+    let Some(before) = before.or_else(|| func.last_op(home)) else { return };
+    let Some(new) = copy_loop(func, l, before) else { return };
+    for op in moved {
+        func.remove_op(op);
+        func.insert_before(before, op);
+    }
+    let made: SmallVec<[Value; 4]> = func.results(new).into();
+    for user in func.all_ops() {
+        for k in 0..func.operands(user).len() {
+            if let Some(&n) = mine.iter().find(|&&n| func.operands(user)[k] == results[n]) {
+                func.set_operand(user, k, made[n]);
+            }
+        }
+    }
+}
+
+/// A loop without regions in its body once more, in front of an op of its block.
+fn copy_loop(func: &mut Function, l: Op, before: Op) -> Option<Op> {
+    let body = func.op_block_at(l, 0)?;
+    let new = copy_before(func, l, before);
+    let region = func.add_region(new);
+    let mut copies: SecondaryMap<Value, PackedOption<Value>> = SecondaryMap::new();
+    for p in SmallVec::<[Value; 8]>::from_slice(func.block_params(body)) {
+        let ty = func.value_type(p);
+        copies[p] = func.add_block_param(region, ty).into();
+    }
+    for op in func.block_ops(body).collect::<SmallVec<[Op; 16]>>() {
+        let of = |&v: &Value| copies[v].expand().unwrap_or(v);
+        let operands: SmallVec<[Value; 4]> = func.operands(op).iter().map(of).collect();
+        let segments: SmallVec<[u32; 4]> = func.segments(op).into();
+        let types: SmallVec<[_; 1]> = func.results(op).iter().map(|&v| func.value_type(v)).collect();
+        let copy = func.make_op(func.opcode(op), &operands, &segments, &types, func.op_loc(op));
+        *func.inherent_mut(copy) = func.inherent(op).clone();
+        *func.discardable_mut(copy) = func.discardable(op).clone();
+        func.append_op(region, copy);
+        for n in 0..types.len() {
+            copies[func.results(op)[n]] = func.results(copy)[n].into();
+        }
+    }
+    Some(new)
+}
